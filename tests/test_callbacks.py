@@ -89,6 +89,14 @@ def test_a_curve_waits_until_it_takes_no_more_than_its_share(monkeypatch: pytest
     assert curve.spent <= 0.1 * clock[0] + 1e-9 and curve.spent > 3
 
 
+def test_a_frozen_layer_stays_in_eval_mode_after_a_curve(tokenizer: Any) -> None:
+    model = network().train()
+    frozen = model.model.layers[0].eval()
+    assert callbacks.LengthCurve(tokenizer, [80], **OPTIONS).measure(model, 1)
+    assert not any(part.training for part in frozen.modules())
+    assert model.training and model.model.norm.training
+
+
 @pytest.mark.parametrize("options", [{"every": 0}, {"share": 0.0}, {"share": 1.5}])
 def test_impossible_settings_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="every must be at least 1 and share in"):

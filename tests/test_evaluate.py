@@ -125,6 +125,19 @@ def test_a_loaded_model_has_the_numbers_of_its_folder(network: Any, tmp_path: Pa
         assert torch.equal(network(ids).logits, before)
 
 
+@pytest.mark.parametrize("outer", [True, False])
+def test_each_part_of_a_module_has_its_own_mode_after_an_evaluation(outer: bool) -> None:
+    learning, frozen = nn.Dropout(), nn.Sequential(nn.Dropout())
+    module = nn.Sequential(nn.Embedding(2048, 4), learning, frozen, nn.Linear(4, 2048)).train(outer)
+    learning.train()
+    frozen.eval()
+    seen: list[bool] = []
+    module.register_forward_hook(lambda *_: seen.extend(part.training for part in module.modules()))
+    lexbench.evaluate(module, LEXLET, lengths=[16], n=1, trained_length=16)
+    assert seen and not any(seen)
+    assert [part.training for part in module.modules()] == [outer, outer, True, False, False, outer]
+
+
 @pytest.mark.slow
 def test_a_function_has_the_numbers_of_the_model_behind_it(network: Any) -> None:
     network.eval()

@@ -64,6 +64,8 @@ class Backend(Protocol):
     tokenizer: Tokenizer
     """The checkpoint's, which makes the questions."""
     capabilities: Capabilities = Capabilities()
+    device: str | None = None
+    """What computes, whose memory counts: cpu, cuda, cuda:1, or all (every GPU); None: a GPU where there is one."""
     reuse: bool = False
     """Keep the last prompt for the next question (`capabilities.recalls`)."""
 

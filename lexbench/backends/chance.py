@@ -25,6 +25,7 @@ class Chance(Backend):
     dtype = "none"
     kernel = "none"
     revision = "chance"
+    device = "cpu"
 
     def __init__(self, model: Model) -> None:
         self.model = model

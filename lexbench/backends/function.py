@@ -68,6 +68,7 @@ class Function(Backend):
         self.dtype = "own"
         if isinstance(function, nn.Module):
             self.dtype = str(next((each.dtype for each in function.parameters()), "own")).removeprefix("torch.")
+            self.device = str(next((each.device for each in function.parameters()), "cpu"))
             self.revision = revision or weights_hash(function)
         else:
             self.revision = revision or uuid.uuid4().hex[:16]
@@ -80,8 +81,7 @@ class Function(Backend):
     def _logits(self, ids: Tokens) -> Tensor:
         """[T, V] float32 logits (float64 where the function gives these)."""
         if isinstance(self._function, nn.Module):
-            device = next((each.device for each in self._function.parameters()), torch.device("cpu"))
-            given = self._function(torch.from_numpy(ids)[None].to(device))
+            given = self._function(torch.from_numpy(ids)[None].to(self.device))
             given = given if isinstance(given, Tensor) else getattr(given, "logits", given)
         else:
             given = self._function(ids)

@@ -1,13 +1,14 @@
 """Backends of models that are loaded in this process already."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from lexbench.backends import Backend
+from lexbench.backends.eval_mode import evaluating
 from lexbench.backends.function import Function, parameters_of, weights_hash
 from lexbench.core.checkpoint import locate
 from lexbench.core.model import Model
@@ -18,7 +19,7 @@ from lexbench.core.tokenizer import given_tokenizer, load_tokenizer
 def loaded(
     model: Any, tokenizer: Any, trained_length: int | None, name: str | None, revision: str | None
 ) -> Iterator[Backend]:
-    """The backend of a model that is loaded; a module is in eval mode meanwhile, and as it was afterwards.
+    """The backend of a model that is loaded; a module is in eval mode meanwhile, then each part as it was.
 
     Args:
         model: a causal language model of transformers, a torch module, or a function (`Function`).
@@ -38,10 +39,7 @@ def loaded(
     )
     ended = getattr(tokenizer, "eos_token_id", None)
     ends = set[int]() if ended is None else {ended}
-    trains = isinstance(model, nn.Module) and model.training
-    if isinstance(model, nn.Module):
-        model.eval()
-    try:
+    with evaluating(model) if isinstance(model, nn.Module) else nullcontext():
         if isinstance(model, PreTrainedModel):
             from lexbench.backends.hf.backend import Hf
             from lexbench.backends.hf.extended import model_of
@@ -57,9 +55,6 @@ def loaded(
         else:
             facts = _facts(model, words.vocabulary, trained_length, name)
             yield Function(model, facts, words, ends, revision)
-    finally:
-        if isinstance(model, nn.Module):
-            model.train(trains)
 
 
 def _facts(function: Any, vocabulary: int, trained_length: int | None, name: str | None) -> Model:

@@ -52,6 +52,7 @@ class Native(Backend):
         if device == "all":
             raise ValueError("backend.device all needs backend=hf: native holds a model on one device, name it")
         self._device = device_of(device)
+        self.device = str(self._device)
         folder = folder_of(model)
         weight_files(folder)
         self.model = model

@@ -41,10 +41,12 @@ def jobs(
 ) -> None:
     """Call `job` with the composed config and the chosen names: once, or for every point of a sweep (-m).
 
-    A launcher (hydra/launcher=joblib) runs the jobs of a sweep in other processes. `keep` is called here with what each
-    job returned, in order; `count` is called with the number of jobs before the first one. An error ends only its own
-    job; the first one is raised after all jobs.
+    Jobs share one backend; a launcher (hydra/launcher=joblib) runs those of a sweep in other processes. `keep` is
+    called here with what each job returned, in order; `count` is called with the number of jobs before the first one.
+    An error ends only its own job; the first one is raised after all jobs.
     """
+    from lexbench.runner.backend_pool import sharing
+
     words = _overrides(command, words)
     flags = [word for word in words if word.startswith("-")]
     if set(flags) - {*SWEEP, *ONCE}:  # nothing is run
@@ -55,7 +57,8 @@ def jobs(
     if not sweep and any(re.match("hydra[/.]launcher", word) for word in settings):
         raise ValueError("a launcher starts the jobs of a sweep, this is one run: add -m")
     # What was measured is kept before the first error is raised.
-    outcomes = _translated(lambda: _outcomes(command.config_name, _entry(job), settings, sweep, count))
+    with sharing():
+        outcomes = _translated(lambda: _outcomes(command.config_name, _entry(job), settings, sweep, count))
     for outcome in outcomes:
         if outcome.error is None:
             keep(outcome.returned)

@@ -29,7 +29,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     from lexbench.core.record import Refused
     from lexbench.core.scaled import attention_of
     from lexbench.core.tokenizer import load_tokenizer
-    from lexbench.runner.backend_pool import done_with, opened
+    from lexbench.runner.backend_pool import using
     from lexbench.studies.identify import identify, pack, probes
 
     if "=" in options.pack.name and not options.pack.exists():
@@ -44,13 +44,10 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
     @contextmanager
     def backend_for(length: int) -> Iterator[Backend]:
-        backend = opened(model, part(config, choices, "backend"), length)
-        try:
+        with using(model, part(config, choices, "backend"), length) as backend:
             if choices["method"] != "none" or backend.name == "vllm":
                 backend.attend(attention_of(method, model, length))
             yield backend
-        finally:
-            done_with(backend)
 
     with backend_for(reference.length) as backend:
         served = reference.asked(backend)

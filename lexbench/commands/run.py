@@ -42,7 +42,6 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     """Measure the cells of each job, then print their tables; NOTHING_MEASURED where all cells are refused."""
     from lexbench.report import tables
     from lexbench.runner import progress
-    from lexbench.runner.backend_pool import sharing
     from lexbench.stats.records import records_of
     from lexbench.store.store import Store
 
@@ -65,7 +64,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     if options.dry_run:  # a plan needs no other processes
         words = [*(word for word in words if not word.startswith(("hydra/launcher", "hydra.launcher"))), "dry_run=true"]
     try:
-        with sharing(), progress.sweep() as sweep:
+        with progress.sweep() as sweep:
             hydra_config.jobs(COMMAND, job, words, measured.append, lambda count: setattr(sweep, "jobs", count))
     finally:
         if len(measured_here) < len(measured):  # of parallel processes, the last to end may not have seen all cells

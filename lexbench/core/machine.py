@@ -45,10 +45,22 @@ def _cuda() -> Any:
     return torch.cuda if torch is not None and torch.cuda.is_available() else None
 
 
-def forget_peak() -> bool:
+def _gpus(device: str | None) -> list[int]:
+    """Numbers of the GPUs that a device's name means: none for cpu, every one for all, and for None the present one."""
+    cuda = _cuda()
+    if cuda is None or not (device or "cuda").startswith(("cuda", "all")):
+        return []
+    if device == "all":
+        return list(range(cuda.device_count()))
+    number = (device or "").partition(":")[2]
+    return [int(number) if number else cuda.current_device()]
+
+
+def forget_peak(device: str | None = None) -> bool:
     """Reset the peak of memory use; returns whether the system supports it."""
-    if cuda := _cuda():
-        cuda.reset_peak_memory_stats()
+    if gpus := _gpus(device):
+        for gpu in gpus:
+            _cuda().reset_peak_memory_stats(gpu)
         return True
     try:
         Path("/proc/self/clear_refs").write_text("5")  # Linux: the resident set's peak
@@ -57,18 +69,27 @@ def forget_peak() -> bool:
     return True
 
 
-def peak_bytes() -> int:
-    """Peak memory of the accelerator, else of the process; since `forget_peak` if the system supports it."""
-    if cuda := _cuda():
-        return int(cuda.max_memory_allocated())
+def peak_bytes(device: str | None = None) -> int:
+    """Peak memory of a GPU, or of the process; since `forget_peak` if the system supports it.
+
+    Args:
+        device: that computes: cpu, cuda, cuda:1, all (every GPU); None: not known, a GPU where there is one.
+    """
+    if gpus := _gpus(device):
+        return sum(int(_cuda().max_memory_allocated(gpu)) for gpu in gpus)
     # Linux counts it in KiB.
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def free_bytes() -> int | None:
-    """Free memory of the accelerator, else of the machine; None if unknown."""
-    if cuda := _cuda():
-        return int(cuda.mem_get_info()[0] + cuda.memory_reserved() - cuda.memory_allocated())
+def free_bytes(device: str | None = None) -> int | None:
+    """Free memory of a GPU, with what torch has reserved and does not use, or of the machine; None if unknown.
+
+    Args:
+        device: as in `peak_bytes`.
+    """
+    if gpus := _gpus(device):
+        cuda = _cuda()
+        return sum(int(cuda.mem_get_info(i)[0] + cuda.memory_reserved(i) - cuda.memory_allocated(i)) for i in gpus)
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))

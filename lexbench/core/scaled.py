@@ -100,6 +100,11 @@ def is_windowed(kind: str) -> bool:
     return any(word in kind for word in ("sliding", "chunked", "local"))
 
 
+def attends(kind: str) -> bool:
+    """Whether layers of this kind have attention: recurrent and convolutional ones have none."""
+    return kind != "linear_attention" and ("attention" in kind or "hybrid" in kind)
+
+
 def ropes(model: Model) -> list[Rope]:
     """The RoPEs of a model; none if it has no rotary positions. Refused if layers of a kind cannot be told."""
     if model.rope_scaling is None:

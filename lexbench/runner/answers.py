@@ -57,17 +57,18 @@ class LoadedModel:
         self._can = capabilities(backend)
         self._prefixes = Prefixes() if reuse else None
         self._own_peak = False
+        self._device: str | None = getattr(backend, "device", None)  # a plug-in may lack it
         if self._can.recalls:
             backend.reuse = reuse
 
     def attend(self, cell: OpenCell) -> None:
         """Apply the cell's method, once it has passed its checks and memory suffices."""
         # First of all: what the method takes counts as the cell's.
-        self._own_peak = machine.forget_peak()
+        self._own_peak = machine.forget_peak(self._device)
         step, backend = cell.step, self.backend
         assert step.attention is not None, "a refused step is not measured"
         if not self._can.remote:
-            needed, free = least_memory(backend.model, step, backend.dtype), machine.free_bytes()
+            needed, free = least_memory(backend.model, step, backend.dtype), machine.free_bytes(self._device)
             if free is not None and needed > free:
                 raise Deferred(
                     f"needs at least {needed / 2**30:.1f} GiB beside the weights, {free / 2**30:.1f} GiB are free: "
@@ -96,7 +97,7 @@ class LoadedModel:
 
     def peak(self) -> Peak:
         """None where the model runs in other processes."""
-        found = None if self._can.remote else machine.peak_bytes()
+        found = None if self._can.remote else machine.peak_bytes(self._device)
         return Peak(found, self._own_peak and found is not None)
 
 

@@ -51,6 +51,16 @@ def done_with(backend: Backend) -> None:
 
 
 @contextmanager
+def using(model: Model, config: Mapping[str, Any], longest: int) -> Iterator[Backend]:
+    """The backend of a config for one job, which is done with it at the end of the block."""
+    backend = opened(model, config, longest)
+    try:
+        yield backend
+    finally:
+        done_with(backend)
+
+
+@contextmanager
 def sharing() -> Iterator[None]:
     """Jobs inside that ask for the same backend of the same model get one and the same; it ends with the block."""
     global _shared

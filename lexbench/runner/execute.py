@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from tqdm import tqdm
@@ -17,7 +17,7 @@ from lexbench.core.tokenizer import load_tokenizer
 from lexbench.core.version import __version__
 from lexbench.runner import progress, ray
 from lexbench.runner.answers import LoadedModel
-from lexbench.runner.backend_pool import done_with, opened
+from lexbench.runner.backend_pool import using
 from lexbench.runner.cells import BackendFacts
 from lexbench.runner.job import Job
 from lexbench.runner.loop import measure
@@ -95,9 +95,5 @@ class _Here:
 
 @contextmanager
 def _here(job: Job, given: Backend | None) -> Iterator[_Here]:
-    backend = given or opened(job.model, job.backend, max(job.lengths))
-    try:
+    with using(job.model, job.backend, max(job.lengths)) if given is None else nullcontext(given) as backend:
         yield _Here(job, backend)
-    finally:
-        if given is None:
-            done_with(backend)

@@ -14,7 +14,7 @@ from lexbench.core.fence import fenced
 from lexbench.core.method import Method
 from lexbench.core.model import Model
 from lexbench.core.record import Deferred, Refused
-from lexbench.core.scaled import attention_of
+from lexbench.core.scaled import attends, attention_of, is_windowed
 from lexbench.core.task import Tokenizer
 from lexbench.core.version import __version__
 from lexbench.runner.cells import BackendFacts, Named, OpenCell, Step, Workload
@@ -117,10 +117,9 @@ def _attention(method: Method, model: Model, length: int) -> tuple[Attention | N
 
 
 def peak_memory(model: Model, length: int, dtype: str = "float32") -> float:
-    """Bytes, roughly: weights, keys and values of all layers, and a dozen activations of one."""
+    """Bytes, roughly: weights, keys and values of all layers that keep them, and a dozen activations of one."""
     width = model.width or 0
-    share = (model.kv_heads or 1) / (model.heads or 1)
-    return NUMBERS.get(dtype, 2) * (parameters(model) + length * width * (2 * (model.layers or 0) * share + 12))
+    return NUMBERS.get(dtype, 2) * (parameters(model) + length * width * (_cache(model) + 12))
 
 
 def least_memory(model: Model, step: Step, dtype: str) -> float:
@@ -129,8 +128,16 @@ def least_memory(model: Model, step: Step, dtype: str) -> float:
     Activations: the state, queries, keys, values and what attention gives, of one text.
     """
     width, share = model.width or 0, (model.kv_heads or 1) / (model.heads or 1)
-    cache = 2 * (model.layers or 0) * share if step.workload.steps else 0.0
+    cache = _cache(model) if step.workload.steps else 0.0
     return NUMBERS.get(dtype, 2) * step.length * width * (3 + 2 * share + cache)
+
+
+def _cache(model: Model) -> float:
+    """Keys and values of each token, in units of the width: of layers that see all keys, others keep few or none."""
+    kinds = model.layer_types
+    layers = (model.layers or 0) if kinds is None else sum(attends(kind) and not is_windowed(kind) for kind in kinds)
+    heads = (model.global_kv_heads or model.kv_heads or 1) / (model.heads or 1)
+    return 2 * layers * heads * (model.global_head_dim or model.head_dim) / model.head_dim
 
 
 def describe(
@@ -149,9 +156,10 @@ def describe(
         corpus: label of the texts; None: no task reads any.
         backend: its config. Of its dtype, auto is taken for bfloat16 on a GPU, for float32 on a CPU.
     """
-    dtype = str((backend or {}).get("dtype", "auto"))
+    given = {"dtype": "auto", "device": "auto", **(backend or {})}
+    dtype = str(given["dtype"])
     if dtype == "auto":
-        dtype = "bfloat16" if machine.accelerated() else "float32"
+        dtype = "bfloat16" if machine.accelerated() and given["device"] != "cpu" else "float32"
     asked = [step for step in steps if step.refused is None]
     seconds = sum(step.workload.flops for step in asked) / speed()
     tokens = sum(step.workload.tokens for step in asked)

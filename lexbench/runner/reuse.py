@@ -48,7 +48,7 @@ class Twins:
         self._known: dict[tuple[Path, str], Cell] = {}
 
     def learn(self, folder: Path, cell: Cell) -> None:
-        """A cell that is finished, and not refused."""
+        """Keep a finished cell, unless its samples are known by a twin."""
         if key := attended(cell):
             self._known.setdefault((folder.resolve(), key), cell)
 

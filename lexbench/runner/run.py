@@ -101,11 +101,12 @@ class Run:
     def ended(self, cell: OpenCell, seconds: float | None = None) -> None:
         """A cell needs no more work; `seconds` where it was measured without a break."""
         with self._lock:
-            self._learn(cell)
+            if self.store.finished(cell):  # a deferred one has nothing to tell
+                self._learn(cell)
         self.progress.ended(cell, seconds)
 
     def _learn(self, cell: OpenCell) -> None:
-        """Note what a cell tells of later ones: samples that a twin may adopt, and whether its method has collapsed."""
+        """Note what a finished cell tells of later ones: samples that a twin may adopt, a collapse of its method."""
         if self._collapses is not None and (found := self.store.load({cell.id})):
             self._collapses.learn(cell, found[0].samples)
         if self.job.reuse:

@@ -20,7 +20,7 @@ from lexbench.core.scaled import attention_of
 from lexbench.core.task import Score, Tokens
 from lexbench.core.version import __version__
 from lexbench.corpora import Corpus
-from lexbench.runner.backend_pool import opened
+from lexbench.runner.backend_pool import using
 from lexbench.studies.journal import resumed
 from lexbench.taskkit.key_tokens import FORMAT, KeyTokens, Rule, read, spans_of
 from lexbench.taskkit.perplexity import EncodedCorpus
@@ -64,17 +64,17 @@ def find(
     name, built, label = read_method(method)
     file = _checked(model, name, rule, out, n)
     attention = attention_of(built, model, rule.longest)
-    loaded = opened(model, backend, rule.longest)
-    texts = EncodedCorpus(corpus, loaded.tokenizer)
-    chosen = _documents(texts, rule, n)
-    header = _header(loaded, label, rule, corpus.fingerprint(), len(chosen))
-    part = file.with_name(f"{file.name}.part")
-    done = len(resumed(part, header))
-    loaded.attend(attention)
-    with part.open("a", encoding="utf-8") as stream:
-        for document in tqdm(chosen[done:], "documents", len(chosen), initial=done, disable=without_bar()):
-            stream.write(json.dumps(_row(loaded, texts, document, rule), ensure_ascii=False) + "\n")
-            stream.flush()
+    with using(model, backend, rule.longest) as loaded:
+        texts = EncodedCorpus(corpus, loaded.tokenizer)
+        chosen = _documents(texts, rule, n)
+        header = _header(loaded, label, rule, corpus.fingerprint(), len(chosen))
+        part = file.with_name(f"{file.name}.part")
+        done = len(resumed(part, header))
+        loaded.attend(attention)
+        with part.open("a", encoding="utf-8") as stream:
+            for document in tqdm(chosen[done:], "documents", len(chosen), initial=done, disable=without_bar()):
+                stream.write(json.dumps(_row(loaded, texts, document, rule), ensure_ascii=False) + "\n")
+                stream.flush()
     part.replace(file)
     return read(file)
 

@@ -15,6 +15,7 @@ from lexbench.backends import capabilities
 from lexbench.backends.hf import backend as hf_backend
 from lexbench.backends.hf.backend import Hf
 from lexbench.backends.hf.extended import model_of
+from lexbench.backends.hf.state import Keys
 from lexbench.core import registry
 from lexbench.core.attention import Attention, Dynamic
 from lexbench.core.checkpoint import read_model
@@ -54,6 +55,21 @@ def prompts(count: int, length: int) -> list[Write]:
     """Random ones, to be continued by five tokens."""
     rng = np.random.default_rng(1)
     return [Write(index=index, cluster="", prompt=rng.integers(3, 500, length), room=5) for index in range(count)]
+
+
+def choices(count: int) -> list[Choose]:
+    """Random ones, among four options of two tokens each."""
+    rng = np.random.default_rng(0)
+    return [
+        Choose(
+            index=index,
+            cluster="",
+            prompt=rng.integers(3, 500, 60),
+            options=tuple(rng.integers(3, 500, (4, 2))),
+            expected=0,
+        )
+        for index in range(count)
+    ]
 
 
 def sizes(monkeypatch: pytest.MonkeyPatch, fit: int | None = None) -> list[int]:
@@ -133,6 +149,28 @@ def test_memory_that_ends_halves_what_is_read_together(monkeypatch: pytest.Monke
     assert read == [4, 2, 2, 2, 2], "texts of half the length: twice as many, which do not fit either"
 
 
+def test_choices_that_do_not_fit_are_halved_with_their_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sixteen options do not fit, eight do."""
+    asked, model = choices(4), backend(4)
+    assert model._joins()
+    read = sizes(monkeypatch, fit=8)
+    assert len(list(model.together(asked))) == 4
+    assert read == [4, 16, 2, 8, 2, 8], "prompts, then options"
+
+
+def test_options_of_one_question_that_do_not_fit_together_are_read_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    [asked], model = choices(1), backend(4)
+    [expected] = [each.nll for each in model.together([asked]) if isinstance(each, Chosen)]
+    read = sizes(monkeypatch, fit=3)
+    [found] = [each.nll for each in model.together([asked]) if isinstance(each, Chosen)]
+    assert read == [1, 4, 1, 1, 1, 1, 1], "prompt and options at once, then one by one"
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    read = sizes(monkeypatch, fit=0)
+    with pytest.raises(Refused, match="out of memory for 62 tokens"):
+        list(model.together([asked]))
+    assert read == [1]
+
+
 def test_one_text_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     model = backend(4)
     read = sizes(monkeypatch, fit=0)
@@ -146,7 +184,7 @@ def test_as_many_as_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     facts = model.model
     assert facts.width and facts.layers and facts.kv_heads and model._joins()
     pass_numbers, kept = 20 * facts.width * hf_backend.READ, 2 * facts.layers * facts.kv_heads * facts.head_dim * 100
-    monkeypatch.setattr(hf_backend, "free_memory", lambda device: 2 * 4 * (pass_numbers + 5 * kept))  # half of it: five
+    monkeypatch.setattr(hf_backend, "free_bytes", lambda device: 2 * 4 * (pass_numbers + 5 * kept))  # half of it: five
     read = sizes(monkeypatch)
     list(answers(model, prompts(12, 95)))
     assert read == [5] * 5 + [5] * 5 + [2] * 5, "prompts, and 4 tokens behind them"
@@ -156,6 +194,23 @@ def test_as_many_as_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     model._device = torch.device("cuda")  # of which it scores as many as fit; nothing is put there
     assert model.alike(texts(1)[0]) is not None
     assert capabilities(model).batches and not capabilities(model).remote
+
+
+@pytest.mark.parametrize(("method", "views"), [("none", 0), ("rerope", 2)])
+def test_keys_behind_windows_take_no_room(method: str, views: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gemma 3 has windows of 16 tokens here: room for five texts is that of what the model holds of five."""
+    model = tiny("gemma3_text")
+    attended(model, method)
+    [(_, [state])] = model._in_turn([prompts(1, 400)[0].prompt], 1)
+    layers = cast(Keys, state).cache.layers
+    assert {layer.keys.shape[2] for layer in layers} == ({15, 400} if method == "none" else {400})
+    # Rotated keys at two further positions are made while writing.
+    kept = 8 * sum(layer.keys.numel() + layer.values.numel() + views * layer.keys.numel() for layer in layers)
+    passing = 8 * 20 * model._network.config.hidden_size * hf_backend.READ
+    asked = prompts(1, 395)[0]
+    for free, size in ((5, 5), (4.99, 4)):
+        monkeypatch.setattr(hf_backend, "free_bytes", lambda device, free=free: 2 * (passing + free * kept))
+        assert model._size(asked) == size
 
 
 def test_a_cpu_writes_to_a_few_thousand_tokens_at_once() -> None:

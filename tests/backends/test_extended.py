@@ -220,6 +220,14 @@ def test_a_network_in_training_is_extended_as_it_is() -> None:
         model(TOKENS)
 
 
+def test_a_frozen_layer_stays_in_eval_mode_under_a_method() -> None:
+    model = network().train()
+    frozen = model.base_model.layers[1].eval()
+    with lexbench.extend(model, "rerope", window=8):
+        assert not any(part.training for part in frozen.modules())
+        assert model.training and all(part.training for part in model.base_model.layers[0].modules())
+
+
 def test_a_static_cache_is_refused() -> None:
     model = network()
     with lexbench.extend(model, "rerope", window=8), pytest.raises(Refused, match="use DynamicCache"):

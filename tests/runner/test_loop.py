@@ -13,7 +13,7 @@ import pytest
 
 import lexbench
 from lexbench.commands import main
-from lexbench.core.record import Refused
+from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import AnyQuestion, Task, Tokenizer
 from lexbench.runner import answers
 from lexbench.runner.questions import made_once
@@ -137,6 +137,25 @@ def test_an_interrupted_cell_costs_what_was_asked_each_time(tmp_path: Path, monk
     rows = [json.loads(line) for line in (tmp_path / "costs.jsonl").read_text().splitlines()]
     assert [row["tokens"] for row in rows] == [3 * 300, 2 * 300]
     assert len({row["cell"] for row in rows}) == 1
+
+
+def test_twins_of_a_deferred_cell_share_their_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within the trained length ntk, pi and llama3 are one attention. The first ends at its second question."""
+    ask, asked = answers.answer, []
+
+    def deferred(*arguments: Any) -> Any:
+        asked.append(arguments)
+        if len(asked) == 2:
+            raise Deferred("out of memory")
+        return ask(*arguments)
+
+    def measured() -> dict[str, int]:
+        run(tmp_path, method=["ntk", "pi", "llama3"], lengths=[256], n=3)
+        return {each.cell.method: len(each.samples) for each in Store(tmp_path).load()}
+
+    monkeypatch.setattr(answers, "answer", deferred)
+    assert measured() == {"ntk": 0, "pi": 3, "llama3": 3} and len(asked) == 2 + 3
+    assert measured() == {"ntk": 3, "pi": 3, "llama3": 3} and len(asked) == 2 + 3
 
 
 @pytest.mark.parametrize("answered", [5, 2])

@@ -168,6 +168,19 @@ def test_least_memory_is_one_layers_activations_and_a_cache_to_write() -> None:
     assert (peak_memory(unknown, 10), least_memory(unknown, writing, "float32")) == (0, 0)
 
 
+def test_no_memory_is_asked_for_what_layers_with_windows_or_states_do_not_keep() -> None:
+    """Of four layers one keeps all keys: at 1000 tokens 1 x 8 numbers each of keys and values, half of the width 32."""
+    kinds = ["sliding_attention", "linear_attention", "full_attention", "chunked_attention"]
+    model = replace(MODEL, layers=4, kv_heads=2, layer_types=tuple(kinds))
+    writing = Step(part("none"), part("t"), 1000, 0, None, None, Workload(1, 1000, steps=7))
+    cache = 1000 * 2 * 2 * 8
+    assert least_memory(model, writing, "float32") == 4 * (1000 * (3 * 32 + 2 * 2 * 8) + cache)
+    whole = replace(model, parameters=10**6)
+    assert peak_memory(whole, 1000) == 4 * (10**6 + 12 * 1000 * 32 + cache)
+    wide = replace(model, global_kv_heads=1, global_head_dim=24)  # one head of 24 numbers
+    assert least_memory(wide, writing, "float32") == 4 * (1000 * (3 * 32 + 2 * 2 * 8) + 1000 * 2 * 24)
+
+
 def test_the_plan_in_words_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """600 seconds of 6e9 operations at 1e7 a second; float32 because nothing is a GPU."""
     monkeypatch.setattr("lexbench.runner.plan.speed", lambda: 1e7)

@@ -26,7 +26,6 @@ from lexbench.backends.hf.layers import stated
 from lexbench.backends.hf.memory import (
     OutOfMemory,
     deferring,
-    free_memory,
     is_out_of_memory,
     return_freed,
     trying,
@@ -48,6 +47,7 @@ from lexbench.backends.hf.state import Keys, State, Unkept, state_of
 from lexbench.backends.thinking import MARKERS, LocalForm, in_stages
 from lexbench.core.attention import Attention
 from lexbench.core.checkpoint import dtype_of, end_tokens, folder_of, revision_of, weight_files
+from lexbench.core.machine import free_bytes
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.task import (
@@ -167,6 +167,7 @@ class Hf(Backend):
         self.tokenizer: Tokenizer = self._form.tokenizer(load_tokenizer(folder, model.bos))
         self._ends = end_tokens(folder)
         spread = spreads(device, folder, dtype)
+        self.device = "all" if spread else str(self._device)
         with deferring(f"weights of {model.name} in {dtype} on {'all GPUs' if spread else self._device}"):
             network = load(folder, DTYPES[dtype], spread)
             network = network if spread else network.to(self._device)
@@ -189,6 +190,7 @@ class Hf(Backend):
             )
         made.revision, made.tokenizer, made._ends = revision, tokenizer, frozenset(ends)
         made._device = network.get_input_embeddings().weight.device
+        made.device = "all" if len({weight.device for weight in network.parameters()}) > 1 else str(made._device)
         made._put(model, network)
         return made
 
@@ -220,7 +222,7 @@ class Hf(Backend):
         self._passes = [self._installer.prepare(Attention())]
         self._continuing: dict[int, Placement] = {}
         # Layers of the cache that transformers makes for this config, not the config, say whether it drops keys.
-        self._windows = self._state is Keys and any(Keys(self._network.config).cache.is_sliding)
+        self._windows = Keys(self._network.config).windows() if self._state is Keys else []
         self._prefix_cache = PrefixCache[list[Keys]]()
         self.reuse = False
         self._batch = batch if isinstance(batch, int) else None
@@ -251,7 +253,7 @@ class Hf(Backend):
     @property
     def _slides(self) -> bool:
         """Whether the cache drops keys behind a window. Our attention function needs all keys, and masks them."""
-        return self._windows and not any(placement.hook is not None for placement in self._passes)
+        return bool(self._windows) and not any(placement.hook is not None for placement in self._passes)
 
     def _new(self, room: int = 0) -> State:
         """An empty state for one pass, in as little memory as the model needs to go on by `room` tokens."""
@@ -327,9 +329,10 @@ class Hf(Backend):
             try:
                 found = self._answers(some)
             except OutOfMemory:
-                if len(some) == 1:
+                # Options of one question that do not fit together are read in turn.
+                if len(some) == 1 and (_rows_of(some[0]) == 1 or self._most(some[0]) < 1):
                     raise
-                self._limit = len(some) * max(question.length for question in some) // 2
+                self._limit = len(some) * max(map(_tokens_of, some)) // 2
                 continue
             yield from found
             del left[: len(some)]
@@ -354,14 +357,12 @@ class Hf(Backend):
 
     def _most(self, question: Batched) -> int:
         """Most questions like this one that are answered together; 0 where there may be no room for one."""
-        # Options of one token follow from the end of the prompt: they are no rows.
-        rows = sum(len(option) > 1 for option in question.options) if isinstance(question, Choose) else 1
-        length = question.length * max(1, rows)
-        size = self._batch
+        length, size = _tokens_of(question), self._batch
         if size is None:
             config, number = self._network.config.get_text_config(), DTYPES[self.dtype].itemsize
-            passing, kept = ACTIVATIONS * config.hidden_size * number, self._kept_numbers(config) * number * length
-            free = SHARE * free_memory(self._device)
+            passing = ACTIVATIONS * config.hidden_size * number
+            kept = number * _rows_of(question) * self._kept_numbers(config, question.length)
+            free = SHARE * (free_bytes(str(self._device)) or 0)
             # Scored texts pass at once, and nothing is kept of them. Prompts pass a few at a time (`READ`) where they
             # can, and all caches stay.
             if not isinstance(question, Write | Choose):
@@ -378,13 +379,16 @@ class Hf(Backend):
         """Whether prompts can be read one after another, and then be continued together."""
         return self._state is Keys and self.sees_no_future()
 
-    def _kept_numbers(self, config: Any) -> int:
-        """Numbers kept of each token: keys and values of all layers, and keys at two further positions."""
+    def _kept_numbers(self, config: Any, length: int) -> int:
+        """Numbers kept of a text: keys and values of all layers, within windows; and keys at two further positions."""
         heads = stated(config, "num_attention_heads") or 1
         width = stated(config, "head_dim") or config.hidden_size // heads
         views = 2 if any(placement.hook is not None and not placement.hook.rotated for placement in self._passes) else 0
         each = (stated(config, "num_key_value_heads") or heads) * width
-        return len(self._passes) * (2 + views) * (stated(config, "num_hidden_layers") or 1) * each
+        windows = self._windows if self._slides else []
+        whole = (stated(config, "num_hidden_layers") or 1) - len(windows)
+        tokens = whole * length + sum(min(length, size - 1) for size in windows)
+        return len(self._passes) * (2 + views) * tokens * each
 
     def _answers(self, questions: Sequence[Batched]) -> Sequence[Answer]:
         """Answer one batch, of one kind."""
@@ -789,6 +793,16 @@ class Hf(Backend):
         tokens = self._sample(min(8, self._positions_end or 8))
         tokens = torch.cat([tokens, tokens.flip(1)])  # some code mixes the rows of a batch up
         return state_of(self._base, tokens, TOLERANCE[self._network.dtype])
+
+
+def _rows_of(question: Batched) -> int:
+    """Rows of a batch: options of one token follow from the end of the prompt, and are none."""
+    return max(1, sum(len(option) > 1 for option in question.options)) if isinstance(question, Choose) else 1
+
+
+def _tokens_of(question: Batched) -> int:
+    """Tokens of a batch."""
+    return question.length * _rows_of(question)
 
 
 def _read_of(question: Score | Mark) -> int:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from lexbench.core.attention import Attention, Blocks, Middle, Positions, Remap, Segments, Window
 from lexbench.core.record import Refused
-from lexbench.core.scaled import is_windowed
+from lexbench.core.scaled import attends, is_windowed
 
 WINDOWS = ("sliding_window", "attention_chunk_size")
 """Sizes of windows in configs."""
@@ -281,9 +281,4 @@ def is_relative(attention: Attention) -> bool:
 
 def without_attention(config: Any) -> frozenset[int]:
     """Layers that have no attention to change: recurrent and convolutional ones, by their kinds."""
-    kinds = types_of(config) or []
-    return frozenset(
-        layer
-        for layer, kind in enumerate(kinds)
-        if kind == "linear_attention" or not ("attention" in kind or "hybrid" in kind)
-    )
+    return frozenset(layer for layer, kind in enumerate(types_of(config) or []) if not attends(kind))

@@ -1,4 +1,4 @@
-"""Free memory of a device, freed memory of the process, and out-of-memory errors."""
+"""Freed memory of the process, and out-of-memory errors."""
 
 import ctypes
 import os
@@ -8,7 +8,6 @@ from contextlib import contextmanager
 
 import torch
 
-from lexbench.core.machine import free_bytes
 from lexbench.core.record import Deferred
 
 M_MMAP_THRESHOLD = -3
@@ -27,14 +26,6 @@ def return_freed() -> None:
         mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
         if mallopt is not None:
             mallopt(M_MMAP_THRESHOLD, APART)
-
-
-def free_memory(device: torch.device) -> int:
-    """Free bytes on the device; on a GPU, with those that torch has reserved but does not use."""
-    if device.type != "cuda":
-        return free_bytes() or 0
-    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return int(torch.cuda.mem_get_info(device)[0] + unused)
 
 
 class OutOfMemory(Deferred):

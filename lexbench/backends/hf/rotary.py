@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
+from lexbench.backends.eval_mode import evaluating
 from lexbench.backends.hf import evidence, layers
 from lexbench.backends.hf.hook import Hook, LayerAttention, Unrealisable, Watch
 from lexbench.backends.hf.layers import (
@@ -384,11 +385,10 @@ class AttentionInstaller:
     def _check_hook(self, slots: Sequence[str], rotated: bool) -> None:
         """Refused unless our attention function with an empty Attention gives the model's own logits; tried once."""
         if rotated not in self._obstacles:
-            before, learning = self._placement, self._network.training
-            # Dropout would part the two passes that are compared.
-            self._network.eval()
+            before = self._placement
             try:
-                self._obstacles[rotated] = self._try_hook(rotated)
+                with evaluating(self._network):  # dropout would part the two passes that are compared
+                    self._obstacles[rotated] = self._try_hook(rotated)
             except Unrealisable as obstacle:
                 self._obstacles[rotated] = str(obstacle)
             except Exception as error:  # whatever a family's code raises that needs attention of its own
@@ -397,7 +397,6 @@ class AttentionInstaller:
                 said = " ".join(f"{type(error).__name__}: {error}".split())[:120]
                 self._obstacles[rotated] = f"its code does not run with our attention function ({said})"
             finally:
-                self._network.train(learning)
                 self.put(before)
         if why := self._obstacles[rotated]:
             raise self._refusal(slots, why)

@@ -153,6 +153,10 @@ class Keys(State):
         """[B] tokens of each text."""
         return self.tokens - np.array(self.pads or [0] * self._rows, dtype=np.int64)
 
+    def windows(self) -> list[int]:
+        """Sizes of the windows of layers that drop old keys."""
+        return [layer.sliding_window for layer in self.cache.layers if isinstance(layer, DynamicSlidingWindowLayer)]
+
     def empty(self, sizes: Sequence[int], room: int) -> "Keys":
         """A state like this one for several texts of these sizes, padded on the left, to be filled by `take`."""
         made, total = Keys(), max(sizes)

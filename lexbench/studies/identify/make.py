@@ -21,7 +21,7 @@ from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.task import AnyQuestion, Score, Tokens
 from lexbench.core.version import __version__
-from lexbench.runner.backend_pool import done_with, opened
+from lexbench.runner.backend_pool import using
 from lexbench.runner.job import Job
 from lexbench.studies.identify.identify import identify, parts
 from lexbench.studies.identify.pack import FORMAT, LARGEST, Pack, as_bytes, losses, writes
@@ -122,8 +122,7 @@ def _measured(job: Job, config: Mapping[str, Any], wanted: Sequence[Setup], open
 
     [length], [seed] = job.lengths, job.seeds
     targets = opening + length - length // 2
-    loaded = opened(job.model, config, length)
-    try:
+    with using(job.model, config, length) as loaded:
         assert isinstance(loaded, Hf), "checked before"
         texts = np.stack(
             [_tokens(each) for each in job.tasks[0].built.questions(loaded.tokenizer, length, job.n, seed)]
@@ -155,13 +154,8 @@ def _measured(job: Job, config: Mapping[str, Any], wanted: Sequence[Setup], open
             "labels": labels,
             "opening": opening,
         }
-    finally:
-        done_with(loaded)
-    other = opened(job.model, {**config, "dtype": "bfloat16"}, length)
-    try:
+    with using(job.model, {**config, "dtype": "bfloat16"}, length) as other:
         rounded.append(losses(other, texts, opening, targets))
-    finally:
-        done_with(other)
     nll = np.stack(found)
     return Pack(about=about, tokens=texts, nll=nll, noise=np.stack(rounded) - nll[0], written=behind)
 

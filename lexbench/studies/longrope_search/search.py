@@ -18,7 +18,7 @@ from lexbench.core.task import Score, Task
 from lexbench.core.version import __version__
 from lexbench.corpora import Corpus
 from lexbench.methods.rotary import critical_dimension, su_scale
-from lexbench.runner.backend_pool import opened
+from lexbench.runner.backend_pool import using
 from lexbench.studies.journal import conditions
 from lexbench.studies.longrope_search.evolution import Candidate, Found, Settings, search
 
@@ -87,40 +87,40 @@ def find(
     seeds = {name: model.inv_freq() / _frequencies(attention) for name, attention in methods.items()}
     space = settings.space(model.rotated // 2, length / model.trained_length, critical_pair(model))
 
-    loaded = opened(model, backend, length)
-    task: Task = registry.build(registry.read("task", "last_segment"), "task", corpus=corpus).for_lengths([length])
-    questions = [
-        question
-        for question in task.questions(loaded.tokenizer, length, 2 * n, settings.seed)
-        if isinstance(question, Score)
-    ]
-    searched, fresh = questions[:n], questions[n:]
-    if shared := {question.cluster for question in searched} & {question.cluster for question in fresh}:
-        raise Refused(
-            f"search needs {2 * n} different documents of {length} tokens, {min(shared)} is in both halves: "
-            "lower n or length, or use longer documents"
+    with using(model, backend, length) as loaded:
+        task: Task = registry.build(registry.read("task", "last_segment"), "task", corpus=corpus).for_lengths([length])
+        questions = [
+            question
+            for question in task.questions(loaded.tokenizer, length, 2 * n, settings.seed)
+            if isinstance(question, Score)
+        ]
+        searched, fresh = questions[:n], questions[n:]
+        if shared := {question.cluster for question in searched} & {question.cluster for question in fresh}:
+            raise Refused(
+                f"search needs {2 * n} different documents of {length} tokens, {min(shared)} is in both halves: "
+                "lower n or length, or use longer documents"
+            )
+
+        def evaluate(candidate: Candidate) -> float:
+            return mean_nll(loaded, searched, stretched(model, length, candidate))
+
+        identity = {
+            **conditions(loaded),
+            "corpus": corpus.fingerprint(),
+            "length": length,
+            "n": n,
+            "protocol": task.protocol(loaded.tokenizer),
+        }
+        journal = file.with_suffix(".jsonl")
+        found = search(evaluate, space, list(seeds.values()), settings, journal, identity)
+
+        compared = {"none": Attention(), **methods}
+        compared |= {f"{name}'s factors": stretched(model, length, space.nearest(seed)) for name, seed in seeds.items()}
+        compared["found"] = stretched(model, length, found.best)
+        rows = tuple(
+            Row(name, mean_nll(loaded, searched, attention), mean_nll(loaded, fresh, attention))
+            for name, attention in compared.items()
         )
-
-    def evaluate(candidate: Candidate) -> float:
-        return mean_nll(loaded, searched, stretched(model, length, candidate))
-
-    identity = {
-        **conditions(loaded),
-        "corpus": corpus.fingerprint(),
-        "length": length,
-        "n": n,
-        "protocol": task.protocol(loaded.tokenizer),
-    }
-    journal = file.with_suffix(".jsonl")
-    found = search(evaluate, space, list(seeds.values()), settings, journal, identity)
-
-    compared = {"none": Attention(), **methods}
-    compared |= {f"{name}'s factors": stretched(model, length, space.nearest(seed)) for name, seed in seeds.items()}
-    compared["found"] = stretched(model, length, found.best)
-    rows = tuple(
-        Row(name, mean_nll(loaded, searched, attention), mean_nll(loaded, fresh, attention))
-        for name, attention in compared.items()
-    )
     result = Result(found, file, rows)
     write_text(file, _yaml(result, model, length, settings, searched))
     return result

@@ -154,7 +154,8 @@ class Bench:
         known: dict[int, Sample],
     ) -> None:
         started, tokens = time.monotonic(), 0
-        own_peak = machine.forget_peak()
+        device = getattr(self._backend, "device", None)
+        own_peak = machine.forget_peak(device)
         try:
             self._clock.check()
             self._attend(candidate)
@@ -175,7 +176,7 @@ class Bench:
             raise
         finally:
             if tokens:
-                peak = None if capabilities(self._backend).remote else machine.peak_bytes()
+                peak = None if capabilities(self._backend).remote else machine.peak_bytes(device)
                 self.store.cost(cell, time.monotonic() - started, tokens, peak, own_peak and peak is not None)
 
     def _attend(self, candidate: Candidate) -> None:

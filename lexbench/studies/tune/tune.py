@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lexbench.backends import Backend
+from lexbench.backends.chance import Chance
 from lexbench.core import registry
 from lexbench.core.checkpoint import folder_of
 from lexbench.core.files import read_object, write_text
@@ -21,7 +22,7 @@ from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.version import __version__
 from lexbench.runner.answers import answer, scored
-from lexbench.runner.backend_pool import opened
+from lexbench.runner.backend_pool import using
 from lexbench.runner.cells import BackendFacts
 from lexbench.runner.job import Job
 from lexbench.runner.plan import keep_job
@@ -67,23 +68,23 @@ def tune(
     parameters = [parameters_of(config, settings.space, settings.common, model, length) for config in configs]
     _check_tasks(job)
     before = _before(out)
-    loaded = opened(model, backend, length)
-    _claim(out, before, _config(job, loaded, settings))
-    _keep_jobs(job, loaded, configs)
+    with using(model, backend, length) as loaded:
+        _claim(out, before, _config(job, loaded, settings))
+        _keep_jobs(job, loaded, configs)
 
-    clock = Clock(seconds_spent(out / "search") + seconds_spent(out / "final"), started)
-    done = _finished_with(out, settings)
-    preflight = Preflight(out, loaded, __version__)
-    bench = Bench(job, loaded, out / "search", settings.seed, length, clock, preflight)
-    search = Search(bench, job, settings, length)
-    if settings.seconds is not None:
-        clock.limit = 0.0 if done else SEARCHING * settings.seconds
-    # Also where all is known: the samples in the folder give the same draws and rungs again.
-    search.run(list(zip(configs, parameters, strict=True)))
-    if settings.seconds is not None:
-        clock.limit = 0.0 if done else settings.seconds
-    final, planned = _fresh(job, loaded, search, clock, preflight, length)
-    rows, fresh = search.final(final, planned)
+        clock = Clock(seconds_spent(out / "search") + seconds_spent(out / "final"), started)
+        done = _finished_with(out, settings)
+        preflight = Preflight(out, loaded, __version__)
+        bench = Bench(job, loaded, out / "search", settings.seed, length, clock, preflight)
+        search = Search(bench, job, settings, length)
+        if settings.seconds is not None:
+            clock.limit = 0.0 if done else SEARCHING * settings.seconds
+        # Also where all is known: the samples in the folder give the same draws and rungs again.
+        search.run(list(zip(configs, parameters, strict=True)))
+        if settings.seconds is not None:
+            clock.limit = 0.0 if done else settings.seconds
+        final, planned = _fresh(job, loaded, search, clock, preflight, length)
+        rows, fresh = search.final(final, planned)
     for each in (bench, final):
         each.write_records()
     result = Result(
@@ -164,7 +165,7 @@ def _check_tasks(job: Job) -> None:
 
     Tried with one question on the chance backend, which needs no weights.
     """
-    chance = opened(job.model, {**registry.read("backend", "chance"), "name": "chance"}, job.model.trained_length)
+    chance = Chance(job.model)
     for place, task in enumerate(job.tasks):
         setting, wanted = ("needles", "an accuracy") if place else ("nll", "likelihoods")
         try:

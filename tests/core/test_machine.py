@@ -1,0 +1,86 @@
+"""Memory is that of the device that computes."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import lexbench
+from lexbench.backends.chance import Chance
+from lexbench.core import machine
+from lexbench.core.checkpoint import read_model
+from lexbench.core.record import Deferred
+from lexbench.runner.answers import LoadedModel
+from lexbench.runner.verify import Preflight
+from tests.runner.open_cells import open_cell
+
+FREE, RESERVED, ALLOCATED, PEAK = [1000, 70], [500, 30], [200, 10], [800, 90]
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Two GPUs with little memory, of which the first is the present one; those whose peak was reset."""
+    reset: list[int] = []
+    cuda = SimpleNamespace(
+        device_count=lambda: 2,
+        current_device=lambda: 0,
+        mem_get_info=lambda gpu: (FREE[gpu], 2000),
+        memory_reserved=lambda gpu: RESERVED[gpu],
+        memory_allocated=lambda gpu: ALLOCATED[gpu],
+        max_memory_allocated=lambda gpu: PEAK[gpu],
+        reset_peak_memory_stats=reset.append,
+        get_device_name=lambda gpu: "a GPU",
+    )
+    monkeypatch.setattr(machine, "_cuda", lambda: cuda)
+    return reset
+
+
+@pytest.mark.parametrize(
+    ("device", "free", "peak", "those"),
+    [
+        (None, 1300, 800, [0]),
+        ("cuda", 1300, 800, [0]),
+        ("cuda:1", 90, 90, [1]),
+        ("all", 1390, 890, [0, 1]),
+    ],
+)
+def test_memory_is_that_of_the_named_gpus(
+    device: str | None, free: int, peak: int, those: list[int], gpus: list[int]
+) -> None:
+    assert machine.free_bytes(device) == free
+    assert machine.peak_bytes(device) == peak
+    assert machine.forget_peak(device) and gpus == those
+
+
+def test_a_processor_has_the_machines_memory(gpus: list[int]) -> None:
+    [available] = [
+        int(line.split()[1]) * 1024
+        for line in Path("/proc/meminfo").read_text().splitlines()
+        if line.startswith("MemAvailable")
+    ]
+    assert machine.free_bytes("cpu") == pytest.approx(available, rel=0.5)
+    assert machine.peak_bytes("cpu") > 1 << 20  # of this process
+    machine.forget_peak("cpu")
+    assert not gpus
+
+
+def test_a_model_on_a_processor_beside_a_full_gpu_is_measured(gpus: list[int], tmp_path: Path) -> None:
+    asked: dict[str, Any] = {"task": "passkey", "lengths": [64], "n": 1, "quiet": True, "results": tmp_path}
+    for backend in ("hf", "native", "chance"):
+        lexbench.run("lexlet", backend=backend, **asked)
+    records = lexbench.Run(tmp_path).records()
+    assert records["refused"].isna().all() and set(records["backend"]) == {"hf", "native", "chance"}
+    rows = [json.loads(line) for line in (tmp_path / "costs.jsonl").read_text().splitlines()]
+    assert min(row["peak_bytes"] for row in rows) > 1 << 20 and not gpus
+
+
+def test_a_model_on_a_full_gpu_is_deferred(gpus: list[int]) -> None:
+    backend = Chance(read_model({"path": "lexbench:lexlet"}))
+    model = LoadedModel(backend, Preflight(None, backend, ""), reuse=False)
+    model.attend(open_cell("none", 64))
+    backend.device = "cuda:1"
+    model = LoadedModel(backend, Preflight(None, backend, ""), reuse=False)
+    with pytest.raises(Deferred, match=r"needs at least 0\.0 GiB beside the weights, 0\.0 GiB are free"):
+        model.attend(open_cell("none", 64))
