@@ -276,10 +276,14 @@ def _steepness(found: Sequence[Curve], folder: Path) -> list[str]:
     known = plots.steepness(found, beyond[0], task, folder / "plots" / "resolution-slope")
     if not known:
         return []
-    rank = plots.rank_correlation(known)
-    said = (
-        f"Rank correlation (Spearman) over {several(len(known), 'encoding')}: {rank:+.2f}. " if rank is not None else ""
-    )
+    said = ""
+    if rank := plots.rank_correlation(known):
+        value, low, high = rank
+        holds = ", which holds 0" if low <= 0 <= high else ""
+        said = (
+            f"Rank correlation (Spearman) over {several(len(known), 'encoding')}: {value:+.2f}, "
+            f"95 % interval [{low:+.2f}, {high:+.2f}]{holds}. "
+        )
     return [
         "## Attention resolution against the slope",
         "",
