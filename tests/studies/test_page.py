@@ -301,7 +301,7 @@ def test_what_is_said_of_the_trained_length_goes_by_intervals() -> None:
     [said] = page_text._inside(own)
     assert said.startswith(
         "- passkey at the trained length, of 3 encodings: 1 more than half of the keys, 1 less than half of the keys, "
-        "1 uncertain (the interval contains one half); the best 0.90 [0.70, 0.97]."
+        "1 uncertain (the interval contains one half); the highest 0.90 [0.70, 0.97]."
     )
 
 
@@ -316,7 +316,7 @@ def test_models_below_each_table_of_tokens_are_counted() -> None:
         ["bigram", "4.000", "1 of 3"],
         ["trigram", "3.000", "0 of 3"],
     ]
-    assert "Median of the models: 4.500; best: `b-seed0`, 3.500." in said
+    assert "Median of the models: 4.500; lowest: `b-seed0`, 3.500." in said
     assert page_text._floors({"models": [{"name": "older"}]}) == []
 
 
