@@ -13,10 +13,10 @@ PAGE = Path(__file__).parents[2] / "docs" / "models.md"
 HEAD = f"""# Models
 
 Every type of causal language model in transformers {transformers.__version__}, and every multimodal type with a text
-tower, was asked all kinds of questions on `backend=hf`, as a tiny random model without a method. Each answer is that of
-the stock model: likelihoods, choices and texts are compared with the logits of one forward pass without a cache, and
-probes with the model's own attention weights. What cannot be answered so is refused with its reason. A test asks all
-types again.
+tower, was asked all kinds of questions on `backend=hf`, as a tiny random model without a method; `?` marks the types
+that were not tried, with the reason. Each answer is that of the stock model: likelihoods, choices and texts are
+compared with the logits of one forward pass without a cache, and probes with the model's own attention weights. What
+cannot be answered so is refused with its reason. A test asks all types again.
 
 - **scores**: likelihoods and marks, each alone and in batches.
 - **writes**: texts and choices, alone, in batches, and with prompts that begin alike read once (`reuse`).

@@ -11,6 +11,7 @@ import pytest
 from lexbench.report import formats, headline
 from lexbench.report.leaderboard.leaderboard import leaderboard
 from lexbench.report.plots.paper import write_figure
+from lexbench.report.report import write_report
 from lexbench.stats.headline import headlines
 from lexbench.stats.records import load
 from lexbench.stats.tables import tables
@@ -84,6 +85,18 @@ def test_the_page_is_what_the_records_give(page: str) -> None:
 @pytest.mark.slow
 def test_the_figure_is_what_the_records_give() -> None:
     assert (ROOT / FIGURE).read_bytes() == figure(), f"draw it anew: python {Path(__file__).relative_to(ROOT)}"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize("page", sorted((ROOT / "results/reference").glob("*.md")), ids=lambda page: page.stem)
+def test_rows_with_intervals_on_a_reference_page_are_those_of_its_records(page: Path, tmp_path: Path) -> None:
+    write_report([page.with_suffix("")], tmp_path)
+    made = [
+        line for name in ("report.md", "tables/differences.md") for line in (tmp_path / name).read_text().splitlines()
+    ]
+    shown = [line for line in page.read_text().splitlines() if line.startswith("|") and "[" in line]
+    assert shown and [line for line in shown if line not in made] == []
 
 
 def test_the_page_names_every_method_of_its_records_in_every_table() -> None:

@@ -301,7 +301,7 @@ def test_what_is_said_of_the_trained_length_goes_by_intervals() -> None:
     [said] = page_text._inside(own)
     assert said.startswith(
         "- passkey at the trained length, of 3 encodings: 1 more than half of the keys, 1 less than half of the keys, "
-        "1 uncertain (the interval contains one half); the best 0.90 [0.70, 0.97]."
+        "1 uncertain (the interval contains one half); the highest 0.90 [0.70, 0.97]."
     )
 
 
@@ -316,7 +316,7 @@ def test_models_below_each_table_of_tokens_are_counted() -> None:
         ["bigram", "4.000", "1 of 3"],
         ["trigram", "3.000", "0 of 3"],
     ]
-    assert "Median of the models: 4.500; best: `b-seed0`, 3.500." in said
+    assert "Median of the models: 4.500; lowest: `b-seed0`, 3.500." in said
     assert page_text._floors({"models": [{"name": "older"}]}) == []
 
 
@@ -332,8 +332,14 @@ def test_shapes_that_are_all_open_are_counted(tmp_path: Path) -> None:
 def test_rank_correlation_is_spearmans() -> None:
     pairs = [("a", 1.0, 9.0), ("b", 2.0, 7.0), ("c", 3.0, 8.0), ("d", 4.0, 1.0)]
     # ranks 1 2 3 4 and 4 2 3 1: 1 - 6 (9 + 0 + 0 + 9) / (4 * 15) = -0.8
-    assert plots.rank_correlation(pairs) == pytest.approx(-0.8)
+    rank, _, high = plots.rank_correlation(pairs) or (0, 0, 0)
+    assert rank == pytest.approx(-0.8)
+    # by hand: arctanh -0.8 = -ln 9 / 2 = -1.0986, error sqrt(1.32) = 1.1489,
+    # tanh(-1.0986 + 2.2519) = 9.040 / 11.040 = 0.8188
+    assert high == pytest.approx(0.8188, abs=1e-4)
     assert plots.rank_correlation(pairs[:3]) is None
+    assert plots.rank_correlation([(str(n), n, n) for n in range(5)]) == pytest.approx((1, 1, 1))
+    assert plots.rank_correlation([(str(n), n, 0) for n in range(5)]) is None
 
 
 # from run folders to the page

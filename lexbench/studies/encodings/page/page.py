@@ -99,11 +99,11 @@ def _floors(about: Mapping[str, Any]) -> list[str]:
     lines = []
     for floors in {tuple(each["floors"].items()): each["floors"] for each in known}.values():
         losses = {each["name"]: each["last_loss"]["held_out"] for each in known if each["floors"] == floors}
-        best = min(losses, key=losses.__getitem__)
+        lowest = min(losses, key=losses.__getitem__)
         below = {name: sum(loss < floor for loss in losses.values()) for name, floor in floors.items()}
         rows = [[name, f"{floor:.3f}", f"{below[name]} of {len(losses)}"] for name, floor in floors.items()]
         lines += [*columns(["n-grams", "nats per token", "models below it"], rows), ""]
-        lines += [f"Median of the models: {median(losses.values()):.3f}; best: `{best}`, {losses[best]:.3f}.", ""]
+        lines += [f"Median of the models: {median(losses.values()):.3f}; lowest: `{lowest}`, {losses[lowest]:.3f}.", ""]
     return ["## What the models know", "", FLOORS, *lines] if lines else []
 
 
@@ -276,10 +276,14 @@ def _steepness(found: Sequence[Curve], folder: Path) -> list[str]:
     known = plots.steepness(found, beyond[0], task, folder / "plots" / "resolution-slope")
     if not known:
         return []
-    rank = plots.rank_correlation(known)
-    said = (
-        f"Rank correlation (Spearman) over {several(len(known), 'encoding')}: {rank:+.2f}. " if rank is not None else ""
-    )
+    said = ""
+    if rank := plots.rank_correlation(known):
+        value, low, high = rank
+        holds = ", which holds 0" if low <= 0 <= high else ""
+        said = (
+            f"Rank correlation (Spearman) over {several(len(known), 'encoding')}: {value:+.2f}, "
+            f"95 % interval [{low:+.2f}, {high:+.2f}]{holds}. "
+        )
     return [
         "## Attention resolution against the slope",
         "",
@@ -319,7 +323,7 @@ def _inside(found: Sequence[Curve]) -> Iterator[str]:
             counts["uncertain (the interval contains one half)"] = len(values) - above - below
             yield (
                 f"- {task} at the trained length, of {several(len(values), 'encoding')}: "
-                f"{', '.join(f'{count} {name}' for name, count in counts.items() if count)}; the best "
+                f"{', '.join(f'{count} {name}' for name, count in counts.items() if count)}; the highest "
                 f"{number(max(values, key=lambda each: each.value), 'accuracy')}.\n"
             )
     context = []

@@ -1,5 +1,6 @@
 """Plots: curves by family in small multiples, and attention resolution against the slope of the curve."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -170,11 +171,21 @@ def steepness(curves: Sequence[Curve], multiple: float, task: str, stem: Path) -
     return [(entry, x, y) for entry, _, x, y in known]
 
 
-def rank_correlation(pairs: Sequence[tuple[str, float, float]]) -> float | None:
-    """Spearman's rank correlation; None with fewer than four points. Equal values share a rank."""
+def rank_correlation(pairs: Sequence[tuple[str, float, float]]) -> tuple[float, float, float] | None:
+    """Spearman's rank correlation r and its 95 % interval; None with fewer than four points. Equal values share a rank.
+
+    The interval is tanh(arctanh r -+ 1.96 sqrt((1 + r^2 / 2) / (n - 3))) of n points (Bonett and Wright 2000,
+    Psychometrika 65:23).
+    """
     if len(pairs) < 4:
         return None
     from scipy.stats import rankdata
 
     x, y = (rankdata([pair[side] for pair in pairs]) for side in (1, 2))
-    return float(np.corrcoef(x, y)[0, 1]) if x.std() and y.std() else None
+    if not x.std() or not y.std():
+        return None
+    rank = float(np.clip(np.corrcoef(x, y)[0, 1], -1, 1))
+    reach = 1.96 * math.sqrt((1 + rank**2 / 2) / (len(pairs) - 3))
+    with np.errstate(divide="ignore"):
+        centre = np.arctanh(rank)
+    return rank, float(np.tanh(centre - reach)), float(np.tanh(centre + reach))
