@@ -185,6 +185,8 @@ def _overrides(command: Command, words: list[str]) -> list[str]:
         # hydra reads these files itself, without our guard against aliases that fill the memory.
         for file in folder.rglob("*.yaml"):
             registry.check_aliases(file)
+        for group in folder.glob("*"):
+            registry.yamls(group.name)  # each name once, also of groups that no word names
     search = [f"hydra.searchpath=[{','.join(f'file://{folder.resolve()}' for folder in extra)}]"] if extra else []
     return [*flags, *search, *settings]
 

@@ -35,26 +35,39 @@ def asset(name: str) -> Path:
 
 
 def config_dirs() -> list[Path]:
-    """Our registry and the user's: the folders in LEXBENCH_CONFIG_PATH, colon-separated."""
+    """Our registry and the user's, each once: the folders in LEXBENCH_CONFIG_PATH, colon-separated."""
     extra = [Path(entry) for entry in os.environ.get("LEXBENCH_CONFIG_PATH", "").split(os.pathsep) if entry]
-    return [asset("configs"), *extra]
+    found: dict[Path, Path] = {}
+    for folder in (asset("configs"), *extra):
+        found.setdefault(folder.resolve(), folder)
+    return list(found.values())
 
 
 MOST_VALUES = 10_000
 """Values that a yaml may hold, those of its aliases counted where they stand."""
 
 
+def yamls(group: str) -> dict[str, Path]:
+    """The yaml of each name of a group; ValueError where two have one name, of which hydra would take the first."""
+    found: dict[str, Path] = {}
+    for folder in config_dirs():
+        for file in (folder / group).glob("*.yaml"):
+            first = found.setdefault(file.stem, file)
+            if first != file:
+                raise ValueError(f"{group} {file.stem} has two yamls, {first} and {file}: rename one")
+    return found
+
+
 def names(group: str) -> list[str]:
     """All names of a group, sorted."""
-    return sorted({file.stem for folder in config_dirs() for file in (folder / group).glob("*.yaml")})
+    return sorted(yamls(group))
 
 
 def read(group: str, name: str) -> dict[str, Any]:
     """Read one yaml of the registry; ValueError with the choices for an unknown name."""
-    for folder in reversed(config_dirs()) if name in names(group) else ():  # only names, no paths
-        file = folder / group / f"{name}.yaml"
-        if file.is_file():
-            return _mapping(file)
+    file = yamls(group).get(name)
+    if file is not None and file.is_file():
+        return _mapping(file)
     also = ", or give model=ORG/NAME of the hub or model=./FOLDER" if group == "model" else ""
     raise ValueError(f"unknown {group} {name!r}: {suggest(name, names(group))}{also}")
 
