@@ -104,6 +104,8 @@ def _outcomes(
             return [hydra.run(name, entry, [*settings, "hydra.mode=RUN"]).return_value]
         parsed = OverridesParser.create(config_loader=hydra.config_loader).parse_overrides(settings)
         swept = [each for each in parsed if each.is_sweep_override()]
+        if not swept:
+            print("lexbench: -m has nothing to sweep, so one job runs: give it KEY=A,B", file=sys.stderr)
         count(math.prod(sum(1 for _ in each.sweep_string_iterator()) for each in swept))
         batches = hydra.multirun(name, entry, [*settings, "hydra.mode=MULTIRUN"])
         return [job.return_value for batch in batches for job in batch]
@@ -124,6 +126,8 @@ def shown(name: str, words: list[str]) -> None:
 
 def composed(command: Command, words: list[str]) -> tuple[dict[str, Any], dict[str, str]]:
     """The composed config and the chosen names, without running anything."""
+    if set(SWEEP) & set(words):
+        raise ValueError(f"-m runs several jobs, and lexbench {command.name} makes one answer: leave it out")
     from hydra import compose, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
     from omegaconf import OmegaConf
