@@ -30,14 +30,14 @@ method = named_method
 
 def corpus(name: str, **parameters: Any) -> Corpus:
     """A corpus by name: `corpus("files", path="book.txt")`."""
-    built: Corpus = registry.build({**registry.read("corpus", name), **parameters}, "corpus")
+    built: Corpus = registry.build({**registry.read("corpus", name), **parameters, "name": name}, "corpus")
     return built
 
 
 def task(name: str, corpus: Corpus | str = "stdlib", **parameters: Any) -> Task:
     """A task by name; `corpus` is where its text comes from, if it takes any."""
     text = registry.build(registry.read("corpus", corpus), "corpus") if isinstance(corpus, str) else corpus
-    built: Task = registry.build({**registry.read("task", name), **parameters}, "task", corpus=text)
+    built: Task = registry.build({**registry.read("task", name), **parameters, "name": name}, "task", corpus=text)
     return built
 
 

@@ -206,9 +206,10 @@ def _is(hint: Any, kind: type) -> bool:
 def class_of(config: Mapping[str, Any], noun: str) -> type:
     """The class of a yaml."""
     if "file" in config:
-        return _class_in(Path(str(config["file"])), noun)
+        return _class_in(config, noun)
     if "_target_" not in config:
-        raise ValueError(f"{noun} config must name a class: give _target_: package.module.Class")
+        named = f"{noun} {config['name']}" if "name" in config else f"{noun} config"
+        raise ValueError(f"{named} must name a class: give _target_: package.module.Class in its yaml")
     return _import(str(config["_target_"]))
 
 
@@ -248,7 +249,7 @@ def summary(group: str, name: str) -> str:
             named = [str(part.get("name") if isinstance(part, Mapping) else part) for part in listed]
             return f"{kind}: " + ", ".join(dict.fromkeys(named))
     if "file" in config:
-        source, cls = source_of(Path(str(config["file"])), group), None
+        source, cls = source_of({**config, "name": name}, group), None
     elif "_target_" in config:
         module, _, cls = str(config["_target_"]).rpartition(".")
         source = _source_of_module(module)
@@ -293,10 +294,14 @@ def _import(target: str) -> type:
     return found
 
 
-def source_of(file: Path, noun: str) -> Path:
-    """The place of a yaml's `file:`: beside the yamls of its group, or in our tasks; absolute paths stay."""
-    beside = [folder / noun / file for folder in reversed(config_dirs())]
-    return next((place for place in beside if place.is_file()), asset("tasks") / file)
+def source_of(config: Mapping[str, Any], noun: str) -> Path:
+    """The place of a yaml's `file:`: beside the yaml, or in our tasks; absolute paths stay.
+
+    Without the yaml's name, beside any yaml of its group.
+    """
+    file, own = Path(str(config["file"])), yamls(noun).get(str(config.get("name")))
+    beside = [own.parent] if own else [folder / noun for folder in reversed(config_dirs())]
+    return next((folder / file for folder in beside if (folder / file).is_file()), asset("tasks") / file)
 
 
 DOES = {
@@ -309,15 +314,16 @@ DOES = {
 """The attribute by which the class of a noun is recognised in a file."""
 
 
-def _class_in(file: Path, noun: str) -> type:
+def _class_in(config: Mapping[str, Any], noun: str) -> type:
     """The only class of a noun in a file."""
     if noun not in DOES:
         raise ValueError(f"{noun} cannot be defined by a file: give _target_: package.module.Class")
-    module = _module(source_of(file, noun), noun)
+    file = source_of(config, noun)
+    module = _module(file, noun)
     own = [value for value in vars(module).values() if getattr(value, "__module__", None) == module.__name__]
     found = [value for value in own if isinstance(value, type) and hasattr(value, DOES[noun])]
     if len(found) != 1:
-        raise ValueError(f"{noun} file {file} must define one class with {DOES[noun]}(...), got {len(found)}")
+        raise ValueError(f"{noun} file {config['file']} must define one class with {DOES[noun]}(...), got {len(found)}")
     return found[0]
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+import lexbench
 from lexbench import Model, Task, method
 from lexbench.commands.main import main
 from lexbench.core import registry
@@ -112,6 +113,20 @@ def test_a_users_task_is_found_by_its_absolute_file(mine: Path) -> None:
     assert type(task).__name__ == "Count"
     assert vars(task)["up_to"] == 3
     assert registry.summary("task", "count") == "Count to a number. [up_to=3]"
+
+
+def test_the_file_of_a_yaml_is_the_one_beside_it(
+    mine: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ours stays ours beside a user's copy of its file; of two users' files of one name each yaml has its own."""
+    other = tmp_path_factory.mktemp("other")
+    (other / "task").mkdir()
+    for folder, name in ((mine, "One"), (other, "Two")):
+        (folder / "task/passkey.py").write_text(TASK.format(name=name))
+        (folder / f"task/{name.lower()}.yaml").write_text("file: passkey.py\nup_to: 3\n")
+    monkeypatch.setenv("LEXBENCH_CONFIG_PATH", f"{mine}:{other}")
+    assert [type(lexbench.task(name)).__name__ for name in ("one", "two", "passkey")] == ["One", "Two", "Passkey"]
+    assert registry.summary("task", "passkey").startswith("Find one random number in repeated noise")
 
 
 def test_a_users_yaml_may_set_parameters_of_our_class(mine: Path) -> None:
