@@ -207,6 +207,8 @@ def class_of(config: Mapping[str, Any], noun: str) -> type:
     """The class of a yaml."""
     if "file" in config:
         return _class_in(config, noun)
+    if "suite" in config:
+        raise ValueError(f"{noun} {config.get('name', '')} is a suite of several: name one of them, or run it whole")
     if "_target_" not in config:
         named = f"{noun} {config['name']}" if "name" in config else f"{noun} config"
         raise ValueError(f"{named} must name a class: give _target_: package.module.Class in its yaml")

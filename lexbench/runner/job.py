@@ -107,6 +107,8 @@ class Job:
             "seeds": list(seeds),
         }
         named = [_method(each) for each in methods]
+        if not isinstance(results, str | Path | None):
+            raise ValueError(f"results must be a folder, got {results!r}: e.g. results='runs/mine'")
         place = Path(results) if results else _folder(facts.name)
         if place.exists() and not place.is_dir():
             raise ValueError(f"results {place} {unlike(place)}: give results=DIR, a folder or a new name")
