@@ -183,7 +183,7 @@ def _overrides(command: Command, words: list[str]) -> list[str]:
     Parameters (method.factor) are checked when the object is built, because only its class knows them.
     """
     flags, settings = _split(words)
-    settings = [_setting(command, each) for word in _ray_executor(settings) for each in _model_path(word)]
+    settings = [_quoted(_setting(command, each)) for word in _ray_executor(settings) for each in _model_path(word)]
     extra = registry.config_dirs()[1:]
     for folder in extra:
         # hydra reads these files itself, without our guard against aliases that fill the memory.
@@ -250,6 +250,15 @@ def _split(words: list[str]) -> tuple[list[str], list[str]]:
         else:
             settings.append(word)
     return flags, settings
+
+
+def _quoted(word: str) -> str:
+    """The word with quotes around values that are not ASCII, which hydra reads in quotes only."""
+    key, equals, value = word.partition("=")
+    if value.isascii() or set(value) & set("()'\"\\"):
+        return word
+    single = r"[^,:\[\]{}\s][^,:\[\]{}]*" if value[0] in "[{" else "[^,]+"
+    return key + equals + re.sub(single, lambda each: each[0] if each[0].isascii() else f"'{each[0]}'", value)
 
 
 def _setting(command: Command, word: str) -> str:
