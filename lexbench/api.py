@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lexbench.core import registry
 from lexbench.core.attention import Attention
+from lexbench.core.files import unlike
 from lexbench.core.method import Method, named_method
 from lexbench.core.model import Model
 from lexbench.core.task import Task
@@ -30,14 +31,14 @@ method = named_method
 
 def corpus(name: str, **parameters: Any) -> Corpus:
     """A corpus by name: `corpus("files", path="book.txt")`."""
-    built: Corpus = registry.build({**registry.read("corpus", name), **parameters}, "corpus")
+    built: Corpus = registry.build({**registry.read("corpus", name), **parameters, "name": name}, "corpus")
     return built
 
 
 def task(name: str, corpus: Corpus | str = "stdlib", **parameters: Any) -> Task:
     """A task by name; `corpus` is where its text comes from, if it takes any."""
     text = registry.build(registry.read("corpus", corpus), "corpus") if isinstance(corpus, str) else corpus
-    built: Task = registry.build({**registry.read("task", name), **parameters}, "task", corpus=text)
+    built: Task = registry.build({**registry.read("task", name), **parameters, "name": name}, "task", corpus=text)
     return built
 
 
@@ -60,6 +61,8 @@ def extend(
     """
     from lexbench.backends.hf.extended import Extended
 
+    if isinstance(method, type) or not (isinstance(method, str | Sequence) or hasattr(method, "attention")):
+        raise ValueError(f"method must be a name, a list of names, or an object with attention(...), got {method!r}")
     if isinstance(method, str | Sequence):
         return Extended(network, named_method(method, **parameters), length, trained_length)
     if parameters:
@@ -78,6 +81,8 @@ class Run:
     """Ids of its cells; None: all of the folder."""
 
     def _finished(self) -> "list[Finished]":
+        if not Path(self.folder).is_dir():
+            raise ValueError(f"run folder {self.folder} {unlike(Path(self.folder))}: give one that a run has written")
         return Store(self.folder).load(self.cells)
 
     def _tables(self, task: str | None, metric: str | None) -> "list[Table]":
@@ -212,6 +217,8 @@ def run(
     """
     from lexbench.runner.execute import execute
 
+    if not isinstance(model, str | Mapping | Model):
+        raise ValueError(f"model must be a name, ./FOLDER, ORG/NAME or facts, got {model!r}")
     job = _job(
         model=_model(model) if isinstance(model, str) else model,
         method=method,
@@ -300,10 +307,10 @@ def _job(method: Any, task: Any, corpus: Any, seed: int | Sequence[int], **setti
     from lexbench.runner.job import Job
 
     return Job.of(
-        methods=[_method(entry) for entry in _several(method)],
-        tasks=[_configured("task", entry) for entry in _several(task)],
+        methods=[_method(entry) for entry in _several("method", method)],
+        tasks=[_configured("task", entry) for entry in _several("task", task)],
         corpus=None if corpus is None else _configured("corpus", corpus),
-        seeds=[seed] if isinstance(seed, int) else list(seed),
+        seeds=list(seed) if isinstance(seed, Sequence) and not isinstance(seed, str) else [seed],
         **settings,
     )
 
@@ -316,19 +323,29 @@ def _model(given: str) -> dict[str, Any]:
 
 def _configured(group: str, given: str | Mapping[str, Any]) -> dict[str, Any]:
     """The yaml of a name with the given parameters over it, and the name itself."""
+    if not isinstance(given, str | Mapping):
+        raise ValueError(f"{group} must be a name, or a mapping of its name and parameters, got {given!r}")
     parameters = {"name": given} if isinstance(given, str) else dict(given)
     if "name" not in parameters:
-        raise ValueError(f"{group} lacks its name: give {{'name': ..., parameters}}, got {dict(given)}")  # type: ignore[arg-type]
+        raise ValueError(f"{group} lacks its name: give {{'name': ..., parameters}}, got {parameters}")
     name = str(parameters["name"])
     return {**registry.read(group, name), **parameters, "name": name}
 
 
-def _several(given: Any) -> list[Any]:
-    return [given] if isinstance(given, str | Mapping) else list(given)
+def _several(noun: str, given: Any) -> list[Any]:
+    if isinstance(given, str | Mapping):
+        return [given]
+    if not isinstance(given, Sequence) or not given:
+        raise ValueError(
+            f"{noun} must be a name, a mapping of its name and parameters, or a list of these, got {given!r}"
+        )
+    return list(given)
 
 
 def _method(given: str | Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
-    return _configured("method", given) if isinstance(given, str | Mapping) else {"compose": list(given)}
+    if isinstance(given, Sequence) and not isinstance(given, str):
+        return {"compose": list(given)}
+    return _configured("method", given)
 
 
 __all__ = ["Attention", "Run", "corpus", "evaluate", "extend", "method", "run", "task"]

@@ -93,6 +93,48 @@ def test_logits_of_a_wrong_shape_are_one_line(tokenizer: FastTokenizer) -> None:
         flat.score(Score(index=0, cluster="a", tokens=IDS, start=2, bytes=1, words=1))
 
 
+def test_what_is_no_logits_is_one_line(tokenizer: FastTokenizer) -> None:
+    model = lexbench.Model(name="f", trained_length=4, head_dim=8)
+    score = Score(index=0, cluster="", tokens=IDS, start=1, bytes=4, words=4)
+    for function, said in (
+        (lambda ids: None, r"a function must give logits, gave object of shape \[\]"),
+        (lambda ids: np.zeros((len(ids), 5)), "gave 5 and is asked for token 5"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            Function(function, model, tokenizer).score(score)
+
+
+USUAL: dict[str, Any] = {"task": "passkey", "lengths": [64], "n": 1, "backend": "chance", "quiet": True}
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"model": None}, "model must be a name, ./FOLDER, ORG/NAME or facts, got None"),
+        ({"method": None}, "method must be a name, a mapping of .* or a list of these, got None"),
+        ({"method": []}, "method must be a name, a mapping of .* or a list of these, got "),
+        ({"method": [None]}, "method must be a name, or a mapping of its name and parameters, got None"),
+        ({"task": 5}, "task must be a name, a mapping of .* or a list of these, got 5"),
+        ({"corpus": 5}, "corpus must be a name, or a mapping of its name and parameters, got 5"),
+        ({"backend": None}, "backend must be a name, or a mapping of its name and parameters, got None"),
+        ({"seed": 1.5}, "seed must be a whole number of at least 0, got 1.5"),
+        ({"seed": None}, "seed must be a whole number of at least 0, got None"),
+        ({"results": 5}, "results must be a folder, got 5"),
+    ],
+)
+def test_an_argument_of_another_type_is_one_line(changed: dict[str, Any], said: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=said):
+        lexbench.run(**{"model": "lexlet", "results": tmp_path, **USUAL, **changed})
+
+
+def test_a_run_that_is_not_there_and_a_suite_as_a_task_are_one_line(tmp_path: Path) -> None:
+    for ask in (lexbench.Run(tmp_path / "none").records, lambda: str(lexbench.Run(tmp_path / "none"))):
+        with pytest.raises(ValueError, match=r"run folder .*none does not exist: give one that a run has written"):
+            ask()
+    with pytest.raises(ValueError, match="task quick is a suite of several: name one of them"):
+        lexbench.task("quick")
+
+
 def test_one_changed_weight_changes_the_revision(network: Any) -> None:
     before = weights_hash(network)
     with torch.no_grad():

@@ -85,8 +85,11 @@ class Function(Backend):
             given = given if isinstance(given, Tensor) else getattr(given, "logits", given)
         else:
             given = self._function(ids)
-        # A copy: arrays of JAX cannot be written to, of which torch warns.
-        found = given.detach() if isinstance(given, Tensor) else torch.from_numpy(np.array(given))
+        if not isinstance(given, Tensor):
+            given = np.array(given)  # a copy: arrays of JAX cannot be written to, of which torch warns
+            if given.dtype.kind not in "fiu":
+                raise ValueError(f"a function must give logits, gave {given.dtype} of shape {list(given.shape)}")
+        found = given.detach() if isinstance(given, Tensor) else torch.from_numpy(given)
         found = found[0] if found.ndim == 3 and len(found) == 1 else found
         if found.ndim != 2 or len(found) != len(ids):
             raise ValueError(
@@ -98,6 +101,11 @@ class Function(Backend):
     def _nll(self, ids: Tokens, start: int) -> Tensor:
         """NLL of ids[start:], each given all before it."""
         logits = self._logits(ids[:-1])[start - 1 :]
+        if (largest := int(ids[start:].max())) >= logits.shape[1]:
+            raise ValueError(
+                f"a function must give a logit for each token of the vocabulary, "
+                f"gave {logits.shape[1]} and is asked for token {largest}"
+            )
         return F.cross_entropy(logits, torch.from_numpy(ids[start:]).to(logits.device), reduction="none")
 
     @torch.inference_mode()

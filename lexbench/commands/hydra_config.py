@@ -107,6 +107,8 @@ def _outcomes(
             return [hydra.run(name, entry, [*settings, "hydra.mode=RUN"]).return_value]
         parsed = OverridesParser.create(config_loader=hydra.config_loader).parse_overrides(settings)
         swept = [each for each in parsed if each.is_sweep_override()]
+        if not swept:
+            print("lexbench: -m has nothing to sweep, so one job runs: give it KEY=A,B", file=sys.stderr)
         count(math.prod(sum(1 for _ in each.sweep_string_iterator()) for each in swept))
         batches = hydra.multirun(name, entry, [*settings, "hydra.mode=MULTIRUN"])
         return [job.return_value for batch in batches for job in batch]
@@ -127,6 +129,8 @@ def shown(name: str, words: list[str]) -> None:
 
 def composed(command: Command, words: list[str]) -> tuple[dict[str, Any], dict[str, str]]:
     """The composed config and the chosen names, without running anything."""
+    if set(SWEEP) & set(words):
+        raise ValueError(f"-m runs several jobs, and lexbench {command.name} makes one answer: leave it out")
     from hydra import compose, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
     from omegaconf import OmegaConf
@@ -182,12 +186,14 @@ def _overrides(command: Command, words: list[str]) -> list[str]:
     Parameters (method.factor) are checked when the object is built, because only its class knows them.
     """
     flags, settings = _split(words)
-    settings = [_setting(command, each) for word in _ray_executor(settings) for each in _model_path(word)]
+    settings = [_quoted(_setting(command, each)) for word in _ray_executor(settings) for each in _model_path(word)]
     extra = registry.config_dirs()[1:]
     for folder in extra:
         # hydra reads these files itself, without our guard against aliases that fill the memory.
         for file in folder.rglob("*.yaml"):
             registry.check_aliases(file)
+        for group in folder.glob("*"):
+            registry.yamls(group.name)  # each name once, also of groups that no word names
     search = [f"hydra.searchpath=[{','.join(f'file://{folder.resolve()}' for folder in extra)}]"] if extra else []
     return [*flags, *search, *settings]
 
@@ -247,6 +253,15 @@ def _split(words: list[str]) -> tuple[list[str], list[str]]:
         else:
             settings.append(word)
     return flags, settings
+
+
+def _quoted(word: str) -> str:
+    """The word with quotes around values that are not ASCII, which hydra reads in quotes only."""
+    key, equals, value = word.partition("=")
+    if value.isascii() or set(value) & set("()'\"\\"):
+        return word
+    single = r"[^,:\[\]{}\s][^,:\[\]{}]*" if value[0] in "[{" else "[^,]+"
+    return key + equals + re.sub(single, lambda each: each[0] if each[0].isascii() else f"'{each[0]}'", value)
 
 
 def _setting(command: Command, word: str) -> str:

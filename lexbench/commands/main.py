@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from lexbench.commands import (
     board,
@@ -114,6 +115,12 @@ def _one_line(error: Exception) -> str:
         return "out of memory; all results so far are kept: repeat the command with fewer processes or more memory"
     if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
         return f"{error.filename} cannot be read or written ({error.strerror}): change that, or give another place"
+    if isinstance(error, NotADirectoryError | FileExistsError):
+        place = Path(error.filename)
+        file = next((each for each in (place, *place.parents) if each.is_file()), place)
+        return f"{file} is a file where a folder is needed: give another place"
+    if isinstance(error, IsADirectoryError):
+        return f"{error.filename2 or error.filename} is a folder where a file is needed: give another place"
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename2 or error.filename}"  # not the temporary file that would replace it
     line = " ".join(str(error).split())

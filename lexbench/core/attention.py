@@ -9,16 +9,54 @@ Each slot changes one term of this formula. For query position i and key positio
 Positions are 0-based, attention is causal, and a slot that is None keeps the model's own.
 """
 
+import functools
+import inspect
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lexbench.core.values import fits
+
 Positions = NDArray[np.int64]
 Floats = NDArray[np.float64]
+
+
+class SlotError(ValueError):
+    """A value that no model can take in a slot."""
+
+
+def _typed(data: Any, *without: str) -> None:
+    """SlotError unless the fields of a dataclass have their annotated types; those named in `without` are not checked.
+
+    Numbers and arrays of numpy become Python's, and lists become tuples.
+    """
+    kind: type = type(data)
+    for name, hint in _hints(kind).items():
+        if name in without:
+            continue
+        value = _python(getattr(data, name))
+        if not fits(value, hint):
+            # The annotation without modules: `tuple[int of at least 0, ...]`.
+            wanted = re.sub(r"\w+\.(?=\w)", "", inspect.formatannotation(hint))
+            wanted = re.sub(r"\bint\b", "int of at least 0", wanted)
+            raise SlotError(f"{kind.__name__}.{name} must be {wanted}, got {value!r}")
+        object.__setattr__(data, name, value)
+
+
+@functools.cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _python(value: Any) -> Any:
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    return tuple(map(_python, value)) if isinstance(value, list) else value
 
 
 @dataclass(frozen=True)
@@ -30,8 +68,9 @@ class LogScale:
     """Keep the factor at least 1, so that nothing changes inside the trained length."""
 
     def __post_init__(self) -> None:
-        if not self.trained_length > 1:
-            raise ValueError(f"query_scale needs a trained length above 1, got {self.trained_length}")
+        _typed(self)
+        if not 1 < self.trained_length < math.inf:
+            raise SlotError(f"query_scale needs a finite trained length above 1, got {self.trained_length}")
 
     def __call__(self, positions: Positions) -> Floats:
         """[n] multiplier of each query."""
@@ -47,8 +86,9 @@ class Steps:
     strength: float
 
     def __post_init__(self) -> None:
-        if self.tokens < 1 or not self.strength >= 0:
-            raise ValueError(f"query_scale needs steps of at least 1 token, got {self.tokens} and {self.strength}")
+        _typed(self)
+        if self.tokens < 1 or not 0 <= self.strength < math.inf:
+            raise SlotError(f"query_scale needs steps of at least 1 token, got {self.tokens} and {self.strength}")
 
     def __call__(self, positions: Positions) -> Floats:
         """[n] multiplier of each query."""
@@ -65,8 +105,10 @@ class Line:
     cap: float = math.inf
 
     def __post_init__(self) -> None:
-        if not (self.divisor > 0 and math.isfinite(self.offset)):
-            raise ValueError(f"line needs a divisor above 0 and a finite offset, got {self.divisor} and {self.offset}")
+        _typed(self)
+        if not (self.divisor > 0 and math.isfinite(self.offset)) or math.isnan(self.cap):
+            given = f"{self.divisor}, {self.offset} and {self.cap}"
+            raise SlotError(f"line needs a divisor above 0, a finite offset and a cap, got {given}")
 
     def __call__(self, positions: Positions) -> Floats:
         """[n] rotary positions."""
@@ -102,8 +144,9 @@ class Remap:
     key: Line
 
     def __post_init__(self) -> None:
+        _typed(self)
         if self.window < 1:
-            raise ValueError(f"remap window must be at least 1, got {self.window}")
+            raise SlotError(f"remap window must be at least 1, got {self.window}")
 
     def regions(self) -> Sequence[Region]:
         """The near and the far region."""
@@ -125,8 +168,9 @@ class Chunks:
     limit: int
 
     def __post_init__(self) -> None:
+        _typed(self)
         if not 1 <= self.size <= self.limit:
-            raise ValueError(f"chunks need 1 <= size <= limit, got {self.size} and {self.limit}")
+            raise SlotError(f"chunks need 1 <= size <= limit, got {self.size} and {self.limit}")
 
     def regions(self) -> Sequence[Region]:
         """The own chunk, the chunk before, all older chunks."""
@@ -155,8 +199,9 @@ class Stairs:
     steps: tuple[tuple[int, int], ...]
 
     def __post_init__(self) -> None:
-        if not self.steps or any(count < 1 or repeat < 1 for count, repeat in self.steps):
-            raise ValueError(f"stairs need counts and repeats of at least 1, got {self.steps}")
+        _typed(self)
+        if not self.steps or any(len(step) != 2 or min(step) < 1 for step in self.steps):
+            raise SlotError(f"stairs need counts and repeats of at least 1, got {self.steps}")
 
     def regions(self) -> Sequence[Region]:
         """One region per entry and remainder of the query's position."""
@@ -202,8 +247,9 @@ class Window:
     sinks: int = 0
 
     def __post_init__(self) -> None:
-        if self.size < 1 or self.sinks < 0:
-            raise ValueError(f"mask needs a size of at least 1 and no negative sinks, got {self.size} and {self.sinks}")
+        _typed(self)
+        if self.size < 1:
+            raise SlotError(f"mask needs a size of at least 1, got {self.size}")
 
     def allowed(self, queries: Positions, keys: Positions) -> NDArray[np.bool_]:
         """[queries, keys] whether the key may be seen; causality is understood."""
@@ -222,9 +268,9 @@ class Middle:
     count: int
 
     def __post_init__(self) -> None:
-        if self.size < 1 or self.sinks < 0 or self.count < 1:
-            given = f"{self.size}, {self.sinks} and {self.count}"
-            raise ValueError(f"mask needs a size and a count of at least 1 and no negative sinks, got {given}")
+        _typed(self)
+        if self.size < 1 or self.count < 1:
+            raise SlotError(f"mask needs a size and a count of at least 1, got {self.size} and {self.count}")
 
     def allowed(self, queries: Positions, keys: Positions) -> NDArray[np.bool_]:
         """[queries, keys] whether the key may be seen: any may; causality is understood."""
@@ -242,8 +288,9 @@ class Blocks:
     size: int
 
     def __post_init__(self) -> None:
+        _typed(self)
         if self.size < 1:
-            raise ValueError(f"mask needs blocks of at least 1 token, got {self.size}")
+            raise SlotError(f"mask needs blocks of at least 1 token, got {self.size}")
 
     def allowed(self, queries: Positions, keys: Positions) -> NDArray[np.bool_]:
         """[queries, keys] whether the key may be seen; causality is understood."""
@@ -257,8 +304,9 @@ class Segments:
     size: int
 
     def __post_init__(self) -> None:
+        _typed(self)
         if self.size < 1:
-            raise ValueError(f"mask needs segments of at least 1 token, got {self.size}")
+            raise SlotError(f"mask needs segments of at least 1 token, got {self.size}")
 
     def allowed(self, queries: Positions, keys: Positions) -> NDArray[np.bool_]:
         """[queries, keys] whether the key may be seen; causality is understood."""
@@ -270,6 +318,11 @@ class Slopes:
     """Bias -slope_h (i - j) on the logits of head h (ALiBi, arXiv 2108.12409)."""
 
     slopes: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        _typed(self)
+        if not all(map(math.isfinite, self.slopes)):
+            raise SlotError(f"bias needs finite slopes, got {self.slopes}")
 
     def __call__(self, queries: Positions, keys: Positions) -> Floats:
         """[heads, queries, keys]"""
@@ -291,8 +344,11 @@ class HeadRatios:
     threshold: float = 3.0
 
     def __post_init__(self) -> None:
-        if not self.ratios or min(self.ratios) <= 0 or list(self.ratios) != sorted(self.ratios):
-            raise ValueError(f"head_ratios must be above 0 and ascend, got {self.ratios}")
+        _typed(self)
+        finite = all(map(math.isfinite, (*self.ratios, self.threshold)))
+        if not self.ratios or not finite or min(self.ratios) <= 0 or list(self.ratios) != sorted(self.ratios):
+            given = f"{self.ratios} and threshold {self.threshold}"
+            raise SlotError(f"head_ratios must be finite, above 0 and ascend, got {given}")
 
 
 @dataclass(frozen=True)
@@ -305,6 +361,11 @@ class Dynamic:
 
     factor: float
     trained_length: int
+
+    def __post_init__(self) -> None:
+        _typed(self)
+        if not 0 < self.factor < math.inf or self.trained_length < 1:
+            raise SlotError(f"dynamic needs a factor above 0 and a trained length, got {self}")
 
 
 @dataclass(frozen=True)
@@ -323,8 +384,10 @@ class Growing:
     """d / 2."""
 
     def __post_init__(self) -> None:
-        if self.factor < 1 or self.trained_length < 1 or self.base <= 1 or self.pairs < 2:
-            raise ValueError(f"growing needs a factor, a trained length, a base and at least 2 pairs, got {self}")
+        _typed(self)
+        finite = 1 <= self.factor < math.inf and 1 < self.base < math.inf
+        if not finite or self.trained_length < 1 or self.pairs < 2:
+            raise SlotError(f"growing needs a factor, a trained length, a base and at least 2 pairs, got {self}")
 
     def inv_freq(self, positions: Positions) -> Floats:
         """[n, pairs] radians per token, for queries at these positions."""
@@ -332,6 +395,19 @@ class Growing:
         stretch = np.maximum(1.0, self.factor * (positions + 1) / self.trained_length - (self.factor - 1))
         pairs, d = np.arange(self.pairs), 2 * self.pairs
         return np.asarray(self.base ** (-2 * pairs / d) * stretch[:, None] ** (-2 * pairs / (d - 2)))
+
+
+CALLED = {"query_scale": "__call__", "remap": "regions", "mask": "allowed"}
+"""Slots that a class of one's own can fill, and what it does."""
+
+
+def _numbers(given: Any) -> Floats | None:
+    """An array of real numbers; None for anything else."""
+    try:
+        values = np.array(given)
+    except ValueError:  # rows of several lengths
+        return None
+    return values.astype(np.float64) if values.dtype.kind in "fiu" else None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -360,15 +436,22 @@ class Attention:
     logits; the weights are a softmax over the passes of each pass's largest logit (Attention Buckets, 2312.04455)."""
 
     def __post_init__(self) -> None:
+        _typed(self, "inv_freq", *CALLED)
+        for name, does in CALLED.items():
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, type) or not hasattr(value, does)):
+                raise SlotError(f"{name} must be an object with {does}(...), got {value!r}")
         if self.inv_freq is not None:
-            values = np.array(self.inv_freq, dtype=np.float64)
-            if values.ndim != 1 or not np.isfinite(values).all() or (values < 0).any():
-                raise ValueError(f"inv_freq must be finite, at least 0 and of one dimension, got {values}")
+            values = _numbers(self.inv_freq)
+            if values is None or values.ndim != 1 or not np.isfinite(values).all() or (values < 0).any():
+                raise SlotError(
+                    f"inv_freq must be finite numbers of at least 0 in one dimension, got {self.inv_freq!r}"
+                )
             # Attentions are shared and cached: nobody may change the numbers of one.
             values.setflags(write=False)
             object.__setattr__(self, "inv_freq", values)
         if self.scale is not None and not (math.isfinite(self.scale) and self.scale > 0):
-            raise ValueError(f"scale must be finite and above 0, got {self.scale}")
+            raise SlotError(f"scale must be finite and above 0, got {self.scale}")
         self._check_together()
 
     def _check_together(self) -> None:
@@ -376,21 +459,21 @@ class Attention:
         used = set(self.slots())
         if self.mixture is not None and (used != {"mixture"} or len(self.mixture) < 2):
             slots = f"{len(self.mixture)} with slots {', '.join(sorted(used))}"
-            raise ValueError(f"mixture needs at least 2 attentions and no other slot, got {slots}")
+            raise SlotError(f"mixture needs at least 2 attentions and no other slot, got {slots}")
         if self.otherwise is not None and self.otherwise.mixture is not None:
-            raise ValueError("mixture must be for all layers, got one in otherwise")
+            raise SlotError("mixture must be for all layers, got one in otherwise")
         for part in self.mixture or ():
             if remembers := {"mixture", "dynamic", "head_ratios"} & set(part.slots()):
-                raise ValueError(f"mixture cannot hold {', '.join(sorted(remembers))}")
+                raise SlotError(f"mixture cannot hold {', '.join(sorted(remembers))}")
         if self.otherwise is not None and self.layers is None:
-            raise ValueError("otherwise is for the other layers, got no layers: name layers")
+            raise SlotError("otherwise is for the other layers, got no layers: name layers")
         for alone, others in (
             ("keep_first", {"remap", "head_ratios", "dynamic"}),
             ("dynamic", used - {"dynamic", "query_scale", "mask", "bias"}),
             ("growing", used - {"growing", "query_scale", "mask", "bias"}),
         ):
             if alone in used and (clash := used & others):
-                raise ValueError(f"{alone} cannot be combined with {', '.join(sorted(clash))}")
+                raise SlotError(f"{alone} cannot be combined with {', '.join(sorted(clash))}")
 
     def slots(self) -> tuple[str, ...]:
         """Names of the slots in use."""
@@ -426,21 +509,21 @@ class Attention:
             raise ValueError(f"both set {', '.join(sorted(both))}")
         return replace(self, **{name: getattr(other, name) for name in other.slots()})
 
-    def check_fits(self, name: str, *, pairs: int | None, heads: int, kv_heads: int, layers: int) -> None:
-        """ValueError if the size of a slot does not fit the network `name`; pairs None: no rotary positions."""
+    def check_fits(
+        self, name: str, *, pairs: int | None, heads: int | None, kv_heads: int | None, layers: int | None
+    ) -> None:
+        """SlotError if the size of a slot does not fit the network `name`; None: not known, or no rotary positions."""
         if self.inv_freq is not None and pairs is not None and len(self.inv_freq) != pairs:
-            raise ValueError(
-                f"inv_freq needs {pairs} pairs on {name}, got {len(self.inv_freq)}: check model.rotary_dim"
-            )
+            raise SlotError(f"inv_freq needs {pairs} pairs on {name}, got {len(self.inv_freq)}: check model.rotary_dim")
         if self.growing is not None and pairs is not None and self.growing.pairs != pairs:
-            raise ValueError(f"growing needs {pairs} pairs on {name}, got {self.growing.pairs}: check model.rotary_dim")
-        if self.bias is not None and len(self.bias.slopes) != heads:
-            raise ValueError(f"bias needs one slope for each of {heads} heads on {name}, got {len(self.bias.slopes)}")
-        if self.head_ratios is not None and len(self.head_ratios.ratios) != kv_heads:
+            raise SlotError(f"growing needs {pairs} pairs on {name}, got {self.growing.pairs}: check model.rotary_dim")
+        if self.bias is not None and heads is not None and len(self.bias.slopes) != heads:
+            raise SlotError(f"bias needs one slope for each of {heads} heads on {name}, got {len(self.bias.slopes)}")
+        if self.head_ratios is not None and kv_heads is not None and len(self.head_ratios.ratios) != kv_heads:
             ratios = len(self.head_ratios.ratios)
-            raise ValueError(f"head_ratios needs one ratio for each of {kv_heads} key heads on {name}, got {ratios}")
-        if self.layers is not None and not set(self.layers) <= set(range(layers)):
-            raise ValueError(f"layers must be 0 to {layers - 1} on {name}, got {self.layers}")
+            raise SlotError(f"head_ratios needs one ratio for each of {kv_heads} key heads on {name}, got {ratios}")
+        if self.layers is not None and layers is not None and not set(self.layers) <= set(range(layers)):
+            raise SlotError(f"layers must be 0 to {layers - 1} on {name}, got {self.layers}")
         for part in (*(self.mixture or ()), *((self.otherwise,) if self.otherwise else ())):
             part.check_fits(name, pairs=pairs, heads=heads, kv_heads=kv_heads, layers=layers)
 

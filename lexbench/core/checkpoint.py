@@ -8,7 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, cast
 
-from lexbench.core.files import parse_object, read_object, sha256
+from lexbench.core.files import parse_object, read_object, sha256, unlike
 from lexbench.core.gguf import gguf_folder, is_gguf
 from lexbench.core.model import Model
 from lexbench.core.registry import suggest
@@ -39,7 +39,7 @@ def on_disk(path: str) -> Path | None:
         return folder
     if ours or path.startswith((".", "/", "~")) or path.count("/") != 1:
         raise ValueError(
-            f"model folder {path} does not exist: give model.path=DIR, a GGUF file or a hub name like org/name"
+            f"model folder {path} {unlike(folder)}: give model.path=DIR, a GGUF file or a hub name like org/name"
         )
     return None
 

@@ -1,12 +1,18 @@
 """A fence around plug-ins: a failure of one is recorded at its cells, or said in one line, and the sweep goes on."""
 
+import json
 import os
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from lexbench.core.attention import Attention, Region, Remapping, SlotError
+from lexbench.core.model import Model
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import AnyQuestion, Choose, Mark, Tokenizer, Write
 
@@ -42,6 +48,93 @@ def _said(error: BaseException) -> str:
     except Exception:
         return "nothing that can be said"
     return "".join(each if each.isprintable() else "?" for each in text)[:200] or "nothing said"
+
+
+def asked(method: Any, model: Model, length: int, doing: str = "attention", *before: Attention) -> Attention:
+    """What a method gives for a model at a length, checked.
+
+    Raises ValueError in one line that names the method's class for what no model can take, Deferred where the method
+    fails, and Refused as the method does.
+
+    Args:
+        method: the method.
+        model: its facts.
+        length: tokens.
+        doing: `over` of a modifier, which changes the Attention `before`.
+        before: of a modifier.
+    """
+    name = f"{type(method).__name__}.{doing}"
+    with fenced(name):
+        try:
+            given = getattr(method, doing)(*before, model, length)
+            _check_attention(given, model, length)
+        except SlotError as error:
+            raise ValueError(f"{name}: {' '.join(str(error).split())}") from None
+        found: Attention = given
+        return found
+
+
+def _check_attention(given: Any, model: Model, length: int) -> None:
+    """SlotError unless a model can take it: sizes are those of the model, and functions give what they should."""
+    if not isinstance(given, Attention):
+        raise SlotError(f"must return an Attention, got {given!r}")
+    try:
+        json.dumps(given.as_data())
+    except TypeError as error:
+        raise SlotError(f"must hold frozen dataclasses of plain values, which can be kept: {error}") from None
+    given.check_fits(
+        model.name,
+        pairs=None if model.rope_base is None else model.rotated // 2,
+        heads=model.heads,
+        kv_heads=model.kv_heads,
+        layers=model.layers,
+    )
+    positions = np.unique(np.linspace(0, length - 1, PROBED).astype(np.int64))
+    n = len(positions)
+    for part in [one for each in given.mixture or (given,) for one in each.parts()]:
+        if part.query_scale is not None:
+            _check_numbers("query_scale", part.query_scale(positions), (n,))
+        if part.mask is not None:
+            _check_shape("mask.allowed", part.mask.allowed(positions, positions), "b", (n, n))
+        if part.remap is not None:
+            _check_remap(part.remap, positions)
+
+
+PROBED = 16
+"""Positions at which the functions of a method's Attention are tried."""
+
+
+def _check_remap(remap: Remapping, positions: "np.ndarray[Any, np.dtype[np.int64]]") -> None:
+    """SlotError unless each pair of a query and an earlier key is in one region with finite positions."""
+    n = len(positions)
+    regions, count = remap.regions(), np.zeros((n, n), dtype=np.int64)
+    if not isinstance(regions, Sequence) or not all(isinstance(each, Region) for each in regions):
+        raise SlotError(f"remap.regions() must be a list of Region, got {regions!r}")
+    for each in regions:
+        _check_numbers("a region's query", each.query(positions), (n,))
+        _check_numbers("a region's key", each.key(positions), (n,))
+        holds = each.holds(positions[:, None], positions[None, :])
+        _check_shape("a region's holds", holds, "b", (n, n))
+        count += holds
+    for row, column in np.argwhere(np.tril(count != 1))[:1]:
+        raise SlotError(
+            f"remap.regions() must hold each pair once, got {count[row, column]} regions of "
+            f"query {positions[row]} and key {positions[column]}"
+        )
+
+
+def _check_numbers(noun: str, given: Any, shape: tuple[int, ...]) -> None:
+    _check_shape(noun, given, "fiu", shape)
+    if not np.isfinite(given).all():
+        raise SlotError(f"{noun} must give finite numbers, got {given}")
+
+
+def _check_shape(noun: str, given: Any, kinds: str, shape: tuple[int, ...]) -> None:
+    """SlotError for another kind or shape of array."""
+    if not isinstance(given, np.ndarray) or given.dtype.kind not in kinds or given.shape != shape:
+        got = f"{given.dtype} of shape {given.shape}" if isinstance(given, np.ndarray) else repr(given)
+        wanted = "truth values" if kinds == "b" else "numbers"
+        raise SlotError(f"{noun} must give {wanted} of shape {shape}, got {got}")
 
 
 def check_questions(questions: Sequence[AnyQuestion], tokenizer: Tokenizer, length: int) -> None:

@@ -11,6 +11,11 @@ from pathlib import Path
 from typing import Any
 
 
+def unlike(place: Path) -> str:
+    """What a path is that should be something else: the middle of a message."""
+    return "is a folder" if place.is_dir() else "is a file" if place.exists() else "does not exist"
+
+
 def read_object(file: Path, remedy: str) -> dict[str, Any]:
     """Read a JSON file that must hold an object; otherwise ValueError in one line, with the remedy."""
     if file.exists() and not file.is_file():  # reading a pipe would wait for ever

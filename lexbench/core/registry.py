@@ -35,26 +35,39 @@ def asset(name: str) -> Path:
 
 
 def config_dirs() -> list[Path]:
-    """Our registry and the user's: the folders in LEXBENCH_CONFIG_PATH, colon-separated."""
+    """Our registry and the user's, each once: the folders in LEXBENCH_CONFIG_PATH, colon-separated."""
     extra = [Path(entry) for entry in os.environ.get("LEXBENCH_CONFIG_PATH", "").split(os.pathsep) if entry]
-    return [asset("configs"), *extra]
+    found: dict[Path, Path] = {}
+    for folder in (asset("configs"), *extra):
+        found.setdefault(folder.resolve(), folder)
+    return list(found.values())
 
 
 MOST_VALUES = 10_000
 """Values that a yaml may hold, those of its aliases counted where they stand."""
 
 
+def yamls(group: str) -> dict[str, Path]:
+    """The yaml of each name of a group; ValueError where two have one name, of which hydra would take the first."""
+    found: dict[str, Path] = {}
+    for folder in config_dirs():
+        for file in (folder / group).glob("*.yaml"):
+            first = found.setdefault(file.stem, file)
+            if first != file:
+                raise ValueError(f"{group} {file.stem} has two yamls, {first} and {file}: rename one")
+    return found
+
+
 def names(group: str) -> list[str]:
     """All names of a group, sorted."""
-    return sorted({file.stem for folder in config_dirs() for file in (folder / group).glob("*.yaml")})
+    return sorted(yamls(group))
 
 
 def read(group: str, name: str) -> dict[str, Any]:
     """Read one yaml of the registry; ValueError with the choices for an unknown name."""
-    for folder in reversed(config_dirs()) if name in names(group) else ():  # only names, no paths
-        file = folder / group / f"{name}.yaml"
-        if file.is_file():
-            return _mapping(file)
+    file = yamls(group).get(name)
+    if file is not None and file.is_file():
+        return _mapping(file)
     also = ", or give model=ORG/NAME of the hub or model=./FOLDER" if group == "model" else ""
     raise ValueError(f"unknown {group} {name!r}: {suggest(name, names(group))}{also}")
 
@@ -193,9 +206,12 @@ def _is(hint: Any, kind: type) -> bool:
 def class_of(config: Mapping[str, Any], noun: str) -> type:
     """The class of a yaml."""
     if "file" in config:
-        return _class_in(Path(str(config["file"])), noun)
+        return _class_in(config, noun)
+    if "suite" in config:
+        raise ValueError(f"{noun} {config.get('name', '')} is a suite of several: name one of them, or run it whole")
     if "_target_" not in config:
-        raise ValueError(f"{noun} config must name a class: give _target_: package.module.Class")
+        named = f"{noun} {config['name']}" if "name" in config else f"{noun} config"
+        raise ValueError(f"{named} must name a class: give _target_: package.module.Class in its yaml")
     return _import(str(config["_target_"]))
 
 
@@ -235,7 +251,7 @@ def summary(group: str, name: str) -> str:
             named = [str(part.get("name") if isinstance(part, Mapping) else part) for part in listed]
             return f"{kind}: " + ", ".join(dict.fromkeys(named))
     if "file" in config:
-        source, cls = source_of(Path(str(config["file"])), group), None
+        source, cls = source_of({**config, "name": name}, group), None
     elif "_target_" in config:
         module, _, cls = str(config["_target_"]).rpartition(".")
         source = _source_of_module(module)
@@ -280,10 +296,14 @@ def _import(target: str) -> type:
     return found
 
 
-def source_of(file: Path, noun: str) -> Path:
-    """The place of a yaml's `file:`: beside the yamls of its group, or in our tasks; absolute paths stay."""
-    beside = [folder / noun / file for folder in reversed(config_dirs())]
-    return next((place for place in beside if place.is_file()), asset("tasks") / file)
+def source_of(config: Mapping[str, Any], noun: str) -> Path:
+    """The place of a yaml's `file:`: beside the yaml, or in our tasks; absolute paths stay.
+
+    Without the yaml's name, beside any yaml of its group.
+    """
+    file, own = Path(str(config["file"])), yamls(noun).get(str(config.get("name")))
+    beside = [own.parent] if own else [folder / noun for folder in reversed(config_dirs())]
+    return next((folder / file for folder in beside if (folder / file).is_file()), asset("tasks") / file)
 
 
 DOES = {
@@ -296,15 +316,16 @@ DOES = {
 """The attribute by which the class of a noun is recognised in a file."""
 
 
-def _class_in(file: Path, noun: str) -> type:
+def _class_in(config: Mapping[str, Any], noun: str) -> type:
     """The only class of a noun in a file."""
     if noun not in DOES:
         raise ValueError(f"{noun} cannot be defined by a file: give _target_: package.module.Class")
-    module = _module(source_of(file, noun), noun)
+    file = source_of(config, noun)
+    module = _module(file, noun)
     own = [value for value in vars(module).values() if getattr(value, "__module__", None) == module.__name__]
     found = [value for value in own if isinstance(value, type) and hasattr(value, DOES[noun])]
     if len(found) != 1:
-        raise ValueError(f"{noun} file {file} must define one class with {DOES[noun]}(...), got {len(found)}")
+        raise ValueError(f"{noun} file {config['file']} must define one class with {DOES[noun]}(...), got {len(found)}")
     return found[0]
 
 

@@ -14,9 +14,10 @@ import numpy as np
 
 from lexbench.core.attention import Attention, Floats, Remap
 from lexbench.core.checkpoint import on_disk
+from lexbench.core.fence import fenced
 from lexbench.core.method import Method
 from lexbench.core.model import Model
-from lexbench.core.record import Refused
+from lexbench.core.record import Deferred, Refused
 from lexbench.core.scaled import OnScaled, Rope, attention_of, ropes
 from lexbench.methods.rotary import as_transformers, yarn_scale
 
@@ -160,10 +161,19 @@ def _parameters(method: Method | None, attention: Attention, model: Model, lengt
 def _named(method: Method | None, model: Model, length: int) -> dict[str, Any] | None:
     """Rope parameters that the method states for transformers; None where it has none."""
     state = getattr(method, "rope_parameters", None)
+    if state is None:
+        return None
+    name = f"{type(method).__name__}.rope_parameters"
     try:
-        return state(model, length) if state is not None else None
+        with fenced(name):
+            given = state(model, length)
+    except Deferred:
+        raise
     except Refused:  # none for this model: export numbers instead
         return None
+    if given is not None and not (isinstance(given, dict) and isinstance(given.get("rope_type"), str)):
+        raise ValueError(f"{name} must return rope parameters with their rope_type, or None, got {given!r}")
+    return given
 
 
 def _same_in_vllm(rope: dict[str, Any], scale: float, length: int) -> bool:

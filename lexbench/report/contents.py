@@ -16,6 +16,7 @@ from lexbench.report.headline import grid_of as headline_grid
 from lexbench.report.leaderboard import page
 from lexbench.report.leaderboard.leaderboard import by_method
 from lexbench.report.plots import attention, cost_plots, difference_maps, heatmaps, over_length, position_plots
+from lexbench.report.select import check_highlight
 from lexbench.report.tables import (
     COLLAPSE,
     GAIN,
@@ -86,6 +87,7 @@ def write(folders: Sequence[Path], to: Out, highlight: Collection[str], drawn: i
     """
     loaded = records.load(folders, afresh=True)
     samples = {finished.cell.id: finished.samples for finished in loaded.finished}
+    check_highlight((finished.cell.method for finished in loaded.finished), highlight)
     every, spent = tables(loaded.finished, highlight), costs.load(folders)
     first = {table.setting: table for table in reversed(every)}
     figures = _beside(lambda: _draw(every[:drawn], first, samples, spent, to), aside)

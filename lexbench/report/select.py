@@ -1,8 +1,9 @@
 """Resolve a user's names of tasks and methods to labels in runs."""
 
-import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
+from lexbench.core.registry import nearest
+from lexbench.report.looks import names_in
 from lexbench.stats.wording import some
 
 
@@ -13,10 +14,18 @@ def named(known: Iterable[str], wanted: Sequence[str], noun: str) -> set[str]:
     for a name without a match.
     """
     labels = sorted(set(known))
-    bare = {label.split("(")[0] for label in labels}
+    _check(wanted, noun, labels, {label.split("(")[0] for label in labels})
+    return {label for label in labels if not wanted or {label, label.split("(")[0]} & set(wanted)}
+
+
+def check_highlight(known: Iterable[str], wanted: Collection[str]) -> None:
+    """ValueError for a method to highlight that these labels do not name, with or without their parameters."""
+    labels = sorted(set(known))
+    _check(wanted, "method to highlight", labels, {name for label in labels for name in names_in(label)})
+
+
+def _check(wanted: Iterable[str], noun: str, labels: Sequence[str], bare: Collection[str]) -> None:
     for name in wanted:
         if name not in {*labels, *bare}:
-            close = difflib.get_close_matches(name, [*labels, *sorted(bare)], n=1)
-            hint = f"did you mean {close[0]}? " if close else ""
-            raise ValueError(f"unknown {noun} {name!r} in these runs: {hint}choose from {some(labels, 40)}")
-    return {label for label in labels if not wanted or {label, label.split("(")[0]} & set(wanted)}
+            close = nearest(name, [*labels, *sorted(bare)])
+            raise ValueError(f"unknown {noun} {name!r} in these runs: {close}choose from {some(labels, 40)}")

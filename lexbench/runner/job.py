@@ -9,6 +9,7 @@ from typing import Any
 from lexbench.core import registry, suites
 from lexbench.core.checkpoint import read_model
 from lexbench.core.fence import fenced
+from lexbench.core.files import unlike
 from lexbench.core.method import read_method, with_factor
 from lexbench.core.model import Model
 from lexbench.corpora import for_lengths, usual_corpus
@@ -106,6 +107,11 @@ class Job:
             "seeds": list(seeds),
         }
         named = [_method(each) for each in methods]
+        if not isinstance(results, str | Path | None):
+            raise ValueError(f"results must be a folder, got {results!r}: e.g. results='runs/mine'")
+        place = Path(results) if results else _folder(facts.name)
+        if place.exists() and not place.is_dir():
+            raise ValueError(f"results {place} {unlike(place)}: give results=DIR, a folder or a new name")
         inside = [length for length in tokens if length <= facts.trained_length]
         priced = price and bool(inside) and tokens[-1] > facts.trained_length
         return cls(
@@ -119,7 +125,7 @@ class Job:
             lengths=tokens,
             n=n,
             seeds=seeds,
-            results=Path(results) if results else _folder(facts.name),
+            results=place,
             reuse=reuse,
             stop_after_collapse=stop_after_collapse,
             executor=executor,

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from lexbench.core.files import write_text
+from lexbench.core.files import unlike, write_text
 from lexbench.core.record import Cell
 from lexbench.core.values import fitting
 from lexbench.stats import records
@@ -131,8 +131,7 @@ def _json(value: Any) -> str:
 def read(file: Path) -> Baseline:
     """Read a baseline; ValueError for an unreadable file, or one of a newer version."""
     if not file.is_file():
-        what = "is no file" if file.exists() else "does not exist"
-        raise ValueError(f"baseline {file} {what}: write it with --update")
+        raise ValueError(f"baseline {file} {unlike(file)}: write it with --update")
     try:
         page = json.loads(file.read_text())
         newer = page["schema"] > SCHEMA

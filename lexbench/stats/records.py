@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from lexbench.core.files import unlike
 from lexbench.core.record import Cell, Record, Sample
 from lexbench.stats import invariants
 from lexbench.stats.floors import of_samples
@@ -74,7 +75,7 @@ def run_folders(folders: Iterable[Path]) -> list[Path]:
     found: dict[Path, None] = {}
     for folder in folders:
         if not folder.is_dir():
-            raise ValueError(f"run folder {folder} does not exist: give one that `lexbench run` has written")
+            raise ValueError(f"run folder {folder} {unlike(folder)}: give one that `lexbench run` has written")
         below = [folder] if _is_run(folder) else [cells.parent for cells in sorted(folder.rglob("cells"))]
         runs = [run for run in below if _is_run(run)]
         if not runs:

@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import transformers
 
 import lexbench
 from lexbench import Refused
+from lexbench.methods.yarn import Yarn
 
 SIZES = {
     "vocab_size": 96,
@@ -245,3 +247,20 @@ def test_ratios_of_another_prompt_are_refused() -> None:
 def test_parameters_of_a_method_object_are_set_in_it() -> None:
     with pytest.raises(ValueError, match="parameters with a method's name only, got factor"):
         lexbench.extend(network(), lexbench.method("pi", factor=2), factor=8)
+
+
+@pytest.mark.parametrize("method", [None, 5, {"name": "yarn"}, Yarn, lambda model, length: None])
+def test_what_is_no_method_is_one_line(method: Any) -> None:
+    with pytest.raises(ValueError, match=r"method must be a name, a list of names, or an object with attention\(...\)"):
+        lexbench.extend(None, method, length=512)
+
+
+@pytest.mark.parametrize("length", [0, 1.5, "512", True])
+def test_a_length_that_is_none_is_one_line(length: Any) -> None:
+    with pytest.raises(ValueError, match="length must be a whole number of at least 1 token, got"):
+        lexbench.extend(SimpleNamespace(config=None), "yarn", length=length)
+
+
+def test_what_is_no_network_is_one_line() -> None:
+    with pytest.raises(ValueError, match="extend needs a loaded model of transformers, got 'lexlet'"):
+        lexbench.extend("lexlet", "yarn", length=512)

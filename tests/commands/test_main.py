@@ -127,6 +127,15 @@ def test_a_wrong_length_is_one_line(words: list[str], said: str, capfd: pytest.C
         (["run", "task.suite=passkey"], "a suite must be a list of tasks, got 'passkey'"),
         (["score", "longbnch", "X"], "unknown value 'longbnch': did you mean longbench? "),
         (["score", "longbench", "nowhere"], "folder nowhere does not exist"),
+        (["score", "longbench", __file__], f"folder {__file__} is a file: give one with predictions"),
+        (["score", "babilong", __file__], f"folder {__file__} is a file: give one with predictions"),
+        (["report", __file__], f"run folder {__file__} is a file: give one that `lexbench run` has written"),
+        (["view", __file__], f"run folder {__file__} is a file: give the results folder of `lexbench run`"),
+        (["run", f"results={__file__}"], f"results {__file__} is a file: give results=DIR"),
+        (["show", f"model={__file__}"], f"model folder {__file__} is a file: give model.path=DIR"),
+        (["show", "model=/tmp.gguf"], "model file /tmp.gguf does not exist: give the path of a GGUF file"),
+        (["show", "-m", "method=none"], "-m runs several jobs, and lexbench show makes one answer: leave it out"),
+        (["export", "-m", "--to", "vllm"], "-m runs several jobs, and lexbench export makes one answer: leave it out"),
         (["score", "longbench", "X", "--buckets", "8,4"], "bounds must be whole numbers that ascend"),
         (["keys", "model=lexlet"], "keys needs a file to write: give out=FILE"),
         (["tune", "to=vllm"], "unknown setting to: did you mean --to vllm?\n"),
@@ -142,3 +151,11 @@ def test_a_slip_is_said_in_one_line(words: list[str], said: str, capsys: pytest.
     assert (code, printed.out) == (2, "")
     assert said in printed.err
     assert printed.err.count("\n") == 1
+
+
+def test_a_sweep_of_nothing_says_so_and_runs_one_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["run", "-m", *CHANCE, f"results={tmp_path}"]) == 0
+    first, *_ = capsys.readouterr().err.splitlines()
+    assert first == "lexbench: -m has nothing to sweep, so one job runs: give it KEY=A,B"
+    assert main.main(["run", "-m", "method=none,pi", *CHANCE, f"results={tmp_path}"]) == 0
+    assert "nothing to sweep" not in capsys.readouterr().err

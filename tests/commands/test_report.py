@@ -1,10 +1,13 @@
 """`lexbench report` and `lexbench leaderboard`."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from lexbench import run
 from lexbench.commands import main
+from lexbench.report.page.page import write_page
 from tests.commands.program import CHANCE, Command
 from tests.report.fake_run import finished, keep
 
@@ -27,3 +30,25 @@ def test_a_leaderboard_goes_into_a_file(tmp_path: Path, capsys: pytest.CaptureFi
     assert "is a folder: give a file, e.g. --out" in capsys.readouterr().err
     assert main.main(["leaderboard", str(tmp_path / "run"), "--out", str(tmp_path / "board.md")]) == 0
     assert "## passkey on lexlet: accuracy" in (tmp_path / "board.md").read_text()
+
+
+@pytest.mark.parametrize("words", [["report"], ["figure", "--out", "f.tex"]], ids=["report", "figure"])
+def test_a_method_to_highlight_must_be_there(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    methods: list[Any] = ["none", {"name": "pi", "factor": 2.0}, ["yarn", "log_n"]]
+    run("lexlet", methods, "passkey", [512], backend="chance", n=2, results="run", quiet=True)
+    command, *options = words
+    assert main.main([command, "run", *options, "--highlight", "log_n", "yarm"]) == 2
+    assert capsys.readouterr().err == (
+        "lexbench: unknown method to highlight 'yarm' in these runs: did you mean yarn? "
+        "choose from none, pi(factor=2.0), yarn+log_n\n"
+    )
+
+
+def test_a_page_refuses_a_method_to_highlight_that_is_not_there(tmp_path: Path) -> None:
+    run("lexlet", [["yarn", "log_n"]], "passkey", [512], backend="chance", n=2, results=tmp_path, quiet=True)
+    write_page([tmp_path], tmp_path / "page.html", highlight=["log_n", "yarn+log_n"])
+    with pytest.raises(ValueError, match="did you mean log_n"):
+        write_page([tmp_path], tmp_path / "other.html", highlight=["log"])

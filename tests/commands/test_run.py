@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from lexbench.commands import hydra_config, main
 from lexbench.core.checkpoint import on_disk
+from lexbench.store.store import Store
 from tests.commands.program import CHANCE, Command
 
 WRONG = [
@@ -44,6 +45,7 @@ WRONG = [
     (["task=last_segment", "corpus=files", "corpus.path=/nowhere.txt"], "/nowhere.txt"),
     (["lengths=[128"], "lengths"),
     (["--config-dir", "/nowhere"], "/nowhere is no folder"),
+    ([f"results={__file__}/run"], f"{__file__} is a file where a folder is needed: give another place"),
 ]
 
 
@@ -219,3 +221,20 @@ def test_a_folder_is_a_model(capfd: pytest.CaptureFixture[str]) -> None:
     words = [f"model={folder}", "task=last_segment", "lengths=[64]", "n=1"]
     assert main.main(["run", *words, "--dry-run"]) == 0
     assert "lexlet, trained at 256 tokens" in capfd.readouterr().err
+
+
+def test_names_and_folders_may_have_letters_of_any_language(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LEXBENCH_CONFIG_PATH", str(tmp_path))
+    (tmp_path / "method").mkdir()
+    (tmp_path / "method/größe_方法.yaml").write_text("_target_: lexbench.methods.pi.Pi\r\nfactor: 2\r\n")  # of Windows
+    results = tmp_path / "Ergebnisse ünïcode/方"
+    words = ["run", *CHANCE, f"results={results}"]
+    assert main.main([*words, "-m", "method=none,größe_方法"]) == 0
+    assert main.main([*words, "method=[größe_方法,{name: log_n}]"]) == 0
+    assert main.main([*words, "method=[log_n, größe_方法]"]) == 0
+    assert {each.cell.method for each in Store(results).load()} == {
+        "none",
+        "größe_方法",
+        "größe_方法+log_n",
+        "log_n+größe_方法",
+    }

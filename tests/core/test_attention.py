@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from lexbench.core.attention import (
     Blocks,
     Chunks,
     Dynamic,
+    Growing,
     HeadRatios,
     Line,
     LogScale,
@@ -19,6 +21,7 @@ from lexbench.core.attention import (
     Remapping,
     Slopes,
     Stairs,
+    Steps,
     Window,
     seen_distances,
 )
@@ -266,7 +269,36 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: Line(offset=math.inf), "finite offset"),
     (lambda: LogScale(trained_length=1), "trained length above 1"),
     (lambda: Window(size=0), "size of at least 1"),
-    (lambda: Window(size=4, sinks=-1), "no negative sinks"),
+    (lambda: Window(size=4, sinks=-1), "Window.sinks must be int of at least 0, got -1"),
+    (lambda: Window(size=cast(int, 4.5)), "Window.size must be int of at least 0, got 4.5"),
+    (lambda: Window(size=cast(int, "4")), "Window.size must be int of at least 0, got '4'"),
+    (lambda: Line(divisor=cast(float, "2")), "Line.divisor must be float, got '2'"),
+    (lambda: Line(cap=math.nan), "a cap, got 1.0, 0.0 and nan"),
+    (lambda: LogScale(trained_length=math.inf), "finite trained length above 1, got inf"),
+    (lambda: Steps(16, math.inf), "got 16 and inf"),
+    (lambda: Slopes((0.5, math.nan)), r"finite slopes, got \(0.5, nan\)"),
+    (lambda: Slopes(cast(tuple[float, ...], "ab")), r"Slopes\.slopes must be tuple\[float, \.\.\.\], got 'ab'"),
+    (lambda: HeadRatios((1.0,), threshold=math.nan), "threshold nan"),
+    (lambda: Dynamic(0.0, 16), "a factor above 0"),
+    (lambda: Growing(math.nan, 16, 1e4, 4), "growing needs a factor"),
+    (lambda: Stairs(cast(Any, ((1,),))), "counts and repeats of at least 1"),
+    (lambda: Remap(4, cast(Line, 3), Line()), "Remap.query must be Line, got 3"),
+    (lambda: Attention(inv_freq=cast(Any, "slow")), "inv_freq must be finite numbers .* got 'slow'"),
+    (
+        lambda: Attention(inv_freq=cast(Any, [[1, 2], [3]])),
+        r"inv_freq must be .* got \[\[1, 2\], \[3\]\]",
+    ),
+    (lambda: Attention(inv_freq=cast(Any, np.ones(2) * 1j)), "inv_freq must be finite numbers"),
+    (lambda: Attention(scale=cast(float, "1.2")), r"Attention.scale must be float [|] None, got '1.2'"),
+    (lambda: Attention(keep_first=cast(int, 2.5)), r"Attention.keep_first must be int of at least 0 [|] None, got 2.5"),
+    (lambda: Attention(layers=cast(Any, 1)), "Attention.layers must be tuple.* got 1"),
+    (lambda: Attention(bias=cast(Any, 0.5)), r"Attention.bias must be Slopes [|] None, got 0.5"),
+    (lambda: Attention(mask=cast(Any, 64)), r"mask must be an object with allowed\(...\), got 64"),
+    (lambda: Attention(remap=cast(Any, Chunks)), r"remap must be an object with regions\(...\), got <class"),
+    (
+        lambda: Attention(query_scale=cast(Any, 2.0)),
+        "query_scale must be an object with __call__",
+    ),
     (lambda: Blocks(size=0), "blocks of at least 1 token"),
     (lambda: Chunks(size=5, limit=4), "1 <= size <= limit, got 5 and 4"),
     (lambda: Chunks(size=0, limit=4), "1 <= size <= limit, got 0 and 4"),
@@ -304,3 +336,20 @@ def test_slots_that_have_a_meaning_together_may_stand_together() -> None:
     growing = Attention(dynamic=Dynamic(2.0, 16), query_scale=LogScale(16), mask=Window(size=4), bias=Slopes((0.5,)))
     assert growing.slots() == ("dynamic", "query_scale", "mask", "bias")
     Attention(mixture=(Attention(keep_first=2, scale=2.0), Attention(remap=Chunks(2, 3), layers=(0,))))
+
+
+def test_numbers_and_arrays_of_numpy_become_pythons() -> None:
+    made = Attention(
+        scale=cast(float, np.float32(1.5)),  # 1.5 is exact in float32
+        keep_first=cast(int, np.int64(4)),
+        mask=Window(cast(int, np.int64(8))),
+        bias=Slopes(cast(Any, np.array([0.5, 0.25]))),
+        layers=cast(Any, [0, 1]),
+    )
+    assert json.loads(json.dumps(made.as_data())) == {
+        "scale": 1.5,
+        "keep_first": 4,
+        "mask": {"kind": "Window", "size": 8, "sinks": 0},
+        "bias": {"kind": "Slopes", "slopes": [0.5, 0.25]},
+        "layers": [0, 1],
+    }

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lexbench.core.files import clear_leftovers, sha256, write_bytes, write_text
+from lexbench.core.files import clear_leftovers, sha256, unlike, write_bytes, write_text
 
 
 def test_the_new_content_replaces_the_old(tmp_path: Path) -> None:
@@ -107,3 +107,12 @@ def test_a_cache_of_hashes_that_cannot_be_written_is_no_error(tmp_path: Path, re
     (tmp_path / "cache").write_text("no folder")
     assert sha256(tmp_path / "cache") == sha256(tmp_path / "cache") == hashlib.sha256(b"no folder").hexdigest()
     assert len(read) == 2
+
+
+def test_what_a_path_is_instead_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert [unlike(each) for each in (tmp_path, tmp_path / "file", tmp_path / "none")] == [
+        "is a folder",
+        "is a file",
+        "does not exist",
+    ]

@@ -1,7 +1,9 @@
 """Composition of methods, and one-line errors for methods that do not compose."""
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -9,7 +11,10 @@ import pytest
 import lexbench
 from lexbench import Attention, Model, Refused
 from lexbench.commands import main
+from lexbench.core.attention import Floats, HeadRatios, Line, Positions, Region, Slopes, Window
 from lexbench.core.method import read_method
+from lexbench.core.record import Deferred
+from lexbench.core.scaled import attention_of
 
 LLAMA2 = Model(name="llama2", trained_length=4096, head_dim=128, rope_base=10_000.0, layers=4, heads=4, kv_heads=2)
 
@@ -118,3 +123,134 @@ def test_the_command_line_takes_a_list(capsys: pytest.CaptureFixture[str]) -> No
 def test_a_run_measures_composed_methods_beside_others(tmp_path: Path) -> None:
     run = lexbench.run("lexlet", ["none", ["rerope", "log_n"]], "passkey", lengths=[128], n=2, results=tmp_path)
     assert set(run.records()["method"]) == {"none", "rerope+log_n"}
+
+
+@dataclass(frozen=True)
+class Own:
+    """A method that gives what it is told to."""
+
+    gives: Callable[[], Any]
+
+    def attention(self, model: Model, length: int) -> Attention:
+        given: Attention = self.gives()
+        return given
+
+
+@dataclass(frozen=True)
+class OwnScale:
+    """A query scale of one number whatever the queries."""
+
+    def __call__(self, positions: Positions) -> Any:
+        return np.ones(3)
+
+
+@dataclass(frozen=True)
+class OwnMask:
+    """A mask whose size is not that of queries by keys."""
+
+    def allowed(self, queries: Positions, keys: Positions) -> Any:
+        return True
+
+
+@dataclass(frozen=True)
+class OwnRemap:
+    """Two regions: distances below `begin`, halved, and those from `end` on."""
+
+    begin: int
+    end: int
+    first: float = 1.0
+
+    def regions(self) -> Sequence[Region]:
+        def halved(positions: Positions) -> Floats:
+            return np.asarray(positions / 2 * self.first)
+
+        return (
+            Region(halved, halved, lambda i, j: i - j < self.begin),
+            Region(Line(), Line(), lambda i, j: i - j >= self.end),
+        )
+
+
+NONSENSE: list[tuple[Callable[[], Any], str]] = [
+    (lambda: None, "must return an Attention, got None"),
+    (lambda: Attention, "must return an Attention, got <class 'lexbench.core.attention.Attention'>"),
+    (lambda: Attention(inv_freq=np.full(64, np.nan)), "inv_freq must be finite numbers"),
+    (lambda: Attention(inv_freq=np.ones(3)), "inv_freq needs 64 pairs on llama2, got 3"),
+    (lambda: Attention(bias=Slopes((0.5,) * 7)), "bias needs one slope for each of 4 heads on llama2, got 7"),
+    (lambda: Attention(head_ratios=HeadRatios((1.0,) * 4)), "one ratio for each of 2 key heads on llama2, got 4"),
+    (lambda: Attention(scale=2.0, layers=(4,)), "layers must be 0 to 3 on llama2, got (4,)"),
+    (lambda: Attention(mask=Window(cast(int, "64"))), "Window.size must be int of at least 0, got '64'"),
+    (lambda: Attention(mask=cast(Any, OwnMask())), "mask.allowed must give truth values of shape (16, 16), got True"),
+    (
+        lambda: Attention(query_scale=cast(Any, np.log)),
+        "frozen dataclasses of plain values, which can be kept: Object of",
+    ),
+    (lambda: Attention(query_scale=cast(Any, OwnScale())), "numbers of shape (16,), got float64 of shape (3,)"),
+    (lambda: Attention(remap=OwnRemap(8, 900)), "must hold each pair once, got 0 regions of query 66 and key 0"),
+    (lambda: Attention(remap=OwnRemap(900, 8)), "must hold each pair once, got 2 regions of query 66 and key 0"),
+    (lambda: Attention(remap=OwnRemap(8, 8, np.nan)), "a region's query must give finite numbers, got [nan"),
+]
+
+
+@pytest.mark.parametrize(("gives", "said"), NONSENSE, ids=[said for _, said in NONSENSE])
+def test_nonsense_of_a_method_is_said_in_a_line_with_its_name(gives: Callable[[], Any], said: str) -> None:
+    with pytest.raises(ValueError, match=r"^Own\.attention: ") as error:
+        attention_of(Own(gives), LLAMA2, 1000)  # the second of 16 positions over 0 to 999 is 66
+    assert said in str(error.value) and "\n" not in str(error.value)
+
+
+def test_what_fails_inside_a_methods_slot_is_the_methods_failure() -> None:
+    with pytest.raises(Deferred) as failure:
+        attention_of(Own(lambda: Attention(scale={"a": 1.0}["angles"])), LLAMA2, 1000)
+    assert str(failure.value).startswith("Own.attention fails with KeyError ('angles') in test_method.py, line ")
+
+
+def test_slots_of_a_methods_own_classes_are_taken() -> None:
+    own = OwnRemap(8, 8)
+    assert attention_of(Own(lambda: Attention(remap=own)), LLAMA2, 1000).remap is own
+
+
+OWN = '''
+from dataclasses import dataclass
+
+from lexbench import Attention, Model
+from lexbench.core.attention import Window
+
+
+@dataclass(frozen=True)
+class Mine:
+    """A window of half a token."""
+
+    def attention(self, model: Model, length: int) -> Attention:
+        return Attention(mask=Window(0.5))
+
+    def over(self, attention: Attention, model: Model, length: int) -> Attention:
+        return attention.as_data()
+'''
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["run", "task=passkey", "lengths=[256]", "--dry-run"], "attention: Window.size must be int of"),
+        (["show"], "attention: Window.size must be int of"),
+        (["export", "length=512", "--to", "transformers"], "attention: Window.size must be int of"),
+        (["show", "method=[none,mine]"], "over: must return an Attention, got {}"),
+    ],
+    ids=["run", "show", "export", "composed"],
+)
+def test_every_command_answers_nonsense_of_a_method_in_one_line(
+    words: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("LEXBENCH_CONFIG_PATH", str(tmp_path))
+    (tmp_path / "method").mkdir()
+    (tmp_path / "method/mine.yaml").write_text("file: mine.py\n")
+    (tmp_path / "method/mine.py").write_text(OWN)
+    command, *settings = words
+    named = [] if any(word.startswith("method=") for word in settings) else ["method=mine"]
+    assert main.main([command, *named, *settings]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"lexbench: Mine.{said}")

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
+import lexbench
 from lexbench import Model, Task, method
+from lexbench.commands.main import main
 from lexbench.core import registry
 
 TASK = '''
@@ -42,6 +44,36 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "task/count.yaml").write_text(f"file: {tmp_path / 'count.py'}\nup_to: 3\n")
     monkeypatch.setenv("LEXBENCH_CONFIG_PATH", str(tmp_path))
     return tmp_path
+
+
+def test_a_second_yaml_of_a_name_is_refused_with_both_files(
+    mine: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path_factory.mktemp("other")
+    (other / "task").mkdir()
+    (other / "task/count.yaml").write_text("up_to: 4\n")
+    monkeypatch.setenv("LEXBENCH_CONFIG_PATH", f"{mine}:{mine}/../{mine.name}:{other}")
+    for ask in (lambda: registry.read("task", "count"), lambda: registry.names("task")):
+        with pytest.raises(ValueError, match="two yamls") as refused:
+            ask()
+        assert str(refused.value) == (
+            f"task count has two yamls, {mine}/task/count.yaml and {other}/task/count.yaml: rename one"
+        )
+    (other / "task/count.yaml").rename(other / "task/count_on.yaml")
+    assert registry.read("task", "count_on") == {"up_to": 4}
+    assert registry.read("task", "count")["up_to"] == 3  # a folder that is given twice is one folder
+
+
+@pytest.mark.parametrize("words", [["run", "method=none"], ["show", "method=none"], ["list", "method"]], ids=" ".join)
+def test_a_yaml_with_a_name_of_the_registry_is_refused_by_every_command(
+    words: list[str], mine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LEXBENCH_CONFIG_PATH", "")
+    (mine / "method/yarn.yaml").write_text("_target_: lexbench.methods.pi.Pi\n")
+    assert main([*words, "--config-dir", str(mine)]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    ours = registry.asset("configs") / "method/yarn.yaml"
+    assert line == f"lexbench: method yarn has two yamls, {ours} and {mine}/method/yarn.yaml: rename one"
 
 
 def test_an_unknown_name_is_answered_with_the_nearest_and_all() -> None:
@@ -83,10 +115,18 @@ def test_a_users_task_is_found_by_its_absolute_file(mine: Path) -> None:
     assert registry.summary("task", "count") == "Count to a number. [up_to=3]"
 
 
-def test_a_users_yaml_goes_before_ours_of_the_same_name(mine: Path) -> None:
-    (mine / "model/llama2.yaml").write_text("name: my own\n")
-    assert registry.read("model", "llama2") == {"name": "my own"}
-    assert registry.names("model").count("llama2") == 1
+def test_the_file_of_a_yaml_is_the_one_beside_it(
+    mine: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ours stays ours beside a user's copy of its file; of two users' files of one name each yaml has its own."""
+    other = tmp_path_factory.mktemp("other")
+    (other / "task").mkdir()
+    for folder, name in ((mine, "One"), (other, "Two")):
+        (folder / "task/passkey.py").write_text(TASK.format(name=name))
+        (folder / f"task/{name.lower()}.yaml").write_text("file: passkey.py\nup_to: 3\n")
+    monkeypatch.setenv("LEXBENCH_CONFIG_PATH", f"{mine}:{other}")
+    assert [type(lexbench.task(name)).__name__ for name in ("one", "two", "passkey")] == ["One", "Two", "Passkey"]
+    assert registry.summary("task", "passkey").startswith("Find one random number in repeated noise")
 
 
 def test_a_users_yaml_may_set_parameters_of_our_class(mine: Path) -> None:

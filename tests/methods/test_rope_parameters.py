@@ -1,5 +1,6 @@
 """What methods call themselves in transformers' config gives the frequencies and the scale that they ask for."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,8 @@ import pytest
 
 from lexbench import Attention, Model, Refused
 from lexbench.core.attention import Floats
+from lexbench.core.record import Deferred
+from lexbench.methods import export
 from lexbench.methods.abf import Abf
 from lexbench.methods.critical_base import CriticalBase
 from lexbench.methods.dynamic_ntk import DynamicNtk
@@ -143,3 +146,28 @@ def test_models_without_plain_rope_have_no_name(kind: str, method: Any, nope: Mo
     for model in (nope, scaled):
         with pytest.raises(Refused, match=model.name):
             method.rope_parameters(model, 1024)
+
+
+@dataclass(frozen=True)
+class Own:
+    """A method of one's own with rope parameters that are none."""
+
+    gives: Any
+
+    def attention(self, model: Model, length: int) -> Attention:
+        return Attention(inv_freq=model.inv_freq() / 2)
+
+    def rope_parameters(self, model: Model, length: int) -> Any:
+        return self.gives[0]
+
+
+@pytest.mark.parametrize("gives", [5, {"factor": 2.0}, ["rope_type"]], ids=str)
+def test_rope_parameters_that_are_none_are_said_in_a_line(gives: Any) -> None:
+    with pytest.raises(ValueError, match=r"^Own\.rope_parameters must return rope parameters") as error:
+        export.as_data(Own([gives]), "own", MODELS[1], 16384, "transformers")
+    assert str(error.value).endswith(f"got {gives!r}")
+
+
+def test_rope_parameters_that_fail_are_said_in_a_line() -> None:
+    with pytest.raises(Deferred, match=r"^Own\.rope_parameters fails with IndexError"):
+        export.as_data(Own([]), "own", MODELS[1], 16384, "transformers")

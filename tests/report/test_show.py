@@ -3,9 +3,12 @@
 import json
 import math
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from lexbench import Attention, Model, method
 from lexbench.core.attention import (
@@ -15,6 +18,8 @@ from lexbench.core.attention import (
     HeadRatios,
     Line,
     LogScale,
+    Positions,
+    Region,
     Remap,
     Slopes,
     Stairs,
@@ -161,6 +166,29 @@ def test_slots_left_alone_are_said_to_be_the_models_own() -> None:
 def test_every_slot_is_told_in_a_line(attention: Attention, said: str) -> None:
     assert said in table.table(TINY, "made up", attention, 64)
     json.dumps(table.as_data(TINY, "made up", attention, 64), allow_nan=False)
+
+
+@dataclass(frozen=True)
+class Odd:
+    """A mask of a method's own class: only keys at odd distances."""
+
+    def allowed(self, queries: Positions, keys: Positions) -> NDArray[np.bool_]:
+        return np.asarray((queries[:, None] - keys[None, :]) % 2 == 1)
+
+
+@dataclass(frozen=True)
+class Halved:
+    """A remap of a method's own class: every distance is seen as its half."""
+
+    def regions(self) -> Sequence[Region]:
+        return (Region(Line(2.0), Line(2.0), lambda i, j: i >= j),)
+
+
+def test_slots_of_a_methods_own_classes_are_named() -> None:
+    attention = Attention(mask=Odd(), remap=Halved())  # type: ignore[arg-type]
+    lines = list(table.in_words(TINY, attention, table.as_data(TINY, "own", attention, 16)))
+    assert lines[0].startswith("remap: Halved(); the last query sees distances 0 as 0, 1 as 0.5, 2 as 1, ")
+    assert lines[1] == "mask: a query sees the keys that Odd() allows"
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import math
 import re
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -22,11 +23,12 @@ from lexbench.core import registry
 from lexbench.core.checkpoint import read_model
 from lexbench.core.task import Score, Scored, Write, Written
 from lexbench.methods import export
-from lexbench.stats.pairs import Outcome
+from lexbench.stats.intervals import Interval
+from lexbench.stats.pairs import Outcome, Paired
 from lexbench.studies.tune import bench
 from lexbench.studies.tune.halving import halve, rungs
 from lexbench.studies.tune.page import ranking, screen
-from lexbench.studies.tune.ranking import Measured, rank
+from lexbench.studies.tune.ranking import Finalist, Measured, rank
 from lexbench.studies.tune.result import Result
 from lexbench.studies.tune.search import Search
 from lexbench.studies.tune.settings import Settings
@@ -377,6 +379,35 @@ def test_two_alike_are_not_told_apart() -> None:
     none = measured([4.0] * 12, [0.0] * 12, [1.0] * 12)
     rows = rank(list(zip(candidates("none", "a", "b"), (none, best, other), strict=True)), none, 0.02, 1.0)
     assert [row.tied for row in rows] == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("p", "interval", "rival", "tied"),
+    [
+        (0.01, Interval(0.1, 0.2, ""), True, False),
+        (0.01, Interval(-0.1, 0.2, ""), True, True),
+        (0.06, Interval(0.1, 0.2, ""), True, True),
+        (0.01, None, True, True),
+        (None, Interval(0.1, 0.2, ""), True, True),
+        (None, None, True, True),
+        (None, Interval(0.1, 0.2, ""), False, False),
+    ],
+)
+def test_a_finalist_is_behind_where_both_test_and_interval_say_so(
+    p: float | None, interval: Interval | None, rival: bool, tied: bool
+) -> None:
+    behind = Paired(difference=0.15, interval=interval, p_holm=p)
+    [candidate] = candidates("other")
+    text, inside = Paired(), Paired()
+    row = Finalist(candidate=candidate, loss=1, text=text, needles=None, inside=inside, behind=behind, rival=rival)
+    assert row.tied is tied
+
+
+def test_of_one_text_nobody_is_better() -> None:
+    """One cluster has neither an interval nor signs to flip."""
+    none, found = measured([2.0], [], [1.0]), measured([1.0], [], [1.0])
+    rows = rank(list(zip(candidates("found", "none"), (found, none), strict=True)), none, 0.02, 1.0)
+    assert [(row.candidate.label, row.tied) for row in rows] == [("found", False), ("none", True)]
 
 
 # the whole
@@ -849,7 +880,12 @@ def test_a_target_is_offered_only_what_it_can_express(lexlet: Model, tmp_path: P
     assert len(said.splitlines()) <= 24  # one screen
     assert re.search(r"^gains .*nats per token on none at 1024 tokens.*needles found: 1\.00, \+100 points", said, re.M)
     assert re.search(r"^costs .*0\.000.* nats at 256 tokens, as deployed; the limit is 0\.02$", said, re.M)
-    assert re.search(r"^sure  +better than every other finalist within the price, on 8 fresh questions", said, re.M)
+    assert re.search(r"^sure  +better than the \d other finalists? within the price, on 8 fresh questions", said, re.M)
+    unsure = [replace(row, behind=replace(row.behind, interval=Interval(-0.1, 0.2, ""))) for row in result.rows]
+    said = screen(replace(result, rows=unsure))
+    assert re.search(r"^Best for .*: \*\*pi\(factor=9\.0\)\*\*; it cannot be told from the baseline\.$", said, re.M)
+    assert re.search(r"^sure  +cannot be told from none, on 8 fresh questions", said, re.M)
+    assert "sure    no other finalist is within the price, on 8" in screen(replace(result, rows=result.rows[:1]))
     reropes = tuple({"name": "rerope", "window": window} for window in (16, 32, 64, 128))
     with pytest.raises(Refused, match=r"measure no candidate: (rerope\(window=\d+\) [^;]*; ){2}[^;]* and 1 more$"):
         run(lexlet, tmp_path / "none", methods=reropes, budget=4, to="vllm")

@@ -1,6 +1,7 @@
 """Apply a method to a loaded transformers model, outside of a benchmark run."""
 
 import weakref
+from numbers import Integral
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -41,6 +42,10 @@ class Extended:
                 "extend needs a network without a method, this one has one already: "
                 "restore() it first, or compose: extend(network, [...])"
             )
+        if not hasattr(network, "config"):
+            raise ValueError(f"extend needs a loaded model of transformers, got {network!r}")
+        if length is not None and (isinstance(length, bool) or not isinstance(length, Integral) or int(length) < 1):
+            raise ValueError(f"length must be a whole number of at least 1 token, got {length!r}: prompt and answer")
         self.model = model_of(network, trained_length)
         self.attention = _at(method, self.model, length)
         if self.attention.mixture is not None:

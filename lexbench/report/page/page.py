@@ -17,6 +17,7 @@ from markupsafe import Markup
 from lexbench.core.files import write_text
 from lexbench.report import looks
 from lexbench.report.page import about, data, headlines, safety, samples
+from lexbench.report.select import check_highlight
 from lexbench.stats import records
 from lexbench.stats.records import Loaded
 
@@ -56,6 +57,7 @@ def render(
         budget: bytes of the page that samples may take; beyond it, the first of each cell are embedded.
         highlight: names of methods to show always.
     """
+    check_highlight((each.cell.method for each in loaded.finished), highlight)
     measured = data.Measured.of(loaded.finished, highlight)
     cells, kept = ({}, None) if served else samples.embedded(loaded.finished, budget)
     provenances, configurations, unread = about.jobs(folders)

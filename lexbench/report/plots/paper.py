@@ -15,7 +15,7 @@ from lexbench.report import looks, paper_table
 from lexbench.report.plots import over_length, value_axis
 from lexbench.report.plots.style import SHAPES, STYLE, save_as
 from lexbench.report.plots.value_axis import Scale
-from lexbench.report.select import named
+from lexbench.report.select import check_highlight, named
 from lexbench.report.tables import headline_tables
 from lexbench.stats import records
 from lexbench.stats.differences import BASELINE
@@ -62,6 +62,7 @@ def write_figure(
     loaded = records.load(folders).finished
     shown = named((each.cell.task for each in loaded), tasks, "task")
     drawn = named((each.cell.method for each in loaded), methods, "method")
+    check_highlight(drawn, highlight)
     kept = [each for each in loaded if each.cell.task in shown and each.cell.method in drawn]
     tables = [table for table in headline_tables(kept) if table.metric != "perplexity"]
     if not tables:

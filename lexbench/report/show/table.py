@@ -229,8 +229,9 @@ def _remap(remap: Remapping) -> str:
     if isinstance(remap, Stairs):
         steps = ", ".join(f"{count} steps of {repeat}" for count, repeat in remap.steps)
         return f"distances grow in {steps} tokens"
-    assert isinstance(remap, Remap)
-    return f"distances from {remap.window} on are changed"
+    if isinstance(remap, Remap):
+        return f"distances from {remap.window} on are changed"
+    return f"{remap}"
 
 
 def _mask(mask: Window | Middle | Blocks | Segments) -> str:
@@ -240,6 +241,8 @@ def _mask(mask: Window | Middle | Blocks | Segments) -> str:
         return f"a query sees its own segment of {mask.size} keys"
     if isinstance(mask, Blocks):
         return f"a query sees its own block of {mask.size} keys and the one before"
+    if not isinstance(mask, Window):  # a method's own class
+        return f"a query sees the keys that {mask} allows"
     sinks = f" and the first {mask.sinks}" if mask.sinks else ""
     return f"a query sees the last {mask.size} keys, itself counted{sinks}"
 

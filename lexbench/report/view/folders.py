@@ -13,6 +13,8 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lexbench.core.files import unlike
+
 INSIDE = ("cells", "jobs", "report")
 """Folders inside a run folder; not searched for run folders."""
 
@@ -91,7 +93,7 @@ class Watch:
     def __init__(self, folders: Sequence[Path]) -> None:
         for folder in folders:
             if not folder.is_dir():
-                raise ValueError(f"run folder {folder} does not exist: give the results folder of `lexbench run`")
+                raise ValueError(f"run folder {folder} {unlike(folder)}: give the results folder of `lexbench run`")
         self.folders = [Path(folder) for folder in folders]
         self._growing: dict[Path, _Growing] = {}
         self._read: dict[Path, tuple[tuple[int, int], Any]] = {}

@@ -26,8 +26,8 @@ Best first. Loss: NLL of the text plus {worth} times the share of needles missed
 *behind* is the loss minus the best one's. Text: NLL at {length} tokens minus that of `none`, which has {none}. Needles:
 accuracy, and the gain on `none` in points. Price: NLL at the trained length {trained} minus that of `none`, with the
 method as deployed for {length} tokens; the limit is {price}. Brackets hold 95 % intervals over resampled documents
-or haystacks. `=`: ties with the best at 0.05, by sign flips over documents and haystacks, after Holm's
-correction over the table. `~`: the interval of the price straddles the limit, so *too
+or haystacks. `=`: cannot be told from the best: *behind* holds 0, or sign flips over documents and haystacks give a p
+above 0.05 after Holm's correction over the table. `~`: the interval of the price straddles the limit, so *too
 dear* is uncertain.
 """
 
@@ -88,20 +88,35 @@ def _verdict(result: Result) -> Iterator[tuple[str, str]]:
     yield "gains", f"{text} nats per token on none at {result.length} tokens, less is better{found}"
     limit = f"the limit is {result.settings.price:g}{', which its interval straddles' if row.doubtful else ''}"
     yield "costs", f"{_difference(row.inside)} nats at {result.model.trained_length} tokens, as deployed; {limit}"
-    alike = [each.candidate.label for each in result.rows[1:] if each.tied]
+    alike = _alike(result)
+    rivals = sum(each.rival for each in result.rows)
+    better = f"better than the {several(rivals, 'other finalist')} within the price"
     asked = several(result.fresh, "fresh question")
     more = f"; {result.planned} were planned to tell" if result.fresh < result.planned else ""
-    sure = f"cannot be told from {', '.join(alike)}" if alike else "better than every other finalist within the price"
+    sure = (
+        f"cannot be told from {', '.join(alike)}"
+        if alike
+        else better
+        if rivals
+        else "no other finalist is within the price"
+    )
     yield "sure", f"{sure}, on {asked} of each kind{more}"
     shown = target or next(iter(row.candidate.targets(result.model, result.length)), None)
     pasted = row.candidate.exported(shown, result.model, result.length)[0] if shown else None
     yield "paste", pasted or f"lexbench.extend(network, {_arguments(row.candidate, result.length)})"
 
 
+def _alike(result: Result) -> list[str]:
+    """Finalists that cannot be told from the best."""
+    return [each.candidate.label for each in result.rows if each.tied]
+
+
 def _sentence(result: Result) -> str:
     best = f"**{escaped(result.winner.label)}**" if result.winner else "nothing within the price"
     if result.winner and result.winner.label == "none":
         best += "; nothing within the price beats the baseline"
+    elif "none" in _alike(result):
+        best += "; it cannot be told from the baseline"
     stretch = result.length / result.model.trained_length
     return f"Best for {escaped(result.model.name)} at {result.length} tokens, {stretch:.3g} times the trained: {best}."
 

@@ -73,11 +73,13 @@ class Finalist:
 
     doubtful: bool = False
     """The interval of the price straddles the limit: uncertain."""
+    rival: bool = False
+    """Within the price like the best, and compared with it."""
 
     @property
     def tied(self) -> bool:
-        """Ties with the best statistically."""
-        return self.behind.p_holm is not None and not self.behind.significant
+        """Cannot be told from the best: no significant test, or an interval that holds 0, or none of these."""
+        return self.rival and not (self.behind.significant and self.behind.low is not None and self.behind.low > 0)
 
 
 def rank(measured: Sequence[tuple[Candidate, Measured]], none: Measured, price: float, worth: float) -> list[Finalist]:
@@ -88,7 +90,10 @@ def rank(measured: Sequence[tuple[Candidate, Measured]], none: Measured, price: 
     best = answers[rows[0].candidate.label]
     rows = [replace(row, behind=_behind(best, answers[row.candidate.label], worth)) for row in rows]
     rivals = corrected({row.candidate.label: row.behind for row in rows[1:] if not row.dear and not rows[0].dear})
-    return [replace(row, behind=rivals.get(row.candidate.label, row.behind)) for row in rows]
+    return [
+        replace(row, behind=rivals[row.candidate.label], rival=True) if row.candidate.label in rivals else row
+        for row in rows
+    ]
 
 
 def price_of(none: Measured, found: Measured) -> Paired:

@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from lexbench.core.files import unlike
 from lexbench.taskkit.benchmarks import (
     babilong,
     graphwalks,
@@ -56,6 +57,6 @@ def score_folder(benchmark: str, folder: str | Path, scorer: str = "official", a
     """The output of `lexbench score`: table or JSON; ValueError for a folder or file of another form."""
     place = Path(folder).expanduser()
     if not place.is_dir():
-        raise ValueError(f"folder {folder} does not exist: give one with predictions of {benchmark}")
+        raise ValueError(f"folder {folder} {unlike(place)}: give one with predictions of {benchmark}")
     rows = RESCORERS[benchmark](place, scorer)
     return json.dumps(as_data(rows), indent=1) if as_json else as_table(rows)

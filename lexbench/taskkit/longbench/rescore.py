@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from lexbench.core.files import unlike
 from lexbench.taskkit.longbench.datasets import (
     BUCKETS,
     DATASETS,
@@ -65,7 +66,7 @@ def score_folder(
 def _files(folder: Path) -> list[Path]:
     """The folder's files in the official order of data sets."""
     if not folder.is_dir():
-        raise ValueError(f"folder {folder} does not exist: give one with predictions, DATASET.jsonl")
+        raise ValueError(f"folder {folder} {unlike(folder)}: give one with predictions, DATASET.jsonl")
     files = sorted(folder.glob("*.jsonl"))
     if not files:
         raise ValueError(f"folder {folder} has no .jsonl: give one with predictions, DATASET.jsonl")

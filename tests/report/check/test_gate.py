@@ -95,7 +95,7 @@ def test_wrong_input_gives_2_in_one_line(tmp_path: Path, capsys: pytest.CaptureF
     for words, said in (
         (["--baseline", "nowhere.json"], "baseline nowhere.json does not exist: write it with --update"),
         (["--baseline", str(BASELINE), "--tolerance", "nll"], "tolerance 'nll' must be METRIC=NUMBER"),
-        (["--baseline", str(tmp_path)], f"baseline {tmp_path} is no file: write it with --update"),
+        (["--baseline", str(tmp_path)], f"baseline {tmp_path} is a folder: write it with --update"),
         (["--baseline", "b.json", "--update", "--certify", "c.json"], "--update writes a baseline and proves nothing"),
         (
             ["--baseline", str(BASELINE)],
