@@ -73,7 +73,7 @@ class Run:
         if self.store.finished(cell):  # by another process, meanwhile
             return True
         if self.job.reuse and (twin := _twins.of(self.store.folder, cell)) and self.store.adopt(cell, twin):
-            if cost := self._costs.get(twin.id):
+            if cost := self._costs.get(twin):
                 self._keep_cost(cell, cost)
             return True
         if cell.step.refused or cell.step.attention is None:

@@ -82,9 +82,9 @@ class Store:
                         file.unlink(missing_ok=True)  # no sample was measured
                 return
 
-    def adopt(self, cell: Cell, twin: Cell) -> bool:
-        """Finish a cell with the samples of an equal finished cell; returns whether that cell has samples."""
-        found = self.load({twin.id})
+    def adopt(self, cell: Cell, twin: str) -> bool:
+        """Finish a cell with the samples of an equal finished one, by its id; returns whether that one has samples."""
+        found = self.load({twin})
         if not found or found[0].refused is not None:
             return False
         self._close(cell, found[0].samples, None, found[0].asked)

@@ -263,7 +263,7 @@ def test_a_cell_states_how_many_questions_were_asked_and_so_does_its_twin(tmp_pa
     this, twin = cell("passkey", "none", 256), cell("passkey", "pi", 256)
     store = fill(tmp_path, this, SAMPLES)
     store.finish(this, indices(SAMPLES))
-    assert store.adopt(twin, this)
+    assert store.adopt(twin, this.id)
     assert [each.asked for each in store.load()] == [5, 5]
     store.refuse(cell("passkey", "yarn", 256), "no")
     assert sorted(str(each.asked) for each in store.load()) == ["5", "5", "None"]
@@ -273,7 +273,7 @@ def test_only_a_cell_that_was_measured_is_adopted(tmp_path: Path) -> None:
     this, refused, absent = (cell("passkey", method, 256) for method in ("none", "pi", "yarn"))
     store = Store(tmp_path)
     store.refuse(refused, "no")
-    assert not store.adopt(this, refused) and not store.adopt(this, absent)
+    assert not store.adopt(this, refused.id) and not store.adopt(this, absent.id)
     assert [each.cell.id for each in store.load()] == [refused.id]
 
 
