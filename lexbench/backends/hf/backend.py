@@ -232,9 +232,11 @@ class Hf(Backend):
         self._pads: dict[bool, bool] = {}
 
     def close(self) -> None:
-        """Release the network, as it was before any method, and free the GPU's memory."""
+        """Release the network, as it was before any method, and free its memory; a second call does nothing."""
+        if "_network" not in vars(self):
+            return
         self._installer.remove()
-        del self._network, self._base, self._head, self._installer, self._passes, self._prefix_cache
+        del self._network, self._base, self._head, self._installer, self._passes, self._continuing, self._prefix_cache
         torch.cuda.empty_cache()
 
     def attend(self, attention: Attention) -> None:
