@@ -33,8 +33,8 @@ class OutOfMemory(Deferred):
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether an error means out of memory; on a CPU torch raises a RuntimeError, known by its text only."""
-    words = ("can't allocate memory", "not enough memory")
+    """Whether an error means out of memory; some of torch's and of CUDA's libraries are known by their text only."""
+    words = ("can't allocate memory", "not enough memory", "out of memory", "ALLOC_FAILED")
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(each in str(error) for each in words)
 
 
