@@ -177,6 +177,19 @@ def test_a_run_shows_its_own_cells_only(tmp_path: Path) -> None:
         second.table("nothing")
 
 
+@pytest.mark.parametrize("said", [MemoryError(), RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes")])
+def test_a_length_that_memory_does_not_hold_leaves_the_others(said: Exception) -> None:
+    def full(ids: Tokens) -> NDArray[np.float64]:
+        if len(ids) > 40:
+            raise said
+        return np.zeros((len(ids), 2048))
+
+    records = lexbench.evaluate(full, LEXLET, lengths=[32, 64], n=1, trained_length=32, name="full").records()
+    refused = records.set_index("length")["refused"]
+    assert refused[32].isna().all()
+    assert refused[64].startswith("out of memory for 64 tokens of full in own: use fewer tokens")
+
+
 def test_nothing_is_printed_when_quiet(capfd: pytest.CaptureFixture[str]) -> None:
     lexbench.evaluate(lambda ids: np.zeros((len(ids), 2048)), LEXLET, lengths=[64], n=1, trained_length=64)
     assert capfd.readouterr() == ("", "")

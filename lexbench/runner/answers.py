@@ -9,6 +9,7 @@ from typing import Protocol
 from lexbench.backends import Backend, capabilities
 from lexbench.core import machine
 from lexbench.core.fence import fenced
+from lexbench.core.memory import deferring
 from lexbench.core.record import Deferred, Refused, Sample
 from lexbench.core.task import Answer, AnyQuestion, Choose, Mark, Probe, Score, Task, Tokenizer, Write, Written
 from lexbench.runner.cells import OpenCell
@@ -131,14 +132,15 @@ def answers(backend: Backend, questions: Sequence[AnyQuestion]) -> Iterator[Answ
 
 
 def answer(backend: Backend, question: AnyQuestion) -> Answer:
-    """The answer of one question, by its kind."""
-    if isinstance(question, Write):
-        return backend.write(question)
-    if isinstance(question, Choose):
-        return backend.choose(question)
-    if isinstance(question, Mark):
-        return backend.mark(question)
-    if isinstance(question, Score):
-        return backend.score(question)
-    assert isinstance(question, Probe)
-    return backend.probe(question)
+    """The answer of one question, by its kind; Deferred where memory does not suffice."""
+    with deferring(f"{question.length} tokens of {backend.model.name} in {backend.dtype}"):
+        if isinstance(question, Write):
+            return backend.write(question)
+        if isinstance(question, Choose):
+            return backend.choose(question)
+        if isinstance(question, Mark):
+            return backend.mark(question)
+        if isinstance(question, Score):
+            return backend.score(question)
+        assert isinstance(question, Probe)
+        return backend.probe(question)

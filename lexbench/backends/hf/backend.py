@@ -23,13 +23,7 @@ from lexbench.backends.hf.draft import Draft
 from lexbench.backends.hf.head import Head, precise, states_of
 from lexbench.backends.hf.hook import Unrealisable
 from lexbench.backends.hf.layers import stated
-from lexbench.backends.hf.memory import (
-    OutOfMemory,
-    deferring,
-    is_out_of_memory,
-    return_freed,
-    trying,
-)
+from lexbench.backends.hf.memory import return_freed, trying
 from lexbench.backends.hf.network import (
     DTYPES,
     check_weights,
@@ -48,6 +42,7 @@ from lexbench.backends.thinking import MARKERS, LocalForm, in_stages
 from lexbench.core.attention import Attention
 from lexbench.core.checkpoint import dtype_of, end_tokens, folder_of, revision_of, weight_files
 from lexbench.core.machine import free_bytes
+from lexbench.core.memory import OutOfMemory, deferring, is_out_of_memory
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.task import (
