@@ -96,7 +96,8 @@ class Run:
         )
         with self._lock:
             self._keep_cost(cell, cost)
-            self._costs[cell.id] = cost
+            before = self._costs.get(cell.id)  # of an interrupted run
+            self._costs[cell.id] = cost if before is None else costs.added(before, cost)
 
     def ended(self, cell: OpenCell, seconds: float | None = None) -> None:
         """A cell needs no more work; `seconds` where it was measured without a break."""
