@@ -66,6 +66,26 @@ def test_a_processor_has_the_machines_memory(gpus: list[int]) -> None:
     assert not gpus
 
 
+def test_a_control_group_leaves_less_than_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job of 1000 bytes inside a user's 500, of which 300 and 50 are used; 20 of these hold files."""
+    own, user = tmp_path / "own", tmp_path / "groups/user"
+    own.write_text("4:memory:/old\n0::/user/job\n")
+    (user / "job").mkdir(parents=True)
+    monkeypatch.setattr(machine, "GROUP", own)
+    monkeypatch.setattr(machine, "GROUPS", tmp_path / "groups")
+    available = machine.free_bytes("cpu")
+    assert available is not None and available > 1 << 20  # no group says anything
+    (user / "job/memory.max").write_text("1000\n")
+    (user / "job/memory.current").write_text("300\n")
+    (user / "job/memory.stat").write_text("anon 280\ninactive_file 20\n")
+    assert machine.free_bytes("cpu") == 720
+    for name, said in (("memory.max", "500\n"), ("memory.current", "50\n"), ("memory.stat", "anon 50\n")):
+        (user / name).write_text(said)
+    assert machine.free_bytes("cpu") == 450
+    (user / "memory.max").write_text("max\n")
+    assert machine.free_bytes("cpu") == 720
+
+
 def test_a_model_on_a_processor_beside_a_full_gpu_is_measured(gpus: list[int], tmp_path: Path) -> None:
     asked: dict[str, Any] = {"task": "passkey", "lengths": [64], "n": 1, "quiet": True, "results": tmp_path}
     for backend in ("hf", "native", "chance"):
