@@ -5,18 +5,23 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import lexbench
 from lexbench.backends.chance import Chance
+from lexbench.backends.hf.backend import Hf
 from lexbench.core import machine
 from lexbench.core.checkpoint import read_model
 from lexbench.core.record import Deferred
+from lexbench.core.task import Write
 from lexbench.runner.answers import LoadedModel
 from lexbench.runner.verify import Preflight
 from tests.runner.open_cells import open_cell
 
 FREE, RESERVED, ALLOCATED, PEAK = [1000, 70], [500, 30], [200, 10], [800, 90]
+
+PROMPT = np.arange(3, 40)
 
 
 @pytest.fixture
@@ -104,3 +109,14 @@ def test_a_model_on_a_full_gpu_is_deferred(gpus: list[int]) -> None:
     model = LoadedModel(backend, Preflight(None, backend, ""), reuse=False)
     with pytest.raises(Deferred, match=r"needs at least 0\.0 GiB beside the weights, 0\.0 GiB are free"):
         model.attend(open_cell("none", 64))
+
+
+def test_what_an_earlier_cell_has_left_counts_as_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`hf` keeps the last prompt until a method is applied."""
+    backend = Hf(read_model({"path": "lexbench:lexlet", "trained_length": 256}))
+    model = LoadedModel(backend, Preflight(None, backend, ""), reuse=True)
+    monkeypatch.setattr(machine, "free_bytes", lambda device: 0 if backend._prefix_cache.shares(PROMPT) else 1 << 40)
+    model.attend(open_cell("none", 64))
+    backend.write(Write(index=0, cluster="", prompt=PROMPT, room=1))
+    assert backend._prefix_cache.shares(PROMPT) == len(PROMPT) - 1
+    model.attend(open_cell("none", 64))
