@@ -19,7 +19,7 @@ from torch import Tensor
 from lexbench.backends import Backend, Capabilities
 from lexbench.backends.caches import PrefixCache, in_common
 from lexbench.backends.devices import device_of
-from lexbench.backends.hf.draft import Draft
+from lexbench.backends.draft import Draft
 from lexbench.backends.hf.head import Head, precise, states_of
 from lexbench.backends.hf.hook import Unrealisable
 from lexbench.backends.hf.layers import stated
