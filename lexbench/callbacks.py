@@ -72,8 +72,9 @@ class LengthCurve:
     def measure(self, model: Any, step: int) -> dict[str, float]:
         """Measure a curve now.
 
-        Returns `lexbench/last_segment/nll@512` for each length, and `lexbench/seconds` of all curves so far. A length
-        at which the cell is refused is left out.
+        Returns `lexbench/last_segment/nll@512` for each length, and `lexbench/seconds` of all curves so far. With
+        several methods or seeds these stand before the metric: `lexbench/last_segment/yarn/nll@512`. A length at which
+        the cell is refused is left out.
         """
         start = time.perf_counter()
         self._last = step
@@ -81,9 +82,14 @@ class LengthCurve:
         about: dict[str, Any] = {"task": "last_segment", "revision": f"step {step}", "price": False, **self.options}
         with tempfile.TemporaryDirectory(prefix="lexbench-", ignore_cleanup_errors=True) as folder:
             run = evaluate(model, self.tokenizer, lengths=self.lengths, n=self.n, results=folder, **about)
-            rows = run.records().query("part.isna() and value.notna() and metric in ('nll', 'accuracy')")
-        found: list[Any] = rows[["task", "metric", "length", "value"]].to_numpy().tolist()
-        values = {f"{PREFIX}/{task}/{metric}@{length}": float(value) for task, metric, length, value in found}
+            records = run.records()
+        named = ["task", *(name for name in ("method", "seed") if records[name].nunique() > 1), "metric"]
+        rows = records.query("part.isna() and value.notna() and metric in ('nll', 'accuracy')")
+        found: list[Any] = rows.to_dict("records")
+        values = {
+            "/".join([PREFIX, *(str(row[name]) for name in named)]) + f"@{row['length']}": float(row["value"])
+            for row in found
+        }
         seconds = time.perf_counter() - start
         self.spent += seconds
         self._longest = max(self._longest, seconds)

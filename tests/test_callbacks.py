@@ -89,6 +89,19 @@ def test_a_curve_waits_until_it_takes_no_more_than_its_share(monkeypatch: pytest
     assert curve.spent <= 0.1 * clock[0] + 1e-9 and curve.spent > 3
 
 
+def test_several_methods_and_seeds_have_a_value_each(tokenizer: Any) -> None:
+    model, methods = network(), ["none", "pi"]
+    options: dict[str, Any] = {**OPTIONS, "n": 1, "method": methods, "seed": [0, 1]}
+    values = callbacks.LengthCurve(tokenizer, [80], **options).measure(model, 1)
+    known = lexbench.evaluate(model, tokenizer, lengths=[80], price=False, **options).table(metric="nll")
+    expected = {
+        f"lexbench/last_segment/{method}/{seed}/nll@80": pytest.approx(known.loc[(seed, method), 80])
+        for method in methods
+        for seed in (0, 1)
+    }
+    assert {name: value for name, value in values.items() if name != "lexbench/seconds"} == expected
+
+
 def test_a_frozen_layer_stays_in_eval_mode_after_a_curve(tokenizer: Any) -> None:
     model = network().train()
     frozen = model.model.layers[0].eval()

@@ -78,6 +78,19 @@ def test_writing_counts_up_to_an_end_token_or_the_room(backend: Function) -> Non
     assert (stopped.tokens.tolist(), stopped.hit_room) == ([2], False)
 
 
+def test_a_token_is_never_taken_from_logits_that_are_nan(tokenizer: FastTokenizer) -> None:
+    """After three tokens: of NaN the largest would be a token like any other."""
+
+    def spoilt(ids: Tokens) -> NDArray[np.float64]:
+        return bigram(ids) * (np.nan if len(ids) > 4 else 1.0)
+
+    model = lexbench.Model(name="spoilt", trained_length=8, head_dim=1)
+    asked = Write(index=0, cluster="a", prompt=IDS[:2], room=5)
+    with pytest.raises(lexbench.Refused, match="logits are NaN in own: use another dtype"):
+        Function(spoilt, model, tokenizer, ends=[7]).write(asked)
+    assert Function(spoilt, model, tokenizer, ends=[4]).write(asked).tokens.tolist() == [2, 3]
+
+
 def test_what_a_function_cannot_show_is_refused(backend: Function) -> None:
     with pytest.raises(lexbench.Refused, match="give a model of transformers"):
         backend.probe(Probe(index=0, cluster="a", tokens=IDS))
@@ -217,6 +230,19 @@ def test_a_run_shows_its_own_cells_only(tmp_path: Path) -> None:
         ValueError, match=r"^no table of task nothing, metric any: there are last_segment: bits_per_byte, "
     ):
         second.table("nothing")
+
+
+@pytest.mark.parametrize("said", [MemoryError(), RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes")])
+def test_a_length_that_memory_does_not_hold_leaves_the_others(said: Exception) -> None:
+    def full(ids: Tokens) -> NDArray[np.float64]:
+        if len(ids) > 40:
+            raise said
+        return np.zeros((len(ids), 2048))
+
+    records = lexbench.evaluate(full, LEXLET, lengths=[32, 64], n=1, trained_length=32, name="full").records()
+    refused = records.set_index("length")["refused"]
+    assert refused[32].isna().all()
+    assert refused[64].startswith("out of memory for 64 tokens of full in own: use fewer tokens")
 
 
 def test_nothing_is_printed_when_quiet(capfd: pytest.CaptureFixture[str]) -> None:

@@ -46,7 +46,7 @@ class Backend(Protocol):
 
     A parameter `longest`, where it has one, is filled with the tokens of the longest question to come.
     `attend` raises Refused naming the slot that it cannot realise; the questions' methods raise Refused where
-    they cannot answer at all, and convert running out of memory for one question to Refused in one place.
+    they cannot answer at all. Running out of memory, as torch or Python says it, defers the cell.
     Methods below the line are needed only where `capabilities` says so.
     """
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lexbench.backends import Backend
+from lexbench.backends.draft import Draft
 from lexbench.core.attention import Attention
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
@@ -128,17 +129,14 @@ class Function(Backend):
 
     @torch.inference_mode()
     def write(self, question: Write) -> Written:
-        """Greedy, token by token."""
-        text = question.prompt
-        said = ""
-        while len(text) < question.length and not (question.until and question.said(said)):
-            following = int(self._logits(text)[-1].argmax())
-            if following in self._ends:
-                break
+        """Greedy, token by token; Refused where logits are NaN."""
+        text, draft = question.prompt, Draft(question, self.tokenizer, self._ends, self.dtype)
+        while not draft.ended:
+            logits = self._logits(text)[-1]
+            following = int(logits.argmax())
+            draft.add([following], [bool(logits.isnan().any())])
             text = np.append(text, following)
-            said = self.tokenizer.decode(text[len(question.prompt) :])
-        new = text[len(question.prompt) :]
-        return Written(tokens=new, text=said, hit_room=len(new) == question.room and not question.said(said))
+        return draft.written()
 
     def probe(self, question: Probe) -> Probed:
         """Always Refused: a function shows no attention."""

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from lexbench.backends import Backend, Capabilities
 from lexbench.backends.caches import PrefixCache
 from lexbench.backends.devices import device_of
+from lexbench.backends.draft import Draft
 from lexbench.core.attention import Attention
 from lexbench.core.checkpoint import end_tokens, fingerprint, folder_of, weight_files
 from lexbench.core.model import Model
@@ -172,21 +173,15 @@ class Native(Backend):
 
     @torch.inference_mode()
     def write(self, question: Write) -> Written:
-        """Greedy, token by token."""
+        """Greedy, token by token; Refused where logits are NaN."""
         text, logits = self._prompted(question.prompt, question.length)
-        new: list[int] = []
-        while len(new) < question.room:
+        draft = Draft(question, self.tokenizer, self._ends, self.dtype)
+        while True:
             following = logits[-1].argmax()[None]
-            if int(following) in self._ends:
-                break
-            new.append(int(following))
-            if question.until and question.said(self.tokenizer.decode(new)):
-                break
-            if len(new) < question.room:
-                logits = text(following)
-        said = self.tokenizer.decode(new)
-        hit_room = len(new) == question.room and not question.said(said)
-        return Written(tokens=np.array(new, dtype=np.int64), text=said, hit_room=hit_room)
+            draft.add(following.tolist(), [bool(logits[-1].isnan().any())])
+            if draft.ended:
+                return draft.written()
+            logits = text(following)
 
     @torch.inference_mode()
     def probe(self, question: Probe) -> Probed:

@@ -7,6 +7,7 @@ import platform
 import resource
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from lexbench.core.version import __version__
 
 PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "pyarrow", "datasets", "hydra-core")
 
+GROUP, GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
+"""Linux's control groups: which is this process's, and where all are."""
 GPUS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 """Device files of GPU drivers: where there is none, torch need not be loaded to ask."""
 
@@ -84,6 +87,8 @@ def peak_bytes(device: str | None = None) -> int:
 def free_bytes(device: str | None = None) -> int | None:
     """Free memory of a GPU, with what torch has reserved and does not use, or of the machine; None if unknown.
 
+    Of the machine a container or a job of Slurm may have a part only, by its control group.
+
     Args:
         device: as in `peak_bytes`.
     """
@@ -92,9 +97,28 @@ def free_bytes(device: str | None = None) -> int | None:
         return sum(int(cuda.mem_get_info(i)[0] + cuda.memory_reserved(i) - cuda.memory_allocated(i)) for i in gpus)
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+        available = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
     except (OSError, StopIteration, ValueError):
         return None
+    return min([available, *_left_in_groups()])
+
+
+def _left_in_groups() -> list[int]:
+    """Bytes that each control group of this process leaves; none where there is no limit (version 2 of the groups)."""
+    try:
+        own = next(line[3:] for line in GROUP.read_text().splitlines() if line.startswith("0::"))
+    except (OSError, StopIteration):
+        return []
+    folder, found = GROUPS / own.strip("/"), list[int]()
+    for each in (folder, *folder.parents):
+        with suppress(OSError, ValueError):  # the root has no limit, and some say "max"
+            limit, used = (int((each / name).read_text()) for name in ("memory.max", "memory.current"))
+            held = dict(line.split() for line in (each / "memory.stat").read_text().splitlines())
+            # Files that were read count as used, and make room where it is needed.
+            found.append(max(0, limit - used + int(held.get("inactive_file", 0))))
+        if each == GROUPS:
+            break
+    return found
 
 
 def _version(package: str) -> str | None:

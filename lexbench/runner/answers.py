@@ -9,6 +9,7 @@ from typing import Protocol
 from lexbench.backends import Backend, capabilities
 from lexbench.core import machine
 from lexbench.core.fence import fenced
+from lexbench.core.memory import deferring
 from lexbench.core.record import Deferred, Refused, Sample
 from lexbench.core.task import Answer, AnyQuestion, Choose, Mark, Probe, Score, Task, Tokenizer, Write, Written
 from lexbench.runner.cells import OpenCell
@@ -62,21 +63,21 @@ class LoadedModel:
             backend.reuse = reuse
 
     def attend(self, cell: OpenCell) -> None:
-        """Apply the cell's method, once it has passed its checks and memory suffices."""
+        """Apply the cell's method, once it has passed its checks; Deferred where memory does not suffice."""
         # First of all: what the method takes counts as the cell's.
         self._own_peak = machine.forget_peak(self._device)
         step, backend = cell.step, self.backend
         assert step.attention is not None, "a refused step is not measured"
-        if not self._can.remote:
+        if failed := self._preflight.failure(step.attention, step.length):
+            raise Refused(f"{cell.method} {failed}")
+        backend.attend(step.attention)
+        if not self._can.remote:  # last of all: to attend drops the prompt that an earlier cell has left
             needed, free = least_memory(backend.model, step, backend.dtype), machine.free_bytes(self._device)
             if free is not None and needed > free:
                 raise Deferred(
                     f"needs at least {needed / 2**30:.1f} GiB beside the weights, {free / 2**30:.1f} GiB are free: "
                     "take shorter lengths, or a device or dtype that holds them"
                 )
-        if failed := self._preflight.failure(step.attention, step.length):
-            raise Refused(f"{cell.method} {failed}")
-        backend.attend(step.attention)
 
     def answers(self, cell: OpenCell, questions: Sequence[AnyQuestion]) -> Iterator[tuple[AnyQuestion, Answer]]:
         """Each question with its answer, in the order that takes least work.
@@ -131,14 +132,15 @@ def answers(backend: Backend, questions: Sequence[AnyQuestion]) -> Iterator[Answ
 
 
 def answer(backend: Backend, question: AnyQuestion) -> Answer:
-    """The answer of one question, by its kind."""
-    if isinstance(question, Write):
-        return backend.write(question)
-    if isinstance(question, Choose):
-        return backend.choose(question)
-    if isinstance(question, Mark):
-        return backend.mark(question)
-    if isinstance(question, Score):
-        return backend.score(question)
-    assert isinstance(question, Probe)
-    return backend.probe(question)
+    """The answer of one question, by its kind; Deferred where memory does not suffice."""
+    with deferring(f"{question.length} tokens of {backend.model.name} in {backend.dtype}"):
+        if isinstance(question, Write):
+            return backend.write(question)
+        if isinstance(question, Choose):
+            return backend.choose(question)
+        if isinstance(question, Mark):
+            return backend.mark(question)
+        if isinstance(question, Score):
+            return backend.score(question)
+        assert isinstance(question, Probe)
+        return backend.probe(question)

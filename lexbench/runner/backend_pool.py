@@ -1,5 +1,6 @@
 """Open and close backends; the jobs of a sweep share one, so that weights are loaded once."""
 
+import gc
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -27,18 +28,22 @@ _shared: Shared | None = None
 def opened(model: Model, config: Mapping[str, Any], longest: int) -> Backend:
     """The backend of a config, with the model loaded, for questions of at most `longest` tokens.
 
-    Within `sharing`, the one that the job before had, where it is the same and no file of the model has changed. Angles
-    that a model scales itself may follow the longest question: there only jobs of the same length share one.
+    Within `sharing`, the one that the job before had, where it is the same and no file of the model has changed. One
+    that is told the longest question serves shorter ones, too; not where a model scales its angles itself, which may
+    follow that length.
     """
     if _shared is None:
         return _built(model, config, longest)
     files = modified(folder_of(model, weights=False))
     key = json.dumps([asdict(model), dict(config), files], sort_keys=True, default=str)
-    fits = longest <= _shared.longest if model.rope_scaling is None else longest == _shared.longest
+    told = "longest" in registry.parameters(registry.checked(config, "backend"))
+    fits = longest == _shared.longest or (longest < _shared.longest and model.rope_scaling is None) or not told
     if _shared.backend is None or _shared.key != key or not fits:
         # The old model goes first: memory may not hold both.
         before, _shared.backend = _shared.backend, None
         _end(before)
+        del before
+        gc.collect()  # some layers refer to themselves
         _shared.backend = _built(model, config, longest)
         _shared.key, _shared.longest = key, longest
     return _shared.backend

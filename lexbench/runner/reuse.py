@@ -42,18 +42,18 @@ def attended(cell: Cell) -> str | None:
 
 
 class Twins:
-    """Finished cells of run folders, by what they attended to; kept for all jobs of a process."""
+    """Ids of finished cells of run folders, by what they attended to; kept for all jobs of a process."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Path, str], Cell] = {}
+        self._known: dict[tuple[Path, str], str] = {}
 
     def learn(self, folder: Path, cell: Cell) -> None:
         """Keep a finished cell, unless its samples are known by a twin."""
         if key := attended(cell):
-            self._known.setdefault((folder.resolve(), key), cell)
+            self._known.setdefault((folder.resolve(), key), cell.id)
 
-    def of(self, folder: Path, cell: Cell) -> Cell | None:
-        """A finished cell with the same samples; None where none is known."""
+    def of(self, folder: Path, cell: Cell) -> str | None:
+        """Id of a finished cell with the same samples; None where none is known."""
         key = attended(cell)
         return self._known.get((folder.resolve(), key)) if key else None
 

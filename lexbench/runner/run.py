@@ -73,7 +73,7 @@ class Run:
         if self.store.finished(cell):  # by another process, meanwhile
             return True
         if self.job.reuse and (twin := _twins.of(self.store.folder, cell)) and self.store.adopt(cell, twin):
-            if cost := self._costs.get(twin.id):
+            if cost := self._costs.get(twin):
                 self._keep_cost(cell, cost)
             return True
         if cell.step.refused or cell.step.attention is None:
@@ -96,7 +96,8 @@ class Run:
         )
         with self._lock:
             self._keep_cost(cell, cost)
-            self._costs[cell.id] = cost
+            before = self._costs.get(cell.id)  # of an interrupted run
+            self._costs[cell.id] = cost if before is None else costs.added(before, cost)
 
     def ended(self, cell: OpenCell, seconds: float | None = None) -> None:
         """A cell needs no more work; `seconds` where it was measured without a break."""

@@ -122,7 +122,7 @@ def of_file(file: Path) -> dict[str, Cost]:
     """Costs by cell id of one costs.jsonl; empty without the file."""
     found: dict[str, Cost] = {}
     for cell, cost in _rows(file):
-        found[cell] = _added(found[cell], cost) if cell in found else cost
+        found[cell] = added(found[cell], cost) if cell in found else cost
     return found
 
 
@@ -145,7 +145,7 @@ def _rows(file: Path) -> Iterator[tuple[str, Cost]]:
             log.warning("line %d of %s is no cost: left out", number, file)
 
 
-def _added(before: Cost, after: Cost) -> Cost:
+def added(before: Cost, after: Cost) -> Cost:
     """Two measurements of a cell as one."""
     return Cost(
         seconds=before.seconds + after.seconds,

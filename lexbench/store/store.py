@@ -82,9 +82,9 @@ class Store:
                         file.unlink(missing_ok=True)  # no sample was measured
                 return
 
-    def adopt(self, cell: Cell, twin: Cell) -> bool:
-        """Finish a cell with the samples of an equal finished cell; returns whether that cell has samples."""
-        found = self.load({twin.id})
+    def adopt(self, cell: Cell, twin: str) -> bool:
+        """Finish a cell with the samples of an equal finished one, by its id; returns whether that one has samples."""
+        found = self.load({twin})
         if not found or found[0].refused is not None:
             return False
         self._close(cell, found[0].samples, None, found[0].asked)
@@ -163,8 +163,10 @@ class Store:
             "timings": [[round(each, 6), count] for each, count in timings],
         }
         self._check_folder()
-        with (self.folder / "costs.jsonl").open("ab") as stream:
-            stream.write(as_json(row).encode() + b"\n")
+        with (self.folder / "costs.jsonl").open("a+b") as stream:
+            stream.seek(max(0, stream.tell() - 1))
+            torn = stream.read(1) not in (b"", b"\n")  # by a process that was killed: it spoils no further line
+            stream.write(b"\n" * torn + as_json(row).encode() + b"\n")
 
     def load(self, ids: Collection[str] | None = None) -> list[Finished]:
         """Finished cells, all or those with the ids, sorted by id; unreadable files are listed in `problems`."""

@@ -158,6 +158,14 @@ def test_choices_that_do_not_fit_are_halved_with_their_options(monkeypatch: pyte
     assert read == [4, 16, 2, 8, 2, 8], "prompts, then options"
 
 
+def test_the_question_with_most_options_says_how_many_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    few, many = choices(2)
+    few = replace(few, prompt=np.arange(3, 80), options=few.options[:2])  # 2 x 79 tokens, of many 4 x 62
+    model = backend(4)
+    model._limit = 2 * 4 * many.length
+    assert [len(model._fitting(asked)) for asked in ([few, few, many], [many, few, many], [few] * 4)] == [2, 2, 3]
+
+
 def test_options_of_one_question_that_do_not_fit_together_are_read_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     [asked], model = choices(1), backend(4)
     [expected] = [each.nll for each in model.together([asked]) if isinstance(each, Chosen)]

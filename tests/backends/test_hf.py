@@ -22,6 +22,7 @@ from lexbench.backends.hf.network import spreads
 from lexbench.core import registry
 from lexbench.core.attention import Line, LogScale, Remap, Slopes, Window
 from lexbench.core.checkpoint import read_model
+from lexbench.core.record import Deferred
 
 VOCABULARY = 96
 SIZES = {
@@ -496,6 +497,14 @@ def no_memory_on_a_gpu() -> None:
     raise torch.OutOfMemoryError("CUDA out of memory")
 
 
+def no_memory_of_the_driver() -> None:
+    raise RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported")
+
+
+def no_memory_for_a_library() -> None:
+    raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
+
+
 def no_memory_on_a_cpu() -> None:
     torch.empty(1 << 60, dtype=torch.uint8)
 
@@ -504,7 +513,10 @@ def no_memory_for_numpy() -> None:
     np.empty(1 << 60, dtype=np.uint8)
 
 
-@pytest.mark.parametrize("allocate", [no_memory_on_a_gpu, no_memory_on_a_cpu, no_memory_for_numpy])
+@pytest.mark.parametrize(
+    "allocate",
+    [no_memory_on_a_gpu, no_memory_of_the_driver, no_memory_for_a_library, no_memory_on_a_cpu, no_memory_for_numpy],
+)
 def test_running_out_of_memory_is_refused_with_the_length(
     allocate: Callable[[], None], folders: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -513,6 +525,26 @@ def test_running_out_of_memory_is_refused_with_the_length(
     for answer in (lambda: hf.score(asked()), lambda: hf.write(prompt(68))):
         with pytest.raises(Refused, match="out of memory for 80 tokens"):
             answer()
+
+
+@pytest.mark.parametrize(
+    ("place", "call", "said"),
+    [
+        ("AttentionInstaller.prepare", lambda hf: hf.attend(REROPE), "a method on llama0 in float32 on cpu"),
+        ("AttentionInstaller.realised", lambda hf: hf.realised(80), "80 tokens of llama0"),
+        ("Hf._state_of", lambda hf: Hf(hf.model), "a first text of llama0"),
+    ],
+)
+def test_running_out_of_memory_around_answers_is_deferred(
+    place: str, call: Callable[[Hf], Any], said: str, folders: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    hf = open_hf(folders("llama"))
+    monkeypatch.setattr(f"lexbench.backends.hf.backend.{place}", full)
+    with pytest.raises(Deferred, match=f"out of memory for {said}"):
+        call(hf)
 
 
 def test_other_errors_of_torch_are_not_taken_for_memory(

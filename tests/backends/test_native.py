@@ -129,6 +129,14 @@ def test_it_writes_what_transformers_generates(native: Native, folder: Path) -> 
     assert written.text == native.tokenizer.decode(written.tokens)
 
 
+def test_a_token_is_never_taken_from_logits_that_are_nan() -> None:
+    spoilt = Native(LEXLET)
+    with torch.no_grad():
+        next(spoilt._decoder.parameters()).fill_(torch.nan)
+    with pytest.raises(Refused, match="logits are NaN in float32: use another dtype"):
+        spoilt.write(Write(index=0, cluster="", prompt=question(20, 10).tokens, room=3))
+
+
 def test_bad_dtypes_and_other_models_are_refused(shared: Path) -> None:
     with pytest.raises(ValueError, match="float32 or float64"):
         Native(LEXLET, dtype="bfloat16")

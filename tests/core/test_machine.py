@@ -5,18 +5,23 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import lexbench
 from lexbench.backends.chance import Chance
+from lexbench.backends.hf.backend import Hf
 from lexbench.core import machine
 from lexbench.core.checkpoint import read_model
 from lexbench.core.record import Deferred
+from lexbench.core.task import Write
 from lexbench.runner.answers import LoadedModel
 from lexbench.runner.verify import Preflight
 from tests.runner.open_cells import open_cell
 
 FREE, RESERVED, ALLOCATED, PEAK = [1000, 70], [500, 30], [200, 10], [800, 90]
+
+PROMPT = np.arange(3, 40)
 
 
 @pytest.fixture
@@ -66,6 +71,26 @@ def test_a_processor_has_the_machines_memory(gpus: list[int]) -> None:
     assert not gpus
 
 
+def test_a_control_group_leaves_less_than_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job of 1000 bytes inside a user's 500, of which 300 and 50 are used; 20 of these hold files."""
+    own, user = tmp_path / "own", tmp_path / "groups/user"
+    own.write_text("4:memory:/old\n0::/user/job\n")
+    (user / "job").mkdir(parents=True)
+    monkeypatch.setattr(machine, "GROUP", own)
+    monkeypatch.setattr(machine, "GROUPS", tmp_path / "groups")
+    available = machine.free_bytes("cpu")
+    assert available is not None and available > 1 << 20  # no group says anything
+    (user / "job/memory.max").write_text("1000\n")
+    (user / "job/memory.current").write_text("300\n")
+    (user / "job/memory.stat").write_text("anon 280\ninactive_file 20\n")
+    assert machine.free_bytes("cpu") == 720
+    for name, said in (("memory.max", "500\n"), ("memory.current", "50\n"), ("memory.stat", "anon 50\n")):
+        (user / name).write_text(said)
+    assert machine.free_bytes("cpu") == 450
+    (user / "memory.max").write_text("max\n")
+    assert machine.free_bytes("cpu") == 720
+
+
 def test_a_model_on_a_processor_beside_a_full_gpu_is_measured(gpus: list[int], tmp_path: Path) -> None:
     asked: dict[str, Any] = {"task": "passkey", "lengths": [64], "n": 1, "quiet": True, "results": tmp_path}
     for backend in ("hf", "native", "chance"):
@@ -84,3 +109,14 @@ def test_a_model_on_a_full_gpu_is_deferred(gpus: list[int]) -> None:
     model = LoadedModel(backend, Preflight(None, backend, ""), reuse=False)
     with pytest.raises(Deferred, match=r"needs at least 0\.0 GiB beside the weights, 0\.0 GiB are free"):
         model.attend(open_cell("none", 64))
+
+
+def test_what_an_earlier_cell_has_left_counts_as_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`hf` keeps the last prompt until a method is applied."""
+    backend = Hf(read_model({"path": "lexbench:lexlet", "trained_length": 256}))
+    model = LoadedModel(backend, Preflight(None, backend, ""), reuse=True)
+    monkeypatch.setattr(machine, "free_bytes", lambda device: 0 if backend._prefix_cache.shares(PROMPT) else 1 << 40)
+    model.attend(open_cell("none", 64))
+    backend.write(Write(index=0, cluster="", prompt=PROMPT, room=1))
+    assert backend._prefix_cache.shares(PROMPT) == len(PROMPT) - 1
+    model.attend(open_cell("none", 64))

@@ -3,11 +3,15 @@
 import contextlib
 import os
 import shutil
+import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from lexbench import api
 from lexbench.backends import Capabilities
@@ -84,6 +88,43 @@ def test_another_backend_or_a_longer_question_ends_the_one_before() -> None:
         backend_pool.opened(MODEL, {**registry.read("backend", "chance"), "name": "chance"}, 512)
         assert EVENTS[3:] == ["end"]
     assert EVENTS[4:] == []
+
+
+@pytest.mark.parametrize(("name", "dtypes"), [("hf", ["bfloat16", "float32"]), ("native", ["float32", "float64"])])
+def test_the_weights_before_are_gone_while_others_are_loaded(
+    name: str, dtypes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In bfloat16 layers that a processor multiplies in float32 refer to themselves."""
+    monkeypatch.setattr("lexbench.backends.hf.products.slow", lambda dtype: dtype == torch.bfloat16)
+    held, build = list["weakref.ref[Any]"](), backend_pool._built
+
+    def built(*arguments: Any) -> Any:
+        assert not any(each() for each in held)
+        made: Any = build(*arguments)
+        network = made._network if name == "hf" else made._decoder
+        held.extend(weakref.ref(module) for module in network.modules())
+        # Continued by our attention function, which knows the layers.
+        made.logits(np.arange(3, 203), [100, 99, 1], 100)
+        return made
+
+    monkeypatch.setattr(backend_pool, "_built", built)
+    with backend_pool.sharing():
+        for dtype in dtypes:
+            backend_pool.opened(MODEL, {**registry.read("backend", name), "name": name, "dtype": dtype}, 128)
+    assert len(held) > 20
+
+
+def test_a_backend_that_is_not_told_the_longest_question_serves_all() -> None:
+    native = {**registry.read("backend", "native"), "name": "native"}
+    with backend_pool.sharing():
+        first = backend_pool.opened(MODEL, native, 128)
+        assert backend_pool.opened(MODEL, native, 512) is first
+
+
+def test_a_second_end_does_nothing() -> None:
+    backend = backend_pool.opened(MODEL, {**registry.read("backend", "hf"), "name": "hf"}, 128)
+    for _ in range(2):
+        backend_pool.done_with(backend)
 
 
 def test_a_model_that_scales_its_angles_is_shared_at_one_length_only() -> None:

@@ -208,6 +208,7 @@ def test_the_plan_in_words_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     monkeypatch.setattr("lexbench.core.machine.accelerated", lambda: True)
     assert " in bfloat16" in describe(MODEL, steps, Path("r"))
+    assert " in float32" in describe(MODEL, steps, Path("r"), backend={"device": "cpu"})
 
 
 def test_the_job_is_kept_with_what_it_is_measured_with_and_its_cells(tmp_path: Path) -> None:

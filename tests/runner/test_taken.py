@@ -1,6 +1,8 @@
 """What a cell may take from earlier answers, by the rules alone; tests/runner/test_reuse.py asks real models."""
 
+import gc
 import json
+import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -31,9 +33,20 @@ def test_cells_that_attend_alike_are_twins_and_only_in_one_folder(tmp_path: Path
     known.learn(tmp_path, one)
     known.learn(tmp_path, refused)
     known.learn(tmp_path, twin)  # the first one stays
-    assert known.of(tmp_path / "x" / "..", twin) is one
+    assert known.of(tmp_path / "x" / "..", twin) == one.id
     assert known.of(tmp_path, longer) is None and known.of(tmp_path, refused) is None
     assert known.of(tmp_path / "elsewhere", twin) is None
+
+
+def test_a_finished_cell_is_not_held_for_its_twins(tmp_path: Path) -> None:
+    """A sweep has many, each with its task and texts."""
+    one, known = open_cell("ntk", 256, attention={"inv_freq": "same"}), Twins()
+    known.learn(tmp_path, one)
+    held, name = weakref.ref(one), one.id
+    twin = replace(one)
+    del one
+    gc.collect()
+    assert held() is None and known.of(tmp_path, twin) == name
 
 
 def test_a_longer_text_holds_the_targets_of_a_shorter_one_that_it_begins_with() -> None:

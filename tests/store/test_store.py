@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lexbench.core.record import Cell, Sample
+from lexbench.stats import costs
 from lexbench.stats.records import records_of
 from lexbench.store.format import Finished
 from lexbench.store.store import Store, _derived
@@ -263,17 +264,29 @@ def test_a_cell_states_how_many_questions_were_asked_and_so_does_its_twin(tmp_pa
     this, twin = cell("passkey", "none", 256), cell("passkey", "pi", 256)
     store = fill(tmp_path, this, SAMPLES)
     store.finish(this, indices(SAMPLES))
-    assert store.adopt(twin, this)
+    assert store.adopt(twin, this.id)
     assert [each.asked for each in store.load()] == [5, 5]
     store.refuse(cell("passkey", "yarn", 256), "no")
     assert sorted(str(each.asked) for each in store.load()) == ["5", "5", "None"]
+
+
+def test_a_cost_that_a_killed_process_has_torn_spoils_no_other(tmp_path: Path) -> None:
+    store, seconds = Store(tmp_path), [1.0, 2.0, 4.0]
+    cells = [cell("passkey", method, 256) for method in ("none", "pi", "yarn")]
+    for this, each in zip(cells, seconds, strict=True):
+        store.cost(this, seconds=each, tokens=1, peak_bytes=1)
+        if this is cells[1]:
+            file = tmp_path / "costs.jsonl"
+            file.write_bytes(file.read_bytes()[:-9])
+    found = costs.of_file(tmp_path / "costs.jsonl")
+    assert {name: each.seconds for name, each in found.items()} == {cells[0].id: 1.0, cells[2].id: 4.0}
 
 
 def test_only_a_cell_that_was_measured_is_adopted(tmp_path: Path) -> None:
     this, refused, absent = (cell("passkey", method, 256) for method in ("none", "pi", "yarn"))
     store = Store(tmp_path)
     store.refuse(refused, "no")
-    assert not store.adopt(this, refused) and not store.adopt(this, absent)
+    assert not store.adopt(this, refused.id) and not store.adopt(this, absent.id)
     assert [each.cell.id for each in store.load()] == [refused.id]
 
 

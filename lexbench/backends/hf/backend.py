@@ -19,17 +19,11 @@ from torch import Tensor
 from lexbench.backends import Backend, Capabilities
 from lexbench.backends.caches import PrefixCache, in_common
 from lexbench.backends.devices import device_of
-from lexbench.backends.hf.draft import Draft
+from lexbench.backends.draft import Draft
 from lexbench.backends.hf.head import Head, precise, states_of
 from lexbench.backends.hf.hook import Unrealisable
 from lexbench.backends.hf.layers import stated
-from lexbench.backends.hf.memory import (
-    OutOfMemory,
-    deferring,
-    is_out_of_memory,
-    return_freed,
-    trying,
-)
+from lexbench.backends.hf.memory import return_freed, trying
 from lexbench.backends.hf.network import (
     DTYPES,
     check_weights,
@@ -48,6 +42,7 @@ from lexbench.backends.thinking import MARKERS, LocalForm, in_stages
 from lexbench.core.attention import Attention
 from lexbench.core.checkpoint import dtype_of, end_tokens, folder_of, revision_of, weight_files
 from lexbench.core.machine import free_bytes
+from lexbench.core.memory import OutOfMemory, deferring, is_out_of_memory
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.task import (
@@ -177,7 +172,8 @@ class Hf(Backend):
         elif self._device.type == "cpu":
             widen(network)
             return_freed()
-        self._put(model, network, chunk, batch, attention)
+        with deferring(f"a first text of {model.name} in {dtype} on {self._device}"):
+            self._put(model, network, chunk, batch, attention)
 
     @classmethod
     def of(cls, network: Any, model: Model, tokenizer: Tokenizer, ends: Collection[int], revision: str) -> "Hf":
@@ -191,7 +187,8 @@ class Hf(Backend):
         made.revision, made.tokenizer, made._ends = revision, tokenizer, frozenset(ends)
         made._device = network.get_input_embeddings().weight.device
         made.device = "all" if len({weight.device for weight in network.parameters()}) > 1 else str(made._device)
-        made._put(model, network)
+        with deferring(f"a first text of {model.name} in {made.dtype} on {made._device}"):
+            made._put(model, network)
         return made
 
     def _put(
@@ -232,16 +229,19 @@ class Hf(Backend):
         self._pads: dict[bool, bool] = {}
 
     def close(self) -> None:
-        """Release the network, as it was before any method, and free the GPU's memory."""
+        """Release the network, as it was before any method, and free its memory; a second call does nothing."""
+        if "_network" not in vars(self):
+            return
         self._installer.remove()
-        del self._network, self._base, self._head, self._installer, self._passes, self._prefix_cache
+        del self._network, self._base, self._head, self._installer, self._passes, self._continuing, self._prefix_cache
         torch.cuda.empty_cache()
 
     def attend(self, attention: Attention) -> None:
         """Apply an Attention to the model; Refused, with the slot's name, if it cannot be realised exactly."""
         self._prefix_cache.forget()
         self._installer.remove()
-        self._passes = [self._installer.prepare(part) for part in attention.mixture or (attention,)]
+        with deferring(f"a method on {self.model.name} in {self.dtype} on {self._device}"):
+            self._passes = [self._installer.prepare(part) for part in attention.mixture or (attention,)]
         self._continuing.clear()
         self._installer.put(self._passes[0])
 
@@ -341,7 +341,7 @@ class Hf(Backend):
         """The first questions, as many as are answered together."""
         some = [left[0]]
         for question in left[1:]:
-            longest = max([question, *some], key=lambda each: each.length)
+            longest = max([question, *some], key=_tokens_of)
             if len(some) >= self._size(longest):
                 break
             # Scored and marked texts stand beside padding that is read as text.
@@ -644,7 +644,8 @@ class Hf(Backend):
 
         None if the method's numbers depend on the input.
         """
-        found = [self._installer.realised(placement, self.model, length) for placement in self._passes]
+        with self._answering(length):
+            found = [self._installer.realised(placement, self.model, length) for placement in self._passes]
         return None if None in found else max(error for error in found if error is not None)
 
     def drops_after(self) -> int | None:
@@ -710,10 +711,9 @@ class Hf(Backend):
         if others:
             raise Refused("hf cannot probe a mixture: its passes have different attention weights")
         observer = Observer(question.length, question.first, question.last, question.shortest)
-        watched = self._installer.prepare(placement.attention, observer)
         try:
             with self._answering(question.length):
-                self._installer.put(watched)
+                self._installer.put(self._installer.prepare(placement.attention, observer))
                 self._base(input_ids=self._ids(question.tokens), use_cache=False)
         finally:
             self._installer.put(placement)

@@ -1,4 +1,4 @@
-"""Freed memory of the process, and out-of-memory errors."""
+"""Freed memory of the process, and errors of code that is tried."""
 
 import ctypes
 import os
@@ -6,9 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import torch
-
-from lexbench.core.record import Deferred
+from lexbench.core.memory import is_out_of_memory
 
 M_MMAP_THRESHOLD = -3
 """Parameter of glibc's `mallopt`: blocks of this size or more are mapped on their own."""
@@ -26,32 +24,6 @@ def return_freed() -> None:
         mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
         if mallopt is not None:
             mallopt(M_MMAP_THRESHOLD, APART)
-
-
-class OutOfMemory(Deferred):
-    """Not enough memory now; the cell may succeed later or on another machine."""
-
-
-def is_out_of_memory(error: Exception) -> bool:
-    """Whether an error means out of memory; on a CPU torch raises a RuntimeError, known by its text only."""
-    words = ("can't allocate memory", "not enough memory")
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(each in str(error) for each in words)
-
-
-@contextmanager
-def deferring(what: str) -> Iterator[None]:
-    """Turn out-of-memory errors inside into OutOfMemory, which defers the cell."""
-    try:
-        yield
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
-        short = True
-    else:
-        short = False
-    if short:  # after the except block: the error held there keeps the tensors of its traceback alive
-        torch.cuda.empty_cache()
-        raise OutOfMemory(f"out of memory for {what}: use fewer tokens, a smaller dtype, or a device with more memory")
 
 
 @contextmanager

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, PreTrainedModel
 
 from lexbench.backends.hf.layers import WINDOWS, stated
-from lexbench.backends.hf.memory import is_out_of_memory
 from lexbench.core.checkpoint import check_architecture, weight_bytes
+from lexbench.core.memory import is_out_of_memory
 
 DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in ("float32", "bfloat16", "float16", "float64")}
 WAYS = (
@@ -70,7 +70,7 @@ def load(folder: Path, dtype: torch.dtype, spread: bool = False) -> Any:
         raise ValueError(f"checkpoint {folder} needs a library that is not here ({_line(error)}): install it") from None
     except Exception as error:  # transformers raises many classes for broken files
         plain = isinstance(error, ValueError) and "\n" not in str(error)
-        if plain or isinstance(error, OSError | MemoryError) or is_out_of_memory(error):
+        if plain or isinstance(error, OSError) or is_out_of_memory(error):
             raise
         said = " ".join(str(error).split())[:200]
         raise ValueError(

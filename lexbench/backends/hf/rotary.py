@@ -41,9 +41,10 @@ from lexbench.backends.hf.layers import (
     views_of,
     without_attention,
 )
-from lexbench.backends.hf.memory import is_out_of_memory, trying
+from lexbench.backends.hf.memory import trying
 from lexbench.backends.hf.network import towers
 from lexbench.core.attention import Attention, Floats, Line, Positions, Remap, Window
+from lexbench.core.memory import is_out_of_memory
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.kernels.fast import Form

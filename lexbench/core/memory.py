@@ -1,0 +1,36 @@
+"""Errors that mean out of memory, of torch and of other libraries."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from lexbench.core.record import Deferred
+
+WORDS = ("can't allocate memory", "not enough memory", "out of memory", "alloc_failed")
+"""Of torch on a CPU, on Windows, on accelerators and in JAX, and of CUDA's libraries: no class is theirs alone."""
+
+
+class OutOfMemory(Deferred):
+    """Not enough memory now; the cell may succeed later or on another machine."""
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether an error means out of memory."""
+    return isinstance(error, MemoryError) or any(words in str(error).lower() for words in WORDS)
+
+
+@contextmanager
+def deferring(what: str) -> Iterator[None]:
+    """Turn out-of-memory errors inside into OutOfMemory, which defers the cell."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        short = True
+    else:
+        short = False
+    if short:  # after the except block: the error held there keeps the tensors of its traceback alive
+        if torch := sys.modules.get("torch"):
+            torch.cuda.empty_cache()
+        raise OutOfMemory(f"out of memory for {what}: use fewer tokens, a smaller dtype, or a device with more memory")
