@@ -54,7 +54,7 @@ def jobs(
         return
     settings = [word for word in words if not word.startswith("-")]
     sweep = bool(set(flags) & set(SWEEP)) or "hydra.mode=MULTIRUN" in settings
-    if not sweep and any(re.match("hydra[/.]launcher", word) for word in settings):
+    if not sweep and _launched(settings):
         raise ValueError("a launcher starts the jobs of a sweep, this is one run: add -m")
     # What was measured is kept before the first error is raised.
     with sharing():
@@ -87,6 +87,11 @@ def _entry(job: Callable[[dict[str, Any], dict[str, str]], Any]) -> Callable[[An
     return entry
 
 
+def _launched(settings: list[str]) -> bool:
+    """Whether settings name or change a launcher, which starts jobs of a sweep, be it one, in other processes."""
+    return any(re.match("hydra[/.]launcher", word) for word in settings)
+
+
 def _portable(error: Exception) -> Exception:
     """An error that another process can unpickle: a builtin exception, or its message."""
     return error if type(error).__module__ == "builtins" else ValueError(str(error))
@@ -107,7 +112,7 @@ def _outcomes(
             return [hydra.run(name, entry, [*settings, "hydra.mode=RUN"]).return_value]
         parsed = OverridesParser.create(config_loader=hydra.config_loader).parse_overrides(settings)
         swept = [each for each in parsed if each.is_sweep_override()]
-        if not swept:
+        if not swept and not _launched(settings):
             print("lexbench: -m has nothing to sweep, so one job runs: give it KEY=A,B", file=sys.stderr)
         count(math.prod(sum(1 for _ in each.sweep_string_iterator()) for each in swept))
         batches = hydra.multirun(name, entry, [*settings, "hydra.mode=MULTIRUN"])

@@ -88,8 +88,10 @@ def test_answers_of_a_plug_in_that_are_none_are_deferred_and_refusals_are_refusa
         _settled(Named("own", broken, "own"), [64])
     said, why = _protocol(Named("own", broken, "own"), None)  # type: ignore[arg-type]
     assert isinstance(why, Deferred) and "a protocol is a text" in said
-    found = [_attention(broken, model, length)[1] for length in (1, 2, 3)]
-    assert [type(each) for each in found] == [Refused, Deferred, Deferred]
+    found = [_attention(broken, model, length)[1] for length in (1, 3)]
+    assert [type(each) for each in found] == [Refused, Deferred]
+    with pytest.raises(ValueError, match=r"^Broken\.attention: query_scale must be an object with __call__"):
+        _attention(broken, model, 2)
 
 
 @dataclass(frozen=True)
