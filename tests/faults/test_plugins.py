@@ -82,16 +82,19 @@ class Broken:
         return Attention(query_scale=object()) if length == 2 else None  # type: ignore[arg-type]
 
 
-def test_answers_of_a_plug_in_that_are_none_are_deferred_and_refusals_are_refusals() -> None:
+def test_answers_of_a_plug_in_that_are_none_are_the_plug_ins_faults_and_refusals_are_refusals() -> None:
     broken, model = Broken(), Model(name="m", trained_length=64, head_dim=8)
     with pytest.raises(Deferred, match=r"Broken\.for_lengths fails with AssertionError"):
         _settled(Named("own", broken, "own"), [64])
     said, why = _protocol(Named("own", broken, "own"), None)  # type: ignore[arg-type]
     assert isinstance(why, Deferred) and "a protocol is a text" in said
-    found = [_attention(broken, model, length)[1] for length in (1, 3)]
-    assert [type(each) for each in found] == [Refused, Deferred]
-    with pytest.raises(ValueError, match=r"^Broken\.attention: query_scale must be an object with __call__"):
-        _attention(broken, model, 2)
+    assert isinstance(_attention(broken, model, 1)[1], Refused)
+    for length, wrong in (
+        (2, "query_scale must be an object with __call__"),
+        (3, "must return an Attention, got None"),
+    ):
+        with pytest.raises(ValueError, match=rf"^Broken\.attention: {wrong}"):
+            _attention(broken, model, length)
 
 
 @dataclass(frozen=True)
