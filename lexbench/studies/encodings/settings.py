@@ -75,6 +75,7 @@ class Prediction:
         at: multiple of the trained length, for within and below.
         within: the change of NLL from the trained length is no larger, in nats per token.
         below: NLL changes less than that of this entry.
+        decide: what would decide between the source and ours where it fails.
     """
 
     entry: str
@@ -86,6 +87,7 @@ class Prediction:
     at: float | None = None
     within: float | None = None
     below: str | None = None
+    decide: str = ""
 
     def __post_init__(self) -> None:
         kinds = [name for name in ("shape", "other_than", "within", "below") if getattr(self, name) is not None]

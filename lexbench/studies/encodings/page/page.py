@@ -186,6 +186,7 @@ def _contradictions(found: Sequence[Curve], about: Mapping[str, Any], compared: 
             "",
             *predictions.table(judged),
             "",
+            *predictions.deciding(found, stated),
         ]
     for head, rows in (
         ("Shapes that contradict published ones:", tables.beside(against) if against else []),
