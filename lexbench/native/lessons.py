@@ -276,8 +276,12 @@ def row(
     rng: np.random.Generator,
     tokenizer: Tokenizer,
     length: int,
+    apart: bool = False,
 ) -> tuple[str, Tokens]:
-    """Draw a kind of lesson by its share; the kind, and a row of `length` tokens of it."""
+    """Draw a kind of lesson by its share; the kind, and a row of `length` tokens of it.
+
+    With `apart` a blank line, which is no answer, stands between the lessons.
+    """
     kinds = list(shares)
     weights = np.array([shares[kind] for kind in kinds], dtype=np.float64)
     kind = kinds[rng.choice(len(kinds), p=weights / weights.sum())]
@@ -286,6 +290,8 @@ def row(
     while space > 0:
         # Tasks refuse short texts: the last lesson is made longer than its space, and cut.
         piece = lessons[kind](rng, tokenizer, max(space, length // 2))[:space]
+        if apart and len(pieces) > 1:
+            piece = np.concatenate([~tokenizer.encode("\n").ids[-1:], piece])[:space]
         pieces.append(piece)
         space -= len(piece)
     return kind, np.concatenate(pieces)

@@ -88,6 +88,9 @@ class Recipe:
     """Targets that a row's loss is the mean of: all; copied: in rows of random tokens only those that repeat an earlier
     pair of neighbours; answers: these, and in rows of a task only its answers. The others cannot be known, and their
     gradient is noise."""
+    apart: bool = False
+    """Whether a blank line stands between the lessons of a row, under counted=answers; else the digits of an answer and
+    those of the next question are one number."""
     compile: bool = False
     """Whether to use torch.compile: it takes some minutes first, then steps are faster."""
 
@@ -112,6 +115,8 @@ class Recipe:
             if getattr(self, name) not in words:
                 said = " or ".join("null" if word is None else word for word in words)
                 raise ValueError(f"recipe.{name} must be {said}, got {getattr(self, name)}: choose one")
+        if self.apart and self.counted != "answers":
+            raise ValueError(f"recipe.apart is for counted=answers, got counted={self.counted}: drop it")
         if self.shape is not None:
             _check_shape(self.shape)
         self._check_stages()

@@ -156,6 +156,25 @@ def test_lex_is_xpos_under_blockwise_causal_attention() -> None:
     torch.testing.assert_close(mean_logits(q, k, rule), torch.stack(means, 1), atol=1e-10, rtol=0, equal_nan=True)
 
 
+def test_the_rows_of_table_4_without_rotation_and_with_one_zeta_for_all_pairs() -> None:
+    q, k, _ = vectors(60)
+    i = np.arange(60)
+    rel = (i[:, None] - i)[..., None]
+    theta, zeta = 10000.0 ** (-np.arange(4) / 4), (np.arange(4) / 4 + 0.4) / 1.4
+    one = (q[0, ..., :4] + 1j * q[0, ..., 4:]).numpy()
+    two = (k[0, ..., :4] + 1j * k[0, ..., 4:]).numpy().repeat(2, axis=0)
+    for encoding, fades, turns in (
+        (Xpos(8, 1024, rotated=False), zeta, 0 * theta),
+        (Xpos(8, 1024, scalar=True), np.full(4, 2 / 7), theta),  # 0.4 / 1.4
+    ):
+        expected = np.einsum("hip,hjp,ijp->hij", one, two.conj(), fades ** (rel / 512) * np.exp(1j * rel * turns)).real
+        met = together(encoding, q, k)
+        got = met[0][0] @ met[1][0].repeat_interleave(2, dim=0).mT
+        torch.testing.assert_close(got, torch.from_numpy(expected), atol=1e-10, rtol=1e-10)
+    # A method that stretches RoPE's angles must not find RoPE where nothing rotates.
+    assert Xpos(8, 1024, rotated=False).facts == {"rope_parameters": {"rope_type": "xpos"}}
+
+
 def test_bad_parameters_are_errors() -> None:
     with pytest.raises(ValueError, match="gamma and scale_base above 0, got 0 and 512"):
         Xpos(8, 1024, gamma=0)

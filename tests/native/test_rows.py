@@ -1,5 +1,6 @@
 """Rows drawn ahead are those drawn step by step."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,3 +43,19 @@ def test_rows_drawn_ahead_are_those_of_the_steps(counted: str, tmp_path: Path, m
         monkeypatch.setattr("lexbench.native.rows.drawn", None)  # a second drawing would fail
     assert (expected[-1][1] < 0).any() == (counted == "answers")
     assert len(list((tmp_path / "rows").glob("*.kinds.npy"))) == 1
+
+
+def test_a_blank_line_keeps_sums_apart(tmp_path: Path) -> None:
+    stages = [{"steps": 6, "lessons": {"addition": 1.0}}]
+    recipe = replace(RECIPE, counted="answers", stages=stages, trained_length=60, batch=8)
+    tokenizer = vocabulary.learnt(recipe, TEXTS, tmp_path)
+    for apart in (True, False):
+        own = Rows(replace(recipe, apart=apart), TEXTS, tokenizer, tmp_path / "rows")
+        rows = np.concatenate([own.step(step)[1].numpy() for step in range(6)])
+        texts = [tokenizer.decode(np.maximum(row, ~row)[1:]).strip("\n").split("\n") for row in rows]
+        before = [line for lines in texts for line in lines[:-1] if line]  # the last one is cut at the row's end
+        sizes = [[*map(len, re.split(r"[+=]", line))] for line in before]
+        assert len(before) > 10 and all(len(set(each)) == 1 and len(each) == 3 for each in sizes) == apart
+        answers = [tokenizer.decode(row[row >= 0][1:]) for row in rows]  # behind BOS
+        assert all(re.fullmatch(r"\d+", answer) for answer in answers)
+    assert len(list((tmp_path / "rows").glob("*.kinds.npy"))) == 2  # another key

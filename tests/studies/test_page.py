@@ -206,6 +206,16 @@ def test_what_contradicts_stands_first() -> None:
     assert [row[0] for row in predictions.judged(ours, stated)] == ["fails", "holds"]
 
 
+def test_what_would_decide_is_said_of_predictions_that_fail() -> None:
+    ours = [curve("rope", [3.0, 3.5, 4.0])]
+    about: dict[str, Any] = {"entry": "rope", "tasks": ["last_segment"], "source": "a paper"}
+    fails = Prediction(**about, shape="flat", decide="try 0")
+    holds, silent = Prediction(**about, shape="explodes", decide="try 1"), Prediction(**about, shape="flat")
+    said = ["What would decide those that fail:", "", "- rope flat: try 0", ""]
+    assert predictions.deciding(ours, [fails, holds, silent]) == said
+    assert predictions.deciding(ours, [holds, silent]) == []
+
+
 def test_windows_of_other_lengths_are_paired_by_document(tmp_path: Path) -> None:
     # two documents of 12 targets: as three windows of 4 at 256 tokens, and one of 12 at 512
     def windows(length: int, nats: Sequence[float], targets: int) -> Finished:

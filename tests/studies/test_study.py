@@ -65,10 +65,18 @@ def test_every_encoding_of_the_registry_is_in_the_suite() -> None:
     assert set(registry.names("encoding")) - used == set()
 
 
-@pytest.mark.parametrize("name", sorted(asked(finetuned=True).known))
-def test_every_entry_resolves(name: str) -> None:
-    entry = usual_suite().known[name]
-    recipe = {**registry.read("recipe", "zoo")}
+def committed(name: str) -> Suite:
+    return study.read({**usual(), "suite": registry.read("suite", name)}, name)
+
+
+SUITES = ("encodings", "laboratory", "algorithms", "addition", "state")
+ENTRIES = [(suite, name) for suite in map(committed, SUITES) for name in suite.known]
+
+
+@pytest.mark.parametrize(("suite", "name"), ENTRIES, ids=[f"{suite.name} {name}" for suite, name in ENTRIES])
+def test_every_entry_resolves(suite: Suite, name: str) -> None:
+    entry = suite.known[name]
+    recipe = {**registry.read("recipe", suite.recipe)}
     shape = Shape(vocabulary=recipe["vocabulary"], **recipe["shape"])
     if entry.spec and not name.startswith(("bipe", "abacus", "coupling")):  # a tokenizer settles separators and digits
         assert build.encoding(entry.spec, shape, recipe["trained_length"]).name
@@ -78,7 +86,9 @@ def test_every_entry_resolves(name: str) -> None:
         assert registry.read("method", method)["_target_"]
 
 
-@pytest.mark.parametrize("name", ["zoo", "zoo_tiny", "zoo_finetune"])
+@pytest.mark.parametrize(
+    "name", ["zoo", "zoo_tiny", "zoo_finetune", "lab", "lab_finetune", "algorithms", "addition", "state"]
+)
 def test_every_recipe_resolves(name: str) -> None:
     recipe = registry.build(registry.read("recipe", name), "recipe")
     assert isinstance(recipe, Recipe)
@@ -86,9 +96,29 @@ def test_every_recipe_resolves(name: str) -> None:
 
 
 def test_the_laboratory_states_its_predictions() -> None:
-    suite = study.read({**usual(), "suite": registry.read("suite", "laboratory")}, "laboratory")
-    assert suite.compare == "non_overlapping" and len(suite.predictions) == 14
+    suite = committed("laboratory")
+    assert suite.compare == "non_overlapping" and len(suite.predictions) == 18
     assert {task for each in suite.predictions for task in each.tasks} <= {task["name"] for task in suite.tasks}
+
+
+@pytest.mark.parametrize("name", ["algorithms", "addition", "state"])
+def test_what_a_study_of_algorithms_asks_is_taught_and_predicted(name: str) -> None:
+    suite = committed(name)
+    recipe = registry.build(registry.read("recipe", suite.recipe), "recipe")
+    assert {task["name"] for task in suite.tasks} == set(recipe.stages[-1]["lessons"])
+    assert {task for order in suite.orders for task in order.of_tasks if task} <= {t["name"] for t in suite.tasks}
+    assert max(suite.multiples) == 10 and 20 <= suite.trained_length <= 40
+
+
+def test_offsets_of_places_train_what_the_longest_sum_needs() -> None:
+    suite = committed("addition")
+    tokens = round(max(suite.multiples) * suite.trained_length)
+    longest = (tokens - 3) // 3  # two numbers and a result, two signs and BOS
+    shown = (suite.trained_length - 3) // 3
+    found = [entry.spec for entry in suite.entries if entry.spec and "offsets" in entry.spec]
+    assert len(found) == 4 and longest == 132 and shown == 12
+    # The last row of the table that is trained, offsets - 1 + shown - 1, and the one that the last digit needs.
+    assert all(spec["offsets"] + shown - 2 >= longest - 1 for spec in found)
 
 
 def test_the_recipe_zoo_is_as_large_as_it_says() -> None:
@@ -98,10 +128,15 @@ def test_the_recipe_zoo_is_as_large_as_it_says() -> None:
     assert 512 <= recipe.vocabulary <= 1024
 
 
-@pytest.mark.parametrize("row", stated()["published"], ids=lambda row: f"{row['table']} {row['printed']}")
-def test_every_published_row_has_figures_and_an_entry(row: dict[str, Any]) -> None:
-    entry = usual_suite().known[row["entry"]]
-    assert row.get("method", "none") in (entry.methods or stated()["methods"])
+PUBLISHED = [(name, row) for name in SUITES[:2] for row in registry.read("suite", name)["published"]]
+
+
+@pytest.mark.parametrize(
+    ("name", "row"), PUBLISHED, ids=[f"{name} {r['table']} {r['printed']}" for name, r in PUBLISHED]
+)
+def test_every_published_row_has_figures_and_an_entry(name: str, row: dict[str, Any]) -> None:
+    suite = committed(name)
+    assert row.get("method", "none") in (suite.known[row["entry"]].methods or suite.methods)
     for place in (row, row["base"]) if "base" in row else (row,):
         [table] = published([place["table"]])
         assert any(figure.method == place["printed"] and figure.value for figure in table.figures), place
@@ -243,6 +278,18 @@ def test_tasks_of_one_n_share_a_run(tmp_path: Path) -> None:
         "last_segment,running_arithmetic",
         "sliding,prefix,resolution",
     ]
+
+
+def test_two_forms_of_a_task_share_a_run_and_have_one_n(tmp_path: Path) -> None:
+    forms: list[dict[str, Any]] = [{"name": "repeated", "n": 12}, {"name": "repeated", "repeat": False, "n": 12}]
+    chosen: dict[str, Any] = {"results": str(tmp_path), "encodings": ["nope"], "seeds": [0]}
+    suite = {**stated(), "tasks": [*forms, {"name": "prefix", "n": 4}]}
+    _, run = plan.steps(asked(**chosen, suite=suite, tasks=["repeated"]))
+    assert run.label.split()[-1] == "repeated,repeated"
+    assert "task=[{name:repeated},{name:repeated,repeat:false}]" in run.words
+    forms[1]["n"] = 16
+    with pytest.raises(ValueError, match="suite's task repeated must have one n, got 12 and 16: give all forms one"):
+        asked(**chosen, suite=suite)
 
 
 def test_values_are_written_in_hydras_grammar(tmp_path: Path) -> None:

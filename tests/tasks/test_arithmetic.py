@@ -428,6 +428,15 @@ def test_running_arithmetic_is_the_lesson_of_the_embedded_model(tokenizer: FastT
         assert marked == re.findall(r"=(\d)", line)
 
 
+def test_within_ten_there_is_one_sum_and_its_last_result_is_asked(tokenizer: FastTokenizer) -> None:
+    for question in questions_of(lexbench.task("arithmetic_within_ten"), tokenizer, 120, 20):
+        assert isinstance(question, Mark) and list(question.places) == [119]
+        first, *terms, last = map(int, re.findall(r"[+-]?\d", text := tokenizer.decode(question.tokens).strip("\n")))
+        assert re.fullmatch(r"\d( [+-]\d)+ =\d", text) and len(terms) > 20
+        sums = np.cumsum([first, *terms])
+        assert sums[-1] == last and sums.min() >= 0 and sums.max() <= 9
+
+
 def test_the_embedded_model_can_do_the_running_form(tmp_path: Path, one_thread: None) -> None:
     """Far above 0.19, the most that the last term alone can give, inside the length that it was trained at."""
     run = lexbench.run("lexlet", task="running_arithmetic", lengths=[128, 256], n=4, results=tmp_path)

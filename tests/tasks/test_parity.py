@@ -35,7 +35,7 @@ def test_an_independent_reader_is_always_right(tokenizer: FastTokenizer, length:
 
 @pytest.mark.parametrize("length", [4, 5, 6, 160, 161, 162, 480])
 def test_shown_the_parity_so_far_stands_behind_every_bit(tokenizer: FastTokenizer, length: int) -> None:
-    task = lexbench.task("parity", shown=True)
+    task = lexbench.task("parity_shown")
     for question in questions_of(task, tokenizer, length, 16):
         assert isinstance(question, Mark)
         blank, bits = (length - 1) % 3, (length - 1) // 3

@@ -75,6 +75,7 @@ class Prediction:
         at: multiple of the trained length, for within and below.
         within: the change of NLL from the trained length is no larger, in nats per token.
         below: NLL changes less than that of this entry.
+        decide: what would decide between the source and ours where it fails.
     """
 
     entry: str
@@ -86,6 +87,7 @@ class Prediction:
     at: float | None = None
     within: float | None = None
     below: str | None = None
+    decide: str = ""
 
     def __post_init__(self) -> None:
         kinds = [name for name in ("shape", "other_than", "within", "below") if getattr(self, name) is not None]
@@ -313,10 +315,15 @@ def _unlike(setting: str, values: Sequence[Any]) -> list[Any]:
 
 
 def _tasks(config: Mapping[str, Any], stated: Mapping[str, Any]) -> list[dict[str, Any]]:
-    tasks = {task["name"]: task for task in map(named, stated["tasks"])}
-    chosen = _chosen("tasks", config["tasks"], list(tasks)) or list(tasks)
+    tasks = [{"n": stated.get("n", 32), **named(task)} for task in stated["tasks"]]
+    names = list(dict.fromkeys(task["name"] for task in tasks))
+    for name in names:
+        # A step is known by the names of its tasks, which have one n.
+        if len(sizes := list(dict.fromkeys(task["n"] for task in tasks if task["name"] == name))) > 1:
+            raise ValueError(f"suite's task {name} must have one n, got {sizes[0]} and {sizes[1]}: give all forms one")
+    chosen = _chosen("tasks", config["tasks"], names) or names
     least = {} if config["n"] is None else {"n": _whole("n", [config["n"]], least=1)[0]}
-    return [{"n": stated.get("n", 32), **tasks[name], **least} for name in chosen]
+    return [{**task, **least} for name in chosen for task in tasks if task["name"] == name]
 
 
 def _chosen(setting: str, names: Any, choices: Sequence[str]) -> list[str] | None:

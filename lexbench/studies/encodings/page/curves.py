@@ -187,3 +187,11 @@ def over_seeds(values: Sequence[tuple[float | None, float | None, float | None]]
         return Estimate(mean)
     below, above = (math.hypot(spread, float(np.mean(side)) if side else 0.0) for side in (lows, highs))
     return Estimate(mean, mean - below, mean + above)
+
+
+def unpaired(left: Estimate, right: Estimate) -> Estimate:
+    """left - right, as if both had other questions: distances of ends add up in squares, wider than a paired one."""
+    value = left.value - right.value
+    below = math.hypot(left.value - left.ends[0], right.ends[1] - right.value)
+    above = math.hypot(left.ends[1] - left.value, right.value - right.ends[0])
+    return Estimate(value, value - below, value + above)

@@ -11,7 +11,7 @@ from lexbench.stats.combine import Estimate
 from lexbench.stats.metrics import label
 from lexbench.stats.wording import several
 from lexbench.studies.encodings.page import plots, tables
-from lexbench.studies.encodings.page.curves import Curve, Point, curves
+from lexbench.studies.encodings.page.curves import Curve, Point, curves, unpaired
 from lexbench.studies.encodings.page.measured import Row
 from lexbench.studies.encodings.settings import Order
 
@@ -162,13 +162,10 @@ def _mean(found: Sequence[Curve], cells: Sequence[tuple[str, str]], multiple: fl
 
 
 def _minus(high: Estimate | None, low: Estimate | None) -> Estimate | None:
-    """The difference, as if both had other questions: wider than a paired one."""
+    """The difference; None without an interval on both sides."""
     if high is None or low is None or None in (high.low, high.high, low.low, low.high):
         return None
-    value = high.value - low.value
-    below = math.hypot(high.value - high.ends[0], low.ends[1] - low.value)
-    above = math.hypot(high.ends[1] - high.value, low.value - low.ends[0])
-    return Estimate(value, value - below, value + above)
+    return unpaired(high, low)
 
 
 def guess(task: str, length: int) -> float | None:

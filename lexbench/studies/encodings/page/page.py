@@ -1,5 +1,6 @@
 """Writes the page of a suite, from measured.parquet and models.json only."""
 
+import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from lexbench.core.files import write_text
 from lexbench.report.formats import columns
 from lexbench.stats.metrics import label
 from lexbench.stats.wording import several
-from lexbench.studies.encodings.page import beside, orders, plots, predictions, tables
+from lexbench.studies.encodings.page import beside, expectation, orders, plots, predictions, tables, tokens
 from lexbench.studies.encodings.page.curves import NONE, Curve, curves
 from lexbench.studies.encodings.page.measured import Row, load
 from lexbench.studies.encodings.page.shapes import RULE, shape_of
@@ -25,12 +26,16 @@ from lexbench.studies.encodings.page.texts import (
     ORDERS,
     PREDICTED,
     RESOLUTION,
+    TOKENS,
 )
 from lexbench.studies.encodings.settings import SHAPES, Prediction
 
 BCA = "bca"
 TASK = "last_segment"
-ORDER = (TASK, "non_overlapping", "copy", "passkey", "running_arithmetic", "sliding", "prefix", "resolution")
+ORDER = (
+    *(TASK, "non_overlapping", "copy", "passkey", "repeated"),
+    *("running_arithmetic", "sliding", "prefix", "resolution"),
+)
 """Order of tasks on the page; others follow."""
 FURTHER = "finetuned"
 """Family of the finetuned models."""
@@ -58,7 +63,7 @@ def _encodings(rows: Sequence[Row], about: Mapping[str, Any], folder: Path) -> l
     lines += _contradictions(trained, about, compared)
     for task in dict.fromkeys((TASK, about.get("compare", TASK))):
         lines += _shapes(trained, about, folder, task)
-    lines += _beside(compared)
+    lines += _beside(compared, expectation.section(about, folder))
     lines += _tasks(trained, about, folder)
     lines += _steepness(trained, folder)
     lines += _more(found)
@@ -142,6 +147,7 @@ class _Compared:
     lines: Sequence[beside.Line]
     pairs: Sequence[beside.Pair]
     resolutions: Sequence[beside.Resolved]
+    tokens: Sequence[tokens.Told]
 
     def shaped(self) -> dict[Hashable, str]:
         """Verdict on each measurement of ours: a curve up to a multiple."""
@@ -158,7 +164,7 @@ class _Compared:
 def _compared(found: Sequence[Curve], about: Mapping[str, Any]) -> _Compared:
     task = next((curve.task for curve in _of(found, about.get("compare", TASK), NONE)), TASK)
     known = beside.lines(found, about, task)
-    return _Compared(known, beside.pairs(known), beside.resolutions(found, about))
+    return _Compared(known, beside.pairs(known), beside.resolutions(found, about), tokens.told(found, about))
 
 
 def _contradictions(found: Sequence[Curve], about: Mapping[str, Any], compared: _Compared) -> list[str]:
@@ -167,7 +173,9 @@ def _contradictions(found: Sequence[Curve], about: Mapping[str, Any], compared: 
     against = [line for line in compared.lines if line.agrees == "no"]
     turned = tables.contrary(compared.pairs)
     other = [each for each in compared.resolutions if each.agrees == "no"]
-    if not stated and not (against or turned or other):
+    accuracies = [each for each in compared.tokens if each.agrees == "no"]
+    reversed_accuracies = tokens.contrary(tokens.pairs(compared.tokens))
+    if not stated and not (against or turned or other or accuracies or reversed_accuracies):
         return []
     lines = ["## What contradicts the papers", ""]
     if stated:
@@ -178,11 +186,14 @@ def _contradictions(found: Sequence[Curve], about: Mapping[str, Any], compared: 
             "",
             *predictions.table(judged),
             "",
+            *predictions.deciding(found, stated),
         ]
     for head, rows in (
         ("Shapes that contradict published ones:", tables.beside(against) if against else []),
         ("Pairs in the reverse order:", turned),
         ("Attention resolution that changes the other way:", tables.resolved(other) if other else []),
+        ("Token accuracy that changes the other way:", tokens.table(accuracies) if accuracies else []),
+        ("Token accuracies in the reverse order:", reversed_accuracies),
     ):
         lines += [head, "", *rows, ""] if rows else []
     return lines
@@ -209,18 +220,19 @@ def _shapes(found: Sequence[Curve], about: Mapping[str, Any], folder: Path, task
     return lines + _figures(plain, about, folder) + _figures(under, about, folder)
 
 
-def _figures(found: Sequence[Curve], about: Mapping[str, Any], folder: Path) -> list[str]:
+def _figures(found: Sequence[Curve], about: Mapping[str, Any], folder: Path, stem: str = "") -> list[str]:
+    """A figure and its links; the stem of its files begins with the task's name if none is given."""
     if not found:
         return []
-    name = f"{found[0].name}-{found[0].method}"
+    name = f"{stem or found[0].name}-{found[0].method}"
     plots.small_multiples(found, about["trained_length"], folder / "plots" / name)
     text = f"{label(found[0].metric)} of {found[0].task} over length, {found[0].method}"
     return [f"![{text}](plots/{name}.svg)", "", f"[PNG](plots/{name}.png), [numbers](plots/{name}.csv)", ""]
 
 
-def _beside(compared: _Compared) -> list[str]:
-    """Section: shapes, order and resolution compared with published tables."""
-    if not compared.lines and not compared.resolutions:
+def _beside(compared: _Compared, expected: Sequence[str]) -> list[str]:
+    """Section: shapes, order, resolution and token accuracy compared with published tables."""
+    if not (compared.lines or compared.resolutions or compared.tokens):
         return []
     lines = ["## Comparison with published tables", "", BESIDE]
     if shaped := compared.shaped():
@@ -238,7 +250,16 @@ def _beside(compared: _Compared) -> list[str]:
         ]
         lines += [*tables.orders(compared.pairs), ""]
     if compared.resolutions:
-        lines += ["### Attention resolution", "", RESOLUTION, *tables.resolved(compared.resolutions), ""]
+        lines += ["### Attention resolution", "", RESOLUTION, *tables.resolved(compared.resolutions), "", *expected]
+    if compared.tokens:
+        lines += ["### Token accuracy", "", TOKENS, *tokens.table(compared.tokens), ""]
+        both = tokens.pairs(compared.tokens)
+        distinct = beside.distinct(
+            ((frozenset((pair.better.label, pair.worse.label)), pair.better.text), pair.verdict) for pair in both
+        )
+        said = _counts([*distinct.values()], (*tables.VERDICTS, "papers differ"))
+        lines += [f"Order agrees, of {several(len(distinct), 'pair')} of measurements: {said}.", ""] if both else []
+        lines += [*tokens.counts(both), ""] if both else []
     return lines
 
 
@@ -246,6 +267,7 @@ def _tasks(found: Sequence[Curve], about: Mapping[str, Any], folder: Path) -> li
     """Sections: every task by length, without a method and with bca."""
     names = list(dict.fromkeys(curve.task for curve in found))
     order = {name: place for place, name in enumerate(ORDER)}
+    plain = [name.partition("(")[0] for name in names]
     lines = []
     for task in sorted(names, key=lambda name: order.get(name.partition("(")[0], len(order))):
         own = [curve for curve in found if curve.task == task]
@@ -256,7 +278,9 @@ def _tasks(found: Sequence[Curve], about: Mapping[str, Any], folder: Path) -> li
             heading = "Without a method:" if method == NONE else f"Under {method}:"
             lines += [heading, "", *tables.by_length(some), ""] if some else []
             if task.partition("(")[0] not in (TASK, about.get("compare"), "resolution"):
-                lines += _figures(some, about, folder)
+                # Two forms of one task have two figures.
+                stem = re.sub(r"\W+", "-", task).strip("-") if plain.count(first.name) > 1 else ""
+                lines += _figures(some, about, folder, stem)
     return lines
 
 

@@ -20,6 +20,16 @@ def judged(found: Sequence[Curve], predictions: Sequence[Prediction]) -> list[li
     return sorted(rows, key=lambda row: VERDICTS.index(row[0]))
 
 
+def deciding(found: Sequence[Curve], predictions: Sequence[Prediction]) -> list[str]:
+    """List items: what would decide each prediction that fails, if that is stated."""
+    made = []
+    for each in predictions:
+        failed = [row for row in (_judged(found, each, task) for task in each.tasks) if row[0] == "fails"]
+        if failed and each.decide:
+            made.append(f"- {failed[0][1]}: {each.decide}")
+    return ["What would decide those that fail:", "", *made, ""] if made else []
+
+
 def table(rows: Sequence[Sequence[str]]) -> list[str]:
     """The rows with their head."""
     return columns(["verdict", "prediction", "protocol", "measured", "source"], rows)
