@@ -98,7 +98,8 @@ def exit_code(measured: Sequence[tuple[Path, Sequence[str]]]) -> int:
 
 def job_of(config: dict[str, Any], choices: dict[str, str], methods: Sequence[dict[str, Any]]) -> "Job":
     """The job of a composed config, with the configs of its methods."""
-    from lexbench.core.checkpoint import FetchError, read_known_model, read_model, suffice
+    from lexbench.core.checkpoint import read_known_model, read_model, suffice
+    from lexbench.core.gguf import FetchError
     from lexbench.runner.job import Job
 
     model: Any = config["model"]
