@@ -148,8 +148,8 @@ COMMAND = Command(
         Setting("stop_after_collapse=true", "skip the longer lengths of a method once it fails (docs/scale.md)"),
         Setting(
             "price=false",
-            "without the price cells: at the longest length within the trained one, a method whose factor follows the "
-            "length, with the factor of the longest length (docs/reading.md)",
+            "without the price cells: at the longest length within the trained one, a method that follows the length, "
+            "set as for the longest length (docs/reading.md)",
         ),
         Setting("executor=ray", "measure the cells on the workers of a Ray cluster (docs/scale.md)"),
         Setting(

@@ -172,7 +172,7 @@ def test_the_headline_names_the_best_and_what_cannot_be_told_from_it(cells: list
         ]
         means[method] = np.mean(values)
     best = min(means, key=means.__getitem__)
-    assert nll["sentence"].startswith(f"{best} has the best mean past 256 tokens, {means[best]:.3f} [")
+    assert nll["sentence"].startswith(f"{best} has the lowest mean past 256 tokens, {means[best]:.3f} [")
     assert f"where the unmodified model (none) has {means['none']:.3f} [" in nll["sentence"]
     shown = {row["method"]: row["entries"][0] for row in nll["rows"]}
     assert list(shown) == [*sorted(means, key=means.__getitem__)[:3], "none"]
