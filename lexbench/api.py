@@ -211,8 +211,8 @@ def run(
         results: folder of the run; None: runs/<model>.
         reuse: take what earlier answers already hold; the numbers are the same to rounding.
         stop_after_collapse: skip the longer lengths of a method that has collapsed.
-        price: measure a method whose factor follows the length also with the factor of the longest length, at the
-            longest length within the trained one.
+        price: measure a method that follows the length also as it is set for the longest length, at the longest length
+            within the trained one.
         quiet: print neither plan nor progress.
     """
     from lexbench.runner.execute import execute

@@ -98,7 +98,8 @@ def exit_code(measured: Sequence[tuple[Path, Sequence[str]]]) -> int:
 
 def job_of(config: dict[str, Any], choices: dict[str, str], methods: Sequence[dict[str, Any]]) -> "Job":
     """The job of a composed config, with the configs of its methods."""
-    from lexbench.core.checkpoint import FetchError, read_known_model, read_model, suffice
+    from lexbench.core.checkpoint import read_known_model, read_model, suffice
+    from lexbench.core.gguf import FetchError
     from lexbench.runner.job import Job
 
     model: Any = config["model"]
@@ -147,8 +148,8 @@ COMMAND = Command(
         Setting("stop_after_collapse=true", "skip the longer lengths of a method once it fails (docs/scale.md)"),
         Setting(
             "price=false",
-            "without the price cells: at the longest length within the trained one, a method whose factor follows the "
-            "length, with the factor of the longest length (docs/reading.md)",
+            "without the price cells: at the longest length within the trained one, a method that follows the length, "
+            "set as for the longest length (docs/reading.md)",
         ),
         Setting("executor=ray", "measure the cells on the workers of a Ray cluster (docs/scale.md)"),
         Setting(

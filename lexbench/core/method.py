@@ -8,7 +8,8 @@ from lexbench.core import registry
 from lexbench.core.attention import Attention
 from lexbench.core.fence import asked
 from lexbench.core.model import Model
-from lexbench.core.scaled import OnScaled
+from lexbench.core.record import Refused
+from lexbench.core.scaled import Fixed, OnScaled, attention_of
 
 STARTING = {"over": "scaled", "layers": None}
 """Parameters of every method, and their defaults."""
@@ -18,7 +19,8 @@ class Method(Protocol):
     """A frozen dataclass whose fields are its parameters.
 
     A modifier also has `over(attention, model, length) -> Attention`, which changes the attention of the methods before
-    it. In a composition it is called instead of `attention`.
+    it. In a composition it is called instead of `attention`. A method that its paper fits to each text anew has
+    `per_text = True`: a deployment pays on short texts what it pays here.
     """
 
     def attention(self, model: Model, length: int) -> Attention:
@@ -62,15 +64,17 @@ def named_method(name: str | Sequence[str | Mapping[str, Any]], **parameters: An
 def read_method(config: Mapping[str, Any]) -> tuple[str, Method, str]:
     """Name, method and label from a method's config; its `compose` lists names, or names with parameters.
 
-    `over` and `layers` are parameters of every method: what it starts from on a scaled model (`core.scaled`).
+    `over` and `layers` are parameters of every method: what it starts from on a scaled model (`core.scaled`); and `at`:
+    the length for which it is set, at all lengths.
     """
+    if config.get("at") is not None:
+        known, inner, label = read_method({key: value for key, value in config.items() if key != "at"})
+        return known, Fixed(inner, config["at"]), _with_parameter(label, f"at={config['at']!r}", "compose" in config)
     config, start = _starting(config)
     if start:
         known, inner, label = read_method(config)
         stated = ", ".join(f"{key}={value!r}" for key, value in start.items())
-        if "compose" in config or label == known:
-            return known, OnScaled(inner, **start), f"{label}({stated})"
-        return known, OnScaled(inner, **start), f"{label.removesuffix(')')}, {stated})"
+        return known, OnScaled(inner, **start), _with_parameter(label, stated, "compose" in config)
     if "compose" not in config:
         name = str(config["name"])
         method: Method = registry.build(config, "method")
@@ -83,6 +87,11 @@ def read_method(config: Mapping[str, Any]) -> tuple[str, Method, str]:
     found = [read_method(entry) for entry in method_entries(config["compose"])]
     names, parts, labels = zip(*found, strict=True)
     return "+".join(names), Composed(names, parts), "+".join(labels)
+
+
+def _with_parameter(label: str, stated: str, composed: bool) -> str:
+    """`yarn(at=8)`, `yarn(factor=8.0, at=8)`; of a composition `yarn+log_n(at=8)`."""
+    return f"{label}({stated})" if composed or not label.endswith(")") else f"{label.removesuffix(')')}, {stated})"
 
 
 def _starting(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -114,6 +123,31 @@ def with_factor(config: Mapping[str, Any], factor: float) -> dict[str, Any] | No
     if not any(fixed):
         return None
     return {**config, "compose": [new or old for new, old in zip(fixed, entries, strict=True)]}
+
+
+def deployed(config: Mapping[str, Any], model: Model, inside: int, longest: int) -> dict[str, Any] | None:
+    """A method's config as a deployment for the longest length has it; None where nothing changes at `inside` tokens.
+
+    A factor that follows the length becomes that of the longest length; any other method is set as at that length,
+    unless it is one that fits each text anew (`per_text`).
+    """
+    if config.get("at") is not None:
+        return None
+    if stretched := with_factor(config, longest / model.trained_length):
+        return stretched
+    method = read_method(config)[1]
+    if _per_text(method):
+        return None
+    try:
+        here, there = (attention_of(method, model, length).as_data() for length in (inside, longest))
+    except Refused:
+        return None
+    return None if here == there else {**config, "at": longest}
+
+
+def _per_text(method: Any) -> bool:
+    inner = [*getattr(method, "parts", ()), *([method.method] if isinstance(method, OnScaled) else [])]
+    return getattr(method, "per_text", False) or any(map(_per_text, inner))
 
 
 def method_entries(listed: Any) -> list[dict[str, Any]]:

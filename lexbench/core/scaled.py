@@ -210,8 +210,28 @@ class OnScaled:
         return part
 
 
+@dataclass(frozen=True)
+class Fixed:
+    """A method as a deployment for one length has it: at every length it sets what it sets at this one."""
+
+    method: _Method
+    at: int
+
+    def __post_init__(self) -> None:
+        if isinstance(self.at, bool) or not isinstance(self.at, int) or self.at < 1:
+            raise ValueError(
+                f"method.at must be a whole number of at least 1 token, got {self.at!r}: e.g. method.at=8192"
+            )
+
+    def attention(self, model: Model, length: int) -> Attention:
+        """The method's Attention at `at` tokens; Refused as by the method."""
+        return attention_of(self.method, model, self.at)
+
+
 def attention_of(method: _Method, model: Model, length: int) -> Attention:
     """A method's Attention on any model, by the rule of this module; Refused as by the method."""
+    if isinstance(method, Fixed):
+        return method.attention(model, length)
     return (method if isinstance(method, OnScaled) else OnScaled(method)).attention(model, length)
 
 

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 from lexbench.core.attention import Attention
 from lexbench.core.model import Model
@@ -25,6 +26,8 @@ class Clex:
         t: the stretch, at least 1; None: ceil(length / trained_length), at least 1, at most max_factor.
         max_factor: the largest t, at least 1; beyond max_factor trained lengths nothing changes any more.
     """
+
+    per_text: ClassVar[bool] = True
 
     t: float | None = None
     max_factor: float = 16.0

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from lexbench.core.attention import Attention, Dynamic, Growing
 from lexbench.core.model import Model
@@ -38,6 +38,8 @@ class DynamicNtk:
         target_length: L' of the static policy, tokens, at least the trained length.
         trained_length: L in tokens; None: the model's.
     """
+
+    per_text: ClassVar[bool] = True
 
     factor: float = 1.0
     policy: str = "local_static"

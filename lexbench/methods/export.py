@@ -18,7 +18,7 @@ from lexbench.core.fence import fenced
 from lexbench.core.method import Method
 from lexbench.core.model import Model
 from lexbench.core.record import Deferred, Refused
-from lexbench.core.scaled import OnScaled, Rope, attention_of, ropes
+from lexbench.core.scaled import Fixed, OnScaled, Rope, attention_of, ropes
 from lexbench.methods.rotary import as_transformers, yarn_scale
 
 TARGETS = ("transformers", "vllm", "llama.cpp")
@@ -61,7 +61,9 @@ def as_data(method: Method, label: str, model: Model, length: int, target: str) 
         raise ValueError(f"export knows {', '.join(TARGETS)}, got {target}: choose one of them")
     if length < 1:
         raise ValueError(f"export needs a length of at least 1 token, got {length}: give length=N")
-    return of_attention(attention_of(method, model, length), label, model, length, target, method)
+    # The parameters that a fixed method states would be those of this length.
+    stating = None if isinstance(method, Fixed) else method
+    return of_attention(attention_of(method, model, length), label, model, length, target, stating)
 
 
 def of_attention(

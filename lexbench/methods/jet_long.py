@@ -1,6 +1,7 @@
 """Jet-Long: far positions by groups that grow with the length."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from lexbench.core.attention import Attention, Line, Remap
 from lexbench.core.model import Model
@@ -20,6 +21,8 @@ class JetLong:
         window: w0 in tokens, at least 1; None: the paper's 2048, at most half the trained length.
         group: G in tokens, at least 1; None: length / trained_length, rounded up.
     """
+
+    per_text: ClassVar[bool] = True
 
     window: int | None = None
     group: int | None = None

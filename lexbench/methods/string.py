@@ -1,6 +1,7 @@
 """STRING: shifted rotary positions."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from lexbench.core.attention import Attention, Line, Remap
 from lexbench.core.model import Model
@@ -23,6 +24,8 @@ class String:
         shift: S in tokens, at least 1; None: 0.33 of the length in use (the paper searches 0.25 to 0.4).
         window: W in tokens, 1 to S, the first distance of far keys; None: 128, or S/4 where that is less.
     """
+
+    per_text: ClassVar[bool] = True
 
     shift: int | None = None
     window: int | None = None

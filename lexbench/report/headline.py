@@ -11,8 +11,8 @@ from lexbench.stats.wording import signed, some
 MEANING = (
     "Gain: NLL of the unmodified model at the first length minus NLL at the second, on the same targets; * claimed: an "
     "interval above 0, p up to 0.05 after Holm's correction over the methods, and a level above its floor. Price: the "
-    "method minus the unmodified model inside the trained length, with the factor of the longest length if it has one. "
-    "Level, gain and price are in nats per token. Claimed gains stand first, then methods by retrieval."
+    "method minus the unmodified model inside the trained length, set as for the longest length if it follows the "
+    "length. Level, gain and price are in nats per token. Claimed gains stand first, then methods by retrieval."
 )
 
 
@@ -76,6 +76,6 @@ def _price(each: Summary | None) -> Entry:
         return EMPTY
     if each.value is None:
         return Entry(text="no value", notes=(each.note,))
-    factor = next((part for part in each.note.split("; ") if part.startswith("factor ")), "")
+    setting = next((part for part in each.note.split("; ") if part.startswith(("factor ", "set for "))), "")
     ends = ends_of(each.low, each.high, signed)
-    return Entry(text=signed(each.value), ends=ends, notes=(factor,) if factor else ())
+    return Entry(text=signed(each.value), ends=ends, notes=(setting,) if setting else ())

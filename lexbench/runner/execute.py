@@ -9,7 +9,8 @@ from tqdm import tqdm
 
 from lexbench.backends import Backend
 from lexbench.core import registry
-from lexbench.core.checkpoint import FetchError, folder_of
+from lexbench.core.checkpoint import folder_of
+from lexbench.core.gguf import FetchError
 from lexbench.core.model import Model
 from lexbench.core.record import Cell
 from lexbench.core.task import Tokenizer

@@ -10,7 +10,7 @@ from lexbench.core import registry, suites
 from lexbench.core.checkpoint import read_model
 from lexbench.core.fence import fenced
 from lexbench.core.files import unlike
-from lexbench.core.method import read_method, with_factor
+from lexbench.core.method import deployed, read_method
 from lexbench.core.model import Model
 from lexbench.corpora import for_lengths, usual_corpus
 from lexbench.runner.cells import Named
@@ -39,7 +39,7 @@ class Job:
     stop_after_collapse: bool = False
     """Skip the longer lengths of a method that has collapsed."""
     deployed: Sequence[Named] = ()
-    """Methods whose factor follows the length, with that of the longest length: measured at `price_length` only."""
+    """Methods that follow the length, set as for the longest length: measured at `price_length` only."""
     price_length: int | None = None
     """The longest length within the trained one."""
     executor: str = "here"
@@ -73,8 +73,8 @@ class Job:
 
         Of `lengths` None, `multiples` of the trained length; of these or `n` None, those of the suite, or the usual. Of
         `corpus` None or without a name, the usual one of the longest length.
-        With `price`, a method whose factor follows the length also has a cell at the longest length within the trained
-        one, with the factor of the longest length of all: what a deployment pays on short texts.
+        With `price`, a method that follows the length also has a cell at the longest length within the trained one, set
+        as for the longest length of all: what a deployment pays on short texts.
         """
         facts = model if isinstance(model, Model) else read_model(model)
         n = _usual("n", tasks) if n is None else n
@@ -117,7 +117,7 @@ class Job:
         return cls(
             model=facts,
             methods=named,
-            deployed=_deployed(methods, named, tokens[-1] / facts.trained_length) if priced else (),
+            deployed=_deployed(methods, named, facts, inside[-1], tokens[-1]) if priced else (),
             price_length=inside[-1] if priced else None,
             tasks=settled,
             corpus=text,
@@ -149,9 +149,11 @@ def _settled(task: Named, lengths: Sequence[int]) -> Named:
     return Named(task.name, built, task.label, stated=task.built)
 
 
-def _deployed(methods: Sequence[Mapping[str, Any]], named: Sequence[Named], factor: float) -> list[Named]:
-    """The methods whose factor follows the length, with this one; without those that are measured anyway."""
-    fixed = [_method(config) for each in methods if (config := with_factor(each, factor))]
+def _deployed(
+    methods: Sequence[Mapping[str, Any]], named: Sequence[Named], model: Model, inside: int, longest: int
+) -> list[Named]:
+    """The methods that follow the length, set as for the longest; without those that are measured anyway."""
+    fixed = [_method(config) for each in methods if (config := deployed(each, model, inside, longest))]
     return [each for each in fixed if each.label not in {method.label for method in named}]
 
 

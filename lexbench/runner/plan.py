@@ -21,6 +21,7 @@ from lexbench.runner.cells import BackendFacts, Named, OpenCell, Step, Workload
 from lexbench.runner.forecast import duration, parameters, speed, workload
 from lexbench.runner.job import Job
 from lexbench.runner.questions import questions_or_reason
+from lexbench.stats.wording import several, some
 from lexbench.store.store import Store
 
 
@@ -170,11 +171,14 @@ def describe(
     names["texts"] = [corpus] if corpus and any(uses_corpus(step.task) for step in steps) else []
     lines += [f"  {noun:8} {', '.join(values)}" for noun, values in names.items() if values]
     lines.append(
-        f"  {len(asked)} cells, {tokens:,} tokens, about {duration(seconds)} "
+        f"  {several(len(asked), 'cell')}, {tokens:,} tokens, about {duration(seconds)} "
         f"and {peak_memory(model, longest, dtype) / 2**30:.1f} GiB of model memory in {dtype}"
     )
-    reasons = dict.fromkeys(f"{s.method.label} {s.task.label} {s.length}: {s.refused}" for s in steps if s.refused)
-    lines += [f"  refused  {reason}" for reason in reasons]
+    refused: dict[str, dict[str, None]] = {}  # of several seeds, a cell once
+    for step in steps:
+        if step.refused:
+            refused.setdefault(step.refused, {})[f"{step.method.label} {step.task.label} {step.length}"] = None
+    lines += [f"  refused  {some([*cells])}: {reason}" for reason, cells in refused.items()]
     return "\n".join(lines)
 
 

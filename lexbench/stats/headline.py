@@ -5,7 +5,7 @@
                trained one. Where none has no value there: the method's own NLL at T
     retrieval  accuracy at L, mean of the tasks that hide a needle at a depth, measured on the same model alike; without
                those at which every method is at its floor at the shortest measured length, too
-    price      method - none at T with the factor of L (`stats.summaries`)
+    price      method - none at T, set as for L (`stats.summaries`)
 
 Against none at T, which any user has at hand by cutting the text, forgetting cannot win: a window that keeps the level
 has a gain of 0, and a method that is worse inside the trained length has no easy start. A gain is claimed where its
@@ -86,7 +86,8 @@ def _headline(table: Table, every: Sequence[Table], samples: Samples) -> Headlin
         return None
     priced = prices(table, samples)
     hidden = _retrieval(table, every, samples, longest)
-    needles = [each for each in hidden if _able(each, longest)]
+    # Without a task that the model can do: those of which no shorter length tells that it cannot.
+    needles = [each for each in hidden if _able(each, longest)] or [each for each in hidden if _alone(each, longest)]
     known = {row: each for row, each in found.items() if each is not None and each.p is not None}
     tested = dict(zip(known, holm([each.p or 0.0 for each in known.values()]), strict=True))
     rows = []
@@ -145,9 +146,19 @@ def _retrieval(table: Table, every: Sequence[Table], samples: Samples, length: i
 
 
 def _able(table: Table, longest: int) -> bool:
-    """Whether a method is above its floor at the shortest length with a value, if that is short of `longest`."""
-    known = [at for at in table.lengths if at < longest and any(_valued(table, row, at) for row in table.methods)]
-    return not known or not all(at_floor(record) for record in table.at(known[0]))
+    """Whether a method is above its floor at the shortest length with a value."""
+    known = _known(table, longest)
+    return bool(known) and not all(at_floor(record) for record in table.at(known[0]))
+
+
+def _alone(table: Table, longest: int) -> bool:
+    """Whether no shorter length has a value."""
+    return _known(table, longest) == [longest]
+
+
+def _known(table: Table, longest: int) -> list[int]:
+    """Lengths with a value, up to the longest."""
+    return [at for at in table.lengths if at <= longest and any(_valued(table, row, at) for row in table.methods)]
 
 
 def _mean(records: Sequence[Record | None], samples: Samples) -> Record | None:
@@ -185,7 +196,9 @@ def _sentence(rows: Sequence[Row], tasks: Sequence[str], gains: str, longest: in
         elif above:
             top = max(value or 0.0 for value in above.values())
             best = [method for method, value in above.items() if value == top]
-            told.append(f"Best retrieval at {longest:,} tokens ({name}): {some(best, 3)}, {top:.2f}.")
+            low, high = needles[best[0]].low, needles[best[0]].high
+            ends = f" [{low:.2f}, {high:.2f}]" if low is not None and high is not None else ""
+            told.append(f"Highest retrieval at {longest:,} tokens ({name}): {some(best, 3)}, {top:.2f}{ends}.")
         else:
             floor = floor_text(next(iter(needles.values())))
             told.append(f"Retrieval at {longest:,} tokens ({name}): {floor} for the only method.")
@@ -199,12 +212,14 @@ def _gains_said(table: Table, rows: Sequence[Row], start: int, longest: int) -> 
         most = f"{_nats(helped[0].gain)} at {longest:,} {against}"
         others = f"; also gaining: {some([row.method for row in helped[1:]], 3)}" if len(helped) > 1 else ""
         return f"{helped[0].method} gains most from context beyond {start:,} tokens: {most}{others}."
-    best = max((row for row in rows if row.gain is not None), key=lambda row: row.gain.value if row.gain else 0.0)
+    known = [row for row in rows if row.gain is not None]
+    methods = [row for row in known if row.method != BASELINE]
+    best = max(methods or known, key=lambda row: row.gain.value if row.gain else 0.0)
     lost = "at its floor, " if best.level is not None and at_floor(best.level) else ""
-    return (
-        f"No method gains from context beyond {start:,} tokens: the largest change at {longest:,} {against} is that of "
-        f"{best.method}, {lost}{_nats(best.gain)}."
-    )
+    said = f"No method gains from context beyond {start:,} tokens; closest is {best.method}, {lost}"
+    if not methods:
+        said = f"No gain from context beyond {start:,} tokens: {best.method} has {lost}"
+    return f"{said}{_nats(best.gain)} at {longest:,} {against}."
 
 
 def _nats(gain: Drop | None) -> str:

@@ -10,12 +10,13 @@ every method has one (methods without any value aside). Trained length: T.
     collapse              the length from which on every measured length is beyond a rise from the level; inf: never
     area                  mean height of the curve over log2(length / T) by trapezoids, over the shared lengths, and
     area_beyond           over those from T on
-    price                 method - none on the same questions, inside T. Of a method whose factor follows the length:
-                          with the factor of its longest length, at the longest length up to T with such a cell, what a
-                          deployment pays; without such a cell it is not measured. Of any other: as price_local
-    price_local           the same with the factor of each length, mean of the shared lengths up to T: what Su's tables
-                          of length extrapolation show as the loss at the trained length; 0 by construction where the
-                          factor follows the length. Shown where any row's factor does
+    price                 method - none on the same questions, inside T. Of a method that follows the length: set as for
+                          its longest length, at the longest length up to T with such a cell, what a deployment pays;
+                          where a factor follows and there is no such cell, it is not measured. Of any other: as
+                          price_local
+    price_local           the same, set for each length anew, mean of the shared lengths up to T: what Su's tables of
+                          length extrapolation show as the loss at the trained length; 0 by construction where the
+                          factor follows the length. Shown where any row follows it
     context_gain          NLL at T (or the longest shared length below it) - NLL at the longest shared length, over the
                           same targets; positive: context from beyond T helps
     position_bias         score with the needle in the outer half of depths (below 1/4, from 3/4) - score in the inner
@@ -54,7 +55,7 @@ from lexbench.stats.combine import (
 from lexbench.stats.differences import BASELINE
 from lexbench.stats.gain import gains
 from lexbench.stats.pairs import Outcome, gaps, outcomes, paired
-from lexbench.stats.prices import without_factor
+from lexbench.stats.prices import without_setting
 from lexbench.stats.tables import Table
 
 __all__ = ["Summary", "effective_lengths", "prices", "shared_lengths", "summaries"]
@@ -308,14 +309,14 @@ def _trapezoids(lengths: Sequence[int]) -> dict[int, float]:
 
 
 def _price(curves: Curves, samples: Mapping[str, Sequence[Sample]], row: str) -> Summary:
-    """Method - none on the same questions: with the deployed factor, where it was measured."""
+    """Method - none on the same questions: as deployed, where that was measured."""
     record = curves.table.price_of(row)
     if record is None and row in curves.table.follows:
         return curves.summary(row, "price", "not measured: run it with price=true")
     if record is None:
         return _local_price(curves, row, "price")
-    _, factor = without_factor(curves.table.deployed[row]) or ("", math.nan)
-    note = f"factor {factor:g} at {record.length}"
+    *_, setting = without_setting(curves.table.deployed[row], curves.trained) or ("",)
+    note = f"{setting} at {record.length}"
     base = curves.outcomes.get((BASELINE, record.length), [])
     if record.value is None or not base:
         return curves.summary(row, "price", f"{note} {'is refused' if record.refused else 'has no value'}")

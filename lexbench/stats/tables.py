@@ -10,7 +10,7 @@ from typing import Any
 from lexbench.core.groups import grouped
 from lexbench.core.record import Cell, Record
 from lexbench.stats import metrics
-from lexbench.stats.prices import without_factor
+from lexbench.stats.prices import without_setting
 from lexbench.stats.records import records_of
 from lexbench.store.format import Finished
 
@@ -41,7 +41,7 @@ class Table:
     highlight: frozenset[str] = frozenset()
     """Names of methods that figures and summaries always show, like those outside the registry."""
     deployed: dict[str, str] = field(default_factory=dict)
-    """Row of a method whose factor follows the length, and the row with the factor of its longest length."""
+    """Row of a method that follows the length, and the row set as for its longest length."""
     follows: frozenset[str] = frozenset()
     """Methods whose factor follows the length: inside the trained length they are none, by construction."""
     prices: dict[Place, Record] = field(default_factory=dict)
@@ -156,9 +156,9 @@ def _factor_follows(method: Any) -> bool:
 
 
 def price_rows(places: Iterable[Place], trained: int) -> tuple[dict[str, str], set[str]]:
-    """Rows of a fixed factor by the row whose factor follows the length; and those that tell its price alone.
+    """Rows of a fixed setting by the row that follows the length; and those that tell its price alone.
 
-    The deployed factor is that of the longest length; where several were measured, the largest up to it.
+    The deployed setting is that of the longest length; where several were measured, the largest up to it.
     """
     longest: dict[str, int] = {}
     for row, length in places:
@@ -166,7 +166,7 @@ def price_rows(places: Iterable[Place], trained: int) -> tuple[dict[str, str], s
     deployed: dict[str, tuple[float, str]] = {}
     priced = set()
     for row in longest:
-        base, factor = without_factor(row) or ("", 0.0)
+        base, factor, _ = without_setting(row, trained) or ("", 0.0, "")
         reach = longest.get(base, 0) / trained
         if not 1 < factor <= reach:
             continue

@@ -216,6 +216,21 @@ def test_a_dry_run_needs_no_checkpoint_where_the_yaml_has_the_facts(
     assert capfd.readouterr().err.startswith("lexbench: model meta-llama/Llama-2-7b-hf cannot be fetched")
 
 
+def test_a_dry_run_needs_no_package_where_the_yaml_has_the_facts(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "model").mkdir()
+    facts = "name: m\ntrained_length: 64\nhead_dim: 8\npath: package:no-such-package/m.gguf\n"
+    (tmp_path / "model/packaged.yaml").write_text(facts)
+    words = ["run", "--config-dir", str(tmp_path), "model=packaged", "task=passkey", "lengths=[128]", "n=2"]
+    assert main.main([*words, "--dry-run"]) == 0
+    said = capfd.readouterr().err
+    assert "model file m.gguf is in the package no-such-package, which is not installed" in said
+    assert "m, trained at 64 tokens" in said and "1 cell, 256 tokens" in said
+    assert main.main(words) == 2
+    assert capfd.readouterr().err.startswith("lexbench: model file m.gguf is in the package no-such-package")
+
+
 def test_a_folder_is_a_model(capfd: pytest.CaptureFixture[str]) -> None:
     folder = on_disk("lexbench:lexlet")
     words = [f"model={folder}", "task=last_segment", "lengths=[64]", "n=1"]

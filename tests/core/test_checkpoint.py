@@ -14,7 +14,6 @@ from lexbench.core.checkpoint import (
     IMPLIED_BASE,
     IMPLIED_HEAD_DIM,
     IMPLIED_SHARE,
-    FetchError,
     dtype_of,
     end_tokens,
     facts,
@@ -27,6 +26,7 @@ from lexbench.core.checkpoint import (
     weight_bytes,
     weight_files,
 )
+from lexbench.core.gguf import FetchError
 
 SHARED = Path(os.environ.get("LEXBENCH_SHARED", Path(__file__).parent.parents[2] / "shared")) / "data"
 SIZES: dict[str, Any] = {

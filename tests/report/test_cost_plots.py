@@ -153,21 +153,50 @@ def test_cells_that_were_timed_once_are_not_compared(tmp_path: Path) -> None:
     assert plot(table, costs, tmp_path / "a")
 
 
-def test_the_front_leaves_out_what_is_at_chance_or_below() -> None:
-    found = [
-        Finished(
-            cell("passkey", method, 512, n=1),
-            [Sample(index=0, cluster="0", tokens=512, scores={"accuracy": value}, chance=0.25)],
+def test_the_front_leaves_out_what_is_at_its_floor_by_its_interval() -> None:
+    """Of 20 answers: Wilson's interval of 9 right ones is [0.26, 0.66], of 8 [0.22, 0.61], of 1 [0.01, 0.24]."""
+
+    def right(counts: Mapping[str, int], chance: float | None) -> list[str]:
+        [table] = tables(
+            Finished(
+                cell("passkey", method, 512, n=20),
+                [
+                    Sample(index=i, cluster=str(i), tokens=512, scores={"accuracy": float(i < count)}, chance=chance)
+                    for i in range(20)
+                ],
+            )
+            for method, count in counts.items()
         )
-        for method, value in {"none": 0.0, "pi": 0.25, "yarn": 0.5}.items()
-    ]
-    [table] = tables(found)
-    costs = costs_of(table, {"none": 1.0, "pi": 2.0, "yarn": 3.0})
-    assert [point.method for point in points_at(table, costs, 512) if point.front] == ["yarn"]
-    unknown = answered({"none": 0.0, "pi": 0.1})
-    assert [
-        point.method for point in points_at(unknown, costs_of(unknown, {"none": 1.0, "pi": 2.0}), 512) if point.front
-    ] == ["pi"]
+        costs = costs_of(table, {method: 1.0 + place for place, method in enumerate(counts)})
+        return [point.method for point in points_at(table, costs, 512) if point.front]
+
+    assert right({"none": 0, "pi": 5, "ntk": 8, "yarn": 9, "rerope": 20}, 0.25) == ["rerope", "yarn"]
+    assert right({"none": 0, "pi": 1, "ntk": 8}, None) == ["ntk", "pi"]
+
+
+def test_a_floor_outside_the_figure_is_not_in_its_legend(tmp_path: Path) -> None:
+    for floor, shown in ((5.0, False), (3.5, True)):
+        losses = {"none": 3.5, "pi": 3.4}
+        found = [
+            Finished(
+                cell("last_segment", method, 512, n=8),
+                [
+                    Sample(
+                        index=i, cluster=str(i), tokens=512, nll=np.full(4, loss + i / 100), floors={"bigram": floor}
+                    )
+                    for i in range(8)
+                ],
+            )
+            for method, loss in losses.items()
+        ]
+        table = next(each for each in tables(found) if each.metric == "nll")
+        with drawn() as figures:
+            assert plot(table, costs_of(table, {"none": 1.0, "pi": 2.0}), tmp_path / "a")
+        axes = figures[0].axes[0]
+        legend = axes.get_legend()
+        assert legend is not None
+        assert ("bigram floor" in [text.get_text() for text in legend.get_texts()]) == shown
+        assert (axes.get_ylim()[1] > floor) == shown
 
 
 def test_refused_cells_have_no_figure(tmp_path: Path) -> None:

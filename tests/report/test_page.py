@@ -172,7 +172,7 @@ def test_the_headline_names_the_best_and_what_cannot_be_told_from_it(cells: list
         ]
         means[method] = np.mean(values)
     best = min(means, key=means.__getitem__)
-    assert nll["sentence"].startswith(f"{best} has the best mean past 256 tokens, {means[best]:.3f} [")
+    assert nll["sentence"].startswith(f"{best} has the lowest mean past 256 tokens, {means[best]:.3f} [")
     assert f"where the unmodified model (none) has {means['none']:.3f} [" in nll["sentence"]
     shown = {row["method"]: row["entries"][0] for row in nll["rows"]}
     assert list(shown) == [*sorted(means, key=means.__getitem__)[:3], "none"]
@@ -180,6 +180,16 @@ def test_the_headline_names_the_best_and_what_cannot_be_told_from_it(cells: list
     assert [entry.best for entry in shown.values()] == [True, False, False, False]
     assert nll["columns"][0] == {"head": "mean past 256", "unit": "512 to 1,024, 2 lengths"}
     assert passkey["label"] == "accuracy"
+
+
+def test_the_page_begins_with_the_likelihoods_whatever_the_names_of_other_tasks() -> None:
+    made = [Finished(cell("last_segment", "none", at), [plain(index, 3.0) for index in range(4)]) for at in (256, 512)]
+    made += [
+        Finished(cell(task, "none", 512), [Sample(index=0, cluster="0", tokens=512, scores={"accuracy": 1.0})])
+        for task in ("distractor_qa", "passkey")
+    ]
+    names = [group[0].cell.task for group in data.Measured.of(made).settings]
+    assert names == ["last_segment", "distractor_qa", "passkey"]
 
 
 def test_summaries_of_a_few_methods_are_those_of_all(cells: list[Finished]) -> None:

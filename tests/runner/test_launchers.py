@@ -145,7 +145,7 @@ def test_a_plan_is_printed_here_and_needs_no_cluster(
     monkeypatch.chdir(tmp_path)
     words = ["hydra/launcher=submitit_slurm", "hydra.launcher.partition=a100", "results=run", "--dry-run"]
     assert main.main(["run", "-m", "method=none,ntk", *CHANCE, *words]) == 0
-    assert capfd.readouterr().err.count("1 cells") == 2
+    assert capfd.readouterr().err.count("1 cell,") == 2
     assert not (tmp_path / "run").exists()
 
 

@@ -71,7 +71,7 @@ def test_the_plan_names_everything_and_what_is_refused() -> None:
         Step(part("none"), part("passkey"), 16, 0, None, "needs 55 tokens", Workload()),
     ]
     text = describe(MODEL, steps, Path("runs/m"))
-    assert "1 cells, 1,000 tokens" in text
+    assert "1 cell, 1,000 tokens" in text
     assert "lengths  16, 64" in text
     assert "refused  none passkey 16: needs 55 tokens" in text
     assert re.search(r"about \d+ \w+", text)
@@ -191,17 +191,21 @@ def test_the_plan_in_words_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
         Step(part("pi"), corpus_task, 1 << 20, 0, None, None, Workload(4, 2_000_000, 2e9, 1e9)),
         Step(part("pi"), part("passkey"), 16, 0, None, "needs 55 tokens", Workload(9, 9, 9e9)),
         Step(part("pi"), part("passkey"), 16, 1, None, "needs 55 tokens", Workload(9, 9, 9e9)),
+        Step(part("none"), part("passkey"), 8, 0, None, "needs 55 tokens", Workload()),
+        Step(part("none"), part("passkey"), 9, 0, None, "needs 56 tokens", Workload()),
     ]
     gib = 4 * (27776 + 2**20 * 32 * 14) / 2**30
     assert describe(MODEL, steps, Path("runs/m"), "stdlib").splitlines() == [
         "m, trained at 64 tokens, into runs/m",
         "  methods  none, pi",
         "  tasks    last_segment, passkey",
-        "  lengths  16, 1048576",
+        "  lengths  8, 9, 16, 1048576",
         "  texts    stdlib",
         f"  2 cells, 4,000,000 tokens, about 10 minutes and {gib:.1f} GiB of model memory in float32",
-        "  refused  pi passkey 16: needs 55 tokens",
+        "  refused  pi passkey 16, none passkey 8: needs 55 tokens",
+        "  refused  none passkey 9: needs 56 tokens",
     ]
+    del steps[4:]
     assert "texts" not in describe(MODEL, steps[2:], Path("runs/m"), "stdlib")
     assert describe(MODEL, steps, Path("r"), backend={"dtype": "bfloat16"}).endswith(
         f"about 10 minutes and {gib / 2:.1f} GiB of model memory in bfloat16\n  refused  pi passkey 16: needs 55 tokens"

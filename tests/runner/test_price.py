@@ -11,7 +11,7 @@ from lexbench.core.checkpoint import folder_of
 from lexbench.core.tokenizer import load_tokenizer
 from lexbench.runner.job import Job
 from lexbench.runner.plan import plan
-from lexbench.stats.prices import without_factor
+from lexbench.stats.prices import without_setting
 
 LENGTHS = [64, 128, 1024]  # lexlet was trained at 256
 
@@ -63,11 +63,32 @@ def test_a_composed_method_gets_the_factor_in_its_part() -> None:
         ({"name": "ntk"}, [64, 256]),
         ({"name": "ntk"}, [512, 1024]),
         ({"name": "dynamic_ntk"}, LENGTHS),
+        ({"compose": ["jet_long", "log_n"]}, LENGTHS),
+        ({"name": "rerope"}, LENGTHS),
+        ({"name": "self_extend", "at": 1024}, LENGTHS),
+        ({"name": "leaky_rerope", "slowdown": 4.0}, LENGTHS),
     ],
-    ids=["factor given", "nothing beyond", "nothing within", "no factor that follows the length"],
+    ids=[
+        *("factor given", "nothing beyond", "nothing within", "fits each text", "a part fits each text"),
+        *("the same at every length", "length given", "parameter given"),
+    ],
 )
 def test_others_have_none(method: Mapping[str, Any], lengths: Sequence[int]) -> None:
     assert not job(method, lengths=lengths).deployed
+
+
+def test_a_method_that_follows_the_length_without_a_factor_is_set_as_for_the_longest() -> None:
+    names = ["self_extend", "leaky_rerope", "abf", "rerope"]
+    asked = job(*({"name": name} for name in names))
+    following = [f"{name}(at=1024)" for name in names[:3]]
+    assert [each.label for each in asked.deployed] == following
+    assert planned(asked) == {(name, at) for name in names for at in LENGTHS} | {(name, 128) for name in following}
+    fixed = asked.deployed[1].built.attention(asked.model, 128).remap
+    # by hand: w = 128, k = (1024 - 1 - 128) / (256 - 1 - 128)
+    assert fixed is not None and fixed.key.divisor == pytest.approx(895 / 127)
+    assert [each.label for each in job({"compose": ["self_extend", "log_n"]}).deployed] == [
+        "self_extend+log_n(at=1024)"
+    ]
 
 
 def test_a_factor_that_is_measured_anyway_is_measured_once() -> None:
@@ -82,13 +103,18 @@ def test_a_price_that_is_no_switch_is_refused() -> None:
 @pytest.mark.parametrize(
     ("label", "found"),
     [
-        ("ntk(factor=8.0)", ("ntk", 8.0)),
-        ("yarn(factor=8.0, beta_fast=16.0)+log_n", ("yarn(beta_fast=16.0)+log_n", 8.0)),
-        ("yarn(beta_fast=16.0, factor=2.5)", ("yarn(beta_fast=16.0)", 2.5)),
+        ("ntk(factor=8.0)", ("ntk", 8.0, "factor 8")),
+        ("yarn(factor=8.0, beta_fast=16.0)+log_n", ("yarn(beta_fast=16.0)+log_n", 8.0, "factor 8")),
+        ("yarn(beta_fast=16.0, factor=2.5)", ("yarn(beta_fast=16.0)", 2.5, "factor 2.5")),
+        ("self_extend(at=2048)", ("self_extend", 8.0, "set for 2048")),
+        ("leaky_rerope(window=64, at=512)", ("leaky_rerope(window=64)", 2.0, "set for 512")),
+        ("self_extend+log_n(at=2048)", ("self_extend+log_n", 8.0, "set for 2048")),
+        ("own(beat=2048)", None),
+        ("ntk(factor=8.0, at=2048)", None),
         ("pi(factor=8.0)+ntk(factor=4.0)", None),
         ("yarn(attention_factor=1.0)", None),
         ("none", None),
     ],
 )
-def test_a_factor_is_read_off_a_label(label: str, found: tuple[str, float] | None) -> None:
-    assert without_factor(label) == found
+def test_a_setting_is_read_off_a_label(label: str, found: tuple[str, float, str] | None) -> None:
+    assert without_setting(label, 256) == found

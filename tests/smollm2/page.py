@@ -29,7 +29,7 @@ or slow ones ({slow}), those of linear layers are computed in float32 and rounde
     lexbench run -m {settings} method={priced} price=true results=RUN
     lexbench report RUN
 
-`price=true` measures a method inside the trained length with the factor of the longest length, too. Other methods and
+`price=true` measures a method inside the trained length as it is set for the longest length, too. Other methods and
 more samples (`seed=1`) go on in the same folder.
 
 ## Differences to none
@@ -55,7 +55,7 @@ def page(report: Path) -> str:
         if job["provenance"]["processor"].startswith("Intel")
         for cell in job["cells"]
     }
-    priced = sorted({cell["method"].split("(")[0] for cell in cells if "(factor=" in cell["method"]})
+    priced = sorted({cell["method"].split("(")[0] for cell in cells if re.search(r"\((factor|at)=", cell["method"])})
     dates = [row["date"] for row in _rows(RESULTS / "ledger.jsonl") if row["folder"] == "reference/smollm2"]
     headline = re.search(r"## What context.*?(?=\n\nWhat each)", (report / "report.md").read_text(), re.DOTALL)
     assert headline, "the report has no headline"

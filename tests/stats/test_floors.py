@@ -105,6 +105,14 @@ def test_the_page_names_no_best_of_methods_at_chance() -> None:
     assert not any(entry.best or entry.star for row in found["rows"] for entry in row["entries"])
 
 
+def test_the_page_says_where_all_others_tie_with_the_highest() -> None:
+    """Of 32 answers 14 and 13 are right, both above chance; one question that changed tells nothing."""
+    cells = [guessed(name, count, length=at) for name, count in (("none", 14), ("ntk", 13)) for at in (512, 1024)]
+    [found] = headlines.headlines(data.Measured.of(cells))
+    assert found["sentence"].startswith("none has the highest mean past 256 tokens, 0.44 [")
+    assert found["sentence"].endswith("]; all others tie with it statistically.")
+
+
 def test_the_leaderboard_names_no_best_of_methods_at_chance(tmp_path: Path) -> None:
     page = leaderboard(folder(tmp_path, guessed("none", 6), guessed("ntk", 8)))
     assert "At 512 (2x) no row can be told from another: every row is at chance (0.25)." in page

@@ -1,5 +1,6 @@
 """Planted runs: the headline says what is true of each."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -72,9 +73,7 @@ def test_a_forgetting_window_keeps_its_level_and_gains_nothing_where_a_method_th
         "over none at 256."
     )
     alone = only(*base, *window)
-    assert alone.sentence.startswith(
-        "No method gains from context beyond 256 tokens: the largest change at 2,048 over none"
-    )
+    assert alone.sentence.startswith("No method gains from context beyond 256 tokens; closest is sliding_window, ")
     assert "**" not in markdown(grid_of(alone))  # nothing is best
 
 
@@ -93,6 +92,14 @@ def test_the_price_of_a_factor_that_follows_the_length_is_not_told_without_its_c
     assert prices["ntk"].note == "not measured: run it with price=true"
     priced = {row.method: row.price for row in only(*none, *ntk, deployed).rows}
     assert priced["ntk"] is not None and priced["ntk"].value == pytest.approx(0.25, abs=1e-6)
+
+
+def test_the_unmodified_model_alone_is_closest_to_nothing() -> None:
+    found = only(text("none", 256, 3.5), text("none", 2048, 4.5))
+    assert found.sentence == (
+        "No gain from context beyond 256 tokens: none has -1.000 nats per token [-1.000, -1.000] at 2,048 "
+        "over none at 256."
+    )
 
 
 def test_a_gain_of_few_documents_is_not_claimed() -> None:
@@ -147,7 +154,13 @@ def test_retrieval_is_the_mean_of_the_tasks_with_a_needle_at_the_longest_length(
     means = {row.method: row.retrieval.value for row in found.rows if row.retrieval}
     assert means == pytest.approx({"ntk": (12 + 9) / 24, "none": 3 / 24})
     assert found.tasks == ["passkey", "passkey_2"]
-    assert found.sentence.endswith("Best retrieval at 2,048 tokens (passkey, passkey_2): ntk, 0.88.")
+    assert found.sentence.startswith(
+        "No method gains from context beyond 256 tokens; closest is ntk, 0.000 nats per token [0.000, 0.000] at 2,048 "
+        "over none at 256. Highest retrieval at 2,048 tokens (passkey, passkey_2): ntk, 0.88 ["
+    )
+    [low, high] = re.findall(r"\d\.\d\d", found.sentence.rsplit("[", 1)[1])
+    ntk = next(row.retrieval for row in found.rows if row.method == "ntk")
+    assert ntk and ntk.low and ntk.high and (float(low), float(high)) == (round(ntk.low, 2), round(ntk.high, 2))
 
 
 def test_a_task_that_the_model_cannot_do_at_a_short_length_takes_no_part_in_retrieval() -> None:
@@ -160,6 +173,15 @@ def test_a_task_that_the_model_cannot_do_at_a_short_length_takes_no_part_in_retr
     assert "Left out of retrieval: passkey_2, at chance for every method at the shortest length" in markdown(
         grid_of(found)
     )
+
+
+def test_a_task_at_chance_at_its_only_length_takes_no_part_where_another_tells_something() -> None:
+    texts = [text(name, at, 3.5) for name in ("none", "ntk") for at in (256, 2048)]
+    cells = [needle(name, 2048, 3, "passkey_2") for name in ("none", "ntk")]
+    cells += [needle("none", 512, N), needle("none", 2048, 0), needle("ntk", 2048, N)]
+    found = only(*texts, *cells)
+    assert (found.tasks, found.unable) == (["passkey"], ["passkey_2"])
+    assert found.sentence.endswith("Highest retrieval at 2,048 tokens (passkey): ntk, 1.00 [0.76, 1.00].")
 
 
 def test_one_length_too_long_is_refused_and_the_others_stand() -> None:
@@ -195,6 +217,16 @@ def test_the_price_is_that_of_the_deployed_factor_and_the_local_one_has_its_own_
     assert {at: record.method for at, record in table.prices.items()} == {("ntk(factor=8.0)", 256): "ntk(factor=8.0)"}
     without = price("price", *base, *local)["ntk"]
     assert (without.value, without.note) == (0.0, "2 of 2 lengths: 128 to 256; 24 pairs")
+
+
+def test_the_price_of_a_method_without_a_factor_is_that_of_its_longest_length() -> None:
+    base = [text("none", at, level) for at, level in ((256, 3.5), (2048, 4.9))]
+    follows = [text("self_extend", 256, 3.5), text("self_extend", 2048, 3.6), text("self_extend(at=2048)", 256, 3.62)]
+    paid = price("price", *base, *follows)["self_extend"]
+    assert paid.value == pytest.approx(0.12, abs=1e-6) and paid.note == "set for 2048 at 256; 12 pairs"
+    [found] = headlines(*read(*base, *follows))
+    assert [row.method for row in found.rows] == ["self_extend", "none"]
+    assert "(1) set for 2048 at 256" in markdown(grid_of(found))
 
 
 def test_a_fixed_factor_that_was_measured_beyond_the_trained_length_stays_a_row() -> None:

@@ -42,15 +42,15 @@ def losses(measured: Measured) -> list[dict[str, Any]]:
     return found
 
 
-def counts(loaded: Loaded) -> dict[str, int]:
-    """Counts of cells, samples, models, methods and tasks."""
+def counts(loaded: Loaded, measured: Measured) -> dict[str, int]:
+    """Counts of cells, samples, models, methods and tasks; a method's price cells are of the method."""
     cells = [finished.cell for finished in loaded.finished]
     return {
         "cells": len(cells),
         "samples": sum(len(finished.samples) for finished in loaded.finished),
         "refused": sum(finished.refused is not None for finished in loaded.finished),
         "models": len({cell.model for cell in cells}),
-        "methods": len({cell.method for cell in cells}),
+        "methods": len({method for table in measured.tables for method in table.methods}),
         "tasks": len({cell.task for cell in cells}),
     }
 

@@ -40,8 +40,12 @@ class Measured:
 
     @property
     def settings(self) -> list[list[Table]]:
-        """Tables of one setting together: one task and model, and all else that they share; metrics in order."""
-        return list(grouped(self.tables, lambda table: table.setting).values())
+        """Tables of one setting together: one task and model, and all else that they share; metrics in order.
+
+        Likelihoods, which have the headline, come first.
+        """
+        groups = grouped(self.tables, lambda table: table.setting).values()
+        return sorted(groups, key=lambda group: group[0].metric != "nll")
 
     def name(self, table: Table) -> str:
         """A setting's name: the task, and what tells it from the others."""

@@ -35,7 +35,7 @@ def beyond(measured: Measured) -> Iterator[dict[str, Any]]:
         prices = [row[-1] for row in grid.rows]
         factors = dict.fromkeys(note for entry in prices if isinstance(entry, Entry) for note in entry.notes)
         units = ["over none", "lower is better", *(["accuracy"] if len(grid.head) == 5 else [])]
-        price = "; ".join(["minus none", *(note for note in factors if note.startswith("factor "))])
+        price = "; ".join(["minus none", *(note for note in factors if note.startswith(("factor ", "set for ")))])
         yield {
             "id": found.table.setting,
             "name": f"Context beyond {found.table.cell.trained_length:,} tokens: {measured.name(found.table)}",
@@ -208,11 +208,13 @@ def _sentence(table: Table, means: Means, marks: Marks) -> str:
         past = f"Past {table.cell.trained_length:,} tokens no method can be told from another"
         return f"{past}: {why.replace('row', 'method')}." if why else ""
     level = [method for method, mark in marks.items() if mark.level]
-    several = "has the best mean" if len(best) == 1 else "share the best mean"
+    several = f"{'has' if len(best) == 1 else 'share'} the {'highest' if table.better > 0 else 'lowest'} mean"
     told = [f"{_listed(best)} {several} past {table.cell.trained_length:,} tokens, {text(means[best[0]])}"]
     if BASELINE in means and BASELINE not in best:
         told.append(f"where the unmodified model ({BASELINE}) has {text(means[BASELINE])}")
     said = ", ".join(told)
+    if level and len(best) + len(level) == len(marks):
+        return f"{said}; all others tie with it statistically."
     if level:
         return f"{said}; ties with it statistically: {_listed(level)}."
     worse = all(mark.best or (mark.p_holm is not None and mark.p_holm <= LEVEL) for mark in marks.values())

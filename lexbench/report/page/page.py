@@ -78,7 +78,7 @@ def render(
             served=served,
             folders=[str(folder) for folder in folders],
             written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-            counts=about.counts(loaded),
+            counts=about.counts(loaded, measured),
             headlines=[*headlines.beyond(measured), *headlines.headlines(measured)],
             settings=[group[0] for group in measured.settings],
             name=measured.name,

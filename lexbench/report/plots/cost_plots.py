@@ -1,9 +1,10 @@
 """Quality against cost: value at one length over seconds per token, and the Pareto front of methods.
 
 A method is on the Pareto front where no other is both as fast and as good, and better in one of the two (as measured,
-intervals left aside). Methods at or below the floor (the score of guessing, or the loss of counting) are never on it:
-being fast at nothing is no trade. Seconds are shown only of cells that were timed twice or more, answer by answer, with
-their interval; they hold whatever else the machine did, so they compare methods of one run.
+intervals left aside). Methods at their floor (`stats.floors`: the interval reaches the score of guessing, or the loss
+of counting) are never on it: being fast at nothing is no trade. Seconds are shown only of cells that were timed twice
+or more, answer by answer, with their interval; they hold whatever else the machine did, so they compare methods of one
+run.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ from lexbench.report.plots.over_length import FLOOR, SEEN, floor_name, floor_of,
 from lexbench.report.plots.style import LEAVES, STYLE, characters, legend, mark, said, save, save_numbers, title
 from lexbench.report.plots.value_axis import Scale
 from lexbench.stats.costs import Cost, prices
+from lexbench.stats.floors import at_floor
 from lexbench.stats.metrics import direction
 from lexbench.stats.tables import Table, at_length
 
@@ -102,16 +104,10 @@ def points_at(table: Table, costs: Mapping[str, Cost], length: int) -> list[Poin
         if each.length == length and (rate := each.cost.rate) is not None:
             ends = (rate.interval.low, rate.interval.high, each.value, each.low, each.high)
             found.append(Point(each.method, rate.value, *ends, floor_of(table, each.method, length)))
-    able = [point for point in found if _above_floor(table, point)]
+    able = [point for point in found if not at_floor(table.entries[point.method, length])]
     best = front([(point.seconds, -table.better * point.value) for point in able])
     on = {point.method for point, is_best in zip(able, best, strict=True) if is_best}
     return [replace(point, front=point.method in on) for point in found]
-
-
-def _above_floor(table: Table, point: Point) -> bool:
-    """Better than guessing or counting; a score of 0 never is."""
-    floor = point.floor if point.floor is not None else 0.0 if table.scored else None
-    return floor is None or table.better * (point.value - floor) > 0
 
 
 def front(costs: Sequence[tuple[float, float]]) -> list[bool]:
@@ -143,7 +139,8 @@ def _figure(table: Table, points: Sequence[Point], length: int) -> Figure:
     if any(point.front for point in points):
         _front(axes, [point for point in points if point.front], scale)
         handles.append(Line2D([], [], label="Pareto front", **RING))
-    floors = {point.floor for point in points if point.floor is not None and point.floor >= SEEN}
+    levels = {point.floor for point in points if point.floor is not None and point.floor >= SEEN}
+    floors = [floor for floor in levels if not scale.beyond(floor)]
     for floor in floors:
         axes.axhline(floor, zorder=1, **FLOOR)
     if floors:
