@@ -243,8 +243,8 @@ def _signed_sums(values: Floats) -> Floats:
     """[2^values] sums under all signs, ascending."""
     sums = np.zeros(1)
     for value in values:
-        sums = np.sort(np.concatenate([sums - abs(value), sums + abs(value)]), kind="stable")  # two runs: one merge
-    return sums
+        sums = np.concatenate([sums - abs(value), sums + abs(value)])
+    return np.sort(sums)
 
 
 def skewed_p(sums: ArrayLike) -> float:
