@@ -117,6 +117,8 @@ class Packed:
 
     @staticmethod
     def _current(wanted: Mapping[str, State], table: pa.Table) -> pa.Table:
+        if not len(table):  # filtering imports pyarrow.compute, which takes 0.2 s
+            return table
         columns = (table.column(name).to_pylist() for name in ("name", "size", "changed"))
         same = [wanted.get(name) == State(size, changed) for name, size, changed in zip(*columns, strict=True)]
         return table.filter(pa.array(same, pa.bool_()))
