@@ -45,7 +45,9 @@ def columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
     A column is at least three characters wide: a rule of one, `:`, is no Markdown. A bare `|` is escaped.
     """
-    head, *rows = ([re.sub(r"(?<!\\)\|", r"\\|", text) for text in row] for row in (head, *rows))
+    head, *rows = (
+        [re.sub(r"(?<!\\)\|", r"\\|", text) if "|" in text else text for text in row] for row in (head, *rows)
+    )
     widths = [max(3, *(len(line[column]) for line in [head, *rows])) for column in range(len(head))]
     rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
     return [_line(row, widths) for row in (head, rule, *rows)]

@@ -43,6 +43,7 @@ class Interval:
     `cluster_bootstrap+mover` where those of two are added (tuning)."""
 
 
+@functools.lru_cache(maxsize=1 << 14)
 def wilson(successes: float, n: float) -> Interval:
     """Score interval of a proportion (Wilson 1927), not degenerate at 0 and 1.
 
