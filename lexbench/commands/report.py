@@ -16,6 +16,12 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         metavar="METHOD",
         help="always show these methods, in front; as methods of your own, outside the registry, always are",
     )
+    parser.add_argument(
+        "--figures",
+        type=int,
+        metavar="N",
+        help="draw the figures of the first N tables (default: 40, or 5 in a report of more than 5,000 cells)",
+    )
     parser.add_argument("--png", action="store_true", help="draw figures as PNG, too, beside SVG")
     parser.add_argument("--html", action="store_true", help="write one self-contained HTML page, too")
 
@@ -24,7 +30,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     """Write the report and print its file."""
     from lexbench.report.report import write_report
 
-    print(write_report(options.runs, options.out, options.highlight, options.png, aside=True))
+    print(write_report(options.runs, options.out, options.highlight, options.png, aside=True, figures=options.figures))
     if options.html:
         from lexbench.report.page.page import write_page
 

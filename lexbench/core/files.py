@@ -34,14 +34,17 @@ def parse_object(content: bytes | str, place: object, remedy: str) -> dict[str, 
     return value
 
 
-def write_bytes(file: Path, content: bytes | memoryview) -> None:
-    """Replace a file atomically; on failure the old file stays and no other file is left."""
+def write_bytes(file: Path, content: bytes | memoryview, durable: bool = True) -> None:
+    """Replace a file atomically; on failure the old file stays and no other file is left.
+
+    Without `durable` a power cut may leave an empty file: for what can be derived again.
+    """
     file.parent.mkdir(parents=True, exist_ok=True)
-    while not _written(file, content):
+    while not _written(file, content, durable):
         pass
 
 
-def _written(file: Path, content: bytes | memoryview) -> bool:
+def _written(file: Path, content: bytes | memoryview, durable: bool) -> bool:
     """Replace a file; False if another process removed our temporary file before we locked it."""
     handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
     temporary = Path(name)
@@ -53,8 +56,8 @@ def _written(file: Path, content: bytes | memoryview) -> bool:
         try:
             stream.write(content)
             stream.flush()
-            # Before the rename: after a power cut, the new name must not stand for an empty file.
-            os.fsync(handle)
+            if durable:  # before the rename: after a power cut, the new name must not stand for an empty file
+                os.fsync(handle)
             # mkstemp lets the owner alone read.
             temporary.chmod(0o644)
             temporary.replace(file)
@@ -134,6 +137,6 @@ def _cached() -> dict[str, Any]:
         return {}
 
 
-def write_text(file: Path, content: str) -> None:
-    """Replace a text file atomically."""
-    write_bytes(file, content.encode())
+def write_text(file: Path, content: str, durable: bool = True) -> None:
+    """Replace a text file atomically; `durable` as for bytes."""
+    write_bytes(file, content.encode(), durable)

@@ -4,8 +4,9 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from lexbench.core.files import write_text
@@ -13,8 +14,7 @@ from lexbench.core.record import Sample
 from lexbench.report import longbench
 from lexbench.report.formats import csv, markdown
 from lexbench.report.headline import grid_of as headline_grid
-from lexbench.report.leaderboard import page
-from lexbench.report.leaderboard.leaderboard import by_method
+from lexbench.report.leaderboard import leaderboard, page
 from lexbench.report.plots import attention, cost_plots, difference_maps, heatmaps, over_length, position_plots
 from lexbench.report.select import check_highlight
 from lexbench.report.tables import (
@@ -67,7 +67,7 @@ class Out:
 
     def table(self, name: str, content: str) -> None:
         """Write a file of numbers."""
-        write_text(self.folder / "tables" / name, content)
+        write_text(self.folder / "tables" / name, content, durable=False)
 
     def numbers(self, name: str, content: str) -> list[str]:
         """Keep a table's numbers; the lines that link them."""
@@ -75,29 +75,34 @@ class Out:
         return [f"All lengths: [{name}.csv](tables/{name}.csv)", ""]
 
 
-def write(folders: Sequence[Path], to: Out, highlight: Collection[str], drawn: int, aside: bool) -> bool:
+def write(
+    folders: Sequence[Path], to: Out, highlight: Collection[str], most: Callable[[int], int], aside: bool
+) -> bool:
     """Write all files of a report; whether every file of the run folders could be read.
 
     Args:
         folders: run folders, or folders of run folders.
         to: where to write.
         highlight: names of methods to show always.
-        drawn: tables with figures, at most.
-        aside: draw some figures in a process beside this one.
+        most: tables with figures, at most, of a report of so many cells.
+        aside: do half of the work in a process beside this one.
     """
     loaded = records.load(folders, afresh=True)
     samples = {finished.cell.id: finished.samples for finished in loaded.finished}
     check_highlight((finished.cell.method for finished in loaded.finished), highlight)
     every, spent = tables(loaded.finished, highlight), costs.load(folders)
     first = {table.setting: table for table in reversed(every)}
-    figures = _beside(lambda: _draw(every[:drawn], first, samples, spent, to), aside)
+    drawn = most(len(loaded.finished))
+    curved = [table for table in every[:drawn] if _curved(table)]
+    figures = [partial(_draw, table, samples, spent, to, table is first[table.setting]) for table in curved]
+    rest = _beside([partial(_summaries, every, samples, spent, to), *figures], aside)
     found = {table.name: each for table in every if (each := differences.differences(table, samples, BASELINE))}
-    lines = ["# lexbench report", "", _summary(folders, loaded), "", LEGEND, *_summaries(every, samples, spent, to)]
+    lines = ["# lexbench report", "", _summary(folders, loaded), "", LEGEND, *_summaries_link(every)]
     lines += [markdown(headline_grid(headline)) for headline in headlines(every, samples)]
     lines += [*_longbench(loaded, to), *_differences(list(found.values()), to)]
     if len(every) > drawn:
         lines += [
-            f"{len(every)} tables: only the first {drawn} have figures. Report fewer run folders to see more.",
+            f"{len(every)} tables: only the first {drawn} have figures. `lexbench report --figures N` draws N.",
             "",
         ]
     for place, table in enumerate(every):
@@ -106,15 +111,27 @@ def write(folders: Sequence[Path], to: Out, highlight: Collection[str], drawn: i
         lines += _section(table, samples if table is first[table.setting] else {}, to, place < drawn)
         if place < drawn:
             lines += _difference_map(table, found.get(table.name), to) + _cost(table, spent, to)
-    figures()
+    rest()
     write_text(to.folder / "report.md", "\n".join(lines))
     return not loaded.problems
 
 
-def _beside(draw: Callable[[], None], aside: bool) -> Callable[[], None]:
-    """Start drawing in a child process if that is wanted and possible; the function that ends it, or draws here."""
-    if not (aside and sys.platform == "linux" and threading.active_count() == 1 and len(os.sched_getaffinity(0)) > 1):
-        return draw
+def _beside(tasks: Sequence[Callable[[], None]], aside: bool) -> Callable[[], None]:
+    """Start tasks in a child process if that is wanted and possible; the function that does those that are left.
+
+    Both processes take the next task until there is none.
+    """
+    able = sys.platform == "linux" and threading.active_count() == 1 and len(os.sched_getaffinity(0)) > 1
+    if not (aside and able and len(tasks) <= 1 << 14):  # a pipe holds so many numbers
+        return lambda: _each(tasks)
+    ahead, behind = os.pipe()
+    os.write(behind, b"".join(number.to_bytes(2) for number in range(len(tasks))))
+    os.close(behind)
+
+    def take() -> None:
+        while number := os.read(ahead, 2):
+            tasks[int.from_bytes(number)]()
+
     sys.stdout.flush()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads: those of BLAS take care of them
@@ -122,32 +139,37 @@ def _beside(draw: Callable[[], None], aside: bool) -> Callable[[], None]:
     if child == 0:
         failed = 1
         try:
-            draw()
+            take()
             failed = 0
         finally:
             os._exit(failed)  # no exit handler of the parent runs twice
 
     def ended() -> None:
-        if os.waitpid(child, 0)[1]:  # whatever it was, here it says so
-            draw()
+        try:
+            take()
+        finally:
+            os.close(ahead)
+            failed = os.waitpid(child, 0)[1]
+        if failed:  # whatever it was, here it says so
+            _each(tasks)
 
     return ended
 
 
+def _each(tasks: Iterable[Callable[[], None]]) -> None:
+    for task in tasks:
+        task()
+
+
 def _draw(
-    every: Sequence[Table],
-    first: Mapping[str, Table],
-    samples: Mapping[str, Sequence[Sample]],
-    spent: Mapping[str, Cost],
-    out: Out,
+    table: Table, samples: Mapping[str, Sequence[Sample]], spent: Mapping[str, Cost], out: Out, by_depth: bool
 ) -> None:
-    """Draw the figures that need no other number of the report: about half of the work, for the process beside."""
-    for table in filter(_curved, every):
-        over_length.plot(table, out.plot(table.name), out.png)
-        if table is first[table.setting]:
-            heatmaps.heatmap(table, samples, out.plot(f"{table.name}-by-depth"), out.png)
-        if _timed(table, spent):
-            cost_plots.plot(table, spent, out.plot(f"{table.name}-cost"), png=out.png)
+    """Draw the figures of a table that need no other number of the report."""
+    over_length.plot(table, out.plot(table.name), out.png)
+    if by_depth:
+        heatmaps.heatmap(table, samples, out.plot(f"{table.name}-by-depth"), out.png)
+    if _timed(table, spent):
+        cost_plots.plot(table, spent, out.plot(f"{table.name}-cost"), png=out.png)
 
 
 def _curved(table: Table) -> bool:
@@ -167,14 +189,19 @@ def _summary(folders: Sequence[Path], loaded: Loaded) -> str:
 
 def _summaries(
     every: Sequence[Table], samples: Mapping[str, Sequence[Sample]], spent: Mapping[str, Cost], out: Out
-) -> list[str]:
-    """Write the summaries of all curves; the line that links them."""
-    boards = by_method(every, samples, "summary", costs=spent)
-    if not boards:
+) -> None:
+    """Write the summaries of all curves, where there are any."""
+    boards = leaderboard.by_method(every, samples, "summary", costs=spent)
+    if boards:
+        found = page.Leaderboard(rows="method", columns="summary", boards=boards)
+        out.table("summaries.md", f"# Summaries of the curves\n\n{page.markdown(found)}")
+        out.table("summaries.csv", page.as_csv(found))
+
+
+def _summaries_link(every: Sequence[Table]) -> list[str]:
+    """The line that links them."""
+    if not any(table.metric == "nll" or table.scored for table in leaderboard.headlines(every)):
         return []
-    found = page.Leaderboard(rows="method", columns="summary", boards=boards)
-    out.table("summaries.md", f"# Summaries of the curves\n\n{page.markdown(found)}")
-    out.table("summaries.csv", page.as_csv(found))
     links = "[summaries](tables/summaries.md), [numbers](tables/summaries.csv)"
     return [
         f"Summaries of each curve (effective length, collapse, area, price inside the trained length): {links}.",

@@ -3,7 +3,9 @@
 Names and notes are text of unknown origin: every writer escapes them.
 """
 
+import csv as stdlib_csv
 import html
+import io
 import json
 import math
 import re
@@ -43,7 +45,9 @@ def columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
     A column is at least three characters wide: a rule of one, `:`, is no Markdown. A bare `|` is escaped.
     """
-    head, *rows = ([re.sub(r"(?<!\\)\|", r"\\|", text) for text in row] for row in (head, *rows))
+    head, *rows = (
+        [re.sub(r"(?<!\\)\|", r"\\|", text) if "|" in text else text for text in row] for row in (head, *rows)
+    )
     widths = [max(3, *(len(line[column]) for line in [head, *rows])) for column in range(len(head))]
     rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
     return [_line(row, widths) for row in (head, rule, *rows)]
@@ -122,10 +126,23 @@ def csv(rows: Sequence[Mapping[str, Any]], names: Sequence[str] | None = None, *
     """
     if not rows and names is None:
         return ""
-    import pandas as pd
+    heads = list(names) if names else list(dict.fromkeys(name for row in rows for name in row))
+    columns = ([row.get(name) for row in rows] for name in heads)
+    stream = io.StringIO()  # the standard library's writer: pandas uses it, too, and takes half a second to import
+    writer = stdlib_csv.writer(stream, lineterminator="\n")  # the same bytes on every system
+    writer.writerow(heads)
+    writer.writerows(zip(*(_texts(column, as_is) for column in columns), strict=True))
+    return stream.getvalue()
 
-    frame = pd.DataFrame(list(rows), columns=pd.Index(names) if names else None, dtype=object if as_is else None)
-    return str(frame.to_csv(index=False, lineterminator="\n"))  # the same bytes on every system
+
+def _texts(column: Sequence[Any], as_is: bool) -> Sequence[Any]:
+    """A column without NaN; whole numbers beside gaps or fractions become fractions."""
+    kinds = set(map(type, column))
+    if float in kinds:
+        column = [None if each != each else each for each in column]
+    if as_is or int not in kinds or len(kinds) == 1 or not kinds <= {int, float, type(None)}:
+        return column
+    return [None if each is None else float(each) for each in column]
 
 
 def as_json(data: Any, *, ascii_only: bool = True) -> str:

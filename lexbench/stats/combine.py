@@ -20,7 +20,9 @@ from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
+from lexbench.core.groups import grouped
 from lexbench.core.record import Sample
 from lexbench.stats.differences import BASELINE
 from lexbench.stats.intervals import Floats, Interval, correlations, mean_interval, ratio, reaches, recovered
@@ -28,6 +30,8 @@ from lexbench.stats.pairs import Outcome, outcomes
 from lexbench.stats.tables import Place, Table
 
 Key = TypeVar("Key", bound=Hashable)
+COLUMNS = 256
+"""Contrasts that are resampled at once: some megabytes each hundred."""
 
 
 @dataclass(frozen=True)
@@ -139,11 +143,74 @@ def _correlations(weights: Mapping[Level, float]) -> Floats:
     """[levels, levels] of the weighted levels; 0 between families, and beside a level that never varies."""
     every = list(weights)
     found = np.eye(len(every))
-    for family in {level.family for level in every}:
-        places = [place for place, level in enumerate(every) if level.family == family and level.influence is not None]
-        if places:
-            own = [weights[every[place]] * np.asarray(every[place].influence) for place in places]
-            found[np.ix_(places, places)] = correlations(np.stack(own, axis=1))
+    varying = [place for place, level in enumerate(every) if level.influence is not None]
+    for places in grouped(varying, lambda place: every[place].family).values():
+        own = [weights[every[place]] * np.asarray(every[place].influence) for place in places]
+        found[np.ix_(places, places)] = correlations(np.stack(own, axis=1))
+    return found
+
+
+def contrasts(
+    pairs: Sequence[tuple[Level, Level]], weights: tuple[float, float], scored: bool
+) -> tuple[Floats, Floats, Floats]:
+    """The `combination` of the levels of each pair with these weights, all at once.
+
+    Returns [pairs] values, lower ends and upper ends; NaN where a value has no interval.
+    """
+    every = list(dict.fromkeys(level for pair in pairs for level in pair))
+    number = {level: place for place, level in enumerate(every)}
+    one, other = np.array([[number[left], number[right]] for left, right in pairs], np.int64).reshape(-1, 2).T
+    same = one == other  # a level with both weights
+    factors = np.where(same, sum(weights), weights[0]), np.where(same, 0.0, weights[1])
+    values = np.array([level.value for level in every])
+    middle = factors[0] * values[one] + factors[1] * values[other]
+    find = _recovered_contrasts if scored else _resampled_contrasts
+    down, up = find(every, (one, other), factors)
+    nothing = same & (factors[0] == 0)  # a level against itself
+    return middle, np.where(nothing, middle, middle - down), np.where(nothing, middle, middle + up)
+
+
+Numbers = tuple[NDArray[np.int64], NDArray[np.int64]]
+"""[pairs] of each side, the numbers of their levels."""
+
+
+def _recovered_contrasts(every: Sequence[Level], sides: Numbers, factors: tuple[Floats, Floats]) -> Floats:
+    """[2, pairs] distances to the lower and to the upper end, as `_recovered`."""
+    nothing = Interval(math.nan, math.nan, "")
+    own = [level.own or nothing for level in every]
+    below = np.array([level.value - each.low for level, each in zip(every, own, strict=True)])
+    above = np.array([each.high - level.value for level, each in zip(every, own, strict=True)])
+    alike = _correlations(dict.fromkeys(every, 1.0))[sides]
+    found = []
+    for down, up in ((below, above), (above, below)):  # a negative weight swaps the ends
+        near, far = (
+            np.abs(factor) * np.where(factor < 0, up[side], down[side])
+            for factor, side in zip(factors, sides, strict=True)
+        )
+        cross = 2 * np.sign(factors[0] * factors[1]) * alike * near * far
+        found.append(np.sqrt(np.maximum(near**2 + far**2 + cross, 0.0)))
+    return np.array(found)
+
+
+def _resampled_contrasts(every: Sequence[Level], sides: Numbers, factors: tuple[Floats, Floats]) -> Floats:
+    """[2, pairs] distances to the lower and to the upper end, by `reaches`."""
+    found = np.full((2, len(sides[0])), math.nan)
+    families = np.array([-1 if level.influence is None else level.family for level in every])
+    places = np.zeros(len(every), np.int64)
+    influences = {}
+    for family in set(families.tolist()) - {-1}:
+        members = np.flatnonzero(families == family)
+        places[members] = np.arange(len(members))
+        influences[family] = np.stack([np.asarray(every[member].influence) for member in members.tolist()], axis=1)
+    of = np.stack([families[side] for side in sides])
+    for left, right in np.unique(of[:, of.min(axis=0) >= 0], axis=1).T.tolist():
+        chosen = np.flatnonzero((of == [[left], [right]]).all(axis=0))
+        for some in np.array_split(chosen, -(-len(chosen) // COLUMNS)):
+            one, other = (
+                factor[some] * influences[family][:, places[side[some]]]
+                for factor, side, family in zip(factors, sides, (left, right), strict=True)
+            )
+            found[:, some] = reaches([one + other] if left == right else [one, other])
     return found
 
 
@@ -220,11 +287,20 @@ class Curves:
         name, end = self.base or row, min(length, self.trained)
         return [(name, each) for each in self.table.lengths if each <= end and (name, each) in self.levels]
 
+    @cached_property
+    def answered(self) -> dict[Place, tuple[int, ...]]:
+        """Indices of the questions with an amount."""
+        return {
+            at: tuple([each.index for each in group if each.amount is not None]) for at, group in self.outcomes.items()
+        }
+
     def pair(self, one: Place, other: Place) -> tuple[Level, Level] | None:
         """Levels of two cells over questions with an amount in both; None where they share none.
 
         Where the documents differ, each level covers all questions of its own cell.
         """
+        if self.answered[one] == self.answered[other]:
+            return self.levels[one], self.levels[other]
         known = [{each.index: each for each in self.outcomes[at] if each.amount is not None} for at in (one, other)]
         both = sorted(known[0].keys() & known[1].keys())
         alike = all(known[0][index].cluster == known[1][index].cluster for index in both)

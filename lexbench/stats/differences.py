@@ -10,7 +10,7 @@ from lexbench.core.record import Record, Sample
 from lexbench.stats.floors import both_at_ceiling, both_at_floor
 from lexbench.stats.intervals import LEVEL, least_p
 from lexbench.stats.metrics import LIKELIHOODS
-from lexbench.stats.pairs import Paired, corrected, outcomes, paired
+from lexbench.stats.pairs import Outcome, Paired, corrected, outcomes, paired
 from lexbench.stats.tables import Place, Table
 from lexbench.stats.wording import scale, several, unit
 
@@ -57,8 +57,9 @@ def differences(table: Table, samples: Mapping[str, Sequence[Sample]], baseline:
     follows = table.metric in LIKELIHOODS and table.metric != "nll"
     if table.metric is None or follows or not others or baseline not in table.methods:
         return None
+    known = {place: outcomes(samples.get(each.cell, ()), table.metric) for place, each in table.entries.items()}
     found = {
-        (row, length): _difference(table, samples, baseline, row, length)
+        (row, length): _difference(table, known, baseline, row, length)
         for row in others
         for length in table.lengths
         if (row, length) in table.entries
@@ -67,7 +68,7 @@ def differences(table: Table, samples: Mapping[str, Sequence[Sample]], baseline:
 
 
 def _difference(
-    table: Table, samples: Mapping[str, Sequence[Sample]], baseline: str, row: str, length: int
+    table: Table, known: Mapping[Place, Sequence[Outcome]], baseline: str, row: str, length: int
 ) -> Difference:
     """One comparison, not yet corrected for the others."""
     record, base = table.entries[row, length], table.entries.get((baseline, length))
@@ -77,17 +78,15 @@ def _difference(
     if base is None or base.refused:
         return replace(blank, apart=f"{baseline} is {'refused' if base else 'not measured'} at {length}")
     metric = table.metric or ""
-    left, right = (outcomes(samples.get(cell, ()), metric) for cell in (base.cell, record.cell))
-    found = paired(left, right, metric)
+    found = paired(known[baseline, length], known[row, length], metric)
     if found.unlike is not None:
         reason = f"sample {found.unlike} is not the question that {baseline} was asked: run both anew"
         return replace(blank, apart=reason)
     # A cell of which every sample failed has no record of the metric: its zeros make no difference.
     if not (_valued(table, base) and _valued(table, record)):
         found = Paired(failed=found.failed, truncated=found.truncated, unpaired=found.unpaired)
-    limit = both_at_floor(base, record)
-    untold = replace(found.scaled(scale(metric)), limit=limit or both_at_ceiling(base, record))
-    return replace(blank, **vars(untold))
+    limit = both_at_floor(base, record) or both_at_ceiling(base, record)
+    return Difference(**{**vars(blank), **vars(found.scaled(scale(metric))), "limit": limit})
 
 
 def _valued(table: Table, record: Record) -> bool:

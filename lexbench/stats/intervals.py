@@ -43,6 +43,7 @@ class Interval:
     `cluster_bootstrap+mover` where those of two are added (tuning)."""
 
 
+@functools.lru_cache(maxsize=1 << 14)
 def wilson(successes: float, n: float) -> Interval:
     """Score interval of a proportion (Wilson 1927), not degenerate at 0 and 1.
 
@@ -94,6 +95,17 @@ def reaches(families: Sequence[Floats]) -> tuple[Floats, Floats]:
 
     Returns [columns] twice. The resamples have the same seed everywhere.
     """
+    held = [np.asarray(each, np.float64) for each in families]
+    return _reaches(held) if any(each.ndim > 1 for each in held) else _known_reaches(*(each.tobytes() for each in held))
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _known_reaches(*families: bytes) -> tuple[Floats, Floats]:
+    """Reaches of single columns; kept, because tables, summaries and headlines of one report need the same ones."""
+    return _reaches([np.frombuffer(each) for each in families])
+
+
+def _reaches(families: Sequence[Floats]) -> tuple[Floats, Floats]:
     from scipy.special import stdtrit
 
     few = min(len(each) for each in families)
@@ -103,7 +115,7 @@ def reaches(families: Sequence[Floats]) -> tuple[Floats, Floats]:
         error = sum((_squares(each) for each in families), error)
         return usual * np.sqrt(error), usual * np.sqrt(error)
     for number, each in enumerate(families):
-        own = np.asarray(each, np.float64).reshape(len(each), -1)
+        own = each.reshape(len(each), -1)
         drawn = resampled(np.concatenate([own, own**2], axis=1))
         if number:  # the same draws in another order: apart from those of other families
             drawn = drawn[np.random.default_rng(number).permutation(len(drawn))]
@@ -243,8 +255,8 @@ def _signed_sums(values: Floats) -> Floats:
     """[2^values] sums under all signs, ascending."""
     sums = np.zeros(1)
     for value in values:
-        sums = np.sort(np.concatenate([sums - abs(value), sums + abs(value)]), kind="stable")  # two runs: one merge
-    return sums
+        sums = np.concatenate([sums - abs(value), sums + abs(value)])
+    return np.sort(sums)
 
 
 def skewed_p(sums: ArrayLike) -> float:

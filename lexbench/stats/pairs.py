@@ -3,7 +3,7 @@
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -183,30 +183,28 @@ def paired(
     unlike = next((one.index for one, two in pairs if not _alike(one, two)), None)
     if unlike is not None:
         return Paired(unlike=unlike)
-    counted = Paired(
-        failed=sum(one.failed or two.failed for one, two in pairs),
-        truncated=sum(one.truncated or two.truncated for one, two in pairs),
-        unpaired=len(left.keys() ^ right.keys()),
-    )
-    used = [(one, two) for one, two in pairs if one.amount is not None and two.amount is not None]
-    base, value = (np.array([pair[side].amount for pair in used], np.float64) for side in (0, 1))
-    units = np.array([one.units for one, _ in used], np.float64)
-    if not units.sum() > 0:
-        return counted
-    differences = np.array([each.amount for each in gaps(baseline, other)], np.float64)
-    clusters = [one.cluster for one, _ in used]
-    scored = is_score(metric)
-    base_value, other_value, difference = (math.fsum(sums) / math.fsum(units) for sums in (base, value, differences))
+    counts: dict[str, Any] = {
+        "failed": sum([one.failed or two.failed for one, two in pairs]),
+        "truncated": sum([one.truncated or two.truncated for one, two in pairs]),
+        "unpaired": len(left.keys() ^ right.keys()),
+    }
+    used = [(one, one.amount, two.amount) for one, two in pairs if one.amount is not None and two.amount is not None]
+    units = [one.units for one, _, _ in used]
+    if not sum(units) > 0:
+        return Paired(**counts)
+    differences = [_gap(before, after) for _, before, after in used]
+    clusters = [one.cluster for one, _, _ in used]
+    total = math.fsum(units)
     sums = cluster_sums(differences, units, clusters)
     count = len(sums)
     flips, skewed = sign_flip_p(sums[:, 0]), skewed_p(sums[:, 0])
-    found = replace(
-        counted,
-        baseline_value=base_value,
-        value=other_value,
-        difference=difference,
+    found = Paired(
+        **counts,
+        baseline_value=math.fsum([before for _, before, _ in used]) / total,
+        value=math.fsum([after for _, _, after in used]) / total,
+        difference=math.fsum(differences) / total,
         interval=difference_interval(differences, clusters)
-        if scored
+        if is_score(metric)
         else cluster_bootstrap(differences, units, clusters),
         p=max(flips, skewed),
         p_flips=flips,
@@ -299,13 +297,24 @@ def gaps(baseline: Sequence[Outcome], other: Sequence[Outcome]) -> list[Outcome]
     for each in sorted(other, key=lambda each: each.index):
         base = before.get(each.index)
         if base is not None and each.amount is not None:
-            gap = each.amount - base
-            found.append(replace(each, amount=0.0 if abs(gap) <= ROUNDING * abs(base) else gap))
+            found.append(replace(each, amount=_gap(base, each.amount)))
     return found
+
+
+def _gap(before: float, after: float) -> float:
+    gap = after - before
+    return 0.0 if abs(gap) <= ROUNDING * abs(before) else gap
 
 
 def _alike(one: Outcome, other: Outcome) -> bool:
     """Whether two outcomes belong to one question, by the facts known of both."""
-    names = ("cluster", "targets", "depth", "bytes", "words")
-    known = [(getattr(one, name), getattr(other, name)) for name in names]
-    return all(left == right for left, right in known if left is not None and right is not None)
+    return one.cluster == other.cluster and not (
+        _unlike(one.targets, other.targets)
+        or _unlike(one.depth, other.depth)
+        or _unlike(one.bytes, other.bytes)
+        or _unlike(one.words, other.words)
+    )
+
+
+def _unlike(one: float | None, other: float | None) -> bool:
+    return one != other and one is not None and other is not None

@@ -44,9 +44,9 @@ from lexbench.core.record import Sample
 from lexbench.stats.combine import (
     Curves,
     Estimate,
-    Level,
     Summary,
     combination,
+    contrasts,
     curves_of,
     halves,
     levels,
@@ -56,7 +56,7 @@ from lexbench.stats.differences import BASELINE
 from lexbench.stats.gain import gains
 from lexbench.stats.pairs import Outcome, gaps, outcomes, paired
 from lexbench.stats.prices import without_setting
-from lexbench.stats.tables import Table
+from lexbench.stats.tables import Place, Table
 
 __all__ = ["Summary", "effective_lengths", "prices", "shared_lengths", "summaries"]
 
@@ -67,6 +67,8 @@ POINTS = 15.0
 """The same of scores: what NoLiMa (arXiv 2502.05167, 85 % of the base score) grants a model that starts at 100."""
 RISE = 0.5
 """Nats per token above the level that are a collapse; of a score, half of what the level has above chance is lost."""
+HALF = 0.5
+"""Share of the level of a score below which it has collapsed, where chance is 0."""
 FIXED = 85.6
 """RULER's threshold in points (arXiv 2404.06654): Llama 2 7B at its own 4096 tokens, mean of 13 tasks."""
 OUTER = 0.25
@@ -90,11 +92,13 @@ def summaries(table: Table, samples: Mapping[str, Sequence[Sample]]) -> list[Sum
     curves = curves_of(table, samples)
     beyond = [length for length in curves.shared if length >= curves.trained]
     biases = list(_position_biases(curves))
+    whole = _losses(curves, 1.0)
+    half = _losses(curves, HALF) if table.scored else whole
     found = []
     for row in table.methods:
         found += [
-            _effective_length(curves, row, RULES[0], POINTS if table.scored else MARGIN),
-            _collapse(curves, row),
+            _effective_length(curves, whole, row, RULES[0], POINTS if table.scored else MARGIN),
+            _collapse(curves, half, row),
             _mean_height(curves, row, "area", curves.shared, table.lengths),
             _mean_height(curves, row, "area_beyond", beyond, [at for at in table.lengths if at >= curves.trained]),
             _price(curves, samples, row),
@@ -135,30 +139,55 @@ def effective_lengths(
         return []
     curves = curves_of(table, samples)
     usual = FIXED if rule == "fixed" else POINTS if table.scored else MARGIN
-    return [_effective_length(curves, row, rule, usual if margin is None else margin) for row in table.methods]
+    losses = _losses(curves, 0.0 if rule == "fixed" else 1.0)
+    return [_effective_length(curves, losses, row, rule, usual if margin is None else margin) for row in table.methods]
 
 
+Losses = Mapping[Place, Estimate]
+"""Loss of a method at each length that has a level."""
 Judged = list[tuple[int, Estimate | None]]
-"""Loss of a method at each length; None: no value there, and later lengths do not count."""
+"""Losses of one method by length; None: no value there, and later lengths do not count."""
 
 
-def _judged(curves: Curves, row: str, share: float) -> Judged:
-    """Loss of a method against `share` of the level, at each length that has a level.
+def _losses(curves: Curves, share: float) -> Losses:
+    """Losses of all methods against `share` of the level.
 
     The level is the best of its references, so the difference is the largest to any of them, and so are its ends: the
-    worse one holds its 2.5 %, the better one does by and large. Refused lengths before the first judged one, too short
-    for the task, are left out.
+    worse one holds its 2.5 %, the better one does by and large.
     """
     better = curves.table.better
+    if not share:
+        return {place: combination([(-better, level)], curves.scored) for place, level in curves.levels.items()}
+    paired = {place: [curves.pair(each, place) for each in curves.references(*place)] for place in curves.levels}
+    known = {place: found for place, each in paired.items() if (found := [pair for pair in each if pair])}
+    if not known:
+        return {}
+    pairs = [pair for found in known.values() for pair in found]
+    whole = set(curves.levels.values())  # others are of a part of the questions, and know no common families
+    usual = [number for number, (level, _) in enumerate(pairs) if level in whole]
+    ends = np.empty((3, len(pairs)))
+    ends[:, usual] = contrasts([pairs[number] for number in usual], (better * share, -better), curves.scored)
+    for number in set(range(len(pairs))) - set(usual):
+        one, other = pairs[number]
+        each = combination([(better * share, one), (-better, other)], curves.scored)
+        ends[:, number] = each.value, _end(each, "low"), _end(each, "high")
+    starts = np.cumsum([0, *map(len, known.values())])[:-1]
+    largest = np.maximum.reduceat(ends, starts, axis=1)  # NaN where one of them has no interval
+    return {
+        place: Estimate(value, *((None, None) if math.isnan(low) else (low, high)))
+        for place, (value, low, high) in zip(known, largest.T.tolist(), strict=True)
+    }
+
+
+def _judged(curves: Curves, losses: Losses, row: str) -> Judged:
+    """Loss of a method at each length.
+
+    Refused lengths before the first judged one, too short for the task, are left out.
+    """
     found: Judged = []
     for length in curves.table.lengths:
-        level = curves.levels.get((row, length))
-        terms: list[list[tuple[float, Level]]] = [[(-better, level)]] if level is not None and not share else []
-        if level is not None and share:
-            pairs = [curves.pair(each, (row, length)) for each in curves.references(row, length)]
-            terms = [[(better * share, pair[0]), (-better, pair[1])] for pair in pairs if pair]
-        if terms:
-            found.append((length, _largest([combination(each, curves.scored) for each in terms])))
+        if loss := losses.get((row, length)):
+            found.append((length, loss))
         elif found and (row, length) in curves.table.entries:
             found.append((length, None))
     return found
@@ -167,13 +196,6 @@ def _judged(curves: Curves, row: str, share: float) -> Judged:
 def _last(judged: Judged) -> int:
     """The longest length that has an answer."""
     return max(length for length, behind in judged if behind)
-
-
-def _largest(estimates: Sequence[Estimate]) -> Estimate:
-    """The largest value, lower end and upper end."""
-    low, high = (max(_end(each, side) for each in estimates) for side in ("low", "high"))
-    whole = not math.isnan(sum(_end(each, "low") for each in estimates))  # max() passes over NaN by chance
-    return Estimate(max(each.value for each in estimates), low if whole else None, high if whole else None)
 
 
 def _end(behind: Estimate, side: str) -> float:
@@ -201,10 +223,10 @@ def _inverted(
     )
 
 
-def _effective_length(curves: Curves, row: str, rule: str, margin: float) -> Summary:
+def _effective_length(curves: Curves, losses: Losses, row: str, rule: str, margin: float) -> Summary:
     # Against a level of 0 the loss is minus the score: 85.6 points or more are a loss of -85.6 or less.
     slack = (-margin if rule == "fixed" else margin) / (100.0 if curves.scored else 1.0)
-    judged = _judged(curves, row, 0.0 if rule == "fixed" else 1.0)
+    judged = _judged(curves, losses, row)
     if why := _unjudged(curves, row, judged, slack):
         return Summary(method=row, name="effective_length", value=None, unit="tokens", note=why)
 
@@ -229,9 +251,9 @@ def _effective_length(curves: Curves, row: str, rule: str, margin: float) -> Sum
     return _inverted(curves, row, "effective_length", judged, reach, note)
 
 
-def _collapse(curves: Curves, row: str) -> Summary:
-    share, rise = (0.5, 0.0) if curves.scored else (1.0, RISE)
-    judged = _judged(curves, row, share)
+def _collapse(curves: Curves, losses: Losses, row: str) -> Summary:
+    share, rise = (HALF, 0.0) if curves.scored else (1.0, RISE)
+    judged = _judged(curves, losses, row)
     if why := _unjudged(curves, row, judged, POINTS / 100 if curves.scored else RISE):
         return Summary(method=row, name="collapse", value=None, unit="tokens", note=why)
 

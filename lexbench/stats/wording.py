@@ -8,7 +8,9 @@ from lexbench.stats import metrics
 
 def plain(text: object) -> str:
     """Text of unknown origin in one line: control characters become spaces, `##[` commands of CI logs are broken."""
-    line = "".join(letter if letter.isprintable() else " " for letter in str(text))
+    line = str(text)
+    if not line.isprintable():
+        line = "".join(letter if letter.isprintable() else " " for letter in line)
     return " ".join(line.split()).replace("##[", "## [")
 
 

@@ -113,13 +113,14 @@ class Packed:
                     return stored.read(columns=list(columns), use_threads=False)
         except DAMAGED:
             pass
-        return ROWS.empty_table().select(list(columns))
+        return pa.Table.from_batches([], ROWS).select(list(columns))
 
     @staticmethod
     def _current(wanted: Mapping[str, State], table: pa.Table) -> pa.Table:
         columns = (table.column(name).to_pylist() for name in ("name", "size", "changed"))
         same = [wanted.get(name) == State(size, changed) for name, size, changed in zip(*columns, strict=True)]
-        return table.filter(pa.array(same, pa.bool_()))
+        # Usually all are: an array of the others imports pandas, which takes 0.3 s.
+        return table if all(same) else table.filter(pa.array(same, pa.bool_()))
 
 
 def _row(file: Path, state: State) -> pa.Table | None:
@@ -155,7 +156,7 @@ def _finished(cells: Path, table: pa.Table) -> Iterator[Finished]:
     counts = pc.list_value_length(held).to_pylist()
     ends = [0, *accumulate(counts)]
     try:
-        flat = pa.Table.from_struct_array(pc.list_flatten(held)) if ends[-1] else COLUMNS.empty_table()
+        flat = pa.Table.from_struct_array(pc.list_flatten(held)) if ends[-1] else pa.Table.from_batches([], COLUMNS)
         samples = format.samples(flat)
     except DAMAGED:  # rows are read at once, so a damaged one leaves all cells to their own files
         return

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -90,6 +91,21 @@ def test_cells_are_read_once_and_figures_are_bounded(tmp_path: Path, monkeypatch
     assert all("All fields: [" in each for each in others)
 
 
+def test_large_reports_have_fewer_figures_unless_more_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(tmp_path, [finished("passkey", "none", 512, n=4, seed=seed) for seed in range(4)])
+    monkeypatch.setattr(report, "DRAWN", 3)
+    monkeypatch.setattr(report, "FEW", 1)
+    for large, figures, count in ((4, None, 3), (3, None, 1), (3, 2, 2), (3, 0, 0)):
+        monkeypatch.setattr(report, "LARGE", large)
+        text = write_report([tmp_path], tmp_path / f"out {large} {figures}", figures=figures).read_text()
+        assert f"only the first {count} have figures" in text
+        assert sum("](plots/" in each for each in text.split("\n### ")) == count
+    with pytest.raises(ValueError, match="figures must be a number of tables"):
+        write_report([tmp_path], figures=-1)
+
+
 def test_a_report_is_made_anew_where_a_cell_was_added(tmp_path: Path) -> None:
     page = tmp_path / "report/report.md"
     for name in ("none", "pi"):
@@ -121,21 +137,39 @@ def test_a_report_is_unchanged_while_what_it_read_and_wrote_is(tmp_path: Path) -
     assert not same()
 
 
-def test_figures_are_drawn_beside_and_by_the_parent_where_the_child_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("aside", "able"), [(True, True), (True, False), (False, True)])
+def test_the_parent_does_what_no_child_has_done(
+    aside: bool, able: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(threading, "active_count", lambda: 1)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1}, raising=False)
-    drawn, parent = tmp_path / "drawn", os.getpid()
+    drawn, tried, parent = tmp_path / "drawn", tmp_path / "tried", os.getpid()
 
-    def draw(able: bool) -> None:
+    def draw() -> None:
+        tried.touch()
         if os.getpid() != parent and not able:
             raise ValueError("no room")
         drawn.write_text(str(os.getpid()))
 
-    for aside, able, own in ((True, True, sys.platform != "linux"), (True, False, True), (False, True, True)):
-        contents._beside(partial(draw, able), aside)()
-        assert (int(drawn.read_text()) == parent) == own
+    rest = contents._beside([draw], aside)
+    forked = aside and sys.platform == "linux"
+    while forked and not (drawn if able else tried).exists():
+        time.sleep(0.01)
+    rest()
+    assert (int(drawn.read_text()) == parent) == (not forked or not able)
+
+
+def test_two_processes_share_tasks_and_do_each_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading, "active_count", lambda: 1)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1}, raising=False)
+    done = tmp_path / "done"
+
+    def task(number: int) -> None:
+        with done.open("a") as stream:
+            stream.write(f"{number}\n")
+
+    contents._beside([partial(task, number) for number in range(600)], aside=True)()
+    assert sorted(map(int, done.read_text().split())) == list(range(600))
 
 
 def test_a_report_of_nothing_is_an_error(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from scipy.integrate import trapezoid
 from scipy.stats import binomtest
 
 from lexbench.core.record import Sample
-from lexbench.stats.combine import Level, combination, levels
+from lexbench.stats.combine import Level, combination, contrasts, levels
 from lexbench.stats.intervals import Interval, cluster_bootstrap
 from lexbench.stats.pairs import Outcome, outcomes
 from lexbench.stats.summaries import Summary, effective_lengths, shared_lengths, summaries
@@ -598,6 +598,31 @@ def test_levels_with_the_same_clusters_vary_together_and_others_apart() -> None:
     bridged = levels({1: group("a", values), 3: group("b", values), 4: shared}, False)
     assert {level.family for level in bridged.values()} == {0}
     assert width((1, bridged[4]), (1, bridged[1])) > width((1, bridged[4]), (-1, bridged[1]))
+
+
+@pytest.mark.parametrize("scored", [False, True], ids=["likelihoods", "scores"])
+@pytest.mark.parametrize("weights", [(-1.0, 1.0), (0.5, -1.0)])
+def test_contrasts_of_many_pairs_are_the_combinations_of_each(scored: bool, weights: tuple[float, float]) -> None:
+    rng = np.random.default_rng(5)
+
+    def group(name: str, size: int) -> list[Outcome]:
+        amounts = rng.integers(2, size=size) if scored else rng.normal(size=size)
+        return [Outcome(index=k, cluster=f"{name}{k}", amount=float(each)) for k, each in enumerate(amounts)]
+
+    known = levels({n: group(name, size) for n, (name, size) in enumerate(GROUPS)}, scored)
+    pairs = [(one, other) for one in known.values() for other in known.values()]
+    found = contrasts(pairs, weights, scored)
+    singly = [combination([(weights[0], one), (weights[1], other)], scored) for one, other in pairs]
+    assert found[0] == pytest.approx([each.value for each in singly])
+    for ends, name in zip(found[1:], ("low", "high"), strict=True):
+        expected = [math.nan if getattr(each, name) is None else getattr(each, name) for each in singly]
+        assert ends == pytest.approx(expected, rel=1e-9, abs=1e-12, nan_ok=True)
+    assert np.isnan(found[1]).any() != scored  # one document has no spread to resample
+    assert len(contrasts([], weights, scored)[0]) == 0
+
+
+GROUPS = (("a", 12), ("a", 12), ("a", 9), ("b", 40), ("b", 40), ("c", 3), ("d", 1))
+"""Names and numbers of clusters: of one name they are shared."""
 
 
 def test_a_level_alone_has_the_interval_of_its_record() -> None:

@@ -92,7 +92,7 @@ def save_as(figure: Figure, file: Path) -> None:
     suffix = file.suffix.lower()
     if suffix not in METADATA:
         raise ValueError(f"plot must end in .png, .svg or .pdf, got {file.name}: rename it")
-    write_bytes(file, _drawn(figure, suffix))
+    write_bytes(file, _drawn(figure, suffix), durable=False)
 
 
 def _drawn(figure: Figure, suffix: str) -> bytes:
@@ -115,7 +115,7 @@ def save_numbers(stem: Path, names: Sequence[str], rows: Iterable[Sequence[objec
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(names)
     writer.writerows(rows)
-    write_text(stem.with_name(stem.name + ".csv"), stream.getvalue())
+    write_text(stem.with_name(stem.name + ".csv"), stream.getvalue(), durable=False)
 
 
 def said(text: str, width: int, lines: int = 3) -> str:

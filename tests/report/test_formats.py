@@ -1,0 +1,53 @@
+"""CSV of rows: the bytes that pandas writes."""
+
+import math
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from lexbench.report.formats import csv
+
+COLUMNS: dict[str, list[Any]] = {
+    "whole": [1, 2, 3],
+    "gap": [1, None, 3],
+    "mixed": [1, 0.5, 2],
+    "fractions": [0.1, 1e-17, 1e300],
+    "ends": [math.inf, -math.inf, -0.0],
+    "nan": [0.5, math.nan, None],
+    "truth": [True, None, False],
+    "counts": [True, 2, None],
+    "nothing": [None, None, None],
+    "texts": ["a,b", 'say "so"', None],
+    "lines": ["one\ntwo", "", " x "],
+    "any": ["text", 1, 0.5],
+}
+
+
+@pytest.mark.parametrize("as_is", [False, True], ids=["widened", "as it is"])
+def test_columns_are_written_as_pandas_writes_them(as_is: bool) -> None:
+    rows = [{name: column[place] for name, column in COLUMNS.items()} for place in range(3)]
+    frame = pd.DataFrame(rows, dtype=object if as_is else None)
+    assert csv(rows, as_is=as_is) == frame.to_csv(index=False, lineterminator="\n")
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_one_column_is_written_as_pandas_writes_it(name: str) -> None:
+    rows = [{name: each} for each in COLUMNS[name]]
+    assert csv(rows) == pd.DataFrame(rows).to_csv(index=False, lineterminator="\n")
+
+
+def test_a_row_that_lacks_a_column_has_a_gap_there() -> None:
+    rows = [{"a": 1, "b": 2}, {"b": 3, "c": "x"}]
+    assert csv(rows) == "a,b,c\n1.0,2,\n,3,x\n"
+    assert csv(rows, as_is=True) == "a,b,c\n1,2,\n,3,x\n"
+
+
+def test_named_columns_stand_in_their_order_and_others_are_left_out() -> None:
+    assert csv([{"a": 1, "b": 2}], ("b", "c"), as_is=True) == "b,c\n2,\n"
+
+
+def test_no_rows_give_nothing_or_the_line_of_names() -> None:
+    none: list[dict[str, int]] = []
+    assert csv(none) == ""
+    assert csv(none, ("a", "b")) == "a,b\n"
