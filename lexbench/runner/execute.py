@@ -63,11 +63,12 @@ def execute(job: Job, dry_run: bool = False, quiet: bool = False, backend: Backe
     with _here(job, backend) if job.executor == "here" else ray.cluster(job, len(steps), tokenizer) as models:
         cells = [cell_of(job, step, models.facts) for step in steps]
         keep_job(store, job, models.facts, cells)
-        with Run(job, store, cells, quiet) as run:
+        with store.grouped(), Run(job, store, cells, quiet) as run:
             models.measure(run, tokenizer)
     # Records first: what is wrong with them can be seen in the folder.
-    store.write_records(records_of)
-    if odd := wrong(store.load({cell.id for cell in cells})):
+    ids = {cell.id for cell in cells}
+    read = [each for each in store.write_records(records_of) if each.cell.id in ids]
+    if odd := wrong([*read, *store.load(ids - {each.cell.id for each in read})]):
         raise ValueError(next(iter(odd.values())))
     return list[Cell](cells)
 
