@@ -115,8 +115,26 @@ def _outcomes(
         if not swept and not _launched(settings):
             print("lexbench: -m has nothing to sweep, so one job runs: give it KEY=A,B", file=sys.stderr)
         count(math.prod(sum(1 for _ in each.sweep_string_iterator()) for each in swept))
+        if not _launched(settings):
+            _compose_once(hydra.config_loader)
         batches = hydra.multirun(name, entry, [*settings, "hydra.mode=MULTIRUN"])
         return [job.return_value for batch in batches for job in batch]
+
+
+def _compose_once(loader: Any) -> None:
+    """Run the jobs of a sweep with the configs that hydra has checked; by itself, it composes each of them again."""
+    compose, checked = loader.load_sweep_config, dict[tuple[str, ...], Any]()
+
+    def composed_once(master_config: Any, sweep_overrides: list[str]) -> Any:
+        words = tuple(sweep_overrides)
+        if words in checked:
+            return checked.pop(words)
+        config = compose(master_config, sweep_overrides)
+        if len(checked) < CHECKED:
+            checked[words] = config
+        return config
+
+    loader.load_sweep_config = composed_once
 
 
 def shown(name: str, words: list[str]) -> None:
@@ -367,6 +385,8 @@ LAUNCHERS = {
     "submitit_slurm": "hydra_plugins.hydra_submitit_launcher",
 }
 """The module that each yaml of configs/hydra/launcher needs. The extra that installs it is the name's first word."""
+CHECKED = 256
+"""Configs of a sweep's jobs that are kept, each of about half a MB."""
 SWEEP = ("-m", "--multirun")
 ONCE = ("-r", "--run")
 FLAGS = ("--help", "-h", "--hydra-help", "--multirun", "-m", "--run", "-r", "--resolve", "--version")

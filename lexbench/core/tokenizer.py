@@ -109,7 +109,7 @@ class FastTokenizer:
 
     def decode(self, ids: Sequence[int] | Tokens) -> str:
         """Text of tokens, without special tokens."""
-        return str(self._tokenizer.decode([int(i) for i in ids], skip_special_tokens=True))
+        return str(self._tokenizer.decode(np.asarray(ids, dtype=np.int64).tolist(), skip_special_tokens=True))
 
     def frame(self, chat: bool) -> Frame:
         """Only the prefix; or with `chat` the chat template around one user message.

@@ -1,25 +1,28 @@
-"""Open and close backends; the jobs of a sweep share one, so that weights are loaded once."""
+"""Open and close backends; the jobs of a sweep share one and its tokenizer, so that these are loaded once."""
 
 import gc
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lexbench.backends import Backend
 from lexbench.core import registry
 from lexbench.core.checkpoint import folder_of, modified
 from lexbench.core.model import Model
+from lexbench.core.task import Tokenizer
+from lexbench.core.tokenizer import load_tokenizer
 
 
 @dataclass
 class Shared:
-    """The backend that jobs share, and what it was opened for."""
+    """The backend that jobs share, and what it was opened for; and the tokenizers, by what they were loaded for."""
 
     key: str = ""
     longest: int = 0
     backend: Backend | None = None
+    tokenizers: dict[str, Tokenizer] = field(default_factory=dict)
 
 
 _shared: Shared | None = None
@@ -47,6 +50,23 @@ def opened(model: Model, config: Mapping[str, Any], longest: int) -> Backend:
         _shared.backend = _built(model, config, longest)
         _shared.key, _shared.longest = key, longest
     return _shared.backend
+
+
+def tokenizer_of(model: Model, config: Mapping[str, Any] | None = None) -> Tokenizer:
+    """The checkpoint's tokenizer; for a chat backend as it counts and frames questions.
+
+    Within `sharing`, one and the same for all jobs that ask alike: questions are made once for each tokenizer.
+    """
+    folder = folder_of(model, weights=False)
+    chat = config if config is not None and config.get("chat") else None
+    key = json.dumps([str(folder), model.bos, chat, modified(folder)], sort_keys=True, default=str)
+    known = {} if _shared is None else _shared.tokenizers
+    if key not in known:
+        tokenizer: Tokenizer = load_tokenizer(folder, model.bos)
+        if chat is not None:
+            tokenizer = registry.checked(chat, "backend").as_chat(tokenizer, chat)  # type: ignore[attr-defined]
+        known[key] = tokenizer
+    return known[key]
 
 
 def done_with(backend: Backend) -> None:

@@ -1,24 +1,20 @@
 """Plan a job, measure what its folder lacks, and derive the folder's records."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any
 
 from tqdm import tqdm
 
 from lexbench.backends import Backend
-from lexbench.core import registry
-from lexbench.core.checkpoint import folder_of
 from lexbench.core.gguf import FetchError
 from lexbench.core.model import Model
 from lexbench.core.record import Cell
 from lexbench.core.task import Tokenizer
-from lexbench.core.tokenizer import load_tokenizer
 from lexbench.core.version import __version__
 from lexbench.runner import progress, ray
 from lexbench.runner.answers import LoadedModel
-from lexbench.runner.backend_pool import using
+from lexbench.runner.backend_pool import tokenizer_of, using
 from lexbench.runner.cells import BackendFacts
 from lexbench.runner.job import Job
 from lexbench.runner.loop import measure
@@ -44,11 +40,11 @@ def execute(job: Job, dry_run: bool = False, quiet: bool = False, backend: Backe
         backend: with the job's model loaded, stays open; None: the job's own, opened and closed here.
     """
     try:
-        tokenizer = _tokenizer(job.model, job.backend) if backend is None else backend.tokenizer
+        tokenizer = tokenizer_of(job.model, job.backend) if backend is None else backend.tokenizer
     except FetchError as missing:
         if not dry_run:
             raise
-        tokenizer = _tokenizer(Model(name="lexlet", trained_length=1, head_dim=1, path="lexbench:lexlet"))
+        tokenizer = tokenizer_of(Model(name="lexlet", trained_length=1, head_dim=1, path="lexbench:lexlet"))
         print(f"{missing}\nthe plan counts tokens by lexlet's tokenizer: a guess", file=sys.stderr)
     shown = dry_run or not quiet
     doing = f"making the questions of {several(len(job.tasks), 'task')} at up to {max(job.lengths):,} tokens"
@@ -64,22 +60,14 @@ def execute(job: Job, dry_run: bool = False, quiet: bool = False, backend: Backe
     with _here(job, backend) if job.executor == "here" else ray.cluster(job, len(steps), tokenizer) as models:
         cells = [cell_of(job, step, models.facts) for step in steps]
         keep_job(store, job, models.facts, cells)
-        with Run(job, store, cells, quiet) as run:
+        with store.grouped(), Run(job, store, cells, quiet) as run:
             models.measure(run, tokenizer)
     # Records first: what is wrong with them can be seen in the folder.
-    store.write_records(records_of)
-    if odd := wrong(store.load({cell.id for cell in cells})):
+    ids = {cell.id for cell in cells}
+    read = [each for each in store.write_records(records_of) if each.cell.id in ids]
+    if odd := wrong([*read, *store.load(ids - {each.cell.id for each in read})]):
         raise ValueError(next(iter(odd.values())))
     return list[Cell](cells)
-
-
-def _tokenizer(model: Model, backend: Mapping[str, Any] | None = None) -> Tokenizer:
-    """The checkpoint's; for a chat backend as it counts and frames questions."""
-    tokenizer = load_tokenizer(folder_of(model, weights=False), model.bos)
-    if backend is None or not backend.get("chat"):
-        return tokenizer
-    dressed: Tokenizer = registry.checked(backend, "backend").as_chat(tokenizer, backend)  # type: ignore[attr-defined]
-    return dressed
 
 
 class _Here:

@@ -91,6 +91,7 @@ class Forecast:
     def __init__(self, speed: float) -> None:
         self._guess = np.array([CELL, QUESTION, 1 / speed, 1 / speed, TOKEN])
         self._weights = self._guess
+        self._fitted = True
         self._rows: deque[NDArray[np.float64]] = deque(maxlen=RECENT)
         self._seconds: deque[float] = deque(maxlen=RECENT)
         self._methods: deque[str] = deque(maxlen=RECENT)
@@ -98,11 +99,16 @@ class Forecast:
 
     def learn(self, step: Step, seconds: float) -> None:
         """Take in the seconds of a cell that was measured without a break."""
-        from scipy.optimize import nnls  # takes half a second, and a run's first number does not need it
-
         self._rows.append(_features(step.workload))
         self._seconds.append(max(seconds, 1e-3))
         self._methods.append(step.method.label)
+        self._fitted = False
+
+    def _fit(self) -> None:
+        """Fit the unknowns to the cells, before they are used."""
+        from scipy.optimize import nnls  # takes half a second, and a run's first number does not need it
+
+        self._fitted = True
         rows, taken = np.array(self._rows), np.array(self._seconds)
         guess = self._guess * np.median(taken / (rows @ self._guess))  # the machine is as fast as it is
         pull = np.sqrt(TRUST)
@@ -119,6 +125,8 @@ class Forecast:
 
     def seconds(self, step: Step) -> float:
         """Forecast the seconds of one cell."""
+        if not self._fitted:
+            self._fit()
         return float(_features(step.workload) @ self._weights) * self._factors.get(step.method.label, 1.0)
 
     def left(self, steps: Iterable[Step]) -> float:

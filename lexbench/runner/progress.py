@@ -54,6 +54,16 @@ class Sweep:
             # tqdm divides what is left by the rate so far: a second per second, if the total is in seconds
             self._bar = tqdm(total=1.0, dynamic_ncols=True, bar_format=BAR, smoothing=0, miniters=0)
 
+    @property
+    def draws(self) -> bool:
+        """Whether there is a bar."""
+        return self._bar is not None
+
+    @property
+    def prints(self) -> bool:
+        """Whether there are lines in its place."""
+        return self._lines and self._bar is None
+
     def show(self, left: float, text: str) -> None:
         """Draw the bar: seconds that the job at work still needs, and what it is at."""
         if self._bar is None:
@@ -65,11 +75,10 @@ class Sweep:
         self._bar.update(0)
 
     def line(self, left: float, text: str) -> None:
-        """Print a line where there is no bar."""
-        if self._lines and self._bar is None:
-            spent = tqdm.format_interval(time.monotonic() - self._started)
-            to_go = tqdm.format_interval(left + self._to_begin())
-            print(f"{spent}<{to_go}, {self._job(text)}", file=sys.stderr, flush=True)
+        """Print a line, where there is no bar."""
+        spent = tqdm.format_interval(time.monotonic() - self._started)
+        to_go = tqdm.format_interval(left + self._to_begin())
+        print(f"{spent}<{to_go}, {self._job(text)}", file=sys.stderr, flush=True)
 
     def close(self) -> None:
         """Leave the bar as it is."""
@@ -168,12 +177,13 @@ class Progress:
             if seconds is not None and (self._left or self._shared):
                 self._sweep.forecast.learn(cell.step, seconds)
             self.show(cell)
-            if measured:
+            if measured and self._sweep.prints:
                 self._sweep.line(self._seconds(), self._text(cell))
 
     def show(self, cell: OpenCell, doing: str = "") -> None:
         """Draw the bar, with the cell that something is done with."""
-        self._sweep.show(self._seconds(), self._text(cell, doing))
+        if self._sweep.draws:
+            self._sweep.show(self._seconds(), self._text(cell, doing))
 
     def _seconds(self) -> float:
         """Seconds that this run still needs."""

@@ -97,9 +97,9 @@ class Packed:
         new = wanted.keys() - set(kept.column("name").to_pylist())
         if len(new) < max(MANY, GROWN * len(kept)):
             return
-        added = [row for name in sorted(new) if (row := _row(self._cells / f"{name}.parquet", wanted[name]))]
+        added = _rows({self._cells / f"{name}.parquet": wanted[name] for name in sorted(new)})
         sink = pa.BufferOutputStream()
-        whole = pa.concat_tables([kept, *added]).combine_chunks()
+        whole = pa.concat_tables([kept, added]).combine_chunks()
         pq.write_table(
             whole, sink, compression="zstd", row_group_size=4096, write_statistics=False, write_page_checksum=True
         )
@@ -123,29 +123,40 @@ class Packed:
         return table if all(same) else table.filter(pa.array(same, pa.bool_()))
 
 
-def _row(file: Path, state: State) -> pa.Table | None:
-    """The row of a cell's file; None if it is unreadable or from another version."""
-    try:
-        table = format.table_of(file)
-        about = table.schema.metadata or {}
-        # An older file lacks later columns; beside an empty table that has them they become null.
-        held = pa.concat_tables([COLUMNS.empty_table(), table.replace_schema_metadata()], promote_options="default")
-        rows = held.cast(COLUMNS).combine_chunks().to_struct_array()
-        values: dict[str, Any] = {
-            "name": file.stem,
-            "size": state.size,
-            "changed": state.changed,
-            "again": b"again" in about,
-            "asked": format.asked_of(about),
-            "cell": about[b"cell"].decode(),
-            "refused": about[b"refused"].decode(),
-        }
-        # One list, from 0 to the last row: all samples of the cell in a single value.
-        packed = pa.ListArray.from_arrays(pa.array([0, len(rows)], pa.int32()), rows.combine_chunks())
-        columns = [pa.array([value], ROWS.field(name).type) for name, value in values.items()]
-        return pa.Table.from_arrays([*columns, packed], schema=ROWS)
-    except DAMAGED:
-        return None
+def _rows(files: Mapping[Path, State]) -> pa.Table:
+    """The rows of cells' files; those that are unreadable or from another version are left out."""
+    heads, tables = list[dict[str, Any]](), [COLUMNS.empty_table()]
+    for file, state in files.items():
+        with suppress(*DAMAGED):
+            table = format.table_of(file)
+            head, whole = _head(file, state, table.schema.metadata or {}), _whole(table.replace_schema_metadata())
+            heads.append(head)
+            tables.append(whole)
+    rows = pa.concat_tables(tables).combine_chunks().to_struct_array().combine_chunks()
+    # A cell's samples are one value: a list from the end of the one before.
+    ends = pa.array(accumulate(map(len, tables)), pa.int32())
+    columns = [pa.array([head[name] for head in heads], ROWS.field(name).type) for name in ROWS.names[:-1]]
+    return pa.Table.from_arrays([*columns, pa.ListArray.from_arrays(ends, rows)], schema=ROWS)
+
+
+def _head(file: Path, state: State, about: Mapping[bytes, bytes]) -> dict[str, Any]:
+    """What a row says of a cell beside its samples; raises one of `DAMAGED`."""
+    return {
+        "name": file.stem,
+        "size": state.size,
+        "changed": state.changed,
+        "again": b"again" in about,
+        "asked": format.asked_of(about),
+        "cell": about[b"cell"].decode(),
+        "refused": about[b"refused"].decode(),
+    }
+
+
+def _whole(table: pa.Table) -> pa.Table:
+    """Samples with all columns: those that an older file lacks are null; raises one of `DAMAGED` for others."""
+    if table.schema == COLUMNS:
+        return table
+    return pa.concat_tables([COLUMNS.empty_table(), table], promote_options="default").cast(COLUMNS)
 
 
 def _finished(cells: Path, table: pa.Table) -> Iterator[Finished]:

@@ -14,11 +14,14 @@ the folder disappears meanwhile, ValueError is raised and the file is not create
 
 import json
 import os
+import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import fields
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from lexbench.core.files import clear_leftovers, locked, write_bytes, write_text
 from lexbench.core.record import Cell, Record, Sample
@@ -32,6 +35,22 @@ _derived: dict[Path, tuple[object, dict[str, State], State]] = {}
 """For each records.jsonl that this process has written: the deriving function, the cells' files, its own state."""
 FEW = 50
 """Up to so many cells are read from their own files, even if there is a pack."""
+SOON = 1.0
+"""Seconds after which a cell that is closed in a group is on disk, at the latest."""
+GROUP = 64
+"""Most cells of a group."""
+WRITERS = 8
+"""Threads that write a group: what several of them flush at once, the file system flushes together."""
+
+
+@dataclass(eq=False)
+class _Closed:
+    """A cell whose file is to be written."""
+
+    cell: Cell
+    content: bytes
+    held: BinaryIO | None = None
+    """Its .jsonl, which stays locked until then."""
 
 
 class Store:
@@ -45,14 +64,45 @@ class Store:
         self._begun: dict[str, tuple[int, int]] = {}
         """Device and inode of the .jsonl of each claimed cell."""
         self._made = False
+        self._grouping = False
+        self._closed: dict[str, _Closed] = {}
+        self._written: dict[str, State] = {}
+        """Files of closed cells that this object has written."""
+        self._flushed = -SOON
+        self._timer: threading.Timer | None = None
+        self._failed: Exception | None = None
+        """Of the timer's thread; the next flush raises it."""
+        self._lock = threading.RLock()
+
+    @contextmanager
+    def grouped(self) -> Iterator[None]:
+        """Inside the block, write the files of cells that are closed within a second together.
+
+        To write a file safely, the disk is flushed, which takes longer than a small cell; one flush serves a group. A
+        closed cell is on disk after `SOON` seconds at the latest, and all of them are at the end of the block. Until
+        then its samples stay in its .jsonl, and it stays claimed, so that a killed process loses none.
+        """
+        self._grouping = True
+        try:
+            yield
+        finally:
+            self._grouping = False
+            self._flush()
 
     def finished(self, cell: Cell) -> bool:
         """Whether the cell has a readable file, measured or refused, and is not deferred."""
+        with self._lock:
+            return cell.id in self._closed or self._on_disk(cell)
+
+    def _on_disk(self, cell: Cell) -> bool:
         file = self._file(cell, "parquet")
         try:
-            known = self._packed.settled(cell.id, state_of(file.stat()))
+            state = state_of(file.stat())
         except OSError:
             return False
+        if self._written.get(cell.id) == state:
+            return True
+        known = self._packed.settled(cell.id, state)
         return settled(file) if known is None else known
 
     @contextmanager
@@ -67,7 +117,8 @@ class Store:
             self._check_folder()
             file.parent.mkdir(parents=True, exist_ok=True)
             self._made = True
-            with file.open("ab") as held:
+            with ExitStack() as stack:
+                held = stack.enter_context(file.open("ab"))
                 mine = locked(held.fileno(), wait)
                 if mine and not _is_at(held.fileno(), file):
                     continue  # another process finished the cell or gave it up, and removed the file, while we waited
@@ -76,10 +127,14 @@ class Store:
                 try:
                     yield mine
                 finally:
-                    if mine:
-                        self._begun.pop(cell.id, None)
-                    if mine and file.exists() and file.stat().st_size == 0:
-                        file.unlink(missing_ok=True)  # no sample was measured
+                    with self._lock:
+                        if mine and cell.id in self._closed:
+                            self._closed[cell.id].held = held  # `_put` gives the claim up
+                            stack.pop_all()
+                        elif mine:
+                            self._begun.pop(cell.id, None)
+                            if file.exists() and file.stat().st_size == 0:
+                                file.unlink(missing_ok=True)  # no sample was measured
                 return
 
     def adopt(self, cell: Cell, twin: str) -> bool:
@@ -170,6 +225,8 @@ class Store:
 
     def load(self, ids: Collection[str] | None = None) -> list[Finished]:
         """Finished cells, all or those with the ids, sorted by id; unreadable files are listed in `problems`."""
+        if ids is None or not self._closed.keys().isdisjoint(ids):
+            self._flush()
         self.problems = []
         cells = self.folder / "cells"
         wanted = states(cells, ids)
@@ -281,11 +338,56 @@ class Store:
         return self.folder / "cells" / f"{cell.id}.{suffix}"
 
     def _close(self, cell: Cell, samples: list[Sample], refused: str | None, asked: int | None = None) -> None:
-        self._write(cell, parquet(cell, samples, refused, asked=asked))
-        self._file(cell, "jsonl").unlink(missing_ok=True)
+        content = parquet(cell, samples, refused, asked=asked)
+        with self._lock:
+            self._closed[cell.id] = _Closed(cell, content)
+            # After a quiet second at once: only cells that follow closely wait for one another.
+            late = time.monotonic() - self._flushed >= SOON or len(self._closed) >= GROUP
+            if late or not self._grouping:
+                self._flush()
+            elif self._timer is None:
+                self._timer = threading.Timer(SOON, self._flush_in_time)
+                self._timer.daemon = True
+                self._timer.start()
+
+    def _flush(self) -> None:
+        """Write the files of all closed cells; raises the first error, after which their samples are kept as before."""
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+            closed, self._closed, self._timer = list(self._closed.values()), {}, None
+            errors = [self._failed] if self._failed else []
+            self._failed = None
+            if len(closed) == 1:
+                self._put(closed[0])
+            elif closed:
+                with ThreadPoolExecutor(WRITERS) as pool:
+                    futures = [pool.submit(self._put, each) for each in closed]
+                errors += [error for future in futures if isinstance(error := future.exception(), Exception)]
+            self._flushed = time.monotonic()
+            if errors:
+                raise errors[0]
+
+    def _flush_in_time(self) -> None:
+        try:
+            self._flush()
+        except Exception as error:
+            self._failed = error
+
+    def _put(self, closed: _Closed) -> None:
+        """Write the file of a closed cell, and give up its claim where its block has ended."""
+        cell, file = closed.cell, self._file(closed.cell, "parquet")
+        try:
+            self._write(cell, closed.content)
+            self._written[cell.id] = state_of(file.stat())
+            self._file(cell, "jsonl").unlink(missing_ok=True)
+        finally:
+            if closed.held is not None:
+                self._begun.pop(cell.id, None)
+                closed.held.close()
 
     def _write(self, cell: Cell, content: bytes) -> None:
-        if not self.finished(cell):  # another process may have been faster
+        if not self._on_disk(cell):  # another process may have been faster
             if self._vanished(cell):
                 raise self._gone()
             write_bytes(self._file(cell, "parquet"), content)

@@ -16,11 +16,12 @@ import torch
 from lexbench import api
 from lexbench.backends import Capabilities
 from lexbench.backends.chance import Chance
+from lexbench.commands.main import main
 from lexbench.core import registry
-from lexbench.core.checkpoint import read_model
+from lexbench.core.checkpoint import locate, read_model
 from lexbench.core.model import Model
 from lexbench.core.record import Deferred, Refused
-from lexbench.core.task import Answer, AnyQuestion, Score
+from lexbench.core.task import Answer, AnyQuestion, Score, Tokenizer
 from lexbench.runner import backend_pool
 from lexbench.runner.execute import execute
 from lexbench.runner.job import Job
@@ -78,6 +79,34 @@ def test_jobs_that_share_have_one_until_the_last_is_done() -> None:
         assert backend_pool.opened(MODEL, FAR, 128) is first
         assert EVENTS == ["start 512"]
     assert EVENTS == ["start 512", "end"]
+
+
+def test_jobs_that_share_have_one_tokenizer_until_its_files_change(tmp_path: Path) -> None:
+    assert MODEL.path is not None
+    folder = shutil.copytree(locate(MODEL.path, None), tmp_path / "model")
+    here = replace(MODEL, path=str(folder))
+    alone = backend_pool.tokenizer_of(here)
+    with backend_pool.sharing():
+        first = backend_pool.tokenizer_of(here)
+        assert first is not alone and backend_pool.tokenizer_of(here) is first
+        assert backend_pool.tokenizer_of(here, FAR) is first, "without a chat, the backend changes nothing"
+        assert backend_pool.tokenizer_of(replace(here, bos=False)) is not first
+        os.utime(folder / "tokenizer.json", ns=(1, 1))
+        assert backend_pool.tokenizer_of(here) is not first
+
+
+def test_methods_of_a_sweep_share_their_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    passkey, made = type(api.task("passkey")), list[int]()
+    questions = passkey.questions
+
+    def counted(task: Any, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
+        made.append(length)
+        return questions(task, tokenizer, length, n, seed)
+
+    monkeypatch.setattr(passkey, "questions", counted)
+    words = ["-m", "method=none,yarn", "task=passkey", "backend=chance", "lengths=[96,320]", "n=1"]
+    assert main(["run", *words, f"results={tmp_path}"]) == 0
+    assert sorted(made) == [96, 320]
 
 
 def test_another_backend_or_a_longer_question_ends_the_one_before() -> None:

@@ -172,6 +172,21 @@ class ForeignError(OSError):
         super().__init__(f"{response}, {code}")
 
 
+def test_the_config_of_a_job_that_runs_here_is_composed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from hydra._internal.config_loader_impl import ConfigLoaderImpl
+
+    composed, compose = list[list[str]](), ConfigLoaderImpl.load_sweep_config
+
+    def counted(self: Any, master_config: Any, sweep_overrides: list[str]) -> Any:
+        composed.append(sweep_overrides)
+        return compose(self, master_config, sweep_overrides)
+
+    monkeypatch.setattr(ConfigLoaderImpl, "load_sweep_config", counted)
+    words = ["-m", "method=none,yarn", "task=passkey", "lengths=[256]", "n=1", f"results={tmp_path}", "--dry-run"]
+    assert main.main(["run", *words]) == 0
+    assert [next(word for word in words if "method=" in word) for words in composed] == ["method=none", "method=yarn"]
+
+
 def test_an_error_travels_as_itself_or_in_words() -> None:
     own = hydra_config._portable(FileNotFoundError(2, "No such file or directory", "x.txt"))
     assert isinstance(own, FileNotFoundError) and own.filename == "x.txt"

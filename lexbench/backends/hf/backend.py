@@ -75,7 +75,9 @@ SHARE = 0.5
 TOGETHER = 1 << 15
 """Most tokens in one writing batch on a CPU, 16 texts of 2048: more gains little, and a killed run loses the batch."""
 READ = 1 << 13
-"""Most tokens of prompts that are read together: more in one pass gain nothing."""
+"""Most tokens of prompts that are read together on a GPU: more in one pass gain nothing."""
+READ_ON_CPU = 1 << 11
+"""The same on a CPU. Larger activations cost more than they gain: each is memory that the system maps anew."""
 PADDED = 0.125
 """Largest share of padding behind a text that is read with longer ones: reading it costs as much as text."""
 SHORT = 64
@@ -225,7 +227,7 @@ class Hf(Backend):
         self._batch = batch if isinstance(batch, int) else None
         # Tokens of a batch: running out of memory lowers it for all later ones.
         self._limit = sys.maxsize
-        self._look = LOOK if self._device.type == "cuda" else 1
+        self._look, self._read = (LOOK, READ) if self._device.type == "cuda" else (1, READ_ON_CPU)
         self._pads: dict[bool, bool] = {}
 
     def close(self) -> None:
@@ -363,12 +365,12 @@ class Hf(Backend):
             passing = ACTIVATIONS * config.hidden_size * number
             kept = number * _rows_of(question) * self._kept_numbers(config, question.length)
             free = SHARE * (free_bytes(str(self._device)) or 0)
-            # Scored texts pass at once, and nothing is kept of them. Prompts pass a few at a time (`READ`) where they
+            # Scored texts pass at once, and nothing is kept of them. Prompts pass a few at a time (`_read`) where they
             # can, and all caches stay.
             if not isinstance(question, Write | Choose):
                 size = int(free / (passing * length))
             elif self._reads_in_turn():
-                size = int(max(0, free - passing * max(READ, question.length)) / kept)
+                size = int(max(0, free - passing * max(self._read, question.length)) / kept)
             else:
                 size = int(free / (passing * length + kept))
             if self._device.type != "cuda":
@@ -490,7 +492,7 @@ class Hf(Backend):
                 sizes = [*map(len, prompts[first : end + 1])]
                 if not (about_alike(sizes) if any_length else len({*sizes}) == 1):
                     break
-                if self._reads_in_turn() and max(sizes) * len(sizes) > READ:
+                if self._reads_in_turn() and max(sizes) * len(sizes) > self._read:
                     break
                 end += 1
             some = prompts[first:end]

@@ -59,11 +59,11 @@ class KeptLayer(DynamicLayer):  # type: ignore[misc]
 
     @classmethod
     def padded(cls, keys: Tensor, values: Tensor, rows: int, total: int, room: int) -> Self:
-        """An empty one for `rows` texts of up to `total` tokens, in the shapes of keys and values [., KV, ., D]."""
+        """One to fill, for `rows` texts of up to `total` tokens, in the shapes of keys and values [., KV, ., D]."""
         made = cls(room)
         made.lazy_initialization(keys, values)
         shapes = [(rows, each.shape[1], total + room, each.shape[3]) for each in (keys, values)]
-        made._buffers = [x.new_zeros(shape) for x, shape in zip((keys, values), shapes, strict=True)]
+        made._buffers = [x.new_empty(shape) for x, shape in zip((keys, values), shapes, strict=True)]
         made._show(total)
         return made
 
@@ -179,7 +179,9 @@ class Keys(State):
                 for to, of in ((layer.keys, other.keys), (layer.values, other.values)):
                     for row, text in zip(rows, texts, strict=True):
                         size = min(of.shape[2], to.shape[2], self.tokens - (self.pads or [0] * self._rows)[row])
-                        to[row, :, to.shape[2] - size :] = of[text, :, :size]
+                        begin = to.shape[2] - size
+                        to[row, :, :begin] = 0  # padding: hidden by the mask, and numbers
+                        to[row, :, begin:] = of[text, :, :size]
 
     def select(self, rows: Sequence[int]) -> None:
         """Keep some texts of the batch."""
