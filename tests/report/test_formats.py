@@ -38,7 +38,7 @@ def test_one_column_is_written_as_pandas_writes_it(name: str) -> None:
 
 
 def test_a_row_that_lacks_a_column_has_a_gap_there() -> None:
-    rows = [{"a": 1, "b": 2}, {"b": 3, "c": "x"}]
+    rows: list[dict[str, Any]] = [{"a": 1, "b": 2}, {"b": 3, "c": "x"}]
     assert csv(rows) == "a,b,c\n1.0,2,\n,3,x\n"
     assert csv(rows, as_is=True) == "a,b,c\n1,2,\n,3,x\n"
 
