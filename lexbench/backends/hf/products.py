@@ -1,4 +1,4 @@
-"""Products with weights of half precision, on a processor that multiplies float32 faster."""
+"""Products with weights of half precision, on a processor that has no instructions for them."""
 
 import functools
 from typing import Any
@@ -14,18 +14,10 @@ ROWS = 8
 
 
 def slow(dtype: torch.dtype) -> bool:
-    """Whether torch multiplies matrices of this dtype slower here than after a cast to float32.
-
-    Without instructions for halves it does so in a plain loop. Intel's processors that have AVX-512's product of
-    bfloat16, but no tiles (AMX), need 1.8 times as long as for float32.
-    """
+    """Whether torch multiplies matrices of this dtype in a plain loop here, as on processors without AVX-512."""
     known = {torch.bfloat16: "_is_mkldnn_bf16_supported", torch.float16: "_is_mkldnn_fp16_supported"}
     library: Any = torch.backends.mkldnn
-    if dtype not in known or not library.is_available():
-        return False
-    found = torch.cpu.get_capabilities()
-    only_vectors = str(found.get("cpu_name", "")).startswith("Intel") and not found.get("amx_bf16", False)
-    return not getattr(torch.ops.mkldnn, known[dtype])() or (dtype == torch.bfloat16 and only_vectors)
+    return dtype in known and library.is_available() and not getattr(torch.ops.mkldnn, known[dtype])()
 
 
 def widen(network: Any) -> None:
