@@ -13,6 +13,7 @@ import functools
 import inspect
 import math
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Protocol, get_type_hints
@@ -35,6 +36,8 @@ def _typed(data: Any, *without: str) -> None:
 
     Numbers and arrays of numpy become Python's, and lists become tuples.
     """
+    if _traced():
+        return
     kind: type = type(data)
     for name, hint in _hints(kind).items():
         if name in without:
@@ -46,6 +49,12 @@ def _typed(data: Any, *without: str) -> None:
             wanted = re.sub(r"\bint\b", "int of at least 0", wanted)
             raise SlotError(f"{kind.__name__}.{name} must be {wanted}, got {value!r}")
         object.__setattr__(data, name, value)
+
+
+def _traced() -> bool:
+    """Whether torch.compile reads this code, which cannot follow annotations; the same code has run before."""
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch.compiler.is_compiling())
 
 
 @functools.cache
