@@ -384,7 +384,7 @@ def test_perplexities_and_scores_follow_from_the_rows(quick: tuple[Path, list[st
             made = ours[f"score_{row['metric']}"].mean()
         assert made == pytest.approx(row["value"], rel=1e-6)
         seen += 1
-    assert seen == 570  # 40 x 2 likelihoods, 40 x (2 + 6 + 2) and 24 + 40 scores, 2 x 13 at the price
+    assert seen == 596  # 40 x 2 likelihoods, 40 x (2 + 6 + 2) and 24 + 40 scores, 4 x 13 at the price
 
 
 def test_failed_and_truncated_rows_stay(tmp_path: Path) -> None:
