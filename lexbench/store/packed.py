@@ -140,7 +140,7 @@ def _rows(files: Mapping[Path, State]) -> pa.Table:
 
 
 def _head(file: Path, state: State, about: Mapping[bytes, bytes]) -> dict[str, Any]:
-    """What a row says of a cell beside its samples; raises one of `DAMAGED`."""
+    """The columns of a cell's row beside its samples; raises one of `DAMAGED`."""
     return {
         "name": file.stem,
         "size": state.size,

@@ -71,7 +71,7 @@ class Store:
         self._flushed = -SOON
         self._timer: threading.Timer | None = None
         self._failed: Exception | None = None
-        """Of the timer's thread; the next flush raises it."""
+        """Error of the timer's thread; the next flush raises it."""
         self._lock = threading.RLock()
 
     @contextmanager
@@ -358,9 +358,7 @@ class Store:
             closed, self._closed, self._timer = list(self._closed.values()), {}, None
             errors = [self._failed] if self._failed else []
             self._failed = None
-            if len(closed) == 1:
-                self._put(closed[0])
-            elif closed:
+            if closed:
                 with ThreadPoolExecutor(WRITERS) as pool:
                     futures = [pool.submit(self._put, each) for each in closed]
                 errors += [error for future in futures if isinstance(error := future.exception(), Exception)]

@@ -106,7 +106,7 @@ def test_the_page_names_no_best_of_methods_at_chance() -> None:
 
 
 def test_the_page_says_where_all_others_tie_with_the_highest() -> None:
-    """Of 32 answers 14 and 13 are right, both above chance; one question that changed tells nothing."""
+    """Two methods with 14 and 13 right answers of 32 are both above chance; one question that changed tells nothing."""
     cells = [guessed(name, count, length=at) for name, count in (("none", 14), ("ntk", 13)) for at in (512, 1024)]
     [found] = headlines.headlines(data.Measured.of(cells))
     assert found["sentence"].startswith("none has the highest mean past 256 tokens, 0.44 [")
