@@ -154,7 +154,7 @@ def test_cells_that_were_timed_once_are_not_compared(tmp_path: Path) -> None:
 
 
 def test_the_front_leaves_out_what_is_at_its_floor_by_its_interval() -> None:
-    """Intervals for 20 answers: Wilson's interval of 9 right ones is [0.26, 0.66], of 8 [0.22, 0.61], of 1 [0.01, 0.24]."""
+    """Wilson's interval of 9 right answers of 20 is [0.26, 0.66], of 8 [0.22, 0.61], of 1 [0.01, 0.24]."""
 
     def right(counts: Mapping[str, int], chance: float | None) -> list[str]:
         [table] = tables(
