@@ -319,6 +319,10 @@ def _setting(command: Command, word: str) -> str:
     if group in LISTED and "[" in value:
         raise ValueError(f"{word} mixes names and lists: sweep over lists by -m {group}.{LISTED[group]}=[...],[...]")
     if group in groups and not value.startswith("glob("):
+        if set(value) & set("{("):
+            listed = f", or {group}=[{{name: NAME, KEY: VALUE}}]" if group in LISTED else ""
+            apart = f"{group}=NAME {group}.KEY=VALUE{listed}"
+            raise ValueError(f"{group} must be a name, got {value}: give its values apart, {apart}")
         for choice in value.split(","):
             registry.read(group, choice)
     return word
