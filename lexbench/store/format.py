@@ -61,6 +61,13 @@ def parquet(
     cell: Cell, samples: list[Sample], refused: str | None, again: bool = False, asked: int | None = None
 ) -> bytes:
     """The file of a finished cell, or with `again` of a deferred one; the same samples give the same bytes."""
+    return as_parquet(as_table(cell, samples, refused, again, asked))
+
+
+def as_table(
+    cell: Cell, samples: list[Sample], refused: str | None, again: bool = False, asked: int | None = None
+) -> pa.Table:
+    """What `parquet` writes, as `table_of` reads it."""
     # Without locks on its file system two processes may append one question: the later answer counts.
     once = {sample.index: sample for sample in samples}
     rows = []
@@ -70,7 +77,11 @@ def parquet(
     about = {"cell": as_json(_cell_row(cell)), "refused": as_json(refused), **({"again": "true"} if again else {})}
     if asked is not None:
         about["asked"] = str(asked)
-    table = pa.Table.from_pylist(rows, schema=COLUMNS.with_metadata({**about, "digest": _digest(about)}))
+    return pa.Table.from_pylist(rows, schema=COLUMNS.with_metadata({**about, "digest": _digest(about)}))
+
+
+def as_parquet(table: pa.Table) -> bytes:
+    """The file of a table of `as_table`."""
     sink = pa.BufferOutputStream()
     # zstd takes a millisecond to begin with the columns.
     compression = "snappy" if table.nbytes < SMALL else "zstd"
@@ -78,10 +89,10 @@ def parquet(
     return bytes(sink.getvalue())
 
 
-def read(file: Path) -> Finished:
-    """Read a finished cell from its file; ValueError with the file name if it is unreadable."""
+def read(file: Path, table: pa.Table | None = None) -> Finished:
+    """Read a finished cell from its file, or from the table in it; ValueError with the file name if unreadable."""
     try:
-        table = table_of(file)
+        table = table_of(file) if table is None else table
         about = table.schema.metadata or {}
         _known(table.column_names, COLUMNS.names, file)
         held = samples(table)

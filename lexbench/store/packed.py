@@ -90,14 +90,19 @@ class Packed:
         """Load the cells whose row matches the present state of the file."""
         return {one.cell.id: one for one in _finished(self._cells, self._current(wanted, self._read(ROWS.names)))}
 
-    def renew(self, now: Mapping[str, State]) -> None:
-        """Add the cells that are not packed yet, if there are many; skip unreadable files."""
+    def renew(self, now: Mapping[str, State], tables: Mapping[str, pa.Table]) -> None:
+        """Add the cells that are not packed yet, if there are many; skip unreadable files.
+
+        Args:
+            now: states of the files of all cells.
+            tables: what is known to be in some of these files.
+        """
         wanted = {name: state for name, state in now.items() if state.size <= SMALL}
         kept = self._current(wanted, self._read(ROWS.names))
         new = wanted.keys() - set(kept.column("name").to_pylist())
         if len(new) < max(MANY, GROWN * len(kept)):
             return
-        added = _rows({self._cells / f"{name}.parquet": wanted[name] for name in sorted(new)})
+        added = _rows({self._cells / f"{name}.parquet": wanted[name] for name in sorted(new)}, tables)
         sink = pa.BufferOutputStream()
         whole = pa.concat_tables([kept, added]).combine_chunks()
         pq.write_table(
@@ -123,18 +128,18 @@ class Packed:
         return table if all(same) else table.filter(pa.array(same, pa.bool_()))
 
 
-def _rows(files: Mapping[Path, State]) -> pa.Table:
+def _rows(files: Mapping[Path, State], tables: Mapping[str, pa.Table]) -> pa.Table:
     """The rows of cells' files; those that are unreadable or from another version are left out."""
-    heads, tables = list[dict[str, Any]](), [COLUMNS.empty_table()]
+    heads, samples = list[dict[str, Any]](), [COLUMNS.empty_table()]
     for file, state in files.items():
         with suppress(*DAMAGED):
-            table = format.table_of(file)
+            table = tables[file.stem] if file.stem in tables else format.table_of(file)
             head, whole = _head(file, state, table.schema.metadata or {}), _whole(table.replace_schema_metadata())
             heads.append(head)
-            tables.append(whole)
-    rows = pa.concat_tables(tables).combine_chunks().to_struct_array().combine_chunks()
+            samples.append(whole)
+    rows = pa.concat_tables(samples).combine_chunks().to_struct_array().combine_chunks()
     # A cell's samples are one value: a list from the end of the one before.
-    ends = pa.array(accumulate(map(len, tables)), pa.int32())
+    ends = pa.array(accumulate(map(len, samples)), pa.int32())
     columns = [pa.array([head[name] for head in heads], ROWS.field(name).type) for name in ROWS.names[:-1]]
     return pa.Table.from_arrays([*columns, pa.ListArray.from_arrays(ends, rows)], schema=ROWS)
 

@@ -23,10 +23,24 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import pyarrow as pa
+
 from lexbench.core.files import clear_leftovers, locked, write_bytes, write_text
 from lexbench.core.record import Cell, Record, Sample
 from lexbench.store import format
-from lexbench.store.format import Finished, as_json, cell_line, cell_of, parquet, sample_line, sample_of, settled
+from lexbench.store.format import (
+    SMALL,
+    Finished,
+    as_json,
+    as_parquet,
+    as_table,
+    cell_line,
+    cell_of,
+    parquet,
+    sample_line,
+    sample_of,
+    settled,
+)
 from lexbench.store.packed import Packed, State, state_of, states
 
 Row = dict[str, Any]
@@ -39,6 +53,8 @@ SOON = 1.0
 """Seconds after which a cell that is closed in a group is on disk, at the latest."""
 GROUP = 64
 """Most cells of a group."""
+KEPT = 1 << 12
+"""Most tables of small cells that are kept in memory, 64 MiB, because records are made of them soon."""
 WRITERS = 8
 """Threads that write a group: what several of them flush at once, the file system flushes together."""
 
@@ -48,7 +64,7 @@ class _Closed:
     """A cell whose file is to be written."""
 
     cell: Cell
-    content: bytes
+    table: pa.Table
     held: BinaryIO | None = None
     """Its .jsonl, which stays locked until then."""
 
@@ -68,6 +84,8 @@ class Store:
         self._closed: dict[str, _Closed] = {}
         self._written: dict[str, State] = {}
         """Files of closed cells that this object has written."""
+        self._tables: dict[str, pa.Table] = {}
+        """What is in some of them."""
         self._flushed = -SOON
         self._timer: threading.Timer | None = None
         self._failed: Exception | None = None
@@ -231,9 +249,10 @@ class Store:
         cells = self.folder / "cells"
         wanted = states(cells, ids)
         found = self._packed.load(wanted) if len(wanted) > FEW else {}
+        known = self._known(wanted)
         for name in sorted(wanted.keys() - found.keys()):
             try:
-                found[name] = format.read(cells / f"{name}.parquet")
+                found[name] = format.read(cells / f"{name}.parquet", known.get(name))
             except ValueError as error:
                 self.problems.append(str(error))
         return [found[name] for name in sorted(found)]
@@ -277,7 +296,7 @@ class Store:
             now = states(cells)
             if not afresh and records.exists() and _derived.get(records) == (records_of, now, state_of(records.stat())):
                 return []
-            self._packed.renew(now)
+            self._packed.renew(now, self._known(now))
             now = states(cells)  # again, as packing may take long
             before, kept = (None, {}) if afresh else self._kept(now)
             self.problems = []
@@ -338,9 +357,9 @@ class Store:
         return self.folder / "cells" / f"{cell.id}.{suffix}"
 
     def _close(self, cell: Cell, samples: list[Sample], refused: str | None, asked: int | None = None) -> None:
-        content = parquet(cell, samples, refused, asked=asked)
+        table = as_table(cell, samples, refused, asked=asked)
         with self._lock:
-            self._closed[cell.id] = _Closed(cell, content)
+            self._closed[cell.id] = _Closed(cell, table)
             # After a quiet second at once: only cells that follow closely wait for one another.
             late = time.monotonic() - self._flushed >= SOON or len(self._closed) >= GROUP
             if late or not self._grouping:
@@ -376,19 +395,29 @@ class Store:
         """Write the file of a closed cell, and give up its claim where its block has ended."""
         cell, file = closed.cell, self._file(closed.cell, "parquet")
         try:
-            self._write(cell, closed.content)
+            ours = self._write(cell, as_parquet(closed.table))
             self._written[cell.id] = state_of(file.stat())
+            if ours and closed.table.nbytes < SMALL and len(self._tables) < KEPT:
+                self._tables[cell.id] = closed.table
             self._file(cell, "jsonl").unlink(missing_ok=True)
         finally:
             if closed.held is not None:
                 self._begun.pop(cell.id, None)
                 closed.held.close()
 
-    def _write(self, cell: Cell, content: bytes) -> None:
-        if not self._on_disk(cell):  # another process may have been faster
-            if self._vanished(cell):
-                raise self._gone()
-            write_bytes(self._file(cell, "parquet"), content)
+    def _write(self, cell: Cell, content: bytes) -> bool:
+        """Write a cell's file; False if it is there: another process may have been faster."""
+        if self._on_disk(cell):
+            return False
+        if self._vanished(cell):
+            raise self._gone()
+        write_bytes(self._file(cell, "parquet"), content)
+        return True
+
+    def _known(self, wanted: Mapping[str, State]) -> dict[str, pa.Table]:
+        """What is in files that this object has written, and that are as it has written them."""
+        ours = wanted.keys() & self._tables.keys()
+        return {name: self._tables[name] for name in ours if self._written[name] == wanted[name]}
 
     def _vanished(self, cell: Cell) -> bool:
         """Whether the file of a claimed cell has disappeared or was replaced."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -92,6 +93,32 @@ def test_a_packed_folder_holds_what_its_files_do(store: Store, tmp_path: Path) -
     assert {each.cell.id for each in Store(tmp_path).load(some)} == some
     again = Store(tmp_path)
     assert [again.finished(a_cell(seed)) for seed in range(5)] == [True, True, False, True, True]
+
+
+def test_a_store_reads_no_small_cell_back_that_it_has_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = folder(tmp_path, 70)
+    large, put_off = a_cell(3).id, a_cell(2).id
+    files, there = by_file(store), states(tmp_path / "cells")
+    read, table_of = list[Path](), format.table_of
+
+    def noted(file: Path) -> pa.Table:
+        read.append(file)
+        return table_of(file)
+
+    monkeypatch.setattr(format, "table_of", noted)
+    store.write_records(records_of)
+    assert len(Packed(tmp_path).load(there)) == 69, "all but the large one"
+    assert {file.stem for file in read} == {large, put_off}
+    assert {each.cell.id: held(each) for each in store.load()} == files
+    # Few cells are read without the pack.
+    wanted = [each for each in files if each not in (large, put_off)][:FEW]
+    read.clear()
+    assert {each.cell.id: held(each) for each in store.load(wanted)} == {each: files[each] for each in wanted}
+    assert read == []
+    # Another content of a file counts, though this object has written the one before.
+    shutil.copy(tmp_path / "cells" / f"{large}.parquet", tmp_path / "cells" / f"{wanted[0]}.parquet")
+    store.load(wanted)
+    assert [file.stem for file in read] == [wanted[0]] and len(store.problems) == 1
 
 
 def test_records_are_the_same_with_and_without(store: Store, tmp_path: Path) -> None:
