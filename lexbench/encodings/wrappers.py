@@ -270,7 +270,8 @@ class DigitPlaces(Over):
             )
         self.register_buffer("digits", torch.tensor([int(digit) for digit in digits]), persistent=False)
         self.table, self.deviation = nn.Parameter(torch.zeros(size, width)), deviation
-        self.offsets, self._offset = offsets, 0
+        self.offsets = offsets
+        self._drawn: int | None = None
 
     @classmethod
     def settled(cls, parameters: Mapping[str, Any], tokenizer: Tokenizer) -> Mapping[str, Any]:
@@ -285,19 +286,23 @@ class DigitPlaces(Over):
 
     def positions(self, tokens: Tensor, length: int, generator: Generator | None = None) -> Tensor:
         """Positions of the inner encoding; delta is drawn, and holds until the next call."""
-        self._offset = 0
+        self._drawn = None
         if generator is not None:
-            self._offset = int(torch.randint(self.offsets, (), generator=generator, device=generator.device))
+            self._drawn = int(torch.randint(self.offsets, (), generator=generator, device=generator.device))
         return self.over.positions(tokens, length, generator)
 
     def embed(self, embedded: Tensor, tokens: Tensor, positions: Tensor) -> Tensor:
         """[B, T, width] token embeddings plus the vectors of places; ValueError for a number beyond the table."""
         place, marked = self._places(tokens)
-        place = place + self._offset
+        place = place + self._delta(tokens)
         if bool((longest := (place * marked).max()) >= len(self.table)):
             raise ValueError(f"{self.name} has {len(self.table)} places, a number needs {int(longest) + 1}: raise size")
         added = self.table[place.clamp(0, len(self.table) - 1)] * marked[..., None]
         return self.over.embed(embedded, tokens, positions) + added.to(embedded.dtype)
+
+    def _delta(self, tokens: Tensor) -> Tensor | int:
+        """delta of all texts, or [B, 1] of each."""
+        return self._drawn or 0
 
     def _places(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """[B, T] places in numbers, and which tokens have one."""
