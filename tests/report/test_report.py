@@ -77,9 +77,9 @@ def test_cells_are_read_once_and_figures_are_bounded(tmp_path: Path, monkeypatch
     keep(tmp_path, [finished(task, "none", 512, n=4) for task in ("passkey", "needle")])
     read: list[Path] = []
 
-    def counted(file: Path) -> Finished:
+    def counted(file: Path, table: None = None) -> Finished:
         read.append(file)
-        return format.read(file)
+        return format.read(file, table)
 
     monkeypatch.setattr(report, "DRAWN", 1)
     monkeypatch.setattr(store, "format", SimpleNamespace(**{**vars(format), "read": counted}))

@@ -19,8 +19,8 @@ A real model of 135 million weights (Apache 2.0; Q4_1 out of the package `llm-sm
 tokens with plain RoPE: `none` and {number} methods at 1/4, 1 and 2 times the trained length. **Two samples a cell: they
 can show a collapse, and no difference is significant.** bfloat16, on a CPU core that other work shared, {least:.0f} to
 {most:.0f} minutes a method, {first} to {last}. Where a processor has no products of bfloat16 (`self_extend`),
-or slow ones ({slow}),
-those of linear layers are computed in float32 and rounded.
+those of linear layers are computed in float32 and rounded. So they were under {slow},
+too, by a rule for slow ones that lexbench has no more.
 
 {headline}
 
@@ -32,6 +32,28 @@ those of linear layers are computed in float32 and rounded.
 
 `price=true` measures a method inside the trained length as it is set for the longest length, too; here `(at=16384)` in
 `last_segment` only. Other methods and more samples (`seed=1`) go on in the same folder.
+
+## At 4 times the trained length
+
+One text and one passkey, of `none` and of the method that finds most at twice the length: no interval, and nothing to
+conclude but that {beyond_said}.
+
+{beyond}
+
+    lexbench run -m model=smollm2 'task=[last_segment,passkey]' backend.dtype=bfloat16 'lengths=[8192,32768]' n=1 \\
+        method=none,rerope price=false results=results/reference/smollm2_beyond
+
+## What it cannot do at a short length
+
+Associative needles, as in NoLiMa: the question names a city, the needle a sight of it (`link=direct`: the city itself);
+the likeliest of four names is the answer. {associative_said} A method could not show there what
+it loses with length, so the board has needles among distractors in their place.
+
+{associative}
+
+    lexbench run model=smollm2 \\
+        'task=[{{name: associative, options: 4}},{{name: associative, options: 4, link: direct}}]' \\
+        backend.dtype=bfloat16 'lengths=[512,2048]' n=32 results=results/reference/smollm2_associative
 
 ## Differences to none
 
@@ -67,11 +89,51 @@ def page(report: Path) -> str:
         last=max(dates),
         slow=", ".join(f"`{name}`" for name in sorted(slow - {"none"})),
         headline=headline[0],
+        **_beyond(),
+        **_associative(),
         settings=SETTINGS,
         plain=",".join(sorted({*minutes} - {"none", *priced})),
         priced=",".join(priced),
         differences=(report / "tables" / "differences.md").read_text().split("\n", 1)[1].strip(),
     )
+
+
+def _beyond() -> dict[str, str]:
+    """The table of the texts of 4 times the trained length, and what it says."""
+    found = {
+        (row["method"], row["length"], row["metric"]): row["value"]
+        for row in _rows(RUN.with_name("smollm2_beyond") / "records.jsonl")
+    }
+    lengths = sorted({length for _, length, _ in found})
+    heads = [f"{name} at {length:,}" for name in ("NLL", "passkey") for length in lengths]
+    lines = [f"| method | {' | '.join(heads)} |", f"| --- |{' ---: |' * len(heads)}"]
+    for method in ("none", "rerope"):
+        values = [f"{found[method, length, 'nll']:.3f}" for length in lengths]
+        values += ["found" if found[method, length, "accuracy"] else "not found" for length in lengths]
+        lines.append(f"| {method} | {' | '.join(values)} |")
+    far = lengths[-1]
+    levels = {method: found[method, far, "nll"] - found[method, lengths[0], "nll"] for method in ("none", "rerope")}
+    said = (
+        f"at {far:,} tokens the NLL of `none` has risen by {levels['none']:.2f} nats per token, "
+        f"that of `rerope` changed by {levels['rerope']:+.2f}"
+    )
+    return {"beyond": "\n".join(lines), "beyond_said": said}
+
+
+def _associative() -> dict[str, str]:
+    """The table of the associative task on the unmodified model, and what it says."""
+    found = [
+        row
+        for row in _rows(RUN.with_name("smollm2_associative") / "records.jsonl")
+        if row["metric"] == "accuracy" and row["part"] is None
+    ]
+    lines = ["| task | tokens | accuracy | chance | samples |", "| --- | ---: | ---: | ---: | ---: |"]
+    for row in sorted(found, key=lambda row: (row["task"], row["length"])):
+        value = f"{row['value']:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
+        lines.append(f"| `{row['task']}` | {row['length']:,} | {value} | {row['chance']:.2f} | {row['n']} |")
+    above = [f"`{row['task']}` at {row['length']:,} tokens" for row in found if row["low"] > row["chance"]]
+    said = "Every interval holds chance." if not above else f"Above chance is only {' and '.join(above)}."
+    return {"associative": "\n".join(lines), "associative_said": said}
 
 
 def _rows(file: Path) -> Iterator[dict[str, Any]]:
