@@ -10,7 +10,7 @@ import lexbench
 from lexbench.core.tokenizer import FastTokenizer
 from lexbench.stats.combine import Estimate
 from lexbench.studies.encodings.page.curves import Curve, Point
-from lexbench.studies.encodings.page.orders import Comparison, comparisons, guess
+from lexbench.studies.encodings.page.orders import Comparison, comparisons, guess, verdicts
 from lexbench.studies.encodings.settings import Order, predicted
 
 Values = Mapping[float, tuple[float, float]]
@@ -104,6 +104,18 @@ def test_nothing_follows_from_what_was_not_learnt() -> None:
     (found,) = compared(higher="a", lower=["b"], tasks=["sort"])
     assert found.verdict == "nothing follows"
     assert [each.verdict for each in compared(task="copy", entries=["c"])] == ["nothing follows"]
+
+
+def test_what_can_be_told_stands_in_a_table_and_the_rest_below_it() -> None:
+    orders = [Order(higher=high, lower=["b"], multiples=[2.0, 5.0], source="s") for high in ("a", "c")]
+    made = list(comparisons(FOUND, orders))
+    told = [each for each in made if (each.higher, each.multiple) == ("a", 2.0)]
+    table = verdicts(told)
+    assert len(table) == 3 and "| a above b |  2x |" in table[-1] and table[-1].endswith("| yes |      s |")
+    note = ["", "Nothing follows, as there is no task that both sides have learnt, for:", "", "- c above b (s): 2x, 5x"]
+    both = verdicts([each for each in made if each.higher == "c" or each in told])
+    assert both == [*table, *note]
+    assert verdicts([each for each in made if each.higher == "c"]) == note
 
 
 def test_guesses_are_those_of_the_tasks_own_questions(tokenizer: FastTokenizer) -> None:

@@ -92,9 +92,9 @@ def lines(rows: Sequence[Row], about: Mapping[str, Any], stated: Sequence[Order]
     title = f"accuracy, trained at {about['trained_length']} tokens"
     plots.small_multiples(shown, about["trained_length"], folder / "plots" / "accuracy", title, guesses)
     return [
-        *("## Predictions", "", RULE, f"{several(len(made), 'comparison')}: {counts}.", "", *_compared(made), ""),
+        *("## Predictions", "", RULE, f"{several(len(made), 'comparison')}: {counts}.", "", *verdicts(made), ""),
         *(
-            ("### By accuracy in all tasks", "", CHANGED.format(guess=guessed), *_compared(changed), "")
+            ("### By accuracy in all tasks", "", CHANGED.format(guess=guessed), *verdicts(changed), "")
             if changed
             else ()
         ),
@@ -180,20 +180,29 @@ def guess(task: str, length: int) -> float | None:
     return math.fsum(1 / left for left in range(1, 9)) / 8 if task == "mqar" else None
 
 
-def _compared(made: Sequence[Comparison]) -> list[str]:
-    ordered = sorted(made, key=lambda each: VERDICTS.index(each.verdict))
+def verdicts(made: Sequence[Comparison]) -> list[str]:
+    """A table of what can be told, then the predictions from which nothing follows."""
+    told = [each for each in made if each.difference is not None]
     rows = [
         [
             f"{each.higher} above {each.lower}",
             f"{each.multiple:g}x",
-            ", ".join(each.tasks) or "none learnt by both",
+            ", ".join(each.tasks),
             "" if each.difference is None else tables.signed(each.difference),
             f"**{each.verdict}**" if each.verdict == "no" else each.verdict,
             each.source,
         ]
-        for each in ordered
+        for each in sorted(told, key=lambda each: VERDICTS.index(each.verdict))
     ]
-    return columns(["predicted", "at", "tasks", "difference", "holds", "source"], rows)
+    silent: dict[str, list[str]] = {}
+    for each in made:
+        if each.difference is None:
+            silent.setdefault(f"{each.higher} above {each.lower} ({each.source})", []).append(f"{each.multiple:g}x")
+    lines = columns(["predicted", "at", "tasks", "difference", "holds", "source"], rows) if rows else []
+    if silent:
+        lines += ["", "Nothing follows, as there is no task that both sides have learnt, for:", ""]
+        lines += [f"- {named}: {', '.join(at)}" for named, at in silent.items()]
+    return lines
 
 
 def _learnt(found: Sequence[Curve], tasks: Sequence[str]) -> list[str]:
