@@ -16,8 +16,8 @@ from tests.report.pictures import drawn
 from tests.smollm2.page import page as smollm2
 
 REFERENCE = Path(__file__).parent.parent / "results" / "reference"
-RUNS = sorted(page.stem for page in REFERENCE.glob("*.md"))
-"""Run folders, each with its page beside it."""
+RUNS = sorted(cells.parent.name for cells in REFERENCE.glob("*/cells"))
+"""Run folders; most have a page beside them."""
 
 
 def rows(file: Path) -> list[dict[str, Any]]:
@@ -41,6 +41,8 @@ def test_a_reference_table_is_the_report_of_its_records(
         assert one.keys() == two.keys()
         for name, value in two.items():  # sums may end in another bit on another processor
             assert one[name] == (pytest.approx(value, rel=1e-12) if isinstance(value, float) else value), name
+    if not (REFERENCE / f"{folder}.md").exists():
+        return  # the page of another folder shows it
     page = (REFERENCE / f"{folder}.md").read_text()
     table = (tmp_path / "report" / "tables" / "differences.md").read_text()
     assert table.split("\n", 1)[1].strip() in page  # all but its title

@@ -67,7 +67,7 @@ def parquet(
 def as_table(
     cell: Cell, samples: list[Sample], refused: str | None, again: bool = False, asked: int | None = None
 ) -> pa.Table:
-    """What `parquet` writes, as `table_of` reads it."""
+    """Table in the file of a finished cell, as `table_of` reads it; arguments as in `parquet`."""
     # Without locks on its file system two processes may append one question: the later answer counts.
     once = {sample.index: sample for sample in samples}
     rows = []
@@ -81,7 +81,7 @@ def as_table(
 
 
 def as_parquet(table: pa.Table) -> bytes:
-    """The file of a table of `as_table`."""
+    """Bytes of the file that holds a table of `as_table`."""
     sink = pa.BufferOutputStream()
     # zstd takes a millisecond to begin with the columns.
     compression = "snappy" if table.nbytes < SMALL else "zstd"

@@ -95,7 +95,7 @@ class Packed:
 
         Args:
             now: states of the files of all cells.
-            tables: what is known to be in some of these files.
+            tables: contents of some of these files by cell id, which are then not read.
         """
         wanted = {name: state for name, state in now.items() if state.size <= SMALL}
         kept = self._current(wanted, self._read(ROWS.names))

@@ -85,7 +85,7 @@ class Store:
         self._written: dict[str, State] = {}
         """Files of closed cells that this object has written."""
         self._tables: dict[str, pa.Table] = {}
-        """What is in some of them."""
+        """Contents of those that are small, at most `KEPT`."""
         self._flushed = -SOON
         self._timer: threading.Timer | None = None
         self._failed: Exception | None = None
@@ -415,7 +415,7 @@ class Store:
         return True
 
     def _known(self, wanted: Mapping[str, State]) -> dict[str, pa.Table]:
-        """What is in files that this object has written, and that are as it has written them."""
+        """Contents of files that this object has written and nobody has changed since, by cell id."""
         ours = wanted.keys() & self._tables.keys()
         return {name: self._tables[name] for name in ours if self._written[name] == wanted[name]}
 

@@ -17,7 +17,8 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from lexbench import Attention, Model, Refused, Score, Write
-from lexbench.backends.hf.backend import Hf
+from lexbench.backends.hf.backend import COMPARED, Hf
+from lexbench.backends.hf.head import Head
 from lexbench.backends.hf.network import spreads
 from lexbench.core import registry
 from lexbench.core.attention import Line, LogScale, Remap, Slopes, Window
@@ -154,6 +155,22 @@ def test_scores_are_log_softmax_of_the_models_own_logits(folder: Path) -> None:
     expected = losses_of(stock_logits(folder), 50)
     np.testing.assert_allclose(hf.score(asked(50)).nll, expected, atol=2e-5)
     assert hf.score(asked(50)).nll.dtype == np.float32
+
+
+def test_logits_to_compare_are_the_models_own_and_few_positions_pass_the_head_at_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hf, passed = open_hf(folder), list[int]()
+    own = hf._head.__call__
+
+    def noted(head: Head, states: torch.Tensor) -> torch.Tensor:
+        passed.append(states.shape[1])
+        return own(states)
+
+    monkeypatch.setattr(Head, "__call__", noted)
+    found = hf.logits(TOKENS, [len(TOKENS)], len(TOKENS))
+    assert passed == [COMPARED, len(TOKENS) - COMPARED]
+    torch.testing.assert_close(found, stock_logits(folder), atol=1e-4, rtol=0)
 
 
 def test_the_models_own_frequencies_change_nothing(folder: Path) -> None:

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from lexbench.commands import main
+from lexbench.report.formats import columns
 
 RESULTS = Path(__file__).parents[2] / "results"
 RUN = RESULTS / "reference" / "smollm2"
+BEYOND, ASSOCIATIVE = (RUN.with_name(f"smollm2_{name}") for name in ("beyond", "associative"))
 PAGE = """\
 # SmolLM2-135M-Instruct
 
@@ -19,8 +21,8 @@ A real model of 135 million weights (Apache 2.0; Q4_1 out of the package `llm-sm
 tokens with plain RoPE: `none` and {number} methods at 1/4, 1 and 2 times the trained length. **Two samples a cell: they
 can show a collapse, and no difference is significant.** bfloat16, on a CPU core that other work shared, {least:.0f} to
 {most:.0f} minutes a method, {first} to {last}. Where a processor has no products of bfloat16 (`self_extend`),
-those of linear layers are computed in float32 and rounded. So they were under {slow},
-too, by a rule for slow ones that lexbench has no more.
+those of linear layers are computed in float32 and rounded. Rows of {slow}
+come from older commits, which did so on a processor with slow products of bfloat16, too.
 
 {headline}
 
@@ -35,8 +37,8 @@ too, by a rule for slow ones that lexbench has no more.
 
 ## At 4 times the trained length
 
-One text and one passkey, of `none` and of the method that finds most at twice the length: no interval, and nothing to
-conclude but that {beyond_said}.
+**One text and one passkey, so there is no interval**: `none`, and `rerope`, which finds most at twice the length.
+{beyond_said}.
 
 {beyond}
 
@@ -46,8 +48,8 @@ conclude but that {beyond_said}.
 ## What it cannot do at a short length
 
 Associative needles, as in NoLiMa: the question names a city, the needle a sight of it (`link=direct`: the city itself);
-the likeliest of four names is the answer. {associative_said} A method could not show there what
-it loses with length, so the board has needles among distractors in their place.
+the likeliest of four names is the answer. {associative_said} Nothing is lost with length
+where a model is at chance before, so the board above has needles among distractors instead.
 
 {associative}
 
@@ -99,41 +101,55 @@ def page(report: Path) -> str:
 
 
 def _beyond() -> dict[str, str]:
-    """The table of the texts of 4 times the trained length, and what it says."""
-    found = {
-        (row["method"], row["length"], row["metric"]): row["value"]
-        for row in _rows(RUN.with_name("smollm2_beyond") / "records.jsonl")
-    }
-    lengths = sorted({length for _, length, _ in found})
-    heads = [f"{name} at {length:,}" for name in ("NLL", "passkey") for length in lengths]
-    lines = [f"| method | {' | '.join(heads)} |", f"| --- |{' ---: |' * len(heads)}"]
-    for method in ("none", "rerope"):
-        values = [f"{found[method, length, 'nll']:.3f}" for length in lengths]
-        values += ["found" if found[method, length, "accuracy"] else "not found" for length in lengths]
-        lines.append(f"| {method} | {' | '.join(values)} |")
-    far = lengths[-1]
-    levels = {method: found[method, far, "nll"] - found[method, lengths[0], "nll"] for method in ("none", "rerope")}
-    said = (
-        f"at {far:,} tokens the NLL of `none` has risen by {levels['none']:.2f} nats per token, "
-        f"that of `rerope` changed by {levels['rerope']:+.2f}"
-    )
-    return {"beyond": "\n".join(lines), "beyond_said": said}
+    """The table of 4 times the trained length, and what it says."""
+    found = {(row["method"], row["length"], row["metric"]): row for row in _rows(BEYOND / "records.jsonl")}
+    near, far = sorted({length for _, length, _ in found})
+    nll = {(method, at): row["value"] for (method, at, metric), row in found.items() if metric == "nll"}
+    table = [
+        [
+            method,
+            *(f"{nll[method, at]:.3f}" for at in (near, far)),
+            *("found" if found[method, at, "accuracy"]["value"] else "not found" for at in (near, far)),
+        ]
+        for method in ("none", "rerope")
+    ]
+    heads = [f"{name} at {at:,}" for name in ("NLL", "passkey") for at in (near, far)]
+    text, passkey = (found["none", far, metric] for metric in ("nll", "accuracy"))
+    protocols = "; ".join(dict.fromkeys(row["protocol"] for row in (text, passkey)))
+    floor = f"a table of two tokens (bigram) has {text['bigram']:.3f} nats on the same targets"
+    below = f"Protocols: {protocols}. {_setting(text)}; {floor}."
+    rises = {method: f"{nll[method, far] - nll[method, near]:.2f}" for method in ("none", "rerope")}
+    said = f"The NLL rises by {rises['none']} nats per token under `none`, by {rises['rerope']} under `rerope`"
+    return {"beyond": "\n".join([*columns(["method", *heads], table), "", below]), "beyond_said": said}
 
 
 def _associative() -> dict[str, str]:
     """The table of the associative task on the unmodified model, and what it says."""
-    found = [
-        row
-        for row in _rows(RUN.with_name("smollm2_associative") / "records.jsonl")
-        if row["metric"] == "accuracy" and row["part"] is None
+    found = sorted(
+        (row for row in _rows(ASSOCIATIVE / "records.jsonl") if row["metric"] == "accuracy" and row["part"] is None),
+        key=lambda row: (row["task"], row["length"]),
+    )
+    table = [
+        [
+            f"`{row['task']}`",
+            f"{row['length']:,}",
+            f"{row['value']:.2f} [{row['low']:.2f}, {row['high']:.2f}]",
+            f"{row['chance']:.2f}",
+        ]
+        for row in found
     ]
-    lines = ["| task | tokens | accuracy | chance | samples |", "| --- | ---: | ---: | ---: | ---: |"]
-    for row in sorted(found, key=lambda row: (row["task"], row["length"])):
-        value = f"{row['value']:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
-        lines.append(f"| `{row['task']}` | {row['length']:,} | {value} | {row['chance']:.2f} | {row['n']} |")
-    above = [f"`{row['task']}` at {row['length']:,} tokens" for row in found if row["low"] > row["chance"]]
-    said = "Every interval holds chance." if not above else f"Above chance is only {' and '.join(above)}."
+    protocols = "; ".join(dict.fromkeys(row["protocol"] for row in found))
+    below = f"Protocols: {protocols}. {_setting(found[0])}."
+    above = [f"of `{row['task']}` at {row['length']:,} tokens" for row in found if row["low"] > row["chance"]]
+    said = f"Only the interval {' and '.join(above)} lies above chance." if above else "Every interval holds chance."
+    lines = [*columns(["task", "tokens", "accuracy", "chance"], table), "", below]
     return {"associative": "\n".join(lines), "associative_said": said}
+
+
+def _setting(row: dict[str, Any]) -> str:
+    """Sample, seed and backend of a record."""
+    samples = f"{row['n']} sample{'s' * (row['n'] > 1)} a cell"
+    return f"{samples}, seed {row['seed']}, {row['backend']} in {row['dtype']} ({row['kernel']})"
 
 
 def _rows(file: Path) -> Iterator[dict[str, Any]]:

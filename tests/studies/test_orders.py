@@ -112,9 +112,10 @@ def test_what_can_be_told_stands_in_a_table_and_the_rest_below_it() -> None:
     told = [each for each in made if (each.higher, each.multiple) == ("a", 2.0)]
     table = verdicts(told)
     assert table[2:] == ["| a above b |  2x |  copy | +0.200 [+0.150, +0.250] |   yes |      s |"]
-    note = ["", "Nothing follows, as there is no task that both sides have learnt, for:", "", "- c above b (s): 2x, 5x"]
+    said = "Nothing follows about these, as both sides share no task that they have learnt:"
+    note = [said, "", "- c above b (s): 2x, 5x"]
     both = verdicts([each for each in made if each.higher == "c" or each in told])
-    assert both == [*table, *note]
+    assert both == [*table, "", *note]
     assert verdicts([each for each in made if each.higher == "c"]) == note
 
 

@@ -69,7 +69,7 @@ from lexbench.kernels.observed import Observer
 COLUMNS = 1024
 """Tokens of the vocabulary whose logits are compared when a method is verified."""
 COMPARED = 64
-"""Positions whose logits over the whole vocabulary are in memory at once then."""
+"""Positions whose logits over the whole vocabulary are in memory at once, while a method is verified."""
 ACTIVATIONS = 20
 """Peak activations of a layer per token, in units of the model's width: state, queries, keys, values, a gated MLP."""
 SHARE = 0.5
@@ -639,8 +639,8 @@ class Hf(Backend):
             return [self._columns(states[:, number, width - len(row) :]) for number, row in enumerate(rows)]
 
     def _columns(self, states: Tensor) -> Tensor:
-        """[T, COLUMNS] logits of [passes, T, width] states, some positions at a time."""
-        chunks = states.split(min(self._chunk, COMPARED), dim=1)  # type: ignore[no-untyped-call]
+        """[T, COLUMNS] logits of [passes, T, width] states, from those of `COMPARED` positions at a time."""
+        chunks = torch.split(states, min(self._chunk, COMPARED), dim=1)
         return torch.cat([likelihood.mixed(self._head(chunk))[:, :COLUMNS] for chunk in chunks])
 
     def realised(self, length: int) -> float | None:

@@ -181,28 +181,35 @@ def guess(task: str, length: int) -> float | None:
 
 
 def verdicts(made: Sequence[Comparison]) -> list[str]:
-    """A table of what can be told, then the predictions from which nothing follows."""
-    told = [each for each in made if each.difference is not None]
+    """Lines of a table of the predictions that can be judged, then of a list of the others."""
     rows = [
         [
             f"{each.higher} above {each.lower}",
             f"{each.multiple:g}x",
             ", ".join(each.tasks),
-            "" if each.difference is None else tables.signed(each.difference),
+            tables.signed(each.difference),
             f"**{each.verdict}**" if each.verdict == "no" else each.verdict,
             each.source,
         ]
-        for each in sorted(told, key=lambda each: VERDICTS.index(each.verdict))
+        for each in sorted(made, key=lambda each: VERDICTS.index(each.verdict))
+        if each.difference is not None
     ]
     silent: dict[str, list[str]] = {}
     for each in made:
         if each.difference is None:
             silent.setdefault(f"{each.higher} above {each.lower} ({each.source})", []).append(f"{each.multiple:g}x")
-    lines = columns(["predicted", "at", "tasks", "difference", "holds", "source"], rows) if rows else []
-    if silent:
-        lines += ["", "Nothing follows, as there is no task that both sides have learnt, for:", ""]
-        lines += [f"- {named}: {', '.join(at)}" for named, at in silent.items()]
-    return lines
+    judged = columns(["predicted", "at", "tasks", "difference", "holds", "source"], rows) if rows else []
+    if not silent:
+        return judged
+    between = [""] if judged else []
+    listed = [f"- {named}: {', '.join(at)}" for named, at in silent.items()]
+    return [
+        *judged,
+        *between,
+        "Nothing follows about these, as both sides share no task that they have learnt:",
+        "",
+        *listed,
+    ]
 
 
 def _learnt(found: Sequence[Curve], tasks: Sequence[str]) -> list[str]:
