@@ -24,6 +24,8 @@ COMMANDS = (
 SHOWN = "results/reference/lexlet_quick"
 """Folder whose headline the README has."""
 FIGURE = "docs/assets/collapse.svg"
+PARTLY_MADE = sorted({*(ROOT / "results/reference").glob("*.md")} - {ROOT / "results/reference/smollm2.md"})
+"""Pages with tables and sentences by hand; SmolLM2's is made whole, and tests/test_results.py holds all of it."""
 DRAWN = ("none", "ntk", "yarn", "rerope", "self_extend", "streaming_llm")
 
 
@@ -89,7 +91,7 @@ def test_the_figure_is_what_the_records_give() -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
-@pytest.mark.parametrize("page", sorted((ROOT / "results/reference").glob("*.md")), ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", PARTLY_MADE, ids=lambda page: page.stem)
 def test_rows_with_intervals_on_a_reference_page_are_those_of_its_records(page: Path, tmp_path: Path) -> None:
     write_report([page.with_suffix("")], tmp_path)
     made = [
