@@ -137,12 +137,14 @@ class TaskLesson:
         name: of the task in the registry.
         answers: whether a token t that is no answer becomes its complement ~t = -t - 1, so that the loss can leave it
             out.
+        single: whether a row holds one question, of any length up to the row's; else lengths begin at half of it.
     """
 
     task: Task
     row: int = 0
     name: str = "task"
     answers: bool = False
+    single: bool = False
 
     def __call__(self, rng: np.random.Generator, tokenizer: Tokenizer, length: int) -> Tokens:
         """A prompt and its answer; seeds are above 2^31, which evaluations do not use.
@@ -150,7 +152,8 @@ class TaskLesson:
         Raises ValueError where the task refuses even a whole row, or has no answers to learn.
         """
         seed = int(rng.integers(2**31, 2**62))
-        lengths = int(rng.integers(length // 2, length + 1)), length, self.row
+        least = 1 if self.single else length // 2
+        lengths = int(rng.integers(least, length + 1)), length, self.row
         question = self._questions(tokenizer, lengths, seed, 1)[0] if self.answers else None
         if not isinstance(question, Mark):  # else all questions are alike: needles at depths are asked for in writing
             question = self._questions(tokenizer, lengths, seed, STRATA)[int(rng.integers(STRATA))]
@@ -228,11 +231,16 @@ def text_pieces(text: TextLesson, rng: np.random.Generator, tokenizer: Tokenizer
 
 
 def gather(
-    kinds: Sequence[str], corpora: Sequence[Corpus], tokenizer: Tokenizer, length: int, answers: bool = False
+    kinds: Sequence[str],
+    corpora: Sequence[Corpus],
+    tokenizer: Tokenizer,
+    length: int,
+    answers: bool = False,
+    single: bool = False,
 ) -> dict[str, Lesson]:
     """Lessons by name: `text`, a generator of this module, any task with answers or suite of such; each task is tried.
 
-    With `answers`, lessons of tasks tell their answers (`TaskLesson`).
+    `answers` and `single` are those of tasks' lessons (`TaskLesson`).
 
     Raises ValueError for an unknown name, and for a lesson that does not fit rows of `length` tokens.
     """
@@ -248,7 +256,7 @@ def gather(
             lessons[kind] = GENERATORS[kind]
         elif kind in (tasks := registry.names("task")):
             parts = [
-                _task_lesson(entry, tokenizer, length, answers)
+                _task_lesson(entry, tokenizer, length, answers, single)
                 for entry in suites.entries({**registry.read("task", kind), "name": kind})
             ]
             lessons[kind] = SuiteLesson(parts) if len(parts) > 1 else parts[0]
@@ -259,13 +267,15 @@ def gather(
     return lessons
 
 
-def _task_lesson(config: Mapping[str, Any], tokenizer: Tokenizer, length: int, answers: bool) -> TaskLesson:
+def _task_lesson(
+    config: Mapping[str, Any], tokenizer: Tokenizer, length: int, answers: bool, single: bool
+) -> TaskLesson:
     """The lesson of a task, tried once."""
     name = str(config["name"])
     if registry.parameters(registry.class_of(config, "task")).get("corpus"):
         raise ValueError(f"lesson {name} reads a corpus: use text in recipe.stages")
     task = registry.build(config, "task")
-    lesson = TaskLesson(task, length, name, answers)
+    lesson = TaskLesson(task, length, name, answers, single)
     lesson(np.random.default_rng(0), tokenizer, length)
     return lesson
 
@@ -276,22 +286,23 @@ def row(
     rng: np.random.Generator,
     tokenizer: Tokenizer,
     length: int,
-    apart: bool = False,
+    packing: str = "filled",
 ) -> tuple[str, Tokens]:
-    """Draw a kind of lesson by its share; the kind, and a row of `length` tokens of it.
-
-    With `apart` a blank line, which is no answer, stands between the lessons.
-    """
+    """Draw a kind of lesson by its share; the kind, and a row of `length` tokens of it (`Recipe.packing`)."""
     kinds = list(shares)
     weights = np.array([shares[kind] for kind in kinds], dtype=np.float64)
     kind = kinds[rng.choice(len(kinds), p=weights / weights.sum())]
     pieces = [np.asarray(tokenizer.prefix, dtype=np.int64)]
     space = length - len(tokenizer.prefix)
+    blank = ~tokenizer.encode("\n").ids[-1:]  # no answer
+    if packing == "single":
+        piece = lessons[kind](rng, tokenizer, space)[:space]
+        return kind, np.concatenate([*pieces, np.repeat(blank, space - len(piece)), piece])
     while space > 0:
         # Tasks refuse short texts: the last lesson is made longer than its space, and cut.
         piece = lessons[kind](rng, tokenizer, max(space, length // 2))[:space]
-        if apart and len(pieces) > 1:
-            piece = np.concatenate([~tokenizer.encode("\n").ids[-1:], piece])[:space]
+        if packing == "blank_line" and len(pieces) > 1:
+            piece = np.concatenate([blank, piece])[:space]
         pieces.append(piece)
         space -= len(piece)
     return kind, np.concatenate(pieces)

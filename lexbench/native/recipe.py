@@ -18,6 +18,7 @@ CHOICES = {
     "initial": ("gpt2", "fan_in"),
     "precision": ("float32", "bfloat16", None),
     "counted": ("all", "copied", "answers"),
+    "packing": ("filled", "blank_line", "single"),
 }
 """Parameters that are one of some words."""
 LEAST = {
@@ -88,9 +89,11 @@ class Recipe:
     """Targets that a row's loss is the mean of: all; copied: in rows of random tokens only those that repeat an earlier
     pair of neighbours; answers: these, and in rows of a task only its answers. The others cannot be known, and their
     gradient is noise."""
-    apart: bool = False
-    """Whether a blank line stands between the lessons of a row, under counted=answers; else the digits of an answer and
-    those of the next question are one number."""
+    packing: str = "filled"
+    """How lessons fill a row, under counted=answers: filled, one after the other; blank_line, with a blank line between
+    them, as else the digits of an answer and those of the next question are one number; single, one of them behind
+    blank lines, those of a task at any length up to the row's. An encoding that knows the place of a digit in its
+    number, and no other, cannot tell the sums of a row apart: it needs `single`."""
     compile: bool = False
     """Whether to use torch.compile: it takes some minutes first, then steps are faster."""
 
@@ -115,8 +118,10 @@ class Recipe:
             if getattr(self, name) not in words:
                 said = " or ".join("null" if word is None else word for word in words)
                 raise ValueError(f"recipe.{name} must be {said}, got {getattr(self, name)}: choose one")
-        if self.apart and self.counted != "answers":
-            raise ValueError(f"recipe.apart is for counted=answers, got counted={self.counted}: drop it")
+        if self.packing != "filled" and self.counted != "answers":
+            raise ValueError(
+                f"recipe.packing={self.packing} is for counted=answers, got counted={self.counted}: drop it"
+            )
         if self.shape is not None:
             _check_shape(self.shape)
         self._check_stages()

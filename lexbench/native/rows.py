@@ -49,7 +49,7 @@ def drawn(
     """Draw kinds of lessons and [B, T] rows of one step; they depend on (seed, step) alone."""
     rng = np.random.default_rng([recipe.seed, step])
     shares, (count, length) = recipe.stage(step)["lessons"], recipe.rows(step)
-    found = [row(lessons, shares, rng, tokenizer, length, recipe.apart) for _ in range(count)]
+    found = [row(lessons, shares, rng, tokenizer, length, recipe.packing) for _ in range(count)]
     return [kind for kind, _ in found], torch.from_numpy(np.stack([tokens for _, tokens in found]))
 
 
@@ -71,7 +71,9 @@ class Rows:
 
     @functools.cached_property
     def _lessons(self) -> Mapping[str, Lesson]:
-        return gather(self._recipe.kinds, self._corpora, self._tokenizer, self._recipe.length, self._answers)
+        recipe = self._recipe
+        single = recipe.packing == "single"
+        return gather(recipe.kinds, self._corpora, self._tokenizer, recipe.length, self._answers, single)
 
     @property
     def _answers(self) -> bool:
@@ -124,7 +126,7 @@ class Rows:
         ]
         said = json.dumps([stages, recipe.batch, recipe.length, recipe.seed, self._tokenizer.fingerprint])
         if self._answers:
-            said += " answers" + recipe.apart * " apart"
+            said += f" answers {recipe.packing}"
         texts = hash_documents(document for corpus in self._corpora for document in corpus.documents())
         return hashlib.sha256(f"{said} {texts}".encode()).hexdigest()[:16]
 

@@ -85,6 +85,23 @@ def test_answers_alone_are_told_apart(tokenizer: FastTokenizer) -> None:
     assert re.fullmatch(r" \d{5}\.\n", key) and key[1:6] in tokenizer.decode(~written[written < 0])
 
 
+def test_a_row_of_one_lesson_holds_one_whole_sum_of_any_size(tokenizer: FastTokenizer) -> None:
+    lessons, sizes = gather(["addition"], [], tokenizer, 20, answers=True, single=True), set()
+    for seed in range(60):
+        tokens = row(lessons, {"addition": 1.0}, np.random.default_rng(seed), tokenizer, 20, "single")[1]
+        assert len(tokens) == 20
+        tokens = tokens[len(tokenizer.prefix) :]
+        found = re.fullmatch(r"\n*(\d+)\+(\d+)=(\d+)", tokenizer.decode(np.where(tokens < 0, ~tokens, tokens)))
+        assert found
+        first, second, result = found.groups()
+        # Units first, without the last carry.
+        assert result == str(int(first[::-1]) + int(second[::-1])).zfill(20)[::-1][: len(first)]
+        assert result == tokenizer.decode(tokens[tokens >= 0])
+        assert len(first) == len(second)
+        sizes.add(len(first))
+    assert sizes == {1, 2, 3, 4, 5}
+
+
 def test_a_suite_is_a_lesson_of_each_of_its_tasks(tokenizer: FastTokenizer) -> None:
     """The answer of each is counted, and nothing else."""
     suite = gather(["today_small"], [], tokenizer, 1000, answers=True)["today_small"]

@@ -24,7 +24,7 @@ def test_recipes_of_the_registry_are_read(name: str) -> None:
         ({"batch": 2.5}, "recipe.batch must be a whole number, got 2.5"),
         ({"accumulate": 25}, "recipe.accumulate must be at most the batch of 24"),
         ({"trained_length": 1}, "recipe.trained_length must be at least 2, got 1"),
-        ({"apart": True}, "recipe.apart is for counted=answers, got counted=all"),
+        ({"packing": "single"}, "recipe.packing=single is for counted=answers, got counted=all"),
         ({"warmup": -1}, "recipe.warmup must be at least 0, got -1"),
         ({"horizon": 0}, "recipe.horizon must be at least 1, got 0"),
         ({"seed": -1}, "recipe.seed must be at least 0, got -1"),

@@ -45,17 +45,20 @@ def test_rows_drawn_ahead_are_those_of_the_steps(counted: str, tmp_path: Path, m
     assert len(list((tmp_path / "rows").glob("*.kinds.npy"))) == 1
 
 
-def test_a_blank_line_keeps_sums_apart(tmp_path: Path) -> None:
+def test_packing_says_how_sums_share_a_row(tmp_path: Path) -> None:
     stages = [{"steps": 6, "lessons": {"addition": 1.0}}]
     recipe = replace(RECIPE, counted="answers", stages=stages, trained_length=60, batch=8)
     tokenizer = vocabulary.learnt(recipe, TEXTS, tmp_path)
-    for apart in (True, False):
-        own = Rows(replace(recipe, apart=apart), TEXTS, tokenizer, tmp_path / "rows")
+    for packing in ("filled", "blank_line", "single"):
+        own = Rows(replace(recipe, packing=packing), TEXTS, tokenizer, tmp_path / "rows")
         rows = np.concatenate([own.step(step)[1].numpy() for step in range(6)])
         texts = [tokenizer.decode(np.maximum(row, ~row)[1:]).strip("\n").split("\n") for row in rows]
-        before = [line for lines in texts for line in lines[:-1] if line]  # the last one is cut at the row's end
-        sizes = [[*map(len, re.split(r"[+=]", line))] for line in before]
-        assert len(before) > 10 and all(len(set(each)) == 1 and len(each) == 3 for each in sizes) == apart
+        # The last one may be cut at the row's end, but not a single one.
+        whole = [line for lines in texts for line in (lines if packing == "single" else lines[:-1]) if line]
+        sizes = [[*map(len, re.split(r"[+=]", line))] for line in whole]
+        assert len(whole) > 10
+        assert all(len(set(each)) == 1 and len(each) == 3 for each in sizes) == (packing != "filled")
+        assert all(len(lines) == 1 for lines in texts) == (packing == "single")
         answers = [tokenizer.decode(row[row >= 0][1:]) for row in rows]  # behind BOS
         assert all(re.fullmatch(r"\d+", answer) for answer in answers)
-    assert len(list((tmp_path / "rows").glob("*.kinds.npy"))) == 2  # another key
+    assert len(list((tmp_path / "rows").glob("*.kinds.npy"))) == 3  # a key for each

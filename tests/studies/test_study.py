@@ -116,7 +116,7 @@ def test_offsets_of_places_train_what_the_longest_sum_needs() -> None:
     longest = (tokens - 3) // 3  # two numbers and a result, two signs and BOS
     shown = (suite.trained_length - 3) // 3
     found = [entry.spec for entry in suite.entries if entry.spec and "offsets" in entry.spec]
-    assert len(found) == 4 and longest == 132 and shown == 12
+    assert len(found) == 4 and longest == 65 and shown == 5
     # The last row of the table that is trained, offsets - 1 + shown - 1, and the one that the last digit needs.
     assert all(spec["offsets"] + shown - 2 >= longest - 1 for spec in found)
 
