@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from lexbench.core.attention import Attention
 from lexbench.encodings.base import Encoding
+from lexbench.kernels.halves import slow
 from lexbench.native import attend
 from lexbench.native.decoder import Decoder
 from lexbench.native.lessons import COPIES
@@ -100,7 +101,9 @@ class Learner:
 
     def __init__(self, decoder: Decoder, recipe: Recipe, method: Attention | None = None) -> None:
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        self.half = recipe.precision == "bfloat16" if recipe.precision else self.device.type == "cuda"
+        wanted = recipe.precision or ("bfloat16" if self.device.type == "cuda" else "float32")
+        # Where a processor has no such products, a plain loop of torch's takes twenty times as long as float32.
+        self.half = wanted == "bfloat16" and not (self.device.type == "cpu" and slow(torch.bfloat16))
         self.decoder, self.recipe, self.method = decoder.to(self.device).train(), recipe, method
         self.optimizer = optimizers(decoder, recipe, self.half)
         self._fast = compiled(self._losses) if recipe.compile else self._losses

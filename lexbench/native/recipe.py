@@ -84,7 +84,8 @@ class Recipe:
     """Deviation of initial embeddings. AdamW moves all of them by about `rate` in a step, most of them together: where
     they begin small, tokens that no row shows become alike, and cannot be told apart when they are to be copied."""
     precision: str | None = None
-    """Of matrix products: float32 or bfloat16 (autocast); None: bfloat16 on a GPU, float32 on a CPU."""
+    """Of matrix products: float32 or bfloat16 (autocast), which is float32 on a processor without products of bfloat16;
+    None: bfloat16 on a GPU, float32 on a CPU. The record of a training says which it was."""
     counted: str = "all"
     """Targets that a row's loss is the mean of: all; copied: in rows of random tokens only those that repeat an earlier
     pair of neighbours; answers: these, and in rows of a task only its answers. The others cannot be known, and their

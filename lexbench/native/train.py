@@ -35,7 +35,7 @@ HELD_OUT = 32
 """Rows that measure the held-out loss."""
 ASIDE = ("save", "evaluate")
 """Parameters of a recipe that do not change the weights."""
-LATER = ("optimizer", "matrix_rate", "last", "gain_rate", "initial", "embeddings", "precision", "counted")
+LATER = ("optimizer", "matrix_rate", "last", "gain_rate", "initial", "embeddings", "precision", "counted", "packing")
 """Parameters that older folders do not know: they count only where they are no default."""
 
 

@@ -71,6 +71,16 @@ def test_half_precision_has_nearly_the_same_losses(name: str) -> None:
     own.gradient(rows(), 0)
 
 
+@pytest.mark.parametrize(("precision", "without", "with_them"), [("bfloat16", False, True), (None, False, False)])
+def test_half_precision_is_for_processors_that_have_it(
+    precision: str | None, without: bool, with_them: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for slow, half in ((True, without), (False, with_them)):
+        monkeypatch.setattr("lexbench.native.learner.slow", lambda dtype, slow=slow: slow)
+        assert learner("rope", precision=precision).half == half
+
+
 def test_losses_are_the_cross_entropy_of_the_next_token() -> None:
     own = learner("rope")
     with torch.no_grad():

@@ -103,7 +103,7 @@ def test_the_record_has_what_counting_the_texts_once_reaches(tmp_path: Path) -> 
     assert floors["uniform"] == pytest.approx(math.log(300), abs=6e-5)
 
 
-@pytest.mark.parametrize("name", ["optimizer", "matrix_rate", "last", "initial", "precision"])
+@pytest.mark.parametrize("name", ["optimizer", "matrix_rate", "last", "initial", "precision", "packing"])
 def test_a_parameter_that_older_folders_do_not_know_leaves_their_key(name: str) -> None:
     stated = prepared(recipe()).stated([])
     older = {**stated, "recipe": {key: value for key, value in stated["recipe"].items() if key != name}}

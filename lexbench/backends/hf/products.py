@@ -3,21 +3,14 @@
 import functools
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lexbench.kernels import likelihood
+from lexbench.kernels.halves import slow
 
 ROWS = 8
 """Fewest rows for which it pays to make float32 of a weight first."""
-
-
-def slow(dtype: torch.dtype) -> bool:
-    """Whether torch multiplies matrices of this dtype in a plain loop here, as on processors without AVX-512."""
-    known = {torch.bfloat16: "_is_mkldnn_bf16_supported", torch.float16: "_is_mkldnn_fp16_supported"}
-    library: Any = torch.backends.mkldnn
-    return dtype in known and library.is_available() and not getattr(torch.ops.mkldnn, known[dtype])()
 
 
 def widen(network: Any) -> None:
