@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from lexbench import Model
 from lexbench.backends.hf import products
 from lexbench.backends.hf.backend import Hf
-from lexbench.kernels import likelihood
+from lexbench.kernels import halves, likelihood
 
 HALVES = {torch.bfloat16: 2**-8, torch.float16: 2**-11}
 """Half of the distance between neighbouring numbers, as a share of them."""
@@ -36,7 +36,7 @@ def test_a_product_is_the_exact_one_rounded_once(dtype: torch.dtype, bias: bool,
 
 
 def test_only_slow_products_of_many_rows_are_widened(without: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [products.slow(each) for each in (torch.bfloat16, torch.float16, torch.float32)] == [True, True, False]
+    assert [halves.slow(each) for each in (torch.bfloat16, torch.float16, torch.float32)] == [True, True, False]
     wide: list[tuple[int, ...]] = []
     linear = likelihood.linear
 
