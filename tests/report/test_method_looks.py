@@ -15,7 +15,7 @@ from lexbench.report import looks
 from lexbench.report.page import data, page
 from lexbench.report.page.headlines import headlines
 from lexbench.report.plots import over_length
-from lexbench.report.plots.style import SHAPES, line
+from lexbench.report.plots.style import SHAPES, line, series
 from lexbench.report.plots.value_axis import Scale, scale_of
 from lexbench.stats.tables import Table, tables
 from lexbench.store.format import Finished
@@ -203,3 +203,11 @@ def test_ones_own_method_is_in_the_summary_however_bad_it_is() -> None:
     ]
     [told] = headlines(data.Measured.of(cells, ["yarn"]))
     assert [row["method"] for row in told["rows"]] == [*METHODS[:3], "yarn", "mine", "none"]
+
+
+def test_lines_of_one_colour_differ_in_marker_and_stroke() -> None:
+    """Four times eight lines: markers and strokes are those of print, where colours cannot be told."""
+    looks = [series(place) for place in range(32)]
+    for colour in {look["color"] for look in looks}:
+        same = [look for look in looks if look["color"] == colour]
+        assert len(same) == len({look["marker"] for look in same}) == len({look["linestyle"] for look in same}) == 4

@@ -229,11 +229,12 @@ def mark(look: Look, size: float = 5.0) -> dict[str, Any]:
 
 
 def series(place: int) -> dict[str, Any]:
-    """Colour and marker of a line that is no method: the ninth has the first one's colour and another marker."""
+    """Looks of a line that is no method: the ninth has the first one's colour, with another marker and stroke."""
+    again = place + place // len(COLOURS)
     return {
         "color": COLOURS[place % len(COLOURS)],
-        "marker": MARKERS[(place + place // len(COLOURS)) % len(MARKERS)],
-        "linestyle": STROKES[place % len(STROKES)],
+        "marker": MARKERS[again % len(MARKERS)],
+        "linestyle": STROKES[again % len(STROKES)],
         "markersize": 5,
         "linewidth": 1.5,
     }
