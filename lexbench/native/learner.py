@@ -102,7 +102,7 @@ class Learner:
     def __init__(self, decoder: Decoder, recipe: Recipe, method: Attention | None = None) -> None:
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         wanted = recipe.precision or ("bfloat16" if self.device.type == "cuda" else "float32")
-        # Where a processor has no such products, a plain loop of torch's takes twenty times as long as float32.
+        # Where a processor has no such products, a plain loop of torch's takes ten times as long as float32.
         self.half = wanted == "bfloat16" and not (self.device.type == "cpu" and slow(torch.bfloat16))
         self.decoder, self.recipe, self.method = decoder.to(self.device).train(), recipe, method
         self.optimizer = optimizers(decoder, recipe, self.half)
