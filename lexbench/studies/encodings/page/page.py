@@ -87,6 +87,11 @@ def _models(about: Mapping[str, Any]) -> list[str]:
             f"{', '.join(map(str, seeds))}; recipe `{about['recipe']}`: trained length {about['trained_length']}, "
             f"{weights} parameters; each trained on {' or '.join(f'{count:,}' for count in tokens)} tokens{time}."
         )
+    for start in dict.fromkeys(model["start"] for model in about["models"] if model["start"]):
+        further = [m for m in about["models"] if m["start"] == start and m.get("tokens")]
+        counts = " or ".join(f"{count:,}" for count in sorted({m["tokens"] for m in further}))
+        names = ", ".join(f"`{name}`" for name in dict.fromkeys(m["entry"] for m in further))
+        lines += ["", f"Trained further from `{start}`, each on {counts} tokens more: {names}."] if further else []
     failed = [
         f"- `{model['name']}`: {' '.join(model['failed'].split())}" for model in about["models"] if model["failed"]
     ]
