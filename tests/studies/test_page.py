@@ -411,14 +411,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_models_trained_further_are_named_with_their_start_and_tokens() -> None:
     base = {"seed": 0, "failed": None, "tokens": 5000, "parameters": 1000}
-    about = {
-        "recipe": "lab",
-        "trained_length": 128,
-        "models": [{**base, "name": "rope-seed0", "entry": "rope", "start": None}],
-    }
+    models = [{**base, "name": "rope-seed0", "entry": "rope", "start": None}]
+    about = {"recipe": "lab", "trained_length": 128, "models": models}
     assert "further" not in "\n".join(page_text._models(about))
     for entry, tokens in (("pi", 700), ("abf", 1500)):
-        about["models"].append({**base, "name": f"{entry}-seed0", "entry": entry, "start": "rope", "tokens": tokens})
+        models.append({**base, "name": f"{entry}-seed0", "entry": entry, "start": "rope", "tokens": tokens})
     said = page_text._models(about)
     assert said[0].startswith(
         "1 encoding, seed 0; recipe `lab`: trained length 128, 1,000 parameters; each trained on 5,000 t"
