@@ -1,4 +1,4 @@
-"""Which half-precision dtypes a processor multiplies."""
+"""Support of the processor for products of half precision."""
 
 from typing import Any
 

@@ -84,17 +84,18 @@ class Recipe:
     """Deviation of initial embeddings. AdamW moves all of them by about `rate` in a step, most of them together: where
     they begin small, tokens that no row shows become alike, and cannot be told apart when they are to be copied."""
     precision: str | None = None
-    """Of matrix products: float32 or bfloat16 (autocast), which is float32 on a processor without products of bfloat16;
-    None: bfloat16 on a GPU, float32 on a CPU. The record of a training says which it was."""
+    """Precision of matrix products: float32 or bfloat16 (autocast); None: bfloat16 on a GPU, float32 on a CPU. A
+    processor without products of bfloat16 takes float32. The record of a training says which it was."""
     counted: str = "all"
     """Targets that a row's loss is the mean of: all; copied: in rows of random tokens only those that repeat an earlier
     pair of neighbours; answers: these, and in rows of a task only its answers. The others cannot be known, and their
     gradient is noise."""
     packing: str = "filled"
-    """How lessons fill a row, under counted=answers: filled, one after the other; blank_line, with a blank line between
-    them, as else the digits of an answer and those of the next question are one number; single, one of them behind
-    blank lines, those of a task at any length up to the row's. An encoding that knows the place of a digit in its
-    number, and no other, cannot tell the sums of a row apart: it needs `single`."""
+    """Placement of lessons in a row. filled: as many as fit, without a gap. blank_line: the same, with a blank line
+    between them; without it the digits of an answer and of the next question are one number. single: one lesson behind
+    blank lines, for a task one question of any length that fits. The last two are for counted=answers. Abacus over NoPE
+    and coupled positions know only the place of a digit in its number: they cannot tell two sums of a row apart, and
+    need `single`."""
     compile: bool = False
     """Whether to use torch.compile: it takes some minutes first, then steps are faster."""
 

@@ -32,6 +32,33 @@ def test_the_page_is_what_the_records_give(folder: Path, tmp_path: Path) -> None
         assert file.read_text() == (folder / "plots" / file.name).read_text(), anew
 
 
+def test_the_documentation_shows_the_models_trained_further_as_their_records_do() -> None:
+    records = [row.record for row in page.load(FOLDER.with_name("encodings2"))[0]]
+    values = {
+        (each.model, each.task.split("(")[0], each.length): each.value
+        for each in records
+        if each.method == "none" and each.metric in ("nll", "accuracy")
+    }
+    entries = {
+        "RoPE": "rope_further",
+        "ABF": "abf",
+        "PI": "pi",
+        "PoSE": "pose",
+        "CLEX": "clex_further",
+        "DRoPE": "drope",
+    }
+    columns = [("last_segment", 128, 3), ("last_segment", 1024, 3), ("copy", 1024, 2), ("passkey", 1024, 2)]
+    text = (ROOT / "docs" / "encodings.md").read_text()
+    table = text.split("| trained further |")[1].split("\n\n")[0].splitlines()[2:]
+    shown = {
+        line.split("|")[1].split()[0].strip(","): [each.strip() for each in line.split("|")[3:7]] for line in table
+    }
+    assert shown == {
+        name: [f"{values[f'{entry}-seed0', task, length]:.{digits}f}" for task, length, digits in columns]
+        for name, entry in entries.items()
+    }
+
+
 def test_the_documentation_states_the_rule_of_the_page() -> None:
     stated = (ROOT / "docs" / "encodings.md").read_text()
     assert RULE in stated
