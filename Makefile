@@ -30,7 +30,7 @@ test-all: $(DEV)
 	$(PYTEST)
 
 test-vllm: $(VLLM)/.ready
-	OMP_NUM_THREADS=1 $(VLLM)/bin/pytest tests/vllm --timeout 600
+	OMP_NUM_THREADS=1 $(VLLM)/bin/pytest tests/vllm
 
 test-exchange: $(EXCHANGE)/.ready
 	OMP_NUM_THREADS=1 $(EXCHANGE)/bin/python -m pytest tests/exchange

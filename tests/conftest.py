@@ -107,8 +107,9 @@ def shared() -> Path:
 @pytest.fixture(scope="module")
 def chromium() -> Iterator["Browser"]:
     """A headless browser: that of LEXBENCH_CHROMIUM, or one on the path."""
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=300_000)  # waits long on a busy machine only
     names = ("chromium", "chromium-browser", "google-chrome")
     found = os.environ.get("LEXBENCH_CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
     if not found:

@@ -12,7 +12,6 @@ KINDS = 9
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_no_fault_loses_anything() -> None:
     words = [sys.executable, "tests/benchmarks/faults.py", "--kills", "8", "--tries", "1", "--seed", "1"]
     ran = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})

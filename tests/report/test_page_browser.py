@@ -83,7 +83,7 @@ class Tab:
 
     def waits(self, condition: str) -> None:
         """Until something holds in the page, within 10 seconds; wait_for_function needs eval, which is forbidden."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 120
         while not self.tab.evaluate(condition):
             assert time.monotonic() < deadline, condition
             self.tab.wait_for_timeout(20)

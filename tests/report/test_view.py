@@ -262,7 +262,7 @@ def test_ctrl_c_ends_it_without_a_word_of_error(run: Path) -> None:
     port = int(re.fullmatch(rf"{re.escape(str(run))} at http://127\.0\.0\.1:(\d+)/ \(Ctrl-C ends\)\n", said)[1])  # type: ignore[index]
     assert Client(port)("/progress.json").status == 200
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all that it began
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=300)
     assert (process.returncode, errors) == (0, "")
 
 
@@ -744,7 +744,7 @@ def test_closing_ends_the_making(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     thread.start()
     time.sleep(0.3)
     maker.close()
-    thread.join(timeout=20)
+    thread.join(timeout=300)
     assert not thread.is_alive() and len(failed) == 1
     make()
     assert len(failed) == 2

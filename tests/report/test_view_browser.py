@@ -114,14 +114,14 @@ def test_a_running_sweep(tmp_path: Path, chromium: sync_api.Browser) -> None:
         for scheme, seen in both.items():
             seen.page.goto(serving.url)
             said = "No cell yet: a run that has begun appears here."
-            expect(seen.page.locator("#progress").get_by_role("status")).to_have_text(said, timeout=60_000)
+            expect(seen.page.locator("#progress").get_by_role("status")).to_have_text(said)
             picture(seen.page, f"{scheme}-empty")
 
         running = ending.enter_context(sweep(tmp_path))
         for scheme, seen in both.items():
             page = seen.page
             status, bar = page.locator("#progress").get_by_role("status"), page.get_by_role("progressbar")
-            expect(status).to_have_text("2 of 6 cells finished", timeout=60_000)
+            expect(status).to_have_text("2 of 6 cells finished")
             expect(page.get_by_role("progressbar", name="Cells finished")).to_have_js_property("max", 6)
             region = page.get_by_role("region", name="Jobs")
             expect(region).to_contain_text("none on passkey, lexlet")
@@ -134,31 +134,29 @@ def test_a_running_sweep(tmp_path: Path, chromium: sync_api.Browser) -> None:
         allow(tmp_path, 2 * 12 + 9)
         for scheme, seen in both.items():
             page = seen.page
-            expect(page.get_by_role("progressbar")).to_have_js_property("value", 2 + 9 / 12, timeout=30_000)
+            expect(page.get_by_role("progressbar")).to_have_js_property("value", 2 + 9 / 12)
             page.get_by_role("button", name="Show 2 new cells").focus()
             page.keyboard.press("Enter")
-            expect(page.locator("#progress")).to_have_attribute("data-cells", "2", timeout=30_000)
+            expect(page.locator("#progress")).to_have_attribute("data-cells", "2")
             expect(page.get_by_role("heading", name="Quality over length")).to_be_visible()
             picture(page, f"{scheme}-more")
             page.get_by_label("Metric").select_option(label="contains")  # a choice of the reader
 
         allow(tmp_path, 6 * 12)
-        assert running.wait(timeout=60) == 0
+        assert running.wait(timeout=300) == 0
         for scheme, seen in both.items():
             page = seen.page
-            expect(page.locator("#progress").get_by_role("status")).to_have_text(
-                "6 of 6 cells finished", timeout=60_000
-            )
+            expect(page.locator("#progress").get_by_role("status")).to_have_text("6 of 6 cells finished")
             expect(page.get_by_role("region", name="Jobs")).to_be_hidden()
             page.get_by_role("button", name="Show 4 new cells").click()
-            expect(page.locator("#progress")).to_have_attribute("data-cells", "6", timeout=30_000)
+            expect(page.locator("#progress")).to_have_attribute("data-cells", "6")
             expect(page.locator("#progress")).to_be_hidden()
             expect(page.get_by_label("Metric").locator("option:checked")).to_have_text("contains")
 
             before_samples = [address for address in seen.addresses if "/samples/" in address]
             page.locator("#sample").scroll_into_view_if_needed()
             page.locator("#sample-length").select_option(index=1)
-            expect(page.locator("#sample")).to_contain_text("pass key", timeout=15_000)
+            expect(page.locator("#sample")).to_contain_text("pass key")
             picture(page, f"{scheme}-sample")
             assert len([address for address in seen.addresses if "/samples/" in address]) > len(before_samples)
         serving.shutdown()
@@ -179,12 +177,12 @@ def test_names_of_a_running_sweep_are_text(tmp_path: Path, seen: Seen) -> None:
         threading.Thread(target=serving.serve_forever, daemon=True).start()
         seen.page.goto(serving.url)
         region = seen.page.get_by_role("region", name="Jobs")
-        sync_api.expect(region).to_contain_text(planted, timeout=30_000)
+        sync_api.expect(region).to_contain_text(planted)
         assert "owned" not in seen.page.title()
         assert seen.page.locator("#progress img, #progress script").count() == 0
         serving.shutdown()
     status = seen.page.locator("#progress").get_by_role("status")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while "does not answer" not in status.inner_text():
         assert time.monotonic() < deadline
         seen.page.clock.fast_forward(10_000)  # the seconds between two questions
@@ -207,6 +205,6 @@ def test_the_page_that_takes_long_comes_by_itself(tmp_path: Path, seen: Seen, mo
         sync_api.expect(seen.page.locator("#progress").get_by_role("status")).to_have_text("2 cells finished")
         picture(seen.page, "waiting")
         ready.set()
-        sync_api.expect(seen.page.get_by_role("heading", name="Quality over length")).to_be_visible(timeout=60_000)
+        sync_api.expect(seen.page.get_by_role("heading", name="Quality over length")).to_be_visible()
         serving.shutdown()
     assert seen.errors == []

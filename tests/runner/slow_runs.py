@@ -57,7 +57,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def wait_for(folder: Path, samples: int, process: "subprocess.Popen[bytes]") -> None:
     """Until so many samples of some unfinished cell lie in the folder."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while process.poll() is None and time.monotonic() < deadline:
         lines = sum(file.read_bytes().count(b"\n") - 1 for file in folder.glob("cells/*.jsonl"))
         if lines >= samples:

@@ -251,7 +251,6 @@ def sweep(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
         text=True,
         cwd=folder,
         env={**os.environ, **own, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"},
-        timeout=280,
     )
 
 

@@ -472,7 +472,6 @@ def in_this_process(step: Step, workers: int, lock: int) -> processes.Running:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.usefixtures("own_registry", "one_thread")
 def test_a_killed_suite_goes_on_and_repeats_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
@@ -483,7 +482,7 @@ def test_a_killed_suite_goes_on_and_repeats_nothing(
         [sys.executable, "-m", "lexbench", *command(tmp_path, *words)], stderr=subprocess.DEVNULL
     )
     checkpoint = tmp_path / "models" / "sinusoidal-seed0" / "training.jsonl"
-    until = time.monotonic() + 60
+    until = time.monotonic() + 300
     while time.monotonic() < until and not (checkpoint.exists() and checkpoint.read_text().count("\n") > 20):
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
@@ -502,7 +501,6 @@ def test_a_killed_suite_goes_on_and_repeats_nothing(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.usefixtures("own_registry", "one_thread")
 def test_two_encodings_end_to_end_have_their_shapes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]

@@ -321,11 +321,11 @@ def test_ctrl_c_while_the_engine_starts_ends_the_run_and_its_processes(tmp_path:
     listed = ["ps", "-o", "pid=", "-s", str(running.pid)]
     waited = time.monotonic()
     while len(subprocess.run(listed, capture_output=True, text=True).stdout.split()) < 3:  # the engine's own process
-        assert running.poll() is None and time.monotonic() - waited < 200
+        assert running.poll() is None and time.monotonic() - waited < 600
         time.sleep(0.5)
     time.sleep(5)
     os.killpg(running.pid, signal.SIGINT)
-    assert running.wait(timeout=60) == 130
+    assert running.wait(timeout=300) == 130
     log.seek(0)
     assert "interrupted; all results so far are kept" in log.read()
     time.sleep(5)
