@@ -16,7 +16,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from tqdm import tqdm
 
+from lexbench.core.console import without_bar
 from lexbench.core.files import locked, write_bytes
 from lexbench.core.task import Encoded
 from lexbench.core.tokenizer import FastTokenizer
@@ -104,7 +106,14 @@ class Rows:
         with (folder / ".lock").open("a") as lock:
             locked(lock.fileno(), wait=True)
             if not tokens.exists():
-                every = [drawn(self._recipe, self._lessons, self._tokenizer, i) for i in range(self._recipe.steps)]  # type: ignore[arg-type]
+                steps = tqdm(
+                    range(self._recipe.steps),
+                    desc="drawing rows",
+                    unit="step",
+                    dynamic_ncols=True,
+                    disable=without_bar(),
+                )
+                every = [drawn(self._recipe, self._lessons, self._tokenizer, step) for step in steps]  # type: ignore[arg-type]
                 # The smallest dtype that holds all ids; complements need a sign.
                 short = self._tokenizer.vocabulary <= 1 << (15 if self._answers else 16)
                 signed = (np.int16 if short else np.int32) if self._answers else None
