@@ -16,6 +16,7 @@ from lexbench.core.task import AnyQuestion, Choose, Mark, Task, Tokenizer, Token
 from lexbench.corpora import Corpus
 
 Lesson = Callable[[np.random.Generator, Tokenizer, int], Tokens]
+SINGLE = ("single", "right_padded")  # packings of one lesson a row
 STRATA = 8  # tasks place needles at depths that repeat after at most 8 questions
 SYMBOLS = "0123456789abcdefghijklmnopqrstuvwxyz"
 LETTERS = np.array(list(SYMBOLS[10:]))
@@ -295,9 +296,11 @@ def row(
     pieces = [np.asarray(tokenizer.prefix, dtype=np.int64)]
     space = length - len(tokenizer.prefix)
     blank = ~tokenizer.encode("\n").ids[-1:]  # no answer
-    if packing == "single":
-        piece = lessons[kind](rng, tokenizer, space)[:space]
-        return kind, np.concatenate([*pieces, np.repeat(blank, space - len(piece)), piece])
+    if packing in SINGLE:
+        behind = packing == "right_padded"  # then a question may be as long as one that is asked at the row's length
+        piece = lessons[kind](rng, tokenizer, length if behind else space)[:space]
+        blanks = np.repeat(blank, space - len(piece))
+        return kind, np.concatenate([*pieces, piece, blanks] if behind else [*pieces, blanks, piece])
     while space > 0:
         # Tasks refuse short texts: the last lesson is made longer than its space, and cut.
         piece = lessons[kind](rng, tokenizer, max(space, length // 2))[:space]

@@ -18,7 +18,7 @@ CHOICES = {
     "initial": ("gpt2", "fan_in"),
     "precision": ("float32", "bfloat16", None),
     "counted": ("all", "copied", "answers"),
-    "packing": ("filled", "blank_line", "single"),
+    "packing": ("filled", "blank_line", "single", "right_padded"),
 }
 """Parameters that are one of some words."""
 LEAST = {
@@ -93,9 +93,10 @@ class Recipe:
     packing: str = "filled"
     """Placement of lessons in a row. filled: as many as fit, without a gap. blank_line: the same, with a blank line
     between them; without it the digits of an answer and of the next question are one number. single: one lesson behind
-    blank lines, for a task one question of any length that fits. The last two are for counted=answers. Abacus over NoPE
-    and coupled positions know only the place of a digit in its number: they cannot tell two sums of a row apart, and
-    need `single`."""
+    blank lines, for a task one question of any length that fits. right_padded: the same, with the blank lines behind
+    it. All but filled are for counted=answers. Abacus over NoPE and coupled positions know only the place of a digit in
+    its number: they cannot tell two sums of a row apart, and need one a row. Questions that begin right behind BOS, as
+    those of `parity`, need right_padded: a model may count from the first blank line."""
     compile: bool = False
     """Whether to use torch.compile: it takes some minutes first, then steps are faster."""
 

@@ -23,7 +23,7 @@ from lexbench.core.files import locked, write_bytes
 from lexbench.core.task import Encoded
 from lexbench.core.tokenizer import FastTokenizer
 from lexbench.corpora import Corpus, hash_documents
-from lexbench.native.lessons import Lesson, gather, row
+from lexbench.native.lessons import SINGLE, Lesson, gather, row
 from lexbench.native.recipe import Recipe
 
 SHORT = 512
@@ -74,7 +74,7 @@ class Rows:
     @functools.cached_property
     def _lessons(self) -> Mapping[str, Lesson]:
         recipe = self._recipe
-        single = recipe.packing == "single"
+        single = recipe.packing in SINGLE
         return gather(recipe.kinds, self._corpora, self._tokenizer, recipe.length, self._answers, single)
 
     @property

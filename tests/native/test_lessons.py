@@ -10,7 +10,7 @@ import pytest
 
 import lexbench
 from lexbench.core.record import Refused
-from lexbench.core.task import AnyQuestion, Tokenizer
+from lexbench.core.task import AnyQuestion, Choose, Tokenizer
 from lexbench.core.tokenizer import FastTokenizer
 from lexbench.corpora import Corpus
 from lexbench.corpora.synthetic import Synthetic
@@ -26,6 +26,7 @@ from lexbench.native.lessons import (
     row,
     token_pieces,
 )
+from tasks.parity import Parity
 
 TEXTS: list[Corpus] = [Synthetic(count=8, words=1000)]
 
@@ -83,6 +84,21 @@ def test_answers_alone_are_told_apart(tokenizer: FastTokenizer) -> None:
     written = lessons["passkey"](np.random.default_rng(0), tokenizer, 200)
     key = tokenizer.decode(written[written >= 0])
     assert re.fullmatch(r" \d{5}\.\n", key) and key[1:6] in tokenizer.decode(~written[written < 0])
+
+
+def test_a_right_padded_row_begins_as_a_question_is_asked(tokenizer: FastTokenizer) -> None:
+    lessons, sizes = gather(["parity"], [], tokenizer, 12, answers=True, single=True), set()
+    for seed in range(200):
+        tokens = row(lessons, {"parity": 1.0}, np.random.default_rng(seed), tokenizer, 12, "right_padded")[1]
+        assert len(tokens) == 12
+        place = np.flatnonzero(tokens[len(tokenizer.prefix) :] >= 0).item() + len(tokenizer.prefix)
+        [asked] = Parity().questions(tokenizer, place + 1, 1, 0)
+        assert isinstance(asked, Choose) and len(asked.prompt) == place
+        bits = tokenizer.decode(np.maximum(tokens[:place], ~tokens[:place])[len(tokenizer.prefix) :])
+        assert re.fullmatch("[01]+=", bits) and tokenizer.decode(tokens[place : place + 1]) == str(bits.count("1") % 2)
+        assert set(tokenizer.decode(~tokens[place + 1 :])) <= {"\n"}
+        sizes.add(place + 1)
+    assert sizes == set(range(4, 13))
 
 
 def test_a_row_of_one_lesson_holds_one_whole_sum_of_any_size(tokenizer: FastTokenizer) -> None:

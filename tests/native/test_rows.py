@@ -9,6 +9,7 @@ import pytest
 
 from lexbench.corpora.synthetic import Synthetic
 from lexbench.native import vocabulary
+from lexbench.native.lessons import SINGLE
 from lexbench.native.recipe import Recipe
 from lexbench.native.rows import Rows
 
@@ -49,16 +50,16 @@ def test_packing_says_how_sums_share_a_row(tmp_path: Path) -> None:
     stages = [{"steps": 6, "lessons": {"addition": 1.0}}]
     recipe = replace(RECIPE, counted="answers", stages=stages, trained_length=60, batch=8)
     tokenizer = vocabulary.learnt(recipe, TEXTS, tmp_path)
-    for packing in ("filled", "blank_line", "single"):
+    for packing in ("filled", "blank_line", *SINGLE):
         own = Rows(replace(recipe, packing=packing), TEXTS, tokenizer, tmp_path / "rows")
         rows = np.concatenate([own.step(step)[1].numpy() for step in range(6)])
         texts = [tokenizer.decode(np.maximum(row, ~row)[1:]).strip("\n").split("\n") for row in rows]
         # The last one may be cut at the row's end, but not a single one.
-        whole = [line for lines in texts for line in (lines if packing == "single" else lines[:-1]) if line]
+        whole = [line for lines in texts for line in (lines if packing in SINGLE else lines[:-1]) if line]
         sizes = [[*map(len, re.split(r"[+=]", line))] for line in whole]
         assert len(whole) > 10
         assert all(len(set(each)) == 1 and len(each) == 3 for each in sizes) == (packing != "filled")
-        assert all(len(lines) == 1 for lines in texts) == (packing == "single")
+        assert all(len(lines) == 1 for lines in texts) == (packing in SINGLE)
         answers = [tokenizer.decode(row[row >= 0][1:]) for row in rows]  # behind BOS
         assert all(re.fullmatch(r"\d+", answer) for answer in answers)
-    assert len(list((tmp_path / "rows").glob("*.kinds.npy"))) == 3  # a key for each
+    assert len(list((tmp_path / "rows").glob("*.kinds.npy"))) == 4  # a key for each

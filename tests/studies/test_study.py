@@ -69,7 +69,7 @@ def committed(name: str) -> Suite:
     return study.read({**usual(), "suite": registry.read("suite", name)}, name)
 
 
-SUITES = ("encodings", "laboratory", "algorithms", "addition", "state")
+SUITES = ("encodings", "laboratory", "algorithms", "addition", "state", "parity")
 ENTRIES = [(suite, name) for suite in map(committed, SUITES) for name in suite.known]
 
 
@@ -87,7 +87,7 @@ def test_every_entry_resolves(suite: Suite, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["zoo", "zoo_tiny", "zoo_finetune", "lab", "lab_finetune", "algorithms", "addition", "state"]
+    "name", ["zoo", "zoo_tiny", "zoo_finetune", "lab", "lab_finetune", "algorithms", "addition", "state", "parity"]
 )
 def test_every_recipe_resolves(name: str) -> None:
     recipe = registry.build(registry.read("recipe", name), "recipe")
@@ -101,7 +101,7 @@ def test_the_laboratory_states_its_predictions() -> None:
     assert {task for each in suite.predictions for task in each.tasks} <= {task["name"] for task in suite.tasks}
 
 
-@pytest.mark.parametrize("name", ["algorithms", "addition", "state"])
+@pytest.mark.parametrize("name", ["algorithms", "addition", "state", "parity"])
 def test_what_a_study_of_algorithms_asks_is_taught_and_predicted(name: str) -> None:
     suite = committed(name)
     recipe = registry.build(registry.read("recipe", suite.recipe), "recipe")
