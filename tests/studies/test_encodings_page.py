@@ -32,13 +32,24 @@ def test_the_page_is_what_the_records_give(folder: Path, tmp_path: Path) -> None
         assert file.read_text() == (folder / "plots" / file.name).read_text(), anew
 
 
-def test_the_documentation_shows_the_models_trained_further_as_their_records_do() -> None:
+def documented(heading: str) -> list[list[str]]:
+    """The rows of the table of docs/encodings.md whose first cell is that heading."""
+    text = (ROOT / "docs" / "encodings.md").read_text()
+    lines = text.split(f"| {heading} |")[1].split("\n\n")[0].splitlines()[2:]
+    return [[each.strip() for each in line.split("|")[1:-1]] for line in lines]
+
+
+def laboratory() -> dict[tuple[str, str, int], float]:
+    """Values without a method, by entry, task and length."""
     records = [row.record for row in page.load(FOLDER.with_name("encodings2"))[0]]
-    values = {
-        (each.model, each.task.split("(")[0], each.length): each.value
+    return {
+        (each.model.removesuffix("-seed0"), each.task.split("(")[0], each.length): each.value
         for each in records
-        if each.method == "none" and each.metric in ("nll", "accuracy")
+        if each.method == "none" and each.metric in ("nll", "accuracy") and each.value is not None
     }
+
+
+def test_the_documentation_shows_the_models_trained_further_as_their_records_do() -> None:
     entries = {
         "RoPE": "rope_further",
         "ABF": "abf",
@@ -48,15 +59,22 @@ def test_the_documentation_shows_the_models_trained_further_as_their_records_do(
         "DRoPE": "drope",
     }
     columns = [("last_segment", 128, 3), ("last_segment", 1024, 3), ("copy", 1024, 2), ("passkey", 1024, 2)]
-    text = (ROOT / "docs" / "encodings.md").read_text()
-    table = text.split("| trained further |")[1].split("\n\n")[0].splitlines()[2:]
-    shown = {
-        line.split("|")[1].split()[0].strip(","): [each.strip() for each in line.split("|")[3:7]] for line in table
-    }
-    assert shown == {
-        name: [f"{values[f'{entry}-seed0', task, length]:.{digits}f}" for task, length, digits in columns]
+    values = laboratory()
+    assert {name.split()[0].strip(","): shown for name, _, *shown in documented("trained further")} == {
+        name: [f"{values[entry, task, length]:.{digits}f}" for task, length, digits in columns]
         for name, entry in entries.items()
     }
+
+
+def test_the_documentation_shows_what_content_decides_beside_others_as_their_records_do() -> None:
+    values, rows = laboratory(), documented("encoding, one seed")
+    assert len(rows) == 5
+    for name, *shown in rows:
+        near, far, copies, keys = (
+            values[name.strip("`"), task, length]
+            for task, length in (("last_segment", 128), ("last_segment", 1024), ("copy", 1024), ("passkey", 1024))
+        )
+        assert shown == [f"{near:.3f}", f"{far:.3f}", f"{far - near:+.3f}", f"{copies:.2f}", f"{keys:.2f}"]
 
 
 def test_the_documentation_states_the_rule_of_the_page() -> None:
