@@ -36,10 +36,11 @@ FOUND = [
     curve("b", "sort", {1.0: (0.9, 0.1), 2.0: (0.99, 0.01)}, "exact"),
     curve("c", "sort", {1.0: (0.9, 0.1), 2.0: (0.45, 0.08)}, "exact"),
 ]
+CHANCES = {"copy": 0.03, "sort": 0.1}
 
 
 def compared(**given: Any) -> list[Comparison]:
-    return list(comparisons(FOUND, [Order(multiples=[2.0], source="s", **given)]))
+    return list(comparisons(FOUND, [Order(multiples=[2.0], source="s", **given)], CHANCES))
 
 
 @pytest.mark.parametrize(
@@ -81,7 +82,7 @@ def test_a_malformed_order_is_refused_in_one_line(changed: dict[str, Any], said:
 
 def test_accuracy_decides_where_a_task_has_no_other_metric() -> None:
     plain = [curve for curve in FOUND if curve.metric == "accuracy"]
-    (found,) = comparisons(plain, [Order(higher="a", lower=["c"], multiples=[2.0], source="s")])
+    (found,) = comparisons(plain, [Order(higher="a", lower=["c"], multiples=[2.0], source="s")], CHANCES)
     assert found.difference is not None and (found.difference.value, found.verdict) == (0.0, "uncertain")
 
 
@@ -91,7 +92,7 @@ def test_a_mean_over_two_tasks_has_half_of_their_half_widths_in_squares() -> Non
     assert (found.difference.value, found.difference.low) == pytest.approx((0.3, 0.3 - (0.03**2 + 0.06**2) ** 0.5))
     both = [*FOUND, curve("d", "copy", {1.0: (1, 0), 2.0: (0, 0)}), curve("d", "sort", {1.0: (1, 0), 2.0: (0, 0)})]
     both.append(curve("d", "sort", {2.0: (0, 0)}, "exact"))
-    (found,) = comparisons(both, [Order(higher="a", lower=["d"], multiples=[2.0], source="s")])
+    (found,) = comparisons(both, [Order(higher="a", lower=["d"], multiples=[2.0], source="s")], CHANCES)
     assert found.difference is not None and found.difference.low is not None
     assert (found.difference.value, found.difference.low) == pytest.approx(
         (0.65, 0.65 - (0.03**2 + 0.06**2) ** 0.5 / 2)
@@ -106,9 +107,30 @@ def test_nothing_follows_from_what_was_not_learnt() -> None:
     assert [each.verdict for each in compared(task="copy", entries=["c"])] == ["nothing follows"]
 
 
+@pytest.mark.parametrize(
+    ("low", "half", "verdict"),
+    [
+        (0.06, 0.031, "both at chance"),  # ends at 0.029, which chance is above; without that, "yes": 0.05 -+ 0.0314
+        (0.06, 0.029, "yes"),
+        (0.01, 0.005, "both at chance"),
+    ],
+)
+def test_two_sides_at_chance_have_no_order(low: float, half: float, verdict: str) -> None:
+    found = [
+        curve("d", "copy", {1.0: (0.95, 0.01), 2.0: (low, half)}),
+        curve("e", "copy", {1.0: (0.95, 0.01), 2.0: (0.01, 0.005)}),
+    ]
+    (made,) = comparisons(found, [Order(higher="d", lower=["e"], multiples=[2.0], source="s")], CHANCES)
+    assert made.verdict == verdict
+    found[1] = curve("d", "sort", {1.0: (0.95, 0.01), 2.0: (0.0, 0.0)})
+    found.append(curve("d", "sort", {1.0: (0.95, 0.01), 2.0: (0.0, 0.0)}, "exact"))  # chance is 0
+    (made,) = comparisons(found, [Order(task="copy", entries=["d"], multiples=[2.0], source="s")], CHANCES)
+    assert made.verdict == verdict
+
+
 def test_what_can_be_told_stands_in_a_table_and_the_rest_below_it() -> None:
     orders = [Order(higher=high, lower=["b"], multiples=[2.0, 5.0], source="s") for high in ("a", "c")]
-    made = list(comparisons(FOUND, orders))
+    made = list(comparisons(FOUND, orders, CHANCES))
     told = [each for each in made if (each.higher, each.multiple) == ("a", 2.0)]
     table = verdicts(told)
     assert table[2:] == ["| a above b |  2x |  copy | +0.200 [+0.150, +0.250] |   yes |      s |"]

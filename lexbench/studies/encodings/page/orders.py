@@ -21,7 +21,7 @@ DECIDES = {"sort": "exact"}
 """Metric that decides where a guess without the algorithm has a high accuracy; else accuracy."""
 GUESSES = {"sort": "Naming the digit before", "mqar": "Crossing out the values seen"}
 """Guesses that need no algorithm and are better than chance."""
-VERDICTS = ("no", "uncertain", "yes", "nothing follows")
+VERDICTS = ("no", "uncertain", "yes", "both at chance", "nothing follows")
 """In the order of the page: what contradicts comes first."""
 HEAD = """\
 One small decoder is trained for each encoding, on all tasks together. Everything else is the same: initial weights,
@@ -33,7 +33,8 @@ RULE = f"""\
 A task counts for an encoding that has an accuracy of at least {LEARNT:g} at the trained length; of what it has not
 learnt, nothing follows. A prediction compares means over the tasks that both encodings have learnt: accuracy, and for
 `sort` `exact`, the share of strings that are right as a whole. Difference: the higher one as predicted minus the lower
-one. *yes* or *no* where its interval is above or below 0.
+one. *yes* or *no* where its interval is above or below 0; *both at chance* where each interval of both sides reaches
+chance (of `exact`: 0), which says nothing about their order.
 """
 CHANGED = """\
 Not stated before. `exact` decides little where hardly a whole string is right. With accuracy in its place, these
@@ -58,6 +59,8 @@ class Comparison:
     """Tasks that count; without one nothing follows."""
     difference: Estimate | None
     source: str
+    at_chance: bool = False
+    """Whether neither side is above chance in any of the tasks."""
 
     @property
     def verdict(self) -> str:
@@ -65,6 +68,8 @@ class Comparison:
         found = self.difference
         if found is None:
             return "nothing follows"
+        if self.at_chance:
+            return "both at chance"
         low, high = found.ends
         return "yes" if low > 0 else "no" if high < 0 else "uncertain"
 
@@ -74,9 +79,9 @@ def lines(rows: Sequence[Row], about: Mapping[str, Any], stated: Sequence[Order]
     found = curves(rows, about, ("accuracy", *DECIDES.values()))
     chances = {row.record.task: row.record.chance for row in rows if row.record.chance is not None}
     tasks = list(dict.fromkeys(curve.task for curve in found))
-    made = list(comparisons(found, stated))
+    made = list(comparisons(found, stated, chances))
     plain = [curve for curve in found if curve.metric == "accuracy"]
-    other = comparisons(plain, stated)
+    other = comparisons(plain, stated, chances)
     changed = [new for old, new in zip(made, other, strict=True) if new.verdict != old.verdict]
     counts = ", ".join(f"{sum(each.verdict == said for each in made)} {said}" for said in VERDICTS)
     shown = [replace(curve, family=curve.task) for curve in plain]
@@ -107,10 +112,15 @@ def lines(rows: Sequence[Row], about: Mapping[str, Any], stated: Sequence[Order]
     ]
 
 
-def comparisons(found: Sequence[Curve], orders: Sequence[Order]) -> Iterator[Comparison]:
+def comparisons(found: Sequence[Curve], orders: Sequence[Order], chances: Mapping[str, float]) -> Iterator[Comparison]:
     """Every stated order of two encodings, or of a task and the other tasks of one encoding, at every multiple.
 
     A task's own deciding metric counts where `found` has it, else accuracy.
+
+    Args:
+        found: what was measured.
+        orders: those stated.
+        chances: accuracy by chance, by task.
     """
     tasks = list(dict.fromkeys(curve.task for curve in found))
     for each in orders:
@@ -119,18 +129,18 @@ def comparisons(found: Sequence[Curve], orders: Sequence[Order]) -> Iterator[Com
                 pair = str(each.higher), lower
                 own = [t for t in each.tasks or tasks if all(learnt(found, entry, t) for entry in pair)]
                 high, low = (_mean(found, [(entry, task) for task in own], multiple) for entry in pair)
-                yield Comparison(*pair, multiple, own, _minus(high, low), each.source)
+                asked = [(entry, task) for entry in pair for task in own]
+                guessed = _at_chance(found, asked, multiple, chances)
+                yield Comparison(*pair, multiple, own, _minus(high, low), each.source, guessed)
             for entry in each.entries:
                 for other in (task for task in tasks if task != each.task):
-                    yield _of_tasks(found, entry, str(each.task), other, multiple, each.source)
-
-
-def _of_tasks(found: Sequence[Curve], entry: str, task: str, other: str, multiple: float, source: str) -> Comparison:
-    own = [each for each in (task, other) if learnt(found, entry, each)]
-    both = [_mean(found, [(entry, each)], multiple) for each in own]
-    difference = _minus(*both) if len(both) == 2 else None
-    names = f"{task} under {entry}", f"{other} under {entry}"
-    return Comparison(*names, multiple, own if difference else [], difference, source)
+                    both = [(entry, str(each.task)), (entry, other)]
+                    known = all(learnt(found, *cell) for cell in both)
+                    high, low = (_mean(found, [cell], multiple) if known else None for cell in both)
+                    difference, own = _minus(high, low), [task for _, task in both]
+                    names = f"{each.task} under {entry}", f"{other} under {entry}"
+                    guessed = _at_chance(found, both, multiple, chances)
+                    yield Comparison(*names, multiple, own if difference else [], difference, each.source, guessed)
 
 
 def learnt(found: Sequence[Curve], entry: str, task: str) -> bool:
@@ -145,13 +155,28 @@ def _point(found: Sequence[Curve], entry: str, task: str, metric: str, multiple:
     return curve.at(multiple) if curve else None
 
 
+def _deciding(found: Sequence[Curve], entry: str, task: str, multiple: float) -> tuple[str, Point | None]:
+    """The metric that decides, and its point."""
+    for metric in (DECIDES.get(task, "accuracy"), "accuracy"):
+        if point := _point(found, entry, task, metric, multiple):
+            return metric, point
+    return "accuracy", None
+
+
+def _at_chance(
+    found: Sequence[Curve], cells: Sequence[tuple[str, str]], multiple: float, chances: Mapping[str, float]
+) -> bool:
+    """Whether the interval of every (encoding, task) reaches chance."""
+    for entry, task in cells:
+        metric, point = _deciding(found, entry, task, multiple)
+        if point and point.value and point.value.ends[0] > (chances[task] if metric == "accuracy" else 0.0):
+            return False
+    return True
+
+
 def _mean(found: Sequence[Curve], cells: Sequence[tuple[str, str]], multiple: float) -> Estimate | None:
     """The mean over (encoding, task); their questions are independent, so distances of ends add up in squares."""
-    points = [
-        _point(found, entry, task, DECIDES.get(task, "accuracy"), multiple)
-        or _point(found, entry, task, "accuracy", multiple)
-        for entry, task in cells
-    ]
+    points = [_deciding(found, *cell, multiple)[1] for cell in cells]
     values = [point.value for point in points if point and point.value]
     if not values or len(values) < len(cells):
         return None
