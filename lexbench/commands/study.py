@@ -5,10 +5,11 @@ from typing import Any
 
 from lexbench.commands import hydra_config
 from lexbench.commands.command import CONFIG_DIR, RESUMES, Command, Setting
+from lexbench.core import registry
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("study", metavar="NAME", help="a yaml of configs/suite: encodings")
+    parser.add_argument("study", metavar="NAME", help=f"a yaml of configs/suite: {', '.join(registry.names('suite'))}")
     parser.add_argument(
         "--gates",
         action="store_true",
