@@ -8,6 +8,7 @@ from typing import Any
 
 from lexbench.report.formats import columns
 from lexbench.stats.combine import Estimate
+from lexbench.stats.floors import OutcomesStanding, at_floor
 from lexbench.stats.metrics import label
 from lexbench.stats.wording import several
 from lexbench.studies.encodings.page import plots, tables
@@ -33,8 +34,8 @@ RULE = f"""\
 A task counts for an encoding that has an accuracy of at least {LEARNT:g} at the trained length; of what it has not
 learnt, nothing follows. A prediction compares means over the tasks that both encodings have learnt: accuracy, and for
 `sort` `exact`, the share of strings that are right as a whole. Difference: the higher one as predicted minus the lower
-one. *yes* or *no* where its interval is above or below 0; *both at chance* where each interval of both sides reaches
-chance (of `exact`: 0), which says nothing about their order.
+one. *yes* or *no* where its interval is above or below 0. *both at chance* where no accuracy of either side is above
+chance, as its interval reaches it (of `exact`: reaches 0): that says nothing about their order.
 """
 CHANGED = """\
 Not stated before. `exact` decides little where hardly a whole string is right. With accuracy in its place, these
@@ -59,7 +60,7 @@ class Comparison:
     """Tasks that count; without one nothing follows."""
     difference: Estimate | None
     source: str
-    at_chance: bool = False
+    at_chance: bool
     """Whether neither side is above chance in any of the tasks."""
 
     @property
@@ -166,11 +167,17 @@ def _deciding(found: Sequence[Curve], entry: str, task: str, multiple: float) ->
 def _at_chance(
     found: Sequence[Curve], cells: Sequence[tuple[str, str]], multiple: float, chances: Mapping[str, float]
 ) -> bool:
-    """Whether the interval of every (encoding, task) reaches chance."""
+    """Whether no (encoding, task) is above chance."""
     for entry, task in cells:
         metric, point = _deciding(found, entry, task, multiple)
-        if point and point.value and point.value.ends[0] > (chances[task] if metric == "accuracy" else 0.0):
-            return False
+        if point is not None and point.value is not None:
+            chance = chances[task] if metric == "accuracy" else None
+            low, high = point.value.ends
+            standing = OutcomesStanding(
+                metric=metric, value=point.value.value, low=low, high=high, floor=chance, floor_of=None
+            )
+            if not at_floor(standing):
+                return False
     return True
 
 
