@@ -128,6 +128,16 @@ def test_two_sides_at_chance_have_no_order(low: float, half: float, verdict: str
     assert made.verdict == verdict
 
 
+def test_whole_strings_are_above_chance_as_soon_as_some_are_right() -> None:
+    found = [
+        curve("d", "copy", {1.0: (0.95, 0.01), 2.0: (0.01, 0.005)}),
+        curve("d", "sort", {1.0: (0.95, 0.01), 2.0: (0.1, 0.0)}),
+        curve("d", "sort", {1.0: (0.95, 0.01), 2.0: (0.05, 0.02)}, "exact"),  # below the chance of a digit
+    ]
+    (made,) = comparisons(found, [Order(task="copy", entries=["d"], multiples=[2.0], source="s")], CHANCES)
+    assert made.verdict == "no"  # -0.04 -+ 0.0206
+
+
 def test_what_can_be_told_stands_in_a_table_and_the_rest_below_it() -> None:
     orders = [Order(higher=high, lower=["b"], multiples=[2.0, 5.0], source="s") for high in ("a", "c")]
     made = list(comparisons(FOUND, orders, CHANCES))
