@@ -209,7 +209,7 @@ class Stairs:
 
     def __post_init__(self) -> None:
         _typed(self)
-        if not self.steps or any(len(step) != 2 or min(step) < 1 for step in self.steps):
+        if not self.steps or any(min(step) < 1 for step in self.steps):
             raise SlotError(f"stairs need counts and repeats of at least 1, got {self.steps}")
 
     def regions(self) -> Sequence[Region]:

@@ -22,8 +22,8 @@ NUMBERS = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 """Bytes of a number by dtype."""
 LARGE = 256 << 20
 """Cache the hash of a file with more bytes than this."""
-OVERRULED = {"name", "trained_length", "parameters"}
-"""Facts that the user may state against the checkpoint."""
+OVERRULED = "trained_length"
+"""The fact of a checkpoint that the user may state otherwise."""
 
 
 def on_disk(path: str) -> Path | None:
@@ -140,8 +140,7 @@ def read_model(stated: Mapping[str, Any], offline: bool = False) -> Model:
     """The model's facts: from the checkpoint's config, completed by the yaml and the user.
 
     Args:
-        stated: fields of `Model`; `trained_length`, `bos` and `name` overrule the checkpoint, others must agree with
-            it.
+        stated: fields of `Model`; `trained_length` overrules the checkpoint, other facts that it states must agree.
         offline: use the stated facts only and do not read the checkpoint.
     """
     known = sorted(f.name for f in fields(Model))
@@ -153,7 +152,7 @@ def read_model(stated: Mapping[str, Any], offline: bool = False) -> Model:
     if given.get("path") and not offline:
         path = str(given["path"])
         found = _facts(path, read_config(path, given.get("revision")))
-        for key in (given.keys() & found.keys()) - OVERRULED:
+        for key in (given.keys() & found.keys()) - {OVERRULED}:
             if found[key] != given[key]:
                 raise ValueError(f"model.{key} is stated as {given[key]}, the checkpoint says {found[key]}: drop it")
         given.setdefault("name", Path(path).expanduser().resolve().name)
@@ -443,9 +442,13 @@ def modified(folder: Path) -> list[tuple[str, int, int]]:
 
 
 def fingerprint(folder: Path) -> str:
-    """Hash of config, tokenizer and weights; a file above 256 MiB enters by its SHA-256, which is cached (`sha256`)."""
+    """Hash of config, tokenizer, chat template and weights.
+
+    A file above 256 MiB enters by its SHA-256, which is cached (`sha256`).
+    """
     digest = hashlib.sha256()
-    for file in [*sorted(folder.glob("*.json")), *folder.glob("tokenizer.model"), *weight_files(folder)]:
+    small = [file for pattern in FILES for file in sorted(folder.glob(pattern))]
+    for file in [*small, *weight_files(folder)]:
         size = file.stat().st_size
         # Names and sizes part the files: no byte can move from one to the next unseen.
         digest.update(f"{file.name}:{size}:".encode())

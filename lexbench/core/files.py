@@ -67,9 +67,9 @@ def _written(file: Path, content: bytes | memoryview, durable: bool) -> bool:
     return True
 
 
-def clear_leftovers(folder: Path, name: str) -> None:
-    """Remove temporary files of killed processes; `name` is a pattern of the final name: `*.parquet`."""
-    for file in folder.glob(f".{name}.*"):
+def clear_leftovers(folder: Path) -> None:
+    """Remove temporary files that killed processes have left of `*.parquet`."""
+    for file in folder.glob(".*.parquet.*"):
         with suppress(FileNotFoundError), file.open("rb") as stream:
             if locked(stream.fileno(), wait=False, without=False):
                 file.unlink(missing_ok=True)

@@ -27,6 +27,11 @@ def accelerated() -> bool:
 
 
 @functools.cache
+def cores() -> int:
+    """Number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def gather() -> dict[str, Any]:
     """Versions, git commit of a checkout, and the machine: constant during a run."""
     return {

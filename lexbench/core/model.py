@@ -87,7 +87,7 @@ class Model:
         for name in COUNTS:
             value = getattr(self, name)
             unknown = value is None and name not in ("trained_length", "head_dim")
-            if not unknown and not (isinstance(value, Integral) and int(value) >= 1):
+            if not unknown and (isinstance(value, bool) or not isinstance(value, Integral) or value < 1):
                 raise ValueError(f"model.{name} must be a whole number of at least 1, got {value!r}")
         if not isinstance(self.bos, bool | None):
             raise ValueError(f"model.bos must be true, false or null (the tokenizer's own policy), got {self.bos!r}")

@@ -53,6 +53,10 @@ def _rule(hint: Any) -> Rule:
             isinstance(value, kind)
             and (not inner or all(inner[0](key) and inner[1](each) for key, each in value.items()))
         )
+    if kind is tuple and ... not in get_args(hint):
+        return lambda value: (
+            isinstance(value, tuple) and len(value) == len(inner) and all(map(lambda rule, x: rule(x), inner, value))
+        )
     if issubclass(kind, Sequence):
         return lambda value: isinstance(value, kind) and (not inner or all(map(inner[0], value)))
     return lambda value: isinstance(value, kind)

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from lexbench.core.files import locked, read_object, write_bytes, write_text
+from lexbench.core.memory import is_out_of_memory
 from lexbench.native.learner import Optimizers
 
 DIGEST = hashlib.sha256().digest_size
@@ -83,10 +84,11 @@ class Progress:
         )
         self.key = key
         self._before, self._started = 0.0, time.monotonic()
+        self._state = None if self.finished or not self.begun else self._read()
         if self.finished:
             found = read_object(self.record, "remove the folder to start again").get("key")
         else:
-            found = self._state()["key"] if self.begun else key
+            found = self._state["key"] if self._state else key
         if found != key:
             raise ValueError(f"out={folder} holds another training: give a new folder, or remove it")
 
@@ -115,10 +117,10 @@ class Progress:
         Raises ValueError where the log lacks a step of the checkpoint.
         """
         self._started = time.monotonic()
-        if not self.begun:
+        state, self._state = self._state, None  # read once: it may be large
+        if state is None:
             write_text(self.log, "")
             return 0
-        state = self._state()
         weights.load_state_dict(state["decoder"])
         optimizer.load_state_dict(state["optimizer"])
         rows = self._rows()
@@ -143,14 +145,21 @@ class Progress:
                 continue
         return rows
 
-    def _state(self) -> dict[str, Any]:
+    def _read(self) -> dict[str, Any]:
         content = self.checkpoint.read_bytes()
         state: Any = None
         if hashlib.sha256(content[DIGEST:]).digest() == content[:DIGEST]:
             try:
                 state = torch.load(io.BytesIO(content[DIGEST:]), weights_only=True, map_location="cpu")
-            except Exception:  # torch raises many classes for damaged or unsafe files
-                state = None
+            except Exception as error:  # torch raises many classes for files of other versions
+                if is_out_of_memory(error):
+                    raise
+                said = " ".join(f"{type(error).__name__}: {error}".split())[:120]
+                here = f"torch {torch.__version__}"
+                raise ValueError(
+                    f"checkpoint {self.checkpoint} is undamaged, and {here} cannot read it ({said}): "
+                    "use the version that wrote it, or remove it to start again"
+                ) from error
         if not isinstance(state, dict) or not {"key", "step", "decoder", "optimizer"} <= state.keys():
             raise ValueError(f"checkpoint {self.checkpoint} is damaged: remove it to start again, or restore it")
         return state

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from lexbench.core.files import write_text
+from lexbench.core.machine import cores
 from lexbench.core.record import Sample
 from lexbench.report import longbench
 from lexbench.report.formats import csv, markdown
@@ -121,7 +122,7 @@ def _beside(tasks: Sequence[Callable[[], None]], aside: bool) -> Callable[[], No
 
     Both processes take the next task until there is none.
     """
-    able = sys.platform == "linux" and threading.active_count() == 1 and len(os.sched_getaffinity(0)) > 1
+    able = sys.platform == "linux" and threading.active_count() == 1 and cores() > 1
     if not (aside and able and len(tasks) <= 1 << 14):  # a pipe holds so many numbers
         return lambda: _each(tasks)
     ahead, behind = os.pipe()

@@ -1,12 +1,9 @@
 """Methods that have failed at a length need no longer one: where a user says so, these are skipped, and marked."""
 
 import math
-from collections.abc import Sequence
 
-import numpy as np
-
-from lexbench.core.record import Cell, Record, Sample
-from lexbench.stats.metrics import HEADLINES, is_score
+from lexbench.core.record import Cell
+from lexbench.stats.metrics import is_score, order
 from lexbench.stats.records import records_of
 from lexbench.store.format import Finished
 
@@ -25,14 +22,16 @@ class Collapses:
         self._within: dict[tuple[str, str, int], float] = {}
         self._at: dict[tuple[str, str, int], str] = {}
 
-    def learn(self, cell: Cell, samples: Sequence[Sample]) -> None:
-        """Take in the samples of a finished cell."""
+    def learn(self, finished: Finished) -> None:
+        """Take in a finished cell: its NLL, or else its accuracy or first score, less chance."""
+        cell = finished.cell
         key = (cell.method, cell.task, cell.seed)
-        shown = _headline(records_of(Finished(cell, list(samples))))
+        whole = [each for each in records_of(finished) if each.part is None]
+        judged = [each for each in whole if each.metric == "nll" or is_score(each.metric)]
+        shown = min(judged, key=lambda each: order(each.metric), default=None)
         if shown is None or shown.value is None:
             return
-        chances = [sample.chance for sample in samples if sample.chance is not None]
-        value = shown.value - (float(np.mean(chances)) if chances and is_score(shown.metric) else 0.0)
+        value = shown.value - (shown.chance or 0.0)
         if cell.length <= cell.trained_length:
             self._within[key] = value
         elif key in self._within and key not in self._at and _collapsed(shown.metric, value, self._within[key]):
@@ -42,14 +41,6 @@ class Collapses:
         """Why a longer cell is skipped; None: it is measured."""
         said = self._at.get((cell.method, cell.task, cell.seed))
         return said and f"{said}, and stop_after_collapse is set: run again without it"
-
-
-def _headline(records: Sequence[Record]) -> Record | None:
-    """The metric that says whether there is a collapse: NLL, else accuracy, else the first score."""
-    whole = {record.metric: record for record in records if record.part is None and record.metric}
-    # In the order of the headlines: a likelihood before a score.
-    first = [name for name in HEADLINES if name in whole]
-    return whole[first[0]] if first else next((each for name, each in whole.items() if is_score(name)), None)
 
 
 def _collapsed(metric: str | None, value: float, within: float) -> bool:

@@ -157,11 +157,11 @@ class Progress:
         if not self._shared:
             self._sweep.close()
 
-    def began(self, cell: OpenCell, done: int, doing: str = "") -> None:
+    def began(self, cell: OpenCell, done: int) -> None:
         """A cell is taken, of which so many samples are there already."""
         with self._lock:
             self._parts[cell.id] = done / cell.n
-            self.show(cell, doing)
+            self.show(cell)
 
     def kept(self, cell: OpenCell) -> None:
         """One more sample of a cell is kept."""

@@ -109,7 +109,7 @@ class Run:
     def _learn(self, cell: OpenCell) -> None:
         """Note what a finished cell tells of later ones: samples that a twin may adopt, a collapse of its method."""
         if self._collapses is not None and (found := self.store.load({cell.id})):
-            self._collapses.learn(cell, found[0].samples)
+            self._collapses.learn(found[0])
         if self.job.reuse:
             _twins.learn(self.store.folder, cell)
 

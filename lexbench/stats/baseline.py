@@ -40,14 +40,14 @@ class Baseline:
     measured: list[Mapping[str, Any]]
 
 
-def single(cells: Sequence[Kept], noun: str) -> None:
+def single(cells: Sequence[Kept]) -> None:
     """ValueError for several cells of one key, as after resuming a run with another model."""
     twins = doubled(cells, same_cell)
     if twins:
         cell = twins[0].cell
         odd = ", ".join(plain(each.name) for each in changes([(twins[0], twins[1])])) or "their questions"
         raise ValueError(
-            f"{noun} holds {len(twins)} cells of {plain(cell.method)} {plain(cell.task)} at {cell.length}, seed "
+            f"the run holds {len(twins)} cells of {plain(cell.method)} {plain(cell.task)} at {cell.length}, seed "
             f"{cell.seed}, which differ in {odd}: give a folder that holds one of them"
         )
 
@@ -68,7 +68,7 @@ def update(folders: Sequence[Path], file: Path) -> Baseline:
         count = several(len(loaded.unfinished), "unfinished cell")
         raise ValueError(f"run has {count} and cannot become a baseline: repeat the run command to finish it")
     cells = [kept(finished) for finished in loaded.finished]
-    single(cells, "the run")
+    single(cells)
     write_text(file, as_text(cells, _provenance(folders)))
     return read(file)
 

@@ -204,9 +204,7 @@ def _end(behind: Estimate, side: str) -> float:
     return math.nan if end is None else float(end)
 
 
-def _inverted(
-    curves: Curves, row: str, name: str, judged: Judged, says: Callable[[str], float], note: Sequence[str]
-) -> Summary:
+def _inverted(row: str, name: str, judged: Judged, says: Callable[[str], float], note: Sequence[str]) -> Summary:
     """A length that a curve says with its values, its worse ends (`high`: far behind) and its better ones."""
     value, *ends = (says(side) for side in ("value", "high", "low"))
     low, high = (None, None) if any(map(math.isnan, ends)) else ends
@@ -248,7 +246,7 @@ def _effective_length(curves: Curves, losses: Losses, row: str, rule: str, margi
     note = [said[value]] if value in said else []
     note += [threshold, *([] if rule == "monotone" else [f"rule {rule}"]), *_coverage(curves, row, judged)]
     note += [] if curves.base or rule == "fixed" else [OWN]
-    return _inverted(curves, row, "effective_length", judged, reach, note)
+    return _inverted(row, "effective_length", judged, reach, note)
 
 
 def _collapse(curves: Curves, losses: Losses, row: str) -> Summary:
@@ -272,7 +270,7 @@ def _collapse(curves: Curves, losses: Losses, row: str) -> Summary:
     depth = "less than half of what is above chance in" if curves.scored else f"more than {RISE:g} nats above"
     note = [f"never, up to {_last(judged)}"] if begin("value") == math.inf else []
     note += [f"{depth} {_level(curves)}", *_coverage(curves, row, judged), *([] if curves.base else [OWN])]
-    return _inverted(curves, row, "collapse", judged, begin, note)
+    return _inverted(row, "collapse", judged, begin, note)
 
 
 def _unjudged(curves: Curves, row: str, judged: Judged, slack: float) -> str | None:

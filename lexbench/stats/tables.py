@@ -217,9 +217,3 @@ def caption(table: Table) -> str:
 def at_length(table: Table, length: int) -> str:
     """A length as the head of a column: tokens, and the multiple of the trained length."""
     return f"{length} ({length / table.cell.trained_length:.3g}x)"
-
-
-def chances(table: Table) -> dict[int, float]:
-    """Score of guessing at each length, where known and above 0."""
-    known = {length: [each.chance for each in table.at(length) if each.chance] for length in table.lengths}
-    return {length: levels[0] for length, levels in known.items() if levels}

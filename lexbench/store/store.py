@@ -292,7 +292,7 @@ class Store:
             for file in cells.glob("*.jsonl"):
                 if settled(file.with_suffix(".parquet")):
                     file.unlink(missing_ok=True)
-            clear_leftovers(cells, "*.parquet")
+            clear_leftovers(cells)
             now = states(cells)
             if not afresh and records.exists() and _derived.get(records) == (records_of, now, state_of(records.stat())):
                 return []

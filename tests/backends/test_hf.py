@@ -20,6 +20,7 @@ from lexbench import Attention, Model, Refused, Score, Write
 from lexbench.backends.hf.backend import COMPARED, Hf
 from lexbench.backends.hf.head import Head
 from lexbench.backends.hf.network import spreads
+from lexbench.backends.hf.rotary import AttentionInstaller
 from lexbench.core import registry
 from lexbench.core.attention import Line, LogScale, Remap, Slopes, Window
 from lexbench.core.checkpoint import read_model
@@ -386,6 +387,16 @@ def test_attention_without_a_rotary_module_is_refused_by_slot(tmp_path: Path) ->
     for slot in (Attention(inv_freq=np.ones(2)), Attention(scale=2.0), REROPE):
         with pytest.raises(Refused, match=f"hf cannot realise {slot.slots()[0]} on gptj"):
             hf.attend(slot)
+
+
+def test_a_rotary_module_that_turns_by_other_angles_is_refused(
+    folders: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hf, own = open_hf(folders("llama")), AttentionInstaller._cos_sin
+    hf.attend(Attention(inv_freq=pairs_of(hf) / 4))
+    monkeypatch.setattr(AttentionInstaller, "_cos_sin", lambda *given: [values * 1.01 for values in own(*given)])
+    with pytest.raises(Refused, match=r"inv_freq on llama\d*: its rotary module does not rotate"):
+        hf.attend(Attention(inv_freq=pairs_of(hf) / 2))
 
 
 def test_attention_that_never_asks_us_is_refused_though_its_logits_are_right(tmp_path: Path) -> None:

@@ -281,7 +281,7 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: HeadRatios((1.0,), threshold=math.nan), "threshold nan"),
     (lambda: Dynamic(0.0, 16), "a factor above 0"),
     (lambda: Growing(math.nan, 16, 1e4, 4), "growing needs a factor"),
-    (lambda: Stairs(cast(Any, ((1,),))), "counts and repeats of at least 1"),
+    (lambda: Stairs(cast(Any, ((1,),))), r"Stairs.steps must be tuple\[tuple\[int"),
     (lambda: Remap(4, cast(Line, 3), Line()), "Remap.query must be Line, got 3"),
     (lambda: Attention(inv_freq=cast(Any, "slow")), "inv_freq must be finite numbers .* got 'slow'"),
     (

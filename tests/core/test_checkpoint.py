@@ -462,16 +462,16 @@ def weights(path: Path, content: bytes = b"weights") -> Path:
     return path
 
 
-def test_a_fingerprint_follows_config_tokenizer_and_weights_and_nothing_else(tmp_path: Path) -> None:
+def test_a_fingerprint_follows_config_tokenizer_template_and_weights_and_nothing_else(tmp_path: Path) -> None:
     path = weights(tmp_path)
     prints = [fingerprint(path)]
     (path / "README.md").write_text("a word")
     assert fingerprint(path) == prints[0]
-    for name in ("config.json", "tokenizer.model", "model.safetensors"):
+    for name in ("config.json", "tokenizer.model", "chat_template.jinja", "model.safetensors"):
         with (path / name).open("ab") as stream:
             stream.write(b" ")
         prints.append(fingerprint(path))
-    assert len(set(prints)) == 4
+    assert len(set(prints)) == 5
 
 
 LARGE = (256 << 20) + (1 << 17)

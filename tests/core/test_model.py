@@ -57,6 +57,7 @@ def test_a_model_without_plain_rope_refuses_to_give_angles(changed: dict[str, An
 
 
 WRONG = [
+    ({"layers": True}, "model.layers must be a whole number of at least 1, got True"),
     ({"trained_length": 0}, "model.trained_length must be a whole number of at least 1, got 0"),
     ({"trained_length": "long"}, "trained_length must be a whole number of at least 1, got 'long'"),
     ({"trained_length": None}, "trained_length must be a whole number"),

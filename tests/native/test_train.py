@@ -127,6 +127,26 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
         train(prepared(recipe()), tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [(RuntimeError("no such magic"), ValueError), (MemoryError(), MemoryError)],
+)
+def test_an_undamaged_checkpoint_is_not_called_damaged(
+    error: Exception, expected: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken_off(tmp_path, monkeypatch)
+
+    def load(*args: Any, **options: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(torch, "load", load)
+    with pytest.raises(expected) as caught:
+        train(prepared(recipe()), tmp_path)
+    if expected is ValueError:
+        assert "is undamaged, and torch" in str(caught.value)
+        assert "(RuntimeError: no such magic)" in str(caught.value)
+
+
 def test_a_finished_training_is_left_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train(prepared(recipe()), tmp_path)
     before = {file.name: (file.stat().st_mtime_ns, file.read_bytes()) for file in tmp_path.iterdir()}

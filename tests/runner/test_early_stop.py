@@ -11,6 +11,8 @@ import pytest
 import lexbench
 from lexbench.core.record import Cell, Sample
 from lexbench.runner.early_stop import Collapses
+from lexbench.stats.cell_outcomes import headline
+from lexbench.store.format import Finished
 from lexbench.store.store import Store
 from tests.report.fake_run import cell
 
@@ -30,7 +32,7 @@ def likelihood(nll: float) -> list[Sample]:
 def told(*cells: tuple[Cell, list[Sample]]) -> Collapses:
     collapses = Collapses()
     for one, samples in cells:
-        collapses.learn(one, samples)
+        collapses.learn(Finished(one, samples))
     return collapses
 
 
@@ -68,6 +70,17 @@ def test_what_a_model_never_could_does_not_collapse() -> None:
         (cell("passkey", "none", 256), scored([0.0] * 10, 0.0)), (cell("passkey", "none", 512), scored([0.0] * 10, 0.0))
     )
     assert found.reason(cell("passkey", "none", 1024)) is None
+
+
+def test_of_several_scores_the_one_that_check_judges_by_counts() -> None:
+    def answers(recall: float, f1: float) -> list[Sample]:
+        return [Sample(index=i, cluster=str(i), tokens=9, scores={"recall": recall, "f1": f1}) for i in range(4)]
+
+    within = (cell("qa", "none", 256), answers(1.0, 1.0))
+    fallen, kept = (cell("qa", "none", 512), answers(1.0, 0.0)), (cell("qa", "none", 512), answers(0.0, 1.0))
+    assert headline(["recall", "f1"]) == "f1"
+    assert told(within, fallen).reason(cell("qa", "none", 1024))
+    assert not told(within, kept).reason(cell("qa", "none", 1024))
 
 
 @pytest.mark.slow

@@ -355,7 +355,7 @@ class AttentionInstaller:
     def _compare(self, rotary: nn.Module, kind: str | None, attention: Attention, length: int) -> float:
         """Largest difference between the module's cos and sin and those of the frequencies and scale.
 
-        Asserts that it is within float32 rounding.
+        Refused where it is above float32 rounding.
         """
         frequencies = attention.inv_freq
         if frequencies is None:
@@ -371,7 +371,9 @@ class AttentionInstaller:
             halves, twins = values[:, : len(frequencies)], values[:, :: max(1, values.shape[1] // len(frequencies))]
             errors = [abs(part - scale * function(angles)) for part in (halves, twins)]
             right = [float(error.max()) for error in errors if (error <= slack).all()]
-            assert right, f"rotary module of {self._name} does not rotate by the method's angles"
+            if not right:
+                slots = attention.slots() or ["inv_freq"]
+                raise self._refusal(slots, "its rotary module does not rotate by the angles it is given")
             largest = max(largest, min(right))
         return largest
 

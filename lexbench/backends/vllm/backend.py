@@ -235,7 +235,7 @@ class Vllm(Completions, Backend):
             raise self._refusal(attention.slots(), "it already scales its angles")
         if attention.slots() and self.model.rope_base is None:
             raise self._refusal(attention.slots(), "it has no rotary positions")
-        attention.check_fits(self.model.name, pairs=self.model.rotated // 2, heads=0, kv_heads=0, layers=0)
+        attention.check_fits(self.model.name, pairs=self.model.rotated // 2, heads=None, kv_heads=None, layers=None)
         if self._restart and attention.keep_first is not None:
             raise self._refusal(
                 ["keep_first"], "rope parameters cannot express it (backend.restart=false writes its table)"

@@ -23,7 +23,6 @@ import functools
 import hashlib
 import json
 import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
@@ -34,6 +33,7 @@ from typing import Any
 import numpy as np
 
 from lexbench.core import registry
+from lexbench.core.machine import cores
 from lexbench.core.record import Cell, Record, Sample
 from lexbench.core.task import Choose, Chosen, Probe, Probed, Task, Write, Written
 from lexbench.report.board.ledger import Submission, admitted, hashes
@@ -141,7 +141,7 @@ def audit(folder: Path, submissions: Sequence[Submission], samples: Path | None 
 
 def _each(jobs: Sequence[tuple[Path, Path | None]]) -> Iterator["Checked | str"]:
     """What `check` finds of each file, in order; with many files on all processors."""
-    workers = min(os.cpu_count() or 1, len(jobs) // MANY)
+    workers = min(cores(), len(jobs) // MANY)
     if workers < 2:
         yield from map(check, jobs)
         return

@@ -78,7 +78,7 @@ def check(
     # A cell of which every sample failed does not name its metrics: the baseline does.
     expected = sorted({name for each in base.cells for name in each.outcomes})
     new = [kept(finished, expected) for finished in loaded.finished]
-    baseline.single(new, "the run")
+    baseline.single(new)
     verdicts, pairs = judge(base.cells, new, tolerances or {}, certify)
     begun = {same_cell(cell) for cell in loaded.unfinished}
     return Check(

@@ -183,10 +183,10 @@ class Panel:
     """Width of a stratum."""
     look: Look
 
-    def field(self, column: float, row: float, columns: float = 1, rows: float = 1) -> Field:
-        """x, y, width and height of some strata."""
+    def field(self, column: float, row: float, rows: float = 1) -> Field:
+        """x, y, width and height of strata, one above the other."""
         across, down = self.width, self.look.height
-        return self.x + column * across, self.y + row * down, columns * across, rows * down
+        return self.x + column * across, self.y + row * down, across, rows * down
 
     def text(self, column: float, row: float, text: str, **looks: Any) -> None:
         """A centred text that the layout need not measure: there are hundreds."""

@@ -82,7 +82,7 @@ def own_frequencies(model: Model) -> Floats | None:
     return model.inv_freq() if model.rope_base is not None and model.rope_scaling is None else None
 
 
-def _starts(model: Model, length: int) -> Iterator[str]:
+def _starts(model: Model) -> Iterator[str]:
     """What methods start from on a model that scales its RoPE, or has several: a line for each RoPE."""
     if model.rope_scaling is None:
         return
@@ -140,7 +140,7 @@ def table(
     parts = [
         headline(model, label, length),
         "",
-        *_starts(model, length),
+        *_starts(model),
         *_pair_table(model, attention, data["pairs"]),
         "",
     ]

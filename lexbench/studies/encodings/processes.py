@@ -15,6 +15,7 @@ from typing import IO
 from tqdm import tqdm
 
 from lexbench.core.console import silenced, without_bar
+from lexbench.core.machine import cores
 from lexbench.core.record import NOTHING_MEASURED
 from lexbench.studies.encodings.plan import Step
 
@@ -48,11 +49,6 @@ def alone(folder: Path) -> Iterator[int]:
             print(f"lexbench: another suite works in {folder}: waiting until it ends", file=sys.stderr, flush=True)
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield lock.fileno()
-
-
-def cores() -> int:
-    """Number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def work(todo: Sequence[Step], workers: int, lock: int, weights: dict[str, float]) -> dict[str, str]:

@@ -39,7 +39,7 @@ def setups(model: Model, length: int) -> list[Setup]:
     if not ropes(model):
         raise Refused(f"{model.name} has no rotary positions to name: fingerprint a model with RoPE")
     found: dict[str, Setup] = {}
-    for each in [Setup(OWN, Attention()), *_angles(model, length), *_masks(model, length)]:
+    for each in [Setup(OWN, Attention()), *_angles(model, length), *_masks(length)]:
         # An empty Attention leaves the own angles: spelt out, so that a setup of the same angles is known as the same.
         angles = each.attention if each.attention.slots() else _by_rope(model, length, lambda rope: rope.own(length))
         same = json.dumps([angles.as_data(), each.mispaired], sort_keys=True)
@@ -99,7 +99,7 @@ def _variants(rope: Rope, length: int) -> dict[str, Angles]:
     return {**found, **{f"base {to:g}": kept(to) for to in BASES if to != base}}
 
 
-def _masks(model: Model, length: int) -> Iterator[Setup]:
+def _masks(length: int) -> Iterator[Setup]:
     """Setups that hide keys."""
     for size in (length // 2, length // 4):
         yield Setup(f"window of {size} tokens", Attention(mask=Window(size)))
