@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from lexbench import Answer, AnyQuestion, Choose, Corpus, Refused, Sample, Task, Tokenizer, Tokens, Write
-from lexbench.taskkit import haystack, sampling
+from lexbench.taskkit import haystack, matching, sampling
 from lexbench.taskkit.prompt import Fixed, bos_and_chat, check_at_least, check_haystack, check_length, framed
 from lexbench.taskkit.scoring import score_choice, score_items
 from lexbench.taskkit.spread import NAMES
@@ -94,6 +94,11 @@ class Associative(Task):
     link: str = "association"
     needle: bool = True
 
+    @property
+    def version(self) -> int:  # type: ignore[override]
+        """Of a written answer 2: before, any further word made it a list."""
+        return 1 if self.options else 2
+
     def __post_init__(self) -> None:
         check_haystack("associative", self)
         for name, choices in (("link", tuple(NEEDLES)), ("hops", (1, 2))):
@@ -174,7 +179,7 @@ class Associative(Task):
         """Strict accuracy of a written answer, or accuracy of the choice."""
         if isinstance(question, Choose):
             return score_choice(question, answer)
-        return score_items(question, answer, r"[a-z]+")
+        return score_items(question, answer, matching.one_of(NAMES))
 
 
 def _names(tokenizer: Tokenizer, people: int, options: int | None) -> list[str]:

@@ -1,17 +1,23 @@
 """Counting: how often something happened in the whole text."""
 
+import re
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
+from lexbench import Sample, Write, Written
+from lexbench.taskkit import matching
 from lexbench.taskkit.prompt import check_at_least
+from lexbench.taskkit.scoring import score_written
 from lexbench.taskkit.spread import NAMES, Puzzle, Spread, Words
 
 HEADER = "Count how often each person rings the bell.\n"
 LINE = " {name} rings the bell."
 ASK = "\nHow often does {name} ring the bell?"
 BEGIN = " The number of times that {name} rings the bell is"
+WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+DIGITS = {word: str(count) for count, word in enumerate(WORDS, 1)} | {"once": "1", "twice": "2"}
 
 
 @dataclass(frozen=True)
@@ -26,6 +32,8 @@ class Counting(Spread):
     times, the other most + 1 - c times, c is uniform from 1 to `most`. So the number of all lines is the same in every
     sample, and without any single line of the person the count is another one. The control leaves out both of the
     asked pair: with one of them, the number of lines would tell the other.
+
+    A written count may be a digit or a word: " two" and " twice" are 2.
 
     Chance: 1 / most, for a guess of any number, the most frequent one included.
 
@@ -69,3 +77,13 @@ class Counting(Spread):
             blind=1 / self.most,
             options=[str(count) for count in range(1, self.most + 1)],
         )
+
+    def plain(self, text: str) -> str:
+        """The answer with digits for words."""
+        return re.sub("[a-z]+", lambda word: DIGITS.get(word[0].lower(), word[0]), text, flags=re.IGNORECASE)
+
+    def judge(self, question: Write, answer: Written) -> Sample:
+        """Strict accuracy, and whether the count stands anywhere."""
+        text, expected = self.plain(answer.text), question.facts["expected"]
+        scores = {"accuracy": matching.strict(text, expected, self.item)}
+        return score_written(question, answer, scores | {"contains": matching.contains_all(text, expected)})

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from lexbench import Answer, AnyQuestion, Sample, Task, Tokenizer, Tokens, Write
 from lexbench.taskkit import haystack, matching, sampling
-from lexbench.taskkit.prompt import Fixed, bos_and_chat, check_at_least, check_length, framed
+from lexbench.taskkit.prompt import Fixed, bos_and_chat, check_at_least, check_count, check_length, framed
 from lexbench.taskkit.scoring import score_items
 
 HEADER = "This coded text repeats some words more often than others.\n"
@@ -90,6 +90,7 @@ class FrequentWords(Task):
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One prompt of exactly length - room tokens per sample."""
+        check_count("frequent_words", self.vocabulary, "words", length)
         samples = [self._fixed(tokenizer, seed, index) for index in range(n)]
         shortest = self._counts(next(total for total in itertools.count(1) if self._separate(total)))
         check_length("frequent_words", max(sample.tokens + sample.coded(shortest) for sample in samples), length)

@@ -50,7 +50,7 @@ class GraphWalk(Spread):
         trees: alike, one is asked for.
     """
 
-    version: ClassVar[int] = 2
+    versions: ClassVar[tuple[int, int]] = (2, 3)
     ask: str = "parents"
     width: int = 2
     steps: int = 2
@@ -115,7 +115,10 @@ class GraphWalk(Spread):
 
     def judge(self, question: Write, answer: Written) -> Sample:
         """Exact set, and F1 of the sets."""
-        right, written = set(question.facts["expected"]), set(matching.leading_items(answer.text, self.item))
+        right, written = (
+            set(question.facts["expected"]),
+            set(matching.leading_items(self.plain(answer.text), self.item)),
+        )
         same = len(right & written)
         f1 = 2 * same / (len(right) + len(written))
         return score_written(question, answer, {"accuracy": float(right == written), "f1": f1})

@@ -31,7 +31,7 @@ class ManyLabels(Spread):
     every label is as likely.
 
     Chance: 1 / labels. In the control, a choice is also among labels that no example has: the left out one would be the
-    only one that does not occur. (Up to version 1 it was.)
+    only one that does not occur. (Up to version 1 it was.) A written guess there is among all letters that do not.
 
     Args:
         labels: letters.
@@ -39,7 +39,7 @@ class ManyLabels(Spread):
         shots: examples of each thing.
     """
 
-    version: ClassVar[int] = 2
+    versions: ClassVar[tuple[int, int]] = (2, 3)
     item: ClassVar[str] = "[a-z]"
     labels: int = 6
     things: int = 1
@@ -80,5 +80,5 @@ class ManyLabels(Spread):
             expected=[labels[0]],
             chance=1 / self.labels,
             options=sorted(options),
-            blind=1 / (1 + unused),
+            blind=1 / (1 + unused if self.choose else len(string.ascii_uppercase) - self.labels + 1),
         )

@@ -21,7 +21,7 @@ from lexbench import (
     Write,
 )
 from lexbench.taskkit import haystack, sampling
-from lexbench.taskkit.prompt import Fixed, check_at_least, check_haystack, check_length, framed
+from lexbench.taskkit.prompt import Fixed, check_at_least, check_count, check_haystack, check_length, framed
 from lexbench.taskkit.scoring import score_choice, score_items
 
 HEADER = "Remember the special magic {kind}s in this text.\n"
@@ -163,6 +163,11 @@ class Niah(Task):
                 f"niah with haystack=needles takes as many needles as fit, got distractors={self.distractors}: "
                 "set haystack=noise or text"
             )
+        if self.haystack == "needles" and self.values > 1:
+            raise ValueError(
+                f"niah with haystack=needles gives every other key one value, got values={self.values}: the key with "
+                "several would need no question; set values=1, or haystack=noise or text"
+            )
 
     def protocol(self, tokenizer: Tokenizer) -> str:
         """Which needles in which haystack, and how the answer is scored."""
@@ -179,6 +184,8 @@ class Niah(Task):
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One prompt of exactly length - room tokens per sample."""
+        check_count("niah", self.values * (self.queries + self.distractors), "needles", length)
+        check_count("niah", self.options or 0, "options", length)
         samples = [self._fixed(tokenizer, seed, index) for index in range(n)]
         check_length("niah", max(sample.least for sample in samples), length)
         return [self._question(tokenizer, length, seed, sample) for sample in samples]
@@ -208,13 +215,8 @@ class Niah(Task):
     def _more(self, tokenizer: Tokenizer, keys: Iterator[str], values: Iterator[str]) -> Iterator[tuple[str, Tokens]]:
         """Values of other keys, with their needles."""
         for key in keys:
-            for value in itertools.islice(values, self._each):
+            for value in itertools.islice(values, self.values):
                 yield value, self._needle(tokenizer, key, value)
-
-    @property
-    def _each(self) -> int:
-        """Values of each other key."""
-        return 1 if self.haystack == "needles" else self.values
 
     def _needle(self, tokenizer: Tokenizer, key: str, value: str) -> Tokens:
         return tokenizer.encode(NEEDLE.format(kind=self.value_kind, key=key, value=value)).ids
@@ -232,7 +234,7 @@ class Niah(Task):
         facts = {"expected": fixed.values, "keys": fixed.keys, "depth": depths[0], "depths": depths}
         if self.options:
             return fixed.choose([body], name, *self._choices(tokenizer, seed, fixed, others), facts)
-        return fixed.write([body], name, self._chance(len(others) // self._each), facts)
+        return fixed.write([body], name, self._chance(len(others) // self.values), facts)
 
     def _body(
         self, tokenizer: Tokenizer, left: int, seed: int, fixed: FixedNeedles

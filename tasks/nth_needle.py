@@ -1,5 +1,6 @@
 """The n-th of several alike: who says several words, one after another; which one counts is stated."""
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -42,10 +43,15 @@ class NthNeedle(Spread):
     in random order, and a person's words, the asked person and n are uniform, so no single line reveals the answer:
     which word is the n-th depends on all lines of the person before it.
 
-    Chance: a model that finds the person and ignores the order has 1 / alike; one that takes the last word of the text
-    with `which=last`, or the first with `which=first`, has 1 / people. The larger of the two is the chance level. A
-    choice is among the words of all people: of one person's words, the last of the text would be the right one. (Up to
-    version 1 it was among these.) In its control, guessing a word that does not occur has 1 / alike.
+    Chance: a model that finds the person and ignores the order has 1 / alike. One that ignores the person and takes the
+    word of the likeliest line has, for the n-th of a person's a lines among N,
+
+        max over k of C(k - 1, n - 1) C(N - k, a - n) / C(N, a)        (line k is the n-th: hypergeometric)
+
+    which is 1 / people for the first and the last. The larger of the two is the chance level, averaged over n where n
+    is drawn. A choice is among the words of all people: of one person's words, the last of the text would be the right
+    one. (Up to version 1 it was among these.) In its control, a guess among its words that do not occur has 1 / alike;
+    a written one is among all words that do not.
 
     Args:
         which: nth, first or last.
@@ -53,7 +59,7 @@ class NthNeedle(Spread):
         people: who speaks.
     """
 
-    version: ClassVar[int] = 2
+    versions: ClassVar[tuple[int, int]] = (2, 3)
     which: str = "nth"
     alike: int = 4
     people: int = 4
@@ -93,8 +99,17 @@ class NthNeedle(Spread):
             ask=ASKS[self.which].format(**filled),
             begin=BEGINS[self.which].format(**filled),
             expected=[said[own[n]][1]],
-            chance=1 / self.alike if self.which == "nth" else 1 / min(self.alike, self.people),
+            chance=max(1 / self.alike, self._by_place()),
             options=sorted(word for _, word in said),
-            blind=1 / self.alike,
+            blind=1 / (self.alike if self.choose else len(WORDS) - len(said) + self.alike),
             facts={"n": n + 1},
         )
+
+    def _by_place(self) -> float:
+        """Accuracy of the best guess by place alone."""
+        own, every = self.alike, self.alike * self.people
+        asked = {"nth": range(1, own + 1), "first": (1,), "last": (own,)}[self.which]
+        best = [
+            max(math.comb(k - 1, n - 1) * math.comb(every - k, own - n) for k in range(1, every + 1)) for n in asked
+        ]
+        return sum(best) / len(best) / math.comb(every, own)

@@ -2,7 +2,9 @@
 
 import itertools
 import math
+import re
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -37,6 +39,7 @@ class Ordering(Spread):
         others: further people who come in.
     """
 
+    item: ClassVar[str] = matching.one_of(NAMES)
     asked: int = 3
     others: int = 3
 
@@ -69,10 +72,14 @@ class Ordering(Spread):
             blind=1 / math.factorial(self.asked),
         )
 
+    def plain(self, text: str) -> str:
+        """The answer with commas for "then" and arrows, without numbers."""
+        return re.sub(r"\bthen\b|->|=>|→|>", ",", super().plain(text), flags=re.IGNORECASE)
+
     def judge(self, question: Write, answer: Written) -> Sample:
         """Exact order, and pairs in order."""
         right = [name.lower() for name in question.facts["expected"]]
-        written = matching.leading_items(answer.text, self.item)
+        written = matching.leading_items(self.plain(answer.text), self.item)
         pairs = list(itertools.combinations(right, 2))
         # Names that are not exactly the asked ones have no order to compare.
         ordered = sum(written.index(a) < written.index(b) for a, b in pairs) if sorted(written) == sorted(right) else 0

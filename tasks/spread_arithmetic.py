@@ -41,7 +41,7 @@ class SpreadArithmetic(Spread):
     """
 
     item: ClassVar[str] = r"\d+"
-    version: ClassVar[int] = 2
+    versions: ClassVar[tuple[int, int]] = (2, 2)  # its items have always been numbers
     steps: int = 2
     others: int = 1
 
@@ -85,3 +85,7 @@ class SpreadArithmetic(Spread):
             # The control shows `others` digits that are not the answer.
             blind=1 / MODULUS if self.steps else 1 / (MODULUS - self.others),
         )
+
+    def plain(self, text: str) -> str:
+        """The answer as it is: its items are numbers."""
+        return text

@@ -11,7 +11,15 @@ import numpy as np
 
 from lexbench import Answer, AnyQuestion, Corpus, Sample, Task, Tokenizer, Tokens, Write
 from lexbench.taskkit import haystack, sampling
-from lexbench.taskkit.prompt import Fixed, bos_and_chat, check_at_least, check_haystack, check_length, framed
+from lexbench.taskkit.prompt import (
+    Fixed,
+    bos_and_chat,
+    check_at_least,
+    check_count,
+    check_haystack,
+    check_length,
+    framed,
+)
 from lexbench.taskkit.scoring import score_items
 
 HEADER = "Variables are assigned values in this text. Remember them.\n"
@@ -123,6 +131,7 @@ class VariableTracking(Task):
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One prompt of exactly length - room tokens per sample."""
+        check_count("variable_tracking", self.chains * (self.hops + 1), "statements", length)
         samples = [self._fixed(tokenizer, seed, index) for index in range(n)]
         check_length("variable_tracking", max(sample.least for sample in samples), length)
         return [self._question(tokenizer, length, seed, sample) for sample in samples]

@@ -12,15 +12,17 @@ FACTOR = 10.0
 
 
 class Collapses:
-    """Length at which each method, task and seed has collapsed; cells must be learned in ascending order of length.
+    """Shortest length at which each method, task and seed has collapsed; learn those within the trained length first.
 
     Collapsed beyond the trained length: the perplexity is ten times that at the longest length within it, or the score
     stands above chance by a tenth of what it did there. Without a length within it, nothing is known.
     """
 
     def __init__(self) -> None:
-        self._within: dict[tuple[str, str, int], float] = {}
-        self._at: dict[tuple[str, str, int], str] = {}
+        self._within: dict[tuple[str, str, int], tuple[int, float]] = {}
+        """The longest length within the trained one that is known, and its value."""
+        self._at: dict[tuple[str, str, int], tuple[int, str]] = {}
+        """The length of a collapse, and what is said of it."""
 
     def learn(self, finished: Finished) -> None:
         """Take in a finished cell: its NLL, or else its accuracy or first score, less chance."""
@@ -33,14 +35,15 @@ class Collapses:
             return
         value = shown.value - (shown.chance or 0.0)
         if cell.length <= cell.trained_length:
-            self._within[key] = value
-        elif key in self._within and key not in self._at and _collapsed(shown.metric, value, self._within[key]):
-            self._at[key] = f"collapsed at {cell.length} ({shown.metric} {shown.value:.3g})"
+            self._within[key] = max(self._within.get(key, (0, 0.0)), (cell.length, value))
+        elif key in self._within and _collapsed(shown.metric, value, self._within[key][1]):
+            found = cell.length, f"collapsed at {cell.length} ({shown.metric} {shown.value:.3g})"
+            self._at[key] = min(found, self._at.get(key, found))
 
     def reason(self, cell: Cell) -> str | None:
         """Why a longer cell is skipped; None: it is measured."""
-        said = self._at.get((cell.method, cell.task, cell.seed))
-        return said and f"{said}, and stop_after_collapse is set: run again without it"
+        length, said = self._at.get((cell.method, cell.task, cell.seed), (cell.length, ""))
+        return f"{said}, and stop_after_collapse is set: run again without it" if length < cell.length else None
 
 
 def _collapsed(metric: str | None, value: float, within: float) -> bool:

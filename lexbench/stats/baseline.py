@@ -146,9 +146,15 @@ def read(file: Path) -> Baseline:
 
 
 def _kept(row: Mapping[str, Any], questions: Mapping[str, Any]) -> Kept:
+    cell = Cell(**fitting(Cell, row["cell"], "a cell"))
+    corpus = cell.identity.get("corpus")
+    if isinstance(corpus, Mapping) and not isinstance(corpus.get("name"), str):
+        raise ValueError("a cell's corpus has no name")
+    if row.get("refused") is None and not row["outcomes"]:
+        raise ValueError("a measured cell has no answers")
     return Kept(
         id=str(row["id"]),
-        cell=Cell(**fitting(Cell, row["cell"], "a cell")),
+        cell=cell,
         outcomes={metric: _outcomes(metric, given, questions) for metric, given in row["outcomes"].items()},
         refused=row.get("refused"),
         failure=row.get("failure"),
@@ -164,4 +170,6 @@ def _outcomes(metric: str, given: Mapping[str, Any], questions: Mapping[str, Any
     for each in found:
         if each.amount is not None and not possible(metric, each.amount):
             raise ValueError(f"an answer has a {plain(metric)} of {each.amount:g}")
+        if metric == "nll" and each.amount is not None and not each.targets:
+            raise ValueError("an answer has an nll and no targets")
     return found

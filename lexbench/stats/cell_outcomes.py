@@ -31,6 +31,8 @@ class Kept:
     refused: str | None = None
     failure: str | None = None
     """Why the first sample failed that did."""
+    again: bool = False
+    """Deferred: refused for now, and measured by the next run."""
 
 
 @dataclass(frozen=True, order=True)
@@ -68,6 +70,7 @@ def kept(finished: Finished, expected: Iterable[str] = ()) -> Kept:
         floors={name: floors.of_samples(samples, name) for name in found},
         refused=finished.refused,
         failure=next((sample.failed for sample in samples if sample.failed is not None), None),
+        again=finished.again,
     )
 
 

@@ -245,6 +245,8 @@ class Summary:
     """For a difference to the baseline: two-sided, by sign flips, uncorrected."""
     limit: int | None = None
     """The longest judged length, which inf exceeds."""
+    floor: float | None = None
+    """What needs no model, in the same unit, where known."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -309,6 +311,11 @@ class Curves:
         found = levels({side: [known[side][index] for index in both] for side in (0, 1)}, self.scored)
         return (found[0], found[1]) if len(found) == 2 else None
 
+    def floor(self, row: str, length: int) -> float | None:
+        """What needs no model: chance, or the best of counting n-grams; 0 of a score whose chance is unknown."""
+        known = self.table.entries[row, length].floor
+        return 0.0 if known is None and self.scored else known
+
     def chance(self, length: int) -> float:
         """Score of guessing; 0 where unknown."""
         return max((record.chance or 0.0 for record in self.table.at(length)), default=0.0)
@@ -340,7 +347,9 @@ def curves_of(table: Table, samples: Mapping[str, Sequence[Sample]]) -> Curves:
     """Curves of a table; `samples` are those of each cell id."""
     metric = table.metric or ""
     places = [(row, length) for length in table.lengths for row in table.methods if (row, length) in table.entries]
-    found = {place: outcomes(samples.get(table.entries[place].cell, ()), metric) for place in places}
+    valued = [at for at in places if table.entries[at].metric == table.metric and table.entries[at].value is not None]
+    # A cell of which every sample failed has no value: its zeros are no answers.
+    found = {at: outcomes(samples.get(table.entries[at].cell, ()) if at in valued else (), metric) for at in places}
     known = levels(found, table.scored)
     inside = any((BASELINE, length) in known for length in table.lengths if length <= table.cell.trained_length)
     return Curves(table, found, known, shared_lengths(table), BASELINE if inside else None)

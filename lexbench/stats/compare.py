@@ -250,20 +250,18 @@ def _verdicts(tasks: Sequence[Compared]) -> list[Compared]:
     comparisons = sum(entry.found is not None for task in tasks for entry in task.entries)
     made = []
     for task in tasks:
-        sizes = [_missed(entry.found, task.metric or "", comparisons) for entry in task.entries if entry.found]
+        sizes = [_missed(entry.found, comparisons) for entry in task.entries if entry.found]
         smallest = scale(task.metric or "") * max(sizes) if any(sizes) else None
         settled = replace(task, smallest=smallest)
         made.append(replace(settled, verdict=_verdict(settled, comparisons)))
     return made
 
 
-def _missed(found: Paired, metric: str, comparisons: int) -> float:
+def _missed(found: Paired, comparisons: int) -> float:
     """The largest difference that the comparison may have missed, in the metric's own unit; 0 where nothing varied."""
     if not found.error and not found.difference:
         return 0.0
-    sure = (
-        detectable(found.error, found.clusters, LEVEL / comparisons, metrics.is_score(metric)) if found.error else 0.0
-    )
+    sure = detectable(found.error, found.clusters, LEVEL / comparisons, found.balanced) if found.error else 0.0
     half = (found.interval.high - found.interval.low) / 2 if found.interval else 0.0
     return max(sure, half, 0.0 if found.significant else abs(found.difference or 0.0))
 

@@ -392,7 +392,9 @@ def unpaired_interval(left: ArrayLike, right: ArrayLike) -> Interval | None:
 def unpaired_p(left: ArrayLike, right: ArrayLike, margin: float) -> float | None:
     """One-sided p-value of Welch's test that the right ratio is above the left one by no more than the margin.
 
-    Ratios, errors and None as in `unpaired_interval`.
+    Ratios, errors and None as in `unpaired_interval`. Where one side has at least twice the clusters of the other,
+    skewed noise no longer cancels: then the degrees of freedom are at most 0.75 sqrt(n) of the smaller one, as in
+    `skewed_p`.
     """
     from scipy.special import stdtr
 
@@ -400,6 +402,9 @@ def unpaired_p(left: ArrayLike, right: ArrayLike, margin: float) -> float | None
     if found is None:
         return None
     difference, error, freedom = found
+    few, many = sorted((len(np.asarray(left)), len(np.asarray(right))))
+    if many >= 2 * few:
+        freedom = min(freedom, SKEW * math.sqrt(few))
     return float(stdtr(freedom, -(difference - margin) / error))
 
 

@@ -4,8 +4,9 @@
 
 This is LongScore of 100-LongBench (Yang et al., arXiv 2505.19293), whose base is the mean over several short lengths:
 base ability and length part, as a model that is weak at every length has no effect. Paired by question: only tasks
-whose samples ask for the same at all lengths have one. Intervals resample questions with both their scores. No effect
-is given from a score whose interval at the shortest length reaches chance.
+whose samples ask for the same at all lengths have one. Intervals are those of the paired difference
+(`intervals.difference_interval`) in units of the score at the shortest length, so they have a width where all answers
+agree. No effect is given from a score whose interval at the shortest length reaches chance.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lexbench.core.record import Sample
-from lexbench.stats.intervals import cluster_bootstrap
+from lexbench.stats.intervals import difference_interval
 from lexbench.stats.tables import Table
 
 
@@ -48,12 +49,11 @@ def length_effects(table: Table, samples: Mapping[str, Sequence[Sample]]) -> lis
                 return []
             scores = [[_score(each, table.metric) for each in side] for side in zip(*pairs, strict=True)]
             floored = base.low is None or base.low <= (base.chance or 0.0)
-            interval = None
-            if not floored:
-                interval = cluster_bootstrap(scores[1], scores[0], [left.cluster for left, _ in pairs])
             value = None if floored else sum(scores[1]) / sum(scores[0]) - 1
-            # The interval is that of the ratio of both scores, the effect this ratio minus 1.
-            low, high = (interval.low - 1, interval.high - 1) if interval else (None, None)
+            differences = [after - before for after, before in zip(scores[1], scores[0], strict=True)]
+            interval = None if floored else difference_interval(differences, [left.cluster for left, _ in pairs])
+            level = sum(scores[0]) / len(pairs)
+            low, high = (interval.low / level, interval.high / level) if interval else (None, None)
             found.append(LengthEffect(row, length, value, low, high, len(pairs)))
     return found
 

@@ -82,6 +82,8 @@ class Paired:
     """The smallest p that so many clusters allow."""
     error: float = 0.0
     """Standard error of the difference over clusters."""
+    balanced: bool = False
+    """Whether all clusters that differ do so by one size, as right and wrong answers."""
     pairs: int = 0
     """Pairs behind the difference."""
     clusters: int = 0
@@ -210,6 +212,7 @@ def paired(
         p_flips=flips,
         # Of a ratio, linearised: C / (C - 1) sum l_c^2 over the influences of C clusters.
         error=math.sqrt(count / (count - 1) * float(np.square(ratio(sums)[1]).sum())) if count > 1 else 0.0,
+        balanced=balanced(sums[:, 0]),
         pairs=len(used),
         clusters=count,
         least=least_p(count),

@@ -144,6 +144,8 @@ def _verdicts(one: Kept, other: Kept, tolerances: Mapping[str, float], certify: 
     cell = replace(other, outcomes=one.outcomes or other.outcomes)
     if unlike:
         yield _whole(cell, "not comparable", f"{unlike}: run it as the baseline was, or --update")
+    elif other.again:
+        yield _whole(cell, "not comparable", f"not measured yet, {plain(other.refused)}: repeat the run command")
     elif one.refused is not None and other.refused is not None:
         yield _whole(cell, "held", f"refused, as in the baseline: {plain(other.refused)}")
     elif other.refused is not None:
@@ -262,6 +264,11 @@ def _proven(verdict: Verdict) -> Verdict:
     if proof is None:
         why = "the tolerance is 0" if not verdict.unpaired else "the questions differ from the baseline's"
         return replace(blank, reason=f"{why}: no loss below it can be proven on pairs")
+    lost = f"{several(proof.clusters, 'cluster')} lose {proof.mean * scale(verdict.metric or ''):.3g} on average"
+    if -metrics.better(verdict.metric) * (verdict.found.difference or 0.0) * scale(verdict.metric or "") > (
+        verdict.tolerance
+    ):
+        return replace(blank, reason=f"{lost}, more than the tolerance: raise n")
     limited = verdict.found.limit
     if limited and "ceiling" not in limited and metrics.is_score(verdict.metric):
         return replace(blank, reason=f"cannot be told: {limited}")
@@ -270,7 +277,6 @@ def _proven(verdict: Verdict) -> Verdict:
         beyond = f", {proof.above} of them lost more than {proof.cap:g}" if proof.above else ""
         limited = f", {limited}" if limited else ""
         return replace(verdict, status="proven", reason=f"proven after {proof.at} of {clusters}{beyond}{limited}")
-    lost = f"{clusters} lose {proof.mean * scale(verdict.metric or ''):.3g} on average"
     if proof.more is None:
         return replace(blank, reason=f"{lost}: if the next ones lose as much, no n proves less than the tolerance")
     return replace(

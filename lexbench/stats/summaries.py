@@ -315,8 +315,13 @@ def _mean_height(curves: Curves, row: str, name: str, lengths: Sequence[int], of
         return curves.summary(row, name, NOTHING)
     if len(lengths) < 2:
         return curves.summary(row, name, f"an area needs two lengths that all methods have, here {len(lengths)}")
-    terms = [(weight, curves.levels[row, length]) for length, weight in _trapezoids(lengths).items()]
-    return curves.summary(row, name, combination(terms, curves.scored), _covers(lengths, of))
+    weights = _trapezoids(lengths)
+    terms = [(weight, curves.levels[row, length]) for length, weight in weights.items()]
+    found = curves.summary(row, name, combination(terms, curves.scored), _covers(lengths, of))
+    floors = [curves.floor(row, length) for length in weights]
+    known = [weight * floor for weight, floor in zip(weights.values(), floors, strict=True) if floor is not None]
+    scale = 100.0 if curves.scored else 1.0
+    return replace(found, floor=scale * math.fsum(known) if len(known) == len(floors) else None)
 
 
 def _trapezoids(lengths: Sequence[int]) -> dict[int, float]:

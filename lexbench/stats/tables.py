@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,8 @@ from lexbench.stats import metrics
 from lexbench.stats.prices import without_setting
 from lexbench.stats.records import records_of
 from lexbench.store.format import Finished
+
+log = logging.getLogger(__name__)
 
 Place = tuple[str, int]
 """Row and length."""
@@ -137,14 +140,29 @@ def _setting(cell: Cell) -> str:
 
 
 def _placed(group: Sequence[Finished]) -> dict[Place, list[Record]]:
-    """Records by row and length; of two cells with one label, the second gets its own row."""
+    """Records by row and length; of several methods with one label, each has its own row: `pi`, `pi #2`.
+
+    Methods with one label differ in a default that has changed. Cells that differ in the attention alone, as after a
+    change of a method's code, cannot be told apart over lengths: a row may mix them, and a warning says so.
+    """
     placed: dict[Place, list[Record]] = {}
+    numbers: dict[str, dict[str, int]] = {}
+    mixed = set()
     for finished in group:
-        row, again = finished.cell.method, 1
-        while (row, finished.cell.length) in placed:
-            again += 1
-            row = f"{finished.cell.method} #{again}"
-        placed[row, finished.cell.length] = records_of(finished)
+        cell = finished.cell
+        known = numbers.setdefault(cell.method, {})
+        identity = json.dumps(cell.identity.get("method"), sort_keys=True)
+        number = known.setdefault(identity, 1 + max(known.values(), default=0))
+        while (row := cell.method if number == 1 else f"{cell.method} #{number}", cell.length) in placed:
+            mixed.add(cell.method)
+            number += 1
+        placed[row, cell.length] = records_of(finished)
+    for method in sorted(mixed):
+        log.warning(
+            "cells of %s on %s differ in the attention alone, as after a change of its code: a row may mix both; run "
+            "each into a folder of its own",
+            *(method, group[0].cell.task),
+        )
     return placed
 
 

@@ -19,6 +19,7 @@ ends. (The paper's code takes only tokens that lie entirely inside, and so none 
 import functools
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
@@ -76,7 +77,8 @@ class Rule:
                 f"keys' longest must be above short + window = {self.short + self.window}, got {self.longest}: "
                 "raise longest, or no context is cut off"
             )
-        if not all(isinstance(nats, Real) for nats in (self.gain, self.loss)) or self.gain < 0 or self.loss <= 0:
+        finite = all(isinstance(nats, Real) and math.isfinite(nats) for nats in (self.gain, self.loss))
+        if not finite or self.gain < 0 or self.loss <= 0:
             raise ValueError(f"keys' gain must be at least 0 and loss above 0, got {self.gain} and {self.loss}: nats")
 
 

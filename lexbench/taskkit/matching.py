@@ -23,6 +23,11 @@ JOINS = ("and", "or", "&", "/", "|", "-", "–")
 """Joins another answer."""
 
 
+def one_of(words: Sequence[str]) -> str:
+    """Regular expression of an item that is one of these words."""
+    return "|".join(map(re.escape, words))
+
+
 def leading_items(text: str, item: str) -> list[str]:
     """The list at the start of a text, in lower case: items in one line, or one item per line.
 

@@ -151,8 +151,8 @@ class DocumentTask(Task):
         if length > tokens:
             raise Refused(f"{noun} reads {tokens} tokens a document, asked for {length}: raise document_tokens")
         texts = encoded_corpus(self.corpus, tokenizer)
-        windows = self.windows(tokens - prefix, length, prefix > 0)
         chosen = self._long_documents(texts, tokens, n, seed)
+        windows = self.windows(tokens - prefix, length, prefix > 0)  # of so many tokens as there are
         parts = [(document, texts[document].ids, *window) for document in chosen for window in windows]
         return [
             score_question(texts, index, document, np.concatenate([texts.prefix, ids[begin:end]]), first, end)

@@ -99,6 +99,12 @@ def check_length(task: str, needed: int, length: int, remedy: str = "raise lengt
         raise Refused(f"{task} needs at least {needed} tokens, asked for {length}: {remedy}")
 
 
+def check_count(task: str, count: int, noun: str, length: int) -> None:
+    """Refused if a text of the length cannot hold so many needles or words, before they are drawn."""
+    if count > length:
+        raise Refused(f"{task} has {count:,} {noun}, asked for {length} tokens: lower their number, or raise length")
+
+
 def room_for(task: str, answer: int, room: int | None, spare: int) -> int:
     """Tokens to write: `room`, by default those of the answer and `spare` more; Refused if the answer does not fit."""
     if room is not None and room < answer:

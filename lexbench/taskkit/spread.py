@@ -13,7 +13,7 @@ import numpy as np
 from lexbench.core.record import Refused, Sample
 from lexbench.core.task import Answer, AnyQuestion, Choose, Task, Tokenizer, Tokens, Write, Written
 from lexbench.corpora import Corpus
-from lexbench.taskkit import haystack, sampling
+from lexbench.taskkit import haystack, matching, sampling
 from lexbench.taskkit.people import PARTS
 from lexbench.taskkit.prompt import Fixed, bos_and_chat, check_at_least, check_haystack, check_length, framed, name_of
 from lexbench.taskkit.scoring import score_choice, score_items
@@ -83,7 +83,9 @@ class Spread(Task):
     """
 
     form: ClassVar[tuple[str, ...]] = ("needle", "room", "chat")
-    item: ClassVar[str] = "[a-z]+"
+    versions: ClassVar[tuple[int, int]] = (1, 2)
+    """Of a choice, and of a written answer: up to the version before, any further word made its list longer."""
+    item: ClassVar[str] = matching.one_of(WORDS)
     """Regular expression of one item of an answer."""
     _name = property(name_of)
     corpus: Corpus | None = None
@@ -92,6 +94,11 @@ class Spread(Task):
     chat: bool = False
     choose: bool = False
     needle: bool = True
+
+    @property
+    def version(self) -> int:  # type: ignore[override]
+        """Of the form that is asked for."""
+        return self.versions[not self.choose]
 
     def __post_init__(self) -> None:
         name = self._name
@@ -183,4 +190,8 @@ class Spread(Task):
 
     def judge(self, question: Write, answer: Written) -> Sample:
         """The sample of a written answer: exactly the expected items, in any order."""
-        return score_items(question, answer, self.item)
+        return score_items(question, answer, self.item, self.plain)
+
+    def plain(self, text: str) -> str:
+        """A written answer as `matching` reads lists: without the numbers of a list in one line."""
+        return matching.unnumbered(text)

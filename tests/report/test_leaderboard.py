@@ -756,3 +756,36 @@ def test_the_rule_of_the_effective_length_is_a_choice(tmp_path: Path) -> None:
     assert "within 0.3 nats" in leaderboard([tmp_path], columns="summary", tasks=["last_segment"], margin=0.3)
     with pytest.raises(ValueError, match="unknown rule 'best': choose from monotone, any, fixed"):
         said("best")
+
+
+def scored_half(method: str, length: int, right: int) -> Finished:
+    """16 answers whose chance is 0.5, the first ones right."""
+    samples = [
+        Sample(index=i, cluster=str(i), tokens=length, scores={"accuracy": float(i < right)}, chance=0.5)
+        for i in range(16)
+    ]
+    return Finished(cell("parity", method, length, n=16), samples)
+
+
+def test_an_area_that_reaches_chance_is_not_the_best() -> None:
+    guesses = [
+        scored_half(method, length, right) for length in (256, 512) for method, right in (("none", 9), ("pi", 8))
+    ]
+    made = board(guesses, columns="summary")
+    assert made.entries["none", "area"].value is not None
+    assert not any(made.entries[row, "area"].mark.best for row in ("none", "pi"))
+    sure = [scored_half(method, length, right) for length in (256, 512) for method, right in (("none", 16), ("pi", 8))]
+    made = board(sure, columns="summary")
+    assert made.entries["none", "area"].mark.best and not made.entries["pi", "area"].mark.best
+
+
+def test_a_row_that_failed_or_was_refused_everywhere_has_no_summary() -> None:
+    short, long = (scored_half(method, length, 16) for method, length in (("none", 128), ("none", 256)))
+    lost = [replace(each, failed="CUDA out of memory", scores={}) for each in scored_half("ntk", 256, 0).samples]
+    odd = [
+        Finished(scored_half("ntk", 256, 0).cell, lost),
+        Finished(scored_half("ntk", 128, 0).cell, [], "too short"),
+    ]
+    made = board([short, long, *odd], columns="summary")
+    assert made.entries["ntk", "area"].value is None
+    assert made.entries["none", "area"].value == 1.0

@@ -72,6 +72,20 @@ def test_what_a_model_never_could_does_not_collapse() -> None:
     assert found.reason(cell("passkey", "none", 1024)) is None
 
 
+def test_the_longest_length_within_counts_in_whatever_order_it_is_learned() -> None:
+    known = (cell("prefix", "none", 256), likelihood(3.0)), (cell("prefix", "none", 64), likelihood(5.0))
+    beyond = (cell("prefix", "none", 512), likelihood(3.0 + math.log(10) + 0.1))
+    for order in (known, known[::-1]):
+        assert told(*order, beyond).reason(cell("prefix", "none", 1024))
+
+
+def test_a_length_below_the_collapse_is_measured() -> None:
+    found = told((cell("prefix", "none", 256), likelihood(2.0)), (cell("prefix", "none", 1024), likelihood(9.0)))
+    assert found.reason(cell("prefix", "none", 512)) is None
+    assert found.reason(cell("prefix", "none", 1024)) is None
+    assert found.reason(cell("prefix", "none", 2048))
+
+
 def test_of_several_scores_the_one_that_check_judges_by_counts() -> None:
     def answers(recall: float, f1: float) -> list[Sample]:
         return [Sample(index=i, cluster=str(i), tokens=9, scores={"recall": recall, "f1": f1}) for i in range(4)]

@@ -8,6 +8,7 @@ import pytest
 from scipy.stats import binom
 
 from lexbench.commands import main
+from lexbench.report.check.certificate import statement
 from lexbench.report.check.check import check
 from lexbench.report.check.formats import command
 from lexbench.stats.certificates import SHARES, STAKES, cluster_losses, fixed, log_wealth, needed, prove
@@ -120,3 +121,31 @@ def test_power_and_tolerances_at_lengths_are_said_in_one_line(
     ):
         assert main.main([*words, *more]) == 2
         assert said in capsys.readouterr().err
+
+
+def test_a_measured_loss_above_the_tolerance_is_never_certified(tmp_path: Path) -> None:
+    same = [3.0 + place / 10 for place in range(40)]
+    base = folder(tmp_path / "base", texts("none", same))
+    file = tmp_path / "base.json"
+    command(base, file, update=True)
+    # Two documents lose 0.5 nats, the rest nothing: 0.025 on average, of which 0.08 a document count.
+    hurt = folder(tmp_path / "hurt", texts("none", [*same[:-2], *(loss + 0.5 for loss in same[-2:])]))
+    found = check(hurt, file, {"nll": 0.02}, certify=True)
+    [claim] = [each for each in found.verdicts if each.metric == "nll"]
+    assert claim.status == "not proven" and "more than the tolerance: raise n" in claim.reason
+    # A tolerance above it: proven, and the sentence says how losses are counted.
+    found = check(hurt, file, {"nll": 0.03}, certify=True)
+    assert found.code == 0
+    assert statement(found) == (
+        "At 95 %, lexlet loses less than 0.03 nats of last_segment at 512 tokens (the loss of a document counted up to "
+        "0.12 nats, 2 of 40 lost more)."
+    )
+
+
+def test_a_pilot_of_three_clusters_plans_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base = folder(tmp_path / "base", texts("none", [3.0] * 3))
+    file = tmp_path / "base.json"
+    command(base, file, update=True)
+    assert main.main(["power", str(base[0]), "--baseline", str(file)]) == 2
+    said = "a pilot needs 4 clusters to show how much they differ, last_segment none at 512 has 3 clusters: raise n"
+    assert said in capsys.readouterr().err

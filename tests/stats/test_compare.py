@@ -409,3 +409,14 @@ def test_the_question_that_differs_is_told_by_its_own_sizes(tmp_path: Path) -> N
     wider = [replace(each, bytes=20, words=3) if each.index == 5 else each for each in other.samples]
     with pytest.raises(ValueError, match=r"question 5 has .* 13 bytes and 2 words in A, .* 20 bytes"):
         sides(tmp_path, [left], [Finished(other.cell, wider)])
+
+
+def test_shares_may_hide_as_much_as_skewed_noise_does(tmp_path: Path) -> None:
+    """Scores between 0 and 1 have the degrees of freedom of skewed noise; right and wrong answers Student's."""
+    rng = np.random.default_rng(3)
+    gaps = rng.normal(0.0, 0.05, 16)
+    left = [answers("none", [0.5] * 16)]
+    [task] = sides(tmp_path, left, [answers("yarn", (0.5 + gaps).tolist())]).tasks
+    error = np.std(gaps, ddof=1) / 4
+    assert task.smallest is not None
+    assert task.smallest == pytest.approx(100 * error * t.ppf(0.975, 0.75 * 4), rel=1e-3)

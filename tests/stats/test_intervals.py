@@ -396,6 +396,10 @@ def test_other_questions_are_compared_by_welch_as_scipy_does(counts: tuple[int, 
     margin = 0.9 * (sides[1].mean() - sides[0].mean())
     expected = ttest_ind(sides[1] - margin, sides[0], equal_var=False, alternative="greater").pvalue
     pairs = [np.stack([side, np.ones(len(side))], axis=1) for side in sides]
+    if max(counts) >= 2 * min(counts):  # skewed noise does not cancel: 0.75 sqrt(n) degrees of freedom, n the smaller
+        errors = [side.var(ddof=1) / len(side) for side in sides]
+        statistic = (sides[1].mean() - sides[0].mean() - margin) / math.sqrt(sum(errors))
+        expected = t.sf(statistic, 0.75 * math.sqrt(min(counts)))
     assert unpaired_p(pairs[0], pairs[1], margin) == pytest.approx(expected)
 
 

@@ -42,9 +42,11 @@ def test_an_effect_is_the_change_of_the_score_on_the_same_questions() -> None:
     quarter = [1.0, 0.0, 0.0, 0.0] * 10
     near, far = effects({128: half, 256: half, 512: quarter})
     assert (near.length, near.value, near.pairs) == (256, 0.0, 40)
-    assert near.low == near.high == 0.0  # every question answers as before
+    # Every question answers as before: Wilson's end of 0 of 40 on either side, joined (Newcombe), over a score of 1/2.
+    end = 1.96**2 / (40 + 1.96**2)
+    assert (near.low, near.high) == pytest.approx((-2 * end, 2 * end), rel=1e-3)
     assert far.value == pytest.approx(-0.5) and far.low is not None and far.high is not None
-    assert -0.8 < far.low < -0.5 < far.high < -0.2
+    assert -0.81 < far.low < -0.5 < far.high < -0.2
 
 
 def test_a_score_at_chance_has_no_effect_and_other_questions_no_pairs() -> None:

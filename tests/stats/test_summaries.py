@@ -133,11 +133,13 @@ def test_a_refusal_ends_a_curve_but_not_before_it_begins() -> None:
     assert ragged.note.startswith(">= 1024, the longest measured") and "2 of 5 lengths" in ragged.note
 
 
-def test_all_failed_is_no_nll_and_a_score_of_zero() -> None:
+def test_a_cell_that_failed_wholly_has_no_value() -> None:
     failed: Curve = dict.fromkeys(FLAT)
     assert found({"none": FLAT, "pi": failed}, "effective_length")["pi"].note == "no value at any length"
     scored = found({"none": dict.fromkeys(FLAT, 1.0), "pi": failed}, "effective_length", "accuracy")["pi"]
-    assert scored.value == 0
+    assert scored.value is None and scored.note == "no value at any length"
+    base = found({"none": failed, "pi": dict.fromkeys(FLAT, 1.0)}, "price", "accuracy")["pi"]
+    assert base.value is None, "a failed baseline makes no price"
     half = found({"none": FLAT, "pi": {256: 3.0, 512: None, 1024: 3.0}}, "effective_length")["pi"]
     assert half.value == 256 and "no value at 512" in half.note
 

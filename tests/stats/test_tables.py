@@ -341,3 +341,22 @@ def test_a_measure_is_no_proportion() -> None:
     reach = t.ppf(0.975, 2) / math.sqrt(3)
     assert (record.value, record.interval) == (1.0, "cluster_bootstrap")
     assert (record.low, record.high) == pytest.approx((1 - reach, 1 + reach))
+
+
+def test_two_methods_of_one_label_keep_their_rows_at_every_length() -> None:
+    found = []
+    for right, power in ((1, 0.5), (3, 1.0)):
+        for length in (128, 256, 512, 1024):
+            made = passkey("mine", length, right)
+            identity = {**made.cell.identity, "length": length, "method": {"name": "mine", "power": power}}
+            found.append(Finished(cell("passkey", "mine", length, n=4, identity=identity), made.samples))
+    [table] = tables(found)
+    values = {row: {record.value for record in table.of(row)} for row in ("mine", "mine #2")}
+    assert sorted(map(sorted, values.values())) == [[0.25], [0.75]]
+
+
+def test_rows_that_may_mix_two_states_of_a_method_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    left = passkey("yarn", 256, 1)
+    identity = {**left.cell.identity, "attention": {"scale": 2.0}}
+    tables([left, Finished(cell("passkey", "yarn", 256, n=4, identity=identity), left.samples)])
+    assert "cells of yarn on passkey differ in the attention alone" in caplog.text

@@ -110,6 +110,11 @@ def test_traps_of_babilong(
     assert babilong.score(task, target, answer, question, "repaired") == repaired
 
 
+def test_the_sides_of_qa19_are_the_official_ones() -> None:
+    official = "e,e e,n e,s n,e n,n n,w s,e s,s s,w w,n w,s w,w"  # babilong/metrics.py
+    assert sorted(babilong.LABELS["qa19"]) == official.split()
+
+
 def test_answers_that_pandas_takes_for_missing_are_empty_officially(tmp_path: Path) -> None:
     (tmp_path / "qa7_0k_p.csv").write_text(",target,output,question\n0,none,None,How many?\n1,two,two,How many?\n")
     assert [babilong.rescore(tmp_path, scorer)[0].value for scorer in ("official", "repaired")] == [50.0, 100.0]
@@ -148,6 +153,7 @@ INFINITEBENCH: list[tuple[str, Any, str, float, float]] = [
     ("math_find", [12], "12.5", 0, 0),  # ends the official run
     ("math_find", [1.5], "It is 1.5", 1, 1),
     ("math_calc", [1, -2, 3], "[1, -2, 3]", 1 / 3, 1),  # signs are lost
+    ("math_calc", [[1, 3, 0]], "[1, 3, 0]", 1, 1),  # as in the published files
     ("math_calc", [1, 2, 3, 4], "1 2 9 4", 0.5, 0.5),
     ("longbook_qa_eng", ["x", "the red hat"], "Red hat!", 1, 1),
     ("longbook_qa_chn", ["王剑英"], "剑英。", 0.8, 0.8),  # 2 of 2 and 2 of 3

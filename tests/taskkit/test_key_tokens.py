@@ -1,6 +1,7 @@
 """Key tokens: rule, characters, file, and the key tokens of evaluators with known likelihoods."""
 
 import json
+import math
 import re
 import sys
 from collections.abc import Iterator
@@ -98,6 +99,8 @@ def test_the_papers_lengths_are_the_defaults_and_shrink_with_the_trained_length(
         ({"window": 0}, "keys' window must be at least 1, got 0"),
         ({"longest": 40}, r"longest must be above short \+ window = 40, got 40"),
         ({"gain": -1.0}, "gain must be at least 0 and loss above 0, got -1.0 and 2.0"),
+        ({"gain": math.nan}, "gain must be at least 0 and loss above 0, got nan and 2.0"),
+        ({"loss": math.inf}, "gain must be at least 0 and loss above 0, got 2.0 and inf"),
         ({"loss": 0.0}, "gain must be at least 0 and loss above 0, got 2.0 and 0.0"),
         ({"gain": "much"}, "gain must be at least 0 and loss above 0, got much and 2.0"),
     ],

@@ -157,3 +157,14 @@ def test_too_short_a_length_and_too_few_names_are_refused(lexlet: FastTokenizer)
         Refused, match=r"^associative has \d+ names of equally many tokens, needs 55: lower options or distractors"
     ):
         asked(lexlet, options=50, distractors=4)
+
+
+def test_a_name_may_be_followed_by_other_words_but_not_by_a_name(lexlet: FastTokenizer) -> None:
+    task = lexbench.task("associative")
+    for question in task.questions(lexlet, 420, 4, 0):
+        name = question.facts["expected"][0]
+        other = "Adam" if name != "Adam" else "Alice"
+        forms = {"{}, who lives next to it.": 1, "{} because of it": 1, "{}\n\nQuestion": 1, "{} and " + other: 0}
+        for form, accuracy in forms.items():
+            answer = Written(tokens=np.empty(0, np.int64), text=" " + form.format(name), hit_room=False)
+            assert task.score(question, answer).scores["accuracy"] == accuracy, form

@@ -192,9 +192,14 @@ def test_a_chat_asks_the_same_in_its_template(tokenizer: FastTokenizer, monkeypa
     assert "chat template" in task.protocol(tokenizer)
 
 
+def test_more_words_than_tokens_are_refused_at_once(tokenizer: FastTokenizer) -> None:
+    with pytest.raises(Refused, match=r"frequent_words has 1,000,000,000 words, asked for 512 tokens: lower their"):
+        frequent(vocabulary=10**9).questions(tokenizer, 512, 2, 0)
+
+
 def test_the_least_length_is_said_and_is_the_least(tokenizer: FastTokenizer) -> None:
-    with pytest.raises(Refused, match=r"needs at least \d+ tokens, asked for 10: raise length") as refusal:
-        frequent().questions(tokenizer, 10, 6, 0)
+    with pytest.raises(Refused, match=r"needs at least \d+ tokens, asked for 20: raise length") as refusal:
+        frequent().questions(tokenizer, 20, 6, 0)
     least = int(re.findall(r"\d+", refusal.value.reason)[0])
     assert {question.length for question in questions_of(frequent(), tokenizer, least, 6)} == {least}
     with pytest.raises(Refused, match=f"needs at least {least} tokens, asked for {least - 1}"):

@@ -497,6 +497,14 @@ def test_wrong_parameters_are_one_line(name: str, parameters: dict[str, Any], me
         lexbench.task(name, **parameters)
 
 
+@pytest.mark.parametrize("axis", ["-5", "0", "abc", "1.5"])
+def test_an_axis_that_is_no_number_of_tokens_is_one_line(
+    axis: str, made: Callable[..., lexbench.Task], lexlet: FastTokenizer
+) -> None:
+    with pytest.raises(ValueError, match=f"^axis must be a number of tokens of at least 1, got {axis}: e.g. axis=1000"):
+        asked(made("nolima", axis=axis), lexlet)
+
+
 def test_a_template_that_needs_files_is_named(made: Callable[..., lexbench.Task], lexlet: FastTokenizer) -> None:
     with pytest.raises(ValueError, match="template kimi of code_run has unknown fields: take one of gpt4, kimi"):
         asked(made("infinitebench", template="kimi"), lexlet)

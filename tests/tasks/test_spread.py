@@ -3,6 +3,7 @@
 import functools
 import itertools
 import re
+import string
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,7 +16,7 @@ import lexbench
 from lexbench import Choose, Chosen, Refused, Write, Written
 from lexbench.core.tokenizer import FastTokenizer
 from lexbench.corpora.synthetic import Synthetic
-from lexbench.taskkit.spread import Puzzle
+from lexbench.taskkit.spread import WORDS, Puzzle, Spread
 
 N = 240
 TASKS = [
@@ -367,3 +368,62 @@ def test_written_questions_state_a_chance(lexlet: FastTokenizer) -> None:
         },
     }
     assert all(isinstance(asked(lexlet, name, n=1)[0], Write) for name in TASKS)
+
+
+# how right answers may be written
+
+FORMS = [
+    ("nth_needle", "{0} in the second line.", 1),
+    ("nth_needle", "{0}.\nThe", 1),
+    ("nth_needle", "{0}, {other}", 0),
+    ("conflicting_needles", "{0}\n\nQuestion", 1),
+    ("graph_walk", "{0} and {1} in the text.", 1),
+    ("graph_walk", "1. {1} 2. {0}", 1),
+    ("graph_walk", "{0}, {1}, {other}", 0),
+    ("ordering", "{0}, then {1}, then {2}.", 1),
+    ("ordering", "{0} -> {1} -> {2}", 1),
+    ("ordering", "1. {0} 2. {1} 3. {2}", 1),
+    ("ordering", "{1} -> {0} -> {2}", 0),
+    ("counting", "{word}.", 1),
+    ("counting", "{word} times", 1),
+    ("counting", "{wrong} times", 0),
+    ("counting", "{0} times", 1),
+]
+NUMBERS = ("one", "two", "three", "four", "five")
+
+
+@pytest.mark.parametrize(("name", "form", "accuracy"), FORMS)
+def test_a_right_answer_may_be_followed_by_other_words(
+    lexlet: FastTokenizer, name: str, form: str, accuracy: int
+) -> None:
+    parameters: dict[str, Any] = {"width": 2} if name == "graph_walk" else {}
+    task = lexbench.task(name, **parameters)
+    for question in task.questions(lexlet, 420, 8, 0):
+        assert isinstance(question, Write)
+        expected = question.facts["expected"]
+        other = next(word for word in WORDS if word not in expected)
+        names = {"other": other}
+        if name == "counting":
+            names = {"word": NUMBERS[int(expected[0]) - 1], "wrong": NUMBERS[int(expected[0]) - 2]}
+        assert task.score(question, said(" " + form.format(*expected, **names))).scores["accuracy"] == accuracy
+
+
+@pytest.mark.parametrize(("alike", "people"), [(2, 2), (4, 2), (3, 3), (4, 4), (6, 2)])
+@pytest.mark.parametrize("which", ["nth", "first", "last"])
+def test_the_chance_of_alike_needles_is_that_of_the_better_guess(alike: int, people: int, which: str) -> None:
+    every = list(itertools.combinations(range(alike * people), alike))  # places of the asked person's lines
+    asked_for = {"nth": range(alike), "first": [0], "last": [alike - 1]}[which]
+    by_place = [max(Counter(own[n] for own in every).values()) / len(every) for n in asked_for]
+    task = lexbench.task("nth_needle", which=which, alike=alike, people=people)
+    assert isinstance(task, Spread)
+    puzzle = task.puzzle(np.random.default_rng(0), lambda values, count: list(values[:count]))
+    assert puzzle.chance == pytest.approx(max(1 / alike, sum(by_place) / len(by_place)))
+
+
+def test_a_written_guess_in_a_control_is_among_all_that_does_not_occur(lexlet: FastTokenizer) -> None:
+    for name, pool in (("nth_needle", WORDS), ("many_labels", tuple(string.ascii_uppercase))):
+        for question in lexbench.task(name, needle=False).questions(lexlet, 420, 4, 0):
+            assert isinstance(question, Write)
+            text = set(re.findall(r"\w+", lexlet.decode(question.prompt)))
+            unseen = [word for word in pool if not ({word, word.lower()} if name == "nth_needle" else {word}) & text]
+            assert question.chance == pytest.approx(1 / len(unseen)), name

@@ -239,10 +239,15 @@ def test_on_a_corpus_of_digits_all_but_the_haystack_is_constant(tokenizer: FastT
     assert met  # of 8 samples with some 60,000 places each, (1 - 1e-5)^480,000 is 0.008 for none
 
 
+def test_more_statements_than_tokens_are_refused_at_once(tokenizer: FastTokenizer) -> None:
+    with pytest.raises(Refused, match=r"variable_tracking has 5,000,000,000 statements, asked for 512 tokens: lower"):
+        tracking(chains=10**9, hops=4).questions(tokenizer, 512, 2, 0)
+
+
 def test_a_corpus_needs_no_more_tokens_than_are_used(tokenizer: FastTokenizer) -> None:
     """A corpus with exactly the prompt's tokens of text suffices, a smaller one does not."""
     with pytest.raises(Refused) as refusal:
-        tracking(haystack="text").questions(tokenizer, 9, 4, 0)
+        tracking(haystack="text").questions(tokenizer, 20, 4, 0)
     least = int(re.findall(r"\d+", refusal.value.reason)[0])
     used = len(tokenizer.encode(next(iter(Digits(300).documents())).text).ids)
     assert len(questions_of(tracking(Digits(300), haystack="text"), tokenizer, least + used, 1)) == 1

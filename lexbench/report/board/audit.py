@@ -267,16 +267,15 @@ def _names() -> frozenset[str]:
     return frozenset(registry.names("task"))
 
 
-@functools.cache
-def _version(name: str) -> int:
-    """Version of a task here."""
-    cls: type[Task] = registry.class_of(registry.read("task", name), "task")
-    return cls.version
+def _task(identity: str) -> Task | None:
+    """The task of an identity, without its texts; None if it is not of lexbench, or not of this version."""
+    built = _built(identity)
+    return built if built is not None and built.version == json.loads(identity).get("version") else None
 
 
 @functools.lru_cache(maxsize=256)
-def _task(identity: str) -> Task | None:
-    """The task of an identity, without its texts; None if it is not of lexbench, or not of this version."""
+def _built(identity: str) -> Task | None:
+    """The task of an identity in the version that is here; None if it is not of lexbench, or no longer so."""
     given = json.loads(identity)
     if not isinstance(given, dict) or given.get("name") not in _names():
         return None
@@ -287,15 +286,14 @@ def _task(identity: str) -> Task | None:
         built: Task = registry.build({**known, **values}, "task", corpus=_NoText())
     except (ValueError, TypeError, AttributeError):
         return None
-    return built if built.version == given.get("version") else None
+    return built
 
 
 def _older(cell: Cell) -> bool:
     """Whether a task of lexbench has another version here."""
     given = cell.identity.get("task")
-    if not isinstance(given, dict) or given.get("name") not in _names():
-        return False
-    return _version(str(given["name"])) != given.get("version")
+    built = _built(json.dumps(given, sort_keys=True, default=str))
+    return isinstance(given, dict) and built is not None and built.version != given.get("version")
 
 
 # what the first submission has

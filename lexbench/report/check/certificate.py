@@ -11,6 +11,7 @@ from lexbench.core.files import sha256
 from lexbench.core.version import __version__
 from lexbench.report.check.check import Check
 from lexbench.stats.intervals import CONFIDENCE, LEVEL
+from lexbench.stats.metrics import is_score
 from lexbench.stats.regressions import Verdict
 from lexbench.stats.wording import scale, short_unit, unit
 
@@ -37,11 +38,17 @@ def statement(found: Check) -> str:
     """What is certified, in a sentence; or that it is not."""
     if found.code != 0:
         return f"Not certified: {found.word.lower()}."
-    claims = "; ".join(
-        f"less than {each.tolerance:g}{short_unit(each.metric or '')} of {each.cell.task} at {each.cell.length} tokens"
-        for each in found.of("proven")
-    )
-    return f"At {100 * CONFIDENCE:g} %, {_subject(found)} loses {claims}."
+    return f"At {100 * CONFIDENCE:g} %, {_subject(found)} loses {'; '.join(map(_said, found.of('proven')))}."
+
+
+def _said(claim: Verdict) -> str:
+    """A claim in words; of losses that have no bound, with the size up to which each counts."""
+    proof, unit_ = claim.proof, short_unit(claim.metric or "")
+    said = f"less than {claim.tolerance:g}{unit_} of {claim.cell.task} at {claim.cell.length} tokens"
+    if proof is None or is_score(claim.metric):
+        return said
+    more = f", {proof.above} of {proof.clusters} lost more" if proof.above else ""
+    return f"{said} (the loss of a document counted up to {proof.cap:g}{unit_}{more})"
 
 
 def _subject(found: Check) -> str:

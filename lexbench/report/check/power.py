@@ -10,7 +10,7 @@ from lexbench.report.check.check import check, tolerances_of
 from lexbench.report.grid import Grid
 from lexbench.stats.certificates import fixed, needed
 from lexbench.stats.regressions import Verdict
-from lexbench.stats.wording import digits, plain, scale, short_unit
+from lexbench.stats.wording import digits, plain, scale, several, short_unit
 
 MOST = 4000
 """Clusters beyond which no deployment is simulated."""
@@ -36,6 +36,10 @@ class Power:
     """Clusters of a fixed test planned at no loss, and at half the margin."""
 
 
+LEAST = 4
+"""Clusters of a pilot, at least."""
+
+
 def power(folders: Sequence[Path], file: Path, tolerance: Sequence[str], loss: float | None = None) -> list[Power]:
     """What each claim of a pilot takes.
 
@@ -45,7 +49,7 @@ def power(folders: Sequence[Path], file: Path, tolerance: Sequence[str], loss: f
         tolerance: margins by metric, `nll=0.02`.
         loss: true loss of the deployments, in margins; None: as in the pilot.
 
-    ValueError where nothing is comparable.
+    ValueError where nothing is comparable, or a pilot is too small.
     """
     if loss is not None and not 0 <= loss < 1:
         raise ValueError(f"the loss must be from 0 to below 1 margin, got {loss}: a larger one is never proven")
@@ -53,6 +57,12 @@ def power(folders: Sequence[Path], file: Path, tolerance: Sequence[str], loss: f
     for each in check(folders, file, tolerances_of(tolerance), certify=True).verdicts:
         if each.proof is None or each.metric is None:
             continue
+        if each.proof.clusters < LEAST:
+            about = f"{plain(each.cell.task)} {plain(each.cell.method)} at {each.cell.length}"
+            count = several(each.proof.clusters, "cluster")
+            raise ValueError(
+                f"a pilot needs {LEAST} clusters to show how much they differ, {about} has {count}: raise n"
+            )
         margin, losses = each.proof.margin, each.proof.losses
         half, _, most = needed(losses, each.metric, margin, MOST, None if loss is None else loss * margin)
         planned = fixed(losses, each.metric, margin), fixed(losses, each.metric, margin, margin / 2)

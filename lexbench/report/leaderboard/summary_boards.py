@@ -167,9 +167,16 @@ def _column(found: Mapping[str, Summary], side: int) -> tuple[dict[str, Value], 
     if side and len(set(texts.values())) > 1:
         top = max(values, key=lambda row: side * values[row])
         if math.isinf(values[top]) or not _open(found[top]):
-            marked = [row for row, text in texts.items() if text == texts[top]]
+            marked = [row for row, text in texts.items() if text == texts[top] and not _at_floor(found[row], side)]
             entries |= {row: replace(entries[row], mark=Mark(best=True)) for row in marked}
     return entries, usual
+
+
+def _at_floor(each: Summary, side: int) -> bool:
+    """Whether an area is at its floor, or its interval reaches it."""
+    end = each.low if side > 0 else each.high
+    end = each.value if end is None else end
+    return each.floor is not None and end is not None and side * end <= side * each.floor
 
 
 def _open(each: Summary) -> bool:

@@ -14,7 +14,8 @@ from lexbench.taskkit.rescored import Rescored, example_below
 
 PLACES = ("bathroom", "bedroom", "garden", "hallway", "kitchen", "office")
 YES_NO = ("no", "yes")
-SIDES = tuple(f"{a},{b}" for a in "nesw" for b in "nesw" if a != b)
+SIDES = tuple(f"{a},{b}" for a in "nesw" for b in "nesw" if {a, b} not in ({"n", "s"}, {"e", "w"}))
+"""Two steps of a path; no path goes back."""
 LABELS: Mapping[str, Sequence[str]] = {
     **dict.fromkeys(("qa1", "qa2", "qa3", "qa4", "qa11", "qa12", "qa13"), PLACES),
     "qa5": ("bill", "fred", "jeff", "mary", "apple", "football", "milk"),

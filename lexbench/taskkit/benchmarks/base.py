@@ -69,6 +69,13 @@ class Asked:
     """Examples wanted, of benchmarks that make them."""
     seed: int = 0
 
+    def tokens_of_axis(self) -> int:
+        """The axis of a benchmark whose classes are numbers of tokens; ValueError for any other axis."""
+        axis = self.axis or ""
+        if not axis.isdecimal() or int(axis) < 1:
+            raise ValueError(f"axis must be a number of tokens of at least 1, got {axis}: e.g. axis=1000")
+        return int(axis)
+
 
 @dataclass(frozen=True)
 class Benchmark:

@@ -141,7 +141,12 @@ def _signed(text: str, label: Any) -> float:
 
 
 def _values(pattern: str, text: str, label: Any) -> float:
-    """Math.Calc: share of the labels that the numbers of the answer begin with."""
+    """Math.Calc: share of the labels that the numbers of the answer begin with.
+
+    Published labels are a list in a list. The official code leaves out the first number that GPT-4 writes, by the
+    model's name; here no model has a rule of its own.
+    """
+    label = label[0] if isinstance(label[0], list) else label
     numbers = [int(each) for each in re.findall(pattern, text)]
     right = 0
     for number, wanted in zip(numbers, label, strict=False):

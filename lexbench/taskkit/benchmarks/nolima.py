@@ -46,7 +46,7 @@ def _examples(asked: Asked) -> Iterator[Example]:
     needles, *books = asked.files.places
     if asked.axis is None:
         raise Refused("nolima needs the tokens of its haystack: give task.axis=1000")
-    tokens = int(asked.axis)
+    tokens = asked.tokens_of_axis()
     for entry in _entries(needles):
         for kind, question in entry["questions"].items():
             for test, content in entry["tests"].items():

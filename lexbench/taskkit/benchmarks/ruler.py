@@ -51,7 +51,7 @@ def _made(asked: Asked, folder: Path) -> Iterator[Example]:
     def count(text: str) -> int:
         return len(asked.tokenizer.encode(text).ids)
 
-    length, framing = (int(asked.axis), 0) if asked.axis else (asked.length, asked.framing)
+    length, framing = (asked.tokens_of_axis(), 0) if asked.axis else (asked.length, asked.framing)
     wanted = ruler_made.Wanted(folder, asked.part, length, framing, asked.seed, count)
     for number, row in enumerate(itertools.islice(ruler_made.made(wanted), asked.n)):
         yield _example(asked.part, f"{asked.part}:{number}", row.input, row.answer_prefix, row.outputs, row.length)

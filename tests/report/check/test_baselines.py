@@ -1,5 +1,6 @@
 """What cannot be a baseline: an outage, and numbers that no answer has."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,3 +42,50 @@ def test_numbers_that_no_answer_has_are_no_baseline(
     assert main(["check", str(run[0]), "--baseline", str(file)]) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert "cannot be read" in line and "an answer has a nll of" in line
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('"targets":[', '"units":[', "cannot be read"),
+        ('"outcomes":{"nll":', '"outcomes":{},"more":{"nll":', "a measured cell has no answers"),
+    ],
+)
+def test_a_baseline_that_lost_a_part_is_one_line(
+    old: str, new: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = folder(tmp_path / "run", GOOD)
+    file = tmp_path / "b.json"
+    content = baseline.as_text([kept(GOOD)], [])
+    assert old in content
+    file.write_text(content.replace(old, new))
+    assert main(["check", str(run[0]), "--baseline", str(file)]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert said in line
+
+
+def test_targets_and_the_name_of_a_corpus_are_needed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = folder(tmp_path / "run", GOOD)
+    file = tmp_path / "b.json"
+    page = json.loads(baseline.as_text([kept(GOOD)], []))
+    [asked] = page["questions"].values()
+    del asked["targets"]
+    file.write_text(json.dumps(page))
+    assert main(["check", str(run[0]), "--baseline", str(file)]) == 2
+    assert "an answer has an nll and no targets" in capsys.readouterr().err
+    page = json.loads(baseline.as_text([kept(GOOD)], []))
+    page["cells"][0]["cell"]["identity"]["corpus"] = {"fingerprint": "0"}
+    file.write_text(json.dumps(page))
+    assert main(["check", str(run[0]), "--baseline", str(file)]) == 2
+    assert "a cell's corpus has no name" in capsys.readouterr().err
+
+
+def test_what_waits_for_its_server_is_not_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base = folder(tmp_path / "base", GOOD, answers("yarn", right(3, 4)))
+    file = tmp_path / "b.json"
+    assert main(["check", str(base[0]), "--baseline", str(file), "--update"]) == 0
+    run = folder(tmp_path / "run", GOOD)
+    Store(run[0]).defer(answers("yarn", right(3, 4)).cell, "server is down")
+    capsys.readouterr()
+    assert main(["check", str(run[0]), "--baseline", str(file)]) == 2
+    assert "not measured yet, server is down: repeat the run command" in capsys.readouterr().out
