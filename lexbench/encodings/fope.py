@@ -43,6 +43,8 @@ class Fope(Encoding):
         super().__init__()
         if not 0 <= gain < math.inf:
             raise ValueError(f"fope's gain must be finite and at least 0, got {gain}: its code takes 0.3")
+        if head_dim % 2:
+            raise ValueError(f"fope needs heads of an even size, got {head_dim}: change width or heads of recipe.shape")
         plain = frequencies(head_dim, base)
         # Pairs without a full turn in training have seen a part of a wave only; the paper gives them frequency 0.
         kept = plain[plain > 2 * math.pi / trained_length]

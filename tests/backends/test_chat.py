@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -234,3 +235,64 @@ def test_a_run_with_thinking_counts_all_tokens_and_is_never_mixed_with_completio
         assert finished.cell.identity["backend"]["chat"] in finished.cell.protocol
     assert cells[True].samples[0].facts["thought"] == "I look for it."
     assert len({each.cell.protocol for each in cells.values()}) == 2
+
+
+COUNTS = [
+    ({"completion_tokens": 3}, "length", r"stopped after 3 of \d+ tokens: raise its limit on new tokens"),
+    ({"completion_tokens": 900}, "length", r"wrote 900 tokens of at most \d+: it ignores max_tokens"),
+    ({"prompt_tokens": None}, "stop", "has read an unknown number of tokens, the question has"),
+    ({"prompt_tokens": 12.0}, "stop", "has read 12.0 tokens, the question has"),
+]
+
+
+@pytest.mark.parametrize(("counts", "reason", "said"), COUNTS)
+def test_an_answer_or_prompt_that_was_cut_by_the_servers_counts_is_refused(
+    counts: Body, reason: str, said: str, model: Model
+) -> None:
+    whole = talking(model, lambda _: ({"content": "7"}, reason))
+
+    def answer(body: Body) -> Reply:
+        reply = whole(body)
+        assert reply is not None
+        reply[1]["usage"].update(counts)
+        return reply
+
+    with asking(model, whole) as (backend, server):
+        server.answer = answer
+        with pytest.raises(Refused, match=said):
+            backend.write(passkey(backend))
+
+
+@pytest.mark.parametrize("usage", [None, [1], "x", 1, True])
+def test_counts_that_are_no_object_are_none(usage: Any, model: Model) -> None:
+    whole = talking(model, finder())
+
+    def answer(body: Body) -> Reply:
+        reply = whole(body)
+        assert reply is not None
+        return reply[0], {**reply[1], "usage": usage}
+
+    with asking(model, whole) as (backend, server):
+        server.answer = answer
+        with pytest.raises(Refused, match="has read an unknown number of tokens"):
+            backend.write(passkey(backend))
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [({}, "an answer without content$"), ({"content": None, "refusal": "I cannot"}, r"without content \(I cannot\)$")],
+)
+def test_an_answer_without_content_is_no_wrong_answer(message: Body, said: str, model: Model) -> None:
+    with asking(model, talking(model, finder())) as (backend, server):
+        server.answer = talking(model, lambda _: (message, "stop"))
+        with pytest.raises(Refused, match=said):
+            backend.write(passkey(backend))
+        server.answer = talking(model, lambda _: ({"content": ""}, "stop"))
+        assert backend.write(passkey(backend)).text == ""
+
+
+def test_stop_texts_are_not_sent_where_a_thought_may_hold_them(model: Model) -> None:
+    with asking(model, talking(model, finder("<think>a\n</think>")), thinking="free", thought=20) as (backend, server):
+        for thought in (0, 20):
+            backend.write(replace(passkey(backend), until=("\n",), thought=thought))
+        assert [body.get("stop") for body in server.asked] == [["\n"], None]

@@ -42,6 +42,9 @@ DOWN = [
     (429, {"message": "slow down"}),
     (408, {}),
     None,
+    (200, {"error": {"message": "Provider returned error", "code": 502}}),  # of a router
+    (409, {}),
+    (425, {}),
     (200, b'{"fine": ', {"Content-Length": "50"}),  # it breaks in the middle
 ]
 
@@ -53,7 +56,7 @@ def test_what_fails_for_a_while_is_asked_again(reply: scripted.Reply) -> None:
         assert server.asked == [{"a": 1}] * 4
 
 
-@pytest.mark.parametrize("reply", DOWN[:5])
+@pytest.mark.parametrize("reply", DOWN[:8])
 def test_the_bound_holds_and_later_one_attempt_is_enough_until_one_succeeds(reply: scripted.Reply) -> None:
     with scripted.serving(failing(4 + 1, reply)) as server:
         one = client(server.url)
@@ -134,6 +137,7 @@ def test_nobody_there_is_said_with_the_address() -> None:
         ((413, b"Payload | Too Large"), "says HTTP 413: Payload | Too Large"),
         ((404, {"error": "no such model"}), "says HTTP 404: no such model"),
         ((501, {}), "says HTTP 501: {}"),
+        ((200, {"error": {"message": "unknown field", "code": 400}}), "says: unknown field"),
         ((500, {"error": {"message": "11 validation errors: {}"}}), "says HTTP 500: 11 validation errors"),
         ((307, b"", {"Location": "http://b/v1"}), "it has moved to http://b/v1, give that as backend.url"),
     ],
@@ -317,3 +321,11 @@ def test_beside_the_interface_and_behind_it() -> None:
         one = client(server.url)
         one.close()
         one.close()
+
+
+def test_an_account_that_is_used_up_defers() -> None:
+    said = r"HTTP 402: Insufficient Balance: its account is used up, pay, then repeat the command"
+    with scripted.serving(failing(1, (402, {"error": {"message": "Insufficient Balance"}}))) as server:
+        with pytest.raises(Deferred, match=said):
+            client(server.url).post("completions", {})
+        assert len(server.asked) == 1

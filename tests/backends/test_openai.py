@@ -693,3 +693,31 @@ def test_the_command_line_says_it_in_one_line(tmp_path: Path, capsys: pytest.Cap
     assert main.main(["run", *settings, "lengths=[64]", f"results={tmp_path}"]) == 2
     assert capsys.readouterr().err.splitlines()[-1].startswith("lexbench: http://127.0.0.1:9/v1 does not answer")
     assert os.listdir(tmp_path) == []  # noqa: PTH208
+
+
+@pytest.mark.parametrize(
+    ("bad", "models"),
+    [
+        ((402, {"error": {"message": "Insufficient Balance"}}), None),
+        ((404, b"404 page not found"), (404, b"404 page not found")),  # a gateway without its server
+        ((404, b"404 page not found"), (503, b"")),
+        ((200, {"error": {"message": "Provider returned error", "code": 502}}), None),
+        ((409, {}), None),
+    ],
+)
+def test_a_passing_outage_costs_no_sample(bad: Reply, models: Any, tmp_path: Path) -> None:
+    with serving(vllm(), LISTED, version="0.30.0") as server:
+        run(tmp_path / "whole", server)
+        asked = len(server.asked)
+
+        def fail(_: Body) -> Reply:
+            server.models = models or LISTED
+            return bad
+
+        server.answer = after(3 + 4, fail, vllm())
+        broken = run(tmp_path / "run", server, concurrency=1)
+        assert all(one.again for one in broken)
+        server.answer, server.models = vllm(), LISTED
+        server.asked.clear()
+        assert [one.refused for one in run(tmp_path / "run", server)] == [None, None]
+        assert asked - len(server.asked) == 4  # samples that were there already

@@ -89,3 +89,8 @@ def test_bad_parameters_are_errors() -> None:
         Fope(8, 2, 6)
     with pytest.raises(ValueError, match=r"gain must be finite and at least 0, got -0.1: its code takes 0.3"):
         Fope(8, 2, TRAINED, gain=-0.1)
+
+
+def test_heads_of_an_odd_size_are_one_line() -> None:
+    with pytest.raises(ValueError, match="fope needs heads of an even size, got 5: change width or heads"):
+        Fope(5, 1, 32)

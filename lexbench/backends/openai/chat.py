@@ -38,14 +38,11 @@ class ChatDialect(Dialect):
 
         Refused if the server has read another number of tokens than asked, beyond `SPARE`.
         """
-        answer, choice = self._chat(self._messages(question), question.thought + question.room, question.until)
-        read = (answer.get("usage") or {}).get("prompt_tokens")
-        if isinstance(read, int) and abs(read - len(question.prompt)) > SPARE:
-            raise Refused(
-                f"{self._server.url} has read {read} tokens, the question has {len(question.prompt)}: it truncates "
-                "prompts, or its template is not the model's here"
-            )
+        # A stop text within the thought would end the whole answer.
+        most, until = question.thought + question.room, () if question.thought else question.until
+        answer, choice = self._chat(self._messages(question), most, until)
         cut = self._is_cut(choice)
+        self._check_counts(answer.get("usage"), len(question.prompt), most, cut)
         thought, text = self._parted(found(self._server, choice, dict, "message"), cut)
         self._check_secret(f"{thought} {text}")
         tokens = self._tokenizer.encode(text).ids if text else np.empty(0, np.int64)
@@ -57,6 +54,32 @@ class ChatDialect(Dialect):
             tokens=tokens, text=text, hit_room=cut and not question.said(text), thought=thought, thought_cut=unfinished
         )
 
+    def _check_counts(self, usage: Any, asked: int, most: int, cut: bool) -> None:
+        """Refused where the server's own counts say that prompt or answer were cut, or say nothing of the prompt.
+
+        Args:
+            usage: of the answer.
+            asked: tokens of the prompt here.
+            most: tokens that the server may write.
+            cut: whether the answer filled its room, as the server says.
+        """
+        counts = usage if isinstance(usage, dict) else {}
+        read, written = counts.get("prompt_tokens"), counts.get("completion_tokens")
+        if not isinstance(read, int | float) or abs(read - asked) > SPARE:
+            shown = "an unknown number of" if read is None else self._server.words(str(read))
+            raise Refused(
+                f"{self._server.url} has read {shown} tokens, the question has {asked}: it truncates prompts, its "
+                "template is not the model's here, or it does not count"
+            )
+        if not isinstance(written, int | float):
+            return
+        if cut and written < most:
+            raise Refused(
+                f"{self._server.url} stopped after {written:g} of {most} tokens: raise its limit on new tokens"
+            )
+        if written > most:
+            raise Refused(f"{self._server.url} wrote {written:g} tokens of at most {most}: it ignores {self._most}")
+
     def _parted(self, message: Mapping[str, Any], cut: bool) -> tuple[str, str]:
         """Thought and answer: by the server's own field, else by the markers; a thought without end has no answer."""
         text = message.get("content")
@@ -67,6 +90,10 @@ class ChatDialect(Dialect):
         for name in ("reasoning", "reasoning_content"):  # vLLM's newer and older name
             if isinstance(message.get(name), str) and message[name]:
                 return message[name], text.lstrip()
+        if message.get("content") is None and not cut:
+            refusal = message.get("refusal")
+            said = f" ({self._server.words(refusal)})" if isinstance(refusal, str) else ""
+            raise malformed(self._server, f"an answer without content{said}")
         # From the right: a thought may speak of its own marker.
         thought, ended, answer = text.rpartition(end)
         if ended:

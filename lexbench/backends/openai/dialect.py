@@ -208,10 +208,15 @@ class Dialect:
         return text
 
     def _gone(self, no: Rejected) -> Refused:
-        """Explain a 404: Deferred if the server has another model by now, else the rejection itself."""
+        """Explain a 404: Deferred if the server has another model by now, or no list of models any more, which it had.
+
+        Else the rejection itself.
+        """
         try:
             names = [str(entry["id"]) for entry in models(self._server)]
-        except Refused:
+        except Refused as lost:
+            if self._server.listed or isinstance(lost, Deferred):
+                return Deferred(f"{no.reason}, nor does it list its models: start the server, then repeat the command")
             return no
         if self._served in names:
             return no

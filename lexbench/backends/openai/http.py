@@ -33,6 +33,10 @@ MOST = 256 << 20
 """Most bytes of an answer, decompressed: log-probabilities of a prompt of a million tokens take less."""
 
 
+PASSING = (408, 409, 425, 429)
+"""Statuses of requests that may be sent again."""
+
+
 class Fault(Deferred):
     """An attempt failed; another may succeed, after at least `wait` seconds."""
 
@@ -75,6 +79,8 @@ class Server:
         self._timeout, self._retries = timeout, retries
         self._pace = Pace(60 / requests_per_minute if requests_per_minute else 0.0)
         self._down = False
+        self.listed = False
+        """Whether the server has listed its models once."""
         self._thread = threading.local()
         self._client = httpx2.Client(
             headers={"Authorization": f"Bearer {key}"} if key else {},
@@ -177,7 +183,10 @@ class Server:
             raise Fault(f"{self.url} does not answer ({said})") from None
         text = content.decode(errors="replace")
         self._check(response, text)
-        return self._object(text)
+        answer = self._object(text)
+        if answer.get("error") and not answer.keys() & {"choices", "data"}:  # a router's, with the status of success
+            self._check_error(answer["error"], text)
+        return answer
 
     def _received(
         self, method: str, url: str, body: Mapping[str, Any] | None, seconds: float, limit: httpx2.Timeout
@@ -200,14 +209,23 @@ class Server:
         if status in (401, 403):
             name = self._key_variable or "one by backend.key_variable"
             raise Deferred(f"{said}: the key is wrong or missing, set {name}")
+        if status == 402:
+            raise Deferred(f"{said}: its account is used up, pay, then repeat the command")
         # 501: the server does not have this interface. llama-cpp-python's answers 500 to what it cannot read.
         unread = status == 501 or (status == 500 and " validation error" in said)
-        if status in (408, 429) or (status >= 500 and not unread):
+        if status in PASSING or (status >= 500 and not unread):
             raise Fault(said, _retry_after(response.headers.get("Retry-After", "")))
         if 300 <= status < 400:
             elsewhere = self.words(response.headers.get("Location", "elsewhere"))
             raise Rejected(f"{said}: it has moved to {elsewhere}, give that as backend.url", status)
         raise Rejected(said, status)
+
+    def _check_error(self, error: Any, text: str) -> None:
+        """Raise Rejected for an error whose code is that of a wrong request, else Fault."""
+        said, code = f"{self.url} says: {self._said(text)}", error.get("code") if isinstance(error, dict) else None
+        if isinstance(code, int) and 400 <= code < 500 and code not in (401, 402, 403, *PASSING):
+            raise Rejected(said, code)
+        raise Fault(said)
 
     def _said(self, text: str) -> str:
         """The message in an error response: servers nest it under error, message or detail."""

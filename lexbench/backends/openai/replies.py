@@ -79,6 +79,7 @@ class Replies:
 def models(server: Server) -> list[dict[str, Any]]:
     """The server's list of models, each with its `id`; one attempt (see `Server.get`)."""
     entries = found(server, server.get("models"), list, "data")
+    server.listed = True
     return [entry for entry in entries if isinstance(entry, dict) and isinstance(entry.get("id"), str)]
 
 
