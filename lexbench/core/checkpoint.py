@@ -241,6 +241,9 @@ def _layer_types(config: Mapping[str, Any]) -> tuple[str, ...] | None:
     layers = config.get("num_hidden_layers")
     if kinds is None and every and layers:  # Gemma in transformers 4: every n-th layer sees all keys
         kinds = ["sliding_attention" if (layer + 1) % every else "full_attention" for layer in range(layers)]
+    every = config.get("global_attn_every_n_layers")
+    if kinds is None and every and layers:  # ModernBERT: the first of every n does
+        kinds = ["sliding_attention" if layer % every else "full_attention" for layer in range(layers)]
     return tuple(kinds) if kinds and set(kinds) != {"full_attention"} else None
 
 
@@ -262,13 +265,15 @@ def _first(config: Mapping[str, Any], *names: str) -> Any:
 def _head_dim(config: Mapping[str, Any], width: int | None, heads: int | None) -> int | None:
     if config.get("qk_rope_head_dim"):  # multi-head latent attention: an unrotated part beside the rotated one
         return int(config.get("qk_nope_head_dim") or 0) + int(config["qk_rope_head_dim"])
-    stated = config.get("head_dim") or IMPLIED_HEAD_DIM.get(config.get("model_type", ""))
+    own = config.get("attention_head_dim") if config.get("model_type") == "zamba2" else None
+    stated = own or config.get("head_dim") or IMPLIED_HEAD_DIM.get(config.get("model_type", ""))
     return stated or (width // heads if width and heads else None)
 
 
 def _rotary_dim(config: Mapping[str, Any], head_dim: int | None) -> int | None:
     """Rotated dimensions; None: all."""
-    stated = _first(config, "qk_rope_head_dim", "rotary_dim")
+    # transformers' MiniMax, unlike its MiniMax M2, leaves rotary_dim unread.
+    stated = _first(config, "qk_rope_head_dim", *(() if config.get("model_type") == "minimax" else ("rotary_dim",)))
     if stated or head_dim is None:
         return int(stated) if stated else None
     share = _first({**config, **_rope_parameters(config)}, "partial_rotary_factor", "rotary_pct")
@@ -301,7 +306,15 @@ def _rope(config: Mapping[str, Any]) -> tuple[float | None, dict[str, Any] | Non
     original = config.get("original_max_position_embeddings")
     if original and kind in ("llama3", "longrope", "yarn"):  # Phi: beside the parameters
         rest.setdefault("original_max_position_embeddings", original)
+    if kind == "dynamic" and rest.get("alpha"):  # HunYuan: a larger base at every length
+        kind = "ntk_alpha"
     scaling = {**rest, "rope_type": kind} if kind != "default" else None
+    if scaling is not None and config.get("model_type") == "olmo3":  # windows keep the plain RoPE
+        plain = {"rope_type": "default", "rope_theta": base}
+        return None, {"full_attention": {**scaling, "rope_theta": base}, "sliding_attention": plain}
+    if full := config.get("global_rope_theta"):  # ModernBERT in transformers 4
+        bases = {"full_attention": full, "sliding_attention": config.get("local_rope_theta") or full}
+        return None, {kind: {"rope_type": "default", "rope_theta": base} for kind, base in bases.items()}
     if local := config.get("rope_local_base_freq"):  # Gemma 3 in transformers 4
         full = {**rest, "rope_type": kind, "rope_theta": base}
         return None, {"full_attention": full, "sliding_attention": {"rope_type": "default", "rope_theta": local}}
@@ -331,13 +344,19 @@ IMPLIED_BASE = {
 }
 READ_APART = {"gpt_oss"}
 """Model types whose rope parameters an engine reads by code of its own, which counts for exports."""
+LLAMA = {"hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 32, "vocab_size": 32000}
 IMPLIED: dict[str, dict[str, Any]] = {
+    "llama": LLAMA,  # the text part of LLaVA's file leaves them out
+    "mistral": {**LLAMA, "num_key_value_heads": 8},
     "gemma3_text": {"num_attention_heads": 8, "num_key_value_heads": 4, "rope_theta": 1e6, "rope_local_base_freq": 1e4}
-    | {"max_position_embeddings": 131072, "sliding_window_pattern": 6}
+    | {"max_position_embeddings": 131072, "sliding_window_pattern": 6},
 }
 IMPLIED_SHARE = {"gpt_neox": 0.25, "persimmon": 0.5, "phi": 0.5, "stablelm": 0.25}
 IMPLIED_HEAD_DIM = {"gemma": 256, "gemma2": 256, "gemma3_text": 256, "qwen3": 128}
-INTERLEAVED = {"codegen", "cohere", "cohere2", "deepseek_v2", "ernie4_5", "glm", "glm4", "gptj", "helium"}
+INTERLEAVED = {
+    *("codegen", "cohere", "cohere2", "cohere2_moe", "deepseek_v2", "ernie4_5", "ernie4_5_moe", "ernie4_5_vl_moe_text"),
+    *("glm", "glm4", "glm4v_text", "glm_ocr_text", "gptj", "helium", "llama4_text"),
+}
 """Model types that rotate dimension 2p with 2p + 1."""
 
 

@@ -342,8 +342,14 @@ def _original(model: Model, parameters: Mapping[str, Any]) -> float:
     return float(parameters.get("original_max_position_embeddings") or _claimed(model))
 
 
+def _ntk_alpha(model: Model, parameters: Mapping[str, Any], length: int, nested: bool) -> tuple[Floats, float]:
+    dims = model.rotated
+    return model.inv_freq(model.rotary_base() * parameters["alpha"] ** (dims / (dims - 2))), 1.0
+
+
 OWN = {
     "default": _plain,
+    "ntk_alpha": _ntk_alpha,
     "linear": _linear,
     "dynamic": _dynamic,
     "proportional": _proportional,

@@ -6,6 +6,7 @@ import math
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -744,3 +745,14 @@ def test_a_device_that_is_not_here_is_named(device: str) -> None:
         ValueError, match=rf"backend\.device {re.escape(device)} is not available \(.+\): use auto or cpu"
     ):
         Hf(read_model(registry.read("model", "lexlet")), device=device)
+
+
+def test_a_module_whose_angles_its_config_does_not_state_is_refused(folders: Callable[[str], Path]) -> None:
+    stated = read_model({"path": str(folders("llama")), "name": "odd"})
+    assert stated.rope_base == 10000.0
+    hf = Hf(replace(stated, rope_base=50000.0))
+    hf.attend(REROPE)  # it sets no angles
+    with pytest.raises(
+        Refused, match=r"inv_freq on odd: pair \d turns by .* by its config .*: its code does not follow"
+    ):
+        hf.attend(Attention(inv_freq=pairs_of(hf)))

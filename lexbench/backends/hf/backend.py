@@ -245,6 +245,8 @@ class Hf(Backend):
         self._prefix_cache.forget()
         self._installer.remove()
         with deferring(f"a method on {self.model.name} in {self.dtype} on {self._device}"):
+            for part in attention.mixture or (attention,):
+                self._installer.check_rope(self.model, part)
             self._passes = [self._installer.prepare(part) for part in attention.mixture or (attention,)]
         self._continuing.clear()
         self._installer.put(self._passes[0])

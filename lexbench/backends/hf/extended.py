@@ -51,6 +51,7 @@ class Extended:
         if self.attention.mixture is not None:
             raise Refused("extend cannot realise mixture: it needs several passes, use backend=hf")
         self._installer = AttentionInstaller(network, self.model.name, self.model.trained_length)
+        self._installer.check_rope(self.model, self.attention)
         self._installer.put(self._installer.prepare(self.attention))
         self._network = network
         _extended.add(network)

@@ -47,11 +47,14 @@ from lexbench.core.attention import Attention, Floats, Line, Positions, Remap, W
 from lexbench.core.memory import is_out_of_memory
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
+from lexbench.core.scaled import ropes
 from lexbench.kernels.fast import Form
 from lexbench.kernels.reference import Angles
 
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 4e-2}
 """Largest difference of logits computed in two ways, as a fraction of their standard deviation."""
+ANGLES = ("inv_freq", "scale", "dynamic")
+"""Slots that a rotary module holds."""
 ROTARY = ("inv_freq", "scale", "keep_first", "head_ratios", "dynamic", "remap")
 """Slots that need a rotary module."""
 UNROTATED = ("keep_first", "head_ratios", "remap")
@@ -136,6 +139,37 @@ class AttentionInstaller:
         self._turns: dict[int, Turn | None] = {}
         self._erases: bool | None = None
         self._obstacles: dict[bool, str | None] = {}
+
+    def check_rope(self, model: Model, attention: Attention) -> None:
+        """Refused where an Attention sets angles, and the loaded module's own are not those of the model's facts.
+
+        The method computed them from these facts: types with a rule of their own in code, which config.json does not
+        state in the usual names, would get wrong ones.
+        """
+        used = [slot for slot in ANGLES if any(getattr(part, slot) is not None for part in attention.parts())]
+        if not used or self._stock is None or model.frequencies is not None:
+            return
+        try:
+            found = {rope.kind: rope.own(1) for rope in ropes(model)}
+        except Refused:  # the method says so itself
+            return
+        for kind in kinds_of(self._stock):
+            expected = found.get(kind) or (next(iter(found.values())) if len(found) == 1 else None)
+            if kind in self._kinds and expected is not None and (why := self._otherwise(kind, *expected)):
+                raise self._refusal(used, f"{why}: its code does not follow its config.json")
+
+    def _otherwise(self, kind: str | None, inv_freq: Floats, scale: float) -> str | None:
+        """In what the stock module's angles differ from these; None: in nothing."""
+        of = f" of {kind} layers" if kind else ""
+        own = layers.frequencies(self._stock, kind).double().cpu().numpy()
+        if len(own) != len(inv_freq):
+            return f"its rotary module{of} turns {len(own)} pairs, its config says {len(inv_freq)}"
+        if not np.allclose(own, inv_freq, rtol=1e-3, atol=1e-12):
+            pair = int(np.argmax(abs(own - inv_freq) / np.maximum(inv_freq, 1e-12)))
+            return f"pair {pair}{of} turns by {own[pair]:.3g} a token, by its config {inv_freq[pair]:.3g}"
+        if not np.isclose(layers.scale(self._stock, kind), scale, rtol=1e-3):
+            return f"its rotary module{of} scales by {layers.scale(self._stock, kind):.4g}, its config says {scale:.4g}"
+        return None
 
     def prepare(self, attention: Attention, watch: Watch | None = None, always: bool = False) -> Placement:
         """Prepare an Attention, and a probe if `watch` is given; Refused names slots that do not fit this model.
