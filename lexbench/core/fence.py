@@ -1,5 +1,6 @@
 """A fence around plug-ins: a failure of one is recorded at its cells, or said in one line, and the sweep goes on."""
 
+import inspect
 import json
 import os
 import sys
@@ -64,6 +65,7 @@ def asked(method: Any, model: Model, length: int, doing: str = "attention", *bef
         before: of a modifier.
     """
     name = f"{type(method).__name__}.{doing}"
+    _check_signature(name, getattr(method, doing), len(before))
     with fenced(name):
         try:
             given = getattr(method, doing)(*before, model, length)
@@ -72,6 +74,17 @@ def asked(method: Any, model: Model, length: int, doing: str = "attention", *bef
             raise ValueError(f"{name}: {' '.join(str(error).split())}") from None
         found: Attention = given
         return found
+
+
+def _check_signature(name: str, function: Any, before: int) -> None:
+    """ValueError unless a method's function takes what it is given."""
+    taken = inspect.signature(function)
+    try:
+        taken.bind(*[None] * (before + 2))
+    except TypeError:
+        wanted = ", ".join([*["before"] * before, "model", "length"])
+        file = Path(inspect.getsourcefile(type(function.__self__)) or "its file").name
+        raise ValueError(f"{name} must take ({wanted}), takes {taken}: correct it in {file}") from None
 
 
 def _check_attention(given: Any, model: Model, length: int) -> None:

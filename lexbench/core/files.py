@@ -46,7 +46,11 @@ def write_bytes(file: Path, content: bytes | memoryview, durable: bool = True) -
 
 def _written(file: Path, content: bytes | memoryview, durable: bool) -> bool:
     """Replace a file; False if another process removed our temporary file before we locked it."""
-    handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    try:
+        handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    except OSError as error:
+        error.filename = str(file)  # not the temporary name, which nobody has given
+        raise
     temporary = Path(name)
     with os.fdopen(handle, "wb") as stream:
         # The lock says that its process lives: `clear_leftovers` removes what nobody has locked.

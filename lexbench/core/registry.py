@@ -37,6 +37,8 @@ def asset(name: str) -> Path:
 def config_dirs() -> list[Path]:
     """Our registry and the user's, each once: the folders in LEXBENCH_CONFIG_PATH, colon-separated."""
     extra = [Path(entry) for entry in os.environ.get("LEXBENCH_CONFIG_PATH", "").split(os.pathsep) if entry]
+    if lost := [folder for folder in extra if not folder.is_dir()]:
+        raise ValueError(f"LEXBENCH_CONFIG_PATH {lost[0]} is no folder: give one with method/, task/, ... in it")
     found: dict[Path, Path] = {}
     for folder in (asset("configs"), *extra):
         found.setdefault(folder.resolve(), folder)

@@ -212,7 +212,7 @@ class OnScaled:
 
 @dataclass(frozen=True)
 class Fixed:
-    """A method as a deployment for one length has it: at every length it sets what it sets at this one."""
+    """Use the method's Attention for length `at` at every length, as a deployment for that length does."""
 
     method: _Method
     at: int

@@ -165,7 +165,7 @@ def load_tokenizer(folder: Path, bos: bool | None = None) -> FastTokenizer:
         bos: whether BOS begins every context; None: as in the tokenizer's own configuration.
     """
     file = folder / "tokenizer.json"
-    tokenizer = _from_file(file) if file.exists() else _convert(folder)
+    tokenizer = read_tokenizer(file) if file.exists() else _convert(folder)
     settings = _json(folder / "tokenizer_config.json")
     bos_id = _token_id(tokenizer, settings.get("bos_token"), _json(folder / "config.json").get("bos_token_id"))
     if bos is None:
@@ -268,7 +268,8 @@ def _convert(folder: Path) -> tokenizers.Tokenizer:
     return converted
 
 
-def _from_file(file: Path) -> tokenizers.Tokenizer:
+def read_tokenizer(file: Path) -> tokenizers.Tokenizer:
+    """The tokenizer of a tokenizer.json; ValueError if it cannot be read."""
     try:
         return tokenizers.Tokenizer.from_file(str(file))
     except Exception as error:  # tokenizers raises plain Exception

@@ -74,7 +74,7 @@ class Over(Encoding):
         return overridden(self, Over) | self.over.hooks
 
     def at(self, layer: int) -> Encoding:
-        """Itself, around what the inner encoding is in that layer."""
+        """This wrapper around the inner encoding of that layer."""
         inner = self.over.at(layer)
         return self if inner is self.over else self.around(inner)
 

@@ -91,6 +91,8 @@ class Progress:
             found = self._state["key"] if self._state else key
         if found != key:
             raise ValueError(f"out={folder} holds another training: give a new folder, or remove it")
+        if not self.finished and not self.begun and (folder / "config.json").exists():
+            raise ValueError(f"out={folder} holds a model that is not of this training: give a new folder")
 
     @property
     def finished(self) -> bool:

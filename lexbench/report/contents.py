@@ -17,6 +17,7 @@ from lexbench.report.formats import csv, markdown
 from lexbench.report.headline import grid_of as headline_grid
 from lexbench.report.leaderboard import leaderboard, page
 from lexbench.report.plots import attention, cost_plots, difference_maps, heatmaps, over_length, position_plots
+from lexbench.report.report import HEAD
 from lexbench.report.select import check_highlight
 from lexbench.report.tables import (
     COLLAPSE,
@@ -98,7 +99,7 @@ def write(
     figures = [partial(_draw, table, samples, spent, to, table is first[table.setting]) for table in curved]
     rest = _beside([partial(_summaries, every, samples, spent, to), *figures], aside)
     found = {table.name: each for table in every if (each := differences.differences(table, samples, BASELINE))}
-    lines = ["# lexbench report", "", _summary(folders, loaded), "", LEGEND, *_summaries_link(every)]
+    lines = [HEAD, "", _summary(folders, loaded), "", LEGEND, *_summaries_link(every)]
     lines += [markdown(headline_grid(headline)) for headline in headlines(every, samples)]
     lines += [*_longbench(loaded, to), *_differences(list(found.values()), to)]
     if len(every) > drawn:

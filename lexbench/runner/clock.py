@@ -39,5 +39,5 @@ class Clock:
             yield answer
 
     def count(self, tokens: int) -> None:
-        """Keep the time of the last answer, which has so many tokens."""
+        """Record the last answer's seconds and its number of tokens."""
         self.timings.append((self._waited, tokens))

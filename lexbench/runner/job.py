@@ -166,7 +166,9 @@ def _lengths(model: Model, lengths: Sequence[int] | None, multiples: Sequence[fl
     """Lengths in tokens, sorted, each once."""
     for name, given in (("lengths", lengths), ("multiples", multiples)):
         if given is not None and (isinstance(given, str) or not isinstance(given, Sequence)):
-            raise ValueError(f"{name} must be a list, got {given!r}: e.g. {name}=[{given}]")
+            usual = {"lengths": "[512,1024]", "multiples": "[0.5,1,2]"}[name]
+            example = f"[{given}]" if isinstance(given, int | float) else usual
+            raise ValueError(f"{name} must be a list, got {given!r}: e.g. {name}={example}")
     odd = [m for m in multiples if isinstance(m, bool) or not isinstance(m, int | float) or not 0 < m < math.inf]
     if lengths is None and odd:
         raise ValueError(f"multiples must be numbers above 0, got {odd[0]!r}: e.g. multiples=[0.5,1,2]")

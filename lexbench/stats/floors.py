@@ -20,8 +20,9 @@ from lexbench.stats.pairs import Outcome
 
 NGRAMS = ("uniform", "unigram", "bigram")
 CEILING = "the ceiling (1.00)"
-BOTH, ALL = ("both at", "the intervals of both reach"), ("every row is at", "the intervals of all rows reach")
-"""Words for values at a limit, and for values whose intervals reach it."""
+BOTH = "both at", "the intervals of both reach", "both are worse than"
+ALL = "every row is at", "the intervals of all rows reach", "every row is worse than"
+"""Words for values at a limit, for values whose intervals reach it, and for losses beyond it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,13 +131,15 @@ def all_alike(records: Sequence[Record]) -> str | None:
     return _topped(valued, ALL) if all(map(at_ceiling, valued)) else None
 
 
-def _floored(found: Sequence[Standing], words: tuple[str, str]) -> str:
+def _floored(found: Sequence[Standing], words: tuple[str, str, str]) -> str:
     side = metrics.better(found[0].metric)
-    reached = any(side * (each.value or 0.0) > side * (_floor(each) or 0.0) for each in found)
-    return f"{words[reached]} {floor_text(found[-1])}"
+    above = [side * ((each.value or 0.0) - (_floor(each) or 0.0)) for each in found]
+    # A score below chance is a guess, too; a loss above that of counting is no guess, but worse.
+    worse = side < 0 and all(each < 0 for each in above)
+    return f"{words[2 if worse else any(each > 0 for each in above)]} {floor_text(found[-1])}"
 
 
-def _topped(found: Sequence[Standing], words: tuple[str, str]) -> str:
+def _topped(found: Sequence[Standing], words: tuple[str, str, str]) -> str:
     return f"{words[any((each.value or 0.0) < 1 for each in found)]} {CEILING}"
 
 

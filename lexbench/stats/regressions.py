@@ -131,7 +131,10 @@ def _sensible(tolerances: Mapping[str, float], old: Sequence[Kept]) -> None:
             follows = " (it follows from nll)" if name in metrics.LIKELIHOODS and name != "nll" else ""
             raise ValueError(f"unknown metric {name}{follows}: choose from {', '.join(known) or 'none'}")
         if not (math.isfinite(tolerance) and tolerance >= 0):
-            raise ValueError(f"tolerance of {name} must be a number of at least 0, got {tolerance}: e.g. {name}=0.02")
+            example = "2" if metrics.is_score(name) else "0.02"
+            raise ValueError(
+                f"tolerance of {name} must be a number of at least 0, got {tolerance}: e.g. {name}={example}"
+            )
 
 
 def _whole(each: Kept, status: str, reason: str) -> Verdict:

@@ -140,19 +140,16 @@ def _setting(cell: Cell) -> str:
 
 
 def _placed(group: Sequence[Finished]) -> dict[Place, list[Record]]:
-    """Records by row and length; of several methods with one label, each has its own row: `pi`, `pi #2`.
+    """Records by row and length; methods with one label that meet at a length have a row each: `pi`, `pi #2`.
 
     Methods with one label differ in a default that has changed. Cells that differ in the attention alone, as after a
     change of a method's code, cannot be told apart over lengths: a row may mix them, and a warning says so.
     """
     placed: dict[Place, list[Record]] = {}
-    numbers: dict[str, dict[str, int]] = {}
-    mixed = set()
+    numbers, mixed = _numbers(group), set()
     for finished in group:
         cell = finished.cell
-        known = numbers.setdefault(cell.method, {})
-        identity = json.dumps(cell.identity.get("method"), sort_keys=True)
-        number = known.setdefault(identity, 1 + max(known.values(), default=0))
+        number = numbers[cell.method, _spec(cell)]
         while (row := cell.method if number == 1 else f"{cell.method} #{number}", cell.length) in placed:
             mixed.add(cell.method)
             number += 1
@@ -164,6 +161,28 @@ def _placed(group: Sequence[Finished]) -> dict[Place, list[Record]]:
             *(method, group[0].cell.task),
         )
     return placed
+
+
+def _numbers(group: Sequence[Finished]) -> dict[tuple[str, str], int]:
+    """The row of each method with its parameters, among those of one label: the first one that lacks its lengths."""
+    lengths: dict[tuple[str, str], set[int]] = {}
+    for finished in group:
+        lengths.setdefault((finished.cell.method, _spec(finished.cell)), set()).add(finished.cell.length)
+    rows: dict[str, list[set[int]]] = {}
+    numbers = {}
+    for key, own in lengths.items():
+        taken = rows.setdefault(key[0], [])
+        place = next((place for place, held in enumerate(taken) if not held & own), len(taken))
+        if place == len(taken):
+            taken.append(set())
+        taken[place] |= own
+        numbers[key] = place + 1
+    return numbers
+
+
+def _spec(cell: Cell) -> str:
+    """The method with its parameters."""
+    return json.dumps(cell.identity.get("method"), sort_keys=True)
 
 
 def _factor_follows(method: Any) -> bool:

@@ -5,6 +5,7 @@ import hashlib
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -116,3 +117,15 @@ def test_what_a_path_is_instead_is_said(tmp_path: Path) -> None:
         "is a file",
         "does not exist",
     ]
+
+
+def test_a_place_that_cannot_be_written_is_named_as_it_was_given(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def full(**given: object) -> tuple[int, str]:
+        raise FileNotFoundError(2, "No such file or directory", "/proc/.x.md.6qj7o5su")
+
+    monkeypatch.setattr(tempfile, "mkstemp", full)
+    with pytest.raises(FileNotFoundError) as error:
+        write_text(tmp_path / "x.md", "")
+    assert error.value.filename == str(tmp_path / "x.md")

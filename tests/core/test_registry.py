@@ -252,3 +252,11 @@ def test_a_yaml_whose_aliases_multiply_is_refused_before_it_is_copied(tmp_path: 
     file.write_text("a: &a [*a]\n")  # below itself
     with pytest.raises(ValueError, match="by its aliases"):
         registry.check_aliases(file)
+
+
+def test_a_folder_of_the_environment_that_is_none_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    for lost in ("nowhere", "file"):
+        monkeypatch.setenv("LEXBENCH_CONFIG_PATH", str(tmp_path / lost))
+        with pytest.raises(ValueError, match=f"LEXBENCH_CONFIG_PATH .*/{lost} is no folder: give one with method/"):
+            registry.names("method")

@@ -525,7 +525,7 @@ def test_what_is_lacking_is_said_with_its_remedy(tmp_path: Path, words: Path) ->
     with pytest.raises(ValueError, match=r"words has no results_DATE\.json"):
         import_lm_eval([words], tmp_path / "run")
     (words / "tokenizer.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"tokenizer.json cannot be read .*: give the model's folder"):
+    with pytest.raises(ValueError, match=r"tokenizer.json cannot be read .*: download it again"):
         import_lm_eval([file], tmp_path / "run", trained_length=8, tokenizer=words)
 
 

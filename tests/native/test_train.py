@@ -330,3 +330,11 @@ def test_every_encoding_of_the_registry_is_trained_and_read_back(tmp_path: Path,
     with torch.no_grad():
         logits = read(torch.arange(3, 35)[None])
     assert logits.shape == (1, 32, 300) and logits.isfinite().all()
+
+
+def test_a_model_that_is_not_of_the_training_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    with pytest.raises(ValueError, match=r"holds a model that is not of this training: give a new folder$"):
+        train(prepared(recipe()), tmp_path)
+    assert (tmp_path / "model.safetensors").read_bytes() == b"weights"

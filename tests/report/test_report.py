@@ -206,3 +206,16 @@ def test_attention_is_drawn_where_samples_carry_it(tmp_path: Path) -> None:
     text = write_report([tmp_path]).read_text()
     assert text.count("-curves.svg)") == 1  # once a setting
     assert (tmp_path / "report/plots/lexlet-resolution-resolution-curves.csv").exists()
+
+
+def test_a_page_of_somebody_else_is_not_overwritten(tmp_path: Path) -> None:
+    keep(tmp_path / "run", FEW)
+    (tmp_path / "paper").mkdir()
+    notes = tmp_path / "paper" / "report.md"
+    notes.write_text("my own notes")
+    with pytest.raises(ValueError, match=r"paper/report.md is not of lexbench report, which would replace it"):
+        write_report([tmp_path / "run"], tmp_path / "paper")
+    assert notes.read_text() == "my own notes"
+    notes.unlink()
+    for _ in range(2):  # its own is replaced
+        write_report([tmp_path / "run"], tmp_path / "paper")

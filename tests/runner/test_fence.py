@@ -134,3 +134,19 @@ def test_settings_beyond_their_bounds_are_one_line(word: str, said: str, capsys:
     assert main.main(["run", "task=passkey", word, "--dry-run"]) == 2
     error = capsys.readouterr().err
     assert said in error.splitlines()[-1] and "Traceback" not in error
+
+
+def test_a_wrong_signature_names_the_method_and_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LEXBENCH_CONFIG_PATH", "")
+    (tmp_path / "mine/method").mkdir(parents=True)
+    (tmp_path / "mine/method/sig.yaml").write_text(f"file: {tmp_path / 'sig.py'}\n")
+    (tmp_path / "sig.py").write_text(
+        "from dataclasses import dataclass\n\n\n@dataclass(frozen=True)\nclass Sig:\n"
+        "    def attention(self, model):\n        return None\n"
+    )
+    words = ["run", "method=sig", "task=passkey", "backend=chance", "lengths=[128]", "n=2"]
+    assert main.main([*words, "--config-dir", str(tmp_path / "mine"), f"results={tmp_path / 'run'}"]) == 2
+    said = "lexbench: Sig.attention must take (model, length), takes (model): correct it in sig.py"
+    assert said in capsys.readouterr().err

@@ -90,7 +90,7 @@ def test_two_likelihoods_beyond_their_floor_cannot_be_told_whatever_p_says(tmp_p
     found = compare(folder(tmp_path / "a", one), folder(tmp_path / "b", two))
     [entry] = found.tasks[0].entries
     assert entry.found is not None and entry.found.p_holm == 2**-7 and not entry.significant
-    assert found.tasks[0].verdict == "cannot be told: both at the bigram floor (5.000)"
+    assert found.tasks[0].verdict == "cannot be told: both are worse than the bigram floor (5.000)"
 
 
 def test_a_real_difference_between_a_floor_and_a_value_above_it_stays_one(tmp_path: Path) -> None:

@@ -264,7 +264,7 @@ class Unkept(State):
 
     @contextmanager
     def aside(self) -> Iterator[Self]:
-        """A copy, which shares the tokens."""
+        """Shallow copy; the token tensor is shared."""
         yield copy.copy(self)
 
 

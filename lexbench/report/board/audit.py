@@ -309,7 +309,7 @@ class _First:
         self._answers: dict[str, tuple[str, str]] = {}
 
     def asked_otherwise(self, found: Checked) -> Iterator[str]:
-        """Questions that differ from those of cells that were asked the same."""
+        """Report samples whose question differs from the first submission's."""
         known = self._questions.setdefault(found.key, {})
         for index, own in found.questions.items():
             if known.setdefault(index, own) != own:
@@ -334,7 +334,7 @@ class _First:
 
 
 def _question(sample: Sample) -> tuple[object, ...]:
-    """What is the same for every model and method that was asked it."""
+    """Fields of a question that do not depend on model or method."""
     expected = json.dumps(sample.facts.get("expected"), default=str)
     place = sample.facts.get("expected_option")
     return sample.cluster, sample.depth, sample.tokens, sample.chance, expected, place, sample.bytes, sample.words

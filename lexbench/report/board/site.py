@@ -28,12 +28,15 @@ MOST = 500
 
 def write_site(ledger: Path, submissions: Sequence[Submission], out: Path) -> tuple[Path, Audited]:
     """Audit all submissions and write the site; the path of its page. The folder's samples are replaced."""
+    page = out / "index.html"
+    if page.is_file() and b"<title>lexbench board</title>" not in page.read_bytes()[: 1 << 16]:
+        raise ValueError(f"{page} is not of lexbench board, which would replace it: give another --out")
     # Samples of a submission that is gone would stay otherwise.
     shutil.rmtree(out / "samples", ignore_errors=True)
     (out / "samples").mkdir(parents=True)
     audited = audit(ledger, submissions, out / "samples")
-    write_text(out / "index.html", _rendered(audited))
-    return out / "index.html", audited
+    write_text(page, _rendered(audited))
+    return page, audited
 
 
 def _rendered(audited: Audited) -> str:

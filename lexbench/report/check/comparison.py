@@ -42,7 +42,7 @@ def markdown(found: Comparison) -> str:
 
 
 def _differs(found: Comparison) -> Iterator[str]:
-    """In what the sides differ."""
+    """Describe the settings that differ between both sides."""
     if not found.changes:
         yield "nothing else differs that is recorded"
     for each in found.changes:

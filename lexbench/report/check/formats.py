@@ -40,6 +40,8 @@ def command(
     tolerances = tolerances_of(tolerance)
     if update and certificate_file is not None:
         raise ValueError("--update writes a baseline and proves nothing: leave --certify out, and give it afterwards")
+    if certificate_file is not None and certificate_file.resolve() == baseline_file.resolve():
+        raise ValueError(f"--certify {certificate_file} is the baseline, which it would replace: give another file")
     if update:
         return updated(baseline.update(folders, baseline_file), baseline_file), 0
     try:

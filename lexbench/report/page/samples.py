@@ -41,7 +41,7 @@ def _joined(finished: Finished, rows: Sequence[str]) -> str:
 
 
 def _row(sample: Sample) -> dict[str, Any]:
-    """One sample; what it has not is left out."""
+    """One sample as JSON, without empty fields."""
     row = {
         "index": sample.index,
         "cluster": sample.cluster,

@@ -140,7 +140,9 @@ def _figure(table: Table, points: Sequence[Point], length: int) -> Figure:
         _front(axes, [point for point in points if point.front], scale)
         handles.append(Line2D([], [], label="Pareto front", **RING))
     levels = {point.floor for point in points if point.floor is not None and point.floor >= SEEN}
-    floors = [floor for floor in levels if not scale.beyond(floor)]
+    floors = [floor for floor in levels if not scale.beyond(floor) and not scale.below(floor)]
+    if below := [floor for floor in levels if scale.below(floor)]:
+        handles.append(Line2D([], [], label=f"{floor_name(table)} {min(below):.3g}, below", linestyle="none"))
     for floor in floors:
         axes.axhline(floor, zorder=1, **FLOOR)
     if floors:

@@ -210,6 +210,9 @@ def handles_of(table: Table, methods: Sequence[str], known: Mapping[str, Look], 
         handles.append(Line2D([], [], label="leaves the axis", color="0.4", **LEAVES))
     if any(record.refused for record in records):
         handles.append(Line2D([], [], label="refused", marker="x", color="0.4", linestyle="none", markersize=5))
-    if any(not scale.beyond(level) for level in floors(table).values()):
+    levels = list(floors(table).values())
+    if below := [level for level in levels if scale.below(level)]:
+        handles.append(Line2D([], [], label=f"{floor_name(table)} {min(below):.3g}, below", linestyle="none"))
+    elif any(not scale.beyond(level) for level in levels):
         handles.append(Line2D([], [], label=floor_name(table), **FLOOR))
     return handles

@@ -70,6 +70,10 @@ class Scale:
         """Whether a value lies above the axis."""
         return value is not None and bool(self.base(value) > self.top)
 
+    def below(self, value: float) -> bool:
+        """Whether a value lies below the axis."""
+        return bool(self.base(value) < self.low)
+
 
 def scale_of(curves: Mapping[str, Sequence[Ends]], scored: bool, logarithmic: bool) -> Scale:
     """The axis of curves on which lower is better, or of scores.

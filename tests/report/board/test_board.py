@@ -14,6 +14,7 @@ from lexbench.commands import main
 from lexbench.core.record import Sample
 from lexbench.report.board import audit, ledger
 from lexbench.report.board.board import command
+from lexbench.report.board.site import write_site
 from lexbench.stats import records
 from lexbench.stats.records import records_of
 from lexbench.store import format
@@ -370,3 +371,14 @@ def test_a_hundred_planted_tamperings_are_caught_and_nothing_else(tmp_path: Path
     assert caught == planted.keys() and len(planted) == 100
     assert not [each for each in found.refused if each.submission == "first"]
     assert not any(each.marks for each in found.entries if each.submission.name == "first")
+
+
+def test_a_page_of_somebody_else_is_not_overwritten(board: Path, tmp_path: Path) -> None:
+    (tmp_path / "site").mkdir()
+    page = tmp_path / "site" / "index.html"
+    page.write_text("<title>mine</title>")
+    with pytest.raises(ValueError, match=r"site/index.html is not of lexbench board, which would replace it"):
+        write_site(board, ledger.read(board), tmp_path / "site")
+    assert page.read_text() == "<title>mine</title>"
+    for _ in range(2):  # its own is replaced
+        write_site(board, ledger.read(board), tmp_path / "new")

@@ -96,6 +96,7 @@ def test_wrong_input_gives_2_in_one_line(tmp_path: Path, capsys: pytest.CaptureF
         (["--baseline", "nowhere.json"], "baseline nowhere.json does not exist: write it with --update"),
         (["--baseline", str(BASELINE), "--tolerance", "nll"], "tolerance 'nll' must be METRIC=NUMBER"),
         (["--baseline", str(tmp_path)], f"baseline {tmp_path} is a folder: write it with --update"),
+        (["--baseline", "b.json", "--certify", "./b.json"], "--certify b.json is the baseline, which it would replace"),
         (["--baseline", "b.json", "--update", "--certify", "c.json"], "--update writes a baseline and proves nothing"),
         (
             ["--baseline", str(BASELINE)],

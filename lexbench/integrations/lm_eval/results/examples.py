@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tokenizers
 from numpy.typing import NDArray
 
-from lexbench.core.tokenizer import load_tokenizer
+from lexbench.core.tokenizer import load_tokenizer, read_tokenizer
 from lexbench.integrations.lm_eval import ROOM, ROOMS
 from lexbench.integrations.lm_eval.results.files import Line, mapping, whole
 from lexbench.taskkit.excerpt import shortened
@@ -29,10 +28,7 @@ class Tokens:
         file = folder / "tokenizer.json"
         if not file.is_file():
             raise ValueError(f"tokenizer {folder} has no tokenizer.json: give the model's folder")
-        try:
-            self._tokenizer = tokenizers.Tokenizer.from_file(str(file))
-        except Exception as error:  # tokenizers raises plain Exception
-            raise ValueError(f"tokenizer {file} cannot be read ({error}): give the model's folder") from None
+        self._tokenizer = read_tokenizer(file)
         self._prefix = list(load_tokenizer(folder).prefix)
         # A tokenizer.json may state both, and the lengths of prompts would be wrong.
         self._tokenizer.no_truncation()
