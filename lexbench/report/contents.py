@@ -17,7 +17,6 @@ from lexbench.report.formats import csv, markdown
 from lexbench.report.headline import grid_of as headline_grid
 from lexbench.report.leaderboard import leaderboard, page
 from lexbench.report.plots import attention, cost_plots, difference_maps, heatmaps, over_length, position_plots
-from lexbench.report.report import HEAD
 from lexbench.report.select import check_highlight
 from lexbench.report.tables import (
     COLLAPSE,
@@ -33,6 +32,7 @@ from lexbench.report.tables import (
     parts_of,
     setting_heading,
 )
+from lexbench.report.unchanged import HEAD
 from lexbench.stats import costs, differences, gain, length_effect, positions, records
 from lexbench.stats.costs import Cost
 from lexbench.stats.differences import BASELINE, Differences

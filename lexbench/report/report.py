@@ -9,8 +9,6 @@ from lexbench.report import unchanged
 
 DRAWN = 40
 """Tables with figures: each takes half a second, and every seed has a table."""
-HEAD = "# lexbench report"
-"""The first line of report.md."""
 LARGE, FEW = 5000, 5
 """With more cells than the first, only so many tables have figures: one with 50 lengths takes more than a second."""
 
@@ -40,7 +38,7 @@ def write_report(
     if figures is not None and figures < 0:
         raise ValueError(f"figures must be a number of tables, 0 or more, got {figures}: e.g. 40")
     to = Path(folders[0]) / "report" if out is None else Path(out)
-    if (to / "report.md").is_file() and not (to / "report.md").read_bytes().startswith(HEAD.encode()):
+    if (to / "report.md").is_file() and not (to / "report.md").read_bytes().startswith(unchanged.HEAD.encode()):
         raise ValueError(f"{to / 'report.md'} is not of lexbench report, which would replace it: give another --out")
     sources = unchanged.sources(folders, to, (figures, DRAWN, png, sorted(highlight), *map(str, folders)))
     if not unchanged.unchanged(folders, to, sources):

@@ -17,6 +17,8 @@ from lexbench.core.files import write_text
 from lexbench.core.registry import PACKAGE, asset
 
 NAME = ".made.json"
+HEAD = "# lexbench report"
+"""The first line of report.md."""
 LIBRARIES = ("matplotlib", "numpy", "pyarrow", "scipy")
 WRITTEN = ("report.md", "tables", "plots")
 DERIVED = ("records.jsonl", "packed.parquet")

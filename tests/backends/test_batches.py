@@ -14,6 +14,7 @@ import lexbench
 from lexbench.backends import capabilities
 from lexbench.backends.hf import backend as hf_backend
 from lexbench.backends.hf.backend import Hf
+from lexbench.backends.hf.batches import READ_ON_CPU
 from lexbench.backends.hf.extended import model_of
 from lexbench.backends.hf.state import Keys
 from lexbench.core import registry
@@ -192,7 +193,7 @@ def test_as_many_as_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     facts = model.model
     assert facts.width and facts.layers and facts.kv_heads and model._joins()
     pass_numbers, kept = (
-        20 * facts.width * hf_backend.READ_ON_CPU,
+        20 * facts.width * READ_ON_CPU,
         2 * facts.layers * facts.kv_heads * facts.head_dim * 100,
     )
     monkeypatch.setattr(hf_backend, "free_bytes", lambda device: 2 * 4 * (pass_numbers + 5 * kept))  # half of it: five
@@ -217,7 +218,7 @@ def test_keys_behind_windows_take_no_room(method: str, views: int, monkeypatch: 
     assert {layer.keys.shape[2] for layer in layers} == ({15, 400} if method == "none" else {400})
     # Rotated keys at two further positions are made while writing.
     kept = 8 * sum(layer.keys.numel() + layer.values.numel() + views * layer.keys.numel() for layer in layers)
-    passing = 8 * 20 * model._network.config.hidden_size * hf_backend.READ_ON_CPU
+    passing = 8 * 20 * model._network.config.hidden_size * READ_ON_CPU
     asked = prompts(1, 395)[0]
     for free, size in ((5, 5), (4.99, 4)):
         monkeypatch.setattr(hf_backend, "free_bytes", lambda device, free=free: 2 * (passing + free * kept))

@@ -20,29 +20,40 @@ from lexbench.backends import Backend, Capabilities
 from lexbench.backends.caches import PrefixCache, in_common
 from lexbench.backends.devices import device_of
 from lexbench.backends.draft import Draft
-from lexbench.backends.hf.head import Head, precise, states_of
+from lexbench.backends.hf.batches import (
+    ACTIVATIONS,
+    READ,
+    READ_ON_CPU,
+    SHARE,
+    TOGETHER,
+    Batched,
+    about_alike,
+    first_of,
+    kept_numbers,
+    read_of,
+    rows_of,
+    tokens_of,
+)
+from lexbench.backends.hf.head import states_of
 from lexbench.backends.hf.hook import Unrealisable
-from lexbench.backends.hf.layers import stated
 from lexbench.backends.hf.memory import return_freed, trying
 from lexbench.backends.hf.network import (
     DTYPES,
     check_weights,
-    language_models,
     load,
-    needs,
     positions_end,
     spreads,
-    towers,
     windows_of,
 )
 from lexbench.backends.hf.products import widen
 from lexbench.backends.hf.rotary import TOLERANCE, AttentionInstaller, Placement
 from lexbench.backends.hf.state import Keys, State, Unkept, state_of
+from lexbench.backends.hf.tower import parts, sample
 from lexbench.backends.thinking import MARKERS, LocalForm, in_stages
 from lexbench.core.attention import Attention
 from lexbench.core.checkpoint import dtype_of, end_tokens, folder_of, revision_of, weight_files
 from lexbench.core.machine import free_bytes
-from lexbench.core.memory import OutOfMemory, deferring, is_out_of_memory
+from lexbench.core.memory import OutOfMemory, deferring
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.task import (
@@ -70,20 +81,6 @@ COLUMNS = 1024
 """Tokens of the vocabulary whose logits are compared when a method is verified."""
 COMPARED = 64
 """Positions whose logits over the whole vocabulary are in memory at once, while a method is verified."""
-ACTIVATIONS = 20
-"""Peak activations of a layer per token, in units of the model's width: state, queries, keys, values, a gated MLP."""
-SHARE = 0.5
-"""Fraction of free memory for one batch; the batch is halved on out-of-memory."""
-TOGETHER = 1 << 15
-"""Most tokens in one writing batch on a CPU, 16 texts of 2048: more gains little, and a killed run loses the batch."""
-READ = 1 << 13
-"""Most tokens of prompts that are read together on a GPU: more in one pass gain nothing."""
-READ_ON_CPU = 1 << 11
-"""The same on a CPU. Larger activations cost more than they gain: each is memory that the system maps anew."""
-PADDED = 0.125
-"""Largest share of padding behind a text that is read with longer ones: reading it costs as much as text."""
-SHORT = 64
-"""Tokens of padding that cost less than a pass of their own, whatever their share."""
 WORTH = 0.25
 """Smallest share of a prompt that is taken from the one before it. Of 4,096 tokens on a CPU, reading the rest costs 0.7
 of the whole where a quarter is shared, 0.6 with a half, 0.15 with nine tenths (processor time beside other work). With
@@ -94,7 +91,6 @@ LOOK = 8
 """Tokens written on a GPU between two looks at them, each of which waits for the device."""
 FORMS: dict[str, Form] = {"flex": "flex", "triton": "triton"}
 """Values of `backend.attention` that name what computes windows and far keys."""
-Batched = Score | Write | Choose | Mark
 
 
 class Hf(Backend):
@@ -201,10 +197,9 @@ class Hf(Backend):
         """Take a loaded network."""
         self.model = model
         self.version = f"transformers {transformers.__version__}, torch {torch.__version__}"
-        self._network = network
         self._chunk = chunk
-        self._base, self._head = self._split()
-        self._positions_end = positions_end(self._base, self._sample(1))
+        self._network, self._base, self._head = parts(network, model.name)
+        self._positions_end = positions_end(self._base, sample(self._network, 1))
         self._state = self._state_of()
         # Our kernels compute the slots that change scores, the model's kernel the rest; one name for all methods, so
         # that cells of a comparison agree in it.
@@ -289,7 +284,7 @@ class Hf(Backend):
         scores = self._batch is not None or self._device.type == "cuda"  # on a CPU batches score no faster
         if isinstance(question, Score | Mark) and scores:
             kind = type(question)
-            return (kind,) if self.sees_no_future() else (kind, _read_of(question), _first_of(question))
+            return (kind,) if self.sees_no_future() else (kind, read_of(question), first_of(question))
         if isinstance(question, Write):
             return (Write,) if self._joins() else (Write, len(question.prompt), question.room)
         return (Choose,) if isinstance(question, Choose) and self._joins() else None
@@ -315,7 +310,7 @@ class Hf(Backend):
     def _joins_right(self) -> bool:
         """Compare the states of two texts that are continued together with those of each alone."""
         # The texts begin alike, so the kept prompt is set aside: neither may go on from the other.
-        long, short = (self._sample(size)[0].cpu().numpy() for size in (6, 3))
+        long, short = (sample(self._network, size)[0].cpu().numpy() for size in (6, 3))
         found, reuse = [], self.reuse
         self.reuse = False
         try:
@@ -336,9 +331,9 @@ class Hf(Backend):
                 found = self._answers(some)
             except OutOfMemory:
                 # Options of one question that do not fit together are read in turn.
-                if len(some) == 1 and (_rows_of(some[0]) == 1 or self._most(some[0]) < 1):
+                if len(some) == 1 and (rows_of(some[0]) == 1 or self._most(some[0]) < 1):
                     raise
-                self._limit = len(some) * max(map(_tokens_of, some)) // 2
+                self._limit = len(some) * max(map(tokens_of, some)) // 2
                 continue
             yield from found
             del left[: len(some)]
@@ -347,11 +342,11 @@ class Hf(Backend):
         """The first questions, as many as are answered together."""
         some = [left[0]]
         for question in left[1:]:
-            longest = max([question, *some], key=_tokens_of)
+            longest = max([question, *some], key=tokens_of)
             if len(some) >= self._size(longest):
                 break
             # Scored and marked texts stand beside padding that is read as text.
-            texts = [_read_of(each) for each in (*some, question) if isinstance(each, Score | Mark)]
+            texts = [read_of(each) for each in (*some, question) if isinstance(each, Score | Mark)]
             if texts and not about_alike(texts):
                 break
             some.append(question)
@@ -363,11 +358,11 @@ class Hf(Backend):
 
     def _most(self, question: Batched) -> int:
         """Most questions like this one that are answered together; 0 where there may be no room for one."""
-        length, size = _tokens_of(question), self._batch
+        length, size = tokens_of(question), self._batch
         if size is None:
             config, number = self._network.config.get_text_config(), DTYPES[self.dtype].itemsize
             passing = ACTIVATIONS * config.hidden_size * number
-            kept = number * _rows_of(question) * self._kept_numbers(config, question.length)
+            kept = number * rows_of(question) * self._kept_numbers(config, question.length)
             free = SHARE * (free_bytes(str(self._device)) or 0)
             # Scored texts pass at once, and nothing is kept of them. Prompts pass a few at a time (`_read`) where they
             # can, and all caches stay.
@@ -387,14 +382,9 @@ class Hf(Backend):
 
     def _kept_numbers(self, config: Any, length: int) -> int:
         """Numbers kept of a text: keys and values of all layers, within windows; and keys at two further positions."""
-        heads = stated(config, "num_attention_heads") or 1
-        width = stated(config, "head_dim") or config.hidden_size // heads
-        views = 2 if any(placement.hook is not None and not placement.hook.rotated for placement in self._passes) else 0
-        each = (stated(config, "num_key_value_heads") or heads) * width
+        hooked = any(placement.hook is not None and not placement.hook.rotated for placement in self._passes)
         windows = self._windows if self._slides else []
-        whole = (stated(config, "num_hidden_layers") or 1) - len(windows)
-        tokens = whole * length + sum(min(length, size - 1) for size in windows)
-        return len(self._passes) * (2 + views) * tokens * each
+        return len(self._passes) * kept_numbers(config, length, windows, views=2 if hooked else 0)
 
     def _answers(self, questions: Sequence[Batched]) -> Sequence[Answer]:
         """Answer one batch, of one kind."""
@@ -574,9 +564,9 @@ class Hf(Backend):
     @torch.inference_mode()
     def _mark(self, questions: Sequence[Mark]) -> list[Marked]:
         """Mark one batch."""
-        texts = [question.tokens[: _read_of(question)] for question in questions]
+        texts = [question.tokens[: read_of(question)] for question in questions]
         with self._answering(max(question.length for question in questions)):
-            states = self._states(self._ids(*texts), _first_of(questions[0]))
+            states = self._states(self._ids(*texts), first_of(questions[0]))
             return [Marked(nll=self._marked(states[:, row], question)) for row, question in enumerate(questions)]
 
     def _marked(self, states: Tensor, question: Mark) -> "np.ndarray[Any, np.dtype[np.float32]]":
@@ -742,85 +732,9 @@ class Hf(Backend):
         except Unrealisable as obstacle:
             raise self._installer.explain(obstacle) from None
 
-    def _sample(self, most: int = 8) -> Tensor:
-        """[1, T] a few token ids from the middle of the vocabulary, where special ones are rare."""
-        vocabulary = int(self._network.config.get_text_config().vocab_size)
-        return (vocabulary // 2 + torch.arange(most, device=self._device))[None] % vocabulary
-
-    @torch.inference_mode()
-    def _split(self) -> tuple[Any, Head]:
-        """The network's text tower and the head behind it; Refused unless logits follow from text read in order.
-
-        Where the network needs an image, the language model inside it is taken in its place.
-        """
-        refusals = []
-        for network in language_models(self._network):
-            try:
-                found = self._parts(network)
-            except Refused as refusal:
-                refusals.append(refusal)
-            else:
-                self._network = network
-                return found
-        raise refusals[0]
-
-    def _parts(self, network: Any) -> tuple[Any, Head]:
-        name = f"hf cannot read {self.model.name}: {type(network).__name__}"
-        found = towers(network)
-        try:
-            tokens = self._sample(min(8, positions_end(found[0], self._sample(1)) or 8))
-            # Another last token: in a causal model no logits before it change.
-            other = torch.cat([tokens[:, :-1], tokens[:, :1]], dim=1)
-            first, second = (precise(network(input_ids=each, use_cache=False).logits) for each in (tokens, other))
-        except Exception as error:  # whatever a family's code raises without an image, an encoder's states, ...
-            if is_out_of_memory(error):
-                raise
-            raise Refused(f"{name} {needs(network, error)}") from None
-        if first.shape[1] != tokens.shape[1]:
-            raise Refused(
-                f"{name} does not give one row of logits a token: use a model that continues the text it reads"
-            )
-        tolerance = TOLERANCE[network.dtype]
-        if tokens.shape[1] > 1 and not (first - second)[:, :-1].std() <= tolerance * first.std():
-            raise Refused(f"{name} is not causal, later tokens change the logits of earlier ones: use a causal model")
-        for tower in found:
-            with trying():
-                head = Head(network, tower, tokens, tolerance)
-                if head.right:
-                    return tower, head
-        raise Refused(
-            f"{name} has logits that do not follow from the last states of its text tower, as chunked likelihoods "
-            "need: use another model"
-        )
-
     @torch.inference_mode()
     def _state_of(self) -> Callable[[], State]:
         """What makes an empty state of the kind that this model needs to go on with a text."""
-        tokens = self._sample(min(8, self._positions_end or 8))
+        tokens = sample(self._network, min(8, self._positions_end or 8))
         tokens = torch.cat([tokens, tokens.flip(1)])  # some code mixes the rows of a batch up
         return state_of(self._base, tokens, TOLERANCE[self._network.dtype])
-
-
-def _rows_of(question: Batched) -> int:
-    """Rows of a batch: options of one token follow from the end of the prompt, and are none."""
-    return max(1, sum(len(option) > 1 for option in question.options)) if isinstance(question, Choose) else 1
-
-
-def _tokens_of(question: Batched) -> int:
-    """Tokens of a batch."""
-    return question.length * _rows_of(question)
-
-
-def _read_of(question: Score | Mark) -> int:
-    """Number of tokens that the model reads to answer."""
-    return question.length - 1 if isinstance(question, Score) else int(question.places[-1])
-
-
-def _first_of(question: Score | Mark) -> int:
-    """Place of the first target."""
-    return question.start if isinstance(question, Score) else int(question.places[0])
-
-
-def about_alike(sizes: Sequence[int]) -> bool:
-    """Whether texts of these sizes are read together: padding must cost less than it saves."""
-    return max(sizes) - min(sizes) <= max(SHORT, PADDED * max(sizes))
