@@ -64,15 +64,6 @@ def test_more_positions_than_were_trained_are_refused(tiny: Model) -> None:
         Adagrope(positions=17).attention(tiny, 64)
 
 
-def test_models_that_scale_their_angles_keep_them(scaled: Model) -> None:
-    assert Adagrope().attention(scaled, 8192).slots() == ("remap",)
-
-
-def test_models_without_rotary_positions_are_refused(nope: Model) -> None:
-    with pytest.raises(Refused, match="nope has no rotary positions to remap"):
-        Adagrope().attention(nope, 1024)
-
-
 def test_bad_parameters_are_refused() -> None:
     for reuse in (0, -0.1, 0.51):
         with pytest.raises(ValueError, match=r"adagrope's reuse must be above 0 and at most 0\.5"):

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from lexbench import Model, Refused
+from lexbench import Model
 from lexbench.core.attention import Floats
 from lexbench.methods.attention_buckets import AttentionBuckets
 
@@ -49,9 +49,3 @@ def test_bad_bases_are_refused() -> None:
     for bases in ([], [1e4], [1e4, 1.0], [1e4, math.inf], [1e4, math.nan]):
         with pytest.raises(ValueError, match="attention_buckets needs at least 2 bases, finite and above 1"):
             AttentionBuckets(bases=bases)
-
-
-def test_models_without_plain_rope_are_refused(nope: Model, scaled: Model) -> None:
-    for model in (nope, scaled):
-        with pytest.raises(Refused, match=model.name):
-            AttentionBuckets().attention(model, 1024)

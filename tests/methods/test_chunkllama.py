@@ -46,11 +46,6 @@ def test_a_scale_never_replaces_the_models_own(scaled: Model) -> None:
     assert Chunkllama(attention_factor=1).attention(scaled, 8192).slots() == ("remap",)
 
 
-def test_models_without_rotary_positions_are_refused(nope: Model) -> None:
-    with pytest.raises(Refused, match="nope has no rotary positions to remap"):
-        Chunkllama().attention(nope, 1024)
-
-
 def test_bad_factors_are_refused() -> None:
     for factor in (0, -1, math.inf, math.nan):
         with pytest.raises(ValueError, match="chunkllama's attention_factor must be finite and above 0"):

@@ -3,7 +3,6 @@
 import importlib
 import inspect
 import json
-from contextlib import suppress
 from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,16 @@ from lexbench.core.method import Method
 
 ROOT = Path(__file__).parents[2]
 NAMES = sorted(file.stem for file in (ROOT / "configs" / "method").glob("*.yaml"))
+NEED_PLAIN_ROPE = (
+    *("abf", "attention_buckets", "chunkllama", "clex", "critical_base", "dynamic_ntk", "entropy_abf", "hope"),
+    *("llama3", "longrope", "longrope2", "ms_poe", "ntk", "ntk_by_parts", "ntk_fixed", "ntk_mixed", "ntk_old"),
+    *("p_rope", "pi", "power_basis", "resonance", "truncated_basis", "yarn", "yarn_paper"),
+)
+"""They compute frequencies, or need a number that only the model's own file has."""
+REMAP = (
+    *("adagrope", "dca", "jet_long", "lambda_mask", "leaky_rerope", "rerope", "self_extend", "streaming_llm", "string"),
+)
+NEED_NOTHING = ("bca", "log_n", "none", "sliding_window")
 
 
 def build(name: str) -> Method:
@@ -57,8 +66,26 @@ def test_frequencies_are_one_for_each_rotated_pair(name: str, partial: Model) ->
     assert inv_freq is None or inv_freq.shape == (8,)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_no_method_replaces_frequencies_that_the_model_scales_itself(name: str, scaled: Model, nope: Model) -> None:
-    for model in (scaled, nope):
-        with suppress(Refused):
-            assert build(name).attention(model, 8192).inv_freq is None
+def test_each_method_says_what_it_needs() -> None:
+    assert sorted([*NEED_PLAIN_ROPE, *REMAP, *NEED_NOTHING]) == NAMES
+
+
+@pytest.mark.parametrize("name", NEED_PLAIN_ROPE)
+def test_models_without_plain_rope_are_refused(name: str, nope: Model, scaled: Model) -> None:
+    for model in (nope, scaled):
+        with pytest.raises(Refused, match=model.name):
+            build(name).attention(model, 8192)
+
+
+@pytest.mark.parametrize("name", REMAP)
+def test_distances_change_under_scaled_angles_and_need_rotary_positions(name: str, nope: Model, scaled: Model) -> None:
+    with pytest.raises(Refused, match=r"nope has no rotary positions"):
+        build(name).attention(nope, 8192)
+    made = build(name).attention(scaled, 8192)
+    assert made.inv_freq is None and "remap" in made.slots()
+
+
+@pytest.mark.parametrize("name", NEED_NOTHING)
+def test_no_frequencies_are_set_where_none_are_needed(name: str, nope: Model, scaled: Model) -> None:
+    for model in (nope, scaled):
+        assert build(name).attention(model, 8192).inv_freq is None

@@ -38,9 +38,3 @@ def test_a_base_of_one_is_refused(frequencies: Callable[..., Floats]) -> None:
     with pytest.raises(Refused, match=r"needs a base above 1, six with 6 trained tokens has 0\.955: lower divisor"):
         CriticalBase(divisor=4).attention(six, 8)
     assert frequencies(CriticalBase(divisor=1), six, 8)[0] == 1.0
-
-
-def test_models_without_plain_rope_are_refused(nope: Model, scaled: Model) -> None:
-    for model in (nope, scaled):
-        with pytest.raises(Refused, match=model.name):
-            CriticalBase().attention(model, 1024)

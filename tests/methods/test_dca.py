@@ -41,15 +41,6 @@ def test_a_chunk_as_long_as_the_trained_length_is_refused(tiny: Model) -> None:
     assert distances(Dca(), trained_on(2), 9).max() == 1
 
 
-def test_models_that_scale_their_angles_keep_them(scaled: Model) -> None:
-    assert Dca().attention(scaled, 8192).slots() == ("remap",)
-
-
-def test_models_without_rotary_positions_are_refused(nope: Model) -> None:
-    with pytest.raises(Refused, match="nope has no rotary positions to remap"):
-        Dca().attention(nope, 1024)
-
-
 def test_a_chunk_below_one_is_refused() -> None:
     with pytest.raises(ValueError, match="dca's chunk must be a whole number of at least 1, got 0"):
         Dca(chunk=0)

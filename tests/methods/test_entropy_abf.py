@@ -70,9 +70,3 @@ def test_a_trained_length_of_one_is_refused() -> None:
     stub = Model(name="stub", trained_length=1, head_dim=8, rope_base=10_000.0)
     with pytest.raises(Refused, match="at least 2, stub has 1: give trained_length"):
         EntropyAbf(base=1e6).attention(stub, 64)
-
-
-def test_models_without_plain_rope_are_refused(nope: Model, scaled: Model) -> None:
-    for model in (nope, scaled):
-        with pytest.raises(Refused, match=model.name):
-            EntropyAbf().attention(model, 1024)

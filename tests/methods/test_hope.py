@@ -3,7 +3,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from lexbench import Model, Refused
+from lexbench import Model
 from lexbench.core.attention import Floats
 from lexbench.methods.hope import Hope
 
@@ -23,9 +23,3 @@ def test_a_trained_length_beyond_all_wavelengths_is_the_model(tiny: Model, frequ
 def test_a_trained_length_of_none_is_refused() -> None:
     with pytest.raises(ValueError, match="hope's trained_length must be at least 1, got 0"):
         Hope(trained_length=0)
-
-
-def test_models_without_plain_rope_are_refused(nope: Model, scaled: Model) -> None:
-    for model in (nope, scaled):
-        with pytest.raises(Refused, match=model.name):
-            Hope().attention(model, 1024)

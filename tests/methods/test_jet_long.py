@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from lexbench import Model, Refused
+from lexbench import Model
 from lexbench.methods.jet_long import JetLong
 from tests.methods.remaps import distances, plain, trained_on
 
@@ -31,15 +31,6 @@ def test_within_the_trained_length_it_is_the_model(tiny: Model) -> None:
     for length in (3, 16):
         np.testing.assert_array_equal(distances(JetLong(), tiny, length), plain(length))
     np.testing.assert_array_equal(distances(JetLong(window=9, group=5), tiny, 10), plain(10))
-
-
-def test_models_that_scale_their_angles_keep_them(scaled: Model) -> None:
-    assert JetLong().attention(scaled, 8192).slots() == ("remap",)
-
-
-def test_models_without_rotary_positions_are_refused(nope: Model) -> None:
-    with pytest.raises(Refused, match="nope has no rotary positions to remap"):
-        JetLong().attention(nope, 1024)
 
 
 def test_counts_below_one_are_refused() -> None:

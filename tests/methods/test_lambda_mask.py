@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from lexbench import Model, Refused
+from lexbench import Model
 from lexbench.core.attention import Middle, Window
 from lexbench.encodings.rope import Rope
 from lexbench.kernels import dense
@@ -35,11 +35,6 @@ def test_up_to_the_window_it_is_the_model(tiny: Model) -> None:
 
 def test_models_that_scale_their_angles_keep_them(scaled: Model) -> None:
     assert LambdaMask().attention(scaled, 8192).slots() == ("remap", "mask")
-
-
-def test_models_without_rotary_positions_are_refused(nope: Model) -> None:
-    with pytest.raises(Refused, match="nope has no rotary positions to remap"):
-        LambdaMask().attention(nope, 1024)
 
 
 def test_bad_counts_are_refused() -> None:

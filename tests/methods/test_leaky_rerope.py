@@ -58,15 +58,6 @@ def test_a_model_of_three_tokens_can_still_be_stretched() -> None:
     assert distances(LeakyRerope(), trained_on(3), 50).max() == pytest.approx(2)
 
 
-def test_models_that_scale_their_angles_keep_them(scaled: Model) -> None:
-    assert LeakyRerope().attention(scaled, 8192).slots() == ("remap",)
-
-
-def test_models_without_rotary_positions_are_refused(nope: Model) -> None:
-    with pytest.raises(Refused, match="nope has no rotary positions to remap"):
-        LeakyRerope().attention(nope, 1024)
-
-
 def test_bad_parameters_are_refused() -> None:
     for window in (0, 2.5):
         with pytest.raises(

@@ -4,7 +4,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from lexbench import Model, Refused
+from lexbench import Model
 from lexbench.core.attention import Floats
 from lexbench.methods.llama3 import Llama3
 
@@ -75,9 +75,3 @@ def test_bad_parameters_are_refused() -> None:
         Llama3(factor=0.5)
     with pytest.raises(ValueError, match="llama3's trained_length must be at least 1, got 0"):
         Llama3(trained_length=0)
-
-
-def test_models_without_plain_rope_are_refused(nope: Model, scaled: Model) -> None:
-    for model in (nope, scaled):
-        with pytest.raises(Refused, match=model.name):
-            Llama3().attention(model, 1024)

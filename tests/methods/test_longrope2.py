@@ -115,9 +115,3 @@ def test_bad_parameters_are_refused() -> None:
         Longrope2(attention_factor=-1)
     with pytest.raises(ValueError, match="longrope2's trained_length must be at least 1"):
         Longrope2(trained_length=0)
-
-
-def test_models_without_plain_rope_are_refused(nope: Model, scaled: Model) -> None:
-    for model in (nope, scaled):
-        with pytest.raises(Refused, match=model.name):
-            Longrope2().attention(model, 1024)

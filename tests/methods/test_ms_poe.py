@@ -60,11 +60,6 @@ def test_models_that_scale_their_angles_keep_them() -> None:
     assert MsPoe().attention(model, 64).slots() == ("head_ratios", "layers")
 
 
-def test_models_without_rotary_positions_are_refused(nope: Model) -> None:
-    with pytest.raises(Refused, match="nope has no rotary positions to remap"):
-        MsPoe().attention(nope, 1024)
-
-
 def test_bad_parameters_are_refused() -> None:
     for low, high in ((0, 1), (2, 1), (1, math.inf), (math.nan, 1)):
         with pytest.raises(ValueError, match="ms_poe needs 0 < low <= high"):

@@ -52,9 +52,3 @@ def test_two_rotary_dimensions_are_refused() -> None:
 def test_a_factor_below_one_is_refused() -> None:
     with pytest.raises(ValueError, match=r"ntk's factor must be finite and at least 1, got 0\.9"):
         Ntk(factor=0.9)
-
-
-def test_models_without_plain_rope_are_refused(nope: Model, scaled: Model) -> None:
-    for model in (nope, scaled):
-        with pytest.raises(Refused, match=model.name):
-            Ntk().attention(model, 1024)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from lexbench import Model, Refused
+from lexbench import Model
 from lexbench.core.attention import Floats
 from lexbench.methods.ntk_by_parts import NtkByParts
 
@@ -50,9 +50,3 @@ def test_bad_parameters_are_refused() -> None:
         NtkByParts(factor=0.5)
     with pytest.raises(ValueError, match="ntk_by_parts's trained_length must be at least 1, got -4"):
         NtkByParts(trained_length=-4)
-
-
-def test_models_without_plain_rope_are_refused(nope: Model, scaled: Model) -> None:
-    for model in (nope, scaled):
-        with pytest.raises(Refused, match=model.name):
-            NtkByParts().attention(model, 1024)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from lexbench import Model, Refused
+from lexbench import Model
 from lexbench.core.attention import Floats
 from lexbench.methods.ntk_fixed import NtkFixed
 from lexbench.methods.ntk_mixed import NtkMixed
@@ -40,9 +40,3 @@ def test_an_exponent_outside_its_range_is_refused(exponent: float) -> None:
 def test_a_factor_below_one_is_refused() -> None:
     with pytest.raises(ValueError, match=r"ntk_mixed's factor must be finite and at least 1, got 0\.9"):
         NtkMixed(factor=0.9)
-
-
-def test_models_without_plain_rope_are_refused(nope: Model, scaled: Model) -> None:
-    for model in (nope, scaled):
-        with pytest.raises(Refused, match=model.name):
-            NtkMixed().attention(model, 1024)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from lexbench import Model, Refused
+from lexbench import Model
 from lexbench.core.attention import Floats
 from lexbench.methods.ntk_old import NtkOld
 
@@ -31,9 +31,3 @@ def test_the_last_pair_falls_short_of_s(partial: Model, frequencies: Callable[..
 def test_a_factor_below_one_is_refused() -> None:
     with pytest.raises(ValueError, match=r"ntk_old's factor must be finite and at least 1, got 0\.9"):
         NtkOld(factor=0.9)
-
-
-def test_models_without_plain_rope_are_refused(nope: Model, scaled: Model) -> None:
-    for model in (nope, scaled):
-        with pytest.raises(Refused, match=model.name):
-            NtkOld().attention(model, 1024)

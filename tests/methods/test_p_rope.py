@@ -4,7 +4,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from lexbench import Model, Refused
+from lexbench import Model
 from lexbench.core.attention import Floats
 from lexbench.methods.p_rope import PRope
 
@@ -34,9 +34,3 @@ def test_a_fraction_of_a_pair_is_dropped(tiny: Model, frequencies: Callable[...,
 def test_a_fraction_that_is_none_is_refused(fraction: float) -> None:
     with pytest.raises(ValueError, match="p_rope's fraction must be from 0 to 1"):
         PRope(fraction=fraction)
-
-
-def test_models_without_plain_rope_are_refused(nope: Model, scaled: Model) -> None:
-    for model in (nope, scaled):
-        with pytest.raises(Refused, match=model.name):
-            PRope().attention(model, 1024)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from lexbench import Model, Refused
+from lexbench import Model
 from lexbench.core.attention import Floats
 from lexbench.methods.pi import Pi
 
@@ -38,9 +38,3 @@ def test_transformers_has_the_same_numbers(
 def test_a_factor_that_does_not_stretch_is_refused(factor: float) -> None:
     with pytest.raises(ValueError, match="pi's factor must be finite and at least 1"):
         Pi(factor=factor)
-
-
-def test_models_without_plain_rope_are_refused(nope: Model, scaled: Model) -> None:
-    for model in (nope, scaled):
-        with pytest.raises(Refused, match=model.name):
-            Pi().attention(model, 1024)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from lexbench import Model, Refused
+from lexbench import Model
 from lexbench.core.attention import Floats
 from lexbench.methods.power_basis import PowerBasis
 
@@ -29,9 +29,3 @@ def test_the_default_is_a_tenth(llama2: Model, frequencies: Callable[..., Floats
 def test_a_power_that_does_not_slow_is_refused(power: float) -> None:
     with pytest.raises(ValueError, match="power_basis's power must be finite and at least 0"):
         PowerBasis(power=power)
-
-
-def test_models_without_plain_rope_are_refused(nope: Model, scaled: Model) -> None:
-    for model in (nope, scaled):
-        with pytest.raises(Refused, match=model.name):
-            PowerBasis().attention(model, 1024)

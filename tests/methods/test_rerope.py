@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from lexbench import Model, Refused
+from lexbench import Model
 from lexbench.methods.rerope import Rerope
 from tests.methods.remaps import distances, plain
 
@@ -21,19 +21,10 @@ def test_the_window_left_out_is_half_the_trained_length(llama2: Model) -> None:
     assert distances(Rerope(), llama2, 2100).max() == 2048
 
 
-def test_models_that_scale_their_angles_keep_them(scaled: Model) -> None:
-    assert Rerope().attention(scaled, 8192).slots() == ("remap",)
-
-
 def test_models_with_several_kinds_of_rotary_layers_are_remapped() -> None:
     layers = {"sliding_attention": {"rope_theta": 1e4}, "full_attention": {"rope_theta": 1e6}}
     model = Model(name="mixed", trained_length=64, head_dim=8, rope_scaling=layers)
     assert distances(Rerope(), model, 100).max() == 32
-
-
-def test_models_without_rotary_positions_are_refused(nope: Model) -> None:
-    with pytest.raises(Refused, match="nope has no rotary positions to remap"):
-        Rerope().attention(nope, 1024)
 
 
 def test_a_window_below_one_is_refused() -> None:

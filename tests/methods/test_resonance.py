@@ -4,7 +4,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from lexbench import Model, Refused
+from lexbench import Model
 from lexbench.core.attention import Attention, Dynamic, Floats, Line, LogScale, Remap
 from lexbench.methods.resonance import Resonance
 from lexbench.methods.yarn import Yarn
@@ -68,9 +68,3 @@ def test_frequencies_that_change_while_a_text_is_read_are_refused(tiny: Model) -
         ValueError, match="resonance needs frequencies that are fixed before the text begins, got dynamic"
     ):
         Resonance().over(Attention(dynamic=Dynamic(factor=2, trained_length=16)), tiny, 64)
-
-
-def test_models_without_plain_rope_are_refused(nope: Model, scaled: Model) -> None:
-    for model in (nope, scaled):
-        with pytest.raises(Refused, match=model.name):
-            Resonance().attention(model, 1024)

@@ -80,15 +80,6 @@ def test_what_no_group_reaches_is_refused(tiny: Model) -> None:
         SelfExtend(window=32).attention(tiny, 20)
 
 
-def test_models_that_scale_their_angles_keep_them(scaled: Model) -> None:
-    assert SelfExtend().attention(scaled, 8192).slots() == ("remap",)
-
-
-def test_models_without_rotary_positions_are_refused(nope: Model) -> None:
-    with pytest.raises(Refused, match="nope has no rotary positions to remap"):
-        SelfExtend().attention(nope, 1024)
-
-
 def test_bad_parameters_are_refused() -> None:
     with pytest.raises(ValueError, match="self_extend's group must be a whole number of at least 1, got 0"):
         SelfExtend(group=0)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from lexbench import Model, Refused
+from lexbench import Model
 from lexbench.methods.streaming_llm import StreamingLlm
 from tests.methods.remaps import distances, plain, trained_on
 
@@ -41,11 +41,6 @@ def test_a_trained_length_of_fewer_tokens_than_sinks_keeps_one_more() -> None:
 
 def test_models_that_scale_their_angles_keep_them(scaled: Model) -> None:
     assert StreamingLlm().attention(scaled, 8192).slots() == ("remap", "mask")
-
-
-def test_models_without_rotary_positions_are_refused(nope: Model) -> None:
-    with pytest.raises(Refused, match="nope has no rotary positions to remap"):
-        StreamingLlm().attention(nope, 1024)
 
 
 def test_bad_counts_are_refused() -> None:

@@ -37,15 +37,6 @@ def test_up_to_the_shift_it_is_the_model(tiny: Model) -> None:
         np.testing.assert_array_equal(distances(String(), tiny, length), plain(length))
 
 
-def test_models_that_scale_their_angles_keep_them(scaled: Model) -> None:
-    assert String().attention(scaled, 4096).slots() == ("remap",)
-
-
-def test_models_without_rotary_positions_are_refused(nope: Model) -> None:
-    with pytest.raises(Refused, match="nope has no rotary positions to remap"):
-        String().attention(nope, 512)
-
-
 def test_a_window_above_the_shift_is_refused(tiny: Model) -> None:
     with pytest.raises(ValueError, match="at most its shift, got window 5 and shift 4"):
         String(shift=4, window=5)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from lexbench import Model, Refused
+from lexbench import Model
 from lexbench.core.attention import Floats
 from lexbench.methods.truncated_basis import TruncatedBasis
 
@@ -42,9 +42,3 @@ def test_bad_parameters_are_refused() -> None:
         TruncatedBasis(stop=0.5)
     with pytest.raises(ValueError, match=r"needs stop and slow finite and at least 1, got 8\.0 and inf"):
         TruncatedBasis(slow=math.inf)
-
-
-def test_models_without_plain_rope_are_refused(nope: Model, scaled: Model) -> None:
-    for model in (nope, scaled):
-        with pytest.raises(Refused, match=model.name):
-            TruncatedBasis().attention(model, 1024)

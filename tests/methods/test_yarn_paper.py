@@ -4,7 +4,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from lexbench import Model, Refused
+from lexbench import Model
 from lexbench.core.attention import Floats
 from lexbench.methods.ntk_by_parts import NtkByParts
 from lexbench.methods.yarn import Yarn
@@ -70,9 +70,3 @@ def test_bad_parameters_are_refused() -> None:
             YarnPaper(attention_factor=scale)
     with pytest.raises(ValueError, match="yarn_paper's trained_length must be at least 1, got 0"):
         YarnPaper(trained_length=0)
-
-
-def test_models_without_plain_rope_are_refused(nope: Model, scaled: Model) -> None:
-    for model in (nope, scaled):
-        with pytest.raises(Refused, match=model.name):
-            YarnPaper().attention(model, 1024)
