@@ -51,7 +51,7 @@ def _said(error: BaseException) -> str:
     return "".join(each if each.isprintable() else "?" for each in text)[:200] or "nothing said"
 
 
-def asked(method: Any, model: Model, length: int, doing: str = "attention", *before: Attention) -> Attention:
+def attention_from(method: Any, model: Model, length: int, doing: str = "attention", *before: Attention) -> Attention:
     """What a method gives for a model at a length, checked.
 
     Raises ValueError in one line that names the method's class for what no model can take, Deferred where the method

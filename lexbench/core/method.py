@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from lexbench.core import registry
 from lexbench.core.attention import Attention
-from lexbench.core.fence import asked
+from lexbench.core.fence import attention_from
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.scaled import Fixed, OnScaled, attention_of
@@ -40,9 +40,9 @@ class Composed:
         for number, (name, part) in enumerate(zip(self.names, self.parts, strict=True)):
             # A modifier sees what stands before it, and gives back the whole.
             if hasattr(part, "over"):
-                whole = asked(part, model, length, "over", whole)
+                whole = attention_from(part, model, length, "over", whole)
                 continue
-            attention = asked(part, model, length)
+            attention = attention_from(part, model, length)
             try:
                 whole = whole.merged(attention)
             except ValueError as clash:

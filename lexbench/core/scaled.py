@@ -27,7 +27,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from lexbench.core.attention import Attention, Floats
-from lexbench.core.fence import asked
+from lexbench.core.fence import attention_from
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 
@@ -160,19 +160,19 @@ class OnScaled:
     def attention(self, model: Model, length: int) -> Attention:
         """The method's Attention, in the layers that it changes; Refused as by the method."""
         if model.rope_scaling is None and (self.layers or "all") == "all":
-            return asked(self.method, model, length)
+            return attention_from(self.method, model, length)
         try:
             return self._on(model, length)
         except Refused as refusal:
             if self.over == "scaled" and self.layers is None:
                 with suppress(Refused):  # a method that needs no frequencies needs not know them
-                    return asked(self.method, model, length)
+                    return attention_from(self.method, model, length)
             raise refusal from None
 
     def _on(self, model: Model, length: int) -> Attention:
         found = ropes(model)
         if len(found) <= 1:
-            made = self._over(found[0], length) if found else asked(self.method, model, length)
+            made = self._over(found[0], length) if found else attention_from(self.method, model, length)
             if self.layers in (None, "all"):
                 return made
             by_layer = dict.fromkeys(global_layers(model), made)
@@ -186,7 +186,7 @@ class OnScaled:
 
     def _over(self, rope: Rope, length: int) -> Attention:
         """The Attention of the layers of one RoPE."""
-        made = asked(self.method, rope.seen(self.over, length), length)
+        made = attention_from(self.method, rope.seen(self.over, length), length)
         if not rope.scaled or (self.over == "scaled" and not made.slots()):
             return made
         return _each(made, lambda part: self._completed(part, rope, length))

@@ -11,7 +11,7 @@ import torch
 from lexbench.core import registry
 from lexbench.core.attention import Attention
 from lexbench.core.checkpoint import end_tokens, fingerprint, on_disk, read_model
-from lexbench.core.fence import asked
+from lexbench.core.fence import attention_from
 from lexbench.core.files import read_object
 from lexbench.core.method import Method, read_method
 from lexbench.core.record import Refused
@@ -185,7 +185,7 @@ def scaling(method: Mapping[str, Any], start: Start | None, base: float | None, 
     # The training's base, which the encoding may have changed.
     model = replace(read_model({"path": str(start.folder)}), rope_base=base)
     try:
-        attention = asked(built, model, length)
+        attention = attention_from(built, model, length)
         if others := set(attention.slots()) - {"inv_freq", "scale"}:
             raise Refused(f"it sets {', '.join(sorted(others))}")
         config = export.as_data(built, said, model, length, "transformers")
