@@ -808,3 +808,19 @@ def test_requests_while_cells_are_added(fresh: Client, tmp_path: Path) -> None:
     assert wrong == []
     told = json.loads(fresh("/progress.json").body)
     assert (told["finished"], told["planned"], told["problems"]) == (6, 6, [])
+
+
+def test_a_young_page_is_not_given_to_a_reader_who_has_seen_it(tmp_path: Path) -> None:
+    one, two = planned(128, 256)
+    keep(tmp_path, [one])
+    made = Made(tmp_path)
+    made.may.set()
+    pages = Pages(Watch([tmp_path]), made)
+    first = pages.get(30)
+    assert first
+    object.__setattr__(first, "seconds", 1000.0)  # it took long, and stays young
+    keep(tmp_path, [two])
+    assert pages.get(30) is first, "good enough for others"
+    again = pages.get(30, first.content.state)
+    assert again and again.content.html == "2 cells"
+    assert pages.get(30, again.content.state) is again, "nothing has changed"

@@ -41,7 +41,7 @@
     if (pressed) return;
     pressed = true;
     put(renew, "The page is being made");
-    await fetch("./", { method: "HEAD" }).catch(() => undefined);
+    await fetch(`./?seen=${shown.state}`, { method: "HEAD" }).catch(() => undefined);
     renewing = true;
     ask();
   });

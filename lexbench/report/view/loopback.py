@@ -25,6 +25,8 @@ NAMES = ("127.0.0.1", "localhost", "[::1]")
 PATIENCE = 3.0
 """Seconds that a request waits for the page; after that the progress page is sent."""
 NOTHING = "default-src 'none'"
+PAGE = re.compile(r"/(?:\?seen=(\w+))?")
+"""The page; with the state of the one that the reader has seen."""
 SAMPLES = re.compile(r"/samples/([0-9a-f]{16})\.json")
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -82,8 +84,8 @@ class Server(ThreadingHTTPServer):
 
     def answer(self, path: str) -> Response:
         """Answer a path; only those named here exist."""
-        if path == "/":
-            return self._page()
+        if match := PAGE.fullmatch(path):
+            return self._page(match[1])
         if path == "/progress.json":
             return self._progress()
         if path == "/favicon.ico":
@@ -97,8 +99,8 @@ class Server(ThreadingHTTPServer):
         now = {**progress(self.watch.runs()), "state": state, "cells": cells, "making": self.pages.making}
         return Response(HTTPStatus.OK, "application/json", safety.as_json(now))
 
-    def _page(self) -> Response:
-        made = self.pages.get(PATIENCE)
+    def _page(self, seen: str | None) -> Response:
+        made = self.pages.get(PATIENCE, seen)
         if made is None:
             return Response(HTTPStatus.OK, "text/html", *waiting(self.watch.folders))
         if made.failed:

@@ -80,27 +80,30 @@ class Pages:
         """Whether a page is being made."""
         return self._making is not None
 
-    def get(self, patience: float) -> Page | None:
+    def get(self, patience: float, seen: str | None = None) -> Page | None:
         """The page of the current files; None if that takes longer than `patience` seconds.
 
-        If cells finish faster than pages are made, a page younger than the time it took is good enough.
+        If cells finish faster than pages are made, a page younger than the time it took is good enough, but for a
+        reader who has `seen` it: the state of that page.
         """
         state, _ = self._watch.state()
         with self._changed:
-            if not self._will_do(state) and not self._making:
+            if not self._will_do(state, seen) and not self._making:
                 self._making = threading.Thread(target=self._made, args=(state,), daemon=True)
                 self._making.start()
-            self._changed.wait_for(lambda: self._will_do(state), patience)
-            return self._page if self._will_do(state) else None
+            self._changed.wait_for(lambda: self._will_do(state, seen), patience)
+            return self._page if self._will_do(state, seen) else None
 
     def wait(self) -> None:
         """Wait until no page is being made."""
         if thread := self._making:
             thread.join()
 
-    def _will_do(self, state: str) -> bool:
+    def _will_do(self, state: str, seen: str | None) -> bool:
         page = self._page
-        return page is not None and (page.content.state == state or time.monotonic() - page.made < page.seconds)
+        if page is None or page.content.state == state:
+            return page is not None
+        return page.content.state != seen and time.monotonic() - page.made < page.seconds
 
     def _made(self, state: str) -> None:
         begun = time.monotonic()
