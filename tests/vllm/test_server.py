@@ -48,6 +48,9 @@ KEY = "sk-real-server-0123456789"
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
     folder = Path(shutil.copytree(LEXLET, tmp_path_factory.mktemp("model") / "lexlet"))
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    template = "{% for message in messages %}[{{ message.role }}]{{ message.content }}{% endfor %}[assistant]"
+    (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "chat_template": template}))
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [1, STAR], "repetition_penalty": 1.5}))
     log = tmp_path_factory.mktemp("server") / "log"
     running = VllmServer(folder, "lexlet", as_data(METHOD, "yarn", MODEL, LONGEST, "vllm"), log, "--api-key", KEY)
@@ -121,6 +124,19 @@ def test_greedy_tokens_are_those_of_transformers(backend: OpenAI, hf: Hf, until:
         assert isinstance(other, Written)
         assert other.tokens.tolist() == one.tokens.tolist() and STAR not in one.tokens
         assert (other.text, other.hit_room) == (one.text, one.hit_room)
+
+
+def test_a_chat_answer_is_that_of_the_same_tokens_and_its_counts_hold(server: VllmServer, backend: OpenAI) -> None:
+    chat = opened(server, chat=True)
+    try:
+        for room in (6, 8):
+            [question] = lexbench.task("passkey", room=room).questions(chat.tokenizer, 300, 1, 0)
+            assert isinstance(question, Write)
+            written = chat.write(question)
+            assert written.text == backend.write(question).text
+            assert written.hit_room, "the counts of an answer that fills its room are those that were asked"
+    finally:
+        chat.close()
 
 
 def test_it_says_what_it_is(server: VllmServer, backend: OpenAI) -> None:
