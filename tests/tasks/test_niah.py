@@ -39,7 +39,7 @@ CORPUS = Synthetic()
 COMBINATIONS: list[dict[str, Any]] = [
     {},
     {"haystack": "text", "key_kind": "number", "value_kind": "word", "distractors": 2},
-    {"haystack": "needles", "key_kind": "word", "value_kind": "word", "values": 2, "queries": 2},
+    {"haystack": "needles", "key_kind": "word", "value_kind": "word", "queries": 2},
     {"haystack": "noise", "key_kind": "uuid", "values": 2, "queries": 2, "distractors": 2},
     {"haystack": "text", "needle": False, "distractors": 1},
     {"haystack": "needles", "needle": False},
