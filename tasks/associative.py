@@ -95,8 +95,8 @@ class Associative(Task):
     needle: bool = True
 
     @property
-    def version(self) -> int:  # type: ignore[override]
-        """Of a written answer 2: before, any further word made it a list."""
+    def edition(self) -> int:
+        """The version of a choice, 1, or of a written answer, 2: in its version 1 any further word made it a list."""
         return 1 if self.options else 2
 
     def __post_init__(self) -> None:

@@ -284,6 +284,11 @@ class Task:
     """Parameters that change only the form of a question. They do not affect the seed, so all forms of a task have the
     same questions."""
 
+    @property
+    def edition(self) -> int:
+        """The version of the form that the parameters ask for: that of the class, unless forms have their own."""
+        return self.version
+
     def for_lengths(self, lengths: Sequence[int]) -> Self:
         """Set the parameters that depend on all lengths of a run; most tasks have none."""
         return self
@@ -311,5 +316,5 @@ class Task:
         """
         hashed = [f for f in fields(self) if f.name != "corpus"]  # type: ignore[arg-type]
         parameters = {f.name: str(f.default if f.name in self.form else getattr(self, f.name)) for f in hashed}
-        key = json.dumps([type(self).__name__, self.version, parameters, *place], sort_keys=True)
+        key = json.dumps([type(self).__name__, self.edition, parameters, *place], sort_keys=True)
         return np.random.default_rng(np.frombuffer(hashlib.sha256(key.encode()).digest(), dtype=np.uint32))

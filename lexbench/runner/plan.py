@@ -219,7 +219,7 @@ def cell_of(job: Job, step: Step, backend: BackendFacts) -> OpenCell:
         },
         "method": step.method.identity(),
         "attention": step.attention.as_data() if step.attention else None,
-        "task": {**step.task.identity(), "version": step.task.built.version},
+        "task": {**step.task.identity(), "version": step.task.built.edition},
         "corpus": {**corpus.identity(), "fingerprint": corpus.fingerprint} if corpus else None,
         "backend": {"name": backend.name, "version": backend.version, "dtype": backend.dtype, "kernel": backend.kernel}
         | ({"chat": form} if form else {}),

@@ -246,7 +246,7 @@ class Summary:
     limit: int | None = None
     """The longest judged length, which inf exceeds."""
     floor: float | None = None
-    """What needs no model, in the same unit, where known."""
+    """The value that needs no model, in the same unit; None: not known."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -312,7 +312,7 @@ class Curves:
         return (found[0], found[1]) if len(found) == 2 else None
 
     def floor(self, row: str, length: int) -> float | None:
-        """What needs no model: chance, or the best of counting n-grams; 0 of a score whose chance is unknown."""
+        """The value that needs no model: chance, or the best of counting n-grams; 0 of a score of unknown chance."""
         known = self.table.entries[row, length].floor
         return 0.0 if known is None and self.scored else known
 

@@ -84,7 +84,7 @@ class Spread(Task):
 
     form: ClassVar[tuple[str, ...]] = ("needle", "room", "chat")
     versions: ClassVar[tuple[int, int]] = (1, 2)
-    """Of a choice, and of a written answer: up to the version before, any further word made its list longer."""
+    """Versions of a choice, and of a written answer, whose list any further word made longer one version before."""
     item: ClassVar[str] = matching.one_of(WORDS)
     """Regular expression of one item of an answer."""
     _name = property(name_of)
@@ -96,8 +96,8 @@ class Spread(Task):
     needle: bool = True
 
     @property
-    def version(self) -> int:  # type: ignore[override]
-        """Of the form that is asked for."""
+    def edition(self) -> int:
+        """The version of a choice, or of a written answer."""
         return self.versions[not self.choose]
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""How many questions are answered together: their tokens, and what memory they take."""
+"""Sizes of batches: tokens of questions, and the memory that they take."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -270,7 +270,7 @@ def _names() -> frozenset[str]:
 def _task(identity: str) -> Task | None:
     """The task of an identity, without its texts; None if it is not of lexbench, or not of this version."""
     built = _built(identity)
-    return built if built is not None and built.version == json.loads(identity).get("version") else None
+    return built if built is not None and built.edition == json.loads(identity).get("version") else None
 
 
 @functools.lru_cache(maxsize=256)
@@ -293,7 +293,7 @@ def _older(cell: Cell) -> bool:
     """Whether a task of lexbench has another version here."""
     given = cell.identity.get("task")
     built = _built(json.dumps(given, sort_keys=True, default=str))
-    return isinstance(given, dict) and built is not None and built.version != given.get("version")
+    return isinstance(given, dict) and built is not None and built.edition != given.get("version")
 
 
 # what the first submission has
