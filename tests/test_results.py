@@ -1,5 +1,6 @@
 """Committed results are what the committed records give: nothing in them is typed."""
 
+import inspect
 import json
 import re
 import shutil
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import lexbench
 from lexbench.commands import main
 from lexbench.core.record import Sample
 from lexbench.store.store import Store
@@ -80,3 +82,16 @@ def chosen_word(sample: Sample) -> str:
     """The likeliest of the words, which are the options in the order of the alphabet."""
     words: list[str] = sorted(re.findall(r"says the word (\w+)", str(sample.prompt)))
     return words[int(np.argmin(sample.statistics["option_nll"]))]
+
+
+@pytest.mark.parametrize("folder", ["today", "smollm2_associative"])
+def test_choices_of_committed_puzzles_are_of_the_version_that_is_here(folder: str) -> None:
+    """Written answers of these tasks are scored otherwise by now, and have a version of their own."""
+    for cell in {each.cell.id: each.cell for each in Store(REFERENCE / folder).load()}.values():
+        given = cell.identity["task"]
+        if given["name"].startswith("graph_walk"):
+            continue  # measured before version 2 of its choice
+        taken = {name: value for name, value in given.items() if name not in ("name", "version", "corpus")}
+        parameters = inspect.signature(type(lexbench.task(given["name"]))).parameters
+        form = {name: value for name, value in taken.items() if name in parameters}
+        assert lexbench.task(given["name"], **form).edition == given["version"], cell.task

@@ -452,3 +452,14 @@ def test_the_studentised_interval_follows_its_formula_on_the_same_draws(count: i
     low, high = (float(np.quantile(found, share)) for share in (tail, 1 - tail))
     ours = cluster_bootstrap(amounts, units, [str(place) for place in range(count)])
     assert ours and (ours.low, ours.high) == pytest.approx((value - high * error, value - low * error), rel=1e-9)
+
+
+def test_means_of_marks_with_rare_misses_are_covered_too_rarely_as_the_docs_say() -> None:
+    """Marks of 0.96 to 1, a tenth of the samples at 0: the mean is 0.9 * 0.98."""
+    rng = np.random.default_rng(0)
+    covered = 0
+    for _ in range(400):
+        marks = np.where(rng.random(16) < 0.1, 0.0, rng.uniform(0.96, 1.0, 16))
+        found = mean_interval(marks.tolist(), [str(place) for place in range(16)])
+        covered += found is not None and found.low <= 0.9 * 0.98 <= found.high
+    assert covered / 400 == pytest.approx(0.80, abs=0.04)

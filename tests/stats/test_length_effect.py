@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pytest
 
 from lexbench import Sample
@@ -54,3 +55,16 @@ def test_a_score_at_chance_has_no_effect_and_other_questions_no_pairs() -> None:
     [floored] = effects({128: half, 256: [0.0] * 40}, chance=0.5)
     assert (floored.value, floored.low) == (None, None)
     assert effects({128: half, 256: half}, other=True) == []
+
+
+@pytest.mark.parametrize(("n", "base", "share"), [(16, 1.0, 0.95), (32, 0.95, 0.98), (40, 0.5, 0.95), (32, 0.9, 0.5)])
+def test_intervals_cover_the_share_of_right_answers_that_stays(n: int, base: float, share: float) -> None:
+    """A question is right at the short length with chance `base`, and then at the long one with chance `share`."""
+    rng = np.random.default_rng(0)
+    covered = 0
+    for _ in range(100):
+        short = rng.random(n) < base
+        long = short & (rng.random(n) < share)
+        [found] = effects({128: short.astype(float).tolist(), 256: long.astype(float).tolist()}, chance=0.0)
+        covered += found.low is not None and found.high is not None and found.low <= share - 1 <= found.high
+    assert covered >= 90
