@@ -16,6 +16,8 @@ ONE_OF_EACH = [
     "measure",
 ]
 
+RECORDS = sorted((gpu.ROOT / "results" / "benchmarks" / "gpu").glob("*.json"))
+
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
@@ -65,3 +67,11 @@ def test_a_record_of_another_machine_is_not_gone_on_with(tmp_path: Path) -> None
     gpu.keep(file, {**gpu.record_of(file, toy=True), "card": {"name": "another"}})
     with pytest.raises(ValueError, match="must be of this machine, it has another card: give --record"):
         gpu.record_of(file, toy=True)
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda file: file.stem)
+def test_a_records_page_has_its_tables_and_its_failures(record: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gpu.show(json.loads(record.read_text()))
+    lines = [line for line in capsys.readouterr().out.splitlines() if line and not line.startswith("#")]
+    page = record.with_suffix(".md").read_text().splitlines()
+    assert len(lines) > 5 and [line for line in lines if line not in page] == []

@@ -145,12 +145,7 @@ def attend(
     found = reaches(attention)
     assert found is not None, "the caller has asked for the ranges"
     total = kept.values.shape[2]
-    if attention.query_scale is not None:
-        by = attention.query_scale
-        precise = torch.promote_types(queries.dtype, torch.float32)
-        scale = step.places(by, queries.device).to(precise)
-        # In float32: a factor rounded to bfloat16 would change all logits of the query by up to 0.4 %.
-        queries = (queries.to(precise) * scale[:, None, None, None]).to(queries.dtype)
+    queries = scaled(queries, step, attention)
     part: flash.Part | None = None
     for reach in found:
         name = reach, total, queries.device
@@ -158,7 +153,7 @@ def attend(
         if columns is None:
             continue
         seen, mask = columns
-        asking, keys = _turned(queries, kept, step, reach, rotate)
+        asking, keys = turned(queries, kept, step, reach, rotate)
         more = flash.full(asking, keys[:, :, seen], kept.values[:, :, seen], scaling, mask)
         if part is None:
             part = more
@@ -166,6 +161,16 @@ def attend(
             part.add(slice(None), more)
     assert part is not None, "each query sees its own key"
     return part.with_sinks(sinks).out.to(queries.dtype)
+
+
+def scaled(queries: Tensor, step: Step, attention: Attention) -> Tensor:
+    """Queries times the Attention's `query_scale`."""
+    if attention.query_scale is None:
+        return queries
+    precise = torch.promote_types(queries.dtype, torch.float32)
+    scale = step.places(attention.query_scale, queries.device).to(precise)
+    # In float32: a factor rounded to bfloat16 would change all logits of the query by up to 0.4 %.
+    return (queries.to(precise) * scale[:, None, None, None]).to(queries.dtype)
 
 
 def _columns(reach: Reach, step: Step, total: int, device: torch.device) -> tuple[slice, Tensor | None] | None:
@@ -185,7 +190,7 @@ def _columns(reach: Reach, step: Step, total: int, device: torch.device) -> tupl
     return seen, (places >= low) & (places < high)
 
 
-def _turned(queries: Tensor, kept: Views, step: Step, reach: Reach, rotate: Rotate | None) -> tuple[Tensor, Tensor]:
+def turned(queries: Tensor, kept: Views, step: Step, reach: Reach, rotate: Rotate | None) -> tuple[Tensor, Tensor]:
     """Queries and keys, rotated for a reach."""
     device = queries.device
     if rotate is None:
@@ -196,9 +201,13 @@ def _turned(queries: Tensor, kept: Views, step: Step, reach: Reach, rotate: Rota
         apart = step.once(
             ("apart", reach, device), lambda: step.places(reach.query, device) - step.places(there, device)
         )
-        zero = step.once(("zero", device), lambda: torch.zeros(1, dtype=torch.float64, device=device))
-        one = queries.new_ones(1, queries.shape[1], 1, queries.shape[3])
-        return at(queries, apart, rotate) * rotate(one, zero), kept.view(None, _unused)
+
+        def scale() -> Tensor:
+            zero = torch.zeros(1, dtype=torch.float64, device=device)
+            return rotate(queries.new_ones(1, queries.shape[1], 1, queries.shape[3]), zero)
+
+        by = step.once(("scale", rotate, queries.shape[1], queries.shape[3], device), scale)
+        return at(queries, apart, rotate) * by, kept.view(None, _unused)
 
     def turn(keys: Tensor, first: int) -> Tensor:
         """Keys of the columns from `first` on."""
@@ -206,7 +215,7 @@ def _turned(queries: Tensor, kept: Views, step: Step, reach: Reach, rotate: Rota
         # One new key of each text, the last one: the step's own positions.
         if keys.shape[2] == 1:
             return at(keys, step.places(reach.key, device), rotate)
-        pads = int(step.lengths.max()) - step.lengths
+        pads = total - step.lengths
         if not pads.any():
             return rotate(keys, torch.from_numpy(reach.key(np.arange(first, total))).to(device))
         rows = []

@@ -3,7 +3,6 @@
 It is for texts and pieces of them; one token over a cache that is ours is computed by `decode`.
 """
 
-from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -15,8 +14,8 @@ from lexbench.kernels import chunked, dense, flash, near_far
 from lexbench.kernels.near_far import Far
 from lexbench.kernels.spans import token_positions
 
-Form = Literal["merged", "flex", "triton"]
-"""Kernels for windows and far keys; the latter two are for GPUs."""
+Form = Literal["merged", "triton"]
+"""Kernels for windows and far keys; the latter is for GPUs."""
 
 
 def structure(attention: Attention) -> str:
@@ -55,7 +54,7 @@ def attend(
 ) -> Tensor:
     """The result of `dense.attend`, with the same arguments, in memory for a few spans of queries and keys.
 
-    Windows and far keys are computed by `near_far`, in other forms by `flex` or `triton_near_far`. Capped scores are
+    Windows and far keys are computed by `near_far`, in form triton by `triton_near_far`. Capped scores are
     computed densely: the fused kernels have no cap.
 
     Rotations and scores are in the inputs' dtype, as in stock models; parts are merged in float32, or float64 for
@@ -78,7 +77,11 @@ def attend(
     if batch > 1:  # one text with the heads of all: blocks of it are views, and no text has calls of its own
         queries, keys, values = (x.flatten(0, 1)[None] for x in (queries, keys, values))
         sinks = None if sinks is None else sinks.repeat(batch)
-    near_and_far = _near_and_far(form)
+    near_and_far = near_far.attend
+    if form == "triton":  # imported where it is asked for: it is not everywhere
+        from lexbench.kernels import triton_near_far
+
+        near_and_far = triton_near_far.attend
     match attention.remap, attention.mask:
         case (Chunks() as rule, _) | (_, Blocks() as rule):
             found = chunked.attend(queries, keys, values, rule, rotate, scaling, sinks)
@@ -89,16 +92,3 @@ def attend(
             far = Far(mask.sinks, Line(), Line())
             found = near_and_far(queries, keys, values, mask.size, far, rotate, scaling, sinks)
     return found.view(batch, -1, *found.shape[2:])
-
-
-def _near_and_far(form: Form) -> Callable[..., Tensor]:
-    """The kernel of a form, imported where it is asked for: flex takes a second, triton is not everywhere."""
-    if form == "merged":
-        return near_far.attend
-    if form == "flex":
-        from lexbench.kernels import flex
-
-        return flex.attend
-    from lexbench.kernels import triton_near_far
-
-    return triton_near_far.attend

@@ -15,6 +15,8 @@ BLOCK = 1 << 20
 
 def mixed(passes: Tensor) -> Tensor:
     """[..., V] mixture of the logits z of several passes [P, ..., V]: sum_p softmax_p(max_v z_pv) z_p (2312.04455)."""
+    if len(passes) == 1:
+        return passes[0]
     return torch.einsum("p...v,p...->...v", passes, passes.amax(-1).softmax(0))
 
 
@@ -81,4 +83,4 @@ def _logits(hidden: Tensor, head: ToLogits, chunk: int) -> Iterator[tuple[slice,
     for start in range(0, hidden.shape[1], chunk):
         part = slice(start, start + chunk)
         logits = head(hidden[:, part])
-        yield part, mixed(logits) if len(logits) > 1 else logits[0]
+        yield part, mixed(logits)

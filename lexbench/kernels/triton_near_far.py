@@ -1,9 +1,9 @@
 """Near and far keys in one Triton kernel, for CUDA: each block of keys meets the queries that are rotated for it.
 
-`near_far` computes the same by many calls without masks, and `flex` by two calls. Here a program of the kernel reads a
-block of queries in both rotations, goes over its far keys with one and over its near keys with the other, and sums up
-both in one online softmax (as FlashAttention, arXiv 2307.08691): no parts are merged, and no scores are kept. Only
-blocks at an edge, of the window or of the text, ask each pair for its distance.
+`near_far` computes the same by many calls without masks. Here a program of the kernel reads a block of queries in both
+rotations, goes over its far keys with one and over its near keys with the other, and sums up both in one online softmax
+(as FlashAttention, arXiv 2307.08691): no parts are merged, and no scores are kept. Only blocks at an edge, of the
+window or of the text, ask each pair for its distance.
 """
 
 import torch
@@ -46,8 +46,8 @@ def attend(
     output = torch.empty_like(near_queries, memory_format=torch.contiguous_format)
     vectors = near_queries, far_queries, near_keys, far_keys, values, output
     given = [x[0] if x.stride(3) == 1 else x[0].contiguous() for x in vectors]
-    # Wider heads get smaller blocks, so that both fit on a multiprocessor.
-    rows = 128 if width * queries.element_size() <= 256 else 64
+    padded = max(16, triton.next_power_of_2(width))
+    rows, columns, warps, stages = _sizes(padded * queries.element_size(), _shared_bytes(queries))
     with torch.cuda.device_of(queries):  # layers may be spread over several
         _kernel[triton.cdiv(asked, rows), heads](
             *given,
@@ -62,13 +62,35 @@ def attend(
             # Logits in bits: e^x = 2^(x log2 e), and exp2 is one instruction.
             scaling * LOG2_E,
             SINKS=sinks is not None,
+            EVEN=width == padded,
             ROWS=rows,
-            COLUMNS=rows // 2,
-            WIDTH=max(16, triton.next_power_of_2(width)),
-            num_warps=8 if rows == 128 else 4,
-            num_stages=2,
+            COLUMNS=columns,
+            WIDTH=padded,
+            num_warps=warps,
+            num_stages=stages,
         )
     return output
+
+
+def _shared_bytes(x: Tensor) -> int:
+    """Shared memory that a program may use on a tensor's GPU; the least of recent ones where it is not told."""
+    about = torch.cuda.get_device_properties(x.device) if x.is_cuda else None
+    return int(getattr(about, "shared_memory_per_block_optin", 99 << 10))
+
+
+def _sizes(row_bytes: int, shared_bytes: int) -> tuple[int, int, int, int]:
+    """Queries and keys of a block, warps, and stages of loads: the first that fit into shared memory.
+
+    A block of queries, and one of keys and one of values for each stage. In this order of speed on an H200, for heads
+    of 128 dimensions; heads of up to 64 are fastest with four warps.
+    """
+    sizes = [(128, 128, 8, 3), (128, 64, 8, 3), (128, 64, 8, 2), (64, 64, 4, 2), (64, 32, 4, 2), (32, 32, 4, 1)]
+    if row_bytes <= 128:
+        sizes = [(128, 64, 4, 3), (128, 64, 4, 2), (64, 32, 4, 2)]
+    for rows, columns, warps, stages in sizes:
+        if (rows + 2 * stages * columns) * row_bytes <= shared_bytes:
+            return rows, columns, warps, stages
+    return sizes[-1]
 
 
 @triton.jit(do_not_specialize=("shared", "asked", "total", "window", "count"))
@@ -100,6 +122,7 @@ def _kernel(
     width,
     scale,
     SINKS: tl.constexpr,
+    EVEN: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     WIDTH: tl.constexpr,
@@ -130,11 +153,11 @@ def _kernel(
     end = tl.minimum(count, high - window + 1)
     mixed, top, weight = _over(
         mixed, top, weight, q, k, far_k_row, v, v_row, here, 0, every, window, total, count, scale, width,
-        False, COLUMNS, WIDTH,
+        False, EVEN, COLUMNS, WIDTH,
     )  # fmt: skip
     mixed, top, weight = _over(
         mixed, top, weight, q, k, far_k_row, v, v_row, here, every, end, window, total, count, scale, width,
-        True, COLUMNS, WIDTH,
+        True, EVEN, COLUMNS, WIDTH,
     )  # fmt: skip
 
     # Near keys: the window's edge, then blocks that all rows see, then the diagonal.
@@ -145,15 +168,15 @@ def _kernel(
     until = tl.maximum(inside, (low + 1) // COLUMNS * COLUMNS)
     mixed, top, weight = _over(
         mixed, top, weight, q, k, near_k_row, v, v_row, here, start, inside, 0, window, total, scale, width,
-        True, COLUMNS, WIDTH,
+        True, EVEN, COLUMNS, WIDTH,
     )  # fmt: skip
     mixed, top, weight = _over(
         mixed, top, weight, q, k, near_k_row, v, v_row, here, inside, until, 0, window, total, scale, width,
-        False, COLUMNS, WIDTH,
+        False, EVEN, COLUMNS, WIDTH,
     )  # fmt: skip
     mixed, top, weight = _over(
         mixed, top, weight, q, k, near_k_row, v, v_row, here, until, end, 0, window, total, scale, width,
-        True, COLUMNS, WIDTH,
+        True, EVEN, COLUMNS, WIDTH,
     )  # fmt: skip
 
     mixed = mixed / weight[:, None]
@@ -163,24 +186,30 @@ def _kernel(
 @triton.jit
 def _over(
     mixed, top, weight, q, k, k_row, v, v_row, here, begin, end, least, beyond, last, scale, width,
-    EDGE: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr,
+    EDGE: tl.constexpr, EVEN: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Add keys from `begin` to `end`; at an edge, those before `last` with least <= i - j < beyond alone."""
     dims = tl.arange(0, WIDTH)
     for place in range(begin, end, COLUMNS):
         there = place + tl.arange(0, COLUMNS)
-        held = (there < last)[:, None] & (dims < width)[None, :]
-        keys = tl.load(k + there[:, None].to(tl.int64) * k_row + dims[None, :], mask=held, other=0.0)
-        logits = tl.dot(q, tl.trans(keys), input_precision="ieee") * scale
+        offset = there[:, None].to(tl.int64)
+        # Blocks inside need no mask, so their loads are whole lines.
+        if EVEN and not EDGE:
+            keys = tl.load(k + offset * k_row + dims[None, :])
+            values = tl.load(v + offset * v_row + dims[None, :])
+        else:
+            held = (there < last)[:, None] & (dims < width)[None, :]
+            keys = tl.load(k + offset * k_row + dims[None, :], mask=held, other=0.0)
+            values = tl.load(v + offset * v_row + dims[None, :], mask=held, other=0.0)
+        products = tl.dot(q, tl.trans(keys), input_precision="ieee")
         if EDGE:
             apart = here[:, None] - there[None, :]
             seen = (apart >= least) & (apart < beyond) & (there < last)[None, :]
-            logits = tl.where(seen, logits, float("-inf"))
+            products = tl.where(seen, products, float("-inf"))
         # Online softmax: what was summed so far is scaled down when a larger logit comes.
-        higher = tl.maximum(top, tl.max(logits, 1))
-        weights = tl.exp2(logits - higher[:, None])
+        higher = tl.maximum(top, tl.max(products, 1) * scale)
+        weights = tl.exp2(products * scale - higher[:, None])
         faded = tl.exp2(top - higher)
-        values = tl.load(v + there[:, None].to(tl.int64) * v_row + dims[None, :], mask=held, other=0.0)
         mixed = mixed * faded[:, None] + tl.dot(weights.to(values.dtype), values, input_precision="ieee")
         weight, top = weight * faded + tl.sum(weights, 1), higher
     return mixed, top, weight

@@ -448,31 +448,10 @@ def test_our_attention_function_alone_is_refused_where_it_does_not_run(tmp_path:
         Refused, match=r"backend\.attention=lexbench on bloom: its attention does not use transformers'"
     ):
         Hf(model, attention="lexbench")
-    with pytest.raises(ValueError, match="attention must be auto, lexbench, flex or triton, got flash"):
+    with pytest.raises(ValueError, match="attention must be auto, lexbench, merged or triton, got flash"):
         Hf(model, attention="flash")
-    for form in ("flex", "triton"):
-        with pytest.raises(ValueError, match=rf"backend\.attention={form} needs a GPU, got a CPU: leave it out"):
-            Hf(model, attention=form, device="cpu")
-
-
-@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-@pytest.mark.parametrize(
-    "attention",
-    [
-        Attention(remap=Remap(8, Line(math.inf, 8), Line(math.inf))),
-        Attention(remap=Remap(8, Line(4.0, 6.0), Line(4.0))),
-        Attention(mask=Window(8, 2)),
-    ],
-)
-def test_flex_attention_answers_as_our_other_kernels(attention: Attention, tmp_path: Path) -> None:
-    hf = open_hf(save(tmp_path, "llama"))
-    tokens = prompt(60).prompt
-    hf.attend(attention)
-    expected = hf.logits(tokens, [60], 60)
-    hf._installer._form = "flex"
-    hf.attend(attention)
-    assert hf._passes[0].hook is not None and hf._passes[0].hook.form == "flex"
-    torch.testing.assert_close(hf.logits(tokens, [60], 60), expected, atol=1e-4, rtol=0)
+    with pytest.raises(ValueError, match=r"backend\.attention=triton needs a GPU, got a CPU: leave it out"):
+        Hf(model, attention="triton", device="cpu")
 
 
 def test_capped_scores_stay_capped(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -57,10 +57,13 @@ def attentions(window: int) -> dict[str, Attention]:
 
 def rotation(width: int) -> Rotate:
     """Half-split rotation of base 10,000, angles in float32."""
-    frequency = 10_000.0 ** -(torch.arange(width // 2) / (width // 2))
+
+    @cache
+    def frequency(device: torch.device) -> Tensor:
+        return (10_000.0 ** -(torch.arange(width // 2) / (width // 2))).to(device)
 
     def rotate(x: Tensor, positions: Tensor) -> Tensor:
-        turn = positions[:, None].float() * frequency.to(x.device)
+        turn = positions[:, None].float() * frequency(x.device)
         cos, sin = turn.cos().to(x.dtype), turn.sin().to(x.dtype)
         first, second = x.chunk(2, dim=-1)
         return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)

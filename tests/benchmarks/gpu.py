@@ -45,11 +45,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from lexbench.backends.hf.batches import kept_numbers
 from lexbench.backends.hf.state import KeptLayer
-from lexbench.core.attention import Attention
+from lexbench.core.attention import Attention, Window
 from lexbench.encodings.base import Rotate
-from lexbench.kernels import decode, dense, fast
-from tests.benchmarks.attention_kernels import attentions, one_token, rotation, still
+from lexbench.kernels import decode, dense, fast, looped
+from lexbench.kernels.looped import Loop
+from tests.benchmarks import attention_kernels
+from tests.benchmarks.attention_kernels import attentions, rotation, still
 
 FORMAT = 1
 ROOT = Path(__file__).parents[2]
@@ -84,6 +87,7 @@ class Scale:
     """Config of each measured model, with its model_type."""
     prefills: tuple[int, ...]
     room: int
+    """Tokens that are written; the stock loop writes an eighth of them."""
     verified: int
     """Tokens of a checked method."""
     copied: int
@@ -139,7 +143,7 @@ LARGE = Scale(
         },
     },
     prefills=(8192, 32768),
-    room=48,
+    room=256,
     verified=600,
     copied=1 << 32,
     product=8192,
@@ -164,8 +168,8 @@ TOY = Scale(
         }
     },
     prefills=(96,),
-    room=4,
-    verified=40,
+    room=24,
+    verified=90,
     copied=1 << 16,
     product=32,
     repeats=2,
@@ -191,7 +195,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "head_dim": 32,
         "sliding_window": 16,
         "num_local_experts": 2,
-        "num_experts_per_tok": 1,
+        "num_experts_per_tok": 2,  # all: a router would choose others in another dtype
+        "intermediate_size": 16,  # small, so that attention matters
         "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
         "rope_parameters": {
             "rope_type": "yarn",
@@ -201,6 +206,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
         },
     },
 }
+SPARE = 1 << 30
+"""Bytes that remain where memory is to end."""
 AGREE = {"bfloat16": 1e-2, "float16": 2e-3, "float32": 2e-5}
 """Largest error of a kernel, as a fraction of the output's norm."""
 LOGITS = {"bfloat16": 6e-2, "float32": 1e-3}
@@ -305,7 +312,14 @@ def attention_of(name: str, model: Any, length: int) -> Attention | None:
 
 def seconds(call: Callable[[], Any], device: str, repeats: int) -> float:
     """Median time of a call, after one that is not timed."""
-    call()
+    return measured(call, device, repeats)[0]
+
+
+def measured(call: Callable[[], Any], device: str, repeats: int) -> tuple[float, int | None]:
+    """Median time of a call, after one that is not timed, and bytes at the peak of all (`peak`)."""
+    bytes_held = peak(call, device)
+    if bytes_held is None:
+        call()
     taken = []
     for _ in range(repeats):
         wait(device)
@@ -313,7 +327,7 @@ def seconds(call: Callable[[], Any], device: str, repeats: int) -> float:
         call()
         wait(device)
         taken.append(time.perf_counter() - began)
-    return statistics.median(taken)
+    return statistics.median(taken), bytes_held
 
 
 def wait(device: str) -> None:
@@ -378,6 +392,11 @@ def check_kernels(campaign: Campaign, heads: Heads, dtype: str) -> Found:
                 found[f"{name}, a step"] = (
                     got if isinstance(got, str) else float((got.double() - exact).norm() / exact.norm())
                 )
+                for row, form in forms(name, step=True).items():
+                    got = said(lambda: in_a_loop(q, k, v, attention, spin, scaling, sinks, form)())  # noqa: B023
+                    found[f"{row}, a loop"] = (
+                        got if isinstance(got, str) else float((got.double() - exact).norm() / exact.norm())
+                    )
             for row, form in forms(name).items():
                 got = said(
                     lambda: fast.attend(q, k, v, places, attention, turn, scaling, sinks, form=form)  # noqa: B023
@@ -389,13 +408,68 @@ def check_kernels(campaign: Campaign, heads: Heads, dtype: str) -> Found:
     return {"passed": not wrong, "wrong": wrong, "errors": found}
 
 
-def forms(name: str) -> dict[str, fast.Form]:
-    """Rows of a structure: our merges, and where they serve FlexAttention and Triton (`backend.attention`)."""
-    more: list[fast.Form] = ["flex"]
-    if torch.cuda.is_available() and importlib.util.find_spec("triton") is not None:
-        more.append("triton")
-    other = more if name.startswith(("near_far", "banded", "lambda")) else []
-    return {name: "merged", **{f"{name}, {form}": form for form in other}}
+def forms(name: str, step: bool = False) -> dict[str, fast.Form]:
+    """Rows of a structure: our merges, and where they serve Triton kernels (`backend.attention`)."""
+    found: dict[str, fast.Form] = {name: "merged"}
+    has_triton = torch.cuda.is_available() and importlib.util.find_spec("triton") is not None
+    if has_triton and (step or name.startswith(("near_far", "banded", "lambda"))):
+        found[f"{name}, triton"] = "triton"
+    return found
+
+
+def in_a_loop(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    attention: Attention | None,
+    spin: Rotate | None,
+    scaling: float,
+    sinks: Tensor | None = None,
+    form: fast.Form = "merged",
+    layers: int = 1,
+) -> Callable[[], Tensor]:
+    """A step of writing in a loop: the last token joins a cache and attends to it, in layers with caches of their own.
+
+    Attention None is PyTorch's fused kernel. With `spin`, keys and queries are rotated in the step; under a remap the
+    cache holds them unrotated.
+    """
+    total, device = keys.shape[2], keys.device
+    unrotated = attention is not None and attention.remap is not None
+    last = torch.tensor([total - 1], device=device)
+    before = keys if unrotated or spin is None else spin(keys, torch.arange(total, device=device))
+    loop = Loop(np.array([total] * len(query)), total=total, device=device)
+    caches = [KeptLayer(room=1) for _ in range(layers)]
+    for cache in caches:
+        cache.update(before[:, :, :-1], values[:, :, :-1])
+        cache.begin_loop(loop)
+    new, value = keys[:, :, -1:], values[:, :, -1:]
+
+    def step() -> Tensor:
+        loop.begin()
+        for cache in caches:
+            outside = None if unrotated else spin
+            cache.update(new if outside is None else outside(new, last), value)
+            asking = query if outside is None else outside(query, last)
+            if attention is None:
+                kept = cache.keys[:, :, :total], cache.values[:, :, :total]
+                found = F.scaled_dot_product_attention(asking, *kept, enable_gqa=True, scale=scaling)
+            else:
+                inside = spin if unrotated else None
+                found = looped.attend(asking, cache, loop, attention, inside, scaling, sinks, form)
+        return found
+
+    return step
+
+
+def recorded(step: Callable[[], Tensor]) -> Callable[[], Any]:
+    """The step as a CUDA graph; on a CPU as it is."""
+    found = step()
+    if not found.is_cuda:
+        return step
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay
 
 
 def said(call: Callable[[], Any]) -> Any:
@@ -495,15 +569,25 @@ def together(campaign: Campaign) -> Found:
 
 def memory_ends(campaign: Campaign) -> Found:
     """Too many texts for the memory are halved, one text too long is deferred in one line, and the device goes on."""
-    from lexbench.core.record import Deferred
-
     if campaign.device != "cuda":
         return {"left out": "the device is no GPU"}
     model = small("llama", campaign.device, torch.float32)
     model._positions_end = None
-    free, _ = torch.cuda.mem_get_info()
+    _, total = torch.cuda.mem_get_info()
+    torch.cuda.empty_cache()
+    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + SPARE) / total)
+    try:
+        wrong = _memory_ends(model)
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    return {"passed": not wrong, "wrong": wrong}
+
+
+def _memory_ends(model: Any) -> list[str]:
+    from lexbench.core.record import Deferred
+
     length = 1024
-    model._batch = int(free / (length * 512 * 4))  # all of the memory for logits, and more for the states
+    model._batch = int(SPARE / (length * 512 * 4))  # all of the memory for logits, and more for the states
     model._chunk = length * model._batch
     wrong = []
     try:
@@ -516,17 +600,15 @@ def memory_ends(campaign: Campaign) -> Found:
     if not halved:
         wrong.append("a batch beyond the memory was not halved")
     model._chunk = 512
-    hog = torch.empty(int(torch.cuda.mem_get_info()[0] * 0.97) // 4, device="cuda")
     try:
-        model.score(scores(1, 1 << 18)[0])
+        model.score(scores(1, 1 << 22)[0])
         wrong.append("a text beyond the memory was answered")
     except Deferred as refusal:
         if "out of memory" not in refusal.reason or "\n" in refusal.reason:
             wrong.append(refusal.reason)
-    del hog
     torch.cuda.empty_cache()
     model.score(scores(1, 64)[0])
-    return {"passed": not wrong, "wrong": wrong}
+    return wrong
 
 
 def spread(campaign: Campaign) -> Found:
@@ -606,20 +688,29 @@ def measure_kernels(campaign: Campaign, heads: Heads, length: int, asked: int) -
         with flash(device):
             return F.scaled_dot_product_attention(q, k, v, is_causal=asked > 1, enable_gqa=True, scale=scaling)
 
-    one = functools.partial(functools.partial, one_token, q, k, v, width=heads.head_dim)
-    makers: dict[str, Callable[[], Callable[[], Tensor]]] = {"plain": one(None) if asked == 1 else lambda: plain}
+    def one(attention: Attention | None, form: fast.Form = "merged") -> Callable[[], Any]:
+        return recorded(
+            in_a_loop(q, k, v, attention, rotation(heads.head_dim), scaling, None, form, attention_kernels.LAYERS)
+        )
+
+    makers: dict[str, Callable[[], Callable[[], Any]]] = {
+        "plain": functools.partial(one, None) if asked == 1 else lambda: plain
+    }
     for name, attention in attentions(heads.window).items():
-        if asked == 1 and not name.startswith("dense"):
-            makers[name] = one(attention)
-        elif not name.startswith("dense"):
-            turn = rotate_of(attention, heads.head_dim)
-            for row, form in forms(name).items():
-                given = q, k, v, places, attention, turn, scaling
-                makers[row] = functools.partial(functools.partial, fast.attend, *given, form=form)
+        if name.startswith("dense"):
+            continue
+        turn = rotate_of(attention, heads.head_dim)
+        for row, form in forms(name, step=asked == 1).items():
+            given = q, k, v, places, attention, turn, scaling
+            makers[row] = (
+                functools.partial(one, attention, form)
+                if asked == 1
+                else functools.partial(functools.partial, fast.attend, *given, form=form)
+            )
     for name, make in makers.items():
-        call = make()  # a cache of its own, for a step: one at a time
-        times[name] = said(lambda: seconds(call, device, campaign.scale.repeats))  # noqa: B023
-        bytes_held[name] = None if isinstance(times[name], str) else peak(call, device)
+        # A cache of its own, for a step: one at a time.
+        found = said(lambda: measured(make(), device, campaign.scale.repeats))  # noqa: B023
+        times[name], bytes_held[name] = (found, None) if isinstance(found, str) else found
     times["plain again"] = seconds(makers["plain"](), device, campaign.scale.repeats)
     wrong = [f"{name}: {value}" for name, value in times.items() if isinstance(value, str)]
     rest = {"passed": False, "wrong": wrong} if wrong else {}
@@ -629,36 +720,62 @@ def measure_kernels(campaign: Campaign, heads: Heads, length: int, asked: int) -
 def measure_model(campaign: Campaign, name: str, method: str) -> Found:
     """Seconds of reading prompts, of a written token and of scoring the last 256; peaks of memory."""
     model, scale, device = campaign.model(name), campaign.scale, campaign.device
-    found: Found = {"weights_bytes": sum(w.numel() * w.element_size() for w in model._network.parameters())}
+    network = model._network
+    found: Found = {"read_bytes": read_bytes(network)}
     for length in scale.prefills:
-        repeats = 2 if length > 10_000 else 3
+        repeats = 1 if campaign.device == "cuda" else 2
         if method == "stock":
-            found[str(length)] = stock(model, length, scale.room, device, repeats)
+            found[str(length)] = stock(model, length, max(2, scale.room // 8), device, repeats)
+            found[str(length)]["cache_bytes"] = cache_bytes(network, length)
             continue
         attention = attention_of(method, model.model, length)
         if attention is None:
             return {"left out": "the method does not apply to this model"}
         model.attend(attention)
         try:
-            short, long = writes(1, length, 1)[0], writes(1, length, scale.room)[0]
-            first = seconds(lambda: model.write(short), device, repeats)  # noqa: B023
-            last = seconds(lambda: model.write(long), device, repeats)  # noqa: B023
+            rooms = 1, scale.room // 4, scale.room
+            asked = [writes(1, length, room)[0] for room in rooms]
+            times = [measured(functools.partial(model.write, each), device, repeats) for each in asked]
+            (first, _), (some, _), (last, write_bytes) = times
             end = scores(1, length, length - min(256, length // 2))[0]
+            score, score_bytes = measured(lambda: model.score(end), device, repeats)  # noqa: B023
             found[str(length)] = {
                 "prefill": first,
-                "token": (last - first) / (scale.room - 1),
-                "score": seconds(lambda: model.score(end), device, repeats),  # noqa: B023
-                "score_bytes": peak(lambda: model.score(end), device),  # noqa: B023
-                "write_bytes": peak(lambda: model.write(long), device),  # noqa: B023
+                "token": (last - some) / (rooms[2] - rooms[1]),
+                "token_with_recording": (some - first) / (rooms[1] - 1),
+                "repeated": model._repeated,
+                "cache_bytes": cache_bytes(network, seen_keys(attention, length)),
+                "score": score,
+                "score_bytes": score_bytes,
+                "write_bytes": write_bytes,
             }
-            many = 16
-            batch = writes(many, max(8, length // 8), scale.room, uneven=True)
-            list(model.together(batch[:2]))
-            taken = seconds(lambda: list(model.together(batch)), device, 1)  # noqa: B023
-            found[str(length)]["batch_tokens_per_second"] = many * scale.room / taken
+            if length == min(scale.prefills):
+                many = 16
+                batch = writes(many, max(8, length // 8), scale.room, uneven=True)
+                list(model.together(batch[:2]))
+                taken = seconds(lambda: list(model.together(batch)), device, 1)  # noqa: B023
+                found[str(length)]["batch_tokens_per_second"] = many * scale.room / taken
         finally:
             model.attend(Attention())
     return found
+
+
+def read_bytes(network: Any) -> int:
+    """Bytes of the weights that each token reads: all but those of the embedding, unless it is the head too."""
+    embedding, head = network.get_input_embeddings().weight, network.get_output_embeddings().weight
+    total = sum(weight.numel() * weight.element_size() for weight in network.parameters())
+    return int(total - (0 if embedding is head else embedding.numel() * embedding.element_size()))
+
+
+def cache_bytes(network: Any, keys: int) -> int:
+    """Bytes of so many tokens' keys and values."""
+    return int(kept_numbers(network.config.get_text_config(), keys, (), 0) * network.dtype.itemsize)
+
+
+def seen_keys(attention: Attention, length: int) -> int:
+    """Keys that the last token of a text sees."""
+    mask = attention.mask
+    return min(length, mask.size + mask.sinks) if isinstance(mask, Window) else length
 
 
 @torch.inference_mode()
@@ -678,12 +795,9 @@ def stock(model: Any, length: int, room: int, device: str, repeats: int) -> Foun
 
     first, last = (seconds(functools.partial(write, count), device, repeats) for count in (1, room))
     keep = min(256, length // 2)
-    return {
-        "prefill": first,
-        "token": (last - first) / (room - 1),
-        "score": seconds(lambda: network(input_ids=ids, logits_to_keep=keep, use_cache=False), device, repeats),
-        "score_bytes": peak(lambda: network(input_ids=ids, logits_to_keep=keep, use_cache=False), device),
-    }
+    score, score_bytes = measured(lambda: network(input_ids=ids, logits_to_keep=keep, use_cache=False), device, repeats)
+    token = (last - first) / (room - 1)
+    return {"prefill": first, "token": token, "score": score, "score_bytes": score_bytes}
 
 
 def beside_lm_eval(campaign: Campaign, name: str) -> Found:
@@ -707,9 +821,10 @@ def beside_lm_eval(campaign: Campaign, name: str) -> Found:
     def score() -> list[float]:
         return [-float(total) for total, _ in theirs._loglikelihood_tokens(requests, disable_tqdm=True)]
 
-    asked = writes(8, length // 2, scale.room, uneven=True)
+    room = scale.room // 4
+    asked = writes(8, length // 2, room, uneven=True)
     prompts = [words.decode(each.prompt.tolist()) for each in asked]
-    rules = {"until": [], "max_gen_toks": scale.room, "do_sample": False}
+    rules = {"until": [], "max_gen_toks": room, "do_sample": False}
     instances = [Instance("generate_until", {}, (prompt, rules), index) for index, prompt in enumerate(prompts)]
     model.attend(Attention())
     model._batch = 2
@@ -887,8 +1002,9 @@ def show(record: Found) -> None:
     print(", ".join(f"{name} {version}" for name, version in record["versions"].items() if version))
     print(f"\n{len(done)} steps in {sum(step['seconds_taken'] for step in done.values()) / 60:.1f} minutes; ", end="")
     print(f"{len(checks) - len(failed)} checks passed, {len(failed)} failed.\n")
-    for name in failed:
-        print(f"- {name}: {'; '.join(map(str, done[name].get('wrong', [])))[:600]}")
+    for why in dict.fromkeys("; ".join(map(str, done[name].get("wrong", [])))[:600] for name in failed):
+        of = [name for name in failed if "; ".join(map(str, done[name].get("wrong", [])))[:600] == why]
+        print(f"- {', '.join(of)}: {why}")
     rate = done.get("measure/machine", {}).get("bytes_per_second")
     if rate:
         print(f"\nA copy moves {rate / 1e12:.2f} TB/s, read and written;", end=" ")
@@ -906,36 +1022,46 @@ def show_kernels(done: Found) -> None:
     rows = {name: step for name, step in done.items() if name.startswith("measure/kernels/") and "seconds" in step}
     if not rows:
         return
-    table("kernels", "plain, ms", *(name for name in next(iter(rows.values()))["seconds"] if name != "plain"))
-    for name, step in rows.items():
-        times = step["seconds"]
-        plain = times["plain"]
+    table("time / plain", *(name.removeprefix("measure/kernels/") for name in rows))
+    plain = [step["seconds"]["plain"] for step in rows.values()]
+    print(f"| plain, ms | {' | '.join(f'{1000 * each:.3f}' for each in plain)} |")
+    for kernel in dict.fromkeys(kernel for step in rows.values() for kernel in step["seconds"] if kernel != "plain"):
+        found = [step["seconds"].get(kernel) for step in rows.values()]
         cells = [
-            "failed" if isinstance(value, str) else f"{value / plain:.2f}"
-            for key, value in times.items()
-            if key != "plain"
+            "failed" if isinstance(each, str) else "" if each is None else f"{each / base:.2f}"
+            for each, base in zip(found, plain, strict=True)
         ]
-        print(f"| {name.removeprefix('measure/kernels/')} | {1000 * plain:.3f} | {' | '.join(cells)} |")
+        print(f"| {kernel} | {' | '.join(cells)} |")
 
 
 def show_models(done: Found, rate: float | None) -> None:
     rows = {name: step for name, step in done.items() if name.startswith("measure/models/")}
-    head = ("prefill, s", "of stock", "token, ms", "of stock", "of the bandwidth", "score, GB", "batch, tokens/s")
+    head = (
+        "prefill, s",
+        "of stock",
+        "token, ms",
+        "of stock",
+        "with recording",
+        "of the bandwidth",
+        "score, GB",
+        "batch, tokens/s",
+    )
     if rows:
         table("model", "length", *head)
     for name, step in rows.items():
         model = name.split("/")[2]
         for length in [key for key in step if re.fullmatch(r"\d+", key)]:
             at, base = step[length], done.get(f"measure/models/{model}/stock", {}).get(length, {})
-            reads = step["weights_bytes"] / at["token"] / (rate or math.inf)
+            reads = (step["read_bytes"] + at["cache_bytes"]) / at["token"] / (rate or math.inf)
             cells = [
                 f"{at['prefill']:.3f}",
                 f"{at['prefill'] / base['prefill']:.2f}" if base else "",
                 f"{1000 * at['token']:.2f}",
                 f"{at['token'] / base['token']:.2f}" if base else "",
+                f"{1000 * at['token_with_recording']:.2f}" if "token_with_recording" in at else "",
                 f"{reads:.0%}",
                 f"{(at.get('score_bytes') or 0) / 1e9:.2f}",
-                f"{at.get('batch_tokens_per_second') or 0:.0f}",
+                f"{at['batch_tokens_per_second']:.0f}" if "batch_tokens_per_second" in at else "",
             ]
             print(f"| {name.removeprefix('measure/models/')} | {length} | {' | '.join(cells)} |")
 

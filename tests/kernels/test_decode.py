@@ -71,6 +71,24 @@ def test_texts_of_many_lengths_are_continued_as_each_alone(name: str) -> None:
             torch.testing.assert_close(got[row : row + 1], exact, atol=1e-12, rtol=0)
 
 
+def test_keys_first_rotated_after_the_longest_text_has_ended_stand_at_their_own_positions() -> None:
+    attention = ATTENTIONS["near_far leaky"]
+    queries, keys, values = drawn()
+    layer = KeptLayer(room=2)
+    layer.update(padded(keys, 0), padded(values, 0))
+    rows = [1, 3]
+    layer.select(torch.tensor(rows))
+    new = [torch.cat([part[row][:, :, LENGTHS[row], None] for row in rows]) for part in (queries, keys, values)]
+    layer.update(*new[1:])
+    step = decode.Step(np.array([LENGTHS[row] + 1 for row in rows]))
+    got = decode.attend(new[0], layer, step, attention, rotate, SCALING)
+    for number, row in enumerate(rows):
+        end = LENGTHS[row] + 1
+        q, k, v = queries[row][:, :, end - 1 : end], keys[row][:, :, :end], values[row][:, :, :end]
+        exact = dense.attend(q, k, v, torch.tensor([end - 1]), attention, rotate, SCALING)
+        torch.testing.assert_close(got[number : number + 1], exact, atol=1e-12, rtol=0)
+
+
 @pytest.mark.parametrize(("dtype", "error"), [(torch.float32, 1e-5), (torch.bfloat16, 0.06)])
 @pytest.mark.parametrize("name", ["near_far leaky", "banded sinks", "chunks paper"])
 def test_lower_precision_stays_near(name: str, dtype: torch.dtype, error: float) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lexbench import Attention
 from lexbench.core.attention import Blocks, Chunks, Line, LogScale, Remap, Slopes, Stairs, Window
-from lexbench.kernels import chunked, dense, fast, flash, flex, near_far, spans
+from lexbench.kernels import chunked, dense, fast, flash, near_far, spans
 
 SCALING = 0.3
 SCALE = 1.1
@@ -227,49 +227,3 @@ def test_queries_anywhere_but_last_are_our_bug() -> None:
     for attention in attentions(4, 2).values():
         with pytest.raises(AssertionError, match="last positions"):
             fast.attend(q, k, v, torch.arange(3), attention, rotate, SCALING)
-
-
-@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-@pytest.mark.parametrize("kind", ["near_far", "lambda", "banded"])
-def test_flex_attention_sees_the_same_keys_at_the_same_positions(kind: str) -> None:
-    """Texts of several blocks of 128, with windows that end inside a block, at its end, and behind it."""
-    for window, asked, total, batch in ((5, 200, 200, 2), (128, 130, 384, 1), (200, 1, 257, 1)):
-        for name, attention in attentions(window, 3).items():
-            if not name.startswith(kind):
-                continue
-            x = vectors(asked, total, batch=batch, dtype=torch.float32)
-            places = torch.arange(total - asked, total)
-            sinks = torch.tensor([0.5, -1.0, 2.0, 0.0])
-            got = fast.attend(*x, places, attention, rotate, SCALING, sinks=sinks, form="flex")
-            q, k, v = (each.double() for each in x)
-            exact = dense.attend(q, k, v, places, attention, rotate, SCALING, sinks=sinks.double())
-            assert got.shape == exact.shape and (got - exact).abs().max() < 2e-5, (name, window)
-
-
-@pytest.mark.parametrize(
-    ("asked", "total", "first", "least", "end"),
-    [
-        (300, 300, 0, 0, 5),
-        (300, 300, 0, 0, 128),
-        (384, 384, 0, 0, 255),
-        (130, 700, 570, 0, 300),
-        (300, 172, 0, 128, 301),
-        (640, 640, 0, 1, 641),
-    ],
-)
-def test_flex_attention_is_told_blocks_of_which_all_some_or_no_pairs_are_seen(
-    asked: int, total: int, first: int, least: int, end: int
-) -> None:
-    seen = flex._seen(asked, total, first, least, end, torch.device("cpu"))
-    distance = first + torch.arange(asked)[:, None] - torch.arange(total)
-    pairs = (distance >= least) & (distance < end)
-    lists = (seen.kv_num_blocks, seen.kv_indices), (seen.full_kv_num_blocks, seen.full_kv_indices)
-    for row in range(-(-asked // 128)):
-        blocks = torch.split(pairs[128 * row : 128 * (row + 1)], 128, dim=1)
-        some, every = (
-            {int(place) for place in where[0, 0, row, : int(count[0, 0, row])]}  # type: ignore[index]
-            for count, where in lists
-        )
-        assert some | every == {place for place, block in enumerate(blocks) if block.any()}
-        whole = {place for place, block in enumerate(blocks) if block.all() and block.numel() == 128 * 128}
-        assert every == whole

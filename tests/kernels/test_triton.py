@@ -1,4 +1,4 @@
-"""The Triton kernel against the dense one, in Triton's interpreter, which needs no GPU; `gpu.py` checks it compiled."""
+"""Triton kernels against dense ones, in Triton's interpreter, which needs no GPU; `gpu.py` checks them compiled."""
 
 import importlib.util
 import json
@@ -51,19 +51,82 @@ def error(attend: Any, x: Any, attention: Attention, sinks: Any) -> float:
     return float((got - exact).abs().max())
 
 
+def of_steps() -> dict[str, float]:
+    """Largest errors of steps of writing, of texts padded on the left, over buffers with room behind them."""
+    from lexbench.kernels import dense, triton_decode
+
+    generator, found = torch.Generator().manual_seed(0), dict[str, float]()
+    for batch, heads, groups, total, width in ((1, 4, 2, 300, 16), (2, 8, 2, 257, 20), (3, 4, 4, 40, 32)):
+        q, k, v = (
+            torch.randn(batch, count, size, width, generator=generator)
+            for count, size in ((heads, 1), (groups, total + 13), (groups, total + 13))
+        )
+        k[:, :, total:] = v[:, :, total:] = torch.nan  # what is behind the end is never read
+        pads = torch.arange(batch) * 7
+        cut = pads + 11
+        ends = torch.full((batch,), total)
+        # Two ranges of equal rotation, and one without keys: together all keys of a text.
+        ranges = [(q, k, cut, ends), (q, k, pads, cut), (q, k, cut, cut)]
+        for sinks in (None, torch.linspace(-1, 1, heads)):
+            got = triton_decode.attend(ranges, v, SCALING, sinks)
+            for row, pad in enumerate(pads.tolist()):
+                own = q[row, None], k[row, None, :, pad:total], v[row, None, :, pad:total]
+                exact = dense.attend(
+                    *(x.double() for x in own),
+                    torch.tensor([total - pad - 1]),
+                    Attention(),
+                    still,
+                    SCALING,
+                    sinks=None if sinks is None else sinks.double(),
+                )
+                found[f"step, {total}, {sinks is None}, {row}"] = float((got[row, None] - exact).abs().max())
+    return found
+
+
+def of_rotations() -> dict[str, float]:
+    """Largest errors of rotated vectors, by complex numbers in float64."""
+    from lexbench.kernels import triton_rotate
+
+    generator, found = torch.Generator().manual_seed(0), dict[str, float]()
+    for batch, heads, tokens, width, pairs, offset in (
+        (2, 3, 70, 32, 16, 0),
+        (1, 2, 5, 40, 12, 16),
+        (2, 4, 1, 64, 16, 32),
+    ):
+        x = torch.randn(batch, tokens, heads, width, generator=generator).transpose(1, 2)
+        angles = 6 * torch.rand(1, tokens, pairs, generator=generator, dtype=torch.float64)
+        for halves in (True, False):
+            got = triton_rotate.rotate(x, angles.cos().float(), angles.sin().float(), halves, offset)
+            places = torch.arange(pairs)
+            first, second = (places, places + pairs) if halves else (2 * places, 2 * places + 1)
+            first, second = first + offset, second + offset
+            turned = torch.complex(x.double()[..., first], x.double()[..., second]) * torch.polar(
+                torch.ones_like(angles), angles
+            )
+            exact = x.double().clone()
+            exact[..., first], exact[..., second] = turned.real, turned.imag
+            found[f"rotation, {width}, {halves}"] = float((got - exact).abs().max())
+    return found
+
+
+def still(x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    """No rotation."""
+    return x
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="no triton")
-def test_the_triton_kernel_sees_the_same_keys_at_the_same_positions() -> None:
+def test_triton_kernels_see_the_same_keys_at_the_same_positions() -> None:
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, "-m", "tests.kernels.test_triton"], cwd=ROOT, env=environment, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout.splitlines()[-1])
-    assert len(found) == 2 + len(SHAPES) * sum(name.startswith(KINDS) for name in attentions(5, 3))
+    assert len(found) == 2 + len(SHAPES) * sum(name.startswith(KINDS) for name in attentions(5, 3)) + 2 * 6 + 6
     low = found.pop("half precision")
     assert low < 5e-3 and {name: wrong for name, wrong in found.items() if not wrong < 5e-6} == {}
 
 
 if __name__ == "__main__":
-    print(json.dumps(errors()))
+    print(json.dumps({**errors(), **of_steps(), **of_rotations()}))

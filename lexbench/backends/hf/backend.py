@@ -34,6 +34,7 @@ from lexbench.backends.hf.batches import (
     rows_of,
     tokens_of,
 )
+from lexbench.backends.hf.graphs import LEAST, Found, Repeated
 from lexbench.backends.hf.head import states_of
 from lexbench.backends.hf.hook import Unrealisable
 from lexbench.backends.hf.memory import return_freed, trying
@@ -89,8 +90,8 @@ PIECE = 64
 """Fewest tokens for which a text is continued by our attention function: a mask for fewer costs little."""
 LOOK = 8
 """Tokens written on a GPU between two looks at them, each of which waits for the device."""
-FORMS: dict[str, Form] = {"flex": "flex", "triton": "triton"}
-"""Values of `backend.attention` that name what computes windows and far keys."""
+KERNELS = ("auto", "lexbench", "merged", "triton")
+"""Values of `backend.attention`."""
 
 
 class Hf(Backend):
@@ -107,10 +108,11 @@ class Hf(Backend):
             text at a time and writes to a few. Texts that are scored or marked together have about one length, and one
             length exactly where angles or ranks of heads depend on all of a text. Batching changes numbers in the last
             bits only.
-        attention: auto (the model's kernel wherever a method leaves scores as they are), lexbench (our attention
-            function always), flex or triton (auto, with FlexAttention or a Triton kernel for windows and far keys; on a
-            GPU). Stock kernels compute a sliding window as a masked whole text on a CPU, with a mask of length x
-            length; ours costs what the window holds. Numbers differ in the last bits only.
+        attention: auto (the model's kernel wherever a method leaves scores as they are, and on a GPU Triton kernels for
+            windows and far keys, where the package is installed), lexbench (our attention function always), triton
+            (auto, where Triton must be there) or merged (auto, without Triton). Stock kernels compute a sliding window
+            as a masked whole text on a CPU, with a mask of length x length; ours costs what the window holds. Numbers
+            differ in the last bits only.
         chat: every question is one user message of the chat template. False: only where a task says so.
         system: chat: message in front of the user's; None: none.
         thinking: chat: `none` tells the template not to think; `free` lets the model think, and without an end of the
@@ -147,14 +149,14 @@ class Hf(Backend):
             raise ValueError(
                 f"backend.batch must be auto or a whole number of at least 1, got {batch!r}: e.g. backend.batch=8"
             )
-        if attention not in ("auto", "lexbench", *FORMS):
-            raise ValueError(f"backend.attention must be auto, lexbench, flex or triton, got {attention}")
+        if attention not in KERNELS:
+            raise ValueError(f"backend.attention must be auto, lexbench, merged or triton, got {attention}")
         folder = folder_of(model)
         weight_files(folder)
         self._device = device_of(device)
-        if attention in FORMS and self._device.type == "cpu":
-            raise ValueError(f"backend.attention={attention} needs a GPU, got a CPU: leave it out")
-        if attention == "triton" and importlib.util.find_spec("triton") is None:
+        if attention == "triton" and self._device.type == "cpu":
+            raise ValueError("backend.attention=triton needs a GPU, got a CPU: leave it out")
+        if attention == "triton" and not _has_triton():
             raise ValueError("backend.attention=triton needs the package triton: pip install triton, or leave it out")
         dtype = self.dtype = dtype_of(dtype, folder, self._device.type != "cpu")
         self.revision = revision_of(model, folder)
@@ -203,9 +205,9 @@ class Hf(Backend):
         self._state = self._state_of()
         # Our kernels compute the slots that change scores, the model's kernel the rest; one name for all methods, so
         # that cells of a comparison agree in it.
-        stock = f"{self._network.config._attn_implementation}+lexbench"
-        form = FORMS.get(attention, "merged")
-        self.kernel = {"auto": stock, form: f"{stock}+{form}"}.get(attention, attention)
+        form: Form = "triton" if attention != "merged" and self._device.type == "cuda" and _has_triton() else "merged"
+        stock = [] if attention == "lexbench" else [self._network.config._attn_implementation]
+        self.kernel = "+".join([*stock, "lexbench", *(["triton"] if form == "triton" else [])])
         self._installer = AttentionInstaller(
             self._network,
             model.name,
@@ -226,6 +228,8 @@ class Hf(Backend):
         self._limit = sys.maxsize
         self._look, self._read = (LOOK, READ) if self._device.type == "cuda" else (1, READ_ON_CPU)
         self._pads: dict[bool, bool] = {}
+        self._graphs = self._device.type == "cuda"
+        self._repeated: bool | None = None
 
     def close(self) -> None:
         """Release the network, as it was before any method, and free its memory; a second call does nothing."""
@@ -244,6 +248,7 @@ class Hf(Backend):
                 self._installer.check_rope(self.model, part)
             self._passes = [self._installer.prepare(part) for part in attention.mixture or (attention,)]
         self._continuing.clear()
+        self._repeated = None
         self._installer.put(self._passes[0])
 
     def sees_no_future(self) -> bool:
@@ -309,18 +314,85 @@ class Hf(Backend):
     @torch.inference_mode()
     def _joins_right(self) -> bool:
         """Compare the states of two texts that are continued together with those of each alone."""
-        # The texts begin alike, so the kept prompt is set aside: neither may go on from the other.
-        long, short = (sample(self._network, size)[0].cpu().numpy() for size in (6, 3))
-        found, reuse = [], self.reuse
-        self.reuse = False
-        try:
+        long, short = self._samples()
+        found = []
+        with self._without_reuse():
             for texts in ([long, short], [short]):
                 _, kept = self._prompted(texts, 1)
                 found.append(self._states(self._ids(*(text[:1] for text in texts)), 1, kept)[:, -1])
+        both, alone = found
+        return self._agree(both, alone)
+
+    def _samples(self) -> tuple[Tokens, Tokens]:
+        """A longer and a shorter text to try things on."""
+        long, short = (sample(self._network, size)[0].cpu().numpy() for size in (6, 3))
+        return long, short
+
+    @contextmanager
+    def _without_reuse(self) -> Iterator[None]:
+        """Set the kept prompt aside: texts that begin alike may not go on from each other."""
+        reuse, self.reuse = self.reuse, False
+        try:
+            yield
         finally:
             self.reuse = reuse
-        both, alone = found
-        return bool((both - alone).std() <= TOLERANCE[self._network.dtype] * alone.std())
+
+    def _agree(self, states: Tensor, expected: Tensor) -> bool:
+        return bool((states - expected).std() <= TOLERANCE[self._network.dtype] * expected.std())
+
+    def _repeats(self, count: int) -> bool:
+        """Whether so many steps of writing are taken by repeating one: tried once under each Attention.
+
+        Not where keys are dropped or frequencies change, where a method runs several passes, and where layers are
+        spread over GPUs. Code of some families waits for the device, or sees the buffers' length as the text's.
+        """
+        if not self._graphs or count < LEAST or len(self._passes) > 1 or self.device == "all":
+            return False
+        if self._repeated is None:
+            self._repeated = False
+            if self._reads_in_turn() and not self._slides:
+                with trying(), self._answering(9):
+                    self._repeated = self._repeats_right()
+        return self._repeated
+
+    @torch.inference_mode()
+    def _repeats_right(self) -> bool:
+        """Compare the states of three repeated steps with those of steps taken one by one."""
+        texts = self._samples()[: 2 if self._joins() else 1]
+        feeds = [self._ids(*(text[place : place + 1] for text in texts)) for place in range(3)]
+        with self._without_reuse():
+            _, kept = self._prompted(texts, len(feeds))
+            expected = torch.stack([self._states(feed, 1, kept)[:, :, -1] for feed in feeds])
+            _, kept = self._prompted(texts, len(feeds))
+            with self._repeating(kept, len(feeds), lambda last: (last,)) as step:
+                found = torch.stack([step(feed)[0] for feed in feeds])
+        return self._agree(found, expected)
+
+    @contextmanager
+    def _repeating(
+        self, states: Sequence[State], count: int, after: Callable[[Tensor], Found]
+    ) -> Iterator[Callable[[Tensor], Found]]:
+        """What reads one token [B, 1] of each text, and gives what `after` makes of its states [1, B, width]."""
+        [state], own, placement = states, self._passes, self._continued_by(0)
+        if placement.hook is None or placement.hook.attends is not None:
+            raise Unrealisable("its attention is not ours in every layer")
+        repeated = Repeated(lambda token: after(self._states(token, 1, states)[:, :, -1]))
+        self._passes = [placement]
+        try:
+            if placement is not own[0]:
+                self._installer.put(placement)
+            with cast(Keys, state).looping(count) as loop:
+
+                def step(token: Tensor) -> Found:
+                    found = repeated(token)
+                    loop.done += 1
+                    return found
+
+                yield step
+        finally:
+            self._passes = own
+            if placement is not own[0]:
+                self._installer.put(own[0])
 
     def together(self, questions: Sequence[AnyQuestion]) -> Iterator[Answer]:
         """Answer questions with the same key, in batches as large as fit; a batch is halved on out-of-memory."""
@@ -422,16 +494,17 @@ class Hf(Backend):
     def _continued(self, questions: Sequence[Write]) -> list[Written]:
         room = max(question.room for question in questions)
         texts = [Draft(question, self.tokenizer, self._ends, self.dtype) for question in questions]
-        rows, unseen = [*texts], list[tuple[Tensor, Tensor]]()
-        with self._answering(max(question.length for question in questions)):
+        size = len(questions[0].prompt)
+        rows, unseen, repeats = [*texts], list[Found](), self._repeats(room - 1)
+        with self._answering(max(question.length for question in questions)), ExitStack() as loop:
             last, caches = self._prompted([question.prompt for question in questions], room)
-            for step in range(1, room + 1):
-                logits = likelihood.mixed(self._head(last))
-                feed = logits.argmax(-1, keepdim=True)
-                # argmax of NaN is a token like any other. To read one waits for the device: look at several steps at
-                # once, and let `Draft` drop what was written behind an end.
-                unseen.append((feed, logits.isnan().any(-1, keepdim=True)))
-                if len(unseen) == self._look or step == room:
+            made, step = self._chosen(last), cast(Callable[[Tensor], Found] | None, None)
+            for number in range(1, room + 1):
+                feed = made[0]
+                # To read a token waits for the device: look at several steps at once, and let `Draft` drop what was
+                # written behind an end.
+                unseen.append(made)
+                if len(unseen) == self._look or number == room:
                     written, wrong = (torch.cat(each, dim=1).tolist() for each in zip(*unseen, strict=True))
                     unseen.clear()
                     for text, new, bad in zip(rows, written, wrong, strict=True):
@@ -441,14 +514,31 @@ class Hf(Backend):
                         break
                     # To drop rows copies the cache: only where it halves it.
                     if 2 * len(live) <= len(rows) and self._reads_in_turn():
+                        loop.close()
                         for state in caches:
                             cast(Keys, state).select(live)
-                        rows, feed = [rows[row] for row in live], feed[live]
-                if step < room:
-                    last = self._states(feed, len(questions[0].prompt), caches)[:, :, -1]
+                        step, rows, feed = None, [rows[row] for row in live], feed[live]
+                if number == room:
+                    break
+                if step is None and repeats and room - number >= LEAST:
+                    step = loop.enter_context(self._repeating(caches, room - number, self._chosen))
+                try:
+                    made = self._chosen(self._states(feed, size, caches)[:, :, -1]) if step is None else step(feed)
+                except Unrealisable:  # windows that texts of this length exceed
+                    if step is None:
+                        raise
+                    loop.close()
+                    step, repeats = None, False
+                    made = self._chosen(self._states(feed, size, caches)[:, :, -1])
+            loop.close()
             if len(questions) == 1 and not self._slides:
                 self._keep(questions[0].prompt, caches)
         return [text.written() for text in texts]
+
+    def _chosen(self, last: Tensor) -> Found:
+        """The next token of each text [B, 1], and whether a logit is NaN: argmax of NaN is a token like any other."""
+        logits = likelihood.mixed(self._head(last))
+        return logits.argmax(-1, keepdim=True), logits.isnan().any(-1, keepdim=True)
 
     def _prompted(self, prompts: Sequence[Tokens], room: int) -> tuple[Tensor, Sequence[State]]:
         """[passes, B, width] states of the prompts' last tokens, and what the model keeps of the prompts."""
@@ -738,3 +828,7 @@ class Hf(Backend):
         tokens = sample(self._network, min(8, self._positions_end or 8))
         tokens = torch.cat([tokens, tokens.flip(1)])  # some code mixes the rows of a batch up
         return state_of(self._base, tokens, TOLERANCE[self._network.dtype])
+
+
+def _has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None

@@ -19,7 +19,7 @@ from lexbench.backends.hf.state import KeptLayer, Keys
 from lexbench.core.attention import Attention, Segments, Window
 from lexbench.core.record import Refused
 from lexbench.encodings.base import Rotate
-from lexbench.kernels import decode, fast, rotations
+from lexbench.kernels import decode, fast, looped, rotations
 from lexbench.kernels.logits import Logits
 from lexbench.kernels.spans import token_positions
 
@@ -78,6 +78,7 @@ class Hook:
         self.ratios: dict[tuple[int, int], tuple[float, ...]] = {}
         """Ratio of each key head, computed from the prompt (`head_ratios`), by layer and row of the batch."""
         self._windowed: dict[int, Attention] = {}
+        self._rotations: dict[int, Rotate] = {}
         self._angles: dict[Any, tuple[Tensor, Any]] = {}
         """What rotary modules gave for positions, during one forward pass."""
 
@@ -129,9 +130,15 @@ class Hook:
             self._angles.clear()
         # One token of each text: by the rotated keys that the cache keeps, without a look at masks.
         kept = self._kept(layer, held, attention, query, key, value) if softcap is None and not probed else None
+        loop = None if self.text is None else self.text.loop
+        if loop is not None and kept is None:
+            raise Unrealisable("it sees keys that stand in no few ranges, and cannot repeat a recorded step")
         if kept is not None and self.text is not None and self.text.step is not None:
             rotate = None if self.rotated and held.attention.keep_first is None else self._rotation(held)
-            mixed = decode.attend(query, kept, self.text.step, attention, rotate, scaling, s_aux)
+            if loop is not None:
+                mixed = looped.attend(query, kept, loop, attention, rotate, scaling, s_aux, self.form)
+            else:
+                mixed = decode.attend(query, kept, self.text.step, attention, rotate, scaling, s_aux)
             return mixed.transpose(1, 2).contiguous(), None
         if self.text is not None and self.text.pads:
             # Padding on the left, as our own state knows it: a mask would have to be read from the device.
@@ -230,11 +237,15 @@ class Hook:
         return None if decode.reaches(attention) is None else kept
 
     def _rotation(self, held: LayerAttention) -> Rotate:
-        """Rotation of a layer's queries and keys."""
-        rotate = no_rotation if self.rotated else rotation(held, held.rotary, self._angles)
-        if held.attention.keep_first is None:
-            return rotate
-        return rotations.keeping_first(held.attention.keep_first, rotation(held, self.stock, self._angles), rotate)
+        """Rotation of a layer's queries and keys; the same object for every step, which keeps things by it."""
+        if id(held) not in self._rotations:
+            rotate = no_rotation if self.rotated else rotation(held, held.rotary, self._angles)
+            if held.attention.keep_first is not None:
+                rotate = rotations.keeping_first(
+                    held.attention.keep_first, rotation(held, self.stock, self._angles), rotate
+                )
+            self._rotations[id(held)] = rotate
+        return self._rotations[id(held)]
 
 
 def _rows(mask: Tensor | None, query: Tensor, total: int) -> list[tuple[slice, tuple[int, int]]]:

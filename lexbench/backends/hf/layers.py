@@ -109,6 +109,10 @@ class Turn:
     """Whether the tables repeat each number, not the whole row."""
     apply: Callable[..., tuple[Tensor, Tensor]] | None = None
     """`apply_rotary_pos_emb` of the modeling file; None: the same in ours."""
+    known: bool = True
+    """Whether the layout alone tells how to rotate."""
+    fused: bool = False
+    """Whether a Triton kernel rotates halves on a GPU, by the layout."""
 
     def mispaired(self) -> "Turn":
         """The same angles for other pairs of dimensions."""
@@ -116,7 +120,8 @@ class Turn:
 
     def __call__(self, vectors: Tensor, made: Any) -> Tensor:
         """Rotate [B, H, T, D] by what a rotary module returned."""
-        if self.apply is not None:
+        fused = self.fused and self.known and vectors.dtype in (torch.bfloat16, torch.float16)
+        if self.apply is not None and not fused:
             cos, sin = (table.to(vectors.device) for table in made)
             width = cos.shape[-1]
             rotated, _ = self.apply(vectors[..., :width], vectors[:, :0, :, :width], cos, sin)  # no heads as keys
@@ -125,7 +130,12 @@ class Turn:
         assert tables is not None, "the rotary module returns what it returned before"
         # Tables hold the number of a pair twice: side by side, or in two halves.
         places = slice(0, None, 2) if self.alternating else slice(self.pairs)
-        cos, sin = (t[..., places][..., : self.pairs].to(vectors.device, vectors.dtype)[:, None] for t in tables)
+        cos, sin = (t[..., places][..., : self.pairs].to(vectors.device, vectors.dtype) for t in tables)
+        if fused:
+            from lexbench.kernels import triton_rotate
+
+            return triton_rotate.rotate(vectors, cos, sin, self.layout == "half", self.offset)
+        cos, sin = cos[:, None], sin[:, None]
         end = self.offset + 2 * self.pairs
         inside = vectors[..., self.offset : end]
         half = self.layout == "half"
@@ -152,7 +162,7 @@ def turn_of(module: nn.Module, before: Tensor, after: Tensor, made: Any, pairs: 
     theirs = vars(sys.modules[type(module).__module__]).get("apply_rotary_pos_emb")
     # The family's own function rounds as the model does: it goes first where it fits.
     if theirs is not None:
-        family = replace(found or plain[0], apply=theirs)
+        family = replace(found or plain[0], apply=theirs, known=found is not None)
         if _agrees(family, before, after, made, tolerance):
             return family
     return found

@@ -12,7 +12,7 @@ import copy
 import itertools
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -222,6 +222,8 @@ class AttentionInstaller:
         held_layers = []
         for layer, (part, kind, view) in enumerate(zip(parts, self._kinds, views, strict=True)):
             angles, turn, rotary = (kind, _angles(part)), None if rotated else self._turns.get(layer), changed
+            if turn is not None and self._form == "triton":
+                turn = replace(turn, fused=True)
             if not rotated:
                 if angles not in rotaries:
                     rotaries[angles] = self._changed({kind: part})

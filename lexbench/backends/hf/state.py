@@ -21,6 +21,7 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 from lexbench.backends.hf.head import states_of
 from lexbench.backends.hf.memory import trying
 from lexbench.kernels.decode import Step
+from lexbench.kernels.looped import Loop
 
 GROWTH = 64
 """Further tokens for which a full cache layer gets room."""
@@ -53,9 +54,13 @@ class KeptLayer(DynamicLayer):  # type: ignore[misc]
 
     def __init__(self, room: int = GROWTH) -> None:
         super().__init__()
+        self.keys: Tensor
+        self.values: Tensor
         self._room = room
         self._buffers: list[Tensor] = []
         self._views: dict[Hashable, tuple[Tensor, int]] = {}
+        self._loop: Loop | None = None
+        self._new: Tensor | None = None
 
     @classmethod
     def padded(cls, keys: Tensor, values: Tensor, rows: int, total: int, room: int) -> Self:
@@ -71,22 +76,50 @@ class KeptLayer(DynamicLayer):  # type: ignore[misc]
         """Append [B, KV, T, D] keys and values; returns all."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
+        if self._loop is not None:
+            for buffer, new in zip(self._buffers, (key_states, value_states), strict=True):
+                buffer.index_copy_(2, self._loop.column, new)
+            self._new = key_states
+            return self.keys, self.values
         begin = self.get_seq_length()
         end = begin + key_states.shape[2]
-        if not self._buffers or end > self._buffers[0].shape[2]:
-            given = key_states, value_states
-            # A full buffer grows by an eighth at least: what is copied stays a constant share of what is written.
-            buffers = [x.new_empty(*x.shape[:2], end + max(self._room, end // 8), x.shape[3]) for x in given]
-            if begin:
-                for buffer, held in zip(buffers, (self.keys, self.values), strict=True):
-                    buffer[:, :, :begin] = held
-            self._buffers, self._room = buffers, GROWTH
+        self._reserve(end, key_states, value_states)
         for buffer, new in zip(self._buffers, (key_states, value_states), strict=True):
             buffer[:, :, begin:end] = new
         # Behind `begin` a view may hold keys of tokens that have been cut: they are rotated anew.
         self._views = {line: (view, min(filled, begin)) for line, (view, filled) in self._views.items()}
         self._show(end)
         return self.keys, self.values
+
+    def _reserve(self, end: int, *given: Tensor) -> None:
+        """Make room for `end` tokens, in the shapes of keys and values [., KV, ., D]."""
+        if self._buffers and end <= self._buffers[0].shape[2]:
+            return
+        # A full buffer grows by an eighth at least: what is copied stays a constant share of what is written.
+        buffers = [x.new_empty(*x.shape[:2], end + max(self._room, end // 8), x.shape[3]) for x in given]
+        if begin := self.get_seq_length():
+            for buffer, held in zip(buffers, (self.keys, self.values), strict=True):
+                buffer[:, :, :begin] = held
+        self._buffers, self._room = buffers, GROWTH
+
+    def begin_loop(self, loop: Loop) -> None:
+        """Show whole buffers, with room for all tokens of the loop; `update` puts each into the loop's column."""
+        held = self.get_seq_length()
+        self._reserve(held + loop.count, self.keys, self.values)
+        # Numbers behind the text: what is not seen has weight 0, and 0 times NaN is NaN.
+        self._views = {line: (view, min(filled, held)) for line, (view, filled) in self._views.items()}
+        for buffer in (*self._buffers, *(view for view, _ in self._views.values())):
+            buffer[:, :, held:] = 0
+        self._loop = loop
+        self.keys, self.values = self._buffers
+
+    def end_loop(self, end: int) -> None:
+        """Show the first `end` tokens, all of which are in the views that the loop has used."""
+        assert self._loop is not None
+        first = self._loop.total
+        self._views = {line: (view, end if filled == first else filled) for line, (view, filled) in self._views.items()}
+        self._loop = self._new = None
+        self._show(end)
 
     def _show(self, end: int) -> None:
         self.keys, self.values = (buffer[:, :, :end] for buffer in self._buffers)
@@ -96,16 +129,21 @@ class KeptLayer(DynamicLayer):  # type: ignore[misc]
         keys: Tensor = self.keys
         if line is None:
             return keys
-        end, room = keys.shape[2], self._buffers[0].shape[2]
+        # In a loop, all up to the token of its first step stand in a view from that step on.
+        end, room = keys.shape[2] if self._loop is None else self._loop.total, self._buffers[0].shape[2]
         view, filled = self._views.get(line, (keys, 0))
-        if filled == 0 or end > view.shape[2]:
-            made = keys.new_empty(*keys.shape[:2], room, keys.shape[3])
+        if self._loop is not None and filled == end:
+            assert self._new is not None
+            view.index_copy_(2, self._loop.column, turn(self._new, end))
+            return view
+        if filled == 0 or room > view.shape[2]:
+            made = keys.new_zeros(*keys.shape[:2], room, keys.shape[3])
             made[:, :, :filled] = view[:, :, :filled]
             view = made
         if filled < end:
-            view[:, :, filled:end] = turn(keys[:, :, filled:], filled)
+            view[:, :, filled:end] = turn(keys[:, :, filled:end], filled)
             self._views[line] = view, end
-        return view[:, :, :end]
+        return view[:, :, :end] if self._loop is None else view
 
     def select(self, rows: Tensor) -> None:
         """Keep some texts of the batch."""
@@ -127,6 +165,8 @@ class Keys(State):
         self.cache = DynamicCache() if config is None else DynamicCache(config=config)
         self.step: Step | None = None
         """What layers share while one token of each text is read; None: more are read."""
+        self.loop: Loop | None = None
+        """Steps that are read from buffers of fixed size (`looping`)."""
         self.pads: list[int] = []
         """Columns of padding before each text; empty: there is none."""
         self._rows = 1
@@ -139,6 +179,12 @@ class Keys(State):
 
     def read(self, tower: Any, tokens: Tensor) -> Tensor:
         """[B, T, width] last hidden states of the next tokens [B, T]."""
+        if self.loop is not None:
+            self.loop.begin()
+            places = self.loop.of("token", lambda lengths: lengths - 1)[:, None]
+            found = states_of(tower(input_ids=tokens, past_key_values=self.cache, use_cache=True, position_ids=places))
+            self.loop.end()
+            return found
         rows, count = tokens.shape
         begun, self.tokens, self._rows = self.tokens, self.tokens + count, rows
         self.step = Step(self.lengths()) if count == 1 else None
@@ -148,6 +194,26 @@ class Keys(State):
             pads = torch.tensor(self.pads, device=tokens.device)[:, None]
             more = {"position_ids": columns[begun:] - pads, "attention_mask": (columns >= pads).long()}
         return states_of(tower(input_ids=tokens, past_key_values=self.cache, use_cache=True, **more))
+
+    @contextmanager
+    def looping(self, count: int) -> Iterator[Loop]:
+        """Read `count` further tokens of each text, one in each call of `read`, by the same calls on the device.
+
+        `Loop.done` tells the state how many were read.
+        """
+        layers = [layer for layer in self.cache.layers if layer.is_initialized]
+        device = layers[0].keys.device
+        loop = Loop(self.lengths() + 1, total=self.tokens + 1, count=count, device=device)
+        for layer in layers:
+            layer.begin_loop(loop)
+        self.step = self.loop = loop
+        try:
+            yield loop
+        finally:
+            self.tokens += loop.done
+            self.step = self.loop = None
+            for layer in layers:
+                layer.end_loop(self.tokens)
 
     def lengths(self) -> "np.ndarray[Any, np.dtype[np.int64]]":
         """[B] tokens of each text."""

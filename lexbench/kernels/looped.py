@@ -1,0 +1,116 @@
+"""One token of each text in a step that can be recorded once and repeated, as a CUDA graph does.
+
+It computes what `decode.attend` computes, from the same calls at every step: keys and values stand in buffers of fixed
+size, and what changes, positions and the ends of ranges, stands in tables on the device with one row a step. A counter,
+on the device too, tells the row.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lexbench.core.attention import Attention, Positions
+from lexbench.encodings.base import Rotate
+from lexbench.kernels import decode, flash
+from lexbench.kernels.chunked import Places
+from lexbench.kernels.decode import Step, Views
+from lexbench.kernels.fast import Form
+
+Numbers = Callable[[Positions], "np.ndarray[Any, np.dtype[Any]]"]
+"""From [B] tokens of each text, the one being read counted, to [B] numbers."""
+
+
+@dataclass
+class Loop(Step):
+    """What all layers share while they read `count` tokens of each text, one in each step.
+
+    `lengths` are those of the first step. A pass over the layers begins with `begin` and ends with `end`.
+    """
+
+    total: int = 0
+    """Columns up to the token of the first step: texts stand padded on the left."""
+    count: int = 1
+    """Steps."""
+    done: int = 0
+    """Steps that were taken, as whoever repeats them counts."""
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    def __post_init__(self) -> None:
+        self.number = torch.zeros(1, dtype=torch.int64, device=self.device)
+        """[1] steps that are done."""
+        self._tables: dict[Any, Tensor] = {}
+
+    def begin(self) -> None:
+        """Forget what was made for the step before."""
+        self.memo.clear()
+
+    def end(self) -> None:
+        """Go on to the next row of the tables."""
+        self.number += 1
+
+    def of(self, name: Any, make: Numbers) -> Tensor:
+        """[B] numbers of this step; those of all steps are made when they are first asked for."""
+        if name not in self._tables:
+            self._tables[name] = self._made(make)
+        return self.once((Loop, name), lambda: self._tables[name].index_select(0, self.number)[0])
+
+    def _made(self, make: Numbers) -> Tensor:
+        """[count, B] numbers of all steps."""
+        rows = [np.asarray(make(self.lengths + number)) for number in range(self.count)]
+        return torch.from_numpy(np.stack(rows)).to(self.device)
+
+    def places(self, line: Places, device: torch.device) -> Tensor:
+        """[B] rotary positions of the tokens being read."""
+        return self.of(line, lambda lengths: line(lengths - 1))
+
+    @property
+    def column(self) -> Tensor:
+        """[1] column of the tokens being read."""
+        last = self.total - self.lengths
+        return self.of("column", lambda lengths: lengths + last - 1)[:1]
+
+    def edge(self, edge: decode.Edge) -> Tensor:
+        """[B] columns of an edge of a range of keys."""
+        pads = self.total - self.lengths
+        return self.of(edge, lambda lengths: edge(lengths - 1) + pads)
+
+
+def attend(
+    queries: Tensor,
+    kept: Views,
+    loop: Loop,
+    attention: Attention,
+    rotate: Rotate | None,
+    scaling: float,
+    sinks: Tensor | None = None,
+    form: Form = "merged",
+) -> Tensor:
+    """What `decode.attend` gives, with the same arguments; in form triton, of halves on a GPU, by `triton_decode`."""
+    found = decode.reaches(attention)
+    assert found is not None, "the caller has asked for the ranges"
+    queries = decode.scaled(queries, loop, attention)
+    parts = []
+    for reach in found:
+        asking, keys = decode.turned(queries, kept, loop, reach, rotate)
+        # Now: keys that the first step rotates all at once ask for the token's own place in the second, perhaps recorded.
+        loop.places(reach.key, queries.device)
+        parts.append((asking, keys, loop.edge(reach.begin), loop.edge(reach.end)))
+    if form == "triton" and queries.dtype in (torch.bfloat16, torch.float16):
+        from lexbench.kernels import triton_decode
+
+        return triton_decode.attend(parts, kept.values, scaling, sinks)
+    part: flash.Part | None = None
+    places = loop.once("columns", lambda: torch.arange(kept.values.shape[2], device=queries.device))
+    for asking, keys, begin, end in parts:
+        seen = (places >= begin[:, None]) & (places < end[:, None])
+        more = flash.full(asking, keys, kept.values, scaling, seen)
+        if part is None:
+            part = more
+        else:
+            part.add(slice(None), more)
+    assert part is not None, "each query sees its own key"
+    return part.with_sinks(sinks).out.to(queries.dtype)

@@ -1,0 +1,144 @@
+"""Steps of writing that a GPU records: here each is called as it is, from the same buffers and tables."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from lexbench.backends.hf.backend import Hf
+from lexbench.backends.hf.graphs import LEAST, Repeated
+from lexbench.core.attention import Attention, Dynamic, HeadRatios, Window
+from lexbench.core.task import Write, Written
+from lexbench.kernels import looped
+from tests.backends.test_batches import attended, tiny, uneven
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@contextmanager
+def recording(model: Hf) -> Iterator[None]:
+    """What a GPU does with steps, but for the recording itself."""
+    model._graphs = True
+    try:
+        yield
+    finally:
+        model._graphs = False
+
+
+def written(model: Hf, asked: list[Write]) -> list[list[int]]:
+    return [each.tokens.tolist() for each in model.together(asked) if isinstance(each, Written)]
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3_text", "gpt_oss"])
+@pytest.mark.parametrize("method", ["log_n", "leaky_rerope", "dca", "streaming_llm", "lambda_mask"])
+def test_repeated_steps_write_what_single_ones_do(family: str, method: str) -> None:
+    model = tiny(family)
+    attended(model, method)
+    asked = uneven(6, 2 * LEAST)
+    alone = [model.write(each).tokens.tolist() for each in asked]
+    with recording(model):
+        assert written(model, asked) == alone
+        assert [model.write(each).tokens.tolist() for each in asked] == alone
+        assert model._repeats(LEAST) and not model._repeats(LEAST - 1)
+    assert [model.write(each).tokens.tolist() for each in asked] == alone
+
+
+def test_a_models_own_attention_is_repeated_where_it_drops_no_keys() -> None:
+    for family, repeats in (("llama", True), ("qwen3", True), ("gemma3_text", False), ("gpt_oss", False)):
+        model = tiny(family)
+        attended(model, "none")
+        asked = uneven(3, 2 * LEAST)
+        alone = [model.write(each).tokens.tolist() for each in asked]
+        stock = model._base.config._attn_implementation
+        with recording(model):
+            assert written(model, asked) == alone
+            assert model._repeats(LEAST) is repeats
+        assert model._base.config._attn_implementation == stock
+
+
+@pytest.mark.parametrize(
+    "attention",
+    [Attention(dynamic=Dynamic(4.0, 64)), Attention(head_ratios=HeadRatios((1.2, 1.8), 3.0))],
+    ids=["frequencies that follow the length", "ranked heads"],
+)
+def test_what_depends_on_a_whole_text_is_not_repeated(attention: Attention) -> None:
+    model = tiny("qwen3")
+    model.attend(attention)
+    asked = uneven(2, 2 * LEAST)
+    alone = [model.write(each).tokens.tolist() for each in asked]
+    with recording(model):
+        assert [model.write(each).tokens.tolist() for each in asked] == alone
+        assert not model._repeats(LEAST)
+
+
+def test_windows_that_a_text_exceeds_are_found_behind_the_trial() -> None:
+    """Its layers see 16 tokens, blocks of 64 see fewer there: no few ranges, but for texts as short as those tried."""
+    model = tiny("gpt_oss")
+    attended(model, "bca")
+    asked = uneven(6, 2 * LEAST)
+    alone = [model.write(each).tokens.tolist() for each in asked]
+    with recording(model):
+        assert written(model, asked) == alone
+        assert model._repeats(LEAST)
+
+
+def test_rows_that_end_leave_the_others_as_they_are() -> None:
+    model = tiny("llama")
+    attended(model, "leaky_rerope")
+    asked = uneven(6, 3 * LEAST)
+    alone = [model.write(each).tokens.tolist() for each in asked]
+    # The longest two, and whichever else writes these tokens, end early.
+    model._ends = frozenset((alone[5][3], alone[1][5], alone[2][5]))
+    try:
+        expected = [model.write(each).tokens.tolist() for each in asked]
+        assert 2 * sum(len(each) < 3 * LEAST for each in expected) >= len(asked)
+        with recording(model):
+            assert written(model, asked) == expected
+    finally:
+        model._ends = frozenset()
+
+
+def test_a_kept_prompt_serves_the_next_question() -> None:
+    model = tiny("llama")
+    attended(model, "rerope")
+    rng = np.random.default_rng(5)
+    tokens = rng.integers(3, 500, 80)
+    asked = [
+        Write(index=place, cluster="", prompt=np.append(tokens[:size], place + 3), room=room)
+        for place, (size, room) in enumerate(((60, 2 * LEAST), (60, 9 * LEAST), (80, 3 * LEAST)))
+    ]
+    alone = [model.write(each).tokens.tolist() for each in asked]
+    with recording(model):
+        model.reuse = True
+        try:
+            assert [model.write(each).tokens.tolist() for each in asked] == alone
+        finally:
+            model.reuse = False
+
+
+def test_code_that_sees_the_buffers_length_as_the_texts_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    attend = looped.attend
+
+    def wrong(*given: Any) -> Any:
+        found = attend(*given)
+        return found * (1 + given[1].values.shape[2] / 1000)
+
+    model = tiny("llama")
+    model.attend(Attention(mask=Window(8)))
+    asked = uneven(1, 2 * LEAST)
+    alone = [model.write(each).tokens.tolist() for each in asked]
+    monkeypatch.setattr(looped, "attend", wrong)
+    with recording(model):
+        assert [model.write(each).tokens.tolist() for each in asked] == alone
+        assert model._repeated is False
+    model.attend(Attention())
+
+
+def test_a_step_gets_what_it_is_given_each_time() -> None:
+    repeated = Repeated(lambda given: (given + 1, given * 2))
+    for number in (3, 7, -1):
+        more, twice = repeated(torch.tensor([number]))
+        assert (int(more), int(twice)) == (number + 1, 2 * number)
