@@ -450,7 +450,7 @@ def test_our_attention_function_alone_is_refused_where_it_does_not_run(tmp_path:
         Hf(model, attention="lexbench")
     with pytest.raises(ValueError, match="attention must be auto, lexbench, merged or triton, got flash"):
         Hf(model, attention="flash")
-    with pytest.raises(ValueError, match=r"backend\.attention=triton needs a GPU, got a CPU: leave it out"):
+    with pytest.raises(ValueError, match=r"backend\.attention=triton needs a GPU, got cpu: leave it out"):
         Hf(model, attention="triton", device="cpu")
 
 

@@ -154,10 +154,8 @@ class Hf(Backend):
         folder = folder_of(model)
         weight_files(folder)
         self._device = device_of(device)
-        if attention == "triton" and self._device.type == "cpu":
-            raise ValueError("backend.attention=triton needs a GPU, got a CPU: leave it out")
-        if attention == "triton" and not _has_triton():
-            raise ValueError("backend.attention=triton needs the package triton: pip install triton, or leave it out")
+        if attention == "triton" and (why := _no_triton(self._device)):
+            raise ValueError(f"backend.attention=triton needs {why}: leave it out")
         dtype = self.dtype = dtype_of(dtype, folder, self._device.type != "cpu")
         self.revision = revision_of(model, folder)
         self._form = LocalForm(chat, system, thinking, thought, markers=tuple(markers))
@@ -205,7 +203,7 @@ class Hf(Backend):
         self._state = self._state_of()
         # Our kernels compute the slots that change scores, the model's kernel the rest; one name for all methods, so
         # that cells of a comparison agree in it.
-        form: Form = "triton" if attention != "merged" and self._device.type == "cuda" and _has_triton() else "merged"
+        form: Form = "merged" if attention == "merged" or _no_triton(self._device) else "triton"
         stock = [] if attention == "lexbench" else [self._network.config._attn_implementation]
         self.kernel = "+".join([*stock, "lexbench", *(["triton"] if form == "triton" else [])])
         self._installer = AttentionInstaller(
@@ -830,5 +828,12 @@ class Hf(Backend):
         return state_of(self._base, tokens, TOLERANCE[self._network.dtype])
 
 
-def _has_triton() -> bool:
-    return importlib.util.find_spec("triton") is not None
+def _no_triton(device: torch.device) -> str | None:
+    """What our Triton kernels lack on a device; None where they run."""
+    if device.type != "cuda":
+        return f"a GPU, got {device.type}"
+    if importlib.util.find_spec("triton") is None:
+        return "the package triton (pip install triton)"
+    if torch.version.cuda is None or torch.cuda.get_device_capability(device) < (8, 0):
+        return "a GPU of NVIDIA of compute capability 8.0 or later"
+    return None

@@ -186,8 +186,9 @@ def _in_order(board: Board) -> Iterator[tuple[str, Column, Value]]:
 
 
 def _data(row: str, column: str, value: Value) -> dict[str, Any]:
-    known = {key: each for key, each in asdict(value).items() if key not in ("mark", "ends", "more")}
-    return {"row": row, "column": column, **known, **asdict(value.mark)}
+    # Not asdict, which copies every text: there may be tens of thousands of values.
+    known = {key: each for key, each in vars(value).items() if key not in ("mark", "ends", "more")}
+    return {"row": row, "column": column, **known, **vars(value.mark)}
 
 
 ABOUT = ("task", "model", "method", "metric", "protocol", "n", "seed", "corpus", "backend", "dtype", "kernel")
