@@ -96,7 +96,7 @@ def attend(
     parts = []
     for reach in found:
         asking, keys = decode.turned(queries, kept, loop, reach, rotate)
-        # Now: the first step rotates all keys at once, and later ones, of which a record may be made, the token's alone.
+        # Now: the first step rotates all keys at once, and later ones, which may be recorded, the token's alone.
         loop.places(reach.key, queries.device)
         parts.append((asking, keys, loop.edge(reach.begin), loop.edge(reach.end)))
     if form == "triton" and queries.dtype in (torch.bfloat16, torch.float16):
