@@ -16,6 +16,7 @@ from lexbench.backends.hf import backend as hf_backend
 from lexbench.backends.hf.backend import Hf
 from lexbench.backends.hf.batches import READ_ON_CPU
 from lexbench.backends.hf.extended import model_of
+from lexbench.backends.hf.reader import Reader
 from lexbench.backends.hf.state import Keys
 from lexbench.core import registry
 from lexbench.core.attention import Attention, Dynamic
@@ -76,15 +77,15 @@ def choices(count: int) -> list[Choose]:
 def sizes(monkeypatch: pytest.MonkeyPatch, fit: int | None = None) -> list[int]:
     """Texts of every forward pass to come; more than `fit` of them are too many for the memory."""
     read: list[int] = []
-    states = Hf._states
+    states = Reader.states
 
-    def count(self: Hf, tokens: Any, *more: Any) -> Any:
+    def count(self: Reader, tokens: Any, *more: Any) -> Any:
         read.append(len(tokens))
         if fit is not None and len(tokens) > fit:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
         return states(self, tokens, *more)
 
-    monkeypatch.setattr(Hf, "_states", count)
+    monkeypatch.setattr(Reader, "states", count)
     return read
 
 
@@ -130,7 +131,7 @@ def test_only_texts_of_about_one_length_are_read_together(monkeypatch: pytest.Mo
     asked.insert(
         1, Choose(index=9, cluster="", prompt=np.arange(5), options=(np.array([1]), np.array([2])), expected=0)
     )
-    assert model._joins()
+    assert model.reader.joins()
     read = sizes(monkeypatch)
     assert len(list(answers(model, asked))) == 8
     assert read == [1, 1, 2, 4], "a choice is no text to score; 500 tokens are too few beside 600, not beside 540"
@@ -153,7 +154,7 @@ def test_memory_that_ends_halves_what_is_read_together(monkeypatch: pytest.Monke
 def test_choices_that_do_not_fit_are_halved_with_their_options(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sixteen options do not fit, eight do."""
     asked, model = choices(4), backend(4)
-    assert model._joins()
+    assert model.reader.joins()
     read = sizes(monkeypatch, fit=8)
     assert len(list(model.together(asked))) == 4
     assert read == [4, 16, 2, 8, 2, 8], "prompts, then options"
@@ -191,7 +192,7 @@ def test_one_text_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) 
 def test_as_many_as_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     model = backend("auto")
     facts = model.model
-    assert facts.width and facts.layers and facts.kv_heads and model._joins()
+    assert facts.width and facts.layers and facts.kv_heads and model.reader.joins()
     pass_numbers, kept = (
         20 * facts.width * READ_ON_CPU,
         2 * facts.layers * facts.kv_heads * facts.head_dim * 100,
@@ -203,7 +204,7 @@ def test_as_many_as_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     read.clear()
     list(answers(model, texts(3)))
     assert read == [1, 1, 1], "a CPU scores one at a time"
-    model._device = torch.device("cuda")  # of which it scores as many as fit; nothing is put there
+    model.reader.device = torch.device("cuda")  # of which it scores as many as fit; nothing is put there
     assert model.alike(texts(1)[0]) is not None
     assert capabilities(model).batches and not capabilities(model).remote
 
@@ -213,12 +214,12 @@ def test_keys_behind_windows_take_no_room(method: str, views: int, monkeypatch: 
     """Gemma 3 has windows of 16 tokens here: room for five texts is that of what the model holds of five."""
     model = tiny("gemma3_text")
     attended(model, method)
-    [(_, [state])] = model._in_turn([prompts(1, 400)[0].prompt], 1)
+    [(_, [state])] = model.reader.in_turn([prompts(1, 400)[0].prompt], 1)
     layers = cast(Keys, state).cache.layers
     assert {layer.keys.shape[2] for layer in layers} == ({15, 400} if method == "none" else {400})
     # Rotated keys at two further positions are made while writing.
     kept = 8 * sum(layer.keys.numel() + layer.values.numel() + views * layer.keys.numel() for layer in layers)
-    passing = 8 * 20 * model._network.config.hidden_size * READ_ON_CPU
+    passing = 8 * 20 * model.reader.network.config.hidden_size * READ_ON_CPU
     asked = prompts(1, 395)[0]
     for free, size in ((5, 5), (4.99, 4)):
         monkeypatch.setattr(hf_backend, "free_bytes", lambda device, free=free: 2 * (passing + free * kept))
@@ -239,14 +240,14 @@ def test_prompts_that_begin_alike_are_read_once_and_written_to_together(monkeypa
         each.prompt[:40] = asked[0].prompt[:40]
     expected = [backend(1).write(each) for each in asked]
     read: list[tuple[int, int]] = []
-    states = Hf._states
+    states = Reader.states
 
-    def count(self: Hf, tokens: Any, *more: Any) -> Any:
+    def count(self: Reader, tokens: Any, *more: Any) -> Any:
         read.append(tuple(tokens.shape))
         return states(self, tokens, *more)
 
-    assert model._joins()
-    monkeypatch.setattr(Hf, "_states", count)
+    assert model.reader.joins()
+    monkeypatch.setattr(Reader, "states", count)
     given = list(answers(model, asked))
     assert read == [(1, 60), (1, 20), (1, 20), *[(3, 1)] * 4, (1, 20), (1, 20), (1, 20), *[(3, 1)] * 4]
     for one, other in zip(given, expected, strict=True):
@@ -298,7 +299,7 @@ def test_prompts_of_many_lengths_are_continued_as_each_alone(family: str, method
     for name in WRITTEN if method == "rest" else [method]:
         attended(model, name)
         asked = uneven(6, 4)
-        assert model._joins()
+        assert model.reader.joins()
         alone = [model.write(each).tokens.tolist() for each in asked]
         model._look = 3  # as on a GPU: some tokens are made in vain
         try:
@@ -371,15 +372,15 @@ def test_prompts_of_about_one_length_are_read_together_but_not_those_that_share_
     texts[2:2] = [base, np.concatenate([base[:200], rng.integers(3, 500, 90)])]
     asked = [Write(index=place, cluster="", prompt=text, room=2) for place, text in enumerate(texts)]
     alone = [model.write(each).tokens.tolist() for each in asked]
-    assert model._joins()
+    assert model.reader.joins()
     read: list[tuple[int, ...]] = []
-    states = Hf._states
+    states = Reader.states
 
-    def count(self: Hf, tokens: Any, *more: Any) -> Any:
+    def count(self: Reader, tokens: Any, *more: Any) -> Any:
         read.append(tuple(tokens.shape))
         return states(self, tokens, *more)
 
-    monkeypatch.setattr(Hf, "_states", count)
+    monkeypatch.setattr(Reader, "states", count)
     for reuse, expected in (
         (True, [(2, 300), (1, 300), (1, 90), (2, 150), (6, 1)]),
         (False, [(4, 300), (2, 150), (6, 1)]),
@@ -396,12 +397,12 @@ def test_a_text_is_continued_by_full_and_causal_attention_where_no_window_drops_
     model = tiny(family)
     attended(model, "yarn" if ours else "none")
     tokens = np.random.default_rng(7).integers(3, 500, 190)
-    stock = model._base.config._attn_implementation
+    stock = model.reader.base.config._attn_implementation
     whole = model.logits(tokens, [190], 100)
     continued = model.logits(tokens, [100, 89, 1], 100)
     torch.testing.assert_close(continued, whole, atol=1e-9, rtol=0)
-    assert [each.hook is not None and each.hook.calls > 0 for each in model._continuing.values()] == [True] * ours
-    assert model._base.config._attn_implementation == stock
+    assert [each.hook is not None and each.hook.calls > 0 for each in model.reader.continuing.values()] == [True] * ours
+    assert model.reader.base.config._attn_implementation == stock
     torch.testing.assert_close(model.logits(tokens, [190], 100), whole, atol=0, rtol=0)
 
 

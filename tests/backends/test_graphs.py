@@ -21,11 +21,11 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @contextmanager
 def recording(model: Hf) -> Iterator[None]:
     """What a GPU does with steps, but for the recording itself."""
-    model._graphs = True
+    model.reader.graphs = True
     try:
         yield
     finally:
-        model._graphs = False
+        model.reader.graphs = False
 
 
 def written(model: Hf, asked: list[Write]) -> list[list[int]]:
@@ -42,7 +42,7 @@ def test_repeated_steps_write_what_single_ones_do(family: str, method: str) -> N
     with recording(model):
         assert written(model, asked) == alone
         assert [model.write(each).tokens.tolist() for each in asked] == alone
-        assert model._repeats(LEAST) and not model._repeats(LEAST - 1)
+        assert model.reader.repeats(LEAST) and not model.reader.repeats(LEAST - 1)
     assert [model.write(each).tokens.tolist() for each in asked] == alone
 
 
@@ -52,11 +52,11 @@ def test_a_models_own_attention_is_repeated_where_it_drops_no_keys() -> None:
         attended(model, "none")
         asked = uneven(3, 2 * LEAST)
         alone = [model.write(each).tokens.tolist() for each in asked]
-        stock = model._base.config._attn_implementation
+        stock = model.reader.base.config._attn_implementation
         with recording(model):
             assert written(model, asked) == alone
-            assert model._repeats(LEAST) is repeats
-        assert model._base.config._attn_implementation == stock
+            assert model.reader.repeats(LEAST) is repeats
+        assert model.reader.base.config._attn_implementation == stock
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_what_depends_on_a_whole_text_is_not_repeated(attention: Attention) -> N
     alone = [model.write(each).tokens.tolist() for each in asked]
     with recording(model):
         assert [model.write(each).tokens.tolist() for each in asked] == alone
-        assert not model._repeats(LEAST)
+        assert not model.reader.repeats(LEAST)
 
 
 def test_windows_that_a_text_exceeds_are_found_behind_the_trial() -> None:
@@ -82,7 +82,7 @@ def test_windows_that_a_text_exceeds_are_found_behind_the_trial() -> None:
     alone = [model.write(each).tokens.tolist() for each in asked]
     with recording(model):
         assert written(model, asked) == alone
-        assert model._repeats(LEAST)
+        assert model.reader.repeats(LEAST)
 
 
 def test_rows_that_end_leave_the_others_as_they_are() -> None:
@@ -133,7 +133,7 @@ def test_code_that_sees_the_buffers_length_as_the_texts_is_not_repeated(monkeypa
     monkeypatch.setattr(looped, "attend", wrong)
     with recording(model):
         assert [model.write(each).tokens.tolist() for each in asked] == alone
-        assert model._repeated is False
+        assert model.reader.repeated is False
     model.attend(Attention())
 
 

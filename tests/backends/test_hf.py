@@ -163,7 +163,7 @@ def test_logits_to_compare_are_the_models_own_and_few_positions_pass_the_head_at
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hf, passed = open_hf(folder), list[int]()
-    own = hf._head.__call__
+    own = hf.reader.head.__call__
 
     def noted(head: Head, states: torch.Tensor) -> torch.Tensor:
         passed.append(states.shape[1])
@@ -224,7 +224,7 @@ def test_writing_with_a_cache_is_writing_without(folder: Path, slot: str, opened
     tokens = torch.from_numpy(TOKENS[:40].copy())
     with torch.inference_mode():
         for _ in range(12):
-            following = hf._network(tokens[None], use_cache=False).logits[0, -1].argmax()
+            following = hf.reader.network(tokens[None], use_cache=False).logits[0, -1].argmax()
             tokens = torch.cat([tokens, following[None]])
     assert written.tokens.tolist() == tokens[40:].tolist()
     assert written.hit_room
@@ -332,9 +332,9 @@ def test_layers_are_those_that_are_asked(folders: Callable[[str], Path]) -> None
     hf = open_hf(folders("llama"))
     seen: list[tuple[int, bool]] = []
     hf.attend(Attention(bias=Slopes((2.0,) * 4), layers=(2,)))
-    states = hf._network(torch.from_numpy(TOKENS)[None], output_hidden_states=True).hidden_states
+    states = hf.reader.network(torch.from_numpy(TOKENS)[None], output_hidden_states=True).hidden_states
     hf.attend(Attention())
-    plain = hf._network(torch.from_numpy(TOKENS)[None], output_hidden_states=True).hidden_states
+    plain = hf.reader.network(torch.from_numpy(TOKENS)[None], output_hidden_states=True).hidden_states
     for place, (ours, theirs) in enumerate(zip(states, plain, strict=True)):
         seen.append((place, bool(torch.allclose(ours, theirs, atol=1e-4))))
     assert seen == [(0, True), (1, True), (2, True), (3, False)]
@@ -344,7 +344,7 @@ def test_lower_precision_keeps_frequencies_exact(folders: Callable[[str], Path])
     hf = open_hf(folders("llama"), dtype="bfloat16")
     frequencies = pairs_of(hf) / 3
     hf.attend(Attention(inv_freq=frequencies))
-    module = hf._base.rotary_emb
+    module = hf.reader.base.rotary_emb
     assert module.inv_freq.dtype == torch.float32
     np.testing.assert_allclose(module.inv_freq.numpy(), frequencies, rtol=1e-7)
     hf.attend(REROPE)
@@ -436,7 +436,7 @@ def test_our_attention_function_alone_answers_as_the_model(kind: str, changes: d
     folder = save(tmp_path, kind, num_hidden_layers=4, **changes)
     hf = open_hf(folder, attention="lexbench")
     assert_stock(hf, folder)
-    assert hf._passes[0].hook is not None and hf._passes[0].hook.calls
+    assert hf.reader.passes[0].hook is not None and hf.reader.passes[0].hook.calls
     assert hf.kernel == "lexbench"
     assert len(hf.write(prompt(10, 30)).tokens) == 30
 
@@ -478,10 +478,10 @@ def test_scaled_and_capped_logits_are_those_that_the_model_gives(
     plain = {**changes, **dict.fromkeys(changes, None if kind == "gemma2" else 1.0)}
     assert np.abs(losses_of(stock_logits(folder, **plain), 50) - hf.score(asked(50)).nll).max() > 0.01
     with torch.inference_mode():
-        expected = int(hf._network(torch.from_numpy(TOKENS[:40])[None], use_cache=False).logits[0, -1].argmax())
+        expected = int(hf.reader.network(torch.from_numpy(TOKENS[:40])[None], use_cache=False).logits[0, -1].argmax())
     assert hf.write(prompt(40, 1)).tokens.tolist() == [expected]
     half = open_hf(folder, dtype="bfloat16")
-    assert half.score(asked(50)).nll.dtype == np.float32 and not half._head.plain
+    assert half.score(asked(50)).nll.dtype == np.float32 and not half.reader.head.plain
 
 
 def test_a_model_that_reads_both_ways_is_refused(tmp_path: Path) -> None:
@@ -529,7 +529,7 @@ def test_running_out_of_memory_is_refused_with_the_length(
     allocate: Callable[[], None], folders: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hf = open_hf(folders("llama"))
-    monkeypatch.setattr(hf._base, "forward", lambda *_, **__: allocate())
+    monkeypatch.setattr(hf.reader.base, "forward", lambda *_, **__: allocate())
     for answer in (lambda: hf.score(asked()), lambda: hf.write(prompt(68))):
         with pytest.raises(Refused, match="out of memory for 80 tokens"):
             answer()
@@ -538,9 +538,9 @@ def test_running_out_of_memory_is_refused_with_the_length(
 @pytest.mark.parametrize(
     ("place", "call", "said"),
     [
-        ("AttentionInstaller.prepare", lambda hf: hf.attend(REROPE), "a method on llama0 in float32 on cpu"),
-        ("AttentionInstaller.realised", lambda hf: hf.realised(80), "80 tokens of llama0"),
-        ("Hf._state_of", lambda hf: Hf(hf.model), "a first text of llama0"),
+        ("rotary.AttentionInstaller.prepare", lambda hf: hf.attend(REROPE), "a method on llama0 in float32 on cpu"),
+        ("rotary.AttentionInstaller.realised", lambda hf: hf.realised(80), "80 tokens of llama0"),
+        ("reader.Reader._state_of", lambda hf: Hf(hf.model), "a first text of llama0"),
     ],
 )
 def test_running_out_of_memory_around_answers_is_deferred(
@@ -550,7 +550,7 @@ def test_running_out_of_memory_around_answers_is_deferred(
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     hf = open_hf(folders("llama"))
-    monkeypatch.setattr(f"lexbench.backends.hf.backend.{place}", full)
+    monkeypatch.setattr(f"lexbench.backends.hf.{place}", full)
     with pytest.raises(Deferred, match=f"out of memory for {said}"):
         call(hf)
 
@@ -559,7 +559,7 @@ def test_other_errors_of_torch_are_not_taken_for_memory(
     folders: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hf = open_hf(folders("llama"))
-    monkeypatch.setattr(hf._base, "forward", lambda *_, **__: torch.ones(2) @ torch.ones(3))
+    monkeypatch.setattr(hf.reader.base, "forward", lambda *_, **__: torch.ones(2) @ torch.ones(3))
     with pytest.raises(RuntimeError, match="inconsistent tensor size"):
         hf.score(asked())
 
@@ -624,7 +624,7 @@ def test_without_a_gpu_a_checkpoint_of_half_precision_is_read_in_float32(tmp_pat
     )
     hf = open_hf(folder)
     assert hf.dtype == "float32"
-    assert {weight.dtype for weight in hf._network.parameters()} == {torch.float32}
+    assert {weight.dtype for weight in hf.reader.network.parameters()} == {torch.float32}
     assert_stock(hf, folder)
 
 

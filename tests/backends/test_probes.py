@@ -192,9 +192,9 @@ def test_watching_changes_nothing(hf: Hf, tokens: np.ndarray) -> None:
     for attention in (Attention(), lexbench.method("rerope").attention(LEXLET, LENGTH)):
         hf.attend(attention)
         before = hf.score(asked).nll
-        held = hf._network.config._attn_implementation
+        held = hf.reader.network.config._attn_implementation
         first = probe(hf, tokens)
-        assert hf._network.config._attn_implementation == held
+        assert hf.reader.network.config._attn_implementation == held
         np.testing.assert_array_equal(hf.score(asked).nll, before)
         again = probe(hf, tokens)
         for name, values in first.items():

@@ -56,7 +56,7 @@ def test_only_slow_products_of_many_rows_are_widened(without: None, monkeypatch:
 
 def test_a_model_is_loaded_with_wide_products(without: None) -> None:
     model = Model(name="lexlet", trained_length=256, head_dim=64, path="lexbench:lexlet")
-    network = Hf(model, dtype="bfloat16", device="cpu")._network
+    network = Hf(model, dtype="bfloat16", device="cpu").reader.network
     layers = [each for each in network.modules() if isinstance(each, nn.Linear)]
     assert layers and all("forward" in vars(each) for each in layers)
-    assert not any("forward" in vars(each) for each in Hf(model, device="cpu")._network.modules())
+    assert not any("forward" in vars(each) for each in Hf(model, device="cpu").reader.network.modules())

@@ -140,7 +140,7 @@ def test_a_batch_and_an_engine_think_as_one_question_alone(end: str, hf: Hf, mon
 def test_thoughts_of_other_lengths_are_not_continued_together_where_padding_is_read_as_text(
     hf: Hf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hf, "_joins", lambda: False)
+    monkeypatch.setattr(hf.reader, "joins", lambda: False)
     asked = [question(hf.tokenizer, text, thought=24, room=2) for text in ("The sky", "import numpy as")]  # type: ignore[arg-type]
     together: list[set[int]] = []
     continued = Hf._continued

@@ -56,7 +56,7 @@ def measure(variant: str, length: int, folder: Path) -> dict[str, float]:
     @torch.inference_mode()
     def full() -> float:
         ids = torch.from_numpy(tokens)
-        chances = hf._network(ids[None]).logits[0, :-1].log_softmax(-1)
+        chances = hf.reader.network(ids[None]).logits[0, :-1].log_softmax(-1)
         return -float(chances.gather(1, ids[1:, None]).mean())
 
     score: dict[str, Callable[[], float]] = {"full": full, "chunked": lambda: float(hf.score(question).nll.mean())}

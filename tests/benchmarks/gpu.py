@@ -488,7 +488,9 @@ def check_methods(campaign: Campaign, family: str, dtype: str, names: list[str])
     length = campaign.scale.verified
     here = small(family, campaign.device, getattr(torch, dtype))
     there = small(family, "cpu", torch.float64)
-    there._network.load_state_dict({name: each.cpu().double() for name, each in here._network.state_dict().items()})
+    there.reader.network.load_state_dict(
+        {name: each.cpu().double() for name, each in here.reader.network.state_dict().items()}
+    )
     tokens = np.random.default_rng(0).integers(0, 512, length)
     found: Found = {}
     for name in names:
@@ -572,7 +574,7 @@ def memory_ends(campaign: Campaign) -> Found:
     if campaign.device != "cuda":
         return {"left out": "the device is no GPU"}
     model = small("llama", campaign.device, torch.float32)
-    model._positions_end = None
+    model.reader.positions_end = None
     _, total = torch.cuda.mem_get_info()
     torch.cuda.empty_cache()
     torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + SPARE) / total)
@@ -720,7 +722,7 @@ def measure_kernels(campaign: Campaign, heads: Heads, length: int, asked: int) -
 def measure_model(campaign: Campaign, name: str, method: str) -> Found:
     """Seconds of reading prompts, of a written token and of scoring the last 256; peaks of memory."""
     model, scale, device = campaign.model(name), campaign.scale, campaign.device
-    network = model._network
+    network = model.reader.network
     found: Found = {"read_bytes": read_bytes(network)}
     for length in scale.prefills:
         repeats = 1 if campaign.device == "cuda" else 2
@@ -743,7 +745,7 @@ def measure_model(campaign: Campaign, name: str, method: str) -> Found:
                 "prefill": first,
                 "token": (last - some) / (rooms[2] - rooms[1]),
                 "token_with_recording": (some - first) / (rooms[1] - 1),
-                "repeated": model._repeated,
+                "repeated": model.reader.repeated,
                 "cache_bytes": cache_bytes(network, seen_keys(attention, length)),
                 "score": score,
                 "score_bytes": score_bytes,
@@ -783,7 +785,7 @@ def stock(model: Any, length: int, room: int, device: str, repeats: int) -> Foun
     """The network without lexbench: one pass, and the loop that one writes oneself."""
     from transformers import DynamicCache
 
-    network = model._network
+    network = model.reader.network
     ids = torch.from_numpy(writes(1, length, 1)[0].prompt)[None].to(device)
 
     def write(count: int) -> None:
@@ -813,7 +815,11 @@ def beside_lm_eval(campaign: Campaign, name: str) -> Found:
     words.pad_token_id = words.eos_token_id = 0
     length, count = min(scale.prefills), 4
     theirs = HFLM(
-        pretrained=model._network, tokenizer=words, batch_size=2, max_length=length + scale.room, add_bos_token=False
+        pretrained=model.reader.network,
+        tokenizer=words,
+        batch_size=2,
+        max_length=length + scale.room,
+        add_bos_token=False,
     )
     texts = scores(count, length)
     requests = [(("", str(each.index)), each.tokens[:1].tolist(), each.tokens[1:].tolist()) for each in texts]
@@ -861,7 +867,7 @@ def beside_vllm(campaign: Campaign, name: str) -> Found:
     for kind, asked in questions.items():
         found["ours"][kind] = seconds(lambda: list(ours.together(asked)), campaign.device, 1)  # noqa: B023
     with tempfile.TemporaryDirectory() as folder:
-        ours._network.save_pretrained(folder)
+        ours.reader.network.save_pretrained(folder)
         for file in ("tokenizer.json", "tokenizer_config.json"):
             source = ROOT / "lexbench" / "lexlet" / file
             if source.exists():

@@ -254,7 +254,7 @@ def ask(folder: Path) -> Found:
             found[name] = Asked(False, refusal.reason, refused=True)
         except Exception as error:
             found[name] = Asked(False, " ".join(f"{type(error).__name__}: {error}".split())[:300])
-    return Found(found, GOES_ON_BY[type(hf._state())])
+    return Found(found, GOES_ON_BY[type(hf.reader.empty())])
 
 
 def census(kind: str) -> Found:

@@ -80,7 +80,7 @@ def test_a_fault_of_the_network_is_caught(kind: str, fault: Callable[[Any], None
     hf, stock = asking.open_hf(folder), asking.Stock(folder)
     for check in (asking.check_score, asking.check_mark, asking.check_choose):
         check(hf, stock)
-    fault(hf._network)
+    fault(hf.reader.network)
     for check in (asking.check_score, asking.check_mark, asking.check_choose):
         with pytest.raises(AssertionError, match="Not equal to tolerance"):
             check(hf, stock)
@@ -92,7 +92,7 @@ def test_a_fault_becomes_a_dishonest_row(tmp_path: Path, monkeypatch: pytest.Mon
 
     def broken(folder: Path) -> Hf:
         hf = opened(folder)
-        uncap(hf._network)
+        uncap(hf.reader.network)
         return hf
 
     monkeypatch.setattr(asking, "open_hf", broken)

@@ -115,8 +115,10 @@ def test_what_an_earlier_cell_has_left_counts_as_free(monkeypatch: pytest.Monkey
     """`hf` keeps the last prompt until a method is applied."""
     backend = Hf(read_model({"path": "lexbench:lexlet", "trained_length": 256}))
     model = LoadedModel(backend, Preflight(None, backend, ""), reuse=True)
-    monkeypatch.setattr(machine, "free_bytes", lambda device: 0 if backend._prefix_cache.shares(PROMPT) else 1 << 40)
+    monkeypatch.setattr(
+        machine, "free_bytes", lambda device: 0 if backend.reader.prefix_cache.shares(PROMPT) else 1 << 40
+    )
     model.attend(open_cell("none", 64))
     backend.write(Write(index=0, cluster="", prompt=PROMPT, room=1))
-    assert backend._prefix_cache.shares(PROMPT) == len(PROMPT) - 1
+    assert backend.reader.prefix_cache.shares(PROMPT) == len(PROMPT) - 1
     model.attend(open_cell("none", 64))

@@ -71,8 +71,11 @@ def of_steps() -> dict[str, float]:
             got = triton_decode.attend(ranges, v, SCALING, sinks)
             for row, pad in enumerate(pads.tolist()):
                 own = q[row, None], k[row, None, :, pad:total], v[row, None, :, pad:total]
+                asking, keys, values = (x.double() for x in own)
                 exact = dense.attend(
-                    *(x.double() for x in own),
+                    asking,
+                    keys,
+                    values,
                     torch.tensor([total - pad - 1]),
                     Attention(),
                     still,

@@ -130,7 +130,7 @@ def test_the_weights_before_are_gone_while_others_are_loaded(
     def built(*arguments: Any) -> Any:
         assert not any(each() for each in held)
         made: Any = build(*arguments)
-        network = made._network if name == "hf" else made._decoder
+        network = made.reader.network if name == "hf" else made._decoder
         held.extend(weakref.ref(module) for module in network.modules())
         # Continued by our attention function, which knows the layers.
         made.logits(np.arange(3, 203), [100, 99, 1], 100)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import lexbench
-from lexbench.backends.hf.backend import Hf
+from lexbench.backends.hf.reader import Reader
 from lexbench.core.checkpoint import locate, read_model
 from lexbench.core.task import AnyQuestion, Choose, Write
 from lexbench.core.tokenizer import load_tokenizer
@@ -28,14 +28,14 @@ CORPUS: dict[str, Any] = {"name": "synthetic", "count": 6, "words": 1000}
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]]]:
     """Texts and tokens of each in every forward pass of hf's network."""
     read: list[tuple[int, int]] = []
-    states = Hf._states
+    states = Reader.states
 
-    def count(self: Hf, tokens: Any, *more: Any) -> Any:
+    def count(self: Reader, tokens: Any, *more: Any) -> Any:
         read.append((tokens.shape[0], tokens.shape[1]))
         return states(self, tokens, *more)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Hf, "_states", count)
+        patch.setattr(Reader, "states", count)
         yield read
 
 

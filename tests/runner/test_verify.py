@@ -13,6 +13,7 @@ import lexbench
 from lexbench import Attention
 from lexbench.backends.hf import hook
 from lexbench.backends.hf.backend import Hf
+from lexbench.backends.hf.reader import Reader
 from lexbench.backends.hf.rotary import AttentionInstaller
 from lexbench.backends.hf.state import Keys
 from lexbench.core import registry
@@ -188,7 +189,7 @@ def test_a_model_whose_cache_forgets_is_scored_and_neither_writes_nor_chooses(
 ) -> None:
     """As of a family whose state transformers keeps wrongly: the model without a method is checked, too."""
     tasks: list[Any] = ["last_segment", "passkey", {"name": "needle", "options": 4}]
-    monkeypatch.setattr(Hf, "_state_of", lambda self: Keys)  # the few tokens read at the opening show it, too
+    monkeypatch.setattr(Reader, "_state_of", lambda self: Keys)  # the few tokens read at the opening show it, too
     monkeypatch.setattr(Keys, "read", forgets)
     run = lexbench.run("lexlet", "none", tasks, lengths=[128], n=2, corpus="synthetic", results=tmp_path)
     refused = run.records().drop_duplicates("task").set_index("task").refused

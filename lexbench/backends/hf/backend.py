@@ -1,14 +1,8 @@
-"""Hugging Face checkpoints run by transformers.
+"""Hugging Face checkpoints run by transformers: questions become texts, which a `Reader` reads, and answers."""
 
-Texts and prompts of about one length are read together, padded on the right: no text sees what stands behind it. What
-is kept of prompts is then padded on the left, so that prompts of any lengths are continued together.
-"""
-
-import importlib.util
-import itertools
 import sys
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack
 from typing import Any, cast
 
 import numpy as np
@@ -17,13 +11,10 @@ import transformers
 from torch import Tensor
 
 from lexbench.backends import Backend, Capabilities
-from lexbench.backends.caches import PrefixCache, in_common
 from lexbench.backends.devices import device_of
 from lexbench.backends.draft import Draft
 from lexbench.backends.hf.batches import (
     ACTIVATIONS,
-    READ,
-    READ_ON_CPU,
     SHARE,
     TOGETHER,
     Batched,
@@ -34,22 +25,20 @@ from lexbench.backends.hf.batches import (
     rows_of,
     tokens_of,
 )
-from lexbench.backends.hf.graphs import LEAST, Found, Repeated
+from lexbench.backends.hf.graphs import LEAST, Found
 from lexbench.backends.hf.head import states_of
 from lexbench.backends.hf.hook import Unrealisable
-from lexbench.backends.hf.memory import return_freed, trying
+from lexbench.backends.hf.memory import return_freed
 from lexbench.backends.hf.network import (
     DTYPES,
     check_weights,
     load,
-    positions_end,
     spreads,
     windows_of,
 )
 from lexbench.backends.hf.products import widen
-from lexbench.backends.hf.rotary import TOLERANCE, AttentionInstaller, Placement
-from lexbench.backends.hf.state import Keys, State, Unkept, state_of
-from lexbench.backends.hf.tower import parts, sample
+from lexbench.backends.hf.reader import KERNELS, Reader, no_triton
+from lexbench.backends.hf.state import Keys, Unkept
 from lexbench.backends.thinking import MARKERS, LocalForm, in_stages
 from lexbench.core.attention import Attention
 from lexbench.core.checkpoint import dtype_of, end_tokens, folder_of, revision_of, weight_files
@@ -75,23 +64,14 @@ from lexbench.core.task import (
 )
 from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.kernels import likelihood
-from lexbench.kernels.fast import Form
 from lexbench.kernels.observed import Observer
 
 COLUMNS = 1024
 """Tokens of the vocabulary whose logits are compared when a method is verified."""
 COMPARED = 64
 """Positions whose logits over the whole vocabulary are in memory at once, while a method is verified."""
-WORTH = 0.25
-"""Smallest share of a prompt that is taken from the one before it. Of 4,096 tokens on a CPU, reading the rest costs 0.7
-of the whole where a quarter is shared, 0.6 with a half, 0.15 with nine tenths (processor time beside other work). With
-the mask of a stock kernel, where ours does not fit the model, it is 1.0, 0.8 and 0.15."""
-PIECE = 64
-"""Fewest tokens for which a text is continued by our attention function: a mask for fewer costs little."""
 LOOK = 8
 """Tokens written on a GPU between two looks at them, each of which waits for the device."""
-KERNELS = ("auto", "lexbench", "merged", "triton")
-"""Values of `backend.attention`."""
 
 
 class Hf(Backend):
@@ -153,26 +133,24 @@ class Hf(Backend):
             raise ValueError(f"backend.attention must be auto, lexbench, merged or triton, got {attention}")
         folder = folder_of(model)
         weight_files(folder)
-        self._device = device_of(device)
-        if attention == "triton" and (why := _no_triton(self._device)):
+        place = device_of(device)
+        if attention == "triton" and (why := no_triton(place)):
             raise ValueError(f"backend.attention=triton needs {why}: leave it out")
-        dtype = self.dtype = dtype_of(dtype, folder, self._device.type != "cpu")
+        dtype = self.dtype = dtype_of(dtype, folder, place.type != "cpu")
         self.revision = revision_of(model, folder)
         self._form = LocalForm(chat, system, thinking, thought, markers=tuple(markers))
         self.tokenizer: Tokenizer = self._form.tokenizer(load_tokenizer(folder, model.bos))
         self._ends = end_tokens(folder)
         spread = spreads(device, folder, dtype)
-        self.device = "all" if spread else str(self._device)
-        with deferring(f"weights of {model.name} in {dtype} on {'all GPUs' if spread else self._device}"):
+        self.device = "all" if spread else str(place)
+        with deferring(f"weights of {model.name} in {dtype} on {'all GPUs' if spread else place}"):
             network = load(folder, DTYPES[dtype], spread)
-            network = network if spread else network.to(self._device)
+            network = network if spread else network.to(place)
             check_weights(network)
-        if spread:
-            self._device = network.get_input_embeddings().weight.device
-        elif self._device.type == "cpu":
+        if place.type == "cpu":
             widen(network)
             return_freed()
-        with deferring(f"a first text of {model.name} in {dtype} on {self._device}"):
+        with deferring(f"a first text of {model.name} in {dtype} on {place}"):
             self._put(model, network, chunk, batch, attention)
 
     @classmethod
@@ -185,10 +163,9 @@ class Hf(Backend):
                 f"a network must be of one of {', '.join(DTYPES)}, this one is of {made.dtype}: convert it"
             )
         made.revision, made.tokenizer, made._ends = revision, tokenizer, frozenset(ends)
-        made._device = network.get_input_embeddings().weight.device
-        made.device = "all" if len({weight.device for weight in network.parameters()}) > 1 else str(made._device)
-        with deferring(f"a first text of {model.name} in {made.dtype} on {made._device}"):
+        with deferring(f"a first text of {model.name} in {made.dtype}"):
             made._put(model, network)
+        made.device = "all" if made.reader.spread else str(made.reader.device)
         return made
 
     def _put(
@@ -197,200 +174,48 @@ class Hf(Backend):
         """Take a loaded network."""
         self.model = model
         self.version = f"transformers {transformers.__version__}, torch {torch.__version__}"
+        self.reader = Reader(network, model, attention)
+        self.kernel = self.reader.kernel
         self._chunk = chunk
-        self._network, self._base, self._head = parts(network, model.name)
-        self._positions_end = positions_end(self._base, sample(self._network, 1))
-        self._state = self._state_of()
-        # Our kernels compute the slots that change scores, the model's kernel the rest; one name for all methods, so
-        # that cells of a comparison agree in it.
-        form: Form = "merged" if attention == "merged" or _no_triton(self._device) else "triton"
-        stock = [] if attention == "lexbench" else [self._network.config._attn_implementation]
-        self.kernel = "+".join([*stock, "lexbench", *(["triton"] if form == "triton" else [])])
-        self._installer = AttentionInstaller(
-            self._network,
-            model.name,
-            model.trained_length,
-            self._positions_end,
-            self._base,
-            always=attention == "lexbench",
-            form=form,
-        )
-        self._passes = [self._installer.prepare(Attention())]
-        self._continuing: dict[int, Placement] = {}
-        # Layers of the cache that transformers makes for this config, not the config, say whether it drops keys.
-        self._windows = Keys(self._network.config).windows() if self._state is Keys else []
-        self._prefix_cache = PrefixCache[list[Keys]]()
-        self.reuse = False
         self._batch = batch if isinstance(batch, int) else None
         # Tokens of a batch: running out of memory lowers it for all later ones.
         self._limit = sys.maxsize
-        self._look, self._read = (LOOK, READ) if self._device.type == "cuda" else (1, READ_ON_CPU)
-        self._pads: dict[bool, bool] = {}
-        self._graphs = self._device.type == "cuda"
-        self._repeated: bool | None = None
+        self._look = LOOK if self.reader.device.type == "cuda" else 1
 
     def close(self) -> None:
         """Release the network, as it was before any method, and free its memory; a second call does nothing."""
-        if "_network" not in vars(self):
+        if "reader" not in vars(self):
             return
-        self._installer.remove()
-        del self._network, self._base, self._head, self._installer, self._passes, self._continuing, self._prefix_cache
+        self.reader.close()
+        del self.reader
         torch.cuda.empty_cache()
 
     def attend(self, attention: Attention) -> None:
         """Apply an Attention to the model; Refused, with the slot's name, if it cannot be realised exactly."""
-        self._prefix_cache.forget()
-        self._installer.remove()
-        with deferring(f"a method on {self.model.name} in {self.dtype} on {self._device}"):
-            for part in attention.mixture or (attention,):
-                self._installer.check_rope(self.model, part)
-            self._passes = [self._installer.prepare(part) for part in attention.mixture or (attention,)]
-        self._continuing.clear()
-        self._repeated = None
-        self._installer.put(self._passes[0])
+        self.reader.attend(attention)
 
     def sees_no_future(self) -> bool:
         """Whether the states of a prefix do not depend on what follows it."""
-        ranked = [part.head_ratios is not None for placement in self._passes for part in placement.attention.parts()]
-        return not any(ranked) and not any(placement.grows for placement in self._passes)
+        return self.reader.sees_no_future()
 
     @property
-    def _slides(self) -> bool:
-        """Whether the cache drops keys behind a window. Our attention function needs all keys, and masks them."""
-        return bool(self._windows) and not any(placement.hook is not None for placement in self._passes)
+    def reuse(self) -> bool:
+        """Whether the last prompt is kept for questions that begin alike."""
+        return self.reader.reuse
 
-    def _new(self, room: int = 0) -> State:
-        """An empty state for one pass, in as little memory as the model needs to go on by `room` tokens."""
-        if self._state is not Keys:
-            return self._state()
-        return Keys(self._network.config if self._slides else None, max(1, room))
-
-    def _begun(self, prompt: Tokens, room: int = 0) -> tuple[Sequence[State], int]:
-        """States for a prompt, and how many of its first tokens they already hold (from the previous prompt)."""
-        if (taken := self._prefix_cache.take(prompt)) is None or taken[1] < WORTH * len(prompt):
-            # All keys, also behind windows: a cache that has dropped some cannot be cut.
-            return [Keys(room=max(1, room)) if self._state is Keys else self._state() for _ in self._passes], 0
-        for state in taken[0]:
-            state.cut(taken[1])
-        return taken
-
-    def _keep(self, prompt: Tokens, states: Sequence[State]) -> None:
-        """Keep the prompt's states for the next question, if they can be cut."""
-        kept = [state for state in states if isinstance(state, Keys)]
-        if kept and self.reuse and self.sees_no_future():
-            for state in kept:
-                state.cut(len(prompt))
-            self._prefix_cache.keep(prompt, kept)
+    @reuse.setter
+    def reuse(self, reuse: bool) -> None:
+        self.reader.reuse = reuse
 
     def alike(self, question: AnyQuestion) -> Hashable | None:
         """Key of questions that can share a batch; None: answer it alone."""
-        scores = self._batch is not None or self._device.type == "cuda"  # on a CPU batches score no faster
+        scores = self._batch is not None or self.reader.device.type == "cuda"  # on a CPU batches score no faster
         if isinstance(question, Score | Mark) and scores:
             kind = type(question)
-            return (kind,) if self.sees_no_future() else (kind, read_of(question), first_of(question))
+            return (kind,) if self.reader.sees_no_future() else (kind, read_of(question), first_of(question))
         if isinstance(question, Write):
-            return (Write,) if self._joins() else (Write, len(question.prompt), question.room)
-        return (Choose,) if isinstance(question, Choose) and self._joins() else None
-
-    def _joins(self) -> bool:
-        """Whether texts of several lengths are continued together as each alone.
-
-        Not where frequencies or ranks of heads depend on the whole batch, or where positions end: a text goes on until
-        all have ended. Not under Llama 4's temperature, which counts padding as text, from thousands of tokens on. Else
-        it is tried, once with our attention function and once without: some code does not tell padding from text.
-        """
-        warms = getattr(self._network.config.get_text_config(), "attn_temperature_tuning", False)
-        if not self._reads_in_turn() or self._positions_end is not None or warms:
-            return False
-        hooked = any(placement.hook is not None for placement in self._passes)
-        if hooked not in self._pads:
-            self._pads[hooked] = False
-            with trying(), self._answering(8):
-                self._pads[hooked] = self._joins_right()
-        return self._pads[hooked]
-
-    @torch.inference_mode()
-    def _joins_right(self) -> bool:
-        """Compare the states of two texts that are continued together with those of each alone."""
-        long, short = self._samples()
-        found = []
-        with self._without_reuse():
-            for texts in ([long, short], [short]):
-                _, kept = self._prompted(texts, 1)
-                found.append(self._states(self._ids(*(text[:1] for text in texts)), 1, kept)[:, -1])
-        both, alone = found
-        return self._agree(both, alone)
-
-    def _samples(self) -> tuple[Tokens, Tokens]:
-        """A longer and a shorter text to try things on."""
-        long, short = (sample(self._network, size)[0].cpu().numpy() for size in (6, 3))
-        return long, short
-
-    @contextmanager
-    def _without_reuse(self) -> Iterator[None]:
-        """Set the kept prompt aside: texts that begin alike may not go on from each other."""
-        reuse, self.reuse = self.reuse, False
-        try:
-            yield
-        finally:
-            self.reuse = reuse
-
-    def _agree(self, states: Tensor, expected: Tensor) -> bool:
-        return bool((states - expected).std() <= TOLERANCE[self._network.dtype] * expected.std())
-
-    def _repeats(self, count: int) -> bool:
-        """Whether so many steps of writing are taken by repeating one: tried once under each Attention.
-
-        Not where keys are dropped or frequencies change, where a method runs several passes, and where layers are
-        spread over GPUs. Code of some families waits for the device, or sees the buffers' length as the text's.
-        """
-        if not self._graphs or count < LEAST or len(self._passes) > 1 or self.device == "all":
-            return False
-        if self._repeated is None:
-            self._repeated = False
-            if self._reads_in_turn() and not self._slides:
-                with trying(), self._answering(9):
-                    self._repeated = self._repeats_right()
-        return self._repeated
-
-    @torch.inference_mode()
-    def _repeats_right(self) -> bool:
-        """Compare the states of three repeated steps with those of steps taken one by one."""
-        texts = self._samples()[: 2 if self._joins() else 1]
-        feeds = [self._ids(*(text[place : place + 1] for text in texts)) for place in range(3)]
-        with self._without_reuse():
-            _, kept = self._prompted(texts, len(feeds))
-            expected = torch.stack([self._states(feed, 1, kept)[:, :, -1] for feed in feeds])
-            _, kept = self._prompted(texts, len(feeds))
-            with self._repeating(kept, len(feeds), lambda last: (last,)) as step:
-                found = torch.stack([step(feed)[0] for feed in feeds])
-        return self._agree(found, expected)
-
-    @contextmanager
-    def _repeating(
-        self, states: Sequence[State], count: int, after: Callable[[Tensor], Found]
-    ) -> Iterator[Callable[[Tensor], Found]]:
-        """What reads one token [B, 1] of each text, and gives what `after` makes of its states [1, B, width]."""
-        [state], own, placement = states, self._passes, self._continued_by(0)
-        if placement.hook is None or placement.hook.attends is not None:
-            raise Unrealisable("its attention is not ours in every layer")
-        repeated = Repeated(lambda token: after(self._states(token, 1, states)[:, :, -1]))
-        self._passes = [placement]
-        try:
-            if placement is not own[0]:
-                self._installer.put(placement)
-            with cast(Keys, state).looping(count) as loop:
-
-                def step(token: Tensor) -> Found:
-                    found = repeated(token)
-                    loop.done += 1
-                    return found
-
-                yield step
-        finally:
-            self._passes = own
-            if placement is not own[0]:
-                self._installer.put(own[0])
+            return (Write,) if self.reader.joins() else (Write, len(question.prompt), question.room)
+        return (Choose,) if isinstance(question, Choose) and self.reader.joins() else None
 
     def together(self, questions: Sequence[AnyQuestion]) -> Iterator[Answer]:
         """Answer questions with the same key, in batches as large as fit; a batch is halved on out-of-memory."""
@@ -430,31 +255,27 @@ class Hf(Backend):
         """Most questions like this one that are answered together; 0 where there may be no room for one."""
         length, size = tokens_of(question), self._batch
         if size is None:
-            config, number = self._network.config.get_text_config(), DTYPES[self.dtype].itemsize
+            config, number = self.reader.network.config.get_text_config(), DTYPES[self.dtype].itemsize
             passing = ACTIVATIONS * config.hidden_size * number
             kept = number * rows_of(question) * self._kept_numbers(config, question.length)
-            free = SHARE * (free_bytes(str(self._device)) or 0)
+            free = SHARE * (free_bytes(str(self.reader.device)) or 0)
             # Scored texts pass at once, and nothing is kept of them. Prompts pass a few at a time (`_read`) where they
             # can, and all caches stay.
             if not isinstance(question, Write | Choose):
                 size = int(free / (passing * length))
-            elif self._reads_in_turn():
-                size = int(max(0, free - passing * max(self._read, question.length)) / kept)
+            elif self.reader.reads_in_turn():
+                size = int(max(0, free - passing * max(self.reader.at_once, question.length)) / kept)
             else:
                 size = int(free / (passing * length + kept))
-            if self._device.type != "cuda":
+            if self.reader.device.type != "cuda":
                 size = min(size, TOGETHER // length)
         return min(size, self._limit // length)
 
-    def _reads_in_turn(self) -> bool:
-        """Whether prompts can be read one after another, and then be continued together."""
-        return self._state is Keys and self.sees_no_future()
-
     def _kept_numbers(self, config: Any, length: int) -> int:
         """Numbers kept of a text: keys and values of all layers, within windows; and keys at two further positions."""
-        hooked = any(placement.hook is not None and not placement.hook.rotated for placement in self._passes)
-        windows = self._windows if self._slides else []
-        return len(self._passes) * kept_numbers(config, length, windows, views=2 if hooked else 0)
+        hooked = any(placement.hook is not None and not placement.hook.rotated for placement in self.reader.passes)
+        windows = self.reader.windows if self.reader.slides else []
+        return len(self.reader.passes) * kept_numbers(config, length, windows, views=2 if hooked else 0)
 
     def _answers(self, questions: Sequence[Batched]) -> Sequence[Answer]:
         """Answer one batch, of one kind."""
@@ -477,7 +298,7 @@ class Hf(Backend):
         while waiting:
             asked = list(waiting.values())
             # Thoughts end at different lengths: what stands behind them is joined only where padding is read rightly.
-            alike = self._joins() or len({len(each.prompt) for each in asked}) == 1
+            alike = self.reader.joins() or len({len(each.prompt) for each in asked}) == 1
             replies = self._continued(asked) if alike else [self._continued([each])[0] for each in asked]
             following = {}
             for place, reply in zip(waiting, replies, strict=True):
@@ -493,10 +314,14 @@ class Hf(Backend):
         room = max(question.room for question in questions)
         texts = [Draft(question, self.tokenizer, self._ends, self.dtype) for question in questions]
         size = len(questions[0].prompt)
-        rows, unseen, repeats = [*texts], list[Found](), self._repeats(room - 1)
-        with self._answering(max(question.length for question in questions)), ExitStack() as loop:
-            last, caches = self._prompted([question.prompt for question in questions], room)
+        rows, unseen, repeats = [*texts], list[Found](), self.reader.repeats(room - 1)
+        with self.reader.answering(max(question.length for question in questions)), ExitStack() as loop:
+            last, caches = self.reader.prompted([question.prompt for question in questions], room)
             made, step = self._chosen(last), cast(Callable[[Tensor], Found] | None, None)
+
+            def single(token: Tensor) -> Found:
+                return self._chosen(self.reader.states(token, size, caches)[:, :, -1])
+
             for number in range(1, room + 1):
                 feed = made[0]
                 # To read a token waits for the device: look at several steps at once, and let `Draft` drop what was
@@ -511,7 +336,7 @@ class Hf(Backend):
                     if not live:
                         break
                     # To drop rows copies the cache: only where it halves it.
-                    if 2 * len(live) <= len(rows) and self._reads_in_turn():
+                    if 2 * len(live) <= len(rows) and self.reader.reads_in_turn():
                         loop.close()
                         for state in caches:
                             cast(Keys, state).select(live)
@@ -519,72 +344,26 @@ class Hf(Backend):
                 if number == room:
                     break
                 if step is None and repeats and room - number >= LEAST:
-                    step = loop.enter_context(self._repeating(caches, room - number, self._chosen))
+                    step = loop.enter_context(self.reader.repeating(caches, room - number, self._chosen))
                 try:
-                    made = self._chosen(self._states(feed, size, caches)[:, :, -1]) if step is None else step(feed)
+                    made = (
+                        self._chosen(self.reader.states(feed, size, caches)[:, :, -1]) if step is None else step(feed)
+                    )
                 except Unrealisable:  # windows that texts of this length exceed
                     if step is None:
                         raise
                     loop.close()
                     step, repeats = None, False
-                    made = self._chosen(self._states(feed, size, caches)[:, :, -1])
+                    made = single(feed)
             loop.close()
-            if len(questions) == 1 and not self._slides:
-                self._keep(questions[0].prompt, caches)
+            if len(questions) == 1 and not self.reader.slides:
+                self.reader.keep(questions[0].prompt, caches)
         return [text.written() for text in texts]
 
     def _chosen(self, last: Tensor) -> Found:
         """The next token of each text [B, 1], and whether a logit is NaN: argmax of NaN is a token like any other."""
-        logits = likelihood.mixed(self._head(last))
+        logits = likelihood.mixed(self.reader.head(last))
         return logits.argmax(-1, keepdim=True), logits.isnan().any(-1, keepdim=True)
-
-    def _prompted(self, prompts: Sequence[Tokens], room: int) -> tuple[Tensor, Sequence[State]]:
-        """[passes, B, width] states of the prompts' last tokens, and what the model keeps of the prompts."""
-        last, made, first = list[Tensor](), list[Keys](), 0
-        for read, states in self._in_turn(prompts, room):
-            last.append(read)
-            end = first + read.shape[1]
-            # All read at once, and none padded: go on from these states as they are.
-            if end - first == len(prompts) and len({*map(len, prompts)}) == 1:
-                return read, states
-            held = [cast(Keys, state) for state in states]
-            made = made or [state.empty([*map(len, prompts)], room) for state in held]
-            for whole, state in zip(made, held, strict=True):
-                whole.take(range(first, end), state, range(end - first))
-            first = end
-        return torch.cat(last, dim=1), made
-
-    def _in_turn(self, prompts: Sequence[Tokens], room: int) -> Iterator[tuple[Tensor, Sequence[State]]]:
-        """[passes, b, width] states of the last tokens of the next prompts, and what is kept of them.
-
-        Neighbours of about one length are read together, of one length where windows drop old keys. With prefix reuse,
-        a prompt that shares enough with the one before it, or with the one behind it, is read alone, without what it
-        shares with the one before.
-        """
-        any_length = self._reads_in_turn() and not self._slides
-        reused = any_length and self.reuse
-        shared = [reused and self._prefix_cache.shares(prompts[0]) >= WORTH * len(prompts[0])]
-        for before, prompt in itertools.pairwise(prompts):
-            shared.append(reused and in_common(before, prompt) >= WORTH * len(prompt))
-        first = 0
-        while first < len(prompts):
-            end = first + 1
-            # A prompt that goes on from the one before, or from which the next one goes on, is read alone.
-            while end < len(prompts) and not any(shared[end - 1 : end + 2]):
-                sizes = [*map(len, prompts[first : end + 1])]
-                if not (about_alike(sizes) if any_length else len({*sizes}) == 1):
-                    break
-                if self._reads_in_turn() and max(sizes) * len(sizes) > self._read:
-                    break
-                end += 1
-            some = prompts[first:end]
-            alone = reused and len(some) == 1
-            states, begun = self._begun(some[0], room) if alone else ([self._new(room) for _ in self._passes], 0)
-            read = self._states(self._ids(*(each[begun:] for each in some)), len(some[0]), states)
-            yield torch.stack([read[:, row, len(each) - begun - 1] for row, each in enumerate(some)], dim=1), states
-            if alone:
-                self._keep(some[0], states)
-            first = end
 
     def choose(self, question: Choose) -> Chosen:
         """NLL of each option; the prompt is read once, and what is kept of it serves every option."""
@@ -593,15 +372,15 @@ class Hf(Backend):
     @torch.inference_mode()
     def _choose(self, questions: Sequence[Choose]) -> list[Chosen]:
         """Choose in one batch: options of more than one token are rows of it, behind their prompt."""
-        if not self._joins() or min(map(self._most, questions)) < 1:
+        if not self.reader.joins() or min(map(self._most, questions)) < 1:
             return [self._choose_in_turn(question) for question in questions]
         options = [option for question in questions for option in question.options]
         rows = [(number, option) for number, each in enumerate(questions) for option in each.options if len(option) > 1]
         # As many rows of a prompt's cache as it has such options.
         sizes, room = [len(questions[number].prompt) for number, _ in rows], max(map(len, options))
-        with self._answering(max(question.length for question in questions)):
+        with self.reader.answering(max(question.length for question in questions)):
             last, wholes, number, first = list[Tensor](), list[Keys](), 0, 0
-            for read, states in self._in_turn([question.prompt for question in questions], room):
+            for read, states in self.reader.in_turn([question.prompt for question in questions], room):
                 held = [cast(Keys, state) for state in states]
                 wholes = wholes or [state.empty(sizes, room) for state in held if rows]
                 for place, ends in enumerate(read.unbind(dim=1)):
@@ -615,7 +394,7 @@ class Hf(Backend):
                 feed = np.zeros((len(rows), room - 1), np.int64)  # what follows an option changes nothing before
                 for row, (_, option) in enumerate(rows):
                     feed[row, : len(option) - 1] = option[:-1]
-                read = self._states(self._ids(*feed), max(sizes), wholes)
+                read = self.reader.states(self.reader.ids(*feed), max(sizes), wholes)
                 longer = iter([read[:, row, : len(option) - 1] for row, (_, option) in enumerate(rows)])
             states_of_options = []
             for number, question in enumerate(questions):
@@ -627,22 +406,23 @@ class Hf(Backend):
 
     def _choose_in_turn(self, question: Choose) -> Chosen:
         """NLL of each option, one after another."""
-        with self._answering(question.length):
+        with self.reader.answering(question.length):
             prompt, size = question.prompt, len(question.prompt)
             # Frequencies that depend on the longest input so far would make an option depend on the one before it: read
             # the whole text again for each option.
-            again = any(placement.grows for placement in self._passes)
-            states, begun = ([Unkept() for _ in self._passes], 0) if again else self._begun(prompt)
-            last = self._states(self._ids(prompt[begun:]), size, states)[:, 0, -1:]
+            again = any(placement.grows for placement in self.reader.passes)
+            states, begun = ([Unkept() for _ in self.reader.passes], 0) if again else self.reader.begun(prompt)
+            last = self.reader.states(self.reader.ids(prompt[begun:]), size, states)[:, 0, -1:]
             sums = []
             for option in question.options:
                 read = last
                 if len(option) > 1:
                     with ExitStack() as stack:
                         aside = [stack.enter_context(state.aside()) for state in states]
-                        read = torch.cat([last, self._states(self._ids(option[:-1]), size, aside)[:, 0]], dim=1)
+                        behind = self.reader.states(self.reader.ids(option[:-1]), size, aside)
+                        read = torch.cat([last, behind[:, 0]], dim=1)
                 sums.append(self._losses(read, option).double().sum())
-            self._keep(prompt, states)
+            self.reader.keep(prompt, states)
             return Chosen(nll=torch.stack(sums).cpu().numpy())
 
     def mark(self, question: Mark) -> Marked:
@@ -653,15 +433,15 @@ class Hf(Backend):
     def _mark(self, questions: Sequence[Mark]) -> list[Marked]:
         """Mark one batch."""
         texts = [question.tokens[: read_of(question)] for question in questions]
-        with self._answering(max(question.length for question in questions)):
-            states = self._states(self._ids(*texts), first_of(questions[0]))
+        with self.reader.answering(max(question.length for question in questions)):
+            states = self.reader.states(self.reader.ids(*texts), first_of(questions[0]))
             return [Marked(nll=self._marked(states[:, row], question)) for row, question in enumerate(questions)]
 
     def _marked(self, states: Tensor, question: Mark) -> "np.ndarray[Any, np.dtype[np.float32]]":
         """[places, options] NLL behind [passes, T, width] states."""
-        states = states[:, self._ids(question.places - 1)[0].to(states.device)]
-        options = self._ids(question.options)[0].to(states.device)
-        return likelihood.nll_of_options(states, self._head.exact(), options, self._chunk).cpu().numpy()
+        states = states[:, self.reader.ids(question.places - 1)[0].to(states.device)]
+        options = self.reader.ids(question.options)[0].to(states.device)
+        return likelihood.nll_of_options(states, self.reader.head.exact(), options, self._chunk).cpu().numpy()
 
     def score(self, question: Score) -> Scored:
         """NLL of the targets; computes logits of these only, a chunk at a time."""
@@ -670,8 +450,9 @@ class Hf(Backend):
     @torch.inference_mode()
     def _score(self, questions: Sequence[Score]) -> list[Scored]:
         """Score one batch."""
-        with self._answering(max(question.length for question in questions)):
-            states = self._states(self._ids(*(question.tokens[:-1] for question in questions)), questions[0].start)
+        with self.reader.answering(max(question.length for question in questions)):
+            tokens = self.reader.ids(*(question.tokens[:-1] for question in questions))
+            states = self.reader.states(tokens, questions[0].start)
             targets = [question.tokens[question.start :] for question in questions]
             ends = [states[:, row, each.start - 1 : each.length - 1] for row, each in enumerate(questions)]
             joined = ends[0] if len(ends) == 1 else torch.cat(ends, dim=1)
@@ -680,8 +461,8 @@ class Hf(Backend):
 
     def _losses(self, states: Tensor, targets: Tokens) -> Tensor:
         """[T] NLL of targets behind [passes, T, width] states."""
-        ids = self._ids(targets)[0].to(states.device)
-        return likelihood.nll(states, self._head.exact(), ids, self._chunk)
+        ids = self.reader.ids(targets)[0].to(states.device)
+        return likelihood.nll(states, self.reader.head.exact(), ids, self._chunk)
 
     @torch.inference_mode()
     def logits(self, tokens: Tokens, pieces: Sequence[int], prompt: int) -> Tensor:
@@ -694,146 +475,65 @@ class Hf(Backend):
             pieces: tokens of each forward pass; their sum is T.
             prompt: length of the prompt, at most that of the first piece.
         """
-        with self._answering(len(tokens)):
-            states = [self._new() for _ in self._passes] if len(pieces) > 1 else ()
-            parts = torch.split(self._ids(tokens), list(pieces), dim=1)
-            return self._columns(torch.cat([self._states(part, prompt, states)[:, 0] for part in parts], dim=1))
+        with self.reader.answering(len(tokens)):
+            states = [self.reader.new() for _ in self.reader.passes] if len(pieces) > 1 else ()
+            parts = torch.split(self.reader.ids(tokens), list(pieces), dim=1)
+            return self._columns(torch.cat([self.reader.states(part, prompt, states)[:, 0] for part in parts], dim=1))
 
     @torch.inference_mode()
     def logits_together(self, rows: Sequence[Tokens]) -> list[Tensor]:
         """Each row's [T, COLUMNS] next-token logits, from one batch padded on the left."""
         width = max(len(row) for row in rows)
-        feed = torch.zeros(len(rows), width, dtype=torch.int64, device=self._device)
+        feed = torch.zeros(len(rows), width, dtype=torch.int64, device=self.reader.device)
         real = torch.zeros_like(feed)
         for number, row in enumerate(rows):
-            feed[number, width - len(row) :], real[number, width - len(row) :] = self._ids(row)[0], 1
-        with self._answering(width):
+            feed[number, width - len(row) :], real[number, width - len(row) :] = self.reader.ids(row)[0], 1
+        with self.reader.answering(width):
             passes = []
-            for placement in self._passes:
-                self._installer.put(placement)
+            for placement in self.reader.passes:
+                self.reader.installer.put(placement)
                 # Positions count real tokens, as `generate` of transformers counts them.
                 places = (real.cumsum(1) - 1).clamp_min(0)
-                read = self._base(input_ids=feed, attention_mask=real, position_ids=places, use_cache=False)
-                passes.append(states_of(read).to(self._head.device))
+                read = self.reader.base(input_ids=feed, attention_mask=real, position_ids=places, use_cache=False)
+                passes.append(states_of(read).to(self.reader.head.device))
             states = torch.stack(passes)
             return [self._columns(states[:, number, width - len(row) :]) for number, row in enumerate(rows)]
 
     def _columns(self, states: Tensor) -> Tensor:
         """[T, COLUMNS] logits of [passes, T, width] states, from those of `COMPARED` positions at a time."""
         chunks = torch.split(states, min(self._chunk, COMPARED), dim=1)
-        return torch.cat([likelihood.mixed(self._head(chunk))[:, :COLUMNS] for chunk in chunks])
+        return torch.cat([likelihood.mixed(self.reader.head(chunk))[:, :COLUMNS] for chunk in chunks])
 
     def realised(self, length: int) -> float | None:
         """Largest difference between what the model computes and the method's numbers; needs an earlier forward pass.
 
         None if the method's numbers depend on the input.
         """
-        with self._answering(length):
-            found = [self._installer.realised(placement, self.model, length) for placement in self._passes]
+        with self.reader.answering(length):
+            installer, passes = self.reader.installer, self.reader.passes
+            found = [installer.realised(placement, self.model, length) for placement in passes]
         return None if None in found else max(error for error in found if error is not None)
 
     def drops_after(self) -> int | None:
         """Size of the largest window of any layer that keeps no keys beyond it; None: all layers keep all keys."""
-        return max(windows_of(self._network.config.get_text_config()), default=None)
+        return max(windows_of(self.reader.network.config.get_text_config()), default=None)
 
     def all_layers_attended(self) -> bool:
         """Whether every layer has called our attention function, if one is installed."""
-        hooks = [placement.hook for placement in self._passes if placement.hook is not None]
+        hooks = [placement.hook for placement in self.reader.passes if placement.hook is not None]
         return all(hook.modules.keys() >= (hook.attends or {*range(len(hook.layers))}) for hook in hooks)
-
-    def _states(self, tokens: Tensor, prompt: int, states: Sequence[State] = ()) -> Tensor:
-        """[passes, B, T, width] last hidden states, beside the head; with an empty state or none, a new text begins."""
-        found = []
-        for number, placement in enumerate(self._passes):
-            state = states[number] if states else None
-            begins = state is None or state.tokens == 0 or state.afresh
-            own = placement
-            if isinstance(state, Keys) and not (begins or state.pads) and tokens.shape[1] >= PIECE:
-                placement = self._continued_by(number)
-            # Not between pieces of one text: to install forgets what the prompt has set, ranks of heads and grown
-            # frequencies.
-            if begins or len(self._passes) > 1 or placement is not own:
-                self._installer.put(placement)
-            if begins:
-                self._installer.begin(prompt)
-            if placement.hook is not None:
-                # Lengths and padding of the texts, known without reading a mask from the device.
-                placement.hook.text = state if isinstance(state, Keys) else None
-            try:
-                found.append(
-                    states_of(self._base(input_ids=tokens, use_cache=False))
-                    if state is None
-                    else state.read(self._base, tokens)
-                )
-            finally:
-                if placement.hook is not None:
-                    placement.hook.text = None
-                if placement is not own:
-                    self._installer.put(own)
-        return torch.stack(found).to(self._head.device)
-
-    def _continued_by(self, number: int) -> Placement:
-        """What reads further tokens of a text in a pass.
-
-        transformers gives stock kernels a mask of all pairs there, which takes them memory and half of their speed.
-        Ours sees all earlier keys and a causal square, and merges them, where it has a fused kernel for the model.
-        """
-        own, config = self._passes[number], self._network.config.get_text_config()
-        dense = any(getattr(config, name, None) for name in ("v_head_dim", "attn_logit_softcapping"))
-        if own.hook is not None or own.grows or self._windows or dense:
-            return own
-        if number not in self._continuing:
-            self._continuing[number] = own
-            with suppress(Refused):
-                self._continuing[number] = self._installer.prepare(own.attention, always=True)
-        return self._continuing[number]
 
     @torch.inference_mode()
     def probe(self, question: Probe) -> Probed:
         """Attention statistics of one forward pass, collected in our attention function layer by layer."""
-        [placement, *others] = self._passes
+        [placement, *others], installer = self.reader.passes, self.reader.installer
         if others:
             raise Refused("hf cannot probe a mixture: its passes have different attention weights")
         observer = Observer(question.length, question.first, question.last, question.shortest)
         try:
-            with self._answering(question.length):
-                self._installer.put(self._installer.prepare(placement.attention, observer))
-                self._base(input_ids=self._ids(question.tokens), use_cache=False)
+            with self.reader.answering(question.length):
+                installer.put(installer.prepare(placement.attention, observer))
+                self.reader.base(input_ids=self.reader.ids(question.tokens), use_cache=False)
         finally:
-            self._installer.put(placement)
+            installer.put(placement)
         return Probed(statistics=observer.statistics())
-
-    def _ids(self, *texts: Tokens) -> Tensor:
-        """[B, T] on the device; shorter texts end in further tokens, which none of theirs sees."""
-        width = max(map(len, texts))
-        rows = [np.pad(text, (0, width - len(text)), mode="edge") if len(text) < width else text for text in texts]
-        return torch.from_numpy(np.stack(rows).astype("int64")).to(self._device)
-
-    @contextmanager
-    def _answering(self, length: int) -> Iterator[None]:
-        """Turn into refusals: too few positions, out of memory, an Attention not possible at this length."""
-        if self._positions_end is not None and length > self._positions_end:
-            raise Refused(f"positions end at {self._positions_end}, asked for {length}: no method reaches further")
-        try:
-            with deferring(f"{length} tokens of {self.model.name} in {self.dtype} on {self._device}"):
-                yield
-        except Unrealisable as obstacle:
-            raise self._installer.explain(obstacle) from None
-
-    @torch.inference_mode()
-    def _state_of(self) -> Callable[[], State]:
-        """What makes an empty state of the kind that this model needs to go on with a text."""
-        tokens = sample(self._network, min(8, self._positions_end or 8))
-        tokens = torch.cat([tokens, tokens.flip(1)])  # some code mixes the rows of a batch up
-        return state_of(self._base, tokens, TOLERANCE[self._network.dtype])
-
-
-def _no_triton(device: torch.device) -> str | None:
-    """What our Triton kernels lack on a device; None where they run."""
-    if device.type != "cuda":
-        return f"a GPU, got {device.type}"
-    if importlib.util.find_spec("triton") is None:
-        return "the package triton (pip install triton)"
-    if torch.version.cuda is None or torch.cuda.get_device_capability(device) < (8, 0):
-        return "a GPU of NVIDIA of compute capability 8.0 or later"
-    return None

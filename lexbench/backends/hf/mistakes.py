@@ -17,7 +17,7 @@ def mispair(hf: Hf) -> None:
     Until the next `attend`. Refused as a remap that changes nothing would be.
     """
     hf.attend(Attention(remap=Remap(1 << 40, Line(), Line())))
-    hook = hf._passes[0].hook
+    hook = hf.reader.passes[0].hook
     assert hook is not None, "a remap needs our attention function"
     hook.layers = [replace(each, turn=each.turn and each.turn.mispaired()) for each in hook.layers]
 
@@ -25,7 +25,7 @@ def mispair(hf: Hf) -> None:
 @contextmanager
 def eight_bits(hf: Hf) -> Iterator[None]:
     """Inputs of all linear layers are rounded to 8 bits inside the block, as servers round activations."""
-    linear = [module for module in hf._network.modules() if isinstance(module, torch.nn.Linear)]
+    linear = [module for module in hf.reader.network.modules() if isinstance(module, torch.nn.Linear)]
     handles = [module.register_forward_pre_hook(_in_eight_bits) for module in linear]
     try:
         yield

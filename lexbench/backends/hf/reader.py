@@ -1,0 +1,373 @@
+"""A network that reads texts under an Attention, and goes on with what it keeps of them.
+
+Texts and prompts of about one length are read together, padded on the right: no text sees what stands behind it. What
+is kept of prompts is then padded on the left, so that prompts of any lengths are continued together.
+"""
+
+import importlib.util
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lexbench.backends.caches import PrefixCache, in_common
+from lexbench.backends.hf.batches import READ, READ_ON_CPU, about_alike
+from lexbench.backends.hf.graphs import LEAST, Found, Repeated
+from lexbench.backends.hf.head import states_of
+from lexbench.backends.hf.hook import Unrealisable
+from lexbench.backends.hf.memory import trying
+from lexbench.backends.hf.network import positions_end
+from lexbench.backends.hf.rotary import TOLERANCE, AttentionInstaller, Placement
+from lexbench.backends.hf.state import Keys, State, state_of
+from lexbench.backends.hf.tower import parts, sample
+from lexbench.core.attention import Attention
+from lexbench.core.memory import deferring
+from lexbench.core.model import Model
+from lexbench.core.record import Refused
+from lexbench.core.task import Tokens
+from lexbench.kernels.fast import Form
+
+WORTH = 0.25
+"""Smallest share of a prompt that is taken from the one before it. Of 4,096 tokens on a CPU, reading the rest costs 0.7
+of the whole where a quarter is shared, 0.6 with a half, 0.15 with nine tenths (processor time beside other work). With
+the mask of a stock kernel, where ours does not fit the model, it is 1.0, 0.8 and 0.15."""
+PIECE = 64
+"""Fewest tokens for which a text is continued by our attention function: a mask for fewer costs little."""
+KERNELS = ("auto", "lexbench", "merged", "triton")
+"""What computes attention: values of `backend.attention` (`Hf`)."""
+
+
+class Reader:
+    """Reads texts with one network, under one Attention at a time.
+
+    Args:
+        network: loaded, on its device.
+        model: its facts.
+        attention: one of `KERNELS`.
+    """
+
+    def __init__(self, network: Any, model: Model, attention: str) -> None:
+        self._model = model
+        self.dtype = str(network.dtype).removeprefix("torch.")
+        self.network, self.base, self.head = parts(network, model.name)
+        self.device: torch.device = network.get_input_embeddings().weight.device
+        self.spread = len({weight.device for weight in network.parameters()}) > 1
+        """Whether the layers stand on several GPUs."""
+        self.positions_end = positions_end(self.base, sample(self.network, 1))
+        self.empty = self._state_of()
+        # Our kernels compute the slots that change scores, the model's kernel the rest; one name for all methods, so
+        # that cells of a comparison agree in it.
+        form: Form = "merged" if attention == "merged" or no_triton(self.device) else "triton"
+        stock = [] if attention == "lexbench" else [self.network.config._attn_implementation]
+        self.kernel = "+".join([*stock, "lexbench", *(["triton"] if form == "triton" else [])])
+        self.installer = AttentionInstaller(
+            self.network,
+            model.name,
+            model.trained_length,
+            self.positions_end,
+            self.base,
+            always=attention == "lexbench",
+            form=form,
+        )
+        self.passes = [self.installer.prepare(Attention())]
+        self.continuing: dict[int, Placement] = {}
+        # Layers of the cache that transformers makes for this config, not the config, say whether it drops keys.
+        self.windows = Keys(self.network.config).windows() if self.empty is Keys else []
+        self.prefix_cache = PrefixCache[list[Keys]]()
+        self.reuse = False
+        """Whether the last prompt is kept for one that begins alike."""
+        self.at_once = READ if self.device.type == "cuda" else READ_ON_CPU
+        """Tokens of prompts that are read together."""
+        self._pads: dict[bool, bool] = {}
+        self.graphs = self.device.type == "cuda"
+        """Whether steps of writing may be recorded."""
+        self.repeated: bool | None = None
+        """Whether they are, under this Attention; None: not tried yet."""
+
+    def close(self) -> None:
+        """Leave the network as it was before any method."""
+        self.installer.remove()
+        self.prefix_cache.forget()
+
+    def attend(self, attention: Attention) -> None:
+        """Apply an Attention to the model; Refused, with the slot's name, if it cannot be realised exactly."""
+        self.prefix_cache.forget()
+        self.installer.remove()
+        with deferring(f"a method on {self._model.name} in {self.dtype} on {self.device}"):
+            for part in attention.mixture or (attention,):
+                self.installer.check_rope(self._model, part)
+            self.passes = [self.installer.prepare(part) for part in attention.mixture or (attention,)]
+        self.continuing.clear()
+        self.repeated = None
+        self.installer.put(self.passes[0])
+
+    def sees_no_future(self) -> bool:
+        """Whether the states of a prefix do not depend on what follows it."""
+        ranked = [part.head_ratios is not None for placement in self.passes for part in placement.attention.parts()]
+        return not any(ranked) and not any(placement.grows for placement in self.passes)
+
+    @property
+    def slides(self) -> bool:
+        """Whether the cache drops keys behind a window. Our attention function needs all keys, and masks them."""
+        return bool(self.windows) and not any(placement.hook is not None for placement in self.passes)
+
+    def new(self, room: int = 0) -> State:
+        """An empty state for one pass, in as little memory as the model needs to go on by `room` tokens."""
+        if self.empty is not Keys:
+            return self.empty()
+        return Keys(self.network.config if self.slides else None, max(1, room))
+
+    def begun(self, prompt: Tokens, room: int = 0) -> tuple[Sequence[State], int]:
+        """States for a prompt, and how many of its first tokens they already hold (from the previous prompt)."""
+        if (taken := self.prefix_cache.take(prompt)) is None or taken[1] < WORTH * len(prompt):
+            # All keys, also behind windows: a cache that has dropped some cannot be cut.
+            return [Keys(room=max(1, room)) if self.empty is Keys else self.empty() for _ in self.passes], 0
+        for state in taken[0]:
+            state.cut(taken[1])
+        return taken
+
+    def keep(self, prompt: Tokens, states: Sequence[State]) -> None:
+        """Keep the prompt's states for the next question, if they can be cut."""
+        kept = [state for state in states if isinstance(state, Keys)]
+        if kept and self.reuse and self.sees_no_future():
+            for state in kept:
+                state.cut(len(prompt))
+            self.prefix_cache.keep(prompt, kept)
+
+    def reads_in_turn(self) -> bool:
+        """Whether prompts can be read one after another, and then be continued together."""
+        return self.empty is Keys and self.sees_no_future()
+
+    def joins(self) -> bool:
+        """Whether texts of several lengths are continued together as each alone.
+
+        Not where frequencies or ranks of heads depend on the whole batch, or where positions end: a text goes on until
+        all have ended. Not under Llama 4's temperature, which counts padding as text, from thousands of tokens on. Else
+        it is tried, once with our attention function and once without: some code does not tell padding from text.
+        """
+        warms = getattr(self.network.config.get_text_config(), "attn_temperature_tuning", False)
+        if not self.reads_in_turn() or self.positions_end is not None or warms:
+            return False
+        hooked = any(placement.hook is not None for placement in self.passes)
+        if hooked not in self._pads:
+            self._pads[hooked] = False
+            with trying(), self.answering(8):
+                self._pads[hooked] = self._joins_right()
+        return self._pads[hooked]
+
+    @torch.inference_mode()
+    def _joins_right(self) -> bool:
+        """Compare the states of two texts that are continued together with those of each alone."""
+        long, short = self._samples()
+        found = []
+        with self._without_reuse():
+            for texts in ([long, short], [short]):
+                _, kept = self.prompted(texts, 1)
+                found.append(self.states(self.ids(*(text[:1] for text in texts)), 1, kept)[:, -1])
+        both, alone = found
+        return self._agree(both, alone)
+
+    def _samples(self) -> tuple[Tokens, Tokens]:
+        """A longer and a shorter text to try things on."""
+        long, short = (sample(self.network, size)[0].cpu().numpy() for size in (6, 3))
+        return long, short
+
+    @contextmanager
+    def _without_reuse(self) -> Iterator[None]:
+        """Set the kept prompt aside: texts that begin alike may not go on from each other."""
+        reuse, self.reuse = self.reuse, False
+        try:
+            yield
+        finally:
+            self.reuse = reuse
+
+    def _agree(self, states: Tensor, expected: Tensor) -> bool:
+        return bool((states - expected).std() <= TOLERANCE[self.network.dtype] * expected.std())
+
+    def repeats(self, count: int) -> bool:
+        """Whether so many steps of writing are taken by repeating one: tried once under each Attention.
+
+        Not where keys are dropped or frequencies change, where a method runs several passes, and where layers are
+        spread over GPUs. Code of some families waits for the device, or sees the buffers' length as the text's.
+        """
+        if not self.graphs or count < LEAST or len(self.passes) > 1 or self.spread:
+            return False
+        if self.repeated is None:
+            self.repeated = False
+            if self.reads_in_turn() and not self.slides:
+                with trying(), self.answering(9):
+                    self.repeated = self._repeats_right()
+        return self.repeated
+
+    @torch.inference_mode()
+    def _repeats_right(self) -> bool:
+        """Compare the states of three repeated steps with those of steps taken one by one."""
+        texts = self._samples()[: 2 if self.joins() else 1]
+        feeds = [self.ids(*(text[place : place + 1] for text in texts)) for place in range(3)]
+        with self._without_reuse():
+            _, kept = self.prompted(texts, len(feeds))
+            expected = torch.stack([self.states(feed, 1, kept)[:, :, -1] for feed in feeds])
+            _, kept = self.prompted(texts, len(feeds))
+            with self.repeating(kept, len(feeds), lambda last: (last,)) as step:
+                found = torch.stack([step(feed)[0] for feed in feeds])
+        return self._agree(found, expected)
+
+    @contextmanager
+    def repeating(
+        self, states: Sequence[State], count: int, after: Callable[[Tensor], Found]
+    ) -> Iterator[Callable[[Tensor], Found]]:
+        """What reads one token [B, 1] of each text, and gives what `after` makes of its states [1, B, width]."""
+        [state], own, placement = states, self.passes, self._continued_by(0)
+        if placement.hook is None or placement.hook.attends is not None:
+            raise Unrealisable("its attention is not ours in every layer")
+        repeated = Repeated(lambda token: after(self.states(token, 1, states)[:, :, -1]))
+        self.passes = [placement]
+        try:
+            if placement is not own[0]:
+                self.installer.put(placement)
+            with cast(Keys, state).looping(count) as loop:
+
+                def step(token: Tensor) -> Found:
+                    found = repeated(token)
+                    loop.done += 1
+                    return found
+
+                yield step
+        finally:
+            self.passes = own
+            if placement is not own[0]:
+                self.installer.put(own[0])
+
+    def prompted(self, prompts: Sequence[Tokens], room: int) -> tuple[Tensor, Sequence[State]]:
+        """[passes, B, width] states of the prompts' last tokens, and what the model keeps of the prompts."""
+        last, made, first = list[Tensor](), list[Keys](), 0
+        for read, states in self.in_turn(prompts, room):
+            last.append(read)
+            end = first + read.shape[1]
+            # All read at once, and none padded: go on from these states as they are.
+            if end - first == len(prompts) and len({*map(len, prompts)}) == 1:
+                return read, states
+            held = [cast(Keys, state) for state in states]
+            made = made or [state.empty([*map(len, prompts)], room) for state in held]
+            for whole, state in zip(made, held, strict=True):
+                whole.take(range(first, end), state, range(end - first))
+            first = end
+        return torch.cat(last, dim=1), made
+
+    def in_turn(self, prompts: Sequence[Tokens], room: int) -> Iterator[tuple[Tensor, Sequence[State]]]:
+        """[passes, b, width] states of the last tokens of the next prompts, and what is kept of them.
+
+        Neighbours of about one length are read together, of one length where windows drop old keys. With prefix reuse,
+        a prompt that shares enough with the one before it, or with the one behind it, is read alone, without what it
+        shares with the one before.
+        """
+        any_length = self.reads_in_turn() and not self.slides
+        reused = any_length and self.reuse
+        shared = [reused and self.prefix_cache.shares(prompts[0]) >= WORTH * len(prompts[0])]
+        for before, prompt in itertools.pairwise(prompts):
+            shared.append(reused and in_common(before, prompt) >= WORTH * len(prompt))
+        first = 0
+        while first < len(prompts):
+            end = first + 1
+            # A prompt that goes on from the one before, or from which the next one goes on, is read alone.
+            while end < len(prompts) and not any(shared[end - 1 : end + 2]):
+                sizes = [*map(len, prompts[first : end + 1])]
+                if not (about_alike(sizes) if any_length else len({*sizes}) == 1):
+                    break
+                if self.reads_in_turn() and max(sizes) * len(sizes) > self.at_once:
+                    break
+                end += 1
+            some = prompts[first:end]
+            alone = reused and len(some) == 1
+            states, begun = self.begun(some[0], room) if alone else ([self.new(room) for _ in self.passes], 0)
+            read = self.states(self.ids(*(each[begun:] for each in some)), len(some[0]), states)
+            yield torch.stack([read[:, row, len(each) - begun - 1] for row, each in enumerate(some)], dim=1), states
+            if alone:
+                self.keep(some[0], states)
+            first = end
+
+    def states(self, tokens: Tensor, prompt: int, states: Sequence[State] = ()) -> Tensor:
+        """[passes, B, T, width] last hidden states, beside the head; with an empty state or none, a new text begins."""
+        found = []
+        for number, placement in enumerate(self.passes):
+            state = states[number] if states else None
+            begins = state is None or state.tokens == 0 or state.afresh
+            own = placement
+            if isinstance(state, Keys) and not (begins or state.pads) and tokens.shape[1] >= PIECE:
+                placement = self._continued_by(number)
+            # Not between pieces of one text: to install forgets what the prompt has set, ranks of heads and grown
+            # frequencies.
+            if begins or len(self.passes) > 1 or placement is not own:
+                self.installer.put(placement)
+            if begins:
+                self.installer.begin(prompt)
+            if placement.hook is not None:
+                # Lengths and padding of the texts, known without reading a mask from the device.
+                placement.hook.text = state if isinstance(state, Keys) else None
+            try:
+                found.append(
+                    states_of(self.base(input_ids=tokens, use_cache=False))
+                    if state is None
+                    else state.read(self.base, tokens)
+                )
+            finally:
+                if placement.hook is not None:
+                    placement.hook.text = None
+                if placement is not own:
+                    self.installer.put(own)
+        return torch.stack(found).to(self.head.device)
+
+    def _continued_by(self, number: int) -> Placement:
+        """What reads further tokens of a text in a pass.
+
+        transformers gives stock kernels a mask of all pairs there, which takes them memory and half of their speed.
+        Ours sees all earlier keys and a causal square, and merges them, where it has a fused kernel for the model.
+        """
+        own, config = self.passes[number], self.network.config.get_text_config()
+        dense = any(getattr(config, name, None) for name in ("v_head_dim", "attn_logit_softcapping"))
+        if own.hook is not None or own.grows or self.windows or dense:
+            return own
+        if number not in self.continuing:
+            self.continuing[number] = own
+            with suppress(Refused):
+                self.continuing[number] = self.installer.prepare(own.attention, always=True)
+        return self.continuing[number]
+
+    def ids(self, *texts: Tokens) -> Tensor:
+        """[B, T] on the device; shorter texts end in further tokens, which none of theirs sees."""
+        width = max(map(len, texts))
+        rows = [np.pad(text, (0, width - len(text)), mode="edge") if len(text) < width else text for text in texts]
+        return torch.from_numpy(np.stack(rows).astype("int64")).to(self.device)
+
+    @contextmanager
+    def answering(self, length: int) -> Iterator[None]:
+        """Turn into refusals: too few positions, out of memory, an Attention not possible at this length."""
+        if self.positions_end is not None and length > self.positions_end:
+            raise Refused(f"positions end at {self.positions_end}, asked for {length}: no method reaches further")
+        try:
+            with deferring(f"{length} tokens of {self._model.name} in {self.dtype} on {self.device}"):
+                yield
+        except Unrealisable as obstacle:
+            raise self.installer.explain(obstacle) from None
+
+    @torch.inference_mode()
+    def _state_of(self) -> Callable[[], State]:
+        """What makes an empty state of the kind that this model needs to go on with a text."""
+        tokens = sample(self.network, min(8, self.positions_end or 8))
+        tokens = torch.cat([tokens, tokens.flip(1)])  # some code mixes the rows of a batch up
+        return state_of(self.base, tokens, TOLERANCE[self.network.dtype])
+
+
+def no_triton(device: torch.device) -> str | None:
+    """What our Triton kernels lack on a device; None where they run."""
+    if device.type != "cuda":
+        return f"a GPU, got {device.type}"
+    if importlib.util.find_spec("triton") is None:
+        return "the package triton (pip install triton)"
+    if torch.version.cuda is None or torch.cuda.get_device_capability(device) < (8, 0):
+        return "a GPU of NVIDIA of compute capability 8.0 or later"
+    return None
