@@ -185,18 +185,28 @@ def _frozen(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
+KINDS: Mapping[type, tuple[str, str]] = {
+    bool: ("true or false", "true"),
+    int: ("a whole number", "4"),
+    float: ("a number", "4"),
+    str: ("a text", "text"),
+    type(None): ("null", "null"),
+}
+"""Plain types in words, each with a value as it would be typed."""
+
+
 def _check(name: str, value: Any, hint: Any) -> None:
     """ValueError for a plain value of a wrong type; the class itself checks other annotations."""
     kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    plain = [kind for kind in kinds if kind in (bool, int, float, str, type(None))]
+    plain = [kind for kind in kinds if kind in KINDS]
     fits = any(isinstance(value, kind) or (kind is float and isinstance(value, int)) for kind in plain)
     misplaced = isinstance(value, bool) and bool not in plain
     wrong = len(plain) == len(kinds) and (not fits or misplaced)
     for nested, accepts in ((dict, Mapping), (list, Iterable)):
         wrong |= bool(plain) and isinstance(value, nested) and not any(_is(kind, accepts) for kind in kinds)
     if wrong:
-        wanted = " or ".join("null" if kind is type(None) else kind.__name__ for kind in plain)
-        raise ValueError(f"{name} must be {wanted}, got {value!r}")
+        wanted = " or ".join(KINDS[kind][0] for kind in plain)
+        raise ValueError(f"{name} must be {wanted}, got {value!r}: e.g. {name}={KINDS[plain[0]][1]}")
 
 
 def _is(hint: Any, kind: type) -> bool:

@@ -96,7 +96,7 @@ def test_an_unknown_parameter_is_answered_with_the_nearest_and_all() -> None:
 @pytest.mark.parametrize("value", [{"a": 1}, ["a"]])
 @pytest.mark.parametrize("name", ["data", "prompts"])
 def test_a_mapping_or_list_is_refused_where_a_text_or_an_object_is_wanted(name: str, value: object) -> None:
-    with pytest.raises(ValueError, match=rf"^task\.{name} must be str or null, got "):
+    with pytest.raises(ValueError, match=rf"^task\.{name} must be a text or null, got "):
         registry.build({**registry.read("task", "mrcr"), name: value}, "task")
 
 
