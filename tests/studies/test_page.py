@@ -423,6 +423,17 @@ def test_models_trained_further_are_named_with_their_start_and_tokens() -> None:
     assert "Trained further from `rope`, each on 700 or 1,500 tokens more: `pi`, `abf`." in said
 
 
+def test_encodings_of_more_seeds_than_most_are_named() -> None:
+    base = {"failed": None, "tokens": 5000, "parameters": 1000, "start": None}
+    models = [
+        {**base, "name": f"{entry}-seed{seed}", "entry": entry, "seed": seed}
+        for entry, seeds in (("rope", (0, 2, 1)), ("fox", (0,)), ("alibi", (0, 1, 2)), ("pi", (0,)), ("t5", (0,)))
+        for seed in seeds
+    ]
+    [said, *_] = page_text._models({"recipe": "lab", "trained_length": 128, "models": models})
+    assert said.startswith("5 encodings, seed 0; `rope`, `alibi` with seeds 0, 1, 2; recipe `lab`: trained length 128")
+
+
 @pytest.mark.slow
 def test_changes_are_paired_on_the_same_targets(folder: Path) -> None:
     rows, about = study_page.load(folder)

@@ -77,14 +77,12 @@ def _models(about: Mapping[str, Any]) -> list[str]:
     lines = []
     if known:
         sizes, tokens = [m["parameters"] for m in known], sorted({m["tokens"] for m in known if m.get("tokens")})
-        seeds = sorted({m["seed"] for m in known})
         seconds = sorted(m["seconds"] for m in known if m.get("seconds"))
         devices = ", ".join(sorted({str(m["device"]) for m in known if m.get("device")}))
         time = f", {seconds[len(seconds) // 2]:.0f} seconds (median; {devices})" if seconds else ""
         weights = " to ".join(f"{size:,}" for size in dict.fromkeys((min(sizes), max(sizes))))
         lines.append(
-            f"{several(len({m['entry'] for m in known}), 'encoding')}, seed{'s' if len(seeds) > 1 else ''} "
-            f"{', '.join(map(str, seeds))}; recipe `{about['recipe']}`: trained length {about['trained_length']}, "
+            f"{_seeds(known)}; recipe `{about['recipe']}`: trained length {about['trained_length']}, "
             f"{weights} parameters; each trained on {' or '.join(f'{count:,}' for count in tokens)} tokens{time}."
         )
     for start in dict.fromkeys(model["start"] for model in about["models"] if model["start"]):
@@ -96,6 +94,23 @@ def _models(about: Mapping[str, Any]) -> list[str]:
         f"- `{model['name']}`: {' '.join(model['failed'].split())}" for model in about["models"] if model["failed"]
     ]
     return [*lines, "", *(["**Without a result:**", "", *failed, ""] if failed else []), INTERVALS]
+
+
+def _seeds(models: Sequence[Mapping[str, Any]]) -> str:
+    """Number of encodings, and the seeds of each; most encodings have those that are named first."""
+    seeds: dict[str, list[int]] = {}
+    for model in models:
+        seeds.setdefault(model["entry"], []).append(model["seed"])
+    groups: dict[tuple[int, ...], list[str]] = {}
+    for entry, each in seeds.items():
+        groups.setdefault(tuple(sorted(each)), []).append(entry)
+    (usual, _), *others = sorted(groups.items(), key=lambda group: -len(group[1]))
+
+    def said(numbers: Sequence[int]) -> str:
+        return f"seed{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
+
+    names = [f"{', '.join(f'`{name}`' for name in entries)} with {said(numbers)}" for numbers, entries in others]
+    return "; ".join([f"{several(len(seeds), 'encoding')}, {said(usual)}", *names])
 
 
 def _judged(about: Mapping[str, Any]) -> list[Mapping[str, Any]]:
