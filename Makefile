@@ -1,6 +1,7 @@
 # make run: the demo, with nothing else installed. make test: the everyday tests. make test-all: those and the slow ones.
 # make check: the tests and the linters.
 # make test-vllm: the tests of vLLM's real engine and server, on a CPU, in a venv of their own.
+# make test-triton: the tests of the Triton kernels in its interpreter, which needs no GPU; Triton goes into a folder of its own.
 # make test-exchange: the tests by inspect_ai, every-eval-ever and Jupyter, in a venv of their own.
 # make real: four methods on SmolLM2, a real model of 135 million weights, at 1/4, 1 and 2 times its trained length.
 # make docs: the documentation, into site/. make gate: is the embedded model's curve worse than its baseline?
@@ -11,13 +12,14 @@ READY := $(VENV)/.ready
 DEV := $(VENV)/.ready-dev
 VLLM := .venv-vllm
 EXCHANGE := .venv-exchange
+TRITON := .venv-triton
 # Python compiles what is imported, and both workers and the next run read it; pip would compile four times as much.
 unexport PYTHONDONTWRITEBYTECODE
 export PIP_NO_COMPILE := 1
 # Neighbouring tests share their modules' fixtures.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 
-.PHONY: run real test test-all test-vllm test-exchange lint check docs gate clean
+.PHONY: run real test test-all test-vllm test-triton test-exchange lint check docs gate clean
 
 run: $(READY)
 	$(BIN)/lexbench run -m method=none,pi,ntk,yarn,rerope task=demo results=runs/demo
@@ -31,6 +33,9 @@ test-all: $(DEV)
 
 test-vllm: $(VLLM)/.ready
 	OMP_NUM_THREADS=1 $(VLLM)/bin/pytest tests/vllm
+
+test-triton: $(DEV) $(TRITON)/.ready
+	OMP_NUM_THREADS=1 $(BIN)/pytest tests/kernels/test_triton.py
 
 test-exchange: $(EXCHANGE)/.ready
 	OMP_NUM_THREADS=1 $(EXCHANGE)/bin/python -m pytest tests/exchange
@@ -70,6 +75,11 @@ $(VLLM)/.ready: pyproject.toml constraints-vllm.txt
 	$(VLLM)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
 	touch $@
 
+# Not in the venv: other packages behave otherwise where there is Triton.
+$(TRITON)/.ready: $(DEV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(TRITON) triton==3.9.0
+	touch $@
+
 # It sees the packages of the other venv, and adds only those that read files. every-eval-ever asks for Python 3.12; its
 # validator, which is all that is used, runs under 3.11.
 PACKAGES := import sysconfig; print(sysconfig.get_path('purelib'))
@@ -87,4 +97,4 @@ gate: $(READY)
 	$(BIN)/lexbench check runs/gate --baseline results/baselines/lexlet.json
 
 clean:
-	rm -rf $(VENV) $(VLLM) runs site .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VLLM) $(EXCHANGE) $(TRITON) runs site .pytest_cache .mypy_cache .ruff_cache
