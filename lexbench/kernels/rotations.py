@@ -15,7 +15,9 @@ def keeping_first(count: int, own: Rotate, changed: Rotate) -> Rotate:
     def rotate(vectors: Tensor, positions: Tensor) -> Tensor:
         first = positions < count
         turned = changed(vectors, positions)
-        return torch.where(first[:, None], own(vectors, positions), turned) if bool(first.any()) else turned
+        # To look at positions on a GPU waits for it.
+        some = first.is_cuda or bool(first.any())
+        return torch.where(first[:, None], own(vectors, positions), turned) if some else turned
 
     return rotate
 

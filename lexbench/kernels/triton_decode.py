@@ -6,15 +6,19 @@ their log-sum-exp, with sinks.
 """
 
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from lexbench.kernels.triton_launch import launched
+
 LOG2_E = 1.4426950408889634
-COLUMNS = 64
-"""Keys that a program reads at once."""
+SIZES = ((64, 3), (32, 2), (16, 1))
+"""Keys that a program reads at once, and stages of loads."""
 PIECES = 64
 """Most pieces of a range."""
 
@@ -40,7 +44,7 @@ def attend(
     batch, heads, _, width = ranges[0][0].shape
     groups, columns = values.shape[1:3]
     shared, padded = heads // groups, max(16, triton.next_power_of_2(width))
-    pieces = min(PIECES, triton.cdiv(columns, 2 * COLUMNS), triton.cdiv(2 * _processors(values), batch * groups))
+    pieces = min(PIECES, triton.cdiv(columns, 2 * SIZES[0][0]), triton.cdiv(2 * _processors(values), batch * groups))
     count = pieces * len(ranges)
     parts = values.new_empty(count, batch, heads, width, dtype=torch.float32)
     lse = values.new_empty(count, batch, heads, dtype=torch.float32)
@@ -48,27 +52,15 @@ def attend(
     with torch.cuda.device_of(values):  # layers may be spread over several
         for number, (queries, keys, begin, end) in enumerate(ranges):
             given = [x if x.stride(3) == 1 else x.contiguous() for x in (queries, keys, values)]
-            _piece[pieces, groups, batch](
-                *given,
-                begin,
-                end,
-                parts,
-                lse,
-                *given[0].stride()[:2],
-                *given[1].stride()[:3],
-                *given[2].stride()[:3],
-                number * pieces,
-                heads,
-                width,
+            arguments = (
+                *(*given, begin, end, parts, lse),
+                *(*given[0].stride()[:2], *given[1].stride()[:3], *given[2].stride()[:3]),
                 # Logits in bits: e^x = 2^(x log2 e), and exp2 is one instruction.
-                scaling * LOG2_E,
-                SHARED=shared,
-                ROWS=max(16, triton.next_power_of_2(shared)),
-                COLUMNS=COLUMNS,
-                WIDTH=padded,
-                num_warps=4,
-                num_stages=3,
+                *(number * pieces, heads, width, scaling * LOG2_E),
             )
+            launch = partial(_launch, (pieces, groups, batch), arguments, shared, padded)
+            if not launched(launch, SIZES):
+                raise RuntimeError(f"no block of keys of {width} dimensions fits into the GPU's shared memory")
         _merged[heads, batch](
             parts,
             lse,
@@ -81,6 +73,20 @@ def attend(
             WIDTH=padded,
         )
     return output
+
+
+def _launch(
+    grid: tuple[int, ...], arguments: Sequence[Any], shared: int, padded: int, columns: int, stages: int
+) -> None:
+    _piece[grid](
+        *arguments,
+        SHARED=shared,
+        ROWS=max(16, triton.next_power_of_2(shared)),
+        COLUMNS=columns,
+        WIDTH=padded,
+        num_warps=4,
+        num_stages=stages,
+    )
 
 
 def _processors(x: Tensor) -> int:

@@ -6,6 +6,8 @@ rotations, goes over its far keys with one and over its near keys with the other
 window or of the text, ask each pair for its distance.
 """
 
+from collections.abc import Iterator
+
 import torch
 import triton
 import triton.language as tl
@@ -16,6 +18,7 @@ from lexbench.encodings.base import Rotate
 from lexbench.kernels import near_far
 from lexbench.kernels.near_far import Far, far_keys_of, far_queries_of
 from lexbench.kernels.spans import turned
+from lexbench.kernels.triton_launch import launched
 
 LEAST = 16
 """Fewest queries that fill a block."""
@@ -32,7 +35,10 @@ def attend(
     scaling: float,
     sinks: Tensor | None = None,
 ) -> Tensor:
-    """The result of `near_far.attend`, with the same arguments; by it for few queries, and on a GPU for float32."""
+    """The result of `near_far.attend`, with the same arguments.
+
+    By it for few queries, for float32 on a GPU, and where no block fits into the GPU's shared memory.
+    """
     (heads, asked, width), (groups, total) = queries.shape[1:], keys.shape[1:3]
     # Tensor cores round float32, and exact products without them are slow and take minutes to compile.
     if asked < LEAST or queries.dtype == torch.float64 or (queries.is_cuda and queries.dtype == torch.float32):
@@ -47,8 +53,8 @@ def attend(
     vectors = near_queries, far_queries, near_keys, far_keys, values, output
     given = [x[0] if x.stride(3) == 1 else x[0].contiguous() for x in vectors]
     padded = max(16, triton.next_power_of_2(width))
-    rows, columns, warps, stages = _sizes(padded * queries.element_size(), _shared_bytes(queries))
-    with torch.cuda.device_of(queries):  # layers may be spread over several
+
+    def launch(rows: int, columns: int, warps: int, stages: int) -> None:
         _kernel[triton.cdiv(asked, rows), heads](
             *given,
             near_queries if sinks is None else sinks.float(),
@@ -69,7 +75,10 @@ def attend(
             num_warps=warps,
             num_stages=stages,
         )
-    return output
+
+    with torch.cuda.device_of(queries):  # layers may be spread over several
+        fits = launched(launch, _sizes(padded * queries.element_size(), _shared_bytes(queries)))
+    return output if fits else near_far.attend(queries, keys, values, window, far, rotate, scaling, sinks)
 
 
 def _shared_bytes(x: Tensor) -> int:
@@ -78,8 +87,8 @@ def _shared_bytes(x: Tensor) -> int:
     return int(getattr(about, "shared_memory_per_block_optin", 99 << 10))
 
 
-def _sizes(row_bytes: int, shared_bytes: int) -> tuple[int, int, int, int]:
-    """Queries and keys of a block, warps, and stages of loads: the first that fit into shared memory.
+def _sizes(row_bytes: int, shared_bytes: int) -> Iterator[tuple[int, int, int, int]]:
+    """Queries and keys of a block, warps, and stages of loads: those that should fit into shared memory.
 
     A block of queries, and one of keys and one of values for each stage. In this order of speed on an H200, for heads
     of 128 dimensions; heads of up to 64 are fastest with four warps.
@@ -89,8 +98,7 @@ def _sizes(row_bytes: int, shared_bytes: int) -> tuple[int, int, int, int]:
         sizes = [(128, 64, 4, 3), (128, 64, 4, 2), (64, 32, 4, 2)]
     for rows, columns, warps, stages in sizes:
         if (rows + 2 * stages * columns) * row_bytes <= shared_bytes:
-            return rows, columns, warps, stages
-    return sizes[-1]
+            yield rows, columns, warps, stages
 
 
 @triton.jit(do_not_specialize=("shared", "asked", "total", "window", "count"))

@@ -9,11 +9,13 @@ import pytest
 import torch
 
 from lexbench.backends.hf.backend import Hf
+from lexbench.backends.hf.extended import model_of
 from lexbench.backends.hf.graphs import LEAST, Repeated
 from lexbench.core.attention import Attention, Dynamic, HeadRatios, Window
 from lexbench.core.task import Write, Written
 from lexbench.kernels import looped
 from tests.backends.test_batches import attended, tiny, uneven
+from tests.census import tiny as census
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -72,6 +74,22 @@ def test_what_depends_on_a_whole_text_is_not_repeated(attention: Attention) -> N
     with recording(model):
         assert [model.write(each).tokens.tolist() for each in asked] == alone
         assert not model.reader.repeats(LEAST)
+
+
+def test_a_temperature_that_counts_the_room_of_the_cache_is_not_repeated() -> None:
+    """Llama 4's: it changes every 8,192 tokens, so that no trial of a few tokens shows it."""
+    torch.manual_seed(0)
+    network = census.network_of("llama4_text")
+    for module in network.modules():
+        if hasattr(module, "floor_scale"):
+            module.floor_scale = 8192
+    model = Hf.of(network, model_of(network, 64, "llama4"), tiny("llama").tokenizer, (), "random")
+    attended(model, "log_n")
+    with recording(model):
+        assert not model.reader.repeats(LEAST)
+        network.config.attn_temperature_tuning = False
+        model.reader.repeated = None
+        assert model.reader.repeats(LEAST)
 
 
 def test_windows_that_a_text_exceeds_are_found_behind_the_trial() -> None:

@@ -35,8 +35,36 @@ def errors() -> dict[str, float]:
                 found[f"{name}, {window}"] = error(fast.attend, x, attention, None)
     x, leaky = vectors(40, 60, dtype=torch.float32), attentions(9, 3)["near_far leaky"]
     found["sinks"] = error(fast.attend, x, leaky, sinks)
+    found["smaller blocks"] = crowded(lambda: error(fast.attend, x, leaky, sinks))
     low = vectors(40, 60, kv_heads=1, dtype=torch.float16)
     found["half precision"] = error(fast.attend, low, leaky, sinks)
+    return found
+
+
+def crowded(call: Any) -> float:
+    """What a call returns on a GPU with room for blocks of at most 64 queries."""
+    from triton.runtime.errors import OutOfResources
+
+    from lexbench.kernels import triton_near_far
+
+    kernel, seen = triton_near_far._kernel, list[int]()
+
+    class Small:
+        def __getitem__(self, grid: Any) -> Any:
+            def launch(*given: Any, **sizes: Any) -> None:
+                seen.append(sizes["ROWS"])
+                if sizes["ROWS"] > 64:
+                    raise OutOfResources(1, 0, "shared memory")
+                kernel[grid](*given, **sizes)
+
+            return launch
+
+    triton_near_far._kernel = Small()
+    try:
+        found = float(call())
+    finally:
+        triton_near_far._kernel = kernel
+    assert seen[0] == 128 and seen[-1] == 64, seen
     return found
 
 
@@ -155,7 +183,7 @@ def test_triton_kernels_see_the_same_keys_at_the_same_positions() -> None:
     )
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout.splitlines()[-1])
-    assert len(found) == 2 + len(SHAPES) * sum(name.startswith(KINDS) for name in attentions(5, 3)) + 2 * 6 + 6 + 4
+    assert len(found) == 3 + len(SHAPES) * sum(name.startswith(KINDS) for name in attentions(5, 3)) + 2 * 6 + 6 + 4
     low = [found.pop(name) for name in list(found) if name.startswith(("half precision", "turn"))]
     assert max(low) < 5e-3 and {name: wrong for name, wrong in found.items() if not wrong < 5e-6} == {}
 

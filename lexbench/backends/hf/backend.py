@@ -1,7 +1,7 @@
 """Hugging Face checkpoints run by transformers: questions become texts, which a `Reader` reads, and answers."""
 
 import sys
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any, cast
 
@@ -25,7 +25,7 @@ from lexbench.backends.hf.batches import (
     rows_of,
     tokens_of,
 )
-from lexbench.backends.hf.graphs import LEAST, Found
+from lexbench.backends.hf.graphs import LEAST, Found, Repeated
 from lexbench.backends.hf.head import states_of
 from lexbench.backends.hf.hook import Unrealisable
 from lexbench.backends.hf.memory import return_freed
@@ -88,11 +88,12 @@ class Hf(Backend):
             text at a time and writes to a few. Texts that are scored or marked together have about one length, and one
             length exactly where angles or ranks of heads depend on all of a text. Batching changes numbers in the last
             bits only.
-        attention: auto (the model's kernel wherever a method leaves scores as they are, and on a GPU Triton kernels for
-            windows and far keys, where the package is installed), lexbench (our attention function always), triton
-            (auto, where Triton must be there) or merged (auto, without Triton). Stock kernels compute a sliding window
-            as a masked whole text on a CPU, with a mask of length x length; ours costs what the window holds. Numbers
-            differ in the last bits only.
+        attention: auto (the model's kernel wherever a method leaves scores as they are; on a GPU Triton kernels for
+            windows and far keys, where the package is installed, and steps of writing that are recorded with our
+            attention function and repeated), lexbench (our attention function always), triton (auto, where Triton must
+            be there) or merged (auto, without Triton and recording). Stock kernels compute a sliding window as a masked
+            whole text on a CPU, with a mask of length x length; ours costs what the window holds. Numbers differ in the
+            last bits only.
         chat: every question is one user message of the chat template. False: only where a task says so.
         system: chat: message in front of the user's; None: none.
         thinking: chat: `none` tells the template not to think; `free` lets the model think, and without an end of the
@@ -163,7 +164,8 @@ class Hf(Backend):
                 f"a network must be of one of {', '.join(DTYPES)}, this one is of {made.dtype}: convert it"
             )
         made.revision, made.tokenizer, made._ends = revision, tokenizer, frozenset(ends)
-        with deferring(f"a first text of {model.name} in {made.dtype}"):
+        where = network.get_input_embeddings().weight.device
+        with deferring(f"a first text of {model.name} in {made.dtype} on {where}"):
             made._put(model, network)
         made.device = "all" if made.reader.spread else str(made.reader.device)
         return made
@@ -259,8 +261,8 @@ class Hf(Backend):
             passing = ACTIVATIONS * config.hidden_size * number
             kept = number * rows_of(question) * self._kept_numbers(config, question.length)
             free = SHARE * (free_bytes(str(self.reader.device)) or 0)
-            # Scored texts pass at once, and nothing is kept of them. Prompts pass a few at a time (`_read`) where they
-            # can, and all caches stay.
+            # Scored texts pass at once, and nothing is kept of them. Prompts pass a few at a time (`Reader.at_once`)
+            # where they can, and all caches stay.
             if not isinstance(question, Write | Choose):
                 size = int(free / (passing * length))
             elif self.reader.reads_in_turn():
@@ -317,7 +319,7 @@ class Hf(Backend):
         rows, unseen, repeats = [*texts], list[Found](), self.reader.repeats(room - 1)
         with self.reader.answering(max(question.length for question in questions)), ExitStack() as loop:
             last, caches = self.reader.prompted([question.prompt for question in questions], room)
-            made, step = self._chosen(last), cast(Callable[[Tensor], Found] | None, None)
+            made, step = self._chosen(last), cast(Repeated | None, None)
 
             def single(token: Tensor) -> Found:
                 return self._chosen(self.reader.states(token, size, caches)[:, :, -1])
@@ -345,16 +347,14 @@ class Hf(Backend):
                     break
                 if step is None and repeats and room - number >= LEAST:
                     step = loop.enter_context(self.reader.repeating(caches, room - number, self._chosen))
-                try:
-                    made = (
-                        self._chosen(self.reader.states(feed, size, caches)[:, :, -1]) if step is None else step(feed)
-                    )
-                except Unrealisable:  # windows that texts of this length exceed
-                    if step is None:
-                        raise
-                    loop.close()
-                    step, repeats = None, False
-                    made = single(feed)
+                if step is not None:
+                    try:
+                        made = step(feed)
+                        continue
+                    except Unrealisable:  # a layer's window, which the texts of the trial did not exceed
+                        loop.close()
+                        step, repeats = None, False
+                made = single(feed)
             loop.close()
             if len(questions) == 1 and not self.reader.slides:
                 self.reader.keep(questions[0].prompt, caches)

@@ -112,7 +112,7 @@ class Turn:
     known: bool = True
     """Whether the layout alone tells how to rotate."""
     fused: bool = False
-    """Whether a Triton kernel rotates halves on a GPU, by the layout."""
+    """Whether a Triton kernel rotates, by the layout, where numbers are of half precision."""
 
     def mispaired(self) -> "Turn":
         """The same angles for other pairs of dimensions."""

@@ -83,7 +83,7 @@ class Reader:
         self.at_once = READ if self.device.type == "cuda" else READ_ON_CPU
         """Tokens of prompts that are read together."""
         self._pads: dict[bool, bool] = {}
-        self.graphs = self.device.type == "cuda"
+        self.graphs = self.device.type == "cuda" and attention != "merged"
         """Whether steps of writing may be recorded."""
         self.repeated: bool | None = None
         """Whether they are, under this Attention; None: not tried yet."""
@@ -149,8 +149,7 @@ class Reader:
         all have ended. Not under Llama 4's temperature, which counts padding as text, from thousands of tokens on. Else
         it is tried, once with our attention function and once without: some code does not tell padding from text.
         """
-        warms = getattr(self.network.config.get_text_config(), "attn_temperature_tuning", False)
-        if not self.reads_in_turn() or self.positions_end is not None or warms:
+        if not self.reads_in_turn() or self.positions_end is not None or self._warms:
             return False
         hooked = any(placement.hook is not None for placement in self.passes)
         if hooked not in self._pads:
@@ -192,16 +191,23 @@ class Reader:
         """Whether so many steps of writing are taken by repeating one: tried once under each Attention.
 
         Not where keys are dropped or frequencies change, where a method runs several passes, and where layers are
-        spread over GPUs. Code of some families waits for the device, or sees the buffers' length as the text's.
+        spread over GPUs. Code of some families waits for the device, or takes the room of the cache for the length of
+        the text; Llama 4's temperature does so, which shows in long texts alone.
         """
         if not self.graphs or count < LEAST or len(self.passes) > 1 or self.spread:
             return False
         if self.repeated is None:
-            self.repeated = False
-            if self.reads_in_turn() and not self.slides:
+            repeated = False
+            if self.reads_in_turn() and not self.slides and not self._warms:
                 with trying(), self.answering(9):
-                    self.repeated = self._repeats_right()
+                    repeated = self._repeats_right()
+            self.repeated = repeated
         return self.repeated
+
+    @property
+    def _warms(self) -> bool:
+        """Whether queries are scaled by the number of columns read so far (Llama 4)."""
+        return bool(getattr(self.network.config.get_text_config(), "attn_temperature_tuning", False))
 
     @torch.inference_mode()
     def _repeats_right(self) -> bool:
@@ -214,12 +220,10 @@ class Reader:
             _, kept = self.prompted(texts, len(feeds))
             with self.repeating(kept, len(feeds), lambda last: (last,)) as step:
                 found = torch.stack([step(feed)[0] for feed in feeds])
-        return self._agree(found, expected)
+        return step.recorded is not False and self._agree(found, expected)
 
     @contextmanager
-    def repeating(
-        self, states: Sequence[State], count: int, after: Callable[[Tensor], Found]
-    ) -> Iterator[Callable[[Tensor], Found]]:
+    def repeating(self, states: Sequence[State], count: int, after: Callable[[Tensor], Found]) -> Iterator[Repeated]:
         """What reads one token [B, 1] of each text, and gives what `after` makes of its states [1, B, width]."""
         [state], own, placement = states, self.passes, self._continued_by(0)
         if placement.hook is None or placement.hook.attends is not None:
@@ -230,13 +234,10 @@ class Reader:
             if placement is not own[0]:
                 self.installer.put(placement)
             with cast(Keys, state).looping(count) as loop:
-
-                def step(token: Tensor) -> Found:
-                    found = repeated(token)
-                    loop.done += 1
-                    return found
-
-                yield step
+                try:
+                    yield repeated
+                finally:
+                    loop.done = repeated.done
         finally:
             self.passes = own
             if placement is not own[0]:

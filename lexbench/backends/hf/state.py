@@ -133,9 +133,10 @@ class KeptLayer(DynamicLayer):  # type: ignore[misc]
         end, room = keys.shape[2] if self._loop is None else self._loop.total, self._buffers[0].shape[2]
         view, filled = self._views.get(line, (keys, 0))
         if self._loop is not None and filled == end:
-            assert self._new is not None
-            view.index_copy_(2, self._loop.column, turn(self._new, end))
-            return view
+            # Once in a step: several ranges may share a view.
+            loop, new = self._loop, self._new
+            assert new is not None
+            return loop.once((self, line), lambda: view.index_copy_(2, loop.column, turn(new, end)))
         if filled == 0 or room > view.shape[2]:
             made = keys.new_zeros(*keys.shape[:2], room, keys.shape[3])
             made[:, :, :filled] = view[:, :, :filled]
@@ -204,15 +205,17 @@ class Keys(State):
         layers = [layer for layer in self.cache.layers if layer.is_initialized]
         device = layers[0].keys.device
         loop = Loop(self.lengths() + 1, total=self.tokens + 1, count=count, device=device)
-        for layer in layers:
-            layer.begin_loop(loop)
-        self.step = self.loop = loop
+        begun = list[KeptLayer]()
         try:
+            for layer in layers:
+                layer.begin_loop(loop)
+                begun.append(layer)
+            self.step = self.loop = loop
             yield loop
         finally:
             self.tokens += loop.done
             self.step = self.loop = None
-            for layer in layers:
+            for layer in begun:
                 layer.end_loop(self.tokens)
 
     def lengths(self) -> "np.ndarray[Any, np.dtype[np.int64]]":
