@@ -318,7 +318,13 @@ def test_what_is_said_of_the_trained_length_goes_by_intervals() -> None:
 def test_models_below_each_table_of_tokens_are_counted() -> None:
     floors = {"unigram": 5.0, "bigram": 4.0, "trigram": 3.0}
     losses = {"a-seed0": 4.5, "b-seed0": 3.5, "c-seed0": 4.75, "diverged": None}
-    models = [{"name": name, "floors": floors, "last_loss": {"held_out": loss}} for name, loss in losses.items()]
+    models = [
+        {"name": name, "seed": 0, "start": None, "floors": floors, "last_loss": {"held_out": loss}}
+        for name, loss in losses.items()
+    ]
+    further = {**models[0], "name": "pi-seed0", "start": "a", "floors": {"unigram": 5.5}}
+    told = [line for line in page_text._floors({"models": [*models, further]}) if line.startswith("Models of")]
+    assert told == ["Models of seed 0:", "Models of seed 0 that were trained further on other texts:"]
     said = page_text._floors({"models": [*models, {"name": "older"}]})
     table = [[entry.strip() for entry in row.split("|")[1:-1]] for row in said if row.startswith("| ")]
     assert table[2:] == [

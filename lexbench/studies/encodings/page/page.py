@@ -127,9 +127,17 @@ def _floors(about: Mapping[str, Any]) -> list[str]:
         lowest = min(losses, key=losses.__getitem__)
         below = {name: sum(loss < floor for loss in losses.values()) for name, floor in floors.items()}
         rows = [[name, f"{floor:.3f}", f"{below[name]} of {len(losses)}"] for name, floor in floors.items()]
+        lines += [_of_texts([each for each in known if each["floors"] == floors]), ""]
         lines += [*columns(["n-grams", "nats per token", "models below it"], rows), ""]
         lines += [f"Median of the models: {median(losses.values()):.3f}; lowest: `{lowest}`, {losses[lowest]:.3f}.", ""]
     return ["## What the models know", "", FLOORS, *lines] if lines else []
+
+
+def _of_texts(models: Sequence[Mapping[str, Any]]) -> str:
+    """Which models had the same training texts."""
+    seeds = ", ".join(map(str, sorted({each["seed"] for each in models})))
+    further = " that were trained further on other texts" if all(each.get("start") for each in models) else ""
+    return f"Models of seed {seeds}{further}:"
 
 
 def _of(found: Sequence[Curve], task: str, method: str) -> list[Curve]:
