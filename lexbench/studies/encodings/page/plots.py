@@ -92,8 +92,11 @@ def _numbers(curve: Curve, point: Point) -> list[object]:
 
 
 def _limits(curves: Sequence[Curve]) -> tuple[float, float]:
-    """Limits of the value axis; a collapsed curve does not stretch it."""
-    values = [[point.value.value for point in curve.points if point.value] for curve in curves]
+    """Limits of the value axis, with room for the range of seeds; a collapsed curve does not stretch it."""
+    values = [
+        [each for point in curve.points if point.value for each in (point.value.value, *point.seeds)]
+        for curve in curves
+    ]
     worst = [max(each) for each in values if each]
     if is_score(curves[0].metric) or not worst:
         return -0.04, 1.04
