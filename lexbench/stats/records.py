@@ -110,7 +110,7 @@ def by_number(part: str) -> list[tuple[int, str]]:
 
 def _of_part(finished: Finished, part: str | None) -> list[Record]:
     """Records of the samples of one part, or of all."""
-    shown = replace(finished, samples=[each for each in finished.samples if part is None or part in each.parts])
+    shown = finished if part is None else replace(finished, samples=[e for e in finished.samples if part in e.parts])
     if any(sample.nll is not None for sample in finished.samples):
         return _likelihood(shown, part)
     names = dict.fromkeys(name for sample in finished.samples for name in sample.scores)

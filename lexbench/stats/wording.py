@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 from lexbench.stats import metrics
 
@@ -20,6 +21,11 @@ MARKDOWN = re.compile(r"[\\`*<|~$&]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|(?<=\])\(
 
 def escaped(text: object) -> str:
     """`plain`, escaped for Markdown; a dollar becomes an entity, because some pages read two of them as mathematics."""
+    return _escaped(str(text))
+
+
+@lru_cache(maxsize=1 << 14)  # tables repeat their texts
+def _escaped(text: str) -> str:
     return MARKDOWN.sub(r"\\\g<0>", plain(text)).replace("\\$", "&#36;")
 
 
