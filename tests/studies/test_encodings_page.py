@@ -4,6 +4,7 @@ import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
+from statistics import mean
 
 import pytest
 
@@ -39,14 +40,15 @@ def documented(heading: str) -> list[list[str]]:
     return [[each.strip() for each in line.split("|")[1:-1]] for line in lines]
 
 
-def laboratory() -> dict[tuple[str, str, int], float]:
-    """Values without a method, by entry, task and length."""
-    records = [row.record for row in page.load(FOLDER.with_name("encodings2"))[0]]
-    return {
-        (each.model.removesuffix("-seed0"), each.task.split("(")[0], each.length): each.value
-        for each in records
-        if each.method == "none" and each.metric in ("nll", "accuracy") and each.value is not None
-    }
+def laboratory() -> dict[tuple[str, str, int], list[float]]:
+    """Values of all seeds without a method, by entry, task and length."""
+    found: dict[tuple[str, str, int], list[float]] = {}
+    for row in page.load(FOLDER.with_name("encodings2"))[0]:
+        each = row.record
+        if each.method == "none" and each.metric in ("nll", "accuracy") and each.value is not None:
+            entry, task = each.model.partition("-seed")[0], each.task.partition("(")[0]
+            found.setdefault((entry, task, each.length), []).append(each.value)
+    return found
 
 
 def test_the_documentation_shows_the_models_trained_further_as_their_records_do() -> None:
@@ -61,20 +63,36 @@ def test_the_documentation_shows_the_models_trained_further_as_their_records_do(
     columns = [("last_segment", 128, 3), ("last_segment", 1024, 3), ("copy", 1024, 2), ("passkey", 1024, 2)]
     values = laboratory()
     assert {name.split()[0].strip(","): shown for name, _, *shown in documented("trained further")} == {
-        name: [f"{values[entry, task, length]:.{digits}f}" for task, length, digits in columns]
+        name: [f"{mean(values[entry, task, length]):.{digits}f}" for task, length, digits in columns]
         for name, entry in entries.items()
     }
 
 
 def test_the_documentation_shows_what_content_decides_beside_others_as_their_records_do() -> None:
-    values, rows = laboratory(), documented("encoding, one seed")
+    values, rows = laboratory(), documented("encoding, seeds")
     assert len(rows) == 5
-    for name, *shown in rows:
+    for label, *shown in rows:
+        name, seeds = label.strip("`").split("`, ")
+        assert len(values[name, "last_segment", 128]) == {"one": 1, "three": 3}[seeds]
         near, far, copies, keys = (
-            values[name.strip("`"), task, length]
+            mean(values[name, task, length])
             for task, length in (("last_segment", 128), ("last_segment", 1024), ("copy", 1024), ("passkey", 1024))
         )
         assert shown == [f"{near:.3f}", f"{far:.3f}", f"{far - near:+.3f}", f"{copies:.2f}", f"{keys:.2f}"]
+
+
+def test_the_documentation_shows_what_seeds_change_as_their_records_do() -> None:
+    values, said = laboratory(), (ROOT / "docs" / "encodings.md").read_text().replace("\n", " ")
+
+    def changes(entry: str) -> list[float]:
+        near, far = (values[entry, "last_segment", length] for length in (128, 1024))
+        return [after - before for before, after in zip(near, far, strict=True)]
+
+    first, second, third = changes("alibi")
+    assert f"Seed 0 alone rose by {first:.3f} and" in said
+    assert f"seeds 1 and 2 change by {second:.3f} and {third:.3f}." in " ".join(said.split())
+    _, second, third = changes("rope")
+    assert f"with seeds 1 and 2 it is {second:.2f} and {third:.2f}." in " ".join(said.split())
 
 
 def test_the_documentation_states_the_rule_of_the_page() -> None:
