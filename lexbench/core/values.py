@@ -49,6 +49,8 @@ def _rule(hint: Any) -> Rule:
     if kind is str:
         return _text
     if issubclass(kind, Mapping):
+        if get_args(hint)[1:] == (Any,):  # JSON: every cell has some, and only their keys are asked
+            return lambda value: isinstance(value, kind) and all(map(inner[0], value))
         return lambda value: (
             isinstance(value, kind)
             and (not inner or all(inner[0](key) and inner[1](each) for key, each in value.items()))
