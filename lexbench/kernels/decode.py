@@ -146,7 +146,7 @@ def attend(
     assert found is not None, "the caller has asked for the ranges"
     total = kept.values.shape[2]
     queries = scaled(queries, step, attention)
-    part: flash.Part | None = None
+    parts = []
     for reach in found:
         name = reach, total, queries.device
         columns = step.once(name, lambda: _columns(reach, step, total, queries.device))  # noqa: B023
@@ -154,13 +154,16 @@ def attend(
             continue
         seen, mask = columns
         asking, keys = turned(queries, kept, step, reach, rotate)
-        more = flash.full(asking, keys[:, :, seen], kept.values[:, :, seen], scaling, mask)
-        if part is None:
-            part = more
-        else:
-            part.add(slice(None), more)
-    assert part is not None, "each query sees its own key"
-    return part.with_sinks(sinks).out.to(queries.dtype)
+        parts.append(flash.full(asking, keys[:, :, seen], kept.values[:, :, seen], scaling, mask))
+    return merged(parts, sinks).to(queries.dtype)
+
+
+def merged(parts: Sequence[flash.Part], sinks: Tensor | None) -> Tensor:
+    """Outputs over the keys of all parts; the first part is changed."""
+    whole, *others = parts  # at least one: each query sees its own key
+    for part in others:
+        whole.add(slice(None), part)
+    return whole.with_sinks(sinks).out
 
 
 def scaled(queries: Tensor, step: Step, attention: Attention) -> Tensor:

@@ -26,7 +26,7 @@ Numbers = Callable[[Positions], "np.ndarray[Any, np.dtype[Any]]"]
 
 @dataclass
 class Loop(Step):
-    """What all layers share while they read `count` tokens of each text, one in each step.
+    """Numbers that all layers share while they read `count` tokens of each text, one in each step.
 
     `lengths` are those of the first step. A pass over the layers begins with `begin` and ends with `end`.
     """
@@ -89,28 +89,23 @@ def attend(
     sinks: Tensor | None = None,
     form: Form = "merged",
 ) -> Tensor:
-    """What `decode.attend` gives, with the same arguments; in form triton, of halves on a GPU, by `triton_decode`."""
-    found = decode.reaches(attention)
-    assert found is not None, "the caller has asked for the ranges"
+    """Attend as `decode.attend`, with the same arguments; in form triton, of half precision, by `triton_decode`."""
+    reaches = decode.reaches(attention)
+    assert reaches is not None, "the caller has asked for the ranges"
     queries = decode.scaled(queries, loop, attention)
-    parts = []
-    for reach in found:
+    ranges = []
+    for reach in reaches:
         asking, keys = decode.turned(queries, kept, loop, reach, rotate)
         # Now: the first step rotates all keys at once, and later ones, which may be recorded, the token's alone.
         loop.places(reach.key, queries.device)
-        parts.append((asking, keys, loop.edge(reach.begin), loop.edge(reach.end)))
+        ranges.append((asking, keys, loop.edge(reach.begin), loop.edge(reach.end)))
     if form == "triton" and queries.dtype in (torch.bfloat16, torch.float16):
         from lexbench.kernels import triton_decode
 
-        return triton_decode.attend(parts, kept.values, scaling, sinks)
-    part: flash.Part | None = None
+        return triton_decode.attend(ranges, kept.values, scaling, sinks)
     places = loop.once("columns", lambda: torch.arange(kept.values.shape[2], device=queries.device))
-    for asking, keys, begin, end in parts:
-        seen = (places >= begin[:, None]) & (places < end[:, None])
-        more = flash.full(asking, keys, kept.values, scaling, seen)
-        if part is None:
-            part = more
-        else:
-            part.add(slice(None), more)
-    assert part is not None, "each query sees its own key"
-    return part.with_sinks(sinks).out.to(queries.dtype)
+    found = [
+        flash.full(asking, keys, kept.values, scaling, (places >= begin[:, None]) & (places < end[:, None]))
+        for asking, keys, begin, end in ranges
+    ]
+    return decode.merged(found, sinks).to(queries.dtype)

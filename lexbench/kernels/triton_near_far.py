@@ -90,8 +90,8 @@ def _shared_bytes(x: Tensor) -> int:
 def _sizes(row_bytes: int, shared_bytes: int) -> Iterator[tuple[int, int, int, int]]:
     """Queries and keys of a block, warps, and stages of loads: those that should fit into shared memory.
 
-    A block of queries, and one of keys and one of values for each stage. In this order of speed on an H200, for heads
-    of 128 dimensions; heads of up to 64 are fastest with four warps.
+    A block of queries, and one of keys and one of values for each stage. The first is the fastest of those tried on an
+    H200, for heads of 128 dimensions and for heads of 64; the others need less memory.
     """
     sizes = [(128, 128, 8, 3), (128, 64, 8, 3), (128, 64, 8, 2), (64, 64, 4, 2), (64, 32, 4, 2), (32, 32, 4, 1)]
     if row_bytes <= 128:

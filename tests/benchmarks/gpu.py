@@ -330,6 +330,21 @@ def measured(call: Callable[[], Any], device: str, repeats: int) -> tuple[float,
     return statistics.median(taken), bytes_held
 
 
+def called(make: Callable[[], Callable[[], Any]]) -> Any:
+    """Make a call, and call it."""
+    return make()()
+
+
+def measured_of(make: Callable[[], Callable[[], Any]], device: str, repeats: int) -> tuple[float, int | None]:
+    """Make a call, and measure it: caches that it brings along go with it."""
+    return measured(make(), device, repeats)
+
+
+def answered(model: Any, questions: list[Any]) -> list[Any]:
+    """Answers to questions in batches."""
+    return list(model.together(questions))
+
+
 def wait(device: str) -> None:
     """Until the device has done what it was told."""
     if device == "cuda":
@@ -393,7 +408,8 @@ def check_kernels(campaign: Campaign, heads: Heads, dtype: str) -> Found:
                     got if isinstance(got, str) else float((got.double() - exact).norm() / exact.norm())
                 )
                 for row, form in forms(name, step=True).items():
-                    got = said(lambda: in_a_loop(q, k, v, attention, spin, scaling, sinks, form)())  # noqa: B023
+                    looping = functools.partial(in_a_loop, q, k, v, attention, spin, scaling, sinks, form)
+                    got = said(functools.partial(called, looping))
                     found[f"{row}, a loop"] = (
                         got if isinstance(got, str) else float((got.double() - exact).norm() / exact.norm())
                     )
@@ -711,7 +727,7 @@ def measure_kernels(campaign: Campaign, heads: Heads, length: int, asked: int) -
             )
     for name, make in makers.items():
         # A cache of its own, for a step: one at a time.
-        found = said(lambda: measured(make(), device, campaign.scale.repeats))  # noqa: B023
+        found = said(functools.partial(measured_of, make, device, campaign.scale.repeats))
         times[name], bytes_held[name] = (found, None) if isinstance(found, str) else found
     times["plain again"] = said(lambda: seconds(makers["plain"](), device, campaign.scale.repeats))
     wrong = [f"{name}: {value}" for name, value in times.items() if isinstance(value, str)]
@@ -740,7 +756,7 @@ def measure_model(campaign: Campaign, name: str, method: str) -> Found:
             times = [measured(functools.partial(model.write, each), device, repeats) for each in asked]
             (first, _), (some, _), (last, write_bytes) = times
             end = scores(1, length, length - min(256, length // 2))[0]
-            score, score_bytes = measured(lambda: model.score(end), device, repeats)  # noqa: B023
+            score, score_bytes = measured(functools.partial(model.score, end), device, repeats)
             found[str(length)] = {
                 "prefill": first,
                 "token": (last - some) / (rooms[2] - rooms[1]),
@@ -755,7 +771,7 @@ def measure_model(campaign: Campaign, name: str, method: str) -> Found:
                 many = 16
                 batch = writes(many, max(8, length // 8), scale.room, uneven=True)
                 list(model.together(batch[:2]))
-                taken = seconds(lambda: list(model.together(batch)), device, 1)  # noqa: B023
+                taken = seconds(functools.partial(answered, model, batch), device, 1)
                 found[str(length)]["batch_tokens_per_second"] = many * scale.room / taken
         finally:
             model.attend(Attention())

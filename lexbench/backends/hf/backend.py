@@ -27,7 +27,6 @@ from lexbench.backends.hf.batches import (
 )
 from lexbench.backends.hf.graphs import LEAST, Found, Repeated
 from lexbench.backends.hf.head import states_of
-from lexbench.backends.hf.hook import Unrealisable
 from lexbench.backends.hf.memory import return_freed
 from lexbench.backends.hf.network import (
     DTYPES,
@@ -347,14 +346,7 @@ class Hf(Backend):
                     break
                 if step is None and repeats and room - number >= LEAST:
                     step = loop.enter_context(self.reader.repeating(caches, room - number, self._chosen))
-                if step is not None:
-                    try:
-                        made = step(feed)
-                        continue
-                    except Unrealisable:  # a layer's window, which the texts of the trial did not exceed
-                        loop.close()
-                        step, repeats = None, False
-                made = single(feed)
+                made = (step or single)(feed)
             loop.close()
             if len(questions) == 1 and not self.reader.slides:
                 self.reader.keep(questions[0].prompt, caches)

@@ -33,7 +33,7 @@ class Repeated:
         """Whether the second step could be recorded; None: not tried, as on a CPU."""
 
     def __call__(self, given: Tensor) -> Found:
-        """What the step makes of tensors of one shape."""
+        """The step's tensors; those given have one shape in all calls."""
         if self._given is None:
             self._given = given.clone()
         else:

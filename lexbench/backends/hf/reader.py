@@ -20,12 +20,12 @@ from lexbench.backends.hf.graphs import LEAST, Found, Repeated
 from lexbench.backends.hf.head import states_of
 from lexbench.backends.hf.hook import Unrealisable
 from lexbench.backends.hf.memory import trying
-from lexbench.backends.hf.network import positions_end
+from lexbench.backends.hf.network import positions_end, windows_of
 from lexbench.backends.hf.rotary import TOLERANCE, AttentionInstaller, Placement
 from lexbench.backends.hf.state import Keys, State, state_of
 from lexbench.backends.hf.tower import parts, sample
 from lexbench.core.attention import Attention
-from lexbench.core.memory import deferring
+from lexbench.core.memory import OutOfMemory, deferring
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.task import Tokens
@@ -37,8 +37,10 @@ of the whole where a quarter is shared, 0.6 with a half, 0.15 with nine tenths (
 the mask of a stock kernel, where ours does not fit the model, it is 1.0, 0.8 and 0.15."""
 PIECE = 64
 """Fewest tokens for which a text is continued by our attention function: a mask for fewer costs little."""
+ROOM = 1024
+"""Tokens that a cache has room for while repeated steps are tried."""
 KERNELS = ("auto", "lexbench", "merged", "triton")
-"""What computes attention: values of `backend.attention` (`Hf`)."""
+"""Values of `backend.attention` (`Hf`): kernels of attention."""
 
 
 class Reader:
@@ -192,14 +194,14 @@ class Reader:
 
         Not where keys are dropped or frequencies change, where a method runs several passes, and where layers are
         spread over GPUs. Code of some families waits for the device, or takes the room of the cache for the length of
-        the text; Llama 4's temperature does so, which shows in long texts alone.
+        the text, which the trial gives it room to show. Llama 4's temperature does so, but in longer texts.
         """
         if not self.graphs or count < LEAST or len(self.passes) > 1 or self.spread:
             return False
         if self.repeated is None:
             repeated = False
             if self.reads_in_turn() and not self.slides and not self._warms:
-                with trying(), self.answering(9):
+                with suppress(OutOfMemory), trying(), self.answering(9):
                     repeated = self._repeats_right()
             self.repeated = repeated
         return self.repeated
@@ -218,13 +220,15 @@ class Reader:
             _, kept = self.prompted(texts, len(feeds))
             expected = torch.stack([self.states(feed, 1, kept)[:, :, -1] for feed in feeds])
             _, kept = self.prompted(texts, len(feeds))
-            with self.repeating(kept, len(feeds), lambda last: (last,)) as step:
+            # As much room as exceeds the windows of layers, where some methods see keys in no few ranges.
+            room = max(ROOM, *windows_of(self.network.config.get_text_config()), len(feeds))
+            with self.repeating(kept, room, lambda last: (last,)) as step:
                 found = torch.stack([step(feed)[0] for feed in feeds])
         return step.recorded is not False and self._agree(found, expected)
 
     @contextmanager
     def repeating(self, states: Sequence[State], count: int, after: Callable[[Tensor], Found]) -> Iterator[Repeated]:
-        """What reads one token [B, 1] of each text, and gives what `after` makes of its states [1, B, width]."""
+        """A step that reads one token [B, 1] of each text, and gives what `after` makes of its states [1, B, width]."""
         [state], own, placement = states, self.passes, self._continued_by(0)
         if placement.hook is None or placement.hook.attends is not None:
             raise Unrealisable("its attention is not ours in every layer")
@@ -323,7 +327,7 @@ class Reader:
         return torch.stack(found).to(self.head.device)
 
     def _continued_by(self, number: int) -> Placement:
-        """What reads further tokens of a text in a pass.
+        """The placement that reads further tokens of a text in a pass.
 
         transformers gives stock kernels a mask of all pairs there, which takes them memory and half of their speed.
         Ours sees all earlier keys and a causal square, and merges them, where it has a fused kernel for the model.
@@ -357,14 +361,14 @@ class Reader:
 
     @torch.inference_mode()
     def _state_of(self) -> Callable[[], State]:
-        """What makes an empty state of the kind that this model needs to go on with a text."""
+        """A maker of empty states, of the kind that this model needs to go on with a text."""
         tokens = sample(self.network, min(8, self.positions_end or 8))
         tokens = torch.cat([tokens, tokens.flip(1)])  # some code mixes the rows of a batch up
         return state_of(self.base, tokens, TOLERANCE[self.network.dtype])
 
 
 def no_triton(device: torch.device) -> str | None:
-    """What our Triton kernels lack on a device; None where they run."""
+    """Need of our Triton kernels that a device does not meet; None where they run."""
     if device.type != "cuda":
         return f"a GPU, got {device.type}"
     if importlib.util.find_spec("triton") is None:

@@ -166,8 +166,6 @@ class Keys(State):
         self.cache = DynamicCache() if config is None else DynamicCache(config=config)
         self.step: Step | None = None
         """What layers share while one token of each text is read; None: more are read."""
-        self.loop: Loop | None = None
-        """Steps that are read from buffers of fixed size (`looping`)."""
         self.pads: list[int] = []
         """Columns of padding before each text; empty: there is none."""
         self._rows = 1
@@ -180,11 +178,11 @@ class Keys(State):
 
     def read(self, tower: Any, tokens: Tensor) -> Tensor:
         """[B, T, width] last hidden states of the next tokens [B, T]."""
-        if self.loop is not None:
-            self.loop.begin()
-            places = self.loop.of("token", lambda lengths: lengths - 1)[:, None]
+        if (loop := self.loop) is not None:
+            loop.begin()
+            places = loop.of("token", lambda lengths: lengths - 1)[:, None]
             found = states_of(tower(input_ids=tokens, past_key_values=self.cache, use_cache=True, position_ids=places))
-            self.loop.end()
+            loop.end()
             return found
         rows, count = tokens.shape
         begun, self.tokens, self._rows = self.tokens, self.tokens + count, rows
@@ -195,6 +193,11 @@ class Keys(State):
             pads = torch.tensor(self.pads, device=tokens.device)[:, None]
             more = {"position_ids": columns[begun:] - pads, "attention_mask": (columns >= pads).long()}
         return states_of(tower(input_ids=tokens, past_key_values=self.cache, use_cache=True, **more))
+
+    @property
+    def loop(self) -> Loop | None:
+        """Steps that are read from buffers of fixed size (`looping`)."""
+        return self.step if isinstance(self.step, Loop) else None
 
     @contextmanager
     def looping(self, count: int) -> Iterator[Loop]:
@@ -210,11 +213,11 @@ class Keys(State):
             for layer in layers:
                 layer.begin_loop(loop)
                 begun.append(layer)
-            self.step = self.loop = loop
+            self.step = loop
             yield loop
         finally:
             self.tokens += loop.done
-            self.step = self.loop = None
+            self.step = None
             for layer in begun:
                 layer.end_loop(self.tokens)
 

@@ -134,7 +134,7 @@ def _floors(about: Mapping[str, Any]) -> list[str]:
 
 
 def _of_texts(models: Sequence[Mapping[str, Any]]) -> str:
-    """Which models had the same training texts."""
+    """Name models that had the same training texts."""
     seeds = ", ".join(map(str, sorted({each["seed"] for each in models})))
     further = " that were trained further on other texts" if all(each.get("start") for each in models) else ""
     return f"Models of seed {seeds}{further}:"
