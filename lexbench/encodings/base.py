@@ -200,13 +200,16 @@ class Encoding(nn.Module):
         faded = (middle - key_positions).to(torch.float64)[..., None] * both
         # Where the key comes later, the product of both factors is above 1. It is masked, but must be finite:
         # hence each factor may use only half of the exponents of the dtype.
-        largest = max(float(grown.abs().max()), float(faded.max()))
+        if not torch.compiler.is_compiling():  # a compiled graph cannot raise; training sees a loss that is not finite
+            self._check_factors(max(float(grown.abs().max()), float(faded.max())), queries)
+        return queries * heads_apart(grown.exp()).to(queries.dtype), keys * heads_apart(faded.exp()).to(keys.dtype)
+
+    def _check_factors(self, largest: float, queries: Tensor) -> None:
         if largest > (limit := math.log(torch.finfo(queries.dtype).max) / 2):
             raise ValueError(
-                f"{self.name} over {query_positions.shape[-1]} tokens needs factors of e^{largest:.0f}, "
+                f"{self.name} over {queries.shape[-2]} tokens needs factors of e^{largest:.0f}, "
                 f"the largest in {queries.dtype} is e^{limit:.0f}: take fewer tokens, or a dtype of larger range"
             )
-        return queries * heads_apart(grown.exp()).to(queries.dtype), keys * heads_apart(faded.exp()).to(keys.dtype)
 
     @property
     def name(self) -> str:

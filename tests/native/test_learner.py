@@ -141,7 +141,7 @@ def test_gains_have_their_own_rate() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["rope", "alibi"])
+@pytest.mark.parametrize("name", ["rope", "alibi", "xpos"])
 def test_a_network_compiles_without_a_break(name: str) -> None:
     """A break leaves all layers to plain PyTorch, at half the speed."""
     own = learner(name)
