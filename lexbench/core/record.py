@@ -160,9 +160,11 @@ class Record:
     @property
     def floor_of(self) -> str | None:
         """Name of the floor: the best of uniform, unigram and bigram, or chance; None: no floor is known."""
+        if self.chance is not None:  # of a score, which counting tokens does not reach
+            return "chance"
         # Likelihoods: the lowest is the best guess.
         known = {name: value for name in ("uniform", "unigram", "bigram") if (value := getattr(self, name)) is not None}
-        return min(known, key=known.__getitem__) if known else None if self.chance is None else "chance"
+        return min(known, key=known.__getitem__) if known else None
 
     @property
     def floor(self) -> float | None:

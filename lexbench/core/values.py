@@ -20,7 +20,7 @@ def fitting(cls: type, values: Any, noun: str) -> dict[str, Any]:
     if not isinstance(values, Mapping):
         raise ValueError(f"{noun} must hold names and values, got {_shown(values)}")
     rules, needed = _rules(cls)
-    if odd := sorted(values.keys() - rules.keys()) + sorted(needed - values.keys()):
+    if values.keys() != rules.keys() and (odd := sorted(values.keys() - rules.keys()) + sorted(needed - values.keys())):
         raise ValueError(f"{noun} differs in {', '.join(map(_shown, odd[:5]))}")
     for name, value in values.items():
         if not rules[name](value):

@@ -311,6 +311,12 @@ class Curves:
         found = levels({side: [known[side][index] for index in both] for side in (0, 1)}, self.scored)
         return (found[0], found[1]) if len(found) == 2 else None
 
+    @cached_property
+    def paired(self) -> dict[Place, list[tuple[Level, Level]]]:
+        """Levels of each of a cell's references and of the cell (`pair`); cells without any are left out."""
+        found = {at: [self.pair(each, at) for each in self.references(*at)] for at in self.levels}
+        return {at: known for at, each in found.items() if (known := [pair for pair in each if pair])}
+
     def floor(self, row: str, length: int) -> float | None:
         """The value that needs no model: chance, or the best of counting n-grams; 0 of a score of unknown chance."""
         known = self.table.entries[row, length].floor

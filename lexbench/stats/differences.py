@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from lexbench.core.record import Record, Sample
@@ -72,21 +72,22 @@ def _difference(
 ) -> Difference:
     """One comparison, not yet corrected for the others."""
     record, base = table.entries[row, length], table.entries.get((baseline, length))
-    blank = Difference(method=row, length=length, cell=record.cell, baseline_cell=base.cell if base else None)
+    about: dict[str, Any] = {"method": row, "length": length, "cell": record.cell}
+    about["baseline_cell"] = base.cell if base else None
     if record.refused:
-        return replace(blank, refused=record.refused)
+        return Difference(**about, refused=record.refused)
     if base is None or base.refused:
-        return replace(blank, apart=f"{baseline} is {'refused' if base else 'not measured'} at {length}")
+        return Difference(**about, apart=f"{baseline} is {'refused' if base else 'not measured'} at {length}")
     metric = table.metric or ""
     found = paired(known[baseline, length], known[row, length], metric)
     if found.unlike is not None:
         reason = f"sample {found.unlike} is not the question that {baseline} was asked: run both anew"
-        return replace(blank, apart=reason)
+        return Difference(**about, apart=reason)
     # A cell of which every sample failed has no record of the metric: its zeros make no difference.
     if not (_valued(table, base) and _valued(table, record)):
         found = Paired(failed=found.failed, truncated=found.truncated, unpaired=found.unpaired)
     limit = both_at_floor(base, record) or both_at_ceiling(base, record)
-    return Difference(**{**vars(blank), **vars(found.scaled(scale(metric))), "limit": limit})
+    return Difference(**about, **{**vars(found.scaled(scale(metric))), "limit": limit})
 
 
 def _valued(table: Table, record: Record) -> bool:

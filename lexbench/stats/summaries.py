@@ -158,8 +158,7 @@ def _losses(curves: Curves, share: float) -> Losses:
     better = curves.table.better
     if not share:
         return {place: combination([(-better, level)], curves.scored) for place, level in curves.levels.items()}
-    paired = {place: [curves.pair(each, place) for each in curves.references(*place)] for place in curves.levels}
-    known = {place: found for place, each in paired.items() if (found := [pair for pair in each if pair])}
+    known = curves.paired
     if not known:
         return {}
     pairs = [pair for found in known.values() for pair in found]

@@ -149,7 +149,7 @@ def _placed(group: Sequence[Finished]) -> dict[Place, list[Record]]:
     numbers, mixed = _numbers(group), set()
     for finished in group:
         cell = finished.cell
-        number = numbers[cell.method, _spec(cell)]
+        number = numbers[cell.id]
         while (row := cell.method if number == 1 else f"{cell.method} #{number}", cell.length) in placed:
             mixed.add(cell.method)
             number += 1
@@ -163,20 +163,18 @@ def _placed(group: Sequence[Finished]) -> dict[Place, list[Record]]:
     return placed
 
 
-def _numbers(group: Sequence[Finished]) -> dict[tuple[str, str], int]:
-    """The row of each method with its parameters, among those of one label: the first one that lacks its lengths."""
-    lengths: dict[tuple[str, str], set[int]] = {}
-    for finished in group:
-        lengths.setdefault((finished.cell.method, _spec(finished.cell)), set()).add(finished.cell.length)
+def _numbers(group: Sequence[Finished]) -> dict[str, int]:
+    """By cell id, the row of its method with its parameters: the first of that label that lacks its lengths."""
+    cells = grouped((finished.cell for finished in group), lambda cell: (cell.method, _spec(cell)))
     rows: dict[str, list[set[int]]] = {}
     numbers = {}
-    for key, own in lengths.items():
-        taken = rows.setdefault(key[0], [])
+    for (method, _), alike in cells.items():
+        own, taken = {cell.length for cell in alike}, rows.setdefault(method, [])
         place = next((place for place, held in enumerate(taken) if not held & own), len(taken))
         if place == len(taken):
             taken.append(set())
         taken[place] |= own
-        numbers[key] = place + 1
+        numbers.update(dict.fromkeys((cell.id for cell in alike), place + 1))
     return numbers
 
 

@@ -90,18 +90,19 @@ class Packed:
         """Load the cells whose row matches the present state of the file."""
         return {one.cell.id: one for one in _finished(self._cells, self._current(wanted, self._read(ROWS.names)))}
 
-    def renew(self, now: Mapping[str, State], tables: Mapping[str, pa.Table]) -> None:
-        """Add the cells that are not packed yet, if there are many; skip unreadable files.
+    def renew(self, now: Mapping[str, State], tables: Mapping[str, pa.Table]) -> bool:
+        """Add the cells that are not packed yet, if there are many; returns whether there were. Skips unreadable files.
 
         Args:
             now: states of the files of all cells.
             tables: contents of some of these files by cell id, which are then not read.
         """
         wanted = {name: state for name, state in now.items() if state.size <= SMALL}
+        packed = set(self._current(wanted, self._read(["name", "size", "changed"])).column("name").to_pylist())
+        new = wanted.keys() - packed
+        if len(new) < max(MANY, GROWN * len(packed)):
+            return False
         kept = self._current(wanted, self._read(ROWS.names))
-        new = wanted.keys() - set(kept.column("name").to_pylist())
-        if len(new) < max(MANY, GROWN * len(kept)):
-            return
         added = _rows({self._cells / f"{name}.parquet": wanted[name] for name in sorted(new)}, tables)
         sink = pa.BufferOutputStream()
         whole = pa.concat_tables([kept, added]).combine_chunks()
@@ -109,6 +110,7 @@ class Packed:
             whole, sink, compression="zstd", row_group_size=4096, write_statistics=False, write_page_checksum=True
         )
         write_bytes(self._file, memoryview(sink.getvalue()))
+        return True
 
     def _read(self, columns: Collection[str]) -> pa.Table:
         """Read columns of the pack; no rows if the file is missing, damaged or from another version."""

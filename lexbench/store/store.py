@@ -245,14 +245,16 @@ class Store:
         """Finished cells, all or those with the ids, sorted by id; unreadable files are listed in `problems`."""
         if ids is None or not self._closed.keys().isdisjoint(ids):
             self._flush()
+        return self._read(states(self.folder / "cells", ids))
+
+    def _read(self, wanted: Mapping[str, State]) -> list[Finished]:
+        """Finished cells by the states of their files, as `load` does."""
         self.problems = []
-        cells = self.folder / "cells"
-        wanted = states(cells, ids)
         found = self._packed.load(wanted) if len(wanted) > FEW else {}
         known = self._known(wanted)
         for name in sorted(wanted.keys() - found.keys()):
             try:
-                found[name] = format.read(cells / f"{name}.parquet", known.get(name))
+                found[name] = format.read(self.folder / "cells" / f"{name}.parquet", known.get(name))
             except ValueError as error:
                 self.problems.append(str(error))
         return [found[name] for name in sorted(found)]
@@ -296,11 +298,10 @@ class Store:
             now = states(cells)
             if not afresh and records.exists() and _derived.get(records) == (records_of, now, state_of(records.stat())):
                 return []
-            self._packed.renew(now, self._known(now))
-            now = states(cells)  # again, as packing may take long
+            if self._packed.renew(now, self._known(now)):
+                now = states(cells)  # again, as it may take long
             before, kept = (None, {}) if afresh else self._kept(now)
-            self.problems = []
-            read = self.load(now.keys() - kept.keys())
+            read = self._read({name: state for name, state in now.items() if name not in kept})
             new = [vars(record) for each in read for record in records_of(each)]
             rows = sorted([*new, *(row for rows in kept.values() for row in rows)], key=_order)
             if rows != before:
