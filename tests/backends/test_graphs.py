@@ -1,7 +1,7 @@
 """Steps of writing that a GPU records: here each is called as it is, from the same buffers and tables."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,21 @@ from lexbench.kernels import looped
 from lexbench.runner.answers import answers
 from tests.backends.test_batches import attended, tiny, uneven
 from tests.census import tiny as census
+from tests.kernels.on_device import on_device
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "recordable")
+
+
+@pytest.fixture(name="recordable")
+def _recordable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail at what keeps a GPU from recording a step, from the second call on."""
+    call = Repeated.__call__
+
+    def watched(self: Repeated, given: torch.Tensor) -> Any:
+        with on_device() if self.done else nullcontext():
+            return call(self, given)
+
+    monkeypatch.setattr(Repeated, "__call__", watched)
 
 
 @contextmanager

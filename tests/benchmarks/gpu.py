@@ -53,6 +53,7 @@ from lexbench.kernels import decode, dense, fast, looped
 from lexbench.kernels.looped import Loop
 from tests.benchmarks import attention_kernels
 from tests.benchmarks.attention_kernels import attentions, rotation, still
+from tests.kernels.on_device import on_device
 
 FORMAT = 1
 ROOT = Path(__file__).parents[2]
@@ -478,9 +479,11 @@ def in_a_loop(
 
 
 def recorded(step: Callable[[], Tensor]) -> Callable[[], Any]:
-    """The step as a CUDA graph; on a CPU as it is."""
+    """The step as a CUDA graph; on a CPU as it is, if it could be recorded."""
     found = step()
     if not found.is_cuda:
+        with on_device():
+            step()
         return step
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
