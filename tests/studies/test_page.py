@@ -429,6 +429,21 @@ def test_models_trained_further_are_named_with_their_start_and_tokens() -> None:
     assert "Trained further from `rope`, each on 700 or 1,500 tokens more: `pi`, `abf`." in said
 
 
+def test_encodings_of_which_fewer_seeds_were_asked_are_named() -> None:
+    def asked(entry: str, *seeds: float, method: str = "none") -> Curve:
+        refused = Point(32, 0.25, None, None, "too short")
+        return Curve(
+            entry, "f", method, "repeated", "accuracy", "p", [refused, Point(128, 1.0, None, None, None, seeds)]
+        )
+
+    about = {"models": [{"entry": entry} for entry in ("rope", "hwfa", "bipe") for _ in range(3)] + [{"entry": "fox"}]}
+    found = [asked("rope", 0.3, 0.3, 0.2), asked("hwfa", 0.3, 0.2), asked("hwfa", method="bca"), asked("fox", 0.1)]
+    assert page_text._fewer(found, about) == ["Fewer seeds than were trained: `hwfa` (2 of 3).", ""]
+    some = [*found, asked("bipe", 0.3)]
+    assert page_text._fewer(some, about)[0] == "Fewer seeds than were trained: `hwfa` (2 of 3); `bipe` (1 of 3)."
+    assert page_text._fewer([asked("fox", 0.1)], about) == []
+
+
 def test_encodings_of_more_seeds_than_most_are_named() -> None:
     base = {"failed": None, "tokens": 5000, "parameters": 1000, "start": None}
     models = [

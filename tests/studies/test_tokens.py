@@ -77,10 +77,11 @@ def test_pairs_of_one_table_and_text_are_ordered_by_the_published_accuracy() -> 
 
 
 def test_what_contradicts_su_stands_first() -> None:
-    about = {"published": ROWS, "trained_length": 128, "predictions": []}
+    models = [{"entry": entry, "seed": 0} for entry in ("rope", "hwfa")]
+    about = {"published": ROWS, "trained_length": 128, "predictions": [], "models": models}
     compared = page_text._compared(OURS, about)
     first = page_text._contradictions(OURS, about, compared)
     assert "Token accuracies in the reverse order:" in first
-    after = page_text._beside(compared, [])
+    after = page_text._beside(compared, OURS, about, [])
     assert "Order agrees, of 4 pairs of measurements: 2 yes, 2 no." in after
     assert not page_text._contradictions(OURS, about, page_text._compared(OURS[:3:2], about))  # RoPE and HFWA agree

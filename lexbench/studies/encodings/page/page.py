@@ -1,6 +1,7 @@
 """Writes the page of a suite, from measured.parquet and models.json only."""
 
 import re
+from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,6 +9,7 @@ from statistics import median
 from typing import Any
 
 from lexbench.core.files import write_text
+from lexbench.core.groups import grouped
 from lexbench.report.formats import columns
 from lexbench.stats.metrics import label
 from lexbench.stats.wording import several
@@ -63,7 +65,7 @@ def _encodings(rows: Sequence[Row], about: Mapping[str, Any], folder: Path) -> l
     lines += _contradictions(trained, about, compared)
     for task in dict.fromkeys((TASK, about.get("compare", TASK))):
         lines += _shapes(trained, about, folder, task)
-    lines += _beside(compared, expectation.section(about, folder))
+    lines += _beside(compared, trained, about, expectation.section(about, folder))
     lines += _tasks(trained, about, folder)
     lines += _steepness(trained, folder)
     lines += _more(found)
@@ -258,7 +260,9 @@ def _figures(found: Sequence[Curve], about: Mapping[str, Any], folder: Path, ste
     return [f"![{text}](plots/{name}.svg)", "", f"[PNG](plots/{name}.png), [numbers](plots/{name}.csv)", ""]
 
 
-def _beside(compared: _Compared, expected: Sequence[str]) -> list[str]:
+def _beside(
+    compared: _Compared, found: Sequence[Curve], about: Mapping[str, Any], expected: Sequence[str]
+) -> list[str]:
     """Section: shapes, order, resolution and token accuracy compared with published tables."""
     if not (compared.lines or compared.resolutions or compared.tokens):
         return []
@@ -280,7 +284,8 @@ def _beside(compared: _Compared, expected: Sequence[str]) -> list[str]:
     if compared.resolutions:
         lines += ["### Attention resolution", "", RESOLUTION, *tables.resolved(compared.resolutions), "", *expected]
     if compared.tokens:
-        lines += ["### Token accuracy", "", TOKENS, *tokens.table(compared.tokens), ""]
+        asked = [curve for curve in found if curve.name == tokens.TASK]
+        lines += ["### Token accuracy", "", TOKENS, *_fewer(asked, about), *tokens.table(compared.tokens), ""]
         both = tokens.pairs(compared.tokens)
         distinct = beside.distinct(
             ((frozenset((pair.better.label, pair.worse.label)), pair.better.text), pair.verdict) for pair in both
@@ -300,7 +305,7 @@ def _tasks(found: Sequence[Curve], about: Mapping[str, Any], folder: Path) -> li
     for task in sorted(names, key=lambda name: order.get(name.partition("(")[0], len(order))):
         own = [curve for curve in found if curve.task == task]
         first = own[0]
-        lines += [f"## {task}: {label(first.metric)}", "", f"Protocol: {first.protocol}.", ""]
+        lines += [f"## {task}: {label(first.metric)}", "", f"Protocol: {first.protocol}.", "", *_fewer(own, about)]
         for method in _shared(found):
             some = [curve for curve in own if curve.method == method]
             heading = "Without a method:" if method == NONE else f"Under {method}:"
@@ -310,6 +315,18 @@ def _tasks(found: Sequence[Curve], about: Mapping[str, Any], folder: Path) -> li
                 stem = re.sub(r"\W+", "-", task).strip("-") if plain.count(first.name) > 1 else ""
                 lines += _figures(some, about, folder, stem)
     return lines
+
+
+def _fewer(found: Sequence[Curve], about: Mapping[str, Any]) -> list[str]:
+    """Lines that name encodings of which fewer seeds were asked than trained; nothing where there are none."""
+    trained = Counter(model["entry"] for model in about["models"])
+    asked = Counter[str]()
+    for curve in found:
+        if curve.method == NONE:
+            asked[curve.entry] = max(asked[curve.entry], *(len(point.seeds) for point in curve.points))
+    some = grouped((name for name in asked if asked[name] < trained[name]), lambda name: (asked[name], trained[name]))
+    said = [f"{', '.join(f'`{name}`' for name in names)} ({few} of {of})" for (few, of), names in some.items()]
+    return [f"Fewer seeds than were trained: {'; '.join(said)}.", ""] if said else []
 
 
 def _shared(found: Sequence[Curve]) -> list[str]:

@@ -12,6 +12,7 @@ from lexbench.studies.encodings.page.beside import Resolved, multiple_of
 from lexbench.studies.encodings.page.curves import Curve, unpaired
 from lexbench.studies.encodings.page.tables import VERDICTS, number, signed
 
+TASK = "repeated"
 METRIC = "token accuracy"
 """Metric of such a row in `published` of a suite; tables print it as a percentage."""
 TEXTS = {"repeated": ", repeated", "other text": ", not repeated"}
@@ -45,7 +46,7 @@ class Pair:
 
 def told(curves: Sequence[Curve], about: Mapping[str, Any]) -> list[Told]:
     """All rows of tables of token accuracy whose encoding was measured, on both kinds of text."""
-    ours = {(c.entry, c.method, _text(c)): c for c in curves if c.name == "repeated" and c.metric == "accuracy"}
+    ours = {(c.entry, c.method, _text(c)): c for c in curves if c.name == TASK and c.metric == "accuracy"}
     rows = [row for row in about["published"] if row.get("metric") == METRIC]
     known = {each.name: each for each in published(list(dict.fromkeys(row["table"] for row in rows)))}
     found = []
