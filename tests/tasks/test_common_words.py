@@ -1,7 +1,5 @@
 """Common words: a plain counter finds them, the constants are constant, and the scorer cannot be fooled."""
 
-import hashlib
-import json
 import math
 import re
 import sys
@@ -14,9 +12,10 @@ import pytest
 from scipy import stats
 
 import lexbench
-from lexbench import Frame, Refused, Write, Written
+from lexbench import Frame, Refused
 from lexbench.core.tokenizer import FastTokenizer
 from lexbench.taskkit import sampling
+from tests.tasks.asked import accuracy, fingerprint, questions_of
 
 HEADER = "This numbered list has words that occur more often than others.\n"
 ASK = r"\nWhich (\d+) words occur most often in the list\? The words are$"
@@ -33,21 +32,11 @@ def common(**parameters: Any) -> lexbench.Task:
     return lexbench.task("common_words", **parameters)
 
 
-def questions_of(task: lexbench.Task, tokenizer: FastTokenizer, length: int, n: int, seed: int = 0) -> list[Write]:
-    return [question for question in task.questions(tokenizer, length, n, seed) if isinstance(question, Write)]
-
-
 def listed(text: str) -> list[str]:
     """Words of the list; the numbers before them count from 1."""
     lines = re.findall(r"^(\d+)\. (\S+)$", text, re.MULTILINE)
     assert [int(number) for number, _ in lines] == list(range(1, len(lines) + 1))
     return [word for _, word in lines]
-
-
-def accuracy(task: lexbench.Task, tokenizer: FastTokenizer, text: str, question: Write) -> tuple[float, float]:
-    """(strict, lenient)"""
-    sample = task.score(question, Written(tokens=tokenizer.encode(text).ids, text=text, hit_room=False))
-    return sample.scores["accuracy"], sample.scores["contains"]
 
 
 @pytest.mark.parametrize("parameters", COMBINATIONS)
@@ -226,11 +215,6 @@ def test_what_cannot_fit_is_refused_at_once(
 def test_a_wrong_parameter_is_an_error(parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         common(**parameters)
-
-
-def fingerprint(task: lexbench.Task, tokenizer: FastTokenizer, n: int, seed: int = 0) -> list[str]:
-    said = [(q.prompt.tolist(), q.room, q.answer, dict(q.facts)) for q in questions_of(task, tokenizer, 700, n, seed)]
-    return [hashlib.sha256(json.dumps(each).encode()).hexdigest() for each in said]
 
 
 def test_questions_follow_from_seed_and_index(lexlet: FastTokenizer) -> None:

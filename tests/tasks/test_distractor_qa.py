@@ -1,6 +1,5 @@
 """Questions over documents: a plain reader answers them, gold documents are spread evenly, scores cannot be fooled."""
 
-import hashlib
 import json
 import os
 import re
@@ -21,6 +20,7 @@ from lexbench import Choose, Frame, Refused, Sample, Write, Written
 from lexbench.core.tokenizer import FastTokenizer
 from lexbench.taskkit import people, sampling
 from tests.answerers import perfect
+from tests.tasks.asked import fingerprint, questions_of
 
 HEADER = "Answer the question from these documents, in a few words."
 MARK = "\nDocument: "
@@ -46,10 +46,6 @@ def _no_network(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mo
 
 def qa(name: str = "distractor_qa", **parameters: Any) -> lexbench.Task:
     return lexbench.task(name, **parameters)
-
-
-def questions_of(task: lexbench.Task, tokenizer: FastTokenizer, length: int, n: int, seed: int = 0) -> list[Write]:
-    return [question for question in task.questions(tokenizer, length, n, seed) if isinstance(question, Write)]
 
 
 def persons_in(text: str) -> dict[str, Person]:
@@ -769,11 +765,6 @@ def test_the_protocol_says_what_is_asked(tokenizer: FastTokenizer, squad: str) -
     task = qa("qa_squad", data=squad).for_lengths([600])
     known = task.data_hash  # type: ignore[attr-defined]
     assert f"a question of dev-v2.0.json (hash {known}), others" in task.protocol(tokenizer)
-
-
-def fingerprint(task: lexbench.Task, tokenizer: FastTokenizer, n: int, seed: int = 0) -> list[str]:
-    said = [(q.prompt.tolist(), q.room, q.answer, dict(q.facts)) for q in questions_of(task, tokenizer, 700, n, seed)]
-    return [hashlib.sha256(json.dumps(each).encode()).hexdigest() for each in said]
 
 
 @pytest.mark.slow

@@ -1,8 +1,6 @@
 """Frequent words: a plain counter finds them, counts follow the law, and the scorer cannot be fooled."""
 
-import hashlib
 import itertools
-import json
 import math
 import re
 from collections import Counter
@@ -14,8 +12,9 @@ from scipy import stats
 from scipy.special import zeta
 
 import lexbench
-from lexbench import Frame, Refused, Write, Written
+from lexbench import Frame, Refused
 from lexbench.core.tokenizer import FastTokenizer
+from tests.tasks.asked import accuracy, fingerprint, questions_of
 
 HEADER = "This coded text repeats some words more often than others.\n"
 ASK = "\nApart from the dots, which three words occur most often in it? The words are"
@@ -31,20 +30,10 @@ def frequent(**parameters: Any) -> lexbench.Task:
     return lexbench.task("frequent_words", **parameters)
 
 
-def questions_of(task: lexbench.Task, tokenizer: FastTokenizer, length: int, n: int, seed: int = 0) -> list[Write]:
-    return [question for question in task.questions(tokenizer, length, n, seed) if isinstance(question, Write)]
-
-
 def coded(text: str) -> list[str]:
     """Words of the coded text, without dots."""
     assert text.startswith(HEADER) and text.endswith(ASK)
     return re.findall(r"[^\s.]+", text.removeprefix(HEADER).removesuffix(ASK))
-
-
-def accuracy(task: lexbench.Task, tokenizer: FastTokenizer, text: str, question: Write) -> tuple[float, float]:
-    """(strict, lenient)"""
-    sample = task.score(question, Written(tokens=tokenizer.encode(text).ids, text=text, hit_room=False))
-    return sample.scores["accuracy"], sample.scores["contains"]
 
 
 @pytest.mark.parametrize("parameters", COMBINATIONS)
@@ -220,11 +209,6 @@ def test_the_least_length_is_said_and_is_the_least(tokenizer: FastTokenizer) -> 
 def test_a_wrong_parameter_is_an_error(parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         frequent(**parameters)
-
-
-def fingerprint(task: lexbench.Task, tokenizer: FastTokenizer, n: int, seed: int = 0) -> list[str]:
-    said = [(q.prompt.tolist(), q.room, q.answer, dict(q.facts)) for q in questions_of(task, tokenizer, 700, n, seed)]
-    return [hashlib.sha256(json.dumps(each).encode()).hexdigest() for each in said]
 
 
 def test_questions_follow_from_seed_and_index(lexlet: FastTokenizer) -> None:

@@ -22,6 +22,7 @@ from lexbench.core.task import Tokens
 from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.corpora.synthetic import Synthetic
 from lexbench.taskkit import sampling
+from tests.tasks.asked import questions_of
 
 RULER = {  # haystack, kind of key, kind of value, keys in the text, values of each, keys asked for
     "niah_single_1": ("noise", "word", "number", 1, 1, 1),
@@ -53,10 +54,6 @@ FOUND = r"One of the special magic (\w+)s for (\S+) is: (\S+)\."
 
 def niah(name: str = "niah_single_1", **parameters: Any) -> lexbench.Task:
     return lexbench.task(name, corpus=CORPUS, **parameters)
-
-
-def questions_of(task: lexbench.Task, tokenizer: FastTokenizer, length: int, n: int, seed: int = 0) -> list[Write]:
-    return [question for question in task.questions(tokenizer, length, n, seed) if isinstance(question, Write)]
 
 
 def chosen(task: lexbench.Task, tokenizer: FastTokenizer, length: int, n: int) -> list[Choose]:

@@ -8,10 +8,7 @@ import pytest
 import lexbench
 from lexbench import Refused, Sample, Write, Written
 from lexbench.core.tokenizer import FastTokenizer
-
-
-def questions_of(task: lexbench.Task, tokenizer: FastTokenizer, length: int, n: int) -> list[Write]:
-    return [question for question in task.questions(tokenizer, length, n, 0) if isinstance(question, Write)]
+from tests.tasks.asked import questions_of
 
 
 def scored(tokenizer: FastTokenizer, text: str, question: Write) -> Sample:

@@ -1,7 +1,5 @@
 """Variable tracking: a plain reader follows the chains, depths are spread evenly, and the scorer cannot be fooled."""
 
-import hashlib
-import json
 import math
 import re
 from collections.abc import Iterator
@@ -13,9 +11,10 @@ import pytest
 from scipy import stats
 
 import lexbench
-from lexbench import Corpus, Document, Frame, Refused, Write, Written
+from lexbench import Corpus, Document, Frame, Refused
 from lexbench.core.tokenizer import FastTokenizer
 from lexbench.corpora.synthetic import Synthetic
+from tests.tasks.asked import accuracy, fingerprint, questions_of
 
 CORPUS = Synthetic(count=6, words=1500)
 HEADER = "Variables are assigned values in this text. Remember them.\n"
@@ -35,10 +34,6 @@ def tracking(corpus: Corpus = CORPUS, **parameters: Any) -> lexbench.Task:
     return lexbench.task("variable_tracking", corpus=corpus, **parameters)
 
 
-def questions_of(task: lexbench.Task, tokenizer: FastTokenizer, length: int, n: int, seed: int = 0) -> list[Write]:
-    return [question for question in task.questions(tokenizer, length, n, seed) if isinstance(question, Write)]
-
-
 def read(text: str) -> tuple[list[str], str, int]:
     """Names that hold the queried value, by following each name; that value; the number in the question."""
     given = dict(re.findall(STATEMENT, text))
@@ -49,12 +44,6 @@ def read(text: str) -> tuple[list[str], str, int]:
         return held(told.removeprefix("VAR ")) if told.startswith("VAR ") else told
 
     return [name for name in given if held(name) == value], value, int(count)
-
-
-def accuracy(task: lexbench.Task, tokenizer: FastTokenizer, text: str, question: Write) -> tuple[float, float]:
-    """(strict, lenient)"""
-    sample = task.score(question, Written(tokens=tokenizer.encode(text).ids, text=text, hit_room=False))
-    return sample.scores["accuracy"], sample.scores["contains"]
 
 
 @pytest.mark.parametrize("parameters", COMBINATIONS)
@@ -375,11 +364,6 @@ def test_noise_depends_on_no_corpus(tokenizer: FastTokenizer) -> None:
     assert [q.prompt.tolist() for q in texts[0]] == [q.prompt.tolist() for q in texts[1]]
     running = questions_of(tracking(haystack="text"), tokenizer, 600, 2)
     assert re.fullmatch(r"stretch \d+", running[0].cluster)
-
-
-def fingerprint(task: lexbench.Task, tokenizer: FastTokenizer, n: int, seed: int = 0) -> list[str]:
-    said = [(q.prompt.tolist(), q.room, q.answer, dict(q.facts)) for q in questions_of(task, tokenizer, 700, n, seed)]
-    return [hashlib.sha256(json.dumps(each).encode()).hexdigest() for each in said]
 
 
 def test_questions_follow_from_seed_and_index(lexlet: FastTokenizer) -> None:
