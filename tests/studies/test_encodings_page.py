@@ -9,7 +9,9 @@ from statistics import mean
 import pytest
 
 from lexbench.studies.encodings import page
+from lexbench.studies.encodings.page.curves import curves
 from lexbench.studies.encodings.page.shapes import GREAT, RULE, SLIGHT
+from lexbench.studies.encodings.page.tables import signed
 from lexbench.studies.encodings.page.texts import INTERVALS
 from tests.report.pictures import drawn
 
@@ -70,6 +72,12 @@ def test_the_documentation_shows_the_models_trained_further_as_their_records_do(
 
 def test_the_documentation_shows_what_content_decides_beside_others_as_their_records_do() -> None:
     values, rows = laboratory(), documented("encoding, seeds")
+    judged = curves(*page.load(FOLDER.with_name("encodings2")))
+    changes = {
+        curve.entry: change
+        for curve in judged
+        if (curve.name, curve.method) == ("last_segment", "none") and (change := curve.points[-1].change)
+    }
     assert len(rows) == 5
     for label, *shown in rows:
         name, seeds = label.strip("`").split("`, ")
@@ -78,7 +86,7 @@ def test_the_documentation_shows_what_content_decides_beside_others_as_their_rec
             mean(values[name, task, length])
             for task, length in (("last_segment", 128), ("last_segment", 1024), ("copy", 1024), ("passkey", 1024))
         )
-        assert shown == [f"{near:.3f}", f"{far:.3f}", f"{far - near:+.3f}", f"{copies:.2f}", f"{keys:.2f}"]
+        assert shown == [f"{near:.3f}", f"{far:.3f}", signed(changes[name]), f"{copies:.2f}", f"{keys:.2f}"]
 
 
 def test_the_documentation_shows_what_seeds_change_as_their_records_do() -> None:

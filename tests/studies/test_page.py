@@ -17,7 +17,7 @@ from lexbench.store.format import Finished
 from lexbench.studies.encodings import page as study_page
 from lexbench.studies.encodings.page import beside, plots, predictions
 from lexbench.studies.encodings.page import page as page_text
-from lexbench.studies.encodings.page.curves import Curve, Point, curves, difference, over_seeds
+from lexbench.studies.encodings.page.curves import HEADLINES, Curve, Point, curves, difference, over_seeds
 from lexbench.studies.encodings.page.shapes import Shape, shape, shape_of, slope
 from lexbench.studies.encodings.settings import Prediction
 from tests.report.fake_run import cell, keep
@@ -98,7 +98,7 @@ def curve(entry: str, values: Sequence[float], method: str = "none", half: float
         change = value - values[0]
         ends = Estimate(value, value - half, value + half), Estimate(change, change - half, change + half)
         documents = {"a": (10 * (value - half), 10.0), "b": (10 * (value + half), 10.0)}
-        points.append(Point(128 * 2**place, 2.0**place, *ends, seeds=[value], documents=documents))
+        points.append(Point(128 * 2**place, 2.0**place, *ends, seeds={0: value}, documents=documents))
     settled: dict[str, Any] = {"family": "f", "task": "last_segment", "metric": "nll", "protocol": "p", **changed}
     return Curve(entry=entry, method=method, points=points, **settled)
 
@@ -153,6 +153,24 @@ def test_orders_are_compared_pair_by_pair() -> None:
     assert on_books[2.0].verdict == "no"  # 3.1 - 3.3 = -0.2 in each document
     assert on_books[2.0].difference.high == pytest.approx(-0.2)
     assert on_books[4.0].verdict == "yes"  # 3.21 - 3.20
+    assert not any(pair.older for pair in found)  # both have 3.0 at the trained length
+    higher = [curve("alibi", [3.2, 3.3, 3.2]), ours[1]]
+    older = beside.pairs(beside.lines(higher, {"published": ROWS[:2]}, "last_segment"))
+    assert {pair.multiple: pair.older for pair in older if pair.better.data == "PG22"} == {2.0: True, 4.0: False}
+    about = {"published": ROWS[:2], "trained_length": 128}
+    said = " ".join(page_text._beside(page_text._compared(higher, about), higher, {**about, "models": []}, []))
+    assert "pairs of rows: 1 yes, 1 no; at 1x, too: 0 yes, 1 no." in said
+
+
+def test_a_protocol_says_how_many_questions_were_asked_and_what_guessing_has(folder: Path) -> None:
+    rows, about = study_page.load(folder)
+    asked = {curve.task: curve.asked for curve in curves(rows, about) if curve.method == "none"}
+    for task, said in asked.items():
+        records = [row.record for row in rows if row.record.task == task and row.record.value is not None]
+        counts = sorted({record.n for record in records if record.metric in HEADLINES})
+        assert said.startswith(f"n = {counts[0]}") and (len(counts) == 1 or f" to {counts[-1]}" in said)
+        chances = {f"{record.chance:.2g}" for record in records if record.chance is not None}
+        assert chances == set() or said.endswith(f"guessing has {' to '.join(sorted(chances))}")
 
 
 def test_rows_of_papers_beside_one_measurement_count_once() -> None:
@@ -262,7 +280,7 @@ def test_what_was_learnt_stands_beside_the_trigram() -> None:
 def test_a_difference_is_paired_by_document_and_knows_its_seeds() -> None:
     def point(seeds: Sequence[float], *nats: float) -> Point:
         documents = {str(place): (each, 4.0) for place, each in enumerate(nats)}
-        return Point(128, 1.0, None, None, seeds=seeds, documents=documents)
+        return Point(128, 1.0, None, None, seeds=dict(enumerate(seeds)), documents=documents)
 
     # gaps of 1 nat in each of two documents of 4 targets: 0.25, whatever the documents are
     alike = difference(point([1.0], 4, 40), point([1.25], 5, 41))
@@ -272,6 +290,27 @@ def test_a_difference_is_paired_by_document_and_knows_its_seeds() -> None:
     assert spread is not None and spread.low is not None
     assert spread.low == pytest.approx(0.25 - 12.706204736 * 0.1 / math.sqrt(2), rel=1e-6)
     assert difference(point([1.0], 4, 40), Point(128, 1.0, None, None)) is None
+
+
+def test_a_difference_pairs_equal_seeds_and_lends_the_spread_of_several_to_one() -> None:
+    documents = {"a": (4.0, 4.0), "b": (40.0, 4.0)}, {"a": (5.0, 4.0), "b": (41.0, 4.0)}
+
+    def reach(left: Mapping[int, float], right: Mapping[int, float]) -> float:
+        sides = [
+            Point(128, 1.0, None, None, seeds=seeds, documents=each)
+            for seeds, each in zip((left, right), documents, strict=True)
+        ]
+        found = difference(*sides)
+        assert found is not None and found.low is not None and found.value == 0.25  # in each document, so without width
+        return found.value - found.low
+
+    one, two = 12.706204736, 4.302652730  # Student's t at 97.5 %
+    assert reach({0: 1.0, 1: 2.0}, {1: 2.25, 0: 1.25}) == pytest.approx(0, abs=1e-9)  # seeds move both alike
+    assert reach({0: 1.0, 1: 2.0}, {0: 2.0, 1: 1.0}) == pytest.approx(one * math.sqrt(2 / 2))  # differences 1 and -1
+    assert reach({0: 1.0, 1: 2.0}, {1: 1.0, 2: 2.0}) == pytest.approx(one * math.sqrt(0.5 / 2 + 0.5 / 2))
+    assert reach({0: 1.0, 1: 2.0, 2: 3.0}, {0: 9.0}) == pytest.approx(two * math.sqrt(1 / 3 + 1))
+    assert reach({0: 9.0}, {0: 1.0, 1: 2.0, 2: 3.0}) == pytest.approx(two * math.sqrt(1 / 3 + 1))
+    assert reach({0: 9.0}, {1: 1.0}) == 0
 
 
 @pytest.mark.parametrize(
@@ -319,12 +358,16 @@ def test_models_below_each_table_of_tokens_are_counted() -> None:
     floors = {"unigram": 5.0, "bigram": 4.0, "trigram": 3.0}
     losses = {"a-seed0": 4.5, "b-seed0": 3.5, "c-seed0": 4.75, "diverged": None}
     models = [
-        {"name": name, "seed": 0, "start": None, "floors": floors, "last_loss": {"held_out": loss}}
+        {"name": name, "entry": name, "seed": 0, "start": None, "floors": floors, "last_loss": {"held_out": loss}}
         for name, loss in losses.items()
     ]
-    further = {**models[0], "name": "pi-seed0", "start": "a", "floors": {"unigram": 5.5}}
-    told = [line for line in page_text._floors({"models": [*models, further]}) if line.startswith("Models of")]
-    assert told == ["Models of seed 0:", "Models of seed 0 that were trained further on other texts:"]
+    further = {**models[0], "name": "pi-seed0", "entry": "pi", "start": "a", "floors": {"unigram": 5.5}}
+    alike = {**models[0], "name": "abf-seed0", "entry": "abf", "start": "a"}
+    told = [line for line in page_text._floors({"models": [*models, further, alike]}) if line.startswith("Models of")]
+    assert told == [
+        "Models of seed 0:",
+        *(f"Models of seed 0 that were trained further: `{name}`:" for name in ("pi", "abf")),
+    ]
     said = page_text._floors({"models": [*models, {"name": "older"}]})
     table = [[entry.strip() for entry in row.split("|")[1:-1]] for row in said if row.startswith("| ")]
     assert table[2:] == [
@@ -339,10 +382,21 @@ def test_models_below_each_table_of_tokens_are_counted() -> None:
 def test_shapes_that_are_all_open_are_counted(tmp_path: Path) -> None:
     about = {"trained_length": 128}
     both = [curve("a", [3.0, 3.06], half=0.02), curve("b", [3.0, 3.0], half=0.1)]
-    assert "Without a method: 2 uncertain between two shapes." in page_text._shapes(both, about, tmp_path)
-    assert "Without a method: 1 flat, 1 uncertain between two shapes." in page_text._shapes(
+    assert "Without a method: 2 uncertain between several shapes." in page_text._shapes(both, about, tmp_path)
+    assert "Without a method: 1 flat, 1 uncertain between several shapes." in page_text._shapes(
         [both[0], curve("b", [3.0, 3.0])], about, tmp_path
     )
+
+
+def test_a_rank_correlation_names_the_encodings_on_which_it_hangs() -> None:
+    line = [(f"e{place}", float(place), float(-place)) for place in range(9)]
+    assert page_text._without_one(line) == "Without one of them -1.00 to -1.00. "
+    # Without e5 all is in reverse order; without another one ranks are 1 2 3 4 and 3 2 1 4: 1 - 6 (4 + 4) / 60 = 0.2.
+    some = [(f"e{x}", float(x), float(y)) for x, y in zip((1, 2, 3, 4, 5), (5, 4, 3, 2, 9), strict=True)]
+    assert page_text._without_one(some) == (
+        "Without one of them -1.00 to +0.20; without `e1` or `e2` or `e3` or `e4` the interval holds 0. "
+    )
+    assert page_text._without_one(some[:4]) == ""
 
 
 def test_rank_correlation_is_spearmans() -> None:
@@ -433,7 +487,13 @@ def test_encodings_of_which_fewer_seeds_were_asked_are_named() -> None:
     def asked(entry: str, *seeds: float, method: str = "none") -> Curve:
         refused = Point(32, 0.25, None, None, "too short")
         return Curve(
-            entry, "f", method, "repeated", "accuracy", "p", [refused, Point(128, 1.0, None, None, None, seeds)]
+            entry,
+            "f",
+            method,
+            "repeated",
+            "accuracy",
+            "p",
+            [refused, Point(128, 1.0, None, None, None, dict(enumerate(seeds)))],
         )
 
     about = {"models": [{"entry": entry} for entry in ("rope", "hwfa", "bipe") for _ in range(3)] + [{"entry": "fox"}]}
@@ -535,7 +595,8 @@ def test_an_interval_of_a_likelihood_ends_at_0(tmp_path: Path) -> None:
             for i in range(2)
         ]
         keep(tmp_path / name, [Finished(cell("last_segment", "none", 256, n=2, model=name), samples)])
-    about = {"models": [{"name": name, "entry": "rope", "family": "rotary"} for name in names]}
+    models = [{"name": name, "entry": "rope", "family": "rotary", "seed": seed} for seed, name in enumerate(names)]
+    about = {"models": models}
     [found] = curves(study_page.measured(tmp_path / name for name in names), about)
     value = found.points[0].value
     assert value is not None and value.high is not None

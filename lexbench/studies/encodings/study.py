@@ -122,7 +122,8 @@ def _facts(suite: Suite, entry: Entry, seed: int, failed: Mapping[str, str]) -> 
     facts |= {"encoding": entry.spec, "start": entry.start, "failed": reasons[0] if reasons else None}
     try:
         record = read_object(place / "training.json", "train it again")
-        facts |= {key: record.get(key) for key in ("tokens", "seconds", "texts", "last_loss", "device", "floors")}
+        told = ("tokens", "seconds", "texts", "last_loss", "device", "precision", "floors")
+        facts |= {key: record.get(key) for key in told}
         facts["parameters"] = parameters(place / "model.safetensors")
     except (OSError, ValueError):
         facts["failed"] = facts["failed"] or "not trained"

@@ -104,16 +104,30 @@ class Pair:
     multiple: float
     difference: Estimate
     """Our NLL of the row that is worse in the table minus that of the better row."""
+    inside: Estimate | None
+    """The same at the trained length."""
+
+    @property
+    def ours(self) -> Hashable:
+        """Our pair of curves and the multiple, which several pairs of rows may stand beside."""
+        return frozenset((self.better.curve.label, self.worse.curve.label)), self.multiple
 
     @property
     def verdict(self) -> str:
         """Whether our order is the same: `yes`, `no`, or `uncertain` (our interval contains 0)."""
-        if self.difference.low is not None and self.difference.high is not None:
-            if self.difference.low > 0:
-                return "yes"
-            if self.difference.high < 0:
-                return "no"
+        return _sign(self.difference)
+
+    @property
+    def older(self) -> bool:
+        """Whether our order is the same at the trained length."""
+        return self.verdict != "uncertain" and self.inside is not None and _sign(self.inside) == self.verdict
+
+
+def _sign(difference: Estimate) -> str:
+    low, high = difference.low, difference.high
+    if low is None or high is None:
         return "uncertain"
+    return "yes" if low > 0 else "no" if high < 0 else "uncertain"
 
 
 def pairs(found: Sequence[Line]) -> list[Pair]:
@@ -138,7 +152,9 @@ def _pair(one: Line, other: Line, multiple: float) -> Pair | None:
     better, worse = sorted((one, other), key=lambda line: line.logs[multiple])
     left, right = (line.curve.at(multiple) for line in (better, worse))
     found = difference(left, right) if left and right else None
-    return None if found is None else Pair(better, worse, multiple, found)
+    first, second = (line.curve.at(1.0) for line in (better, worse))
+    inside = difference(first, second) if first and second else None
+    return None if found is None else Pair(better, worse, multiple, found, inside)
 
 
 def distinct(verdicts: Iterable[tuple[Hashable, str]]) -> dict[Hashable, str]:

@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from lexbench.core.record import Record
 from lexbench.stats.combine import Estimate
 from lexbench.stats.intervals import CONFIDENCE
 from lexbench.stats.metrics import is_score
@@ -34,8 +35,8 @@ class Point:
     change: Estimate | None
     """Difference from the trained length on the same questions; only for likelihoods and resolution."""
     refused: str | None = None
-    seeds: Sequence[float] = ()
-    """The value of each seed."""
+    seeds: Mapping[int, float] = field(default_factory=dict)
+    """The value of each seed, by its number."""
     documents: Documents | None = None
     """For likelihoods; nats are means over seeds."""
 
@@ -51,6 +52,8 @@ class Curve:
     metric: str
     protocol: str
     points: Sequence[Point]
+    asked: str = ""
+    """How many questions each model was asked, and the score of guessing."""
 
     @property
     def label(self) -> str:
@@ -70,6 +73,7 @@ class Curve:
 def curves(rows: Sequence[Row], about: Mapping[str, Any], metrics: Sequence[str] = HEADLINES) -> list[Curve]:
     """All curves of these metrics, in the suite's order of encodings; a curve joins the seeds of one entry."""
     models = {model["name"]: model for model in about["models"]}
+    seeds = {name: model["seed"] for name, model in models.items()}
     order = {entry: place for place, entry in enumerate(dict.fromkeys(m["entry"] for m in about["models"]))}
     refusals = {_cell(row): row.record.refused for row in rows if row.record.refused}
     groups: dict[tuple[str, str, str, str], list[Row]] = {}
@@ -88,7 +92,8 @@ def curves(rows: Sequence[Row], about: Mapping[str, Any], metrics: Sequence[str]
             task=task,
             metric=metric,
             protocol=group[0].record.protocol,
-            points=[_point(each, refusals) for each in _by_length(group)],
+            points=[_point(each, refusals, seeds) for each in _by_length(group)],
+            asked=_asked([row.record for row in group]),
         )
         for (entry, task, method, metric), group in groups.items()
     ]
@@ -104,8 +109,28 @@ def _by_length(rows: Sequence[Row]) -> list[list[Row]]:
     return [[row for row in rows if row.record.length == length] for length in lengths]
 
 
-def _point(rows: Sequence[Row], refusals: Mapping[tuple[str, str, str, int], str | None]) -> Point:
-    """The point of one length from its seeds; refused seeds do not count."""
+def _asked(records: Sequence[Record]) -> str:
+    """`n = 48 in 45 documents; guessing has 0.028`; empty where nothing was scored."""
+    known = [record for record in records if record.value is not None]
+    if not known:
+        return ""
+    n, clusters = (
+        " to ".join(f"{end}" for end in dict.fromkeys((min(each), max(each))))
+        for each in ([record.n for record in known], [record.clusters for record in known])
+    )
+    chances = [record.chance for record in known if record.chance is not None]
+    guess = (
+        f"; guessing has {' to '.join(dict.fromkeys(f'{end:.2g}' for end in (min(chances), max(chances))))}"
+        if chances
+        else ""
+    )
+    return f"n = {n}{f' in {clusters} documents' if clusters != n else ''}{guess}"
+
+
+def _point(
+    rows: Sequence[Row], refusals: Mapping[tuple[str, str, str, int], str | None], numbers: Mapping[str, int]
+) -> Point:
+    """The point of one length from its seeds, whose `numbers` go by model; refused seeds do not count."""
     record = rows[0].record
     values = [(r.record.value, r.record.low, r.record.high) for r in rows if r.record.value is not None]
     changes = [(r.change, r.change_low, r.change_high) for r in rows if r.change is not None]
@@ -122,7 +147,7 @@ def _point(rows: Sequence[Row], refusals: Mapping[tuple[str, str, str, int], str
         value=value,
         change=over_seeds(changes),
         refused=next((reason for reason in reasons if reason), None),
-        seeds=[value for value, _, _ in values],
+        seeds={numbers[r.record.model]: r.record.value for r in rows if r.record.value is not None},
         documents=_documents(rows),
     )
 
@@ -137,15 +162,16 @@ def _documents(rows: Sequence[Row]) -> dict[str, tuple[float, float]] | None:
 
 
 def difference(left: Point, right: Point) -> Estimate | None:
-    """Difference right - left of two likelihoods at one length, paired by document.
+    """Difference right - left of two likelihoods at one length, paired by document, and by seed where seeds are equal.
 
-        difference -+ sqrt(t^2 (s_l^2 / S_l + s_r^2 / S_r) + d^2)
+        difference -+ sqrt(e^2 + d^2)
 
-    with S seeds of standard deviation s on each side, Student's t with min(S) - 1 degrees of freedom, and d the
-    distance to this end of the interval over resampled documents. With one seed on a side: only d.
+    with d the distance to this end of the interval over resampled documents, and e that of seeds. Equal seeds are pairs
+    (the same rows in the same order, initial weights where encodings share them; of two methods the same model): of S
+    pairs whose differences have the deviation s, e = t s / sqrt(S), Student's t with S - 1 degrees of freedom. Other
+    seeds are independent: e = t sqrt(s_l^2 / S_l + s_r^2 / S_r), t of the smaller S; for a side of one seed stands the
+    other's s. With one seed on each side e = 0.
     """
-    from scipy.special import stdtrit
-
     if left.documents is None or right.documents is None:
         return None
     found = document_difference(left.documents, right.documents)
@@ -154,12 +180,24 @@ def difference(left: Point, right: Point) -> Estimate | None:
     value, interval = found
     if interval is None:
         return Estimate(value)
-    counts, spread = [len(side.seeds) for side in (left, right)], 0.0
-    if min(counts) > 1:
-        variance = sum(float(np.var(side.seeds, ddof=1)) / len(side.seeds) for side in (left, right))
-        spread = float(stdtrit(min(counts) - 1, (1 + CONFIDENCE) / 2)) * math.sqrt(variance)
+    spread = _spread(left.seeds, right.seeds)
     below, above = (math.hypot(spread, gap) for gap in (value - interval.low, interval.high - value))
     return Estimate(value, value - below, value + above)
+
+
+def _spread(left: Mapping[int, float], right: Mapping[int, float]) -> float:
+    """What seeds add to the interval of a difference (`difference`)."""
+    from scipy.special import stdtrit
+
+    sides = [list(left.values()), list(right.values())]
+    if left.keys() == right.keys():
+        sides = [[right[seed] - value for seed, value in left.items()]]
+    several = [each for each in sides if len(each) > 1]
+    if not several:
+        return 0.0
+    variances = [float(np.var(each if len(each) > 1 else several[0], ddof=1)) / len(each) for each in sides]
+    freedom = min(map(len, several)) - 1
+    return float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * math.sqrt(sum(variances))
 
 
 def over_seeds(values: Sequence[tuple[float | None, float | None, float | None]]) -> Estimate | None:

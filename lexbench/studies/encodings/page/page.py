@@ -87,6 +87,10 @@ def _models(about: Mapping[str, Any]) -> list[str]:
             f"{_seeds(known)}; recipe `{about['recipe']}`: trained length {about['trained_length']}, "
             f"{weights} parameters; each trained on {' or '.join(f'{count:,}' for count in tokens)} tokens{time}."
         )
+        precisions = Counter(m.get("precision") or "not recorded" for m in known)
+        if len(precisions) > 1:
+            said = ", ".join(f"{name} ({several(count, 'model')})" for name, count in precisions.most_common())
+            lines += ["", f"Precision of the trainings: {said}."]
     for start in dict.fromkeys(model["start"] for model in about["models"] if model["start"]):
         further = [m for m in about["models"] if m["start"] == start and m.get("tokens")]
         counts = " or ".join(f"{count:,}" for count in sorted({m["tokens"] for m in further}))
@@ -122,24 +126,21 @@ def _judged(about: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _floors(about: Mapping[str, Any]) -> list[str]:
     """Section: held-out losses beside what n-grams of the same training texts reach on the same rows."""
-    known = _judged(about)
     lines = []
-    for floors in {tuple(each["floors"].items()): each["floors"] for each in known}.values():
-        losses = {each["name"]: each["last_loss"]["held_out"] for each in known if each["floors"] == floors}
+    alike = grouped(_judged(about), lambda each: (tuple(each["floors"].items()), each.get("start") is not None))
+    for (floors, further), models in alike.items():
+        losses = {each["name"]: each["last_loss"]["held_out"] for each in models}
         lowest = min(losses, key=losses.__getitem__)
-        below = {name: sum(loss < floor for loss in losses.values()) for name, floor in floors.items()}
-        rows = [[name, f"{floor:.3f}", f"{below[name]} of {len(losses)}"] for name, floor in floors.items()]
-        lines += [_of_texts([each for each in known if each["floors"] == floors]), ""]
+        seeds = ", ".join(map(str, sorted({each["seed"] for each in models})))
+        rows = [
+            [name, f"{floor:.3f}", f"{sum(loss < floor for loss in losses.values())} of {len(losses)}"]
+            for name, floor in floors
+        ]
+        names = ", ".join(f"`{each['entry']}`" for each in models)
+        lines += [f"Models of seed {seeds}{f' that were trained further: {names}' if further else ''}:", ""]
         lines += [*columns(["n-grams", "nats per token", "models below it"], rows), ""]
         lines += [f"Median of the models: {median(losses.values()):.3f}; lowest: `{lowest}`, {losses[lowest]:.3f}.", ""]
     return ["## What the models know", "", FLOORS, *lines] if lines else []
-
-
-def _of_texts(models: Sequence[Mapping[str, Any]]) -> str:
-    """Name models that had the same training texts."""
-    seeds = ", ".join(map(str, sorted({each["seed"] for each in models})))
-    further = " that were trained further on other texts" if all(each.get("start") for each in models) else ""
-    return f"Models of seed {seeds}{further}:"
 
 
 def _of(found: Sequence[Curve], task: str, method: str) -> list[Curve]:
@@ -185,10 +186,7 @@ class _Compared:
 
     def ordered(self) -> dict[Hashable, str]:
         """Verdict on each pair of our curves at a multiple."""
-        return beside.distinct(
-            ((frozenset((pair.better.curve.label, pair.worse.curve.label)), pair.multiple), pair.verdict)
-            for pair in self.pairs
-        )
+        return beside.distinct((pair.ours, pair.verdict) for pair in self.pairs)
 
 
 def _compared(found: Sequence[Curve], about: Mapping[str, Any]) -> _Compared:
@@ -212,7 +210,8 @@ def _contradictions(found: Sequence[Curve], about: Mapping[str, Any], compared: 
         judged = predictions.judged(found, stated)
         lines += [
             PREDICTED,
-            f"{_counts([row[0] for row in judged], predictions.VERDICTS)}.",
+            f"{_counts([row[0] for row in judged], predictions.VERDICTS)}, of {several(len(stated), 'statement')}; "
+            "some are judged by two protocols, on the same models.",
             "",
             *predictions.table(judged),
             "",
@@ -242,7 +241,7 @@ def _shapes(found: Sequence[Curve], about: Mapping[str, Any], folder: Path, task
     settled = [shape.name for shape in known if not shape.open]
     counts = [f"{settled.count(name)} {name}" for name in SHAPES if name in settled]
     if between := len(known) - len(settled):
-        counts.append(f"{between} uncertain between two shapes")
+        counts.append(f"{between} uncertain between several shapes")
     summary = f"Without a method: {', '.join(counts) or 'no length beyond the trained one'}."
     head = "## Shapes" if task == about.get("compare", TASK) == TASK else f"## Shapes by {task}"
     lines = [head, "", *([RULE] if task == TASK else []), summary, "", *tables.shapes(plain, under, BCA), ""]
@@ -274,7 +273,10 @@ def _beside(
         lines += [*tables.beside(compared.lines), ""]
     if ordered := compared.ordered():
         rows = several(len(compared.pairs), "pair")
+        older = {pair.ours for pair in compared.pairs if pair.older}
+        again = [verdict for each, verdict in ordered.items() if each in older]
         said = _counts([*ordered.values()], (*tables.VERDICTS, "papers differ"))
+        said += f"; at 1x, too: {again.count('yes')} yes, {again.count('no')} no"
         lines += ["### Order", "", ORDERS]
         lines += [
             f"Order agrees, of {several(len(ordered), 'pair')} of measurements beside {rows} of rows: {said}.",
@@ -305,7 +307,9 @@ def _tasks(found: Sequence[Curve], about: Mapping[str, Any], folder: Path) -> li
     for task in sorted(names, key=lambda name: order.get(name.partition("(")[0], len(order))):
         own = [curve for curve in found if curve.task == task]
         first = own[0]
-        lines += [f"## {task}: {label(first.metric)}", "", f"Protocol: {first.protocol}.", "", *_fewer(own, about)]
+        asked = next((f"; {curve.asked}" for curve in own if curve.method == NONE and curve.asked), "")
+        lines += [f"## {task}: {label(first.metric)}", "", f"Protocol: {first.protocol}{asked}.", ""]
+        lines += _fewer(own, about)
         for method in _shared(found):
             some = [curve for curve in own if curve.method == method]
             heading = "Without a method:" if method == NONE else f"Under {method}:"
@@ -351,7 +355,7 @@ def _steepness(found: Sequence[Curve], folder: Path) -> list[str]:
         holds = ", which holds 0" if low <= 0 <= high else ""
         said = (
             f"Rank correlation (Spearman) over {several(len(known), 'encoding')}: {value:+.2f}, "
-            f"95 % interval [{low:+.2f}, {high:+.2f}]{holds}. "
+            f"95 % interval [{low:+.2f}, {high:+.2f}]{holds}. {_without_one(known)}"
         )
     return [
         "## Attention resolution against the slope",
@@ -363,6 +367,18 @@ def _steepness(found: Sequence[Curve], folder: Path) -> list[str]:
         "[PNG](plots/resolution-slope.png), [numbers](plots/resolution-slope.csv)",
         "",
     ]
+
+
+def _without_one(known: Sequence[tuple[str, float, float]]) -> str:
+    """What the rank correlation is without one encoding, in a sentence; empty of fewer than five."""
+    found = {one[0]: plots.rank_correlation([each for each in known if each is not one]) for one in known}
+    ranks = {name: rank for name, rank in found.items() if rank}
+    if not ranks:
+        return ""
+    values = [value for value, _, _ in ranks.values()]
+    near = [f"`{name}`" for name, (_, low, high) in ranks.items() if low <= 0 <= high]
+    hangs = f"; without {' or '.join(near)} the interval holds 0" if 0 < len(near) < len(ranks) else ""
+    return f"Without one of them {min(values):+.2f} to {max(values):+.2f}{hangs}. "
 
 
 def _more(found: Sequence[Curve]) -> list[str]:

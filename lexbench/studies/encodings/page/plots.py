@@ -94,7 +94,7 @@ def _numbers(curve: Curve, point: Point) -> list[object]:
 def _limits(curves: Sequence[Curve]) -> tuple[float, float]:
     """Limits of the value axis, with room for the range of seeds; a collapsed curve does not stretch it."""
     values = [
-        [each for point in curve.points if point.value for each in (point.value.value, *point.seeds)]
+        [each for point in curve.points if point.value for each in (point.value.value, *point.seeds.values())]
         for curve in curves
     ]
     worst = [max(each) for each in values if each]
@@ -114,7 +114,7 @@ def _panel(panel: Axes, curves: Sequence[Curve], trained_length: int, limits: tu
         multiples = [point.multiple for point in points]
         found = [point.value for point in points if point.value]
         values = np.array([each.value for each in found], np.float64)
-        low, high = (np.array([end(point.seeds) for point in points], np.float64) for end in (min, max))
+        low, high = (np.array([end(point.seeds.values()) for point in points], np.float64) for end in (min, max))
         style = {**series(place), "markersize": 3.5, "linewidth": 1.2}
         panel.plot(multiples, values, label=curve.entry, zorder=3, **style)
         panel.fill_between(multiples, low, high, color=style["color"], alpha=0.2, linewidth=0)

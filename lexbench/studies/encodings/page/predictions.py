@@ -82,7 +82,7 @@ def _within(change: Estimate | None, least: float, most: float) -> str:
 
 
 def _gap(left: Curve, right: Curve, multiple: float) -> Estimate | None:
-    """Change of the right curve minus that of the left one, paired by document."""
+    """Change of the right curve minus that of the left one (`difference`)."""
     changes = [_change(curve, multiple) for curve in (left, right)]
     return difference(changes[0], changes[1]) if changes[0] and changes[1] else None
 
@@ -90,7 +90,7 @@ def _gap(left: Curve, right: Curve, multiple: float) -> Estimate | None:
 def _change(curve: Curve, multiple: float) -> Point | None:
     """The point at a multiple with its documents' nats minus those at the trained length."""
     base, point = curve.at(1.0), curve.at(multiple)
-    if not (base and point and base.documents and point.documents) or len(base.seeds) != len(point.seeds):
+    if not (base and point and base.documents and point.documents) or base.seeds.keys() != point.seeds.keys():
         return None
     before = base.documents
     documents = {
@@ -99,5 +99,5 @@ def _change(curve: Curve, multiple: float) -> Point | None:
         if name in before and before[name][1] == targets
     }
     # Each seed against itself, so that levels of seeds do not enter the spread of the change.
-    seeds = [after - at_first for at_first, after in zip(base.seeds, point.seeds, strict=True)]
+    seeds = {seed: after - base.seeds[seed] for seed, after in point.seeds.items()}
     return Point(point.length, multiple, None, None, seeds=seeds, documents=documents)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from lexbench.core.groups import grouped
 from lexbench.report.formats import columns
 from lexbench.stats.combine import Estimate
 from lexbench.stats.metrics import is_score
@@ -100,15 +101,14 @@ def beside(lines: Sequence[Line]) -> list[str]:
 
 def orders(pairs: Sequence[Pair]) -> list[str]:
     """Number of pairs with the same order in ours, by published table."""
-    groups: dict[tuple[str, str, int, float], list[str]] = {}
-    for pair in pairs:
-        key = (pair.better.table, pair.better.data, pair.better.trained_length, pair.multiple)
-        groups.setdefault(key, []).append(pair.verdict)
-    rows = [
-        [table, f"{data}, {trained}", f"{multiple:g}x", *(str(said.count(verdict)) for verdict in VERDICTS)]
-        for (table, data, trained, multiple), said in groups.items()
-    ]
-    return columns(["table", "data, trained length", "at", *VERDICTS], rows)
+    groups = grouped(pairs, lambda e: (e.better.table, e.better.data, e.better.trained_length, e.multiple))
+    rows = []
+    for (table, data, trained, multiple), some in groups.items():
+        said = [pair.verdict for pair in some]
+        older = [pair.verdict for pair in some if pair.older]
+        counts = [*(said.count(verdict) for verdict in VERDICTS), older.count("yes"), older.count("no")]
+        rows.append([table, f"{data}, {trained}", f"{multiple:g}x", *map(str, counts)])
+    return columns(["table", "data, trained length", "at", *VERDICTS, "yes at 1x, too", "no at 1x, too"], rows)
 
 
 VERDICTS = ("yes", "uncertain", "no")
@@ -122,11 +122,12 @@ def contrary(pairs: Sequence[Pair]) -> list[str]:
             f"{pair.multiple:g}x",
             f"{pair.better.printed} before {pair.worse.printed}",
             f"{pair.worse.curve.label} before {pair.better.curve.label}, by {signed(_negated(pair.difference))}",
+            signed(_negated(pair.inside)) if pair.inside else "",
         ]
         for pair in pairs
         if pair.verdict == "no"
     ]
-    return columns(["table, data", "at", "published", "ours"], rows) if rows else []
+    return columns(["table, data", "at", "published", "ours", "at 1x"], rows) if rows else []
 
 
 def _negated(each: Estimate) -> Estimate:

@@ -1,22 +1,22 @@
 """Fixed texts of the page."""
 
 HEAD = """\
-One small decoder is trained from scratch for each positional encoding and seed. Everything else is the same: initial
-weights, training texts and their order, number of steps. All models answer the same questions at lengths from a
-fraction of the trained length to many times of it, without a method and with blockwise causal attention (`bca`), which
-limits each query to a distance within the trained length. `lexbench study` ({suite}) makes this page from
-`measured.parquet` and `models.json`.
+One small decoder is trained from scratch for each positional encoding and seed. Training texts and their order, number
+of steps and initial weights are the same, but for weights of the encoding. All models answer the same questions at
+lengths from a fraction of the trained length to many times of it, without a method and with blockwise causal attention
+(`bca`), which limits each query to a distance within the trained length. `lexbench study` ({suite}) makes this page
+from `measured.parquet` and `models.json`.
 """
 FLOORS = """\
 Loss of held-out text at the end of the training, beside what counting n-grams of the same training texts reaches on
-the same rows (Witten-Bell, each document counted once). Where a table of two tokens beats a model, the model knows
-little that context could change: read how its curve bends beyond the trained length, and not its level.
+the same rows (Witten-Bell, each document counted once). Where a bigram beats a model, the model knows little that
+context could change: read how its curve bends beyond the trained length, and not its level.
 """
 LEARNED = """\
 What each model learnt within the trained length: its held-out loss below that of the trigram, over all positions of a
-row (nats per token); what the second half of the trained length adds to `last_segment` (nats per token, positive:
-context helps); copies and passkeys that it finds at the trained length. A model at chance there says nothing about
-finding beyond it.
+row (nats per token; the gate of the recipe asks for the last tokens of a text alone, which are easier); what the
+second half of the trained length adds to `last_segment` (nats per token, positive: context helps); copies and passkeys
+that it finds at the trained length. A model at chance there says nothing about finding beyond it.
 """
 PREDICTED = """\
 Predictions that were stated before the runs (`PREREGISTRATION.md`), each judged by a 95 % interval: *holds* if the
@@ -25,15 +25,16 @@ number.
 """
 INTERVALS = """\
 Brackets hold approximate 95 % intervals of the mean over S seeds: the spread of seeds (Student's t, S - 1 degrees of
-freedom) and that of documents (bootstrap; Wilson for right or wrong answers), added in squares. They are rough with few
-seeds or documents. With one seed they cover documents only, not another training.
+freedom) and that of documents (bootstrap; Wilson for right or wrong answers), added in squares. They are rough with
+few seeds or documents. With one seed they cover documents only, not another training.
 """
 LIMITS = """\
 Models of this size show how an encoding handles positions it was not trained on, which depends on the formula as much
-as on the size, and whether a window repairs it. They do not show how useful far context is (compare NLL at the shortest
-and at the trained length: the difference is all that context gives); how encodings rank within the trained length,
-which takes billions of tokens; or how an encoding does whose learned parts need more steps. A shape that agrees with a
-paper's is evidence for both. One that disagrees may come from model size, text, training budget, or the paper.
+as on the size, and whether a window repairs it. They do not show how useful far context is (compare NLL at the
+shortest and at the trained length: the difference is all that context gives); how encodings rank within the trained
+length, which takes billions of tokens; or how an encoding does whose learned parts need more steps. A shape that
+agrees with a paper's is evidence for both. One that disagrees may come from model size, text, training budget, or the
+paper.
 """
 BESIDE = """\
 Published perplexities come from models hundreds of times larger, each with its paper's protocol (tables and sources:
@@ -42,9 +43,10 @@ without intervals. *perhaps*: our interval covers their shape and another one.
 """
 ORDERS = """\
 For every two rows of one published table, at one length beyond the trained length: does the row with the lower
-perplexity have the lower NLL in ours? *uncertain*: the interval of our difference, paired by document, contains 0.
-Several tables and data sets stand beside one pair of our measurements, which counts once; *papers differ*: their
-orders do.
+perplexity have the lower NLL in ours? *uncertain*: the interval of our difference, paired by document and by seed,
+contains 0; a side of one seed is given the spread of the other's. Levels are compared, as in the tables; *at 1x, too*:
+our models have this order at the trained length already, so it tells nothing about what follows. Several tables and
+data sets stand beside one pair of our measurements, which counts once; *papers differ*: their orders do.
 """
 RESOLUTION = """\
 The paper's scale differs by a constant factor that it does not state, so only the direction beyond the trained length

@@ -25,6 +25,8 @@ class Told(Resolved):
 
     table: str
     text: str
+    seeds: Sequence[int]
+    """Those of our model."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +64,9 @@ def told(curves: Sequence[Curve], about: Mapping[str, Any]) -> list[Told]:
         if len(values) == 2:
             theirs = float(first.value) / 100, float(beyond.value) / 100
             change = unpaired(values[1], values[0])
-            ends = values[0], values[1]
+            ends, seeds = (values[0], values[1]), sorted({seed for point in points if point for seed in point.seeds})
             found.append(
-                Told(row["printed"], curve.label, theirs, ends, change, multiple_of(beyond), row["table"], text)
+                Told(row["printed"], curve.label, theirs, ends, change, multiple_of(beyond), row["table"], text, seeds)
             )
     return found
 
@@ -93,13 +95,14 @@ def table(found: Sequence[Told]) -> list[str]:
             each.printed,
             f"{each.theirs[0]:.2f} to {each.theirs[1]:.2f}",
             each.label,
+            _listed(each.seeds),
             f"{number(each.ours[0], 'accuracy')} to {number(each.ours[1], 'accuracy')}",
             f"{each.multiple:g}x",
             each.agrees,
         ]
         for each in found
     ]
-    head = ["table", "text", "printed", "published, 1x to", "ours", "ours, 1x to", "to", "same direction"]
+    head = ["table", "text", "printed", "published, 1x to", "ours", "seeds", "ours, 1x to", "to", "same direction"]
     return columns(head, rows)
 
 
@@ -111,11 +114,16 @@ def contrary(found: Sequence[Pair]) -> list[str]:
             f"{each.better.multiple:g}x",
             f"{each.better.printed} before {each.worse.printed}",
             f"{each.better.label} minus {each.worse.label}: {signed(each.difference)}",
+            f"{_listed(each.better.seeds)}; {_listed(each.worse.seeds)}",
         ]
         for each in found
         if each.verdict == "no"
     ]
-    return columns(["table, text", "at", "published", "ours"], rows) if rows else []
+    return columns(["table, text", "at", "published", "ours", "seeds"], rows) if rows else []
+
+
+def _listed(seeds: Sequence[int]) -> str:
+    return ", ".join(map(str, seeds))
 
 
 def counts(found: Sequence[Pair]) -> list[str]:
