@@ -153,9 +153,10 @@ def _kernel(
         weight = tl.full([ROWS], 1.0, tl.float32)
     mixed = tl.zeros([ROWS, WIDTH], tl.float32)
     v += group * v_head
+    away = rows.to(tl.int64)  # a row's numbers from the first: of 64 heads of 128, 262,144 rows have 2^31
 
     # Far keys: first those that every row of the block sees, then the edge, where each pair is asked.
-    q = tl.load(far_q + head * far_q_head + rows[:, None] * far_q_row + dims[None, :], mask=held, other=0.0)
+    q = tl.load(far_q + head * far_q_head + away[:, None] * far_q_row + dims[None, :], mask=held, other=0.0)
     k = far_k + group * far_k_head
     every = tl.maximum(tl.minimum(count, low - window + 1), 0) // COLUMNS * COLUMNS
     end = tl.minimum(count, high - window + 1)
@@ -169,7 +170,7 @@ def _kernel(
     )  # fmt: skip
 
     # Near keys: the window's edge, then blocks that all rows see, then the diagonal.
-    q = tl.load(near_q + head * near_q_head + rows[:, None] * near_q_row + dims[None, :], mask=held, other=0.0)
+    q = tl.load(near_q + head * near_q_head + away[:, None] * near_q_row + dims[None, :], mask=held, other=0.0)
     k = near_k + group * near_k_head
     start, end = tl.maximum(0, low - window + 1) // COLUMNS * COLUMNS, high + 1
     inside = tl.minimum(tl.cdiv(tl.maximum(0, high - window + 1), COLUMNS) * COLUMNS, end)
@@ -188,7 +189,7 @@ def _kernel(
     )  # fmt: skip
 
     mixed = mixed / weight[:, None]
-    tl.store(out + head * out_head + rows[:, None] * out_row + dims[None, :], mixed.to(out.dtype.element_ty), mask=held)
+    tl.store(out + head * out_head + away[:, None] * out_row + dims[None, :], mixed.to(out.dtype.element_ty), mask=held)
 
 
 @triton.jit

@@ -1,6 +1,7 @@
 """Steps of writing that a GPU records: here each is called as it is, from the same buffers and tables."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -11,7 +12,8 @@ import torch
 from lexbench.backends.hf.backend import Hf
 from lexbench.backends.hf.extended import model_of
 from lexbench.backends.hf.graphs import LEAST, Repeated
-from lexbench.core.attention import Attention, Dynamic, HeadRatios, Window
+from lexbench.core.attention import Attention, Dynamic, HeadRatios, Line, LogScale, Remap, Window
+from lexbench.core.memory import OutOfMemory
 from lexbench.core.task import Write, Written
 from lexbench.kernels import looped
 from lexbench.runner.answers import answers
@@ -104,11 +106,48 @@ def test_a_temperature_that_counts_the_room_of_the_cache_is_not_repeated() -> No
         assert model.reader.repeats(LEAST)
 
 
-def test_code_that_shows_its_windows_in_long_texts_alone_is_found_by_the_trial() -> None:
-    """Its layers see 16 tokens, and blocks of 64 inside them are no few ranges: texts of the trial are shorter."""
+def test_windows_in_which_keys_stand_in_no_few_ranges_are_found_before_texts_reach_them() -> None:
+    """Layers see 16 tokens, and blocks of 64 inside them are no few ranges: texts of the trial are shorter."""
     model = tiny("gpt_oss")
     attended(model, "bca")
     check_alike(model, uneven(6, 2 * LEAST), repeats=False)
+
+
+def test_an_attention_that_has_few_ranges_inside_windows_alone_is_not_repeated() -> None:
+    """Short texts, shorter than the layers' window of 16, would end in a refusal where single steps answer."""
+    torch.manual_seed(0)
+    network = census.network_of("mistral").double()
+    model = Hf.of(network, model_of(network, 64, "mistral"), tiny("llama").tokenizer, (), "random")
+    far = Remap(20, Line(math.inf, 20), Line(math.inf))
+    short = [Write(index=0, cluster="", prompt=np.arange(3, 7), room=LEAST + 2)]
+    model.attend(Attention(remap=far, mask=Window(24, 2), query_scale=LogScale(5)))
+    check_alike(model, short, repeats=False)
+    model.attend(Attention(remap=far, query_scale=LogScale(5)))
+    check_alike(model, short, repeats=True)
+
+
+def test_a_trial_without_memory_says_nothing_of_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny("llama")
+    attended(model, "none")
+    model.reader._pads.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(model.reader, "_joins_right", raising(MemoryError()))
+        with pytest.raises(OutOfMemory):
+            model.reader.joins()
+    assert model.reader.joins()
+    with monkeypatch.context() as patch:
+        patch.setattr(model.reader, "_joins_right", raising(RuntimeError("no padding")))
+        model.reader._pads.clear()
+        assert not model.reader.joins()
+    assert not model.reader.joins()
+    model.reader._pads.clear()
+
+
+def raising(error: Exception) -> Callable[[], Any]:
+    def call() -> Any:
+        raise error
+
+    return call
 
 
 def test_rows_that_end_leave_the_others_as_they_are() -> None:
@@ -157,6 +196,45 @@ def test_code_that_sees_the_buffers_length_as_the_texts_is_not_repeated(monkeypa
     monkeypatch.setattr(looped, "attend", wrong)
     check_alike(model, uneven(1, 2 * LEAST), repeats=False)
     model.attend(Attention())
+
+
+class OnGpu:
+    """As much of a tensor as `Repeated` asks for."""
+
+    is_cuda = True
+    device = "cuda:0"
+
+    def clone(self) -> Any:
+        return self
+
+    def copy_(self, other: Any) -> None: ...
+
+
+@pytest.mark.parametrize("tried", [False, True])
+def test_a_trial_takes_one_step_that_may_not_wait_before_one_is_recorded(
+    tried: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes, seen = ["default"], list[tuple[str, str]]()
+    monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: modes[-1])
+    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", modes.append)
+
+    def record(self: Repeated, given: Any) -> None:
+        seen.append(("record", modes[-1]))
+        self.recorded = False
+
+    monkeypatch.setattr(Repeated, "_record", record)
+
+    def step(given: Any) -> tuple[Any, ...]:
+        seen.append(("step", modes[-1]))
+        return ()
+
+    given: Any = OnGpu()
+    repeated = Repeated(step, tried)
+    for _ in range(4):
+        repeated(given)
+    single, watched = ("step", "default"), ("step", "error")
+    assert seen == [single, *([watched] if tried else []), ("record", "default"), *([single] * (2 if tried else 3))]
+    assert repeated.done == 4 and modes[-1] == "default"
 
 
 def test_a_step_gets_what_it_is_given_each_time() -> None:

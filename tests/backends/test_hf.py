@@ -21,6 +21,7 @@ from lexbench import Attention, Model, Refused, Score, Write
 from lexbench.backends.hf.backend import COMPARED, Hf
 from lexbench.backends.hf.head import Head
 from lexbench.backends.hf.network import spreads
+from lexbench.backends.hf.reader import uncompiled
 from lexbench.backends.hf.rotary import AttentionInstaller
 from lexbench.core import registry
 from lexbench.core.attention import Line, LogScale, Remap, Slopes, Window
@@ -452,6 +453,11 @@ def test_our_attention_function_alone_is_refused_where_it_does_not_run(tmp_path:
         Hf(model, attention="flash")
     with pytest.raises(ValueError, match=r"backend\.attention=triton needs a GPU, got cpu: leave it out"):
         Hf(model, attention="triton", device="cpu")
+
+
+def test_a_triton_that_makes_no_kernel_is_told_from_one_that_does() -> None:
+    """Here it is missing, or has no driver for a CPU; `tests/kernels/test_triton.py` asks where it runs."""
+    assert str(uncompiled(torch.device("cpu"))).startswith("a Triton that compiles (")
 
 
 def test_capped_scores_stay_capped(tmp_path: Path) -> None:

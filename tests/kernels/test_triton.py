@@ -25,8 +25,10 @@ KINDS = ("near_far", "lambda", "banded")
 
 def errors() -> dict[str, float]:
     """Largest error of each structure and shape; the interpreter is chosen when triton is imported."""
+    from lexbench.backends.hf.reader import uncompiled
     from lexbench.kernels import fast
 
+    assert uncompiled(torch.device("cpu")) is None
     sinks, found = torch.tensor([0.5, -1.0, 2.0, 0.0]), dict[str, float]()
     for window, asked, total, batch in SHAPES:
         for name, attention in attentions(window, 3).items():

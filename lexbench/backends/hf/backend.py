@@ -15,6 +15,7 @@ from lexbench.backends.devices import device_of
 from lexbench.backends.draft import Draft
 from lexbench.backends.hf.batches import (
     ACTIVATIONS,
+    PROGRAMS,
     SHARE,
     TOGETHER,
     Batched,
@@ -270,6 +271,7 @@ class Hf(Backend):
                 size = int(free / (passing * length + kept))
             if self.reader.device.type != "cuda":
                 size = min(size, TOGETHER // length)
+            size = min(size, PROGRAMS // (getattr(config, "num_attention_heads", None) or 1))
         return min(size, self._limit // length)
 
     def _kept_numbers(self, config: Any, length: int) -> int:

@@ -12,6 +12,8 @@ SHARE = 0.5
 """Fraction of free memory for one batch; the batch is halved on out-of-memory."""
 TOGETHER = 1 << 15
 """Most tokens in one writing batch on a CPU, 16 texts of 2048: more gains little, and a killed run loses the batch."""
+PROGRAMS = 65_535
+"""Most programs of a kernel along its second and third axis in CUDA: ours have one for each head of each text."""
 READ = 1 << 13
 """Most tokens of prompts that are read together on a GPU: more in one pass gain nothing."""
 READ_ON_CPU = 1 << 11

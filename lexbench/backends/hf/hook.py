@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lexbench.backends.hf.layers import Turn, ask, is_relative, within
+from lexbench.backends.hf.layers import ENDLESS, Turn, ask, is_relative, within
 from lexbench.backends.hf.state import KeptLayer, Keys
 from lexbench.core.attention import Attention, Segments, Window
 from lexbench.core.record import Refused
@@ -206,6 +206,15 @@ class Hook:
         if ratios is not None:
             rotate = rotations.per_head(ratios, rotate)
         return kernel(query, key, value, positions, attention, rotate, scaling, **more, form=self.form)
+
+    @property
+    def repeats(self) -> bool:
+        """Whether it attends in all layers, each of which sees keys in few ranges, in texts of any length."""
+        try:
+            inside = [within(each.attention, each.view, total) for each in self.layers for total in (1, ENDLESS)]
+        except Refused:
+            return False
+        return self.attends is None and all(decode.reaches(each) is not None for each in inside)
 
     def _inside(self, held: LayerAttention, total: int) -> Attention:
         """The Attention in a layer that may see a part of `total` keys by itself; the same object for every step."""

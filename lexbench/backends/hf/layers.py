@@ -21,6 +21,8 @@ from lexbench.core.record import Refused
 from lexbench.core.scaled import attends, is_windowed
 
 WINDOWS = ("sliding_window", "attention_chunk_size")
+ENDLESS = 1 << 60
+"""Tokens, more than any text has."""
 """Sizes of windows in configs."""
 SMALL = 8
 """Window of a trial, in tokens."""
@@ -275,8 +277,7 @@ def within(attention: Attention, view: Window | Segments | None, total: int) -> 
 
 def changes_nothing(attention: Attention, view: Window | Segments | None, rotates: bool) -> bool:
     """Whether a layer that sees `view` by itself computes the same under an Attention, however long the text."""
-    # Longer than any text.
-    inside = within(attention, view, 1 << 60)
+    inside = within(attention, view, ENDLESS)
     left = set(inside.slots()) - ({"mask"} if inside.mask is view else set())
     return not (left if rotates else left - {"inv_freq", "scale", "keep_first", "head_ratios", "remap"})
 

@@ -4,6 +4,7 @@ Texts and prompts of about one length are read together, padded on the right: no
 is kept of prompts is then padded on the left, so that prompts of any lengths are continued together.
 """
 
+import functools
 import importlib.util
 import itertools
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +21,7 @@ from lexbench.backends.hf.graphs import LEAST, Found, Repeated
 from lexbench.backends.hf.head import states_of
 from lexbench.backends.hf.hook import Unrealisable
 from lexbench.backends.hf.memory import trying
-from lexbench.backends.hf.network import positions_end, windows_of
+from lexbench.backends.hf.network import positions_end
 from lexbench.backends.hf.rotary import TOLERANCE, AttentionInstaller, Placement
 from lexbench.backends.hf.state import Keys, State, state_of
 from lexbench.backends.hf.tower import parts, sample
@@ -155,9 +156,10 @@ class Reader:
             return False
         hooked = any(placement.hook is not None for placement in self.passes)
         if hooked not in self._pads:
-            self._pads[hooked] = False
+            right = False
             with trying(), self.answering(8):
-                self._pads[hooked] = self._joins_right()
+                right = self._joins_right()
+            self._pads[hooked] = right  # not after an error of memory, which says nothing of the code
         return self._pads[hooked]
 
     @torch.inference_mode()
@@ -192,15 +194,17 @@ class Reader:
     def repeats(self, count: int) -> bool:
         """Whether so many steps of writing are taken by repeating one: tried once under each Attention.
 
-        Not where keys are dropped or frequencies change, where a method runs several passes, and where layers are
-        spread over GPUs. Code of some families waits for the device, or takes the room of the cache for the length of
-        the text, which the trial gives it room to show. Llama 4's temperature does so, but in longer texts.
+        Not where keys are dropped, stand in no few ranges, or are attended to by other code than ours; where
+        frequencies change or a method runs several passes; and where layers are spread over GPUs. Code of some families
+        waits for the device, or takes the room of the cache for the length of the text, which the trial gives it room
+        to show. Llama 4's temperature does so, but in longer texts.
         """
         if not self.graphs or count < LEAST or len(self.passes) > 1 or self.spread:
             return False
         if self.repeated is None:
             repeated = False
-            if self.reads_in_turn() and not self.slides and not self._warms:
+            hook = self._continued_by(0).hook
+            if hook is not None and hook.repeats and self.reads_in_turn() and not self.slides and not self._warms:
                 with suppress(OutOfMemory), trying(), self.answering(9):
                     repeated = self._repeats_right()
             self.repeated = repeated
@@ -213,26 +217,28 @@ class Reader:
 
     @torch.inference_mode()
     def _repeats_right(self) -> bool:
-        """Compare the states of three repeated steps with those of steps taken one by one."""
+        """Compare the states of repeated steps, one of which may wait for nothing, with those of single ones."""
         texts = self._samples()[: 2 if self.joins() else 1]
-        feeds = [self.ids(*(text[place : place + 1] for text in texts)) for place in range(3)]
+        feeds = [self.ids(*(text[[place % len(text)]] for text in texts)) for place in range(4)]
         with self._without_reuse():
             _, kept = self.prompted(texts, len(feeds))
             expected = torch.stack([self.states(feed, 1, kept)[:, :, -1] for feed in feeds])
             _, kept = self.prompted(texts, len(feeds))
-            # As much room as exceeds the windows of layers, where some methods see keys in no few ranges.
-            room = max(ROOM, *windows_of(self.network.config.get_text_config()), len(feeds))
-            with self.repeating(kept, room, lambda last: (last,)) as step:
+            with self.repeating(kept, ROOM, lambda last: (last,), tried=True) as step:
                 found = torch.stack([step(feed)[0] for feed in feeds])
         return step.recorded is not False and self._agree(found, expected)
 
     @contextmanager
-    def repeating(self, states: Sequence[State], count: int, after: Callable[[Tensor], Found]) -> Iterator[Repeated]:
-        """A step that reads one token [B, 1] of each text, and gives what `after` makes of its states [1, B, width]."""
+    def repeating(
+        self, states: Sequence[State], count: int, after: Callable[[Tensor], Found], tried: bool = False
+    ) -> Iterator[Repeated]:
+        """A step that reads one token [B, 1] of each text, and gives what `after` makes of its states [1, B, width].
+
+        `tried`: it is an error if the second step waits for the device (`Repeated`).
+        """
         [state], own, placement = states, self.passes, self._continued_by(0)
-        if placement.hook is None or placement.hook.attends is not None:
-            raise Unrealisable("its attention is not ours in every layer")
-        repeated = Repeated(lambda token: after(self.states(token, 1, states)[:, :, -1]))
+        assert placement.hook is not None, "`repeats` has asked"
+        repeated = Repeated(lambda token: after(self.states(token, 1, states)[:, :, -1]), tried)
         self.passes = [placement]
         try:
             if placement is not own[0]:
@@ -375,4 +381,18 @@ def no_triton(device: torch.device) -> str | None:
         return "the package triton (pip install triton)"
     if torch.version.cuda is None or torch.cuda.get_device_capability(device) < (8, 0):
         return "a GPU of NVIDIA of compute capability 8.0 or later"
+    return uncompiled(device)
+
+
+@functools.cache
+def uncompiled(device: torch.device) -> str | None:
+    """What a Triton kernel, made for a device and called once, lacks there: mostly a C compiler or Python's headers."""
+    try:
+        from lexbench.kernels import triton_rotate
+
+        vector = torch.ones(1, 1, 1, 32, dtype=torch.float16, device=device)
+        angles = torch.ones(1, 1, 16, dtype=torch.float16, device=device)
+        triton_rotate.rotate(vector, angles, angles, halves=True, offset=0)
+    except Exception as error:  # of the compiler, of the driver, of the file system
+        return f"a Triton that compiles ({type(error).__name__}: {' '.join(str(error).split())[:120]})"
     return None
