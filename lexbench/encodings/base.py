@@ -98,6 +98,9 @@ class Encoding(nn.Module):
     def initialise(self, generator: Generator) -> None:
         """Draw the random initial weights; called once, after construction."""
 
+    def constrain(self) -> None:
+        """Bring weights that have left their range back into it; called before each step of training."""
+
     def positions(self, tokens: Tensor, length: int, generator: Generator | None = None) -> Tensor:
         """Positions of the tokens [B, T] of texts whose final length is `length`; random only with a generator."""
         return torch.arange(tokens.shape[1], device=tokens.device, dtype=torch.float64)

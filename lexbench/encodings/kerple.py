@@ -18,9 +18,9 @@ class Kerple(Encoding):
         power    b_h = -a_h (i - j)^p_h,  p_h at most 2
 
     p begins uniform in [0, 2], a in [0, 1]. The paper needs weights above 0. As in the released code, weights below
-    0.01 are set to 0.01 before every use (and p of the power form above 2 to 2). So a weight that left its range goes
-    on learning from the border; a clamp inside the formula would give it no gradient. The released code can also
-    multiply scores by a kernel, which is left out: the paper's models add.
+    0.01 are set to 0.01 before they are used in training (and p of the power form above 2 to 2). So a weight that left
+    its range goes on learning from the border; a clamp inside the formula would give it no gradient. The released code
+    can also multiply scores by a kernel, which is left out: the paper's models add.
 
     Args:
         heads: H, query heads.
@@ -42,11 +42,14 @@ class Kerple(Encoding):
         nn.init.uniform_(self.p, 0.0, 2.0, generator=generator)
         nn.init.uniform_(self.a, 0.0, 1.0, generator=generator)
 
+    def constrain(self) -> None:
+        """Clamp both; at use `scores` clamps instead, and leaves the weights as they are."""
+        with torch.no_grad():
+            self.p.clamp_(LEAST, self.largest)
+            self.a.clamp_(LEAST)
+
     def bias(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         """[H, Q, K], or [B, H, Q, K] where positions have a batch axis."""
-        if self.training:  # at use `scores` clamps instead, and leaves the weights as they are
-            self.p.data.clamp_(LEAST, self.largest)
-            self.a.data.clamp_(LEAST)
         return of_distance(self.scores, query_positions, key_positions)
 
     def scores(self, distances: Tensor) -> Tensor:

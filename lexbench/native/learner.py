@@ -128,6 +128,9 @@ class Learner:
         weights = None if self.recipe.counted == "all" else self._weights(rows, kinds)
         # Of a token and its complement one is below 0: the larger one is the token.
         rows = torch.maximum(rows, ~rows)
+        for module in self.decoder.modules():
+            if isinstance(module, Encoding):  # an encoding may hold another one
+                module.constrain()
         found, first = [], 0
         for piece in rows.tensor_split(self.recipe.accumulate):
             positions = self._positions(rows[:, :-1], step)  # for each piece: an encoding may keep results of them

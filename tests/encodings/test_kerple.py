@@ -55,6 +55,7 @@ def test_weights_outside_come_back_to_the_border_and_go_on_learning(form: str, l
     encoding = Kerple(3, form)
     encoding.p.data = torch.tensor([-1.0, 3.0, 1.0])
     encoding.a.data = torch.tensor([-0.5, 0.5, 1e-9])
+    encoding.constrain()
     bias = encoding.bias(everyone, everyone)
     torch.testing.assert_close(encoding.p.data, torch.tensor([0.01, largest, 1.0]))
     torch.testing.assert_close(encoding.a.data, torch.tensor([0.01, 0.5, 0.01]))

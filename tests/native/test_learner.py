@@ -13,6 +13,7 @@ from lexbench.core import registry
 from lexbench.core.attention import Attention
 from lexbench.corpora.synthetic import Synthetic
 from lexbench.encodings.base import Rotary
+from lexbench.encodings.kerple import LEAST, Kerple
 from lexbench.native import build
 from lexbench.native.decoder import Decoder
 from lexbench.native.learner import Learner, copied
@@ -148,6 +149,29 @@ def test_a_network_compiles_without_a_break(name: str) -> None:
     traced = torch.compile(own._losses, backend="eager", fullgraph=True)
     positions = own._positions(rows()[:, :-1], 0)
     torch.testing.assert_close(traced(rows(), positions), own._losses(rows(), positions))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["kerple", "dape"])
+def test_a_compiled_network_has_the_gradient_of_the_plain_one(name: str) -> None:
+    """Weights with a range are brought into it before the graph, which may not change what it goes back over."""
+    own, plain = learner(name), gradients(learner(name))
+    own._fast = torch.compile(own._losses, backend="aot_eager")
+    found = gradients(own)
+    assert found.keys() == plain.keys()
+    for key, gradient in plain.items():
+        torch.testing.assert_close(found[key], gradient, msg=key)
+
+
+def test_weights_are_in_their_range_before_each_step() -> None:
+    own = learner("dape")  # over KERPLE
+    held = [part for part in own.decoder.modules() if isinstance(part, Kerple)]
+    assert held
+    for kerple in held:
+        kerple.p.data.fill_(-1.0)
+    own.gradient(rows(), 0)
+    for kerple in held:
+        assert kerple.p.tolist() == pytest.approx([LEAST] * len(kerple.p))
 
 
 def test_random_positions_follow_seed_and_step() -> None:
