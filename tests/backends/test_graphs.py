@@ -199,7 +199,7 @@ def test_code_that_sees_the_buffers_length_as_the_texts_is_not_repeated(monkeypa
 
 
 class OnGpu:
-    """As much of a tensor as `Repeated` asks for."""
+    """Stands for a tensor on a GPU, as far as `Repeated` asks."""
 
     is_cuda = True
     device = "cuda:0"

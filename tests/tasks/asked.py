@@ -1,4 +1,4 @@
-"""What tests of several tasks ask."""
+"""Questions, their hashes and the accuracy of an answer, for tests of several tasks."""
 
 import hashlib
 import json

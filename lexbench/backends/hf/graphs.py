@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import torch
@@ -36,19 +36,16 @@ class Repeated:
 
     def __call__(self, given: Tensor) -> Found:
         """The step's tensors; those given have one shape in all calls."""
+        watched = self._tried and self.done == 1 and given.is_cuda
         if self._given is None:
             self._given = given.clone()
         else:
             self._given.copy_(given)
-            if given.is_cuda and self._tried and self.done == 1:
-                with unwaiting():
-                    found = self._step(self._given)
-                self.done += 1
-                return found
-            if self.recorded is None and given.is_cuda:
+            if self.recorded is None and given.is_cuda and not watched:
                 self._record(self._given)
         if self._graph is None:
-            found = self._step(self._given)
+            with unwaiting() if watched else nullcontext():
+                found = self._step(self._given)
         else:
             self._graph.replay()
             # The next step writes into the same tensors.

@@ -386,7 +386,7 @@ def no_triton(device: torch.device) -> str | None:
 
 @functools.cache
 def uncompiled(device: torch.device) -> str | None:
-    """What a Triton kernel, made for a device and called once, lacks there: mostly a C compiler or Python's headers."""
+    """Need of a Triton kernel, compiled for a device and called once, that is not met; None where it runs."""
     try:
         from lexbench.kernels import triton_rotate
 

@@ -53,7 +53,7 @@ class Curve:
     protocol: str
     points: Sequence[Point]
     asked: str = ""
-    """How many questions each model was asked, and the score of guessing."""
+    """Number of questions that each model was asked, and the score of guessing, in words."""
 
     @property
     def label(self) -> str:
@@ -186,7 +186,7 @@ def difference(left: Point, right: Point) -> Estimate | None:
 
 
 def _spread(left: Mapping[int, float], right: Mapping[int, float]) -> float:
-    """What seeds add to the interval of a difference (`difference`)."""
+    """Part e of the interval of a difference, that of seeds (`difference`)."""
     from scipy.special import stdtrit
 
     sides = [list(left.values()), list(right.values())]

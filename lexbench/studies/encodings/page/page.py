@@ -370,7 +370,7 @@ def _steepness(found: Sequence[Curve], folder: Path) -> list[str]:
 
 
 def _without_one(known: Sequence[tuple[str, float, float]]) -> str:
-    """What the rank correlation is without one encoding, in a sentence; empty of fewer than five."""
+    """Sentence on the rank correlation without one encoding; empty with fewer than five."""
     found = {one[0]: plots.rank_correlation([each for each in known if each is not one]) for one in known}
     ranks = {name: rank for name, rank in found.items() if rank}
     if not ranks:

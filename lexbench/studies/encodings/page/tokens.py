@@ -26,7 +26,7 @@ class Told(Resolved):
     table: str
     text: str
     seeds: Sequence[int]
-    """Those of our model."""
+    """Seeds of our model."""
 
 
 @dataclass(frozen=True)
