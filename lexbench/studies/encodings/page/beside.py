@@ -115,15 +115,16 @@ class Pair:
     @property
     def verdict(self) -> str:
         """Whether our order is the same: `yes`, `no`, or `uncertain` (our interval contains 0)."""
-        return _sign(self.difference)
+        return sign(self.difference)
 
     @property
     def older(self) -> bool:
         """Whether our order is the same at the trained length."""
-        return self.verdict != "uncertain" and self.inside is not None and _sign(self.inside) == self.verdict
+        return self.verdict != "uncertain" and self.inside is not None and sign(self.inside) == self.verdict
 
 
-def _sign(difference: Estimate) -> str:
+def sign(difference: Estimate) -> str:
+    """`yes` for a difference above 0, `no` below, `uncertain` where its interval contains 0 or is missing."""
     low, high = difference.low, difference.high
     if low is None or high is None:
         return "uncertain"

@@ -8,7 +8,7 @@ from typing import Any
 from lexbench.report.formats import columns
 from lexbench.report.leaderboard.published import published
 from lexbench.stats.combine import Estimate
-from lexbench.studies.encodings.page.beside import Resolved, multiple_of
+from lexbench.studies.encodings.page.beside import Resolved, multiple_of, sign
 from lexbench.studies.encodings.page.curves import Curve, unpaired
 from lexbench.studies.encodings.page.tables import VERDICTS, number, signed
 
@@ -42,8 +42,7 @@ class Pair:
     @property
     def verdict(self) -> str:
         """Whether our order is the same: `yes`, `no`, or `uncertain` (our interval contains 0)."""
-        low, high = self.difference.ends
-        return "yes" if low > 0 else "no" if high < 0 else "uncertain"
+        return sign(self.difference)
 
 
 def told(curves: Sequence[Curve], about: Mapping[str, Any]) -> list[Told]:
