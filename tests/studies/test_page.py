@@ -1,5 +1,6 @@
 """Shapes by the rule, means over seeds, what stands beside papers, and the page: against numbers worked out by hand."""
 
+import itertools
 import json
 import math
 import shutil
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from lexbench.core.record import Sample
 from lexbench.stats.combine import Estimate
@@ -410,6 +412,55 @@ def test_rank_correlation_is_spearmans() -> None:
     assert plots.rank_correlation(pairs[:3]) is None
     assert plots.rank_correlation([(str(n), n, n) for n in range(5)]) == pytest.approx((1, 1, 1))
     assert plots.rank_correlation([(str(n), n, 0) for n in range(5)]) is None
+
+
+# figures
+
+
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """Figures, as they are saved."""
+    figures: list[Figure] = []
+    monkeypatch.setattr(plots, "save", lambda figure, stem: figures.append(figure))
+    return figures
+
+
+def test_a_curve_refused_everywhere_is_in_the_numbers_and_not_in_the_legend(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures = drawn(monkeypatch)
+    refused = [replace(point, value=None, change=None, refused="no") for point in curve("b", [3.0, 3.0]).points]
+    whole = [
+        replace(curve("b", [3.0, 3.0], family="g"), points=refused),
+        replace(curve("c", [3.0, 3.0], family="h"), points=refused),
+        curve("d", [3.0, 3.2], family="h"),
+        curve("e", [3.0, 3.1], family="g"),
+    ]
+    plots.small_multiples(whole, 128, tmp_path / "curves")
+    legends = [panel.get_legend() for panel in figures[0].axes]
+    assert [[text.get_text() for text in legend.get_texts()] for legend in legends if legend] == [["e"], ["d"]]
+    assert [panel.get_title(loc="left") for panel in figures[0].axes] == ["g", "h"]
+    assert [line.split(",")[1] for line in (tmp_path / "curves.csv").read_text().split()[1:]] == list("bbccddee")
+    assert page_text._figures(whole[:2], {"trained_length": 128}, tmp_path) == []
+
+
+def test_names_of_points_cover_neither_each_other_nor_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = drawn(monkeypatch)
+    # Slopes of 0.01 to 0.03 beside one of 1, and resolutions within 2 % beside one of a tenth: marks overlap.
+    steep = {"inverse_leaky_rerope": 0.01, "randomized": 0.02, "key_norm": 0.03, "far": 1.0}
+    flat = [curve(entry, [3.0, 3.0 + by, 3.0 + 2 * by]) for entry, by in steep.items()]
+    seen = [
+        replace(curve(entry, [0.3 + 0.003 * place if place < 3 else 0.03] * 2), task="resolution", metric="resolution")
+        for place, entry in enumerate(steep)
+    ]
+    plots.steepness([*flat, *seen], 2.0, "last_segment", tmp_path / "slopes")
+    [axes] = figures[0].axes
+    boxes = [text.get_window_extent() for text in axes.texts]
+    assert [text.get_text() for text in axes.texts] == list(steep)
+    assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
+    [line] = [line for line in axes.lines if line.get_linestyle() == "None"]
+    for x, y in axes.transData.transform(line.get_xydata()):
+        assert not any(box.contains(x, y) for box in boxes)
+    assert all(axes.bbox.contains(*corner) for box in boxes for corner in box.corners())
 
 
 # from run folders to the page

@@ -250,8 +250,8 @@ def _shapes(found: Sequence[Curve], about: Mapping[str, Any], folder: Path, task
 
 
 def _figures(found: Sequence[Curve], about: Mapping[str, Any], folder: Path, stem: str = "") -> list[str]:
-    """A figure and its links; the stem of its files begins with the task's name if none is given."""
-    if not found:
+    """A figure and its links, where there is a value; its files are named by the task where no stem is given."""
+    if not any(point.value for curve in found for point in curve.points):
         return []
     name = f"{stem or found[0].name}-{found[0].method}"
     plots.small_multiples(found, about["trained_length"], folder / "plots" / name)

@@ -1,5 +1,6 @@
 """Plots: curves by family in small multiples, and attention resolution against the slope of the curve."""
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,8 @@ import matplotlib.ticker
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Annotation
+from matplotlib.transforms import Bbox, BboxBase
 
 from lexbench.report.plots.over_length import FLOOR, labelled
 from lexbench.report.plots.style import STYLE, save, save_numbers, series, value_limits
@@ -22,6 +25,9 @@ COLUMNS = 3
 """Panels per row."""
 ROOM = 2**0.25
 """Margin of the length axis on both sides, as a factor."""
+SIDES = ((5, "left"), (0, "center"), (-5, "right"))
+FEET = ((2, "bottom"), (0, "center"), (-2, "top"), (6, "bottom"), (-6, "top"))
+"""Where a name may stand beside its point: offset in points and alignment, the first choice first."""
 TRAINED: dict[str, Any] = {"color": "0.55", "linewidth": 1.0, "linestyle": (0, (4, 3)), "zorder": 0}
 
 
@@ -34,9 +40,12 @@ def small_multiples(
 ) -> None:
     """Plot curves of one metric and method, one panel per family, to stem.svg, stem.png and stem.csv.
 
-    The title is the task and method if none is given. `guesses` has, by family, (multiple, value) of a guess.
+    The title is the task and method if none is given. `guesses` has, by family, (multiple, value) of a guess. A curve
+    without a value, refused at every length, is in the CSV only.
     """
-    families = list(dict.fromkeys(curve.family for curve in curves))
+    whole, curves = curves, [curve for curve in curves if any(point.value for point in curve.points)]
+    order = list(dict.fromkeys(curve.family for curve in whole))
+    families = sorted({curve.family for curve in curves}, key=order.index)
     columns = 2 if len(families) == 4 else min(COLUMNS, len(families))
     rows = -(-len(families) // columns)
     with mpl.rc_context(STYLE):
@@ -70,7 +79,7 @@ def small_multiples(
             ha="left",
         )
         save(figure, stem)
-    save_numbers(stem, NAMES, (_numbers(curve, point) for curve in curves for point in curve.points))
+    save_numbers(stem, NAMES, (_numbers(curve, point) for curve in whole for point in curve.points))
 
 
 NAMES = ("family", "encoding", "method", "length", "multiple", "value", "low", "high", "seeds", "refused")
@@ -154,24 +163,60 @@ def steepness(curves: Sequence[Curve], multiple: float, task: str, stem: Path) -
         return []
     families = list(dict.fromkeys(curve.family for curve in curves))
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(7.2, 4.6), layout="constrained")
+        figure = Figure(figsize=(9.0, 5.6), layout="constrained")
         axes = figure.add_subplot()
         axes.axhline(0.0, color="0.8", linewidth=0.8, zorder=0)
         for family in dict.fromkeys(family for _, family, _, _ in known):
             own = [each for each in known if each[1] == family]
             style = {**series(families.index(family)), "linestyle": "none"}
             axes.plot([each[2] for each in own], [each[3] for each in own], label=family, **style)
-            for entry, _, x, y in own:
-                axes.annotate(entry, (x, y), (3, 3), textcoords="offset points", fontsize=6, color=style["color"])
         axes.set_xscale("log")
+        axes.xaxis.set_major_locator(mpl.ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
         axes.xaxis.set_major_formatter(mpl.ticker.FuncFormatter(lambda value, _: f"{value:g}"))
         axes.xaxis.set_minor_formatter(mpl.ticker.NullFormatter())
         axes.set_xlabel(f"attention resolution at {multiple:g} times the trained length")
         axes.set_ylabel(f"slope of {task}\n(nats per token and doubling)")
         axes.legend(fontsize=7, frameon=False)
+        colours = [series(families.index(family))["color"] for _, family, _, _ in known]
+        _name_points(axes, [(entry, (x, y), colour) for (entry, _, x, y), colour in zip(known, colours, strict=True)])
         save(figure, stem)
     save_numbers(stem, ("encoding", "family", "resolution", "slope"), known)
     return [(entry, x, y) for entry, _, x, y in known]
+
+
+def _name_points(axes: Axes, points: Sequence[tuple[str, tuple[float, float], str]]) -> None:
+    """Write each point's name beside it, in its colour, where it covers the least of other names and marks."""
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    figure.draw_without_rendering()  # lays it out: places on it are those of the file
+    marks = axes.transData.transform([point for _, point, _ in points])
+    reach = 4 * figure.dpi / 72  # half a mark
+    taken = [Bbox.from_extents(x - reach, y - reach, x + reach, y + reach) for x, y in marks]
+    if (drawn := axes.get_legend()) is not None:
+        taken.append(drawn.get_window_extent())
+    for own, (name, point, colour) in enumerate(points):
+        best: tuple[float, Annotation] | None = None
+        for (dx, side), (dy, foot) in itertools.product(SIDES, FEET):
+            written = axes.annotate(
+                name, point, (dx, dy), textcoords="offset points", ha=side, va=foot, fontsize=6, color=colour
+            )
+            box = written.get_window_extent()
+            covered = sum(_shared(box, other) for place, other in enumerate(taken) if place != own)
+            covered += box.width * box.height - _shared(box, axes.bbox)  # what leaves the axes
+            if best is not None and covered >= best[0]:
+                written.remove()
+                continue
+            if best is not None:
+                best[1].remove()
+            best = covered, written
+        assert best is not None
+        taken.append(best[1].get_window_extent())
+
+
+def _shared(one: Bbox, other: BboxBase) -> float:
+    """The area that two boxes share, in square pixels."""
+    both = Bbox.intersection(one, other)
+    return both.width * both.height if both is not None else 0.0
 
 
 def rank_correlation(pairs: Sequence[tuple[str, float, float]]) -> tuple[float, float, float] | None:
