@@ -17,6 +17,7 @@ tower, was asked all kinds of questions on `backend=hf`, as a tiny random model 
 that were not tried, with the reason. Each answer is that of the stock model: likelihoods, choices and texts are
 compared with the logits of one forward pass without a cache, and probes with the model's own attention weights. What
 cannot be answered so is refused with its reason. A test asks all types again.
+Encoder types (`bert`, `roberta`, ...) were asked with `is_decoder=true`: as published they are refused, as not causal.
 
 - **scores**: likelihoods and marks, each alone and in batches.
 - **writes**: texts and choices, alone, in batches, and with prompts that begin alike read once (`reuse`).

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from scipy.stats import binomtest
+
 from lexbench.commands import main
 from lexbench.report.formats import columns
 
@@ -140,10 +142,21 @@ def _associative() -> dict[str, str]:
     ]
     protocols = "; ".join(dict.fromkeys(row["protocol"] for row in found))
     below = f"Protocols: {protocols}. {_setting(found[0])}."
-    above = [f"of `{row['task']}` at {row['length']:,} tokens" for row in found if row["low"] > row["chance"]]
+    above = [
+        f"of `{row['task']}` at {row['length']:,} tokens ({_by_chance(row)}, one of {len(found)} rows, not corrected)"
+        for row in found
+        if row["low"] > row["chance"]
+    ]
     said = f"Only the interval {' and '.join(above)} lies above chance." if above else "Every interval holds chance."
     lines = [*columns(["task", "tokens", "accuracy", "chance"], table), "", below]
     return {"associative": "\n".join(lines), "associative_said": said}
+
+
+def _by_chance(row: dict[str, Any]) -> str:
+    """Right answers, and how often guessing gives so many."""
+    right = round(row["value"] * row["n"])
+    p = binomtest(right, row["n"], row["chance"], alternative="greater").pvalue
+    return f"{right} of {row['n']}, one-sided p = {p:.2f}"
 
 
 def _setting(row: dict[str, Any]) -> str:

@@ -60,7 +60,7 @@ def test_the_documentation_shows_the_models_trained_further_as_their_records_do(
         "PI": "pi",
         "PoSE": "pose",
         "CLEX": "clex_further",
-        "DRoPE": "drope",
+        "DroPE": "drope",
     }
     columns = [("last_segment", 128, 3), ("last_segment", 1024, 3), ("copy", 1024, 2), ("passkey", 1024, 2)]
     values = laboratory()
