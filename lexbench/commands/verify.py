@@ -2,11 +2,15 @@
 
 import argparse
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lexbench.commands import hydra_config
 from lexbench.commands.command import BACKEND, METHOD, MODEL, SWEEPS, USUAL_CORPUS, Command, Setting, length_of, part
+
+if TYPE_CHECKING:
+    from lexbench.runner.verify import Check
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -78,8 +82,25 @@ def _check_methods(options: argparse.Namespace, words: list[str]) -> int:
         print(json.dumps([{**head, **found} for head, found in zip(heads, results, strict=True)], indent=1))
     else:
         several = len({length for _, length, _ in rows}) > 1
-        print(verify.table([(f"{label} at {length}" if several else label, found) for label, length, found in rows]))
+        print(table([(f"{label} at {length}" if several else label, found) for label, length, found in rows]))
     return 1 if any(not isinstance(found, str) and verify.failure(found) for *_, found in rows) else 0
+
+
+def table(found: Sequence[tuple[str, "Sequence[Check] | str"]]) -> str:
+    """Methods by checks, in Markdown; below it why methods are refused."""
+    from lexbench.report.formats import columns
+    from lexbench.stats.wording import plain
+
+    names = next((tuple(check.name for check in checks) for _, checks in found if not isinstance(checks, str)), ())
+    marks = {True: "ok", False: "FAILED", None: "-"}
+    rows, below = [], []
+    for label, checks in found:
+        if isinstance(checks, str):
+            rows.append([label, "refused", *[""] * (len(names) - 1)])
+            below.append(f"{label}: {plain(checks)}")
+        else:
+            rows.append([label, *(f"{marks[check.passed]} {check.said}" for check in checks)])
+    return "\n".join([*columns(["method", *(names or ("checks",))], rows), *(["", *below] if below else [])])
 
 
 COMMAND = Command(

@@ -173,6 +173,8 @@ def checked(config: Mapping[str, Any], noun: str) -> type:
     hints = get_type_hints(cls if is_dataclass(cls) else cls.__init__)  # type: ignore[misc]
     for key in config:
         _check(f"{noun}.{key}", config[key], hints.get(key, Any))
+        if noun == "task" and isinstance(config[key], Mapping):  # tasks are kept by their values
+            raise ValueError(f"task.{key} must be a plain value or a list, got a mapping: make its entries parameters")
     return cls
 
 

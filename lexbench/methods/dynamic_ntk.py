@@ -87,7 +87,7 @@ class DynamicNtk:
     def _base(self, model: Model, length: int) -> float:
         """b' for the target length, or for the length of the cell."""
         if self.target_length is not None and self.target_length < model.trained_length:
-            raise ValueError(
+            raise Refused(
                 f"dynamic_ntk's target_length must be at least the trained length {model.trained_length}, "
                 f"got {self.target_length}: raise target_length"
             )

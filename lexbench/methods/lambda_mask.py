@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from lexbench.core.attention import Attention, Line, Middle, Remap, Window
 from lexbench.core.model import Model
+from lexbench.core.record import Refused
 from lexbench.methods.distances import check_count, check_rotary
 
 
@@ -39,7 +40,7 @@ class LambdaMask:
         check_count("lambda_mask's middle_from", self.middle_from, "0 is the first layer", least=0)
 
     def attention(self, model: Model, length: int) -> Attention:
-        """Mask and remap, the same at every length; Refused where the model has no rotary positions."""
+        """Mask and remap, the same at every length; Refused without rotary positions, or with too few layers."""
         check_rotary(model)
         window = self.window or model.trained_length
         # Far queries at position W, far keys at 0: every sink is at distance W, whatever the text's length.
@@ -49,9 +50,9 @@ class LambdaMask:
         if not self.middle:
             return plain
         if model.layers is None or model.layers <= self.middle_from:
-            raise ValueError(
-                f"lambda_mask's middle_from must be below the {model.layers} layers of {model.name}, "
-                f"got {self.middle_from}: lower it"
+            raise Refused(
+                f"lambda_mask's middle keys begin at layer {self.middle_from}, {model.name} has "
+                f"{model.layers or 'no known number of'} layers: lower middle_from"
             )
         # Layers before `middle_from` keep the plain mask; all layers have the remap.
         return replace(

@@ -16,7 +16,7 @@ MEANING = (
 )
 
 
-def grid_of(found: Headline, title: str | None = None) -> Grid:
+def grid_of(found: Headline) -> Grid:
     """The headline's table; its sentence stands above it."""
     cell = found.table.cell
     multiple = found.longest / cell.trained_length
@@ -39,7 +39,7 @@ def grid_of(found: Headline, title: str | None = None) -> Grid:
     ]
     tasks = [f"Retrieval: mean of {some(found.tasks)}."] if needles else []
     return Grid(
-        title=title or f"What context beyond {cell.trained_length} tokens adds: {cell.task} on {cell.model}",
+        title=f"What context beyond {cell.trained_length} tokens adds: {cell.task} on {cell.model}",
         above=[found.sentence, f"Protocol: {'. '.join(caption(found.table).splitlines())}."],
         head=head,
         rows=rows,

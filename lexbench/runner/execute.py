@@ -65,8 +65,11 @@ def execute(job: Job, dry_run: bool = False, quiet: bool = False, backend: Backe
     # Records first: what is wrong with them can be seen in the folder.
     ids = {cell.id for cell in cells}
     read = [each for each in store.write_records(records_of) if each.cell.id in ids]
-    if odd := wrong([*read, *store.load(ids - {each.cell.id for each in read})]):
+    held = [*read, *store.load(ids - {each.cell.id for each in read})]
+    if odd := wrong(held):
         raise ValueError(next(iter(odd.values())))
+    if store.problems and len(held) < len(ids):
+        raise ValueError(store.problems[0])
     return list[Cell](cells)
 
 

@@ -53,8 +53,9 @@ def workload(model: Model, questions: Sequence[AnyQuestion]) -> Workload:
 
 
 @functools.cache
-def speed(size: int = 1024) -> float:
+def speed() -> float:
     """Operations per second of a forward pass, guessed from a float32 matrix product on the device that will run it."""
+    size = 1024
     if machine.accelerated():
         import torch
 

@@ -1,5 +1,6 @@
 """A job: everything that one run measures, checked before anything is loaded."""
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -12,6 +13,7 @@ from lexbench.core.fence import fenced
 from lexbench.core.files import unlike
 from lexbench.core.method import deployed, read_method
 from lexbench.core.model import Model
+from lexbench.core.values import LARGEST
 from lexbench.corpora import for_lengths, usual_corpus
 from lexbench.runner.cells import Named
 
@@ -91,10 +93,14 @@ class Job:
                 raise ValueError(f"{name} must be true or false, got {switch!r}")
         for each in seeds:
             _whole("seed", each, 0, "e.g. seed=0 or seed=[0,1]")
+            if each >= LARGEST:
+                raise ValueError(f"seed must be below {LARGEST:,}, got {each:,}: e.g. seed=0 or seed=[0,1]")
+        seeds = list(dict.fromkeys(seeds))
         tokens = _lengths(facts, lengths, multiples)
         corpus = _corpus(corpus or {}, max(tokens))
         text = _text(corpus, tokens)
-        entries = [entry for config in tasks for entry in suites.entries(config)]
+        methods = _each_once(methods)
+        entries = _each_once([entry for config in tasks for entry in suites.entries(config)])
         settled = [_settled(_named("task", entry, corpus=text.built), tokens) for entry in entries]
         config = {
             "model": asdict(facts),
@@ -132,6 +138,11 @@ class Job:
             ray=ray or {},
             config=config,
         )
+
+
+def _each_once(configs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The configs without repeats, in their order."""
+    return list({json.dumps(each, sort_keys=True, default=repr): each for each in configs}.values())
 
 
 def _folder(name: str) -> Path:

@@ -13,6 +13,7 @@ from lexbench.runner.cells import OpenCell
 from lexbench.runner.clock import Clock
 from lexbench.runner.questions import questions_of
 from lexbench.runner.run import Run
+from lexbench.stats.invariants import uneven
 
 
 def measure(run: Run, model: Answerer, tokenizer: Tokenizer, by_method: bool = False) -> None:
@@ -34,11 +35,17 @@ def measure_cell(run: Run, model: Answerer, tokenizer: Tokenizer, cell: OpenCell
         questions = questions_of(cell, tokenizer)
         model.attend(cell)  # apply the method, which must pass its checks
         clock = Clock()  # an engine may have started just now: no cost of this cell
-        done = {sample.index for sample in run.store.resume(cell)}
+        resumed = run.store.resume(cell)
+        done, first = {sample.index for sample in resumed}, next((s for s in resumed if s.failed is None), None)
         run.progress.began(cell, len(done))
         missing = [question for question in questions if question.index not in done]
         for question, answer in clock.waits(model.answers(cell, missing)):
             sample = scored(cell.step.task.built, tokenizer, question, answer)
+            if sample.failed is None:
+                first = first or sample
+                if fault := uneven((first, sample)):
+                    task = type(cell.step.task.built).__name__
+                    raise Deferred(f"{task}.score gave {fault}: give it for every sample, or say failed")
             run.store.append(cell, sample)
             run.progress.kept(cell)
             clock.count(sample.tokens)

@@ -183,7 +183,8 @@ class Progress:
     def show(self, cell: OpenCell, doing: str = "") -> None:
         """Draw the bar, with the cell that something is done with."""
         if self._sweep.draws:
-            self._sweep.show(self._seconds(), self._text(cell, doing))
+            with self._lock:  # workers change what is left
+                self._sweep.show(self._seconds(), self._text(cell, doing))
 
     def _seconds(self) -> float:
         """Seconds that this run still needs."""

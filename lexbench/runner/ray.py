@@ -6,6 +6,7 @@ that is lost loses the answer that it was computing; the rest of its cell goes t
 """
 
 import functools
+import math
 import os
 import socket
 import sys
@@ -63,8 +64,13 @@ class Settings:
     def __post_init__(self) -> None:
         for name, least in (("cpus", 0), ("gpus", 0), ("patience", 1), ("tries", 1), ("workers", 1), ("memory_gb", 0)):
             value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or value < least):
-                raise ValueError(f"ray.{name} must be a number of at least {least}, got {value!r}")
+            counted = name in ("tries", "workers")
+            kinds = int if counted else int | float
+            if value is None and name in ("workers", "memory_gb"):
+                continue
+            if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value < math.inf:
+                what = "whole number" if counted else "number"
+                raise ValueError(f"ray.{name} must be a {what} of at least {least}, got {value!r}: e.g. ray.{name}=2")
 
 
 class LostWorkerError(Exception):

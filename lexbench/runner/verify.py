@@ -189,7 +189,8 @@ class Preflight:
     def _once(self, what: list[Any], checks: Callable[[], list[Check]]) -> str | None:
         """Why checks fail, or None; made once for a loaded model."""
         backend = self._backend
-        by = (self._version, backend.name, backend.version, backend.revision, backend.dtype, backend.kernel)
+        device = getattr(backend, "device", None)  # a plug-in may lack it
+        by = (self._version, backend.name, backend.version, backend.revision, backend.dtype, backend.kernel, device)
         name = hashlib.sha256(json.dumps([*what, *by], sort_keys=True).encode()).hexdigest()[:16]
         if name not in self._known:
             self._known[name] = failure(checks())
@@ -204,22 +205,3 @@ def _read(file: Path) -> dict[str, str | None]:
     if not all(isinstance(value, str | None) for value in known.values()):
         raise ValueError(f"{file} must be a JSON object of checks: {remedy}")
     return known
-
-
-def table(found: Sequence[tuple[str, list[Check] | str]]) -> str:
-    """Methods by checks, in Markdown; a refusal takes the whole row."""
-    names = next((tuple(check.name for check in checks) for _, checks in found if not isinstance(checks, str)), ())
-    lines = [["method", *(names or ("checks",))]]
-    for label, checks in found:
-        if isinstance(checks, str):
-            lines.append([label, f"refused: {checks}", *[""] * (len(lines[0]) - 2)])
-        else:
-            lines.append([label, *(f"{_mark(check)} {check.said}" for check in checks)])
-    full = [line for line in lines if not line[1].startswith("refused")]
-    widths = [max(len(line[place]) for line in full) for place in range(len(lines[0]))]
-    rows = [" | ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)) for line in lines]
-    return "\n".join(f"| {row} |" for row in (rows[0], " | ".join("-" * width for width in widths), *rows[1:]))
-
-
-def _mark(check: Check) -> str:
-    return {True: "ok", False: "FAILED", None: "-"}[check.passed]

@@ -7,7 +7,8 @@
     questions    cells that were asked the same (task, corpus, texts' start, length, seed, n) hold the same questions:
                  indices, clusters and depths
     samples      no longer than the length; scores and chances in [0, 1]; depths in [0, 1]; every number finite, unless
-                 the sample failed; negative log-likelihoods and floors at least 0: probabilities are at most 1
+                 the sample failed; negative log-likelihoods and floors at least 0: probabilities are at most 1; what
+                 one sample has of scores and likelihoods, all have that did not fail
 
 Page checksums of a cell's file and the hash of its identity are verified where it is read (`lexbench.store.format`).
 """
@@ -46,6 +47,8 @@ def sample_faults(sample: Sample, length: int | None = None) -> Iterator[str]:
         if not (math.isfinite(floor) and floor >= 0):
             yield f"{name} floor {floor:g}, which must be finite and at least 0"
     if sample.failed is not None:  # it has no answer to judge
+        if not sample.failed:
+            yield "failed without a reason"
         return
     for name, value in sample.scores.items():
         if not possible(name, value):
@@ -81,7 +84,22 @@ def faults(finished: Finished) -> list[str]:
         found.append("an index twice")
     for sample in samples:
         found += [f"sample {sample.index} with {fault}" for fault in sample_faults(sample, cell.length)]
-    return found
+    return found + ([fault] if (fault := uneven(samples)) else [])
+
+
+def uneven(samples: Iterable[Sample]) -> str | None:
+    """What one answered sample has of scores and likelihoods, and another lacks, in words."""
+    answered = [(sample.index, amounts_of(sample)) for sample in samples if sample.failed is None]
+    for index, amounts in answered:
+        if lacking := sorted(answered[0][1] ^ amounts):
+            one, other = (index, answered[0][0]) if lacking[0] in amounts else (answered[0][0], index)
+            return f"{lacking[0]} for sample {one} and not for sample {other}"
+    return None
+
+
+def amounts_of(sample: Sample) -> frozenset[str]:
+    """The names of what a sample is worth: its scores, and `nll`."""
+    return frozenset(sample.scores) | ({"nll"} if sample.nll is not None else frozenset())
 
 
 def _miscounted(task: str, count: int, n: int) -> bool:

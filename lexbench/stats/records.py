@@ -120,13 +120,16 @@ def _of_part(finished: Finished, part: str | None) -> list[Record]:
 
 
 def _mean(finished: Finished, part: str | None, metric: str) -> Record:
-    """The mean of one score or measure; a failed sample scores 0, and has no measure."""
-    for sample in finished.samples:
-        if not sample.failed and metric not in sample.scores:
-            task = finished.cell.task
-            raise ValueError(f"{task} gave no {metric} for sample {sample.index}: score it, or say failed")
-    used = [sample for sample in finished.samples if is_score(metric) or not sample.failed]
-    values = [0.0 if sample.failed else float(sample.scores[metric]) for sample in used]
+    """The mean of one score or measure; a failed sample scores 0, and has no measure.
+
+    A sample that lacks it without having failed makes its cell invalid (`stats.invariants`); it is left out here.
+    """
+    used = [
+        sample
+        for sample in finished.samples
+        if (sample.failed is not None and is_score(metric)) or (sample.failed is None and metric in sample.scores)
+    ]
+    values = [0.0 if sample.failed is not None else float(sample.scores[metric]) for sample in used]
     if not values:
         return _record(finished, part, metric, None, None, ())
     clusters = [sample.cluster for sample in used]

@@ -37,6 +37,8 @@ TOLERANCES = {"nll": 0.02}
 """Nats per token: 2 % of perplexity."""
 POINTS = 2.0
 """Default tolerance of a score, in points."""
+ROUNDED = 1e-9
+"""Of the tolerance's unit: a loss of just the tolerance may come out as 7.000000000000001."""
 GONE = "the run has no such cell: run what the baseline was made from, or --update"
 
 
@@ -156,9 +158,10 @@ def _verdicts(one: Kept, other: Kept, tolerances: Mapping[str, float], certify: 
     elif one.refused is not None:
         yield _whole(cell, "new", f"refused in the baseline: {plain(one.refused)}")
     else:
-        gated = [name for name in one.outcomes if _gated(name, headline(one.outcomes), tolerances)]
+        first, length = headline(one.outcomes), other.cell.length
+        gated = [name for name in one.outcomes if _gated(name, length, first, tolerances)]
         for metric in gated:
-            yield _compared(one, other, metric, _tolerance(tolerances, metric, other.cell.length), certify)
+            yield _compared(one, other, metric, _tolerance(tolerances, metric, length), certify)
         short = [said for name in one.outcomes if (said := _fewer(one.outcomes[name], other.outcomes.get(name, ())))]
         if not gated and short:
             yield Verdict(cell=other.cell, metric=None, status="not comparable", reason=short[0])
@@ -172,11 +175,14 @@ def _tolerance(tolerances: Mapping[str, float], metric: str, length: int) -> flo
     return TOLERANCES.get(metric, POINTS) if given is None else given
 
 
-def _gated(metric: str, first: str | None, tolerances: Mapping[str, float]) -> bool:
-    """Whether a metric is compared: named, or the task's headline with a default tolerance."""
-    return any(name.partition("@")[0] == metric for name in tolerances) or (
-        metric == first and (metric == "nll" or metrics.is_score(metric))
-    )
+def _gated(metric: str, length: int, first: str | None, tolerances: Mapping[str, float]) -> bool:
+    """Whether a metric is compared at a length: named, or the task's headline with a default tolerance.
+
+    NLL and scores that are named for one length are compared at the others by their default; other metrics have none.
+    """
+    if metric == "nll" or metrics.is_score(metric):
+        return metric == first or any(name.partition("@")[0] == metric for name in tolerances)
+    return metric in tolerances or f"{metric}@{length}" in tolerances
 
 
 def _compared(one: Kept, other: Kept, metric: str, tolerance: float, certify: bool) -> Verdict:
@@ -237,14 +243,13 @@ def _left_out(missing: int, count: int) -> str:
 
 def _settled(verdict: Verdict, found: Paired, comparisons: int) -> Verdict:
     """The verdict on a comparison among others."""
-    metric = verdict.metric or ""
     assert found.difference is not None
     # In this order: a significant loss counts even where both sides are at a floor or the ceiling; nothing else does.
     if found.p_holm is not None and found.p_holm <= LEVEL:
         return replace(verdict, status="regressed")
     if found.limit:
         return replace(verdict, reason=f"cannot be told: {found.limit}")
-    if -metrics.better(metric) * found.difference * scale(metric) <= verdict.tolerance:
+    if _loss(verdict) <= verdict.tolerance + ROUNDED:
         return replace(verdict, status="improved") if found.p_gain <= LEVEL else verdict
     if found.least * comparisons > LEVEL:
         few = f"{several(found.clusters, 'cluster')} are too few to test it among {several(comparisons, 'comparison')}"
@@ -259,6 +264,12 @@ def _settled(verdict: Verdict, found: Paired, comparisons: int) -> Verdict:
     return replace(verdict, reason="a loss beyond the tolerance, not significant")
 
 
+def _loss(verdict: Verdict) -> float:
+    """By how much the run is worse, in the tolerance's unit."""
+    metric, found = verdict.metric or "", verdict.found
+    return -metrics.better(metric) * ((found and found.difference) or 0.0) * scale(metric)
+
+
 def _proven(verdict: Verdict) -> Verdict:
     """A verdict of held or improved, judged by its proof; all others stay."""
     if verdict.status not in ("held", "improved") or verdict.found is None:
@@ -268,9 +279,7 @@ def _proven(verdict: Verdict) -> Verdict:
         why = "the tolerance is 0" if not verdict.unpaired else "the questions differ from the baseline's"
         return replace(blank, reason=f"{why}: no loss below it can be proven on pairs")
     lost = f"{several(proof.clusters, 'cluster')} lose {proof.mean * scale(verdict.metric or ''):.3g} on average"
-    if -metrics.better(verdict.metric) * (verdict.found.difference or 0.0) * scale(verdict.metric or "") > (
-        verdict.tolerance
-    ):
+    if _loss(verdict) > verdict.tolerance + ROUNDED:
         return replace(blank, reason=f"{lost}, more than the tolerance: raise n")
     limited = verdict.found.limit
     if limited and "ceiling" not in limited and metrics.is_score(verdict.metric):

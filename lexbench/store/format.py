@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import textwrap
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -100,8 +101,8 @@ def read(file: Path, table: pa.Table | None = None) -> Finished:
     except _OtherVersionError:
         raise
     except DAMAGED as error:  # Arrow raises OSError for a damaged page
-        said = " ".join(str(error).split())[:80]
-        raise ValueError(f"cell {file} cannot be read ({said}): delete it and run the same command again") from error
+        said = _short(error)
+        raise ValueError(f"cell {file} cannot be read ({said}): delete it, and repeat the run command") from error
 
 
 def table_of(file: Path) -> pa.Table:
@@ -197,7 +198,7 @@ def _cell(row: Mapping[str, Any], file: Path) -> Cell:
         raise _OtherVersionError(
             f"cell {file} was written by another version of lexbench (differs in {odd}): use that version"
         )
-    return Cell(**fitting(Cell, row, f"cell {file}"))
+    return Cell(**fitting(Cell, row, "its identity"))
 
 
 def _sample_row(sample: Sample) -> dict[str, Any]:
@@ -265,8 +266,12 @@ def sample_of(line: bytes, file: Path) -> Sample:
             row["nll"] = _from_base64(row["nll"])
         return Sample(**fitting(Sample, row, "a sample"))
     except DAMAGED as error:
-        said = " ".join(str(error).split())[:80]
-        raise ValueError(f"samples {file} hold a wrong line ({said}): delete it, run again") from error
+        raise ValueError(f"samples {file} hold a wrong line ({_short(error)}): delete it, run again") from error
+
+
+def _short(error: BaseException) -> str:
+    """An error's first sentence in one line, with whole words."""
+    return textwrap.shorten(str(error).partition(". ")[0], 80, placeholder=" ...")
 
 
 def _parsed(line: bytes, file: Path) -> dict[str, Any]:

@@ -5,6 +5,8 @@ import json
 import pytest
 
 from lexbench.commands import main
+from lexbench.commands.verify import table
+from lexbench.runner.verify import Check
 
 
 @pytest.mark.slow
@@ -25,3 +27,19 @@ def test_a_failing_check_is_exit_code_one(capfd: pytest.CaptureFixture[str], mon
     monkeypatch.setattr("lexbench.runner.verify.REALISED", -1.0)
     assert main.main(["verify", "method=pi", "length=64"]) == 1
     assert "FAILED" in capfd.readouterr().out
+
+
+def test_the_table_keeps_its_columns_whatever_a_refusal_says() -> None:
+    rows: list[tuple[str, list[Check] | str]] = [
+        ("pi", [Check("applied", True, "1e+00"), Check("identity", None, "not | promised")]),
+        ("dca", "sees a|b:\ntoo short"),
+    ]
+    assert table(rows).splitlines() == [
+        "| method |  applied |          identity |",
+        "| ------ | -------: | ----------------: |",
+        r"| pi     | ok 1e+00 | - not \| promised |",
+        "| dca    |  refused |                   |",
+        "",
+        "dca: sees a|b: too short",
+    ]
+    assert table(rows[1:]).splitlines()[:3] == ["| method |  checks |", "| ------ | ------: |", "| dca    | refused |"]

@@ -260,3 +260,23 @@ def test_a_folder_of_the_environment_that_is_none_is_said(tmp_path: Path, monkey
         monkeypatch.setenv("LEXBENCH_CONFIG_PATH", str(tmp_path / lost))
         with pytest.raises(ValueError, match=f"LEXBENCH_CONFIG_PATH .*/{lost} is no folder: give one with method/"):
             registry.names("method")
+
+
+def test_a_task_takes_no_mappings(tmp_path: Path) -> None:
+    (tmp_path / "weighted.py").write_text(
+        """from dataclasses import dataclass, field
+
+from lexbench import Task
+
+
+@dataclass(frozen=True)
+class Weighted(Task):
+    weights: dict[str, float] = field(default_factory=dict)
+
+    def questions(self, tokenizer, length, n, seed):
+        return []
+"""
+    )
+    said = "task.weights must be a plain value or a list, got a mapping: make its entries parameters"
+    with pytest.raises(ValueError, match=said):
+        registry.build({"file": str(tmp_path / "weighted.py"), "weights": {"a": 1.0}}, "task")

@@ -6,6 +6,7 @@ import torch
 
 from lexbench import Model
 from lexbench.core.attention import Middle, Window
+from lexbench.core.record import Refused
 from lexbench.encodings.rope import Rope
 from lexbench.kernels import dense
 from lexbench.kernels.reference import Angles, weights
@@ -80,7 +81,7 @@ def test_keys_of_the_middle_are_for_later_layers_alone_and_off_by_default(tiny: 
     attention = LambdaMask(middle=5).attention(replace(tiny, layers=8), 40)
     assert attention.at(4).mask == Window(16, sinks=10) and attention.at(5).mask == Middle(16, 10, 5)
     assert attention.layers == (5, 6, 7)
-    with pytest.raises(ValueError, match="middle_from must be below the 4 layers of tiny, got 5: lower it"):
+    with pytest.raises(Refused, match="middle keys begin at layer 5, tiny has 4 layers: lower middle_from"):
         LambdaMask(middle=5).attention(replace(tiny, layers=4), 40)
     with pytest.raises(ValueError, match="count of at least 1"):
         Middle(4, 0, 0)

@@ -64,9 +64,18 @@ def test_a_failing_method_of_a_user_costs_its_own_cell_only(
     )
 
 
-@pytest.mark.parametrize("wrong", ["index", "nothing", "error"])
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("index", "fails with AssertionError (no sample of question 2)"),
+        ("nothing", "fails with AssertionError (no sample of question 2)"),
+        ("error", "fails with ZeroDivisionError"),
+        ("unscored", "gave accuracy for sample 0 and not for sample 2: give it for every sample, or say failed"),
+        ("unsaid", "fails with AssertionError (sample 2 with failed without a reason)"),
+    ],
+)
 def test_a_failing_score_is_measured_again_when_the_task_is_mended(
-    wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    wrong: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     passkey = type(lexbench.task("passkey"))
     score: Callable[[Task, AnyQuestion, Answer], Sample] = passkey.score
@@ -75,7 +84,15 @@ def test_a_failing_score_is_measured_again_when_the_task_is_mended(
         sample = score(task, question, answer)
         if wrong == "error" and question.index == 2:
             raise ZeroDivisionError
-        return {"index": replace(sample, index=7), "nothing": None}.get(wrong, sample)
+        if question.index != 2:
+            return sample
+        changed = {
+            "index": replace(sample, index=7),
+            "nothing": None,
+            "unscored": replace(sample, scores={}),
+            "unsaid": replace(sample, scores={}, failed=""),
+        }
+        return changed[wrong]
 
     def measured() -> tuple[int, str | None]:
         lexbench.run("lexlet", task="passkey", backend="chance", lengths=[128], n=4, results=tmp_path)
@@ -84,7 +101,7 @@ def test_a_failing_score_is_measured_again_when_the_task_is_mended(
 
     monkeypatch.setattr(passkey, "score", failing)
     refused = measured()[1]
-    assert refused is not None and refused.startswith("Passkey.score fails with")
+    assert refused is not None and refused.startswith(f"Passkey.score {said}")
     monkeypatch.setattr(passkey, "score", score)
     assert measured() == (4, None)
 

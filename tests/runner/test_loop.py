@@ -121,6 +121,24 @@ def test_a_second_run_measures_nothing_again(tmp_path: Path) -> None:
     assert (tmp_path / "costs.jsonl").read_text() == costs
 
 
+def test_a_run_whose_cells_cannot_be_read_back_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lexbench.runner.job.LARGEST", 2**60)  # of what a job may ask, not of what a file may hold
+    with pytest.raises(ValueError, match=r"cells/\w+\.parquet cannot be read \(.* wrong seed: 9007199254740992\)"):
+        run(tmp_path, seed=2**53, lengths=[128])
+
+
+def test_what_is_named_twice_is_measured_once(tmp_path: Path) -> None:
+    named = {"method": ["none", {"name": "none"}], "task": ["passkey", "passkey"], "seed": [0, 0, 1]}
+    rows = run(tmp_path, **named, lengths=[128]).records()
+    assert sorted(rows[rows.metric == "accuracy"].seed) == [0, 1]
+
+
+def test_a_seed_beyond_what_files_hold_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="seed must be below 9,007,199,254,740,992, got 9,007,199,254,740,992"):
+        run(tmp_path, seed=2**53)
+    assert run(tmp_path, seed=2**53 - 1, lengths=[128]).records().seed.unique().tolist() == [2**53 - 1]
+
+
 def test_an_interrupted_cell_costs_what_was_asked_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ask, asked = answers.answer, []
 

@@ -1,6 +1,7 @@
 """A run on a Ray cluster gives what one process gives, whatever dies meanwhile."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -26,10 +27,14 @@ RAY = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("workers", 0), ("cpus", -1), ("gpus", "one"), ("tries", 0), ("memory_gb", True), ("patience", 0)],
+    [
+        *(("workers", 0), ("workers", 1.5), ("tries", 0), ("tries", 2.0), ("tries", None)),
+        *(("cpus", -1), ("gpus", "one"), ("memory_gb", True), ("patience", 0), ("patience", math.nan)),
+    ],
 )
 def test_settings_out_of_range_are_named(name: str, value: Any) -> None:
-    with pytest.raises(ValueError, match=rf"ray\.{name} must be a number of at least .*got {value!r}"):
+    kind = "whole number" if name in ("workers", "tries") else "number"
+    with pytest.raises(ValueError, match=rf"ray\.{name} must be a {kind} of at least .*got {value!r}"):
         Settings(**{name: value})
 
 
@@ -38,7 +43,7 @@ def test_settings_out_of_range_are_named(name: str, value: Any) -> None:
     [
         (["executor=slurm"], "executor must be here or ray, got 'slurm'"),
         (["executor=ray", "ray.wrokers=2"], "ray.wrokers"),
-        (["executor=ray", "ray.tries=0"], "ray.tries must be a number of at least 1, got 0"),
+        (["executor=ray", "ray.tries=0"], "ray.tries must be a whole number of at least 1, got 0"),
     ],
 )
 def test_wrong_words_end_in_one_line(

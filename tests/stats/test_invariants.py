@@ -47,6 +47,9 @@ def changed(index: int, **fields: Any) -> Finished:
         (answers("none", [1.0, 1.5]), "sample 1 with accuracy 1.5, which must be in [0, 1]"),
         (answers("none", [float("nan"), 1.0]), "sample 0 with accuracy nan"),
         (answers("none", [float("inf")], metric="entropy"), "sample 0 with entropy inf, which must be finite"),
+        (changed(1, failed=""), "sample 1 with failed without a reason"),
+        (changed(1, nll=None), "nll for sample 0 and not for sample 1"),
+        (changed(1, scores={"accuracy": 1.0}), "accuracy for sample 1 and not for sample 0"),
     ],
 )
 def test_what_cannot_be_is_said(broken: Finished, said: str) -> None:

@@ -120,9 +120,9 @@ def test_a_failed_answer_counts_as_zero() -> None:
     assert (record.n, record.failed, record.interval) == (4, 1, "wilson")
 
 
-def test_a_task_that_forgets_a_score_is_told_so() -> None:
-    with pytest.raises(ValueError, match="passkey gave no accuracy for sample 1"):
-        records(said(0, 1.0), said(1, 0.0, scores={}), task="passkey")
+def test_a_sample_without_the_score_is_left_out_of_its_mean() -> None:
+    record = records(said(0, 1.0), said(1, 0.0, scores={}), said(2, 0.0), task="passkey")["accuracy"]
+    assert (record.value, record.n) == (0.5, 2)
 
 
 def test_answers_that_all_failed_leave_one_row_without_a_metric() -> None:

@@ -26,6 +26,7 @@ from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.scaled import ropes
 from lexbench.core.structure import ranges
+from lexbench.report.formats import columns
 
 SLOTS = tuple(field.name for field in fields(Attention))
 
@@ -166,11 +167,7 @@ def _pair_table(model: Model, attention: Attention, pairs: list[dict[str, float 
     yield f"Rotary pairs {'as the method sets them' if attention.inv_freq is not None else 'of the model itself'}:"
     yield ""
     head = ("pair", "radians per token", "wavelength (tokens)", f"turns in {model.trained_length}", "times slower")
-    yield "| " + " | ".join(head) + " |"
-    yield "| " + " | ".join("-" * (len(name) - 1) + ":" for name in head) + " |"
-    for row in pairs:
-        cells = (_number(value) for value in row.values())
-        yield "| " + " | ".join(cell.rjust(len(name)) for cell, name in zip(cells, head, strict=True)) + " |"
+    yield from columns(head, [[_number(value) for value in row.values()] for row in pairs])
 
 
 def without_pairs(model: Model) -> str:

@@ -354,6 +354,30 @@ def test_measures_are_compared_only_where_a_tolerance_is_given() -> None:
     assert judged([old], [new], {"resolution": 0.3})[0].status == "held"
 
 
+def test_a_measure_named_for_one_length_is_compared_there_alone() -> None:
+    old, new = (
+        [answers("yarn", [level] * 8, length=length, metric="resolution") for length in (64, 128)]
+        for level in (1.0, 0.05)
+    )
+    found = judged(old, new, {"resolution@64": 0.01})
+    assert [(each.cell.length, each.metric, each.status) for each in found] == [
+        (64, "resolution", "regressed"),
+        (128, None, "held"),
+    ]
+    assert found[1].reason == "nothing that is compared by default"
+    both = judged(old, new, {"resolution": 0.01, "resolution@64": 2.0})
+    assert [each.status for each in both] == ["held", "regressed"]
+
+
+@pytest.mark.parametrize("points", [7, 14, 28, 55, 56])
+def test_a_loss_of_just_the_tolerance_holds(points: int) -> None:
+    """In floats 100 (0.93 - 0.86) is 7.000000000000001."""
+    old, new = (answers("yarn", [share] * 4) for share in (0.93, (93 - points) / 100))
+    verdict = one(old, new, accuracy=points)
+    assert (verdict.status, verdict.reason) == ("held", "")
+    assert one(old, new, accuracy=points - 0.01).status == "not comparable"  # 4 clusters are too few
+
+
 @pytest.mark.parametrize(
     ("tolerances", "said"),
     [
