@@ -55,7 +55,8 @@ COMMAND = Command(
     call=call,
     arguments=_arguments,
     epilog="""\
-Nothing is uploaded. Without --method, the card of a run with several methods shows only none.
+Nothing is uploaded. A card of more than 100 values shows only none, unless --method says which. Cells of
+backend=chance, which answers at random, are on no card.
   lexbench share runs/x --card README.md --method yarn --samples shared
   lexbench share runs/x --to inspect --out logs
 """,

@@ -29,8 +29,8 @@ from lexbench.stats.records import run_folders
 from lexbench.stats.tables import Table
 
 log = logging.getLogger(__name__)
-AT_ONCE = 0.01
-"""Share of the mean time of an answer up to which an answer belongs to the batch of the one before."""
+AT_ONCE = 0.05
+"""Share of the wait for a batch's first answer below which the next answer belongs to that batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,17 +79,19 @@ class Rate:
 
 
 def batches(timings: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
-    """Timings, those of answers that arrived at once with the one before them as one; without tokens, none.
+    """Timings, those of answers that arrived with the first one of their batch as one; without tokens, none.
 
-    At once: within a hundredth of the mean time of an answer.
+    With it: within a twentieth of the wait for it. Answers of a cell have about one length, so that one computed by
+    itself takes longer, unless the first one had a warm-up of 20 times its time.
     """
-    least = AT_ONCE * math.fsum(seconds for seconds, _ in timings) / max(len(timings), 1)
     found: list[tuple[float, int]] = []
+    least = 0.0
     for seconds, tokens in timings:
         if found and seconds < least:
             found[-1] = (found[-1][0] + seconds, found[-1][1] + tokens)
         else:
             found.append((seconds, tokens))
+            least = AT_ONCE * seconds
     return [each for each in found if each[1]]
 
 

@@ -55,6 +55,8 @@ GROUP = 64
 """Most cells of a group."""
 KEPT = 1 << 12
 """Most tables of small cells that are kept in memory, 64 MiB, because records are made of them soon."""
+SAID = ("cell", "metric", "part", "n", "refused")
+"""Fields of a record by which it is found again in records.jsonl."""
 WRITERS = 8
 """Threads that write a group: what several of them flush at once, the file system flushes together."""
 
@@ -312,24 +314,26 @@ class Store:
             os.close(held)
 
     def stale(self, records_of: Callable[[Finished], Iterable[Record]], cells: Iterable[Finished]) -> list[str]:
-        """One line where records.jsonl does not say what these cells do; nothing where the file does not exist."""
+        """Lines where records.jsonl does not say what these cells do, or names cells without a file; none without it."""
         file = self.folder / "records.jsonl"
         try:
-            lines = file.read_text(encoding="utf-8").splitlines()
-            held = {
-                as_json({key: row[key] for key in ("cell", "metric", "part", "n", "refused")})
-                for row in map(json.loads, lines)
-            }
+            held = [
+                {key: row[key] for key in SAID}
+                for row in map(json.loads, file.read_text(encoding="utf-8").splitlines())
+            ]
+            lost = {str(row["cell"]) for row in held} - states(self.folder / "cells").keys()
         except FileNotFoundError:
             return []
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             return [f"{file} cannot be read ({type(error).__name__}): the same run command writes it again"]
         rows = (record for each in cells for record in records_of(each))
-        due = {
-            as_json({"cell": r.cell, "metric": r.metric, "part": r.part, "n": r.n, "refused": r.refused}) for r in rows
-        }
-        apart = len(due - held)
-        return [f"{file} lacks {apart} of {len(due)} records: the same run command writes it again"] if apart else []
+        due = {as_json({key: getattr(row, key) for key in SAID}) for row in rows}
+        apart = len(due - set(map(as_json, held)))
+        found = [f"{file} lacks {apart} of {len(due)} records: the same run command writes it again"] if apart else []
+        if lost:
+            which = f"{len(lost)} in all, first {min(lost)}"
+            found.append(f"{file} names cells that have no file ({which}): repeat the run command to measure them")
+        return found
 
     def _kept(self, now: Mapping[str, State]) -> tuple[list[Row] | None, dict[str, list[Row]]]:
         """All rows of records.jsonl, None if unreadable; and by cell the rows to keep. Refused cells are read again."""

@@ -283,6 +283,19 @@ def test_cells_that_differ_in_more_than_length_and_method_are_results_of_their_o
 
 
 @pytest.mark.slow
+def test_random_answers_are_on_no_card(tmp_path: Path) -> None:
+    asked = cell("passkey", "none", 128, n=2, model="lexlet", backend="chance")
+    sample = Sample(index=0, cluster="a", tokens=128, scores={"accuracy": 1.0})
+    keep(tmp_path, [Finished(asked, [sample, replace(sample, index=1)])])
+    with pytest.raises(ValueError, match="no cell has a value to share: all are of backend=chance, which answers at"):
+        share_card([tmp_path], "-")
+    real = cell("passkey", "none", 128, n=2, model="lexlet")
+    keep(tmp_path, [Finished(real, [replace(sample, scores={"accuracy": 0.0}), replace(sample, index=1)])])
+    printed, notes = share_card([tmp_path], "-")
+    assert [result.metric_value for result in ModelCard(printed).data.eval_results or []] == [0.5]
+    assert notes[0] == "card: 1 value of 1 curve"
+
+
 def test_of_many_methods_a_card_shows_none_unless_others_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,7 @@ from lexbench.report.plots.heatmaps import depth_strata, heatmap
 from lexbench.report.plots.over_length import labelled, plot, told_apart
 from lexbench.report.plots.style import DPI, STYLE, value_limits
 from lexbench.stats.intervals import wilson
+from lexbench.stats.records import records_of
 from lexbench.stats.tables import Table, tables
 from lexbench.store.format import Finished
 from tests.report.fake_run import cell, fake_cells, finished
@@ -270,7 +271,7 @@ def test_an_axis_says_which_side_is_better_where_one_is(tmp_path: Path, metric: 
     assert f"<!-- {said} -->" in (tmp_path / "a.svg").read_text()
 
 
-def test_a_stratum_has_wilsons_interval_of_its_clusters_whatever_its_scores() -> None:
+def test_a_stratum_has_the_interval_of_a_cell_with_its_samples_alone() -> None:
     each = finished("passkey", "pi", 512, n=32)
     shares = [1 / 3, 1 / 2, 1.0, 0.0]
     samples = [
@@ -279,10 +280,12 @@ def test_a_stratum_has_wilsons_interval_of_its_clusters_whatever_its_scores() ->
     ]
     found = list(depth_strata(tables([each])[0], {each.cell.id: samples}))
     assert [stratum.n for stratum in found] == [4] * 8
-    for stratum in found:
-        assert stratum.value == pytest.approx((1 / 3 + 1 / 2 + 1) / 4)
-        expected = wilson(2 * (stratum.value or 0.0), 2)  # two haystacks
-        assert stratum.interval == expected
+    for place, stratum in enumerate(found):
+        own = [sample for sample in samples if place == min(int(8 * (sample.depth or 0.0)), 7)]
+        [alone] = records_of(replace(each, samples=own))
+        assert stratum.value == pytest.approx((1 / 3 + 1 / 2 + 1) / 4) == alone.value
+        assert stratum.interval is not None and alone.low is not None
+        assert (stratum.interval.low, stratum.interval.high) == (alone.low, alone.high)
 
 
 def test_a_heatmaps_numbers_have_the_depth_of_each_stratum(tmp_path: Path) -> None:

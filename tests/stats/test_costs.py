@@ -152,9 +152,11 @@ def test_a_cell_that_was_timed_once_has_no_seconds_per_token(tmp_path: Path) -> 
 
 
 def test_answers_that_arrive_at_once_are_one_timing() -> None:
-    # a batch of three, then of two: the first answer of each waits for all of it; a hundredth of the mean is 0.01
-    timings = [(3.0, 10), (0.001, 20), (0.002, 30), (1.996, 40), (0.001, 50)]
-    np.testing.assert_allclose(batches(timings), [(3.003, 60), (1.997, 90)])
+    # a batch of three, then of two: the first answer of each waits for all of it; a twentieth of 3 s is 0.15
+    timings = [(3.0, 10), (0.001, 20), (0.14, 30), (1.996, 40), (0.001, 50)]
+    np.testing.assert_allclose(batches(timings), [(3.141, 60), (1.997, 90)])
+    # one by one, of about one length
+    assert batches([(1.0, 5), (0.4, 5), (1.2, 6), (0.3, 5)]) == [(1.0, 5), (0.4, 5), (1.2, 6), (0.3, 5)]
     assert batches([(1.0, 0), (2.0, 5)]) == [(2.0, 5)] and batches([]) == []
 
 

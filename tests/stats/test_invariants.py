@@ -125,5 +125,19 @@ def test_records_that_do_not_follow_from_their_cells_are_found(tmp_path: Path) -
     [fault] = examine([run]).faults
     assert f"lacks 1 of {len(lines)} records" in fault
     damaged = next((run / "cells").glob("*.parquet"))
-    damaged.write_bytes(damaged.read_bytes()[:-40])
+    whole = damaged.read_bytes()
+    damaged.write_bytes(whole[:-40])
     assert any("cannot be read" in fault for fault in examine([run]).faults)
+    damaged.write_bytes(whole)
+
+
+def test_a_cell_whose_file_is_gone_is_found_by_its_records(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    keep(run, fake_cells(["passkey"]))
+    lost = sorted(file.stem for file in (run / "cells").glob("*.parquet"))[2:4]
+    for name in lost:
+        (run / f"cells/{name}.parquet").unlink()
+    [fault] = examine([run]).faults
+    assert fault.endswith(
+        f"records.jsonl names cells that have no file (2 in all, first {lost[0]}): repeat the run command to measure them"
+    )

@@ -58,11 +58,16 @@ class _Curve:
 def model_index(finished: Iterable[Finished], *, every_method: bool = False) -> ModelIndex:
     """The headline metric of each task and method over lengths; likelihoods as perplexity.
 
-    Cells are never averaged: another seed, backend, dtype or protocol is another result. With more than MOST values
-    only the method `none` is kept, unless `every_method`. Raises ValueError if no cell has a value, or if there are too
-    many values and none of them belongs to `none`.
+    Cells are never averaged: another seed, backend, dtype or protocol is another result. Those of `backend=chance` are
+    left out: random answers are no results of the model. With more than MOST values only the method `none` is kept,
+    unless `every_method`. Raises ValueError if no cell has a value, or if there are too many values and none of them
+    belongs to `none`.
     """
-    every = headlines(tables(finished), instead_of_nll="perplexity")
+    finished = list(finished)
+    answered = [each for each in finished if each.cell.backend != "chance"]
+    if finished and not answered:
+        raise ValueError("no cell has a value to share: all are of backend=chance, which answers at random")
+    every = headlines(tables(answered), instead_of_nll="perplexity")
     settings = Counter((table.cell.model, table.cell.task) for table in every)
     curves = [
         _Curve(table, method, settings[table.cell.model, table.cell.task] > 1)

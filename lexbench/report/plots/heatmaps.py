@@ -27,7 +27,7 @@ from lexbench.report.plots.style import (
     save,
     save_numbers,
 )
-from lexbench.stats.intervals import Interval, wilson
+from lexbench.stats.intervals import Interval, mean_interval
 from lexbench.stats.tables import Table
 
 STRATA = (8, 4, 2)
@@ -166,9 +166,9 @@ def depth_strata(table: Table, samples: Mapping[str, Sequence[Sample]]) -> Itera
             inside = [each for each in group if min(int((each.depth or 0.0) * count), count - 1) == part]
             value = interval = None
             if inside:
-                value = math.fsum(0.0 if each.failed else each.scores[metric] for each in inside) / len(inside)
-                clusters = len({each.cluster for each in inside})
-                interval = wilson(min(value, 1.0) * clusters, clusters)
+                values = [0.0 if each.failed else each.scores[metric] for each in inside]
+                value = math.fsum(values) / len(values)
+                interval = mean_interval(values, [each.cluster for each in inside])
             yield Stratum(method, length, part / count, (part + 1) / count, len(inside), value, interval)
 
 
