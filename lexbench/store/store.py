@@ -314,7 +314,7 @@ class Store:
             os.close(held)
 
     def stale(self, records_of: Callable[[Finished], Iterable[Record]], cells: Iterable[Finished]) -> list[str]:
-        """Lines where records.jsonl does not say what these cells do, or names cells without a file; none without it."""
+        """Lines where records.jsonl does not say what these cells do, or names cells without a file."""
         file = self.folder / "records.jsonl"
         try:
             held = [

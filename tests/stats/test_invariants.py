@@ -138,6 +138,5 @@ def test_a_cell_whose_file_is_gone_is_found_by_its_records(tmp_path: Path) -> No
     for name in lost:
         (run / f"cells/{name}.parquet").unlink()
     [fault] = examine([run]).faults
-    assert fault.endswith(
-        f"records.jsonl names cells that have no file (2 in all, first {lost[0]}): repeat the run command to measure them"
-    )
+    said = f"names cells that have no file (2 in all, first {lost[0]}): repeat the run command to measure them"
+    assert fault.endswith(f"records.jsonl {said}")
