@@ -57,7 +57,7 @@ class Backend(Protocol):
     dtype: str
     """dtype of weights and activations: float32, bfloat16, ..."""
     kernel: str
-    """Kernel of attention: sdpa, eager, dense."""
+    """What computes attention, joined by `+`: sdpa+lexbench+triton (hf), vllm+prefix_cache, dense (native), none."""
     revision: str
     """Fingerprint of the weights, or the hub's commit."""
     model: Model

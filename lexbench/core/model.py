@@ -79,9 +79,8 @@ class Model:
 
     def __post_init__(self) -> None:
         for name, said in PLAIN.items():
-            value = getattr(self, name)
-            if isinstance(value, list):
-                object.__setattr__(self, name, value := tuple(value))
+            value = as_fact(getattr(self, name))
+            object.__setattr__(self, name, value)
             if not fits(value, HINTS[name]):
                 raise ValueError(f"model.{name} must be {said}, got {value!r}")
         for name in COUNTS:
@@ -131,6 +130,11 @@ class Model:
             return np.asarray((plain if base is None else base) ** (-pairs / self.rotated))
         own = np.array(self.frequencies)
         return own if base is None else np.asarray(own * (base / plain) ** (-pairs / self.rotated))
+
+
+def as_fact(value: Any) -> Any:
+    """A value as a `Model` holds it: a list, as yamls and JSON have it, is a tuple."""
+    return tuple(value) if isinstance(value, list) else value
 
 
 HINTS = get_type_hints(Model)

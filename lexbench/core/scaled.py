@@ -28,6 +28,7 @@ import numpy as np
 
 from lexbench.core.attention import Attention, Floats
 from lexbench.core.fence import attention_from
+from lexbench.core.layer_types import is_windowed
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 
@@ -94,16 +95,6 @@ class Rope:
         unscaled = replace(self, parameters={**self.parameters, "factor": 1.0}).own(length)[0] if still else None
         frequencies = None if unscaled is None else tuple(unscaled.tolist())
         return replace(self.plain, trained_length=int(original), frequencies=frequencies)
-
-
-def is_windowed(kind: str) -> bool:
-    """Whether layers of this kind see a window of the keys only, by transformers' names."""
-    return any(word in kind for word in ("sliding", "chunked", "local"))
-
-
-def attends(kind: str) -> bool:
-    """Whether layers of this kind have attention: recurrent and convolutional ones have none."""
-    return kind != "linear_attention" and ("attention" in kind or "hybrid" in kind)
 
 
 def ropes(model: Model) -> list[Rope]:
@@ -255,7 +246,8 @@ def _each(made: Attention, change: Callable[[Attention], Attention]) -> Attentio
 def joined(by_layer: Sequence[Attention]) -> Attention:
     """One Attention from those of all layers."""
     if passes := max(len(made.mixture or ()) for made in by_layer):
-        by_pass = zip(*(made.mixture or (Attention(),) * passes for made in by_layer), strict=True)
+        # A layer without passes of its own is the same in each.
+        by_pass = zip(*(made.mixture or (made,) * passes for made in by_layer), strict=True)
         return Attention(mixture=tuple(map(joined, by_pass)))
     groups: dict[str, tuple[Attention, list[int]]] = {}
     for layer, made in enumerate(by_layer):

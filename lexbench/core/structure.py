@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from lexbench.core.checkpoint import on_disk, read_config, suffice
+from lexbench.core.layer_types import is_chunked, is_windowed
 
 ROTATES_IN_WINDOWS = {"beam", "cohere2", "cohere2_moe", "exaone4", "exaone_moe", "flint", "kolibri1"}
 """Types whose layers rotate if they have a window, and have no positions otherwise."""
@@ -86,7 +87,7 @@ def _kinds(config: Any) -> list[str]:
     """Kind of each layer, by transformers' names."""
     kinds = _of(config, "layer_types", "layers_block_type", "attention_layers")
     if kinds is not None:
-        return ["sliding_attention" if kind == "local" else kind for kind in kinds]
+        return list(kinds)
     window = _of(config, "sliding_window") and _of(config, "use_sliding_window") is not False
     return ["sliding_attention" if window else "full_attention"] * int(
         _of(config, "num_hidden_layers", "n_layers") or 0
@@ -96,11 +97,11 @@ def _kinds(config: Any) -> list[str]:
 def _sees(config: Any, kind: str) -> str:
     if kind in ("full_attention", "attention", "global"):
         return "see all keys"
-    if "sliding" in kind:
+    if is_chunked(kind):
+        return f"see their own chunk of {_of(config, 'attention_chunk_size')} keys"
+    if is_windowed(kind):
         window = _of(config, "sliding_window", "sliding_window_size", "window_size")
         return f"see the last {window} keys"
-    if kind == "chunked_attention":
-        return f"see their own chunk of {_of(config, 'attention_chunk_size')} keys"
     if kind in STATES:
         return "keep a state in place of keys"
     return f"are of kind {kind}"
@@ -124,7 +125,7 @@ def _positions(config: Any, kinds: Sequence[str]) -> Iterator[str]:
         return
     # Their configs have rope_parameters, used or not.
     entry, value = ROPE_IF.get(config.model_type, ("", None))
-    chosen = not entry or getattr(config, entry, None) == value
+    chosen = not entry or _of(config, entry) == value
     if not rope or not chosen or _of(config, "position_embedding_type") in ("nope", "absolute"):
         yield "no RoPE"
         return
@@ -169,7 +170,7 @@ def _without_positions(config: Any, kinds: Sequence[str]) -> list[int]:
     if (bases := _of(config, "layer_rope_theta")) is not None:
         return [layer for layer in keyed if layer < len(bases) and not bases[layer]]
     if config.model_type in ROTATES_IN_WINDOWS and _of(config, "sliding_window"):
-        return [layer for layer in keyed if "sliding" not in kinds[layer]]
+        return [layer for layer in keyed if not is_windowed(kinds[layer])]
     return []
 
 
@@ -177,7 +178,9 @@ def _sinks(config: Any, kinds: Sequence[str]) -> str:
     """In which layers learned sinks are."""
     if config.model_type in SINKS:
         return "all layers"
-    layers = [layer for layer, kind in enumerate(kinds) if "sliding" in kind and config.model_type in SINKS_IN_WINDOWS]
+    if config.model_type not in SINKS_IN_WINDOWS:
+        return ""
+    layers = [layer for layer, kind in enumerate(kinds) if is_windowed(kind)]
     return f"layers {ranges(layers)}" if layers else ""
 
 

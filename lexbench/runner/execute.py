@@ -61,6 +61,10 @@ def execute(job: Job, dry_run: bool = False, quiet: bool = False, backend: Backe
         cells = [cell_of(job, step, models.facts) for step in steps]
         keep_job(store, job, models.facts, cells)
         with store.grouped(), Run(job, store, cells, quiet) as run:
+            if run.measured and not quiet:
+                rest = len(cells) - run.measured
+                still = f", {rest} left" if rest else ": nothing is left to do"
+                tqdm.write(f"  {several(run.measured, 'cell')} measured before{still}", file=sys.stderr)
             models.measure(run, tokenizer)
     # Records first: what is wrong with them can be seen in the folder.
     ids = {cell.id for cell in cells}

@@ -11,10 +11,12 @@ from lexbench.core import machine
 from lexbench.core.attention import Attention
 from lexbench.core.checkpoint import NUMBERS
 from lexbench.core.fence import fenced
+from lexbench.core.layer_types import attends, is_windowed
+from lexbench.core.memory import cache_numbers
 from lexbench.core.method import Method
 from lexbench.core.model import Model
 from lexbench.core.record import Deferred, Refused
-from lexbench.core.scaled import attends, attention_of, is_windowed
+from lexbench.core.scaled import attention_of
 from lexbench.core.task import Tokenizer
 from lexbench.core.version import __version__
 from lexbench.runner.cells import BackendFacts, Named, OpenCell, Step, Workload
@@ -116,26 +118,40 @@ def _attention(method: Method, model: Model, length: int) -> tuple[Attention | N
 
 def peak_memory(model: Model, length: int, dtype: str = "float32") -> float:
     """Bytes, roughly: weights, keys and values of all layers that keep them, and a dozen activations of one."""
-    width = model.width or 0
-    return NUMBERS.get(dtype, 2) * (parameters(model) + length * width * (_cache(model) + 12))
+    return NUMBERS.get(dtype, 2) * (parameters(model) + length * (12 * (model.width or 0) + _cache(model)))
 
 
 def least_memory(model: Model, step: Step, dtype: str) -> float:
-    """Bytes that a cell needs beside the weights, and cannot do without: one layer's activations, and a cache to write.
+    """Bytes beside the weights, estimated from below: one layer's activations of one text, and a cache to write.
 
-    Activations: the state, queries, keys, values and what attention gives, of one text.
+    Activations: the state, queries, keys, values and what attention gives, while one text is read at once. A cell takes
+    more for the MLP, logits, layers with windows and further texts. It takes less where layers share one cache or
+    nothing is kept of a text, which a model's facts do not say.
     """
-    width, share = model.width or 0, (model.kv_heads or 1) / (model.heads or 1)
-    cache = _cache(model) if step.workload.steps else 0.0
-    return NUMBERS.get(dtype, 2) * step.length * width * (3 + 2 * share + cache)
+    heads, kv_heads = _heads(model)
+    # Of multi-head latent attention, head_dim is that of queries and keys only.
+    vectors = (heads + kv_heads) * (1 if model.decoupled else 2)
+    cache = _cache(model) if step.workload.steps else 0
+    return NUMBERS.get(dtype, 2) * step.length * ((model.width or 0) + vectors * model.head_dim + cache)
 
 
-def _cache(model: Model) -> float:
-    """Keys and values of each token, in units of the width: of layers that see all keys, others keep few or none."""
+def _heads(model: Model) -> tuple[int, int]:
+    """Query heads and key heads of a layer. Unknown: as many as the width holds, and keys of as many as queries."""
+    heads = model.heads or (model.width or 0) // model.head_dim
+    return heads, model.kv_heads or heads
+
+
+def _cache(model: Model) -> int:
+    """Numbers kept of each token by the layers that see all keys; others keep few or none.
+
+    Of multi-head latent attention the rotated part of the one key only: the size of its latents is no fact of a model.
+    """
     kinds = model.layer_types
     layers = (model.layers or 0) if kinds is None else sum(attends(kind) and not is_windowed(kind) for kind in kinds)
-    heads = (model.global_kv_heads or model.kv_heads or 1) / (model.heads or 1)
-    return 2 * layers * heads * (model.global_head_dim or model.head_dim) / model.head_dim
+    if model.decoupled:
+        return layers * model.rotated
+    kv_heads = model.global_kv_heads or _heads(model)[1]
+    return cache_numbers(layers, kv_heads, model.global_head_dim or model.head_dim)
 
 
 def describe(

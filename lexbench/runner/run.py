@@ -35,6 +35,8 @@ class Run:
         self.job, self.store = job, store
         finished = {cell.id for cell in cells if store.finished(cell)}
         left = [cell for cell in cells if cell.id not in finished]
+        self.measured = len(cells) - len(left)
+        """Cells that the folder holds already."""
         self.queue = Queue(left, store, ascending=job.stop_after_collapse)
         self.progress = Progress(left, quiet)
         self._collapses = Collapses() if job.stop_after_collapse else None

@@ -231,6 +231,33 @@ def test_a_cpu_writes_to_a_few_thousand_tokens_at_once() -> None:
     assert [model._size(prompts(1, length - 5)[0]) for length in (2048, 8192, 40000)] == [16, 4, 1]
 
 
+def test_layers_with_numbers_of_heads_of_their_own_are_answered_together(tmp_path: Path) -> None:
+    """dots3.note: layers with a window have two heads, the other four; values of theirs are of another size."""
+    own = {"swa_num_attention_heads": 2, "swa_num_key_value_heads": 2, "swa_v_head_dim": 4}
+    folder = census.save(tmp_path, "dots3_note_text", **own)
+    model = Hf(read_model({"path": str(folder)}), device="cpu")
+    assert [model.reader.network.config.per_layer_config[layer].num_attention_heads for layer in (0, 1)] == [4, 2]
+    rng = np.random.default_rng(2)
+    asked = [replace(each, tokens=rng.integers(0, census.PADDING, 20), start=5) for each in texts(3)]
+    together = losses(list(model.together(asked)))
+    for one, each in zip(together, asked, strict=True):
+        np.testing.assert_allclose(one, model.score(each).nll, rtol=1e-5)
+    assert model.reader._continued_by(0) is model.reader.passes[0], "fused attention has values as wide as keys"
+    with pytest.raises(Refused, match="does not state one number of attention heads"):
+        model.attend(Attention(scale=2.0))
+
+
+def test_a_config_whose_layers_differ_says_how_many_texts_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers import Qwen3Config
+
+    model = backend("auto")
+    config = Qwen3Config(num_hidden_layers=2, per_layer_config={1: {"num_attention_heads": 2}})
+    with pytest.raises(RuntimeError, match="per-layer attribute"):
+        assert config.num_attention_heads
+    monkeypatch.setattr(model.reader.network, "config", config)
+    assert model._size(prompts(1, 2043)[0]) == 16  # 32,768 tokens on a CPU
+
+
 @pytest.mark.slow
 def test_prompts_that_begin_alike_are_read_once_and_written_to_together(monkeypatch: pytest.MonkeyPatch) -> None:
     model = backend(3)

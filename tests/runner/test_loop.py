@@ -112,13 +112,17 @@ def run(folder: Path, **changed: object) -> lexbench.Run:
     return lexbench.run("lexlet", results=folder, **{**settings, **changed})  # type: ignore[arg-type]
 
 
-def test_a_second_run_measures_nothing_again(tmp_path: Path) -> None:
+def test_a_second_run_measures_nothing_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(tmp_path)
+    assert "before" not in capsys.readouterr().err
     before = {file: file.stat().st_mtime_ns for file in (tmp_path / "cells").iterdir()}
     costs = (tmp_path / "costs.jsonl").read_text()
     run(tmp_path)
     assert {file: file.stat().st_mtime_ns for file in (tmp_path / "cells").iterdir()} == before
     assert (tmp_path / "costs.jsonl").read_text() == costs
+    assert "\n  2 cells measured before: nothing is left to do\n" in capsys.readouterr().err
+    run(tmp_path, lengths=[128, 200, 300])
+    assert "\n  2 cells measured before, 1 left\n" in capsys.readouterr().err
 
 
 def test_a_run_whose_cells_cannot_be_read_back_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,10 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from transformers import AutoConfig
 
 from lexbench import Model, Score, Write, task
+from lexbench.backends.hf.batches import kept_numbers
 from lexbench.core import registry
 from lexbench.core.checkpoint import locate, read_model
+from lexbench.core.config_facts import facts
 from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.corpora.synthetic import Synthetic
 from lexbench.runner.cells import BackendFacts, Named, Step, Workload
@@ -21,6 +24,7 @@ from lexbench.runner.forecast import duration, parameters, workload
 from lexbench.runner.job import Job
 from lexbench.runner.plan import cell_of, describe, keep_job, least_memory, peak_memory, plan
 from lexbench.store.store import Store
+from tests.census import tiny as census
 
 MODEL = Model(
     name="m", trained_length=64, head_dim=8, layers=2, width=32, heads=4, kv_heads=2, vocabulary=100, rope_base=1e4
@@ -151,9 +155,7 @@ def test_a_method_that_cannot_be_applied_is_refused_at_its_length_and_costs_noth
 
 
 def test_least_memory_is_one_layers_activations_and_a_cache_to_write() -> None:
-    reading, writing = (
-        Step(part("none"), part("t"), 1000, 0, None, None, Workload(1, 1000, steps=steps)) for steps in (0, 7)
-    )
+    reading, writing = read_and_written(1000)
     # by hand: 1000 tokens of width 32; state, queries and what attention gives, and half as wide keys and values;
     # a cache of both in two layers
     assert least_memory(MODEL, reading, "float32") == 4 * 1000 * 32 * (3 + 2 * 0.5)
@@ -179,6 +181,48 @@ def test_no_memory_is_asked_for_what_layers_with_windows_or_states_do_not_keep()
     assert peak_memory(whole, 1000) == 4 * (10**6 + 12 * 1000 * 32 + cache)
     wide = replace(model, global_kv_heads=1, global_head_dim=24)  # one head of 24 numbers
     assert least_memory(wide, writing, "float32") == 4 * (1000 * (3 * 32 + 2 * 2 * 8) + 1000 * 2 * 24)
+
+
+def read_and_written(length: int) -> tuple[Step, Step]:
+    """Cells of this length: one whose questions are only read, and one whose answers are written."""
+    reading, writing = (
+        Step(part("none"), part("t"), length, 0, None, None, Workload(1, length, steps=steps)) for steps in (0, 7)
+    )
+    return reading, writing
+
+
+NEMO = {"hidden_size": 5120, "num_attention_heads": 32, "num_hidden_layers": 40, "num_key_value_heads": 8}
+QWEN = {"hidden_size": 1024, "num_attention_heads": 16, "num_hidden_layers": 28, "num_key_value_heads": 8}
+LENGTH = 131_072
+
+
+@pytest.mark.parametrize(("kind", "sizes", "cache", "read"), [("mistral", NEMO, 20, 3.75), ("qwen3", QWEN, 14, 1.75)])
+def test_memory_counts_heads_of_their_own_size(kind: str, sizes: dict[str, int], cache: int, read: float) -> None:
+    """Heads of 128 numbers: in Mistral-Nemo less than width / heads, in Qwen3-0.6B more.
+
+    GiB at 131,072 tokens in bfloat16, by hand. Caches: 2 x 40 x 8 x 128 x 131,072 x 2 bytes = 20 GiB, 28 layers 14.
+    Activations: the width; queries and what attention gives, 32 or 16 heads; keys and values, 8 heads.
+    (5120 + 2 x 32 x 128 + 2 x 8 x 128) x 131,072 x 2 bytes = 3.75 GiB; (1024 + 2 x 16 x 128 + 2 x 8 x 128) 1.75.
+    """
+    config = AutoConfig.for_model(kind, **sizes, head_dim=128, max_position_embeddings=LENGTH, sliding_window=None)
+    model = Model(name="m", parameters=0, **facts(config.to_dict()))
+    reading, writing = (least_memory(model, step, "bfloat16") for step in read_and_written(LENGTH))
+    assert (reading, writing - reading) == (read * 2**30, cache * 2**30)
+    assert peak_memory(model, LENGTH, "bfloat16") == cache * 2**30 + 12 * sizes["hidden_size"] * LENGTH * 2
+    assert 2 * kept_numbers(config, LENGTH, windows=(), views=0) == cache * 2**30, "the backend batches by the same"
+
+
+@pytest.mark.parametrize("kind", ["deepseek_v2", "deepseek_v3"])
+def test_no_more_cache_is_asked_for_than_latent_attention_keeps(kind: str) -> None:
+    import torch
+
+    network = census.network_of(kind)
+    model = Model(name="m", **facts(network.config.to_dict()))
+    assert model.decoupled
+    cache = network(torch.arange(20)[None], use_cache=True).past_key_values
+    kept = 4 * sum(layer.keys.numel() + layer.values.numel() for layer in cache.layers)
+    reading, writing = (least_memory(model, step, "float32") for step in read_and_written(20))
+    assert 0 < writing - reading <= kept
 
 
 def test_the_plan_in_words_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:

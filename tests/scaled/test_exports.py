@@ -10,7 +10,7 @@ import torch
 import transformers
 
 from lexbench import Model, Refused
-from lexbench.core.checkpoint import facts
+from lexbench.core.config_facts import facts
 from lexbench.core.method import named_method, read_method
 from lexbench.core.scaled import OVER, attention_of, ropes
 from lexbench.methods.export import export

@@ -14,7 +14,7 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from lexbench import Refused
 from lexbench.backends.hf import layers
-from lexbench.core.checkpoint import INTERLEAVED, facts
+from lexbench.core.config_facts import INTERLEAVED, facts
 from lexbench.core.model import Model
 from lexbench.core.scaled import ropes
 

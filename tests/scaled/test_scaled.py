@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lexbench import Model, Refused
+from lexbench import Attention, Model, Refused
 from lexbench.backends.hf import Hf
-from lexbench.core.checkpoint import facts
+from lexbench.core.attention import Window
+from lexbench.core.config_facts import facts
 from lexbench.core.method import named_method, read_method
-from lexbench.core.scaled import attention_of, ropes
+from lexbench.core.scaled import attention_of, joined, ropes
 from lexbench.runner import verify
 from tests.census import tiny
 from tests.scaled import families, page
@@ -238,3 +239,10 @@ def test_own_frequencies_are_those_of_transformers(family: str) -> None:
         np.testing.assert_allclose(inv_freq, theirs.double().numpy(), rtol=2e-6)
         assert scale == pytest.approx(their_scale)
     assert WINDOW < TRAINED
+
+
+def test_layers_without_passes_of_their_own_keep_what_they_have_in_every_pass() -> None:
+    plain, one, two = Attention(mask=Window(5)), Attention(scale=1.5), Attention(scale=2.0)
+    made = joined([Attention(mixture=(one, two)), plain])
+    found = [[part.at(layer).as_data() for layer in (0, 1)] for part in made.mixture or ()]
+    assert found == [[one.as_data(), plain.as_data()], [two.as_data(), plain.as_data()]]

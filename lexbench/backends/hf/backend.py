@@ -28,6 +28,7 @@ from lexbench.backends.hf.batches import (
 )
 from lexbench.backends.hf.graphs import LEAST, Found, Repeated
 from lexbench.backends.hf.head import states_of
+from lexbench.backends.hf.layers import stated
 from lexbench.backends.hf.memory import return_freed
 from lexbench.backends.hf.network import (
     DTYPES,
@@ -271,7 +272,7 @@ class Hf(Backend):
                 size = int(free / (passing * length + kept))
             if self.reader.device.type != "cuda":
                 size = min(size, TOGETHER // length)
-            size = min(size, PROGRAMS // (getattr(config, "num_attention_heads", None) or 1))
+            size = min(size, PROGRAMS // (stated(config, "num_attention_heads") or 1))
         return min(size, self._limit // length)
 
     def _kept_numbers(self, config: Any, length: int) -> int:

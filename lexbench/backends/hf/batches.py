@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lexbench.backends.hf.layers import stated
+from lexbench.core.memory import cache_numbers
 from lexbench.core.task import Choose, Mark, Score, Write
 
 ACTIVATIONS = 20
@@ -61,7 +62,7 @@ def kept_numbers(config: Any, length: int, windows: Sequence[int], views: int) -
     """
     heads = stated(config, "num_attention_heads") or 1
     width = stated(config, "head_dim") or config.hidden_size // heads
-    each = (stated(config, "num_key_value_heads") or heads) * width
+    each = cache_numbers(1, stated(config, "num_key_value_heads") or heads, width, views)
     whole = (stated(config, "num_hidden_layers") or 1) - len(windows)
     tokens = whole * length + sum(min(length, size - 1) for size in windows)
-    return (2 + views) * tokens * each
+    return tokens * each

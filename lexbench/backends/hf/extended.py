@@ -8,7 +8,7 @@ from typing import Any
 
 from lexbench.backends.hf.rotary import AttentionInstaller
 from lexbench.core.attention import Attention
-from lexbench.core.checkpoint import facts
+from lexbench.core.config_facts import facts
 from lexbench.core.method import Method
 from lexbench.core.model import Model
 from lexbench.core.record import Refused

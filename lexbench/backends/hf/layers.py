@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lexbench.core.attention import Attention, Blocks, Middle, Positions, Remap, Segments, Window
+from lexbench.core.layer_types import attends, is_chunked, is_windowed
 from lexbench.core.record import Refused
-from lexbench.core.scaled import attends, is_windowed
 
 WINDOWS = ("sliding_window", "attention_chunk_size")
+"""Entries of configs for the sizes of windows and chunks, in tokens."""
 ENDLESS = 1 << 60
 """Tokens, more than any text has."""
-"""Sizes of windows in configs."""
 SMALL = 8
 """Window of a trial, in tokens."""
 
@@ -232,6 +232,14 @@ def stated(config: Any, name: str) -> int | None:
     return found if isinstance(found, int) else None
 
 
+def is_set(config: Any, name: str) -> bool:
+    """Whether a config, or a layer in it, sets an entry to a value other than null, false and 0."""
+    try:
+        return bool(getattr(config, name, None))
+    except RuntimeError:  # transformers' error for an entry that layers differ in
+        return True
+
+
 def views_of(config: Any) -> list[Window | Segments | None]:
     """Which keys each layer sees by itself; None: all."""
     window, chunk = (stated(config, name) for name in WINDOWS)
@@ -242,7 +250,7 @@ def views_of(config: Any) -> list[Window | Segments | None]:
 def _view(kind: str, window: int | None, chunk: int | None) -> Window | Segments | None:
     if not is_windowed(kind):
         return None
-    if "chunk" in kind:
+    if is_chunked(kind):
         return Segments(chunk) if chunk else None
     return Window(window) if window else None
 

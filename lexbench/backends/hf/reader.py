@@ -20,6 +20,7 @@ from lexbench.backends.hf.batches import READ, READ_ON_CPU, about_alike
 from lexbench.backends.hf.graphs import LEAST, Found, Repeated
 from lexbench.backends.hf.head import states_of
 from lexbench.backends.hf.hook import Unrealisable
+from lexbench.backends.hf.layers import is_set
 from lexbench.backends.hf.memory import trying
 from lexbench.backends.hf.network import positions_end
 from lexbench.backends.hf.rotary import TOLERANCE, AttentionInstaller, Placement
@@ -213,7 +214,7 @@ class Reader:
     @property
     def _warms(self) -> bool:
         """Whether queries are scaled by the number of columns read so far (Llama 4)."""
-        return bool(getattr(self.network.config.get_text_config(), "attn_temperature_tuning", False))
+        return is_set(self.network.config.get_text_config(), "attn_temperature_tuning")
 
     @torch.inference_mode()
     def _repeats_right(self) -> bool:
@@ -339,7 +340,7 @@ class Reader:
         Ours sees all earlier keys and a causal square, and merges them, where it has a fused kernel for the model.
         """
         own, config = self.passes[number], self.network.config.get_text_config()
-        dense = any(getattr(config, name, None) for name in ("v_head_dim", "attn_logit_softcapping"))
+        dense = any(is_set(config, name) for name in ("v_head_dim", "attn_logit_softcapping"))
         if own.hook is not None or own.grows or self.windows or dense:
             return own
         if number not in self.continuing:
