@@ -62,7 +62,8 @@ intervals over resampled documents.
 def setting_heading(table: Table) -> list[str]:
     """Lines with the task, the model and what all cells share, above the tables of one setting."""
     protocol, rest = caption(table).split("\n", 1)
-    return heading(f"{table.cell.task} on {table.cell.model}", [f"Protocol: {protocol}.", f"{rest}."])
+    which = f" ({table.differs})" if table.differs else ""
+    return heading(f"{table.cell.task} on {table.cell.model}{which}", [f"Protocol: {protocol}.", f"{rest}."])
 
 
 def _heads(table: Table) -> list[str]:

@@ -188,7 +188,7 @@ def describe(
     lines += [f"  {noun:8} {', '.join(values)}" for noun, values in names.items() if values]
     lines.append(
         f"  {several(len(asked), 'cell')}, {tokens:,} tokens, about {duration(seconds)} "
-        f"and {peak_memory(model, longest, dtype) / 2**30:.1f} GiB of model memory in {dtype}"
+        f"and {_amount(peak_memory(model, longest, dtype))} of model memory in {dtype}"
     )
     refused: dict[str, dict[str, None]] = {}  # of several seeds, a cell once
     for step in steps:
@@ -196,6 +196,11 @@ def describe(
             refused.setdefault(step.refused, {})[f"{step.method.label} {step.task.label} {step.length}"] = None
     lines += [f"  refused  {some([*cells])}: {reason}" for reason, cells in refused.items()]
     return "\n".join(lines)
+
+
+def _amount(held: float) -> str:
+    """Bytes in GiB, or in MiB where that would be below 0.1."""
+    return f"{held / 2**30:.1f} GiB" if held >= 2**30 / 10 else f"{held / 2**20:.0f} MiB"
 
 
 def keep_job(store: Store, job: Job, backend: BackendFacts, cells: Sequence[OpenCell] = ()) -> None:

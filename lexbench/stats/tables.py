@@ -17,6 +17,8 @@ from lexbench.store.format import Finished
 
 log = logging.getLogger(__name__)
 
+TELLING = ("backend.name", "seed", "corpus.name", "backend.dtype")
+"""Fields of an identity that tell tables apart in words that readers know, the first choice first."""
 Place = tuple[str, int]
 """Row and length."""
 
@@ -221,11 +223,20 @@ def _parts_of(records: Sequence[Record], metric: str | None) -> dict[str, Record
 
 
 def _odd(rivals: Iterable[Cell]) -> list[str]:
-    """Fields of the identity that differ between tables of one model and task."""
+    """Fields of the identity that tell tables of one model and task apart.
+
+    A field that follows from those before it is left out: with another backend come its version, its kernel and more.
+    """
     parts = [leaves(other.identity) for other in rivals]
-    names = sorted({name for part in parts for name in part} - {"length"})
+    names = {name for part in parts for name in part} - {"length"}
+    names = {name for name in names if not name.startswith(("method.", "attention"))}
     odd = [name for name in names if len({part.get(name) for part in parts}) > 1]
-    return [name for name in odd if not name.startswith(("method.", "attention"))]
+    telling: list[str] = []
+    for name in sorted(odd, key=lambda name: (TELLING.index(name) if name in TELLING else len(TELLING), name)):
+        groups = grouped(parts, lambda part: tuple(part.get(each) for each in telling))
+        if any(len({part.get(name) for part in group}) > 1 for group in groups.values()):
+            telling.append(name)
+    return telling
 
 
 def leaves(value: Any, name: str = "") -> dict[str, str]:

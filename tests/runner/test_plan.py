@@ -254,6 +254,8 @@ def test_the_plan_in_words_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     assert describe(MODEL, steps, Path("r"), backend={"dtype": "bfloat16"}).endswith(
         f"about 10 minutes and {gib / 2:.1f} GiB of model memory in bfloat16\n  refused  pi passkey 16: needs 55 tokens"
     )
+    short = [replace(steps[0], length=1 << 10)]
+    assert f" and {4 * (27776 + 2**10 * 32 * 14) / 2**20:.0f} MiB of model" in describe(MODEL, short, Path("r"))
     monkeypatch.setattr("lexbench.core.machine.accelerated", lambda: True)
     assert " in bfloat16" in describe(MODEL, steps, Path("r"))
     assert " in float32" in describe(MODEL, steps, Path("r"), backend={"device": "cpu"})

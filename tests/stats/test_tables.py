@@ -107,6 +107,22 @@ def test_tables_of_another_revision_are_apart_and_say_so() -> None:
     assert "this table" not in caption(tables([left])[0])
 
 
+def test_tables_are_told_apart_by_the_fewest_fields_that_readers_know() -> None:
+    cells = []
+    for name, n, seed in (("hf", 4, 0), ("hf", 4, 1), ("chance", 2, 0)):
+        made = cell("passkey", "none", 256, n=n, seed=seed, backend=name, kernel=f"{name}'s")
+        backend = {**made.identity["backend"], "version": f"{name} 1"}
+        cells.append(replace(made, identity={**made.identity, "backend": backend}))
+    found = tables(Finished(each, passkey("none", 256, 1, n=each.n).samples) for each in cells)
+    assert sorted({table.differs for table in found}) == [
+        "backend.name chance, seed 0",
+        "backend.name hf, seed 0",
+        "backend.name hf, seed 1",
+    ]
+    heading, *_ = setting_heading(found[0])
+    assert heading == f"## passkey on lexlet ({found[0].differs})"
+
+
 def test_the_protocol_and_what_cells_share_stand_above() -> None:
     [table] = tables([passkey("none", 256, 1)])
     assert caption(table) == (
