@@ -1,6 +1,5 @@
 """A job: everything that one run measures, checked before anything is loaded."""
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -99,8 +98,7 @@ class Job:
         tokens = _lengths(facts, lengths, multiples)
         corpus = _corpus(corpus or {}, max(tokens))
         text = _text(corpus, tokens)
-        methods = _each_once(methods)
-        entries = _each_once([entry for config in tasks for entry in suites.entries(config)])
+        entries = [entry for config in tasks for entry in suites.entries(config)]
         settled = [_settled(_named("task", entry, corpus=text.built), tokens) for entry in entries]
         config = {
             "model": asdict(facts),
@@ -138,11 +136,6 @@ class Job:
             ray=ray or {},
             config=config,
         )
-
-
-def _each_once(configs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The configs without repeats, in their order."""
-    return list({json.dumps(each, sort_keys=True, default=repr): each for each in configs}.values())
 
 
 def _folder(name: str) -> Path:

@@ -32,14 +32,15 @@ def plan(job: Job, tokenizer: Tokenizer) -> list[Step]:
 
     The longest come first, so that shorter ones can take what these hold, and no long one is left for the end; the
     shortest where longer ones may be skipped. Questions of the first seed that has any tell the cost of all seeds. A
-    length for which the corpus has too few texts is refused, and the other lengths are planned as without it.
+    length for which the corpus has too few texts is refused, and the other lengths are planned as without it. What is
+    named twice is planned once.
     """
     attentions = {
         (method.label, length): _attention(method.built, job.model, length)
         for length in job.lengths
         for method in _methods(job, length)
     }
-    steps = []
+    steps: dict[tuple[str, str, int, int], Step] = {}
     for asked in job.tasks:
         task, too_long = _fitted(asked, job, tokenizer)
         known: dict[int, Workload] = {}
@@ -57,19 +58,17 @@ def plan(job: Job, tokenizer: Tokenizer) -> list[Step]:
                 for method in _methods(job, length):
                     attention, no_attention = attentions[method.label, length]
                     refused = no_attention or no_questions
-                    steps.append(
-                        Step(
-                            method,
-                            task,
-                            length,
-                            seed,
-                            attention,
-                            refused.reason if refused else None,
-                            Workload() if refused else cost,
-                            again=isinstance(refused, Deferred),
-                        )
+                    steps[method.label, task.label, length, seed] = Step(
+                        method,
+                        task,
+                        length,
+                        seed,
+                        attention,
+                        refused.reason if refused else None,
+                        Workload() if refused else cost,
+                        again=isinstance(refused, Deferred),
                     )
-    return steps
+    return list(steps.values())
 
 
 def _protocol(task: Named, tokenizer: Tokenizer) -> tuple[str, Refused | None]:

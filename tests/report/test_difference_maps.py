@@ -114,6 +114,10 @@ def test_fields_have_the_colour_of_their_difference(tmp_path: Path) -> None:
     # a quarter of the way from white to blue, half of it to the colour between them
     between = [(a + b) / 2 for a, b in zip(white, to_rgba("#8FC3E4"), strict=True)]
     assert patches[1, 1] == pytest.approx(between, abs=0.02)
+    # of five pairs nothing is significant: 0.35 of red, the rest white
+    [few] = axes_of(compared(TWO, n=5), tmp_path).collections
+    pale = [1 - 0.35 * (1 - part) for part in red[:3]]
+    assert any(colour[:3] == pytest.approx(pale, abs=0.01) for colour in np.asarray(few.get_facecolor()))
     assert colours_of(found)(0.0) == pytest.approx(blue, abs=0.01)  # less NLL is better
     assert colours_of(compared({"none": {512: 0.0}, "a": {512: 1.0}}, "accuracy"))(1.0) == pytest.approx(blue, abs=0.01)
 

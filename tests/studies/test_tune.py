@@ -880,12 +880,14 @@ def test_a_target_is_offered_only_what_it_can_express(lexlet: Model, tmp_path: P
     assert len(said.splitlines()) <= 24  # one screen
     assert re.search(r"^gains .*nats per token on none at 1024 tokens.*needles found: 1\.00, \+100 points", said, re.M)
     assert re.search(r"^costs .*0\.000.* nats at 256 tokens, as deployed; the limit is 0\.02$", said, re.M)
-    assert re.search(r"^sure  +better than the \d other finalists? within the price, on 8 fresh questions", said, re.M)
+    assert re.search(
+        r"^certain +better than the \d other finalists? within the price, on 8 fresh questions", said, re.M
+    )
     unsure = [replace(row, behind=replace(row.behind, interval=Interval(-0.1, 0.2, ""))) for row in result.rows]
     said = screen(replace(result, rows=unsure))
     assert re.search(r"^Best for .*: \*\*pi\(factor=9\.0\)\*\*; it cannot be told from the baseline\.$", said, re.M)
-    assert re.search(r"^sure  +cannot be told from none, on 8 fresh questions", said, re.M)
-    assert "sure    no other finalist is within the price, on 8" in screen(replace(result, rows=result.rows[:1]))
+    assert re.search(r"^certain +cannot be told from none, on 8 fresh questions", said, re.M)
+    assert "certain no other finalist is within the price, on 8" in screen(replace(result, rows=result.rows[:1]))
     reropes = tuple({"name": "rerope", "window": window} for window in (16, 32, 64, 128))
     with pytest.raises(Refused, match=r"measure no candidate: (rerope\(window=\d+\) [^;]*; ){2}[^;]* and 1 more$"):
         run(lexlet, tmp_path / "none", methods=reropes, budget=4, to="vllm")

@@ -40,7 +40,9 @@ LEAST = {"points": 25.0, "nats per token": 0.1}
 """End of the colours, at least: what a sample or two make is pale."""
 INSIDE = 0.9
 """Share of the differences that lie within the ends of the colours."""
-MARKED = f"bold and *: significant at {LEVEL}, paired on the same questions, after Holm's correction"
+MARKED = f"bold and *: significant at {LEVEL}, paired on the same questions, after Holm's correction; pale: not"
+PALE = 0.35
+"""Share of its colour that a difference has which is not significant; the rest is white."""
 ROW, COLUMN = 0.2, 0.74
 """Inches of a field."""
 LABEL = 44
@@ -163,7 +165,7 @@ def _level(axes: Axes, found: Differences, length: int, column: int) -> None:
 def _entry(
     axes: Axes, found: Differences, each: Difference, place: tuple[int, int], scale: tuple[Normalize, Colormap]
 ) -> Any:
-    """Write a difference, bold and starred where significant, and give its colour; hatch a refused one instead."""
+    """Write a difference, bold and starred where significant, and give its colour, else pale; hatch a refused one."""
     if each.refused:
         axes.add_patch(Rectangle(place, 1, 1, **HATCHED))
         _text(axes, *place, "refused", color="0.2", fontsize=6.5, bbox=BACKED)
@@ -172,14 +174,15 @@ def _entry(
         _text(axes, *place, "no pairs", color="0.3", fontsize=6.5)
         return "0.9"
     norm, colours = scale
-    colour = colours(float(norm(each.difference)))
+    share = 1.0 if each.significant else PALE
+    colour = tuple(1 - share * (1 - part) for part in colours(float(norm(each.difference)))[:3])
     text = f"{signed(each.difference, digits(found))}{'*' if each.significant else ''}"
     weight = "bold" if each.significant else "normal"
     _text(axes, *place, text, color=ink(colour), fontsize=7.5, fontweight=weight)
     return colour
 
 
-def ink(fill: tuple[float, float, float, float]) -> str:
+def ink(fill: Sequence[float]) -> str:
     """White or black, whichever stands out more on a colour (relative luminance as in WCAG 2)."""
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in fill[:3]]
     luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

@@ -85,7 +85,7 @@ def _verdict(result: Result) -> Iterator[tuple[str, str]]:
     if needles is not None and needles.value is not None:
         entry = difference_entry(needles, ".0f", 100, missing="–")
         found = f"; needles found: {needles.value:.2f}, {entry.text} points [{', '.join(entry.ends or ())}]"
-    yield "gains", f"{text} nats per token on none at {result.length} tokens, less is better{found}"
+    yield "gains", f"{text} nats per token on none at {result.length} tokens (below 0: better than none){found}"
     limit = f"the limit is {result.settings.price:g}{', which its interval straddles' if row.doubtful else ''}"
     yield "costs", f"{_difference(row.inside)} nats at {result.model.trained_length} tokens, as deployed; {limit}"
     alike = _alike(result)
@@ -100,7 +100,7 @@ def _verdict(result: Result) -> Iterator[tuple[str, str]]:
         if rivals
         else "no other finalist is within the price"
     )
-    yield "sure", f"{sure}, on {asked} of each kind{more}"
+    yield "certain", f"{sure}, on {asked} of each kind{more}"
     shown = target or next(iter(row.candidate.targets(result.model, result.length)), None)
     pasted = row.candidate.exported(shown, result.model, result.length)[0] if shown else None
     yield "paste", pasted or f"lexbench.extend(network, {_arguments(row.candidate, result.length)})"
