@@ -40,7 +40,7 @@ LEAST = {"points": 25.0, "nats per token": 0.1}
 """End of the colours, at least: what a sample or two make is pale."""
 INSIDE = 0.9
 """Share of the differences that lie within the ends of the colours."""
-MARKED = f"bold and *: significant at {LEVEL}, paired on the same questions, after Holm's correction; pale: not"
+MARKED = f"bold and *: significant at {LEVEL}, paired, after Holm's correction; pale: not significant"
 PALE = 0.35
 """Share of its colour that a difference has which is not significant; the rest is white."""
 ROW, COLUMN = 0.2, 0.74
