@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import yaml
 
 from lexbench.core import registry
+from lexbench.core.values import is_whole
 
 GROUPS = (*registry.GROUPS, "recipe", "suite")
 """Settings that name a yaml of a folder in configs/, whose parameters can be set too: method=yarn method.factor=8."""
@@ -199,6 +200,6 @@ def settings_of(noun: str, target: str, config: Mapping[str, Any]) -> Any:
 def length_of(config: Mapping[str, Any]) -> int | None:
     """The setting `length`; ValueError unless it is null or a whole number of tokens."""
     length: Any = config["length"]
-    if length is not None and (isinstance(length, bool) or not isinstance(length, int) or length < 1):
+    if length is not None and not is_whole(length, 1):
         raise ValueError(f"length must be a whole number of at least 1 token, got {length}: e.g. length=32768")
-    return length
+    return None if length is None else int(length)

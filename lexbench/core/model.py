@@ -3,14 +3,14 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lexbench.core.record import Refused
-from lexbench.core.values import fits
+from lexbench.core.values import fits, is_whole
 
 COUNTS = ("trained_length", "head_dim", "rotary_dim", "layers", "width", "heads", "kv_heads", "vocabulary")
 PLAIN = {
@@ -86,7 +86,7 @@ class Model:
         for name in COUNTS:
             value = getattr(self, name)
             unknown = value is None and name not in ("trained_length", "head_dim")
-            if not unknown and (isinstance(value, bool) or not isinstance(value, Integral) or value < 1):
+            if not unknown and not is_whole(value, 1):
                 raise ValueError(f"model.{name} must be a whole number of at least 1, got {value!r}")
         if not isinstance(self.bos, bool | None):
             raise ValueError(f"model.bos must be true, false or null (the tokenizer's own policy), got {self.bos!r}")

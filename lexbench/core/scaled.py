@@ -31,6 +31,7 @@ from lexbench.core.fence import attention_from
 from lexbench.core.layer_types import is_windowed
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
+from lexbench.core.values import is_whole
 
 OVER = ("scaled", "plain")
 LAYERS = ("global", "all")
@@ -209,7 +210,7 @@ class Fixed:
     at: int
 
     def __post_init__(self) -> None:
-        if isinstance(self.at, bool) or not isinstance(self.at, int) or self.at < 1:
+        if not is_whole(self.at, 1):
             raise ValueError(
                 f"method.at must be a whole number of at least 1 token, got {self.at!r}: e.g. method.at=8192"
             )

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from functools import cache, reduce
+from numbers import Integral
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -26,6 +27,11 @@ def fitting(cls: type, values: Any, noun: str) -> dict[str, Any]:
         if not rules[name](value):
             raise ValueError(f"{noun} has a wrong {name}: {_shown(value)}")
     return dict(values)
+
+
+def is_whole(value: Any, least: int = 0) -> bool:
+    """Whether a value is a whole number, numpy's too, of at least `least`; true and false are none."""
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
 
 
 def fits(value: Any, hint: Any) -> bool:

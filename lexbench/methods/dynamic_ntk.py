@@ -61,7 +61,10 @@ class DynamicNtk:
         check_trained_length("dynamic_ntk", self.trained_length)
 
     def attention(self, model: Model, length: int) -> Attention:
-        """Frequencies of the raised base; Refused unless the model has plain RoPE of at least 4 dimensions."""
+        """Frequencies of the raised base.
+
+        Refused unless the model has plain RoPE of at least 4 dimensions, and a trained length up to the target length.
+        """
         model = trained_on(model, self.trained_length)
         base = self._base(model, length)
         if self.policy == "hf_dynamic":

@@ -22,6 +22,7 @@ from typing import Any
 from lexbench.core.model import Model
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Answer, AnyQuestion, Tokenizer
+from lexbench.core.values import is_whole
 from lexbench.core.version import __version__
 from lexbench.runner.answers import LoadedModel, Peak
 from lexbench.runner.backend_pool import opened, sharing
@@ -65,10 +66,10 @@ class Settings:
         for name, least in (("cpus", 0), ("gpus", 0), ("patience", 1), ("tries", 1), ("workers", 1), ("memory_gb", 0)):
             value = getattr(self, name)
             counted = name in ("tries", "workers")
-            kinds = int if counted else int | float
             if value is None and name in ("workers", "memory_gb"):
                 continue
-            if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value < math.inf:
+            real = isinstance(value, int | float) and not isinstance(value, bool) and least <= value < math.inf
+            if not (is_whole(value, least) if counted else real):
                 what = "whole number" if counted else "number"
                 raise ValueError(f"ray.{name} must be a {what} of at least {least}, got {value!r}: e.g. ray.{name}=2")
 

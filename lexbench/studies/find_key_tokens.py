@@ -18,6 +18,7 @@ from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.scaled import attention_of
 from lexbench.core.task import Score, Tokens
+from lexbench.core.values import is_whole
 from lexbench.core.version import __version__
 from lexbench.corpora import Corpus
 from lexbench.runner.backend_pool import using
@@ -109,7 +110,7 @@ def _checked(model: Model, method: str, rule: Rule, out: str | Path | None, n: i
         raise ValueError("keys needs a file to write: give out=FILE.jsonl")
     if Path(out).exists():
         raise ValueError(f"{out} exists: give another out, or remove it")
-    if n is not None and (isinstance(n, bool) or not isinstance(n, int) or n < 1):
+    if n is not None and not is_whole(n, 1):
         raise ValueError(f"keys' n must be at least 1 document, got {n}: leave it out for all")
     if rule.longest > model.trained_length and method == "none":
         raise ValueError(

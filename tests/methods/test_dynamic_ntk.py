@@ -125,7 +125,7 @@ def test_bad_parameters_are_refused(llama2: Model) -> None:
         DynamicNtk(policy="hf_dynamic", target_length=8192)
     with pytest.raises(ValueError, match="trained_length must be at least 1, got 0"):
         DynamicNtk(trained_length=0)
-    with pytest.raises(ValueError, match="at least the trained length 4096, got 2048"):
+    with pytest.raises(Refused, match="at least the trained length 4096, got 2048"):
         DynamicNtk(policy="static", target_length=2048).attention(llama2, 8192)
 
 

@@ -64,6 +64,7 @@ from lexbench.core.task import (
     Written,
 )
 from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
+from lexbench.core.values import is_whole
 from lexbench.kernels import likelihood
 from lexbench.kernels.observed import Observer
 
@@ -127,7 +128,7 @@ class Hf(Backend):
             raise ValueError(f"backend.dtype must be one of auto, {', '.join(DTYPES)}, got {dtype}")
         if chunk < 1:
             raise ValueError(f"backend.chunk must be at least 1 position, got {chunk}: e.g. backend.chunk=512")
-        if batch != "auto" and (isinstance(batch, bool) or not isinstance(batch, int) or batch < 1):
+        if batch != "auto" and not is_whole(batch, 1):
             raise ValueError(
                 f"backend.batch must be auto or a whole number of at least 1, got {batch!r}: e.g. backend.batch=8"
             )

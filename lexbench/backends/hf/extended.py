@@ -1,7 +1,6 @@
 """Apply a method to a loaded transformers model, outside of a benchmark run."""
 
 import weakref
-from numbers import Integral
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -13,6 +12,7 @@ from lexbench.core.method import Method
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.scaled import attention_of
+from lexbench.core.values import is_whole
 
 _extended: "weakref.WeakSet[Any]" = weakref.WeakSet()
 """Networks with a method applied now."""
@@ -44,7 +44,7 @@ class Extended:
             )
         if not hasattr(network, "config"):
             raise ValueError(f"extend needs a loaded model of transformers, got {network!r}")
-        if length is not None and (isinstance(length, bool) or not isinstance(length, Integral) or int(length) < 1):
+        if length is not None and not is_whole(length, 1):
             raise ValueError(f"length must be a whole number of at least 1 token, got {length!r}: prompt and answer")
         self.model = model_of(network, trained_length)
         self.attention = _at(method, self.model, length)

@@ -13,6 +13,7 @@ from lexbench.core.method import Composed, Method, read_method
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.scaled import attention_of
+from lexbench.core.values import is_whole
 from lexbench.integrations.lm_eval import ROOM, ROOMS
 from lexbench.runner.backend_pool import opened
 from lexbench.runner.cells import Named
@@ -57,7 +58,7 @@ def settle(arguments: Mapping[str, Any]) -> Setting:
     shortcuts: dict[str, Any] = {key: given[key] for key in ("dtype", "device") if key in given}
     backend = {**registry.read("backend", name), **shortcuts, **of["backend"], "name": name}
     max_length = given.get("max_length", _usual_length(model, method.built))
-    if isinstance(max_length, bool) or not isinstance(max_length, int) or max_length < 2:
+    if not is_whole(max_length, 2):
         raise ValueError(f"max_length must be a whole number of at least 2, got {max_length!r}: e.g. max_length=4096")
     return Setting(model, method, backend, max_length, attention_of(method.built, model, max_length))
 

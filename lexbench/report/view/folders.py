@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lexbench.core.files import unlike
+from lexbench.core.values import is_whole
 
 INSIDE = ("cells", "jobs", "report")
 """Folders inside a run folder; not searched for run folders."""
@@ -252,6 +253,6 @@ def _seconds(file: Path) -> dict[str, float]:
 
 def _whole(value: Any, least: int) -> int:
     """The value if it is a whole number of at least `least`, else ValueError."""
-    if not isinstance(value, int) or value < least:
+    if not is_whole(value, least):
         raise ValueError(f"{value!r} must be a whole number of at least {least}")
-    return value
+    return int(value)

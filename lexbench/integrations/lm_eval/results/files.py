@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lexbench.core.files import parse_object
+from lexbench.core.values import is_whole
 
 LARGEST = 256 << 20
 """Most bytes of a results file, and of a line of a samples file."""
@@ -42,7 +43,7 @@ def mapping(value: Any) -> Mapping[str, Any]:
 
 def whole(value: Any) -> int | None:
     """The value if it is a whole number from 1 to 2^53 - 1, else None."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 53 else None
+    return value if is_whole(value, 1) and value < 1 << 53 else None
 
 
 def results_files(paths: Sequence[Path]) -> list[Path]:
