@@ -152,6 +152,17 @@ class Parser(argparse.ArgumentParser):
         """Exit with 2."""
         self.exit(2, f"lexbench: {' '.join(message.split())}: see {self.prog} --help\n")
 
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        """Say what a number must be."""
+        try:
+            return super()._get_value(action, arg_string)
+        except argparse.ArgumentError:
+            if action.type not in (int, float) or not action.option_strings:
+                raise
+            wanted = "a whole number" if action.type is int else "a number"
+            said = f"{action.option_strings[-1]} must be {wanted}, got {arg_string!r}"
+            raise argparse.ArgumentError(None, said) from None
+
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Name the choice that is nearest to an unknown value."""
         if action.choices is not None and value not in action.choices:
@@ -162,7 +173,10 @@ class Parser(argparse.ArgumentParser):
         if command := self.unlisted:
             # Only once: a section that was added stays, and the help may be formatted again.
             self.unlisted, defaults = None, command.defaults()
-            self.usage = f"{self.format_usage().removeprefix('usage: ').rstrip()} [KEY=VALUE ...]"
+            usage, given = self.format_usage().removeprefix("usage: ").rstrip(), "[KEY=VALUE ...]"
+            # Before options, one of which may take all words that follow it; behind arguments, which come first.
+            first = "[-h] " if all(action.option_strings for action in self._actions) else ""
+            self.usage = usage.replace(first, f"{first}{given} ", 1) if first else f"{usage} {given}"
             group = self.add_argument_group("settings", "KEY=VALUE in hydra's grammar; lexbench list shows the names")
             for setting in command.settings:
                 usual = _shown(defaults[setting.name]) if setting.default is None else setting.default
@@ -195,6 +209,21 @@ def settings_of(noun: str, target: str, config: Mapping[str, Any]) -> Any:
     built = {"_target_": target}
     names = registry.parameters(registry.class_of(built, noun))
     return registry.build({**built, **{name: config[name] for name in names}}, noun)
+
+
+def check_switch(name: str, value: Any) -> None:
+    """ValueError unless a setting is true or false."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be true or false, got {value!r}: e.g. {name}=true")
+
+
+def settings_apart(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The names behind an option that takes several, and the settings that were written behind them.
+
+    `NAME,parameter=value` is a name: a setting has no comma before its `=`.
+    """
+    settings = [word for word in words if re.match(r"[^,=]+=", word)]
+    return [word for word in words if word not in settings], settings
 
 
 def length_of(config: Mapping[str, Any]) -> int | None:

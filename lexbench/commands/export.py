@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import sys
 
 from lexbench.commands import hydra_config
 from lexbench.commands.command import CONFIG_DIR, METHOD, MODEL, UNUSED, Command, Setting, length_of, part
@@ -26,6 +27,12 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     length = length_of(config)
     if length is None:
         raise ValueError("export needs the tokens in use, prompt and answer: give length=32768")
+    if length <= model.trained_length and label != "none":
+        print(
+            f"lexbench: length {length} is within the trained length {model.trained_length} of {model.name}: "
+            "shorter texts need no method",
+            file=sys.stderr,
+        )
     deployed = (method, label, model, length, options.to)
     print(json.dumps(export.as_data(*deployed), indent=1) if options.json else export.export(*deployed))
     return 0

@@ -4,6 +4,9 @@ import argparse
 from pathlib import Path
 
 from lexbench.commands.command import Command, run_folders
+from lexbench.core import registry
+
+ENDINGS = (".pdf", ".svg", ".png", ".tex")
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +42,14 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     from lexbench.report.plots.paper import WIDTHS, write_figure
 
     if options.size not in WIDTHS:
-        raise ValueError(f"--for must be one of {', '.join(WIDTHS)}, got {options.size}")
+        near = registry.nearest(options.size, WIDTHS)
+        raise ValueError(
+            f"--for must be one of {', '.join(WIDTHS)}, got {options.size}: {near.strip() or 'e.g. --for page'}"
+        )
+    if odd := [file for file in options.out if file.suffix.lower() not in ENDINGS]:
+        raise ValueError(f"--out must end in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}, got {odd[0].name}: rename it")
+    if options.digits is not None and options.digits < 0:
+        raise ValueError(f"--digits must be a whole number of at least 0, got {options.digits}: e.g. --digits 2")
     chosen = (options.method, options.task, options.size, options.highlight)
     write_figure(options.runs, options.out, *chosen, options.length, options.interval, options.digits)
     print(*options.out, sep="\n")

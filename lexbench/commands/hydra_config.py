@@ -308,9 +308,14 @@ def _setting(command: Command, word: str) -> str:
     if group not in groups + keys:
         option = f"did you mean --{key} {value}? " if f"--{key}" in command.options() else ""
         raise ValueError(f"unknown setting {key}: {option or registry.suggest(group, groups + keys)}".rstrip())
+    if dot and group in keys:
+        _check_part(command, key)
+        return word
     if dot and group in groups:
         # ++ adds what the yaml does not state; the class of the name checks it when it is built.
         return f"++{word}"
+    if group in LISTED and value == "[]":
+        raise ValueError(f"{group} must name at least one {group}, got []: e.g. {group}=[{LEAST[group]}]")
     if group in groups and value.startswith("["):
         if group not in LISTED:
             raise ValueError(f"{group} takes one name, got {value}: sweep over several with -m {group}=a,b")
@@ -326,6 +331,22 @@ def _setting(command: Command, word: str) -> str:
         for choice in value.split(","):
             registry.read(group, choice)
     return word
+
+
+def _check_part(command: Command, key: str) -> None:
+    """ValueError for ray.worker or space.yarn.beta_fst.low: a part that the command's yaml does not state."""
+    found: Any = command.defaults()
+    before: list[str] = []
+    for part in key.split("."):
+        if not isinstance(found, dict):
+            raise ValueError(f"setting {'.'.join(before)} has no parts, got {key}: give {'.'.join(before)}=VALUE")
+        if part not in found:
+            above = ".".join(before)
+            near = f"did you mean {above}.{close}? " if (close := registry.closest(part, found)) else ""
+            adds = f"; +{key}=VALUE adds it" if before[0] in ADDED else ""
+            raise ValueError(f"unknown setting {above}.{part}: {near}choose from {', '.join(found)}{adds}")
+        before.append(part)
+        found = found[part]
 
 
 def _model_path(word: str) -> list[str]:
@@ -397,3 +418,7 @@ FLAGS = ("--help", "-h", "--hydra-help", "--multirun", "-m", "--run", "-r", "--r
 """Flags of hydra that take no value."""
 LISTED = {"task": "suite", "method": "compose"}
 """Groups that take a list of names, and the key of such a list in a yaml."""
+LEAST = {"task": "last_segment,passkey", "method": "yarn,log_n"}
+"""Examples of such lists."""
+ADDED = ("space", "common")
+"""Settings that take parts which their yaml does not state."""

@@ -18,6 +18,7 @@ from lexbench.commands.command import (
     USUAL_CORPUS,
     Command,
     Setting,
+    check_switch,
     part,
 )
 from lexbench.core.record import NOTHING_MEASURED
@@ -102,6 +103,7 @@ def job_of(config: dict[str, Any], choices: dict[str, str], methods: Sequence[di
     from lexbench.core.gguf import FetchError
     from lexbench.runner.job import Job
 
+    check_switch("dry_run", config["dry_run"])
     model: Any = config["model"]
     try:
         model = read_model(model)

@@ -4,7 +4,18 @@ import argparse
 from typing import Any
 
 from lexbench.commands import hydra_config
-from lexbench.commands.command import BACKEND, MODEL, RESUMES, SWEEPS, USUAL_CORPUS, Command, Setting, part, settings_of
+from lexbench.commands.command import (
+    BACKEND,
+    MODEL,
+    RESUMES,
+    SWEEPS,
+    USUAL_CORPUS,
+    Command,
+    Setting,
+    length_of,
+    part,
+    settings_of,
+)
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +36,11 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
             model=read_model(config["model"]),
             corpus=part(config, choices, "corpus"),
             backend=part(config, choices, "backend"),
-            settings=settings_of("tune", "lexbench.studies.tune.settings.Settings", {**config, "to": options.to}),
+            settings=settings_of(
+                "tune",
+                "lexbench.studies.tune.settings.Settings",
+                {**config, "length": length_of(config), "to": options.to},
+            ),
         )
         print(screen(result))
         print(result.file)

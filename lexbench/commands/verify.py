@@ -7,7 +7,18 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from lexbench.commands import hydra_config
-from lexbench.commands.command import BACKEND, METHOD, MODEL, SWEEPS, USUAL_CORPUS, Command, Setting, length_of, part
+from lexbench.commands.command import (
+    BACKEND,
+    METHOD,
+    MODEL,
+    SWEEPS,
+    USUAL_CORPUS,
+    Command,
+    Setting,
+    length_of,
+    part,
+    settings_apart,
+)
 
 if TYPE_CHECKING:
     from lexbench.runner.verify import Check
@@ -27,7 +38,10 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def call(options: argparse.Namespace, words: list[str]) -> int:
     """Print the checks of each method, or the differences between backends; 1 if one fails."""
     if options.against:
-        return _compare_backends(options, words)
+        options.against, behind = settings_apart(options.against)
+        if not options.against:
+            raise ValueError(f"--against must name backends, got only {behind[0]}: e.g. --against native")
+        return _compare_backends(options, [*words, *behind])
     if extra := [word for word in words if word.startswith(("n=", "seed=", "task", "corpus"))]:
         raise ValueError(f"verify reads {extra[0]} with --against only: without it a random text is read")
     return _check_methods(options, words)

@@ -4,8 +4,9 @@ import argparse
 from pathlib import Path
 
 from lexbench.commands import hydra_config, run
-from lexbench.commands.command import CONFIG_DIR, RESUMES, Command, part
+from lexbench.commands.command import CONFIG_DIR, RESUMES, Command, part, settings_apart
 from lexbench.core import registry
+from lexbench.core.files import check_writable, unlike
 
 AGAINST = ("pi", "ntk", "yarn", "self_extend", "rerope")
 """The usual five: three scalings of frequencies, two groupings of distances."""
@@ -29,15 +30,21 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     from lexbench.report.versus import write_versus
     from lexbench.runner.execute import execute
 
-    config, choices = hydra_config.composed(COMMAND, words)
+    against, behind = settings_apart(options.against)
+    if not against:
+        raise ValueError(f"--against must name methods, got only {behind[0]}: e.g. --against {' '.join(AGAINST)}")
+    config, choices = hydra_config.composed(COMMAND, [*words, *behind])
     mine = part(config, choices, "method")
     if mine["name"] == "none":
         raise ValueError("versus needs a method to compare with others: give method=NAME, e.g. method=dca")
-    names = [name for name in dict.fromkeys(("none", *options.against)) if name != mine["name"]]
+    names = [name for name in dict.fromkeys(("none", *against)) if name != mine["name"]]
     others = [{**registry.read("method", name), "name": name} for name in names]
     job = run.job_of(config, choices, [*others, mine])
-    ids = [cell.id for cell in execute(job)]
     out = options.out or job.results / "versus"
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"--out {out} {unlike(out)}: give --out DIR, a folder or a new name")
+    check_writable("--out", out, "give another --out DIR")
+    ids = [cell.id for cell in execute(job)]
     print(write_versus(job.results, set(ids), job.methods[-1].label, out))
     return run.exit_code([(job.results, ids)])
 

@@ -16,6 +16,24 @@ def unlike(place: Path) -> str:
     return "is a folder" if place.is_dir() else "is a file" if place.exists() else "does not exist"
 
 
+def check_place(noun: str, place: Path, remedy: str) -> None:
+    """ValueError where a file stands in the way of a file or folder that is to be made; nothing is written."""
+    above = next((each for each in place.parents if each.exists()), Path())
+    if not above.is_dir():
+        raise ValueError(f"{noun} {place} cannot be made, {above} is a file where a folder is needed: {remedy}")
+
+
+def check_writable(noun: str, place: Path, remedy: str) -> None:
+    """ValueError where a file or folder cannot be made, found out by making a folder there and removing it."""
+    check_place(noun, place, remedy)
+    above = next(each for each in (place, *place.parents, Path()) if each.is_dir())
+    try:
+        with tempfile.TemporaryDirectory(dir=above, prefix=".lexbench."):
+            pass
+    except OSError as error:
+        raise ValueError(f"{noun} {place} cannot be made in {above} ({error.strerror}): {remedy}") from None
+
+
 def read_object(file: Path, remedy: str) -> dict[str, Any]:
     """Read a JSON file that must hold an object; otherwise ValueError in one line, with the remedy."""
     if file.exists() and not file.is_file():  # reading a pipe would wait for ever

@@ -161,10 +161,12 @@ def checked(config: Mapping[str, Any], noun: str) -> type:
     cls = class_of(config, noun)
     if noun in DOES and not hasattr(cls, DOES[noun]):
         raise ValueError(f"{noun} class {cls.__name__} must have {DOES[noun]}: name another by _target_ or file")
-    config, known = _given(config), parameters(cls)
+    stated, config, known = config, _given(config), parameters(cls)
     for key in config:
         if key not in known:
-            raise ValueError(f"unknown parameter {noun}.{key}: {suggest(key, known)}")
+            named = stated.get("name") or cls.__name__
+            remedy = suggest(key, known) if known else f"{named} has no parameters"
+            raise ValueError(f"unknown parameter {noun}.{key}: {remedy}")
         # The run puts the corpus object in its place; a user can only have written a value.
         if key == "corpus" and not hasattr(config[key], "documents"):
             raise ValueError(
@@ -172,7 +174,7 @@ def checked(config: Mapping[str, Any], noun: str) -> type:
             )
     hints = get_type_hints(cls if is_dataclass(cls) else cls.__init__)  # type: ignore[misc]
     for key in config:
-        _check(f"{noun}.{key}", config[key], hints.get(key, Any))
+        _check(key if noun in OWN else f"{noun}.{key}", config[key], hints.get(key, Any))
         if noun == "task" and isinstance(config[key], Mapping):  # tasks are kept by their values
             raise ValueError(f"task.{key} must be a plain value or a list, got a mapping: make its entries parameters")
     return cls
@@ -187,6 +189,8 @@ def _frozen(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
+OWN = ("tune", "search")
+"""Commands whose settings build an object as they are: worth=4, not tune.worth=4."""
 KINDS: Mapping[type, tuple[str, str]] = {
     bool: ("true or false", "true"),
     int: ("a whole number", "4"),
@@ -361,10 +365,15 @@ def _module(file: Path, noun: str) -> ModuleType:
 def suggest(name: str, choices: Iterable[str]) -> str:
     """`did you mean NEAREST? choose from A, B`, the end of a message."""
     choices = list(choices)
-    return f"{nearest(name, choices)}choose from {', '.join(choices) or 'nothing'}"
+    return f"{nearest(name, choices)}choose from {', '.join(choices)}" if choices else "there is none to choose from"
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:
     """`did you mean NEAREST? `, or nothing where no choice is similar."""
-    close = difflib.get_close_matches(name, list(choices), n=1)
-    return f"did you mean {close[0]}? " if close else ""
+    close = closest(name, choices)
+    return f"did you mean {close}? " if close else ""
+
+
+def closest(name: str, choices: Iterable[str]) -> str | None:
+    """The choice that is most similar, if any is."""
+    return next(iter(difflib.get_close_matches(name, list(choices), n=1)), None)

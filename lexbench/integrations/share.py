@@ -35,8 +35,9 @@ def share_card(
     if card == "-":
         return on_card("", index.models).rstrip("\n"), notes
     file = Path(card)
+    old = _read(file)
     try:
-        changed = on_card(_read(file), index.models)
+        changed = on_card(old, index.models)
     except ValueError as error:
         raise ValueError(f"card {file} cannot be parsed: {plain(error)}") from error
     write_text(file, changed)

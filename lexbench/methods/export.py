@@ -26,6 +26,8 @@ STILL = 1e39
 """Divisor of a pair that does not rotate: finite in JSON, infinite in float32, in which both libraries divide, so that
 the frequency is exactly 0. In float64 the angle would stay below 1e-30 for the first 1e9 positions."""
 
+SAID = {"remap": "remapped distances"}
+"""Slots in the field's words, where their names are ours."""
 VLLM_SCALES = ("short_mscale", "long_mscale")
 """Keys that vLLM's longrope reads instead of transformers' attention_factor."""
 
@@ -97,7 +99,7 @@ def _check_slots(attention: Attention, label: str, target: str) -> None:
     why = ""
     if target == "llama.cpp" and isinstance(attention.remap, Remap) and attention.remap.query.floor:
         why = "its --grp-attn-n moves cached positions block by block, which only approximates it: "
-    raise _refusal(", ".join(unknown), label, target, why)
+    raise _refusal(", ".join(SAID.get(slot, slot) for slot in unknown), label, target, why)
 
 
 def _refusal(slots: str, label: str, target: str, why: str = "") -> Refused:

@@ -16,7 +16,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from lexbench.core import registry
-from lexbench.core.console import without_bar
+from lexbench.core.console import Lines, without_bar
 from lexbench.core.files import write_text
 from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.corpora import Corpus, hash_documents
@@ -33,6 +33,8 @@ from lexbench.taskkit.floors import WittenBell
 
 HELD_OUT = 32
 """Rows that measure the held-out loss."""
+SHOWN = {"loss": "all", "held-out loss": "held_out"}
+"""Losses in the lines of a training, by their words."""
 ASIDE = ("save", "evaluate")
 """Parameters of a recipe that do not change the weights."""
 LATER = ("optimizer", "matrix_rate", "last", "gain_rate", "initial", "embeddings", "precision", "counted", "packing")
@@ -224,6 +226,8 @@ def _learn(
     bar = tqdm(
         total=recipe.steps, initial=first, unit="step", desc=progress.name, dynamic_ncols=True, disable=without_bar()
     )
+    together = recipe.batch * recipe.length
+    lines = Lines(f"training {progress.name}: steps {first + 1} to {recipe.steps}, of {together:,} tokens each")
     with bar, interrupts() as interrupted:
         started = time.monotonic()
         for step in range(first, recipe.steps):
@@ -236,11 +240,14 @@ def _learn(
                     f"training {progress.name} diverged: its loss at step {done} is not finite; "
                     f"lower recipe.rate, it is {recipe.rate:g}"
                 )
-            speed = (done - first) * recipe.batch * recipe.length / (time.monotonic() - started)
+            speed = (done - first) * together / (time.monotonic() - started)
             bar.set_postfix(loss=f"{losses['all']:.3f}", tokens_per_second=f"{speed:.0f}")
             bar.update()
             if validation is not None and (done % recipe.evaluate == 0 or done == recipe.steps):
                 losses["held_out"] = learner.held_out(validation)
+            said = ", ".join(f"{name} {losses[key]:.3f}" for name, key in SHOWN.items() if key in losses)
+            due = done % recipe.evaluate == 0 or done == recipe.steps
+            lines.show(f"step {done} of {recipe.steps}, {said}", due, done - first, recipe.steps - done)
             # The log line comes before the checkpoint: `resume` needs a line for every step of the checkpoint.
             progress.note(
                 {"step": done, "loss": losses, "tokens_per_second": round(speed), "seconds": progress.seconds()}

@@ -1,12 +1,15 @@
 """Plan a job, measure what its folder lacks, and derive the folder's records."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from typing import Any
 
 from tqdm import tqdm
 
 from lexbench.backends import Backend
+from lexbench.core import registry
+from lexbench.core.files import check_writable
 from lexbench.core.gguf import FetchError
 from lexbench.core.model import Model
 from lexbench.core.record import Cell
@@ -39,6 +42,11 @@ def execute(job: Job, dry_run: bool = False, quiet: bool = False, backend: Backe
         quiet: print neither plan nor progress.
         backend: with the job's model loaded, stays open; None: the job's own, opened and closed here.
     """
+    ray.settings_of(job)
+    if not dry_run:
+        check_writable("results", job.results, "give another results=DIR")
+        if backend is None:
+            _check_backend(job.backend)
     try:
         tokenizer = tokenizer_of(job.model, job.backend) if backend is None else backend.tokenizer
     except FetchError as missing:
@@ -75,6 +83,15 @@ def execute(job: Job, dry_run: bool = False, quiet: bool = False, backend: Backe
     if store.problems and len(held) < len(ids):
         raise ValueError(store.problems[0])
     return list[Cell](cells)
+
+
+def _check_backend(config: Mapping[str, Any]) -> None:
+    """ValueError for a parameter of the backend that is seen to be wrong before anything is loaded."""
+    registry.checked(config, "backend")
+    if config.get("name") in ("hf", "native") and "device" in config:
+        from lexbench.backends.devices import device_of  # loads torch, as the backend will
+
+        device_of(config["device"])
 
 
 class _Here:

@@ -13,6 +13,7 @@ from lexbench.core import machine
 from lexbench.core.model import Model
 from lexbench.core.task import AnyQuestion, Probe, Write
 from lexbench.runner.cells import Step, Workload
+from lexbench.stats.wording import several
 
 EFFICIENCY = 0.5
 """Share of a large matrix product's speed that a whole forward pass reaches."""
@@ -76,7 +77,7 @@ def duration(seconds: float) -> str:
     for unit, name in ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes")):
         if seconds >= 2 * unit:
             return f"{seconds / unit:.0f} {name}"
-    return f"{max(seconds, 1):.0f} seconds"
+    return several(max(round(seconds), 1), "second")
 
 
 class Forecast:

@@ -9,7 +9,7 @@ from typing import Any
 from lexbench.core import registry, suites
 from lexbench.core.checkpoint import read_model
 from lexbench.core.fence import fenced
-from lexbench.core.files import unlike
+from lexbench.core.files import check_place, unlike
 from lexbench.core.method import deployed, read_method
 from lexbench.core.model import Model
 from lexbench.core.values import LARGEST
@@ -89,7 +89,7 @@ class Job:
             raise ValueError(f"executor must be here or ray, got {executor!r}: this process, or a Ray cluster")
         for name, switch in (("reuse", reuse), ("stop_after_collapse", stop_after_collapse), ("price", price)):
             if not isinstance(switch, bool):
-                raise ValueError(f"{name} must be true or false, got {switch!r}")
+                raise ValueError(f"{name} must be true or false, got {switch!r}: e.g. {name}=false")
         for each in seeds:
             _whole("seed", each, 0, "e.g. seed=0 or seed=[0,1]")
             if each >= LARGEST:
@@ -116,6 +116,7 @@ class Job:
         place = Path(results) if results else _folder(facts.name)
         if place.exists() and not place.is_dir():
             raise ValueError(f"results {place} {unlike(place)}: give results=DIR, a folder or a new name")
+        check_place("results", place, "give another results=DIR")
         inside = [length for length in tokens if length <= facts.trained_length]
         priced = price and bool(inside) and tokens[-1] > facts.trained_length
         return cls(
@@ -173,17 +174,33 @@ def _lengths(model: Model, lengths: Sequence[int] | None, multiples: Sequence[fl
             usual = {"lengths": "[512,1024]", "multiples": "[0.5,1,2]"}[name]
             example = f"[{given}]" if isinstance(given, int | float) else usual
             raise ValueError(f"{name} must be a list, got {given!r}: e.g. {name}={example}")
+    # Multiples are checked beside lengths, too: a wrong one that is not said would be believed to count.
     odd = [m for m in multiples if isinstance(m, bool) or not isinstance(m, int | float) or not 0 < m < math.inf]
-    if lengths is None and odd:
-        raise ValueError(f"multiples must be numbers above 0, got {odd[0]!r}: e.g. multiples=[0.5,1,2]")
-    wanted = [multiple * model.trained_length for multiple in multiples] if lengths is None else lengths
-    if long := [each for each in wanted if isinstance(each, int | float) and each > LONGEST]:
+    if odd or not multiples:
+        got = repr(odd[0]) if odd else "[]"
+        raise ValueError(f"multiples must be numbers above 0, got {got}: e.g. multiples=[0.5,1,2]")
+    if lengths is None:
+        return _multiplied(model, multiples)
+    if long := [each for each in lengths if isinstance(each, int | float) and each > LONGEST]:
         raise ValueError(f"lengths must be at most {LONGEST:,} tokens, got {long[0]:.15g}: e.g. lengths=[512,1024]")
-    asked = [round(each) for each in wanted] if lengths is None else list(lengths)
-    bad = [length for length in asked if not isinstance(length, int) or length < 2]
-    if bad or not asked:
+    bad = [length for length in lengths if not isinstance(length, int) or length < 2]
+    if bad or not lengths:
+        asked = list(lengths)
         raise ValueError(f"lengths must be whole numbers of at least 2 tokens, got {asked}: e.g. lengths=[512,1024]")
-    return sorted(set(asked))
+    return sorted(set(lengths))
+
+
+def _multiplied(model: Model, multiples: Sequence[float]) -> list[int]:
+    """Lengths in tokens of multiples of the trained length, sorted, each once."""
+    for multiple in multiples:
+        wanted = multiple * model.trained_length
+        if wanted > LONGEST or round(wanted) < 2:
+            bound = f"at most {LONGEST:,} tokens" if wanted > LONGEST else "at least 2 tokens"
+            raise ValueError(
+                f"multiples must give {bound}, got {multiple:.15g} of {model.trained_length:,}: "
+                "e.g. multiples=[0.5,1,2]"
+            )
+    return sorted({round(multiple * model.trained_length) for multiple in multiples})
 
 
 def _corpus(given: Mapping[str, Any], longest: int) -> Mapping[str, Any]:

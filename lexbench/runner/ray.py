@@ -19,6 +19,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from lexbench.core import registry
 from lexbench.core.model import Model
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Answer, AnyQuestion, Tokenizer
@@ -364,14 +365,20 @@ _cluster: tuple[Settings, Cluster] | None = None
 """The cluster that all jobs of this process share."""
 
 
+def settings_of(job: Job) -> Settings:
+    """The settings of a job's cluster; ValueError where one is unknown or wrong, whatever executor the job has."""
+    known = [each.name for each in fields(Settings)]
+    if odd := sorted(set(job.ray) - set(known)):
+        near = f"did you mean ray.{close}? " if (close := registry.closest(odd[0], known)) else ""
+        raise ValueError(f"unknown setting ray.{odd[0]}: {near}choose from {', '.join(known)}")
+    return Settings(**job.ray)
+
+
 @contextmanager
 def cluster(job: Job, cells: int, tokenizer: Tokenizer) -> Iterator[Workers]:
     """The workers of a job; ValueError where these cannot be had, or differ in what they are."""
     global _cluster
-    if odd := sorted(set(job.ray) - {each.name for each in fields(Settings)}):
-        known = ", ".join(sorted(each.name for each in fields(Settings)))
-        raise ValueError(f"unknown setting ray.{odd[0]}: choose from {known}")
-    settings = Settings(**job.ray)
+    settings = settings_of(job)
     if _cluster is None or _cluster[0] != settings:
         close()
         _cluster = settings, Cluster(settings)

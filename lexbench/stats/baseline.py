@@ -128,10 +128,15 @@ def _json(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
+def _again(file: Path) -> str:
+    """The command that writes a baseline: of the commands that read one, only `check` has --update."""
+    return f"lexbench check RUN --baseline {file} --update"
+
+
 def read(file: Path) -> Baseline:
     """Read a baseline; ValueError for an unreadable file, or one of a newer version."""
     if not file.is_file():
-        raise ValueError(f"baseline {file} {unlike(file)}: write it with --update")
+        raise ValueError(f"baseline {file} {unlike(file)}: write it with {_again(file)}")
     try:
         page = json.loads(file.read_text())
         newer = page["schema"] > SCHEMA
@@ -139,7 +144,7 @@ def read(file: Path) -> Baseline:
         found = Baseline(cells, list(page["measured"]))
     except (OSError, KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         said = f"{type(error).__name__}: {plain(error)}"[:100]
-        raise ValueError(f"baseline {file} cannot be read ({said}): write it again with --update") from error
+        raise ValueError(f"baseline {file} cannot be read ({said}): write it again with {_again(file)}") from error
     if newer:
         raise ValueError(f"baseline {file} was written by a newer version of lexbench: use that version")
     return found

@@ -139,7 +139,7 @@ def _selected(cells: list[Kept], words: Sequence[str], side: str) -> list[Kept]:
             raise ValueError(f"selector {word!r} must be KEY=VALUE with a key of {keys}: e.g. --{side} method=none")
         wanted.setdefault(key, set()).add(text)
     for key, texts in wanted.items():
-        known = sorted({str(getattr(each.cell, key)) for each in cells})
+        known = [str(value) for value in sorted({getattr(each.cell, key) for each in cells})]
         cells = [each for each in cells if str(getattr(each.cell, key)) in texts]
         if not cells:
             asked = f"{key}={'|'.join(sorted(texts))}"

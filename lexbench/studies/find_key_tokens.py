@@ -13,6 +13,7 @@ from tqdm import tqdm
 
 from lexbench.backends import Backend
 from lexbench.core.console import without_bar
+from lexbench.core.files import check_writable
 from lexbench.core.method import read_method
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
@@ -117,6 +118,7 @@ def _checked(model: Model, method: str, rule: Rule, out: str | Path | None, n: i
             f"keys reads {rule.longest} tokens, {model.name} was trained on {model.trained_length}: lower longest, or "
             "give a method=... for this length"
         )
+    check_writable("out", Path(out), "give another out=")
     return Path(out)
 
 

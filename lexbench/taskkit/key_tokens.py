@@ -60,9 +60,9 @@ class Rule:
         The paper reads 32768 tokens of a document; `short` is an eighth of that (4096), `window` a quarter of `short`
         (1024).
         """
-        for name, value in (("longest", longest), ("short", short), ("window", window)):
+        for name, value, usual in (("longest", longest, 8192), ("short", short, 1024), ("window", window, 256)):
             if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-                raise ValueError(f"keys' {name} must be a whole number of tokens, got {value!r}")
+                raise ValueError(f"keys' {name} must be a whole number of tokens, got {value!r}: e.g. {name}={usual}")
         longest = min(32768, model.trained_length) if longest is None else longest
         short = max(1, longest // 8) if short is None else short
         window = max(1, short // 4) if window is None else window
@@ -71,7 +71,9 @@ class Rule:
     def __post_init__(self) -> None:
         for name in ("short", "window"):
             if getattr(self, name) < 1:
-                raise ValueError(f"keys' {name} must be at least 1, got {getattr(self, name)}")
+                raise ValueError(
+                    f"keys' {name} must be at least 1, got {getattr(self, name)}: leave it out for a share of longest"
+                )
         if self.longest <= self.short + self.window:
             raise ValueError(
                 f"keys' longest must be above short + window = {self.short + self.window}, got {self.longest}: "

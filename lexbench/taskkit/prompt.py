@@ -76,7 +76,9 @@ def check_at_least(task: str, parameters: object, **least: int) -> None:
         value = getattr(parameters, name)
         if value is not None and value < smallest:
             owner = f"{task}'" if task.endswith("s") else f"{task}'s"
-            raise ValueError(f"{owner} {name} must be at least {smallest}, got {value}")
+            usual = getattr(type(parameters), name, smallest)
+            remedy = f"e.g. task.{name}={usual}" if isinstance(usual, int) else "leave it out"
+            raise ValueError(f"{owner} {name} must be at least {smallest}, got {value}: {remedy}")
 
 
 def check_haystack(task: str, parameters: Any, kinds: Sequence[str] = ("noise", "text")) -> None:

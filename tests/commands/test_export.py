@@ -25,10 +25,23 @@ def test_export_prints_what_to_paste(capfd: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capfd.readouterr().out)["max_model_len"] == 32768
 
 
+def test_within_the_trained_length_it_is_said_that_no_method_is_needed(lexbench: Command) -> None:
+    words = ["export", "method=yarn", "model=llama2", "--to", "vllm"]
+    done = lexbench(*words, "length=4096")
+    assert (done.returncode, done.stdout.startswith("vllm serve ")) == (0, True)
+    said = "length 4096 is within the trained length 4096 of Llama-2-7b-hf: shorter texts need no method"
+    assert done.stderr == f"lexbench: {said}\n"
+    assert lexbench(*words, "length=4097").stderr == ""
+    assert lexbench(*words, "length=100", "method=none").stderr == ""
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["method=rerope", "model=llama2", "length=8192", "--to", "vllm"], "vllm cannot express remap"),
+        (
+            ["method=rerope", "model=llama2", "length=8192", "--to", "vllm"],
+            "vllm cannot express remapped distances (rerope)",
+        ),
         (["method=log_n", "model=llama2", "length=8192", "--to", "transformers"], "cannot express query_scale"),
         (["method=yarn", "model=llama2", "--to", "vllm"], "export needs the tokens in use"),
         (["method=yarn", "model=llama2", "length=0", "--to", "vllm"], "length must be a whole number of at least 1"),

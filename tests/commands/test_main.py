@@ -159,3 +159,188 @@ def test_a_sweep_of_nothing_says_so_and_runs_one_job(tmp_path: Path, capsys: pyt
     assert first == "lexbench: -m has nothing to sweep, so one job runs: give it KEY=A,B"
     assert main.main(["run", "-m", "method=none,pi", *CHANCE, f"results={tmp_path}"]) == 0
     assert "nothing to sweep" not in capsys.readouterr().err
+
+
+SHORT = ("task=passkey", "lengths=[128]", "n=2")
+EXACT = [
+    # the name is the one that is typed
+    ("tune worth=x", "worth must be a number, got 'x': e.g. worth=4"),
+    ("tune length=x", "length must be a whole number of at least 1 token, got x: e.g. length=32768"),
+    ("search length=512 parents=x", "parents must be a whole number, got 'x': e.g. parents=4"),
+    (
+        "run ray.worker=2",
+        "unknown setting ray.worker: did you mean ray.workers? "
+        "choose from address, workers, cpus, gpus, memory_gb, tries, patience",
+    ),
+    (
+        "tune common.factr.high=2",
+        "unknown setting common.factr: did you mean common.factor? "
+        "choose from factor; +common.factr.high=VALUE adds it",
+    ),
+    (
+        "tune space.yarn.beta_fst.low=1",
+        "unknown setting space.yarn.beta_fst: did you mean space.yarn.beta_fast? "
+        "choose from beta_fast, beta_slow; +space.yarn.beta_fst.low=VALUE adds it",
+    ),
+    ("run reuse.x=1", "setting reuse has no parts, got reuse.x: give reuse=VALUE"),
+    (
+        "run +ray.worker=2",
+        "unknown setting ray.worker: did you mean ray.workers? "
+        "choose from address, workers, cpus, gpus, memory_gb, tries, patience",
+    ),
+    ("run method.factor=2", "unknown parameter method.factor: none has no parameters"),
+    ("run task=[]", "task must name at least one task, got []: e.g. task=[last_segment,passkey]"),
+    ("run method=[]", "method must name at least one method, got []: e.g. method=[yarn,log_n]"),
+    # places are looked at before the work
+    ("tune length=512 out=afile budget=2", "out afile is a file: give out=DIR, a folder or a new name"),
+    (
+        "tune length=512 out=afile/x budget=2",
+        "out afile/x cannot be made, afile is a file where a folder is needed: give another out=DIR",
+    ),
+    (
+        "search length=512 out=afile/x.yaml",
+        "out afile/x.yaml cannot be made, afile is a file where a folder is needed: give another out=",
+    ),
+    (
+        "keys out=afile/x.jsonl",
+        "out afile/x.jsonl cannot be made, afile is a file where a folder is needed: give another out=",
+    ),
+    (
+        "fingerprint --out afile/p",
+        "--out afile/p cannot be made, afile is a file where a folder is needed: give another --out",
+    ),
+    (
+        "versus method=yarn --out afile/x",
+        "--out afile/x cannot be made, afile is a file where a folder is needed: give another --out DIR",
+    ),
+    ("versus method=yarn --out afile", "--out afile is a file: give --out DIR, a folder or a new name"),
+    (
+        "run results=afile/x",
+        "results afile/x cannot be made, afile is a file where a folder is needed: give another results=DIR",
+    ),
+    (
+        "run results=/proc/x",
+        "results /proc/x cannot be made in /proc (No such file or directory): give another results=DIR",
+    ),
+    (
+        "study parity --dry-run results=afile",
+        "results afile is a file: give results=DIR, a folder or a new name",
+    ),
+    (
+        "study parity --dry-run results=afile/x",
+        "results afile/x cannot be made, afile is a file where a folder is needed: give another results=DIR",
+    ),
+    # settings are looked at before the plan
+    ("run dry_run=x", "dry_run must be true or false, got 'x': e.g. dry_run=true"),
+    ("run reuse=maybe", "reuse must be true or false, got 'maybe': e.g. reuse=false"),
+    ("study laboratory finetuned=x", "suite's finetuned must be true or false, got 'x': e.g. finetuned=true"),
+    ("run ray.workers=x", "ray.workers must be a whole number of at least 1, got 'x': e.g. ray.workers=2"),
+    (
+        "run backend=native backend.dtyp=x",
+        "unknown parameter backend.dtyp: did you mean dtype? choose from model, dtype, device",
+    ),
+    ("run lengths=[64] multiples=[a]", "multiples must be numbers above 0, got 'a': e.g. multiples=[0.5,1,2]"),
+    ("run lengths=[64] multiples=[-1]", "multiples must be numbers above 0, got -1: e.g. multiples=[0.5,1,2]"),
+    ("run lengths=[64] multiples=0", "multiples must be a list, got 0: e.g. multiples=[0]"),
+    ("run lengths=[64] multiples=[]", "multiples must be numbers above 0, got []: e.g. multiples=[0.5,1,2]"),
+    ("run multiples=[]", "multiples must be numbers above 0, got []: e.g. multiples=[0.5,1,2]"),
+    ("run multiples=[0.001]", "multiples must give at least 2 tokens, got 0.001 of 256: e.g. multiples=[0.5,1,2]"),
+    ("run task=passkey task.digits=0", "passkey's digits must be at least 1, got 0: e.g. task.digits=5"),
+    ("keys out=k longest=x", "keys' longest must be a whole number of tokens, got 'x': e.g. longest=8192"),
+    # options
+    ("board emptyd", "ledger emptyd has no ledger.jsonl: begin it with lexbench board emptyd --add RUN --by NAME"),
+    ("board afile", "ledger afile is a file: give the folder with ledger.jsonl and the submissions"),
+    (
+        "power emptyd --baseline nofile",
+        "baseline nofile does not exist: write it with lexbench check RUN --baseline nofile --update",
+    ),
+    (
+        "import lm_eval emptyd --into q --tokenizer nodir",
+        "--tokenizer nodir does not exist: give --tokenizer DIR or a hub name like org/name",
+    ),
+    (
+        "import lm_eval emptyd --into q --tokenizer afile",
+        "--tokenizer afile is a file: give --tokenizer DIR or a hub name like org/name",
+    ),
+    (
+        "versus method=yarn --against results=vs",
+        "--against must name methods, got only results=vs: e.g. --against pi ntk yarn self_extend rerope",
+    ),
+    ("verify --against n=2", "--against must name backends, got only n=2: e.g. --against native"),
+    (
+        "verify --against native n=x",
+        "n must be a whole number of at least 1, got 'x': samples a cell, e.g. n=32",
+    ),
+    (
+        "figure emptyd --digits -1 --out f.tex",
+        "--digits must be a whole number of at least 0, got -1: e.g. --digits 2",
+    ),
+    ("figure emptyd --out f.xyz", "--out must end in .pdf, .svg, .png or .tex, got f.xyz: rename it"),
+    (
+        "figure emptyd --for neurip",
+        "--for must be one of neurips, iclr, icml-column, icml, acl-column, acl, ieee-column, ieee, page, slide, "
+        "got neurip: did you mean neurips?",
+    ),
+    (
+        "identify emptyd",
+        "fingerprint emptyd is a folder: give the file that lexbench fingerprint --out has written",
+    ),
+    ("report emptyd --figures x", "--figures must be a whole number, got 'x': see lexbench report --help"),
+    ("leaderboard emptyd --margin x", "--margin must be a number, got 'x': see lexbench leaderboard --help"),
+    ("power emptyd --baseline q --loss x", "--loss must be a number, got 'x': see lexbench power --help"),
+    ("view emptyd --port abc", "--port must be a whole number, got 'abc': see lexbench view --help"),
+    (
+        "export method=rerope length=1024 --to vllm",
+        "vllm cannot express remapped distances (rerope): run it with backend=hf",
+    ),
+]
+"""Commands and the whole of what they say."""
+
+
+@pytest.fixture
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a file and an empty folder, to stand in."""
+    (tmp_path / "afile").touch()
+    (tmp_path / "emptyd").mkdir()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("words", "said"), EXACT, ids=lambda value: value.partition(":")[0])
+def test_wrong_words_are_answered_by_one_line_and_nothing_is_written(
+    words: str, said: str, lexbench: Command, places: Path
+) -> None:
+    done = lexbench(*words.split())
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"lexbench: {said}\n")
+    assert sorted(each.name for each in places.iterdir()) == ["afile", "emptyd"]
+
+
+def test_a_device_that_is_none_is_said_before_the_plan(lexbench: Command, places: Path) -> None:
+    done = lexbench("run", *SHORT, "backend.device=cudaa")
+    assert done.returncode == 2
+    assert done.stderr.startswith("lexbench: backend.device cudaa is not available (")
+    assert done.stderr.endswith("): use auto or cpu\n") and done.stderr.count("\n") == 1
+
+
+def test_an_option_of_several_names_is_not_told_the_settings_behind_it(lexbench: Command, places: Path) -> None:
+    done = lexbench("versus", "method=yarn", *SHORT, "backend=chance", "--against", "none", "pi", "results=vs")
+    assert done.returncode == 0, done.stderr
+    assert (places / "vs/versus/versus.md").is_file()
+    done = lexbench("verify", "method=pi", "--against", "native,dtype=float64", "n=1", "backend=native", "length=64")
+    assert done.returncode == 0, done.stderr
+    assert "native(dtype=float64)" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "usage"),
+    [
+        ("versus", "lexbench versus [-h] [KEY=VALUE ...] [--against NAME [NAME ...]] [--out DIR]"),
+        ("verify", "lexbench verify [-h] [KEY=VALUE ...] [--against BACKEND [BACKEND ...]] [--json]"),
+        ("study", "lexbench study [-h] [--gates] [--dry-run] NAME [KEY=VALUE ...]"),
+    ],
+)
+def test_settings_stand_before_options_and_behind_arguments(
+    command: str, usage: str, lexbench: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert lexbench(command, "--help").stdout.splitlines()[0] == f"usage: {usage}"

@@ -48,7 +48,7 @@ WRONG = [
     (["task=last_segment", "corpus=files", "corpus.path=/nowhere.txt"], "/nowhere.txt"),
     (["lengths=[128"], "lengths"),
     (["--config-dir", "/nowhere"], "/nowhere is no folder"),
-    ([f"results={__file__}/run"], f"{__file__} is a file where a folder is needed: give another place"),
+    ([f"results={__file__}/run"], f"{__file__} is a file where a folder is needed: give another results=DIR"),
 ]
 
 

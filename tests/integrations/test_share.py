@@ -223,7 +223,7 @@ def test_a_card_that_cannot_be_parsed_is_one_line_and_stays(tmp_path: Path, card
 
 def test_a_card_of_another_kind_is_refused(tmp_path: Path) -> None:
     keep(tmp_path, [finished("last_segment", "none", 256)])
-    with pytest.raises(ValueError, match=r"is a folder: give a file, e.g. "):
+    with pytest.raises(ValueError, match=r"^card \S+ is a folder: give a file, e.g. "):
         share_card([tmp_path], str(tmp_path))
     (tmp_path / "README.md").write_bytes(b"\xff")
     with pytest.raises(ValueError, match="must be UTF-8 text"):

@@ -132,6 +132,7 @@ def reachable(method: Method, name: str, model: Model, length: int, target: str)
         reason = refused.reason
     else:
         beyond = [slot for slot in attention.slots() if slot not in ("inv_freq", "scale")]
+        beyond = ["remapped distances" if slot == "remap" else slot for slot in beyond]
         if not beyond:
             return attention
         reason = f"{target} cannot express {', '.join(beyond)} ({name}): "
@@ -478,8 +479,8 @@ def test_llama_cpp_is_refused_self_extend_which_it_only_approximates() -> None:
     with pytest.raises(Refused) as refused:
         export(Fixed(Attention(remap=grouped)), "self_extend", FULL, 1024, "llama.cpp")
     assert refused.value.reason == (
-        "llama.cpp cannot express remap (self_extend): its --grp-attn-n moves cached positions block by block, "
-        "which only approximates it: run it with backend=hf"
+        "llama.cpp cannot express remapped distances (self_extend): its --grp-attn-n moves cached positions block by "
+        "block, which only approximates it: run it with backend=hf"
     )
     for method, label, target in (
         (Rerope(), "rerope", "llama.cpp"),
@@ -488,7 +489,7 @@ def test_llama_cpp_is_refused_self_extend_which_it_only_approximates() -> None:
     ):
         with pytest.raises(Refused) as refused:
             export(method, label, FULL, 1024, target)
-        assert refused.value.reason == f"{target} cannot express remap ({label}): run it with backend=hf"
+        assert refused.value.reason == f"{target} cannot express remapped distances ({label}): run it with backend=hf"
 
 
 # what no target has words for
@@ -499,13 +500,13 @@ UNSAYABLE = {
     "keep_first": Attention(keep_first=4),
     "head_ratios": Attention(head_ratios=HeadRatios((1.0, 2.0))),
     "query_scale": Attention(query_scale=LogScale(256)),
-    "remap": Attention(remap=Remap(8, Line(), Line())),
+    "remapped distances": Attention(remap=Remap(8, Line(), Line())),
     "mask": Attention(mask=Window(64)),
     "bias": Attention(bias=Slopes((0.5,))),
     "layers": Attention(inv_freq=ladder(FULL), layers=(0, 1)),
     "layers, otherwise": Attention(scale=1.1, layers=(0,), otherwise=PARTS[0]),
     "mixture": Attention(mixture=PARTS),
-    "query_scale, remap": Attention(query_scale=LogScale(256), remap=Remap(8, Line(), Line())),
+    "query_scale, remapped distances": Attention(query_scale=LogScale(256), remap=Remap(8, Line(), Line())),
 }
 
 

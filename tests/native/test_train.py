@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -158,6 +159,23 @@ def test_a_finished_training_is_left_as_it_is(tmp_path: Path, capsys: pytest.Cap
         with pytest.raises(ValueError, match="holds another training: give a new folder"):
             train(other, tmp_path)
     assert {file.name: (file.stat().st_mtime_ns, file.read_bytes()) for file in tmp_path.iterdir()} == before
+
+
+def test_where_no_bar_is_drawn_each_evaluation_has_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(prepared(recipe()), tmp_path / "one")
+    plan, *lines = capsys.readouterr().err.splitlines()
+    assert plan == "training one: steps 1 to 6, of 256 tokens each"
+    kept = [json.loads(line)["loss"] for line in (tmp_path / "one/training.jsonl").read_text().splitlines()]
+    said = [
+        f"step {step} of 6, loss {kept[step - 1]['all']:.3f}, held-out loss {kept[step - 1]['held_out']:.3f}"
+        for step in (3, 6)
+    ]
+    assert [re.sub(r"^\d\d:\d\d<\d\d:\d\d, ", "", line) for line in lines] == said
+    monkeypatch.setenv("TQDM_DISABLE", "1")
+    train(prepared(recipe()), tmp_path / "two")
+    assert capsys.readouterr().err == ""
 
 
 def test_it_learns_a_constant_text(tmp_path: Path) -> None:

@@ -648,10 +648,19 @@ def test_published_tables_stand_below_ours_and_share_nothing_with_them(tmp_path:
         ({"tasks": ["needle"]}, "unknown task 'needle' in these runs: choose from last_segment, passkey"),
         ({"published": ["yarn2"]}, "unknown published table 'yarn2': did you mean yarn-2"),
         ({"tasks": ["passky"]}, "unknown task 'passky' in these runs: did you mean passkey? choose from last_segment"),
-        ({"rule": "fixed"}, "rule and margin are of the effective length, which is a summary: add columns=summary"),
-        ({"margin": 0.2}, "rule and margin are of the effective length, which is a summary: add columns=summary"),
-        ({"margin": -1.0, "columns": "summary"}, "margin -1 is no distance"),
-        ({"margin": math.nan, "columns": "summary"}, "margin nan is no distance"),
+        (
+            {"rule": "fixed"},
+            "--rule and --margin are of the effective length, which is a summary: add --columns summary",
+        ),
+        ({"margin": 0.2}, "--rule and --margin are of the effective length, which is a summary: add --columns summary"),
+        *(
+            (
+                {"margin": margin, "columns": columns},
+                f"--margin must be a finite number of at least 0, got {margin:g}: ",
+            )
+            for margin in (-1.0, math.nan)
+            for columns in ("summary", "length")
+        ),
         ({"margin": 1.0, "columns": "summary"}, "choose tasks of one kind with --task"),
         ({"rows": "model"}, "rows=model needs two models, these runs hold lexlet alone"),
     ],

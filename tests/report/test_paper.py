@@ -68,8 +68,9 @@ def test_the_command_draws_what_is_chosen_and_says_what_is_wrong(
     assert out.read_bytes().startswith(b"<?xml")
     wrong = {
         "--method none rerop": "unknown method 'rerop' in these runs: did you mean rerope? ",
-        "--for nerips": "--for must be one of neurips, iclr, ",
-        f"--out {tmp_path / 'figure.gif'}": "plot must end in .png, .svg or .pdf, got figure.gif: ",
+        "--for nerips": "ieee, page, slide, got nerips: did you mean neurips?\n",
+        f"--out {tmp_path / 'figure.gif'}": "--out must end in .pdf, .svg, .png or .tex, got figure.gif: rename it\n",
+        "--digits -1": "--digits must be a whole number of at least 0, got -1: e.g. --digits 2\n",
     }
     for words, said in wrong.items():
         assert main.main([*asked, *words.split()]) == 2

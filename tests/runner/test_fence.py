@@ -142,7 +142,7 @@ def test_what_has_its_own_meaning_passes_the_fence(error: Exception) -> None:
     [
         ("n=99999999999", "n must be at most 1,000,000 samples a cell, got 99,999,999,999"),
         ("lengths=[1000000000000000000000]", "lengths must be at most 134,217,728 tokens, got 1e+21"),
-        ("multiples=[1e308]", "lengths must be at most 134,217,728 tokens, got inf"),
+        ("multiples=[1e308]", "multiples must give at most 134,217,728 tokens, got 1e+308 of 256: e.g. multiples="),
         ("multiples=[nan]", "multiples must be numbers above 0, got nan"),
         ("model.bos=no", "model.bos must be true, false or null"),
     ],

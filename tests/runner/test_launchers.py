@@ -260,7 +260,7 @@ def measured(folder: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in files}
 
 
-ERROR = "lexbench: unknown parameter method.factor: choose from nothing"
+ERROR = "lexbench: unknown parameter method.factor: none has no parameters"
 SLIPPED = ["method=pi,none,ntk", "method.factor=4", "backend=native"]
 """Of three jobs the middle one is wrong: none has no factor."""
 

@@ -59,7 +59,7 @@ def test_memory_holds_weights_and_cache() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "said"),
-    [(0.1, "1 seconds"), (59, "59 seconds"), (600, "10 minutes"), (9000, "2 hours"), (1e6, "12 days")],
+    [(0.1, "1 second"), (59, "59 seconds"), (600, "10 minutes"), (9000, "2 hours"), (1e6, "12 days")],
 )
 def test_durations_read_well(seconds: float, said: str) -> None:
     assert duration(seconds) == said

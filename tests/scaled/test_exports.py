@@ -129,7 +129,7 @@ def test_the_softmax_scale_of_latent_attention_stays(tmp_path: Path) -> None:
         ("qwen3_5", "longrope", "vllm", "its longrope has no sections of mRoPE"),
         ("Llama 3.1", "pi", "llama.cpp", "its flags keep the scaling in the file of m"),
         ("Gemma 3", "pi", "llama.cpp", "its flags keep the scaling in the file of m"),
-        ("Gemma 3", "rerope", "transformers", "transformers cannot express remap"),
+        ("Gemma 3", "rerope", "transformers", "transformers cannot express remapped distances"),
         ("Gemma 3", "attention_buckets", "transformers", "transformers cannot express mixture"),
     ],
 )
@@ -141,5 +141,5 @@ def test_what_a_target_cannot_read_is_refused(name: str, method: str, target: st
 def test_a_label_names_what_it_starts_from(tmp_path: Path) -> None:
     model = saved("Gemma 3", tmp_path)
     _, method, label = read_method({"_target_": "lexbench.methods.rerope.Rerope", "name": "rerope", "over": "plain"})
-    with pytest.raises(Refused, match=r"cannot express .*remap \(rerope\(over='plain'\)\)"):
+    with pytest.raises(Refused, match=r"cannot express .*remapped distances \(rerope\(over='plain'\)\)"):
         export(method, label, model, LENGTH, "vllm")

@@ -156,6 +156,12 @@ def test_selectors_narrow_a_side(tmp_path: Path) -> None:
     assert "Only in A: none last_segment at 256, seed 0." in markdown(found)
 
 
+def test_lengths_to_choose_from_ascend(tmp_path: Path) -> None:
+    run = folder(tmp_path / "run", *(texts("none", [3.0] * 8, length=length) for length in (1024, 128, 256)))
+    with pytest.raises(ValueError, match=r"no cell of length=64: choose from 128, 256, 1024$"):
+        compare(run, run, ["length=64"])
+
+
 @pytest.mark.parametrize(
     ("select", "said"),
     [

@@ -1,6 +1,7 @@
 """Evolution finds a known optimum, keeps to its space, and ends the same however often it is interrupted."""
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from lexbench import Refused
+from lexbench.core import console
 from lexbench.core.attention import Floats
 from lexbench.studies.longrope_search import evolution
 from lexbench.studies.longrope_search.evolution import Candidate, Found, Settings, Space, search
@@ -69,6 +71,26 @@ def test_the_seeds_come_first_and_nothing_is_asked_twice(tmp_path: Path) -> None
     run(hill, SHORT, tmp_path / "search.jsonl")
     np.testing.assert_array_equal([candidate.factors for candidate in hill.asked[:3]], SEEDS)
     assert len(set(hill.asked)) == len(hill.asked) == 20 + 6 * 10
+
+
+def test_where_no_bar_is_drawn_each_generation_has_a_line_with_the_best_so_far(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    journal = tmp_path / "search.jsonl"
+    found = run(Hill(SLOPE), SHORT, journal)
+    plan, *lines = capsys.readouterr().err.splitlines()
+    assert plan == f"search: 80 candidates at most, in 7 generations into {journal}"
+    ends = [
+        f"generation {number} of 6, {20 + 10 * number} of 80 candidates, best NLL {nll:.4f}"
+        for number, nll in enumerate(found.curve)
+    ]
+    assert [re.sub(r"^\d\d:\d\d<\d\d:\d\d, ", "", line) for line in lines] == ends
+    monkeypatch.setattr(console, "EVERY", 0.0)
+    run(Hill(SLOPE), SHORT, tmp_path / "often.jsonl")
+    assert len(capsys.readouterr().err.splitlines()) == 1 + 80
+    monkeypatch.setenv("TQDM_DISABLE", "1")
+    run(Hill(SLOPE), SHORT, tmp_path / "silent.jsonl")
+    assert capsys.readouterr().err == ""
 
 
 def test_factors_never_fall_and_stay_between_1_and_the_papers_ceiling(tmp_path: Path) -> None:
@@ -280,8 +302,8 @@ def test_a_crossover_that_would_fall_gives_no_child() -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"population": 1}, "search's population must be at least 2, got 1"),
-        ({"iterations": -1}, "search's iterations must be at least 0, got -1"),
+        ({"population": 1}, "search's population must be at least 2, got 1: e.g. population=64"),
+        ({"iterations": -1}, "search's iterations must be at least 0, got -1: e.g. iterations=40"),
         ({"parents": 65}, "search's parents must be at most the population 64, got 65"),
         ({"rule": "longrope3"}, "search's rule must be one of longrope, longrope2, got longrope3"),
         ({"critical_pair": 7}, "search's critical_pair needs rule=longrope2, got rule=longrope"),

@@ -200,10 +200,10 @@ def test_a_journal_serves_one_search_only(changed: dict[str, Any], words: str, l
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"length": None}, "a length above the trained length 256, got None: .* give length=2048"),
+        ({"length": None}, "^search needs a length above the trained length 256: .* give length=2048"),
         ({"length": 256}, "a length above the trained length 256, got 256"),
         ({"n": 0}, "search's n must be at least 1 text, got 0"),
-        ({"out": None}, "needs a yaml file to write, got None: give out=my/method/longrope_lexlet.yaml"),
+        ({"out": None}, "search needs a yaml file to write: give out=my/method/longrope_lexlet.yaml"),
         ({"out": "factors.csv"}, "needs a yaml file to write, got factors.csv"),
         ({"backend": {"name": "fake", "_target_": "fake_backend.Fake", "speed": 2}}, "unknown parameter backend.speed"),
     ],

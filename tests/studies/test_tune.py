@@ -19,7 +19,7 @@ from scipy import stats
 
 from lexbench import Attention, Model, Refused
 from lexbench.backends.chance import Chance
-from lexbench.core import registry
+from lexbench.core import console, registry
 from lexbench.core.checkpoint import read_model
 from lexbench.core.task import Score, Scored, Write, Written
 from lexbench.methods import export
@@ -183,6 +183,11 @@ def test_ranges_follow_model_and_length(lexlet: Model) -> None:
     assert read("abf") == {"base": (1e5, 1e6)}
     assert read("ntk", factor=8.0) == read("resonance") == {}
     assert parameters_of(named(["yarn", "log_n"]), space, common, lexlet, 1024) == {}
+
+
+def test_a_method_without_parameters_has_no_range(lexlet: Model) -> None:
+    with pytest.raises(ValueError, match=r"^unknown parameter space.none.factor: none has no parameters$"):
+        parameters_of(named("none"), {"none": {"factor": [1]}}, {}, lexlet, 1024)
 
 
 @pytest.mark.parametrize(
@@ -482,6 +487,29 @@ def test_an_interrupted_tune_ends_as_an_undisturbed_one_and_asks_nothing_twice(
     assert {each.candidate.label for each in whole.tried} < {each.candidate.label for each in longer.tried}
 
 
+def test_where_no_bar_is_drawn_each_round_has_a_line_with_the_best_so_far(
+    lexlet: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = run(lexlet, tmp_path / "one", budget=6)
+    plan, *lines = capsys.readouterr().err.splitlines()
+    assert plan == f"tune: lexlet at 1024 tokens, 1 method, budget 6, into {tmp_path / 'one'}"
+    assert len(lines) == result.rounds == 2
+    best = next(tried for tried in result.tried if tried.candidate.label != "none")
+    assert re.fullmatch(
+        rf"\d\d:\d\d, round 2, 6 candidates measured, best {re.escape(best.candidate.label)} "
+        rf"with loss {best.curve[-1][1]:.4f}",
+        lines[-1],
+    )
+    monkeypatch.setattr(console, "EVERY", 0.0)
+    run(lexlet, tmp_path / "two", budget=6)
+    assert ", round 1, 2 questions: pi(factor=4); 0 candidates measured\n" in capsys.readouterr().err.replace(
+        "pi;", "pi(factor=4);"
+    )
+    monkeypatch.setenv("TQDM_DISABLE", "1")
+    run(lexlet, tmp_path / "three", budget=6)
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.slow
 def test_another_seed_draws_other_candidates(lexlet: Model, tmp_path: Path) -> None:
     one, two = (run(lexlet, tmp_path / str(seed), seed=seed) for seed in (0, 1))
@@ -727,12 +755,13 @@ def test_a_candidate_without_finite_likelihood_is_out(
         ({"budget": 0}, "budget must be a time or a number of candidates, got 0"),
         ({"budget": True}, "budget must be a time or a number of candidates, got True"),
         ({"budget": None}, "tune needs a budget: give budget=30min"),
-        ({"length": None}, "a length above the trained length 256, got None: .* give length=1024"),
+        ({"length": None}, "^tune needs a length above the trained length 256: .* give length=1024"),
         ({"length": 256}, "a length above the trained length 256, got 256"),
-        ({"price": -0.01}, "price must be finite and at least 0 nats, got -0.01"),
-        ({"worth": math.nan}, "worth must be finite and at least 0 nats, got nan"),
-        ({"eta": 1}, "eta must be at least 2, got 1"),
-        ({"n": 1}, "n must be at least 2, got 1"),
+        ({"price": -0.01}, "price must be finite and at least 0 nats, got -0.01: e.g. price=0.02"),
+        ({"worth": math.nan}, "worth must be finite and at least 0 nats, got nan: e.g. worth=1"),
+        ({"eta": 1}, "tune's eta must be at least 2, got 1: e.g. eta=2"),
+        ({"n": 1}, "tune's n must be at least 2, got 1: e.g. n=32"),
+        ({"first": 0}, "tune's first must be at least 1, got 0: e.g. first=4"),
         ({"out": ""}, "needs a folder for its results: give out=runs/tune_lexlet_1024"),
         ({"methods": ("yran",)}, "unknown method 'yran': did you mean yarn"),
         ({"methods": ({"name": "yarn", "fctor": 8},)}, "unknown parameter method.fctor"),

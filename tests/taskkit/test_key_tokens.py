@@ -95,7 +95,7 @@ def test_the_papers_lengths_are_the_defaults_and_shrink_with_the_trained_length(
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"short": 0}, "keys' short must be at least 1, got 0"),
+        ({"short": 0}, "keys' short must be at least 1, got 0: leave it out for a share of longest"),
         ({"window": 0}, "keys' window must be at least 1, got 0"),
         ({"longest": 40}, r"longest must be above short \+ window = 40, got 40"),
         ({"gain": -1.0}, "gain must be at least 0 and loss above 0, got -1.0 and 2.0"),

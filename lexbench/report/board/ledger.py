@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lexbench.core.files import write_text
+from lexbench.core.files import unlike, write_text
 from lexbench.core.values import fitting
 
 FILE = "ledger.jsonl"
@@ -45,8 +45,10 @@ class Submission:
 def read(ledger: Path) -> list[Submission]:
     """All submissions, in the order of admission; ValueError where a line is malformed, changed, or missing."""
     file = ledger / FILE
+    if ledger.exists() and not ledger.is_dir():
+        raise ValueError(f"ledger {ledger} {unlike(ledger)}: give the folder with {FILE} and the submissions")
     if not file.is_file():
-        raise ValueError(f"ledger {ledger} has no {FILE}: begin it with lexbench board {ledger} --add RUN --name NAME")
+        raise ValueError(f"ledger {ledger} has no {FILE}: begin it with lexbench board {ledger} --add RUN --by NAME")
     found: list[Submission] = []
     before = FIRST
     for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):

@@ -60,10 +60,13 @@ def leaderboard(
     for noun, (given, choices) in known.items():
         if given not in choices:
             raise ValueError(f"unknown {noun} {given!r}: choose from {', '.join(choices)}")
-    if columns != "summary" and (rule != RULES[0] or margin is not None):
-        raise ValueError("rule and margin are of the effective length, which is a summary: add columns=summary")
     if margin is not None and not 0 <= margin < math.inf:
-        raise ValueError(f"margin {margin:g} is no distance: give nats of likelihoods or points of scores, 0 or more")
+        raise ValueError(
+            f"--margin must be a finite number of at least 0, got {margin:g}: "
+            "give nats of likelihoods or points of scores, e.g. --margin 0.1"
+        )
+    if columns != "summary" and (rule != RULES[0] or margin is not None):
+        raise ValueError("--rule and --margin are of the effective length, which is a summary: add --columns summary")
     papers = published_tables(published)
     if papers and form == "csv":
         raise ValueError("published tables do not join ours in one CSV: take results/published/*.csv, or format json")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from lexbench.core import registry
+from lexbench.core.files import check_place, unlike
 from lexbench.core.values import fitting
 
 PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
@@ -237,6 +238,8 @@ def read(config: Mapping[str, Any], name: str) -> Suite:
         if entry.start not in known:
             raise ValueError(f"suite entry {entry.name} must start from an entry, got {entry.start}: e.g. start: rope")
     chosen = _chosen("encodings", config["encodings"], list(known))
+    if not isinstance(config["finetuned"], bool):
+        raise ValueError(f"suite's finetuned must be true or false, got {config['finetuned']!r}: e.g. finetuned=true")
     usual = [*first, *(second if config["finetuned"] else [])]
     if config["methods"] is not None:  # methods on the command line override those of an entry
         known = {entry.name: replace(entry, methods=None) for entry in known.values()}
@@ -260,6 +263,9 @@ def read(config: Mapping[str, Any], name: str) -> Suite:
         results=Path(config["results"] or Path("runs") / name),
         workers=_whole("workers", [config["workers"]], least=1)[0],
     )
+    if suite.results.exists() and not suite.results.is_dir():
+        raise ValueError(f"results {suite.results} {unlike(suite.results)}: give results=DIR, a folder or a new name")
+    check_place("results", suite.results, "give another results=DIR")
     _check(suite)
     return suite
 

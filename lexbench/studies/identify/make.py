@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from lexbench.core import registry
 from lexbench.core.console import without_bar
-from lexbench.core.files import write_bytes
+from lexbench.core.files import check_writable, write_bytes
 from lexbench.core.method import method_entries
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
@@ -92,6 +92,7 @@ def make(
         raise ValueError(f"one text of {length} tokens leaves no error to estimate: give n=2 at least")
     if out.is_dir():
         raise ValueError(f"{out} is a folder: give --out a file, e.g. --out {out / 'model.npz'}")
+    check_writable("--out", out, "give another --out")
     # Bytes of a text: 2 for each target under each setup but the first, compressed.
     least = PACKED * 2 * (len(wanted) - 1) * (opening + length - length // 2)
     if n * least > LARGEST:

@@ -146,6 +146,8 @@ def _parts(pack: Pack) -> dict[str, NDArray[Any]]:
 
 def read(file: Path) -> Pack:
     """Read a pack; ValueError for anything else."""
+    if file.is_dir():
+        raise ValueError(f"fingerprint {file} is a folder: give the file that lexbench fingerprint --out has written")
     try:
         if file.stat().st_size > LARGEST:
             raise ValueError(f"it has more than {LARGEST} bytes")

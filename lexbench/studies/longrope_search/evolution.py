@@ -11,7 +11,7 @@ import numpy as np
 from tqdm import tqdm
 
 from lexbench.core.attention import Floats
-from lexbench.core.console import without_bar
+from lexbench.core.console import Lines, without_bar
 from lexbench.core.record import Refused
 from lexbench.core.values import fits
 from lexbench.studies.journal import resumed
@@ -68,14 +68,15 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name, least in (("population", 2), ("iterations", 0), ("parents", 2), ("mutations", 0), ("crossovers", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"search's {name} must be at least {least}, got {getattr(self, name)}")
+            if (value := getattr(self, name)) < least:
+                usual = type(self).__dataclass_fields__[name].default
+                raise ValueError(f"search's {name} must be at least {least}, got {value}: e.g. {name}={usual}")
         if self.parents > self.population:
             raise ValueError(
                 f"search's parents must be at most the population {self.population}, got {self.parents}: lower parents"
             )
         if self.rule not in RULES:
-            raise ValueError(f"search's rule must be one of {', '.join(RULES)}, got {self.rule}")
+            raise ValueError(f"search's rule must be one of {', '.join(RULES)}, got {self.rule}: e.g. rule=longrope")
         if self.critical_pair is not None and self.rule != "longrope2":
             raise ValueError(f"search's critical_pair needs rule=longrope2, got rule={self.rule}: leave it out")
         if self.ceiling is not None and not 1 <= self.ceiling < math.inf:
@@ -83,11 +84,14 @@ class Settings:
         if not 0 < self.step <= 1:
             raise ValueError(f"search's step must be above 0 and at most 1, got {self.step}: the paper uses 0.01")
         if not 0 < self.probability <= 1:
-            raise ValueError(f"search's probability must be above 0 and at most 1, got {self.probability}")
+            raise ValueError(
+                f"search's probability must be above 0 and at most 1, got {self.probability}: e.g. probability=0.3"
+            )
         whole = [isinstance(number, int) and number >= 0 for number in self.start_tokens]
         if not whole or not all(whole) or len(set(self.start_tokens)) < len(whole):
             raise ValueError(
-                f"search's start_tokens must be different whole numbers of at least 0, got {self.start_tokens}"
+                f"search's start_tokens must be different whole numbers of at least 0, got {[*self.start_tokens]}: "
+                "e.g. start_tokens=[0,4]"
             )
 
     def space(self, pairs: int, factor: float, critical_pair: int) -> "Space":
@@ -220,6 +224,8 @@ def search(
     population: list[tuple[float, Candidate]] = []
     curve: list[float] = []
     total = settings.population + settings.iterations * (settings.mutations + settings.crossovers)
+    lines = Lines(f"search: {total:,} candidates at most, in {settings.iterations + 1} generations into {journal}")
+    done = measured = 0
     with tqdm(total=total, unit="candidate", disable=without_bar(), dynamic_ncols=True, desc="search") as bar:
         for iteration in range(settings.iterations + 1):
             if iteration:
@@ -228,8 +234,14 @@ def search(
                 if candidate not in kept.known:
                     value = float(evaluate(candidate))
                     kept.add(candidate, value if math.isfinite(value) else math.inf)
+                    measured += 1
                 population.append((kept.known[candidate], candidate))
+                done += 1
                 bar.update()
+                said = f"generation {iteration} of {settings.iterations}, {done:,} of {total:,} candidates"
+                lowest = min(value for value, _ in population)
+                ends = candidate is born[-1]
+                lines.show(f"{said}, best NLL {lowest:.4f}", due=ends, done=measured, left=total - done)
             population = sorted(population, key=lambda pair: pair[0])[: settings.parents]
             curve.append(population[0][0])
             bar.set_postfix(nll=f"{curve[-1]:.4f}")

@@ -10,7 +10,7 @@ import numpy as np
 from lexbench.backends import Backend
 from lexbench.core import registry
 from lexbench.core.attention import Attention, Floats
-from lexbench.core.files import write_text
+from lexbench.core.files import check_writable, write_text
 from lexbench.core.method import named_method
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
@@ -155,14 +155,17 @@ def mean_nll(backend: Backend, questions: Sequence[Score], attention: Attention)
 def _checked(model: Model, length: int | None, out: str | Path | None, n: int) -> tuple[int, Path]:
     """Length and file; ValueError for wrong options."""
     if length is None or length <= model.trained_length:
+        got = "" if length is None else f", got {length}"
         raise ValueError(
-            f"search needs a length above the trained length {model.trained_length}, got {length}: "
+            f"search needs a length above the trained length {model.trained_length}{got}: "
             f"shorter texts need no method, give length={8 * model.trained_length}"
         )
     if n < 1:
         raise ValueError(f"search's n must be at least 1 text, got {n}: e.g. n=4")
     if out is None or Path(out).suffix != ".yaml":
-        raise ValueError(f"search needs a yaml file to write, got {out}: give out=my/method/longrope_{model.name}.yaml")
+        got = "" if out is None else f", got {out}"
+        raise ValueError(f"search needs a yaml file to write{got}: give out=my/method/longrope_{model.name}.yaml")
+    check_writable("out", Path(out), "give another out=")
     return length, Path(out)
 
 

@@ -9,12 +9,12 @@ from typing import Any
 
 from tqdm import tqdm
 
-from lexbench.core.console import without_bar
+from lexbench.core.console import Lines, without_bar
 from lexbench.core.record import Refused
 from lexbench.core.task import Choose, Mark, Write
 from lexbench.runner.job import Job
 from lexbench.stats.pairs import Paired, paired
-from lexbench.stats.wording import some
+from lexbench.stats.wording import several, some
 from lexbench.studies.tune.bench import Bench, Part, TimeUp
 from lexbench.studies.tune.halving import halve, rungs
 from lexbench.studies.tune.ranking import Finalist, Measured, price_of, rank
@@ -78,6 +78,10 @@ class Search:
         for part in (self.text, self.inside):
             self.bench.questions(part)
         draws = Draws(configs, self.settings.seed)
+        self._lines = Lines(
+            f"tune: {self.model.name} at {self.length} tokens, {several(len(configs), 'method')}, "
+            f"budget {self.settings.budget}, into {self.settings.out}"
+        )
         try:
             self.needles = self._needles()
             entrants = self._defaults(configs)
@@ -94,6 +98,7 @@ class Search:
                 )
                 self._learn(entrants, draws)
                 entrants = []
+                self._lines.show(f"round {self.rounds}, {self._standing()}", due=True)
         except TimeUp:
             if not any(tried.price for tried in self.tried[1:]):
                 raise Refused("tune's budget ended before a candidate was measured: raise budget") from None
@@ -173,7 +178,9 @@ class Search:
 
     def _measure(self, tried: Tried, count: int) -> tuple[bool, float] | None:
         """Sort key of a candidate after so many questions: whether its price is too high, then loss; None: dropped."""
-        self._bar.set_description_str(f"round {self.rounds}, {count} questions: {tried.candidate.label}")
+        doing = f"round {self.rounds}, {count} questions: {tried.candidate.label}"
+        self._bar.set_description_str(doing)
+        self._lines.show(f"{doing}; {self._standing()}", due=False)
         none = Measured(text=(), needles=(), inside=self.bench.outcomes(self.none, self.inside, count))
         if any(outcome.failed for outcome in none.inside):
             raise Refused(f"{self.model.name} has no finite likelihood inside its trained length: use another dtype")
@@ -221,6 +228,14 @@ class Search:
             return tried.out is not None, -tried.asked, tried.above(self.settings.price), loss
 
         return sorted(self.tried, key=standing)
+
+    def _standing(self) -> str:
+        """How many candidates were measured, and the best so far."""
+        measured = [tried for tried in self.ranked() if tried.curve and tried.candidate is not self.none]
+        said = f"{several(len(measured), 'candidate')} measured"
+        if not measured or measured[0].out:
+            return said
+        return f"{said}, best {measured[0].candidate.label} with loss {measured[0].curve[-1][1]:.4f}"
 
     def planned(self) -> int:
         """Fresh questions that tell the best two candidates apart in four of five cases, if they differ as here.

@@ -50,19 +50,23 @@ class Settings:
     common: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name, least in (("n", 2), ("first", 1), ("eta", 2), ("seed", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"tune's {name} must be at least {least}, got {getattr(self, name)}")
+        for name, least, usual in (("n", 2, 32), ("first", 1, 4), ("eta", 2, 2), ("seed", 0, 0)):
+            if (value := getattr(self, name)) < least:
+                raise ValueError(f"tune's {name} must be at least {least}, got {value}: e.g. {name}={usual}")
         if self.to is not None and self.to not in TARGETS:
             raise ValueError(f"tune's to must be one of {', '.join(TARGETS)}, got {self.to!r}")
         for name in ("price", "worth"):
             if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"tune's {name} must be finite and at least 0 nats, got {getattr(self, name)}")
-        for name, usual in (("methods", "yarn"), ("needles", "needle")):
+                usual_nats = {"price": 0.02, "worth": 1}[name]
+                raise ValueError(
+                    f"tune's {name} must be finite and at least 0 nats, got {getattr(self, name)}: "
+                    f"e.g. {name}={usual_nats}"
+                )
+        for name, example in (("methods", "yarn"), ("needles", "needle")):
             value = getattr(self, name)
             lacks = value is None if name == "needles" else value is not None and not value
             if isinstance(value, str) or not isinstance(value, Sequence | None) or lacks:
-                said = value if isinstance(value, str) and value else usual
+                said = value if isinstance(value, str) and value else example
                 raise ValueError(f"tune's {name} must be a list, got {value!r}: e.g. {name}=[{said}]")
         if not isinstance(self.space, Mapping):
             raise ValueError(

@@ -113,9 +113,8 @@ def parameters_of(
     known = registry.parameters(cls)
     entry = space.get(str(config["name"]), {})
     if unknown := [name for name in entry if name not in known]:
-        raise ValueError(
-            f"unknown parameter space.{config['name']}.{unknown[0]}: choose from {', '.join(known) or 'nothing'}"
-        )
+        choices = f"choose from {', '.join(known)}" if known else f"{config['name']} has no parameters"
+        raise ValueError(f"unknown parameter space.{config['name']}.{unknown[0]}: {choices}")
     ranges = {**{name: value for name, value in common.items() if name in known}, **entry}
     hints = get_type_hints(cls)
     read = {

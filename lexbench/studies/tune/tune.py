@@ -16,7 +16,7 @@ from lexbench.backends import Backend
 from lexbench.backends.chance import Chance
 from lexbench.core import registry
 from lexbench.core.checkpoint import folder_of
-from lexbench.core.files import read_object, write_text
+from lexbench.core.files import check_writable, read_object, unlike, write_text
 from lexbench.core.method import read_method
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
@@ -66,7 +66,7 @@ def tune(
     job = _job(model, corpus, backend, settings, out, length)
     configs = _configs(model, settings, length)
     parameters = [parameters_of(config, settings.space, settings.common, model, length) for config in configs]
-    _check_tasks(job)
+    _check_tasks(job, settings)
     before = _before(out)
     with using(model, backend, length) as loaded:
         _claim(out, before, _config(job, loaded, settings))
@@ -111,8 +111,9 @@ def _checked(model: Model, settings: Settings) -> tuple[Path, int]:
     folder_of(model, weights=False)
     length = settings.length
     if length is None or length <= model.trained_length:
+        got = "" if length is None else f", got {length}"
         raise ValueError(
-            f"tune needs a length above the trained length {model.trained_length}, got {length}: "
+            f"tune needs a length above the trained length {model.trained_length}{got}: "
             f"shorter texts need no method, give length={4 * model.trained_length}"
         )
     if settings.budget is None:
@@ -120,9 +121,13 @@ def _checked(model: Model, settings: Settings) -> tuple[Path, int]:
     assert settings.seconds or settings.candidates, "a budget is a time or a number of candidates"
     if not settings.out:
         raise ValueError(f"tune needs a folder for its results: give out=runs/tune_{model.name}_{length}")
+    out = Path(settings.out)
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"out {out} {unlike(out)}: give out=DIR, a folder or a new name")
+    check_writable("out", out, "give another out=DIR")
     for name in settings.space:
         registry.read("method", name)
-    return Path(settings.out), length
+    return out, length
 
 
 def _job(
@@ -160,7 +165,7 @@ def _task(setting: str, entry: Any) -> dict[str, Any]:
     return config
 
 
-def _check_tasks(job: Job) -> None:
+def _check_tasks(job: Job, settings: Settings) -> None:
     """ValueError for a task without the needed outcome (likelihoods or accuracy); Refused if the text has no question.
 
     Tried with one question on the chance backend, which needs no weights.
@@ -181,6 +186,13 @@ def _check_tasks(job: Job) -> None:
                 f"tune's {setting} must give {wanted}, got {task.label}, which gives {', '.join(gives)}: "
                 f"e.g. {USUAL[setting]}"
             )
+    # A job has each task once: needles that are the text's task would be left out of it unseen.
+    text = _task("nll", settings.nll)
+    if same := [config for entry in settings.needles if (config := _task("needles", entry)) == text]:
+        raise ValueError(
+            f"tune's needles must give an accuracy, got {same[0]['name']}, which gives likelihoods as the task of nll: "
+            f"e.g. {USUAL['needles']}"
+        )
 
 
 def _configs(model: Model, settings: Settings, length: int) -> list[dict[str, Any]]:

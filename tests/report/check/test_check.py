@@ -464,10 +464,14 @@ def test_a_run_holds_against_its_own_baseline(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (None, "does not exist: write it with --update"),
+        (None, "does not exist: write it with lexbench check RUN --baseline .*/b.json --update$"),
         ("{", "cannot be read"),
         ("[]", "cannot be read"),
-        ('{"schema": 1}', r"cannot be read \(KeyError: 'cells'\): write it again with --update"),
+        (
+            '{"schema": 1}',
+            r"cannot be read \(KeyError: 'cells'\): "
+            r"write it again with lexbench check RUN --baseline .*/b.json --update$",
+        ),
         ('{"schema": 1, "cells": [{"id": 1}], "questions": {}, "measured": []}', "cannot be read"),
         ('{"schema": 99, "cells": [], "measured": []}', "written by a newer version of lexbench: use that version"),
     ],

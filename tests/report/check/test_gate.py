@@ -93,9 +93,15 @@ def test_a_baseline_of_another_corpus_gives_2_with_the_reason(capsys: pytest.Cap
 def test_wrong_input_gives_2_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = str(folder(tmp_path / "run", answers("yarn", right(8, 8)))[0])
     for words, said in (
-        (["--baseline", "nowhere.json"], "baseline nowhere.json does not exist: write it with --update"),
+        (
+            ["--baseline", "nowhere.json"],
+            "baseline nowhere.json does not exist: write it with lexbench check RUN --baseline nowhere.json --update",
+        ),
         (["--baseline", str(BASELINE), "--tolerance", "nll"], "tolerance 'nll' must be METRIC=NUMBER"),
-        (["--baseline", str(tmp_path)], f"baseline {tmp_path} is a folder: write it with --update"),
+        (
+            ["--baseline", str(tmp_path)],
+            f"baseline {tmp_path} is a folder: write it with lexbench check RUN --baseline {tmp_path} --update",
+        ),
         (["--baseline", "b.json", "--certify", "./b.json"], "--certify b.json is the baseline, which it would replace"),
         (["--baseline", "b.json", "--update", "--certify", "c.json"], "--update writes a baseline and proves nothing"),
         (

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lexbench.core.checkpoint import locate
+from lexbench.core.files import unlike
+from lexbench.core.gguf import FetchError
 from lexbench.core.record import Cell, Sample
 from lexbench.integrations.lm_eval.results.cells import Lengths, Read, cells, read
 from lexbench.integrations.lm_eval.results.examples import Tokens
@@ -66,7 +68,7 @@ def import_lm_eval(
     for name, value in (("trained-length", trained_length), ("length", length)):
         if value is not None and whole(value) is None:
             raise ValueError(f"--{name} must be a whole number of at least 1 token, got {value}")
-    lengths = Lengths(stated=length, tokens=Tokens(locate(str(tokenizer), weights=False)) if tokenizer else None)
+    lengths = Lengths(stated=length, tokens=Tokens(_tokenizer(str(tokenizer))) if tokenizer else None)
     store, left_out, problems = Store(into), list[str](), list[str]()
     kept: dict[str, Cell] = {}
     for task, made in _tasks(results_files(results), trained_length, lengths, problems):
@@ -79,6 +81,18 @@ def import_lm_eval(
         raise ValueError([*problems, *nothing, "the results have no task: give the files that lm_eval wrote"][0])
     store.write_records(records_of)
     return Imported(into, list(kept.values()), list(dict.fromkeys(left_out)), problems)
+
+
+def _tokenizer(path: str) -> Path:
+    """The folder of --tokenizer; ValueError where there is none."""
+    try:
+        return locate(path, weights=False)
+    except FetchError as missing:
+        raise ValueError(f"--tokenizer {path}: {missing}") from None
+    except ValueError:
+        raise ValueError(
+            f"--tokenizer {path} {unlike(Path(path).expanduser())}: give --tokenizer DIR or a hub name like org/name"
+        ) from None
 
 
 def _tasks(
