@@ -12,7 +12,7 @@ from lexbench.core.fence import fenced
 from lexbench.core.files import check_place, unlike
 from lexbench.core.method import deployed, read_method
 from lexbench.core.model import Model
-from lexbench.core.values import LARGEST
+from lexbench.core.values import LARGEST, is_whole
 from lexbench.corpora import for_lengths, usual_corpus
 from lexbench.runner.cells import Named
 
@@ -163,7 +163,7 @@ def _deployed(
 
 
 def _whole(name: str, value: Any, least: int, remedy: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    if not is_whole(value, least):
         raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}: {remedy}")
 
 

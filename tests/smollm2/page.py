@@ -12,10 +12,14 @@ from scipy.stats import binomtest
 
 from lexbench.commands import main
 from lexbench.report.formats import columns
+from lexbench.stats.differences import differences
+from lexbench.stats.records import load
+from lexbench.stats.tables import tables
 
 RESULTS = Path(__file__).parents[2] / "results"
 RUN = RESULTS / "reference" / "smollm2"
-BEYOND, ASSOCIATIVE = (RUN.with_name(f"smollm2_{name}") for name in ("beyond", "associative"))
+BEYOND, ASSOCIATIVE, LONGROPE = (RUN.with_name(f"smollm2_{name}") for name in ("beyond", "associative", "longrope"))
+FACTORS = LONGROPE / "method" / "longrope_smollm2.yaml"
 PAGE = """\
 # SmolLM2-135M-Instruct
 
@@ -46,6 +50,23 @@ come from older commits, which did so on a processor with slow products of bfloa
 
     lexbench run -m model=smollm2 'task=[last_segment,passkey]' backend.dtype=bfloat16 'lengths=[8192,32768]' n=1 \\
         method=none,rerope price=false results=results/reference/smollm2_beyond
+
+## LongRoPE's factors for twice the trained length
+
+`lexbench search` evolved them on one document ({searched_on}): {candidates} candidates, {evolution};
+the paper has a population of 64 and 40 iterations. **{longrope_said}** By their journal, in nats per token:
+
+{search}
+
+On {longrope_n} texts of other files (installed packages), in pairs on the same targets:
+
+{longrope}
+
+    lexbench search model=smollm2 length=16384 n=1 corpus=stdlib backend.dtype=bfloat16 population=12 iterations=5 \\
+        parents=6 mutations=3 crossovers=3 out=results/reference/smollm2_longrope/method/longrope_smollm2.yaml
+    lexbench run --config-dir results/reference/smollm2_longrope -m method=none,ntk,yarn,longrope_smollm2 \\
+        model=smollm2 task=last_segment backend.dtype=bfloat16 'lengths=[8192,16384]' n=8 corpus=packages price=false \\
+        results=results/reference/smollm2_longrope
 
 ## What it cannot do at a short length
 
@@ -95,6 +116,7 @@ def page(report: Path) -> str:
         headline=headline[0],
         **_beyond(),
         **_associative(),
+        **_longrope(),
         settings=SETTINGS,
         plain=",".join(sorted({*minutes} - {"none", *priced})),
         priced=",".join(priced),
@@ -150,6 +172,56 @@ def _associative() -> dict[str, str]:
     said = f"Only the interval {' and '.join(above)} lies above chance." if above else "Every interval holds chance."
     lines = [*columns(["task", "tokens", "accuracy", "chance"], table), "", below]
     return {"associative": "\n".join(lines), "associative_said": said}
+
+
+def _longrope() -> dict[str, str]:
+    """The search for LongRoPE's factors, the methods with them and beside them on fresh texts, and what both say."""
+    about = [line.removeprefix("#").strip() for line in FACTORS.read_text().splitlines() if line.startswith("#")]
+    start = about.index(next(line for line in about if line.startswith("NLL in nats")))
+    rows = [line.rsplit(maxsplit=2) for line in about[start + 1 :]]
+    searched = {name: (float(one), float(other)) for name, one, other in rows}
+    found = load([LONGROPE]).finished
+    samples = {each.cell.id: each.samples for each in found}
+    [table] = [each for each in tables(found) if each.metric == "nll"]
+    pairs = differences(table, samples, "yarn")
+    assert pairs is not None
+    short, long = table.lengths
+    lines = []
+    for method in sorted(table.methods, key=lambda name: table.entries[name, long].value or 0.0):
+        levels = [table.entries[method, at] for at in (short, long)]
+        apart = pairs.entries.get((method, long))
+        lines.append(
+            [
+                f"`{method}`",
+                *(f"{each.value:.3f} [{each.low:.3f}, {each.high:.3f}]" for each in levels),
+                f"{apart.difference:+.3f} [{apart.low:+.3f}, {apart.high:+.3f}]" if apart else "",
+            ]
+        )
+    mine = pairs.entries["longrope_smollm2", long]
+    assert mine.difference is not None and mine.low is not None and mine.high is not None
+    better = "below" if mine.high < 0 else "above" if mine.low > 0 else "not apart from"
+    others = {name: values for name, values in searched.items() if name != "found"}
+    first, fresh = (min(others, key=lambda name: others[name][side]) for side in (0, 1))
+    told = (
+        f"On the document that they were searched on they have {searched['found'][0]:.4f} nats, the best other row "
+        f"({first}) {others[first][0]:.4f}; on a second document {searched['found'][1]:.4f}, where {fresh} has "
+        f"{others[fresh][1]:.4f}; on {table.entries['yarn', long].n} texts of other files they are {better} `yarn`, by "
+        f"{mine.difference:+.3f} [{mine.low:+.3f}, {mine.high:+.3f}]."
+    )
+    head = ["method", f"NLL at {short:,}", f"NLL at {long:,}", f"minus yarn at {long:,}"]
+    evolution = re.search(r"in (\d+) candidates, \{(.*)\}", " ".join(about))
+    assert evolution
+    record = table.entries["yarn", long]
+    settings = f"Protocol: {table.cell.protocol}. {table.cell.n} texts of packages, seed 0, {table.cell.backend} in "
+    return {
+        "searched_on": next(line for line in about if line.startswith("Searched on")).split(": ")[1],
+        "candidates": evolution[1],
+        "evolution": evolution[2].replace("'", "").replace(": ", " "),
+        "longrope_said": told,
+        "longrope_n": str(record.n),
+        "search": "\n".join(columns(["", "searched", "fresh"], [[f"`{name}`", *row] for name, *row in rows])),
+        "longrope": "\n".join([*columns(head, lines), "", f"{settings}{table.cell.dtype} ({table.cell.kernel})."]),
+    }
 
 
 def _by_chance(row: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from lexbench.core import registry
 from lexbench.core.files import check_place, unlike
-from lexbench.core.values import fitting
+from lexbench.core.values import fitting, is_whole
 
 PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
@@ -344,7 +344,7 @@ def _chosen(setting: str, names: Any, choices: Sequence[str]) -> list[str] | Non
 
 def _whole(setting: str, values: Sequence[Any], least: int = 0) -> list[int]:
     for each in values:
-        if isinstance(each, bool) or not isinstance(each, int) or each < least:
+        if not is_whole(each, least):
             raise ValueError(f"suite's {setting} must be whole numbers of at least {least}, got {each!r}")
     return list(values)
 
