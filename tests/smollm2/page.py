@@ -53,8 +53,10 @@ come from older commits, which did so on a processor with slow products of bfloa
 
 ## LongRoPE's factors for twice the trained length
 
-`lexbench search` evolved them on one document ({searched_on}): {candidates} candidates, {evolution};
-the paper has a population of 64 and 40 iterations. **{longrope_said}** By their journal, in nats per token:
+**{longrope_said}
+`lexbench search` evolved the factors on that one document ({searched_on}): {candidates} candidates, {evolution}
+(the paper: population 64, iterations 40). NLL in nats per token; `pi's factors` are PI's frequencies with LongRoPE's
+attention factor:
 
 {search}
 
@@ -199,14 +201,14 @@ def _longrope() -> dict[str, str]:
         )
     mine = pairs.entries["longrope_smollm2", long]
     assert mine.difference is not None and mine.low is not None and mine.high is not None
-    better = "below" if mine.high < 0 else "above" if mine.low > 0 else "not apart from"
+    better = "are below" if mine.high < 0 else "are above" if mine.low > 0 else "cannot be told from"
     others = {name: values for name, values in searched.items() if name != "found"}
     first, fresh = (min(others, key=lambda name: others[name][side]) for side in (0, 1))
     told = (
-        f"On the document that they were searched on they have {searched['found'][0]:.4f} nats, the best other row "
-        f"({first}) {others[first][0]:.4f}; on a second document {searched['found'][1]:.4f}, where {fresh} has "
-        f"{others[fresh][1]:.4f}; on {table.entries['yarn', long].n} texts of other files they are {better} `yarn`, by "
-        f"{mine.difference:+.3f} [{mine.low:+.3f}, {mine.high:+.3f}]."
+        f"On {table.entries['yarn', long].n} texts of other files they {better} `yarn`:** {mine.difference:+.3f} nats "
+        f"[{mine.low:+.3f}, {mine.high:+.3f}]. On the document of the search they have {searched['found'][0]:.4f}, the "
+        f"best other row (`{first}`) {others[first][0]:.4f}; on a second document {searched['found'][1]:.4f}, and "
+        f"`{fresh}` {others[fresh][1]:.4f}."
     )
     head = ["method", f"NLL at {short:,}", f"NLL at {long:,}", f"minus yarn at {long:,}"]
     evolution = re.search(r"in (\d+) candidates, \{(.*)\}", " ".join(about))
