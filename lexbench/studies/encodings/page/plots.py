@@ -185,7 +185,7 @@ def steepness(curves: Sequence[Curve], multiple: float, task: str, stem: Path) -
 
 
 def _name_points(axes: Axes, points: Sequence[tuple[str, tuple[float, float], str]]) -> None:
-    """Write each point's name beside it, in its colour, where it covers the least of other names and marks."""
+    """Write each point's name beside it, in its colour, where it covers the least of names and marks."""
     figure = axes.get_figure(root=True)
     assert figure is not None
     figure.draw_without_rendering()  # lays it out: places on it are those of the file
@@ -194,14 +194,14 @@ def _name_points(axes: Axes, points: Sequence[tuple[str, tuple[float, float], st
     taken = [Bbox.from_extents(x - reach, y - reach, x + reach, y + reach) for x, y in marks]
     if (drawn := axes.get_legend()) is not None:
         taken.append(drawn.get_window_extent())
-    for own, (name, point, colour) in enumerate(points):
+    for name, point, colour in points:
         best: tuple[float, Annotation] | None = None
         for (dx, side), (dy, foot) in itertools.product(SIDES, FEET):
             written = axes.annotate(
                 name, point, (dx, dy), textcoords="offset points", ha=side, va=foot, fontsize=6, color=colour
             )
             box = written.get_window_extent()
-            covered = sum(_shared(box, other) for place, other in enumerate(taken) if place != own)
+            covered = sum(_shared(box, other) for other in taken)
             covered += box.width * box.height - _shared(box, axes.bbox)  # what leaves the axes
             if best is not None and covered >= best[0]:
                 written.remove()
