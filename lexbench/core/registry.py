@@ -212,7 +212,8 @@ def _check(name: str, value: Any, hint: Any) -> None:
         wrong |= bool(plain) and isinstance(value, nested) and not any(_is(kind, accepts) for kind in kinds)
     if wrong:
         wanted = " or ".join(KINDS[kind][0] for kind in plain)
-        raise ValueError(f"{name} must be {wanted}, got {value!r}: e.g. {name}={KINDS[plain[0]][1]}")
+        typed = KINDS[int if int in plain else plain[0]][1]  # a number says more than the word "text"
+        raise ValueError(f"{name} must be {wanted}, got {value!r}: e.g. {name}={typed}")
 
 
 def _is(hint: Any, kind: type) -> bool:

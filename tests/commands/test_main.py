@@ -165,6 +165,7 @@ SHORT = ("task=passkey", "lengths=[128]", "n=2")
 EXACT = [
     # the name is the one that is typed
     ("tune worth=x", "worth must be a number, got 'x': e.g. worth=4"),
+    ("tune budget=0.5", "budget must be a text or a whole number or null, got 0.5: e.g. budget=4"),
     ("tune length=x", "length must be a whole number of at least 1 token, got x: e.g. length=32768"),
     ("search length=512 parents=x", "parents must be a whole number, got 'x': e.g. parents=4"),
     (
