@@ -57,7 +57,7 @@ class Backend(Protocol):
     dtype: str
     """dtype of weights and activations: float32, bfloat16, ..."""
     kernel: str
-    """What computes attention, joined by `+`: sdpa+lexbench+triton (hf), vllm+prefix_cache, dense (native), none."""
+    """Names of the attention kernels in use, joined by `+`: sdpa+lexbench+triton (hf), dense (native), none."""
     revision: str
     """Fingerprint of the weights, or the hub's commit."""
     model: Model

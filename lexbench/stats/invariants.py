@@ -88,7 +88,7 @@ def faults(finished: Finished) -> list[str]:
 
 
 def uneven(samples: Iterable[Sample]) -> str | None:
-    """What one answered sample has of scores and likelihoods, and another lacks, in words."""
+    """Name a score or likelihood that one answered sample has and another lacks; None where all agree."""
     answered = [(sample.index, amounts_of(sample)) for sample in samples if sample.failed is None]
     for index, amounts in answered:
         if lacking := sorted(answered[0][1] ^ amounts):

@@ -38,7 +38,7 @@ TOLERANCES = {"nll": 0.02}
 POINTS = 2.0
 """Default tolerance of a score, in points."""
 ROUNDED = 1e-9
-"""Of the tolerance's unit: a loss of just the tolerance may come out as 7.000000000000001."""
+"""Slack for rounding, in the tolerance's unit: a loss of 7 points may be computed as 7.000000000000001."""
 GONE = "the run has no such cell: run what the baseline was made from, or --update"
 
 

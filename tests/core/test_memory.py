@@ -7,7 +7,7 @@ from lexbench.core.memory import cache_numbers
 
 @pytest.mark.parametrize(("kv_heads", "head_dim"), [(2, 8), (1, 24)])
 def test_a_cache_holds_as_many_numbers_as_that_of_transformers(kv_heads: int, head_dim: int) -> None:
-    """Of 3 layers and 7 tokens; neither head size is that of 32 numbers of width in 2 heads."""
+    """Count in a cache of 3 layers and 7 tokens; no head has 16 numbers, as a width of 32 in 2 heads would give."""
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 

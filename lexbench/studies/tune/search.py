@@ -230,7 +230,7 @@ class Search:
         return sorted(self.tried, key=standing)
 
     def _standing(self) -> str:
-        """How many candidates were measured, and the best so far."""
+        """State the number of measured candidates, and the best so far."""
         measured = [tried for tried in self.ranked() if tried.curve and tried.candidate is not self.none]
         said = f"{several(len(measured), 'candidate')} measured"
         if not measured or measured[0].out:

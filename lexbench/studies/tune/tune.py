@@ -66,7 +66,7 @@ def tune(
     job = _job(model, corpus, backend, settings, out, length)
     configs = _configs(model, settings, length)
     parameters = [parameters_of(config, settings.space, settings.common, model, length) for config in configs]
-    _check_tasks(job, settings)
+    _check_tasks(job)
     before = _before(out)
     with using(model, backend, length) as loaded:
         _claim(out, before, _config(job, loaded, settings))
@@ -165,7 +165,7 @@ def _task(setting: str, entry: Any) -> dict[str, Any]:
     return config
 
 
-def _check_tasks(job: Job, settings: Settings) -> None:
+def _check_tasks(job: Job) -> None:
     """ValueError for a task without the needed outcome (likelihoods or accuracy); Refused if the text has no question.
 
     Tried with one question on the chance backend, which needs no weights.
@@ -186,13 +186,6 @@ def _check_tasks(job: Job, settings: Settings) -> None:
                 f"tune's {setting} must give {wanted}, got {task.label}, which gives {', '.join(gives)}: "
                 f"e.g. {USUAL[setting]}"
             )
-    # A job has each task once: needles that are the text's task would be left out of it unseen.
-    text = _task("nll", settings.nll)
-    if same := [config for entry in settings.needles if (config := _task("needles", entry)) == text]:
-        raise ValueError(
-            f"tune's needles must give an accuracy, got {same[0]['name']}, which gives likelihoods as the task of nll: "
-            f"e.g. {USUAL['needles']}"
-        )
 
 
 def _configs(model: Model, settings: Settings, length: int) -> list[dict[str, Any]]:

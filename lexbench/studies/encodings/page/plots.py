@@ -27,7 +27,7 @@ ROOM = 2**0.25
 """Margin of the length axis on both sides, as a factor."""
 SIDES = ((5, "left"), (0, "center"), (-5, "right"))
 FEET = ((2, "bottom"), (0, "center"), (-2, "top"), (6, "bottom"), (-6, "top"))
-"""Where a name may stand beside its point: offset in points and alignment, the first choice first."""
+"""Places of a name beside its point: offset in points and alignment, the first choice first."""
 TRAINED: dict[str, Any] = {"color": "0.55", "linewidth": 1.0, "linestyle": (0, (4, 3)), "zorder": 0}
 
 
