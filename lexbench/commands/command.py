@@ -12,7 +12,7 @@ import yaml
 from lexbench.core import registry
 from lexbench.core.values import is_whole
 
-GROUPS = (*registry.GROUPS, "recipe", "suite")
+GROUPS = (*registry.GROUPS, "recipe", "study")
 """Settings that name a yaml of a folder in configs/, whose parameters can be set too: method=yarn method.factor=8."""
 
 

@@ -9,7 +9,7 @@ from lexbench.core import registry
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("study", metavar="NAME", help=f"a yaml of configs/suite: {', '.join(registry.names('suite'))}")
+    parser.add_argument("study", metavar="NAME", help=f"a yaml of configs/study: {', '.join(registry.names('study'))}")
     parser.add_argument(
         "--gates",
         action="store_true",
@@ -26,9 +26,9 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     def job(config: dict[str, Any], choices: dict[str, str]) -> None:
         from lexbench.studies.encodings import study
 
-        codes.append(study.run(study.read(config, choices["suite"]), options.dry_run, options.gates))
+        codes.append(study.run(study.read(config, choices["study"]), options.dry_run, options.gates))
 
-    hydra_config.jobs(COMMAND, job, [f"suite={options.study}", *words])
+    hydra_config.jobs(COMMAND, job, [f"study={options.study}", *words])
     return max(codes, default=0)
 
 
@@ -37,10 +37,10 @@ COMMAND = Command(
     help="train many small models alike, evaluate them alike, and write a page of results",
     call=call,
     arguments=_arguments,
-    config="suite",
+    config="study",
     settings=(
         Setting(
-            "suite.recipe=zoo_tiny", "change a value of configs/suite/NAME.yaml, here the recipe of all", default=""
+            "study.recipe=zoo_tiny", "change a value of configs/study/NAME.yaml, here the recipe of all", default=""
         ),
         Setting("results=DIR", "folder of the models, the runs and the page", default="runs/NAME"),
         Setting("encodings=[rope,alibi]", "entries to take", default="all that are trained from scratch"),

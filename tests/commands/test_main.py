@@ -30,8 +30,8 @@ def test_help_and_list_are_quick_and_load_no_torch(words: list[str], said: str) 
         ("lexbench run method=", {"method=yarn", "method=ntk"}, set()),
         ("lexbench run -m method=yarn,ntk mu", {"multiples="}, {"model="}),
         ("lexbench run ", {"method=", "method.", "n="}, {"recipe=", "length="}),
-        ("lexbench study encodings se", {"seeds="}, {"suite="}),
-        ("lexbench study encodings suite.r", {"suite.recipe="}, set()),
+        ("lexbench study encodings se", {"seeds="}, {"study="}),
+        ("lexbench study encodings study.r", {"study.recipe="}, set()),
         ("lexbench tune space.yarn.", {"space.yarn.beta_fast."}, set()),
         ("lexbench leaderboard runs --r", {"--rows", "--rule"}, {"--margin"}),
         ("lexbench report ", set(), {"method="}),
@@ -65,7 +65,7 @@ def test_the_old_name_of_study_works_and_says_so(capsys: pytest.CaptureFixture[s
     assert main.main(["suite", "encodingz"]) == 2
     renamed, wrong = capsys.readouterr().err.splitlines()
     assert renamed == "lexbench suite is lexbench study now; the old name goes in 0.3"
-    assert "unknown suite 'encodingz': did you mean encodings?" in wrong
+    assert "unknown study 'encodingz': did you mean encodings?" in wrong
 
 
 def test_a_users_own_folder_of_configs_is_seen_by_run_show_and_list(lexbench: Command, tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ EXACT = [
     # settings are looked at before the plan
     ("run dry_run=x", "dry_run must be true or false, got 'x': e.g. dry_run=true"),
     ("run reuse=maybe", "reuse must be true or false, got 'maybe': e.g. reuse=false"),
-    ("study laboratory finetuned=x", "suite's finetuned must be true or false, got 'x': e.g. finetuned=true"),
+    ("study laboratory finetuned=x", "study's finetuned must be true or false, got 'x': e.g. finetuned=true"),
     ("run ray.workers=x", "ray.workers must be a whole number of at least 1, got 'x': e.g. ray.workers=2"),
     (
         "run backend=native backend.dtyp=x",

@@ -499,7 +499,7 @@ def others(model: str, method: str, length: int) -> list[Finished]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a suite of three encodings and two seeds leaves."""
+    """What a study of three encodings and two seeds leaves."""
     tmp_path = tmp_path_factory.mktemp("zoo")
     models: list[Mapping[str, Any]] = []
     for entry in (*RISES, "cope"):
@@ -512,7 +512,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 cells = [likelihoods(name, m, n, seed) for m in ("none", "bca") for n in LENGTHS]
                 cells += [each for m in ("none", "bca") for n in LENGTHS for each in others(name, m, n)]
                 keep(tmp_path / "runs" / name, cells)
-    about = {"suite": "encodings", "recipe": "zoo", "trained_length": 256, "models": models, "published": ROWS}
+    about = {"study": "encodings", "recipe": "zoo", "trained_length": 256, "models": models, "published": ROWS}
     page = tmp_path / "page"
     page.mkdir()
     (page / "models.json").write_text(json.dumps(about))

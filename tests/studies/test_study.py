@@ -20,13 +20,14 @@ from lexbench.native import build
 from lexbench.native.decoder import Shape
 from lexbench.native.recipe import Recipe
 from lexbench.report.leaderboard.published import published
-from lexbench.studies.encodings import page, plan, processes, study
+from lexbench.studies.encodings import page, plan, processes
 from lexbench.studies.encodings.page.curves import Curve, curves
 from lexbench.studies.encodings.page.shapes import shape_of
 from lexbench.studies.encodings.plan import Step
-from lexbench.studies.encodings.settings import Suite
+from lexbench.studies.encodings.settings import Study, read
+from lexbench.studies.encodings.study import collect, run
 
-SHORT = ["suite.corpora=[little]", "suite.corpus=little"]
+SHORT = ["study.corpora=[little]", "study.corpus=little"]
 LITTLE = {"_target_": "lexbench.corpora.synthetic.Synthetic", "count": 16}
 BRIEF = {
     **{"_target_": "lexbench.native.recipe.Recipe", "trained_length": 64, "batch": 8, "vocabulary": 384},
@@ -37,46 +38,46 @@ BRIEF = {
 
 @functools.cache
 def stated() -> dict[str, Any]:
-    return registry.read("suite", "encodings")
+    return registry.read("study", "encodings")
 
 
 @functools.cache
 def usual() -> dict[str, Any]:
-    config = yaml.safe_load((registry.asset("configs") / "suite.yaml").read_text())
+    config = yaml.safe_load((registry.asset("configs") / "study.yaml").read_text())
     return {key: value for key, value in config.items() if key not in ("defaults", "hydra")}
 
 
-def asked(recipe: str = "zoo", **changed: Any) -> Suite:
-    """The suite of a command line."""
-    return study.read({**usual(), "suite": {**stated(), "recipe": recipe}, **changed}, "encodings")
+def asked(recipe: str = "zoo", **changed: Any) -> Study:
+    """The study of a command line."""
+    return read({**usual(), "study": {**stated(), "recipe": recipe}, **changed}, "encodings")
 
 
 @functools.cache
-def usual_suite() -> Suite:
+def usual_study() -> Study:
     return asked()
 
 
 # the yaml
 
 
-def test_every_encoding_of_the_registry_is_in_the_suite() -> None:
+def test_every_encoding_of_the_registry_is_in_the_study() -> None:
     whole = asked(finetuned=True)
     used = {entry.spec["name"] for entry in whole.entries if entry.spec}
     assert set(registry.names("encoding")) - used == set()
 
 
-def committed(name: str) -> Suite:
-    return study.read({**usual(), "suite": registry.read("suite", name)}, name)
+def committed(name: str) -> Study:
+    return read({**usual(), "study": registry.read("study", name)}, name)
 
 
-SUITES = ("encodings", "laboratory", "algorithms", "addition", "state", "parity")
-ENTRIES = [(suite, name) for suite in map(committed, SUITES) for name in suite.known]
+STUDIES = ("encodings", "laboratory", "algorithms", "addition", "state", "parity")
+ENTRIES = [(study, name) for study in map(committed, STUDIES) for name in study.known]
 
 
-@pytest.mark.parametrize(("suite", "name"), ENTRIES, ids=[f"{suite.name} {name}" for suite, name in ENTRIES])
-def test_every_entry_resolves(suite: Suite, name: str) -> None:
-    entry = suite.known[name]
-    recipe = {**registry.read("recipe", suite.recipe)}
+@pytest.mark.parametrize(("study", "name"), ENTRIES, ids=[f"{study.name} {name}" for study, name in ENTRIES])
+def test_every_entry_resolves(study: Study, name: str) -> None:
+    entry = study.known[name]
+    recipe = {**registry.read("recipe", study.recipe)}
     shape = Shape(vocabulary=recipe["vocabulary"], **recipe["shape"])
     if entry.spec and not name.startswith(("bipe", "abacus", "coupling")):  # a tokenizer settles separators and digits
         assert build.encoding(entry.spec, shape, recipe["trained_length"]).name
@@ -96,26 +97,26 @@ def test_every_recipe_resolves(name: str) -> None:
 
 
 def test_the_laboratory_states_its_predictions() -> None:
-    suite = committed("laboratory")
-    assert suite.compare == "non_overlapping" and len(suite.predictions) == 18
-    assert {task for each in suite.predictions for task in each.tasks} <= {task["name"] for task in suite.tasks}
+    study = committed("laboratory")
+    assert study.compare == "non_overlapping" and len(study.predictions) == 18
+    assert {task for each in study.predictions for task in each.tasks} <= {task["name"] for task in study.tasks}
 
 
 @pytest.mark.parametrize("name", ["algorithms", "addition", "state", "parity"])
 def test_what_a_study_of_algorithms_asks_is_taught_and_predicted(name: str) -> None:
-    suite = committed(name)
-    recipe = registry.build(registry.read("recipe", suite.recipe), "recipe")
-    assert {task["name"] for task in suite.tasks} == set(recipe.stages[-1]["lessons"])
-    assert {task for order in suite.orders for task in order.of_tasks if task} <= {t["name"] for t in suite.tasks}
-    assert max(suite.multiples) == 10 and 20 <= suite.trained_length <= 40
+    study = committed(name)
+    recipe = registry.build(registry.read("recipe", study.recipe), "recipe")
+    assert {task["name"] for task in study.tasks} == set(recipe.stages[-1]["lessons"])
+    assert {task for order in study.orders for task in order.of_tasks if task} <= {t["name"] for t in study.tasks}
+    assert max(study.multiples) == 10 and 20 <= study.trained_length <= 40
 
 
 def test_offsets_of_places_train_what_the_longest_sum_needs() -> None:
-    suite = committed("addition")
-    tokens = round(max(suite.multiples) * suite.trained_length)
+    study = committed("addition")
+    tokens = round(max(study.multiples) * study.trained_length)
     longest = (tokens - 3) // 3  # two numbers and a result, two signs and BOS
-    shown = (suite.trained_length - 3) // 3
-    found = [entry.spec for entry in suite.entries if entry.spec and "offsets" in entry.spec]
+    shown = (study.trained_length - 3) // 3
+    found = [entry.spec for entry in study.entries if entry.spec and "offsets" in entry.spec]
     assert len(found) == 4 and longest == 65 and shown == 5
     # The last row of the table that is trained, offsets - 1 + shown - 1, and the one that the last digit needs.
     assert all(spec["offsets"] + shown - 2 >= longest - 1 for spec in found)
@@ -128,15 +129,15 @@ def test_the_recipe_zoo_is_as_large_as_it_says() -> None:
     assert 512 <= recipe.vocabulary <= 1024
 
 
-PUBLISHED = [(name, row) for name in SUITES[:2] for row in registry.read("suite", name)["published"]]
+PUBLISHED = [(name, row) for name in STUDIES[:2] for row in registry.read("study", name)["published"]]
 
 
 @pytest.mark.parametrize(
     ("name", "row"), PUBLISHED, ids=[f"{name} {r['table']} {r['printed']}" for name, r in PUBLISHED]
 )
 def test_every_published_row_has_figures_and_an_entry(name: str, row: dict[str, Any]) -> None:
-    suite = committed(name)
-    assert row.get("method", "none") in (suite.known[row["entry"]].methods or suite.methods)
+    study = committed(name)
+    assert row.get("method", "none") in (study.known[row["entry"]].methods or study.methods)
     for place in (row, row["base"]) if "base" in row else (row,):
         [table] = published([place["table"]])
         assert any(figure.method == place["printed"] and figure.value for figure in table.figures), place
@@ -146,31 +147,31 @@ def test_every_published_row_has_figures_and_an_entry(name: str, row: dict[str, 
     ("changed", "said"),
     [
         ({"encodings": ["rop"]}, "unknown encodings 'rop': choose from nope, sinusoidal"),
-        ({"encodings": "rope"}, r"suite's encodings must be a list, got 'rope': e.g. encodings=\[rope\]"),
+        ({"encodings": "rope"}, r"study's encodings must be a list, got 'rope': e.g. encodings=\[rope\]"),
         ({"tasks": ["needle"]}, "unknown tasks 'needle': choose from last_segment"),
-        ({"seeds": [-1]}, "suite's seeds must be whole numbers of at least 0, got -1"),
-        ({"workers": 0}, "suite's workers must be whole numbers of at least 1, got 0"),
-        ({"multiples": [0]}, "suite's multiples must be numbers above 0, got 0"),
+        ({"seeds": [-1]}, "study's seeds must be whole numbers of at least 0, got -1"),
+        ({"workers": 0}, "study's workers must be whole numbers of at least 1, got 0"),
+        ({"multiples": [0]}, "study's multiples must be numbers above 0, got 0"),
         ({"methods": ["yran"]}, "unknown method 'yran'"),
         ({"recipe": "zo"}, "unknown recipe 'zo'"),
-        ({"recipe": "zoo_finetune"}, "suite.recipe must state a trained_length, zoo_finetune has None: e.g."),
-        ({"suite": {**stated(), "entries": 5}}, "suite's entries must be a list, got 5"),
-        ({"suite": {**stated(), "entries": [5]}}, "suite's entries must be keys and values, got 5"),
-        ({"suite": {**stated(), "finetuned": 5}}, "suite's finetuned must be keys and values, got 5"),
+        ({"recipe": "zoo_finetune"}, "study.recipe must state a trained_length, zoo_finetune has None: e.g."),
+        ({"study": {**stated(), "entries": 5}}, "study's entries must be a list, got 5"),
+        ({"study": {**stated(), "entries": [5]}}, "study's entries must be keys and values, got 5"),
+        ({"study": {**stated(), "finetuned": 5}}, "study's finetuned must be keys and values, got 5"),
         *(
-            ({key: []}, rf"suite's {key} must not be empty, got \[\]: leave it out, or give null for the suite's own")
+            ({key: []}, rf"study's {key} must not be empty, got \[\]: leave it out, or give null for the study's own")
             for key in ("encodings", "seeds", "tasks", "methods", "multiples")
         ),
-        ({"methods": "bca"}, r"suite's methods must be a list, got 'bca': e.g. methods=\[bca\]"),
-        ({"seeds": [0, 1, 0]}, "suite's seeds must differ, got 0 twice: drop one"),
-        ({"encodings": ["rope", "rope"]}, "suite's encodings must differ, got 'rope' twice: drop one"),
-        ({"multiples": [1, 0.01]}, "suite's multiples must give at least 2 tokens, got 0.01 of 128: raise it"),
-        ({"suite": {**stated(), "recipes": 3}}, "unknown key suite.recipes: choose from recipe"),
-        ({"suite": {"recipe": "zoo"}}, "suite encodings lacks seeds"),
+        ({"methods": "bca"}, r"study's methods must be a list, got 'bca': e.g. methods=\[bca\]"),
+        ({"seeds": [0, 1, 0]}, "study's seeds must differ, got 0 twice: drop one"),
+        ({"encodings": ["rope", "rope"]}, "study's encodings must differ, got 'rope' twice: drop one"),
+        ({"multiples": [1, 0.01]}, "study's multiples must give at least 2 tokens, got 0.01 of 128: raise it"),
+        ({"study": {**stated(), "recipes": 3}}, "unknown key study.recipes: choose from recipe"),
+        ({"study": {"recipe": "zoo"}}, "study encodings lacks seeds"),
         *(
             (
                 {
-                    "suite": {
+                    "study": {
                         **stated(),
                         "predictions": [{"entry": "rope", "tasks": ["last_segment"], "source": "a", **each}],
                     }
@@ -186,9 +187,9 @@ def test_every_published_row_has_figures_and_an_entry(name: str, row: dict[str, 
                 ({"shape": "flat", "tasks": ["last_segmnt"]}, "unknown task 'last_segmnt'"),
             )
         ),
-        ({"suite": {**stated(), "compare": "last_segmnt"}}, "unknown task 'last_segmnt'"),
+        ({"study": {**stated(), "compare": "last_segmnt"}}, "unknown task 'last_segmnt'"),
         *(
-            ({"suite": {**stated(), "orders": [{"multiples": [2], "source": "a", **each}]}}, said)
+            ({"study": {**stated(), "orders": [{"multiples": [2], "source": "a", **each}]}}, said)
             for each, said in (
                 ({"higher": "nope"}, "order of a must have higher and lower, or task and entries: e.g."),
                 ({"higher": "nope", "lower": ["rop"]}, "unknown entry 'rop' of what is predicted: choose from nope"),
@@ -198,7 +199,7 @@ def test_every_published_row_has_figures_and_an_entry(name: str, row: dict[str, 
     ],
     ids=str,
 )
-def test_what_no_suite_can_be_is_said_in_one_line(changed: dict[str, Any], said: str) -> None:
+def test_what_no_study_can_be_is_said_in_one_line(changed: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         asked(**changed)
 
@@ -211,14 +212,14 @@ def test_the_command_prints_every_command_of_its_plan(tmp_path: Path, capfd: pyt
         "methods=[none]",
         f"results={tmp_path / 'zoo'}",
     ]
-    assert main.main(["study", "encodings", "--dry-run", *words, "suite.recipe=zoo_tiny"]) == 0
+    assert main.main(["study", "encodings", "--dry-run", *words, "study.recipe=zoo_tiny"]) == 0
     out, err = capfd.readouterr()
     assert [line.split()[1] for line in out.splitlines()] == ["train", "run", "train", "run"]
     assert "recipe=zoo_tiny encoding=rope corpora=[stdlib,pydoc] recipe.seed=1" in out
     assert "2 trainings (recipe zoo_tiny), 2 evaluations; 0 done" in err
     assert not (tmp_path / "zoo").exists()
     assert main.main(["study", "encodingz"]) == 2
-    assert "unknown suite 'encodingz': did you mean encodings?" in capfd.readouterr().err
+    assert "unknown study 'encodingz': did you mean encodings?" in capfd.readouterr().err
 
 
 # the plan
@@ -283,13 +284,13 @@ def test_tasks_of_one_n_share_a_run(tmp_path: Path) -> None:
 def test_two_forms_of_a_task_share_a_run_and_have_one_n(tmp_path: Path) -> None:
     forms: list[dict[str, Any]] = [{"name": "repeated", "n": 12}, {"name": "repeated", "repeat": False, "n": 12}]
     chosen: dict[str, Any] = {"results": str(tmp_path), "encodings": ["nope"], "seeds": [0]}
-    suite = {**stated(), "tasks": [*forms, {"name": "prefix", "n": 4}]}
-    _, run = plan.steps(asked(**chosen, suite=suite, tasks=["repeated"]))
+    study = {**stated(), "tasks": [*forms, {"name": "prefix", "n": 4}]}
+    _, run = plan.steps(asked(**chosen, study=study, tasks=["repeated"]))
     assert run.label.split()[-1] == "repeated,repeated"
     assert "task=[{name:repeated},{name:repeated,repeat:false}]" in run.words
     forms[1]["n"] = 16
-    with pytest.raises(ValueError, match="suite's task repeated must have one n, got 12 and 16: give all forms one"):
-        asked(**chosen, suite=suite)
+    with pytest.raises(ValueError, match="study's task repeated must have one n, got 12 and 16: give all forms one"):
+        asked(**chosen, study=study)
 
 
 def test_values_are_written_in_hydras_grammar(tmp_path: Path) -> None:
@@ -434,7 +435,7 @@ def test_cores_are_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.slow
-def test_a_second_suite_waits_for_the_first_ones_processes(tmp_path: Path) -> None:
+def test_a_second_study_waits_for_the_first_ones_processes(tmp_path: Path) -> None:
     code = (
         "import sys, subprocess; from pathlib import Path; from lexbench.studies.encodings.processes import alone\n"
         "with alone(Path(sys.argv[1])) as lock:\n"
@@ -473,11 +474,11 @@ def in_this_process(step: Step, workers: int, lock: int) -> processes.Running:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("own_registry", "one_thread")
-def test_a_killed_suite_goes_on_and_repeats_nothing(
+def test_a_killed_study_goes_on_and_repeats_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     words = ["encodings=[sinusoidal,nope]", "seeds=[0]", "tasks=[last_segment]", "methods=[none,bca]"]
-    words += ["multiples=[1,2]", "n=2", "suite.recipe=brief"]
+    words += ["multiples=[1,2]", "n=2", "study.recipe=brief"]
     process = subprocess.Popen(
         [sys.executable, "-m", "lexbench", *command(tmp_path, *words)], stderr=subprocess.DEVNULL
     )
@@ -508,7 +509,7 @@ def test_two_encodings_end_to_end_have_their_shapes(
     """Its steps need no processes of their own: those are tested above."""
     monkeypatch.setattr(processes, "_start", in_this_process)
     words = ["encodings=[rope,alibi]", "seeds=[2,3,4]", "tasks=[last_segment]", "methods=[none,bca]"]
-    words += ["suite.recipe=zoo_tiny"]
+    words += ["study.recipe=zoo_tiny"]
     assert main.main(command(tmp_path, *words, "multiples=[1,2,4]", "n=16")) == 0, capfd.readouterr().err
     rows, about = page.load(tmp_path / "page")
     found = {(curve.entry, curve.method): curve for curve in curves(rows, about)}
@@ -536,12 +537,12 @@ def test_a_page_leaves_out_what_other_weights_gave(tmp_path: Path) -> None:
     [entry] = whole.entries
     words = ["model=lexlet", "model.name=rope-seed0", "backend=chance", "task=passkey", "lengths=[128]", "n=2"]
     assert main.main(["run", *words, "corpus=synthetic", f"results={plan.run_folder(whole, entry, 0)}"]) == 0
-    study.collect(whole, {})
+    collect(whole, {})
     assert page.load(tmp_path / "page")[0]  # no model lies here: that of the cells is taken
     model = plan.folder(whole, entry, 0)
     model.mkdir(parents=True)
     (model / "model.safetensors").write_bytes(b"others")
-    study.collect(whole, {})
+    collect(whole, {})
     assert page.load(tmp_path / "page")[0] == []
 
 
@@ -552,15 +553,15 @@ def test_a_page_keeps_models_that_were_measured_elsewhere(tmp_path: Path) -> Non
         words = ["model=lexlet", f"model.name={plan.model_name(entry, 0)}", "backend=chance", "task=passkey"]
         words += ["lengths=[128,256]", "n=2", "corpus=synthetic", f"results={plan.run_folder(whole, entry, 0)}"]
         assert main.main(["run", *words]) == 0
-    study.collect(whole, {})
+    collect(whole, {})
     rows, about = page.load(tmp_path / "page")
     assert [model["name"] for model in about["models"]] == ["alibi-seed0", "rope-seed0"]
 
     shutil.rmtree(tmp_path / "runs")  # as on another machine, which has the page only
-    study.collect(asked(results=str(tmp_path), encodings=["t5"], seeds=[0]), {})
+    collect(asked(results=str(tmp_path), encodings=["t5"], seeds=[0]), {})
     again, more = page.load(tmp_path / "page")
     assert again == rows
     assert [model["name"] for model in more["models"]] == ["alibi-seed0", "t5-seed0", "rope-seed0"]
 
     with pytest.raises(ValueError, match="is a page of recipe zoo, not zoo_tiny: give another results=DIR"):
-        study.run(asked(recipe="zoo_tiny", results=str(tmp_path), encodings=["nope"], seeds=[0]))
+        run(asked(recipe="zoo_tiny", results=str(tmp_path), encodings=["nope"], seeds=[0]))

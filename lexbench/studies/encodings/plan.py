@@ -1,4 +1,4 @@
-"""Steps of a suite: the training of each model, then its evaluations; each step is a command of lexbench."""
+"""Steps of a study: the training of each model, then its evaluations; each step is a command of lexbench."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from typing import Any
 from lexbench.core import checkpoint, registry
 from lexbench.core.files import write_text
 from lexbench.runner.forecast import duration
-from lexbench.studies.encodings.settings import Entry, Suite, named
+from lexbench.studies.encodings.settings import Entry, Study, named
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,85 +70,85 @@ def model_name(entry: Entry, seed: int) -> str:
     return f"{entry.name}-seed{seed}"
 
 
-def steps(suite: Suite) -> list[Step]:
+def steps(study: Study) -> list[Step]:
     """All steps, each after the one that it needs; first one seed of all models, then the next seed."""
     found: dict[str, Step] = {}
-    for entry, seed in suite.models:
-        for step in (*_trainings(suite, entry, seed), *_evaluations(suite, entry, seed)):
+    for entry, seed in study.models:
+        for step in (*_trainings(study, entry, seed), *_evaluations(study, entry, seed)):
             found.setdefault(step.label, step)
     return list(found.values())
 
 
-def folder(suite: Suite, entry: Entry, seed: int) -> Path:
+def folder(study: Study, entry: Entry, seed: int) -> Path:
     """Folder of the trained model."""
-    return suite.results / "models" / model_name(entry, seed)
+    return study.results / "models" / model_name(entry, seed)
 
 
-def _trainings(suite: Suite, entry: Entry, seed: int) -> Iterator[Step]:
+def _trainings(study: Study, entry: Entry, seed: int) -> Iterator[Step]:
     """The training of the model that it starts from, if any, then its own."""
-    start = suite.known[entry.start] if entry.start else None
+    start = study.known[entry.start] if entry.start else None
     if start:
-        yield from _trainings(suite, start, seed)
-    recipe, name = entry.recipe or suite.recipe, model_name(entry, seed)
+        yield from _trainings(study, start, seed)
+    recipe, name = entry.recipe or study.recipe, model_name(entry, seed)
     settings: dict[str, Any] = {"recipe": recipe}
     if start:
-        settings["start"] = str(folder(suite, start, seed))
+        settings["start"] = str(folder(study, start, seed))
     if spec := entry.spec:
         settings["encoding"] = spec["name"]
         settings |= {f"encoding.{key}": value for key, value in spec.items() if key != "name"}
-    if suite.corpora is not None:
-        settings["corpora"] = list(suite.corpora)
-    settings |= {**entry.train, "recipe.seed": seed, "out": str(folder(suite, entry, seed))}
-    settings["rows"] = str(suite.results / "rows")  # of all trainings, drawn ahead
+    if study.corpora is not None:
+        settings["corpora"] = list(study.corpora)
+    settings |= {**entry.train, "recipe.seed": seed, "out": str(folder(study, entry, seed))}
+    settings["rows"] = str(study.results / "rows")  # of all trainings, drawn ahead
     yield Step(
         label=f"train {name}",
         words=["train", *_words(settings)],
-        log=folder(suite, entry, seed).with_suffix(".train.log"),
-        stamp=suite.results / "done" / f"{name}.train.json",
+        log=folder(study, entry, seed).with_suffix(".train.log"),
+        stamp=study.results / "done" / f"{name}.train.json",
         needs=f"train {model_name(start, seed)}" if start else None,
-        seconds=suite.seconds.get("finetune" if start else "train", 0.0),
+        seconds=study.seconds.get("finetune" if start else "train", 0.0),
         facts={"recipe": registry.read("recipe", recipe)},
-        weights=folder(suite, start, seed) if start else None,
-        made=folder(suite, entry, seed) / "training.json",
+        weights=folder(study, start, seed) if start else None,
+        made=folder(study, entry, seed) / "training.json",
     )
 
 
-def _evaluations(suite: Suite, entry: Entry, seed: int) -> Iterator[Step]:
+def _evaluations(study: Study, entry: Entry, seed: int) -> Iterator[Step]:
     """One run for all tasks of the same n, because a run has one n."""
-    name, methods = model_name(entry, seed), [named(method) for method in entry.methods or suite.methods]
-    tasks = sorted(suite.tasks, key=lambda task: -task["n"])
+    name, methods = model_name(entry, seed), [named(method) for method in entry.methods or study.methods]
+    tasks = sorted(study.tasks, key=lambda task: -task["n"])
     # Sorted by n above: groupby joins only neighbours.
     for n, group in groupby(tasks, key=lambda task: task["n"]):
         configs = [{key: value for key, value in task.items() if key != "n"} for task in group]
         settings: dict[str, Any] = {
             "model": "local",
-            "model.path": str(folder(suite, entry, seed)),
+            "model.path": str(folder(study, entry, seed)),
             "model.name": name,
             "backend": entry.backend,
-            "corpus": suite.corpus,
+            "corpus": study.corpus,
             "task": configs,
-            "lengths": suite.lengths,
+            "lengths": study.lengths,
             "n": n,
-            "results": str(run_folder(suite, entry, seed)),
-            "hydra.sweep.dir": str(suite.results / ".sweep" / name),
+            "results": str(run_folder(study, entry, seed)),
+            "hydra.sweep.dir": str(study.results / ".sweep" / name),
         }
         if entry.start:  # a finetuned model states another trained length, or none: compare all at the same one
-            settings["model.trained_length"] = suite.trained_length
+            settings["model.trained_length"] = study.trained_length
         yield Step(
             label=f"run {name} {','.join(task['name'] for task in configs)}",
             words=["run", *_methods(methods), *_words(settings)],
-            log=folder(suite, entry, seed).with_suffix(f".run-{n}.log"),
-            stamp=suite.results / "done" / f"{name}.run-{n}.json",
+            log=folder(study, entry, seed).with_suffix(f".run-{n}.log"),
+            stamp=study.results / "done" / f"{name}.run-{n}.json",
             needs=f"train {name}",
-            seconds=suite.seconds.get("evaluate", 0.0) * len(methods) * len(configs) / max(1, len(suite.tasks)),
-            weights=folder(suite, entry, seed),
-            made=run_folder(suite, entry, seed) / "cells",
+            seconds=study.seconds.get("evaluate", 0.0) * len(methods) * len(configs) / max(1, len(study.tasks)),
+            weights=folder(study, entry, seed),
+            made=run_folder(study, entry, seed) / "cells",
         )
 
 
-def run_folder(suite: Suite, entry: Entry, seed: int) -> Path:
+def run_folder(study: Study, entry: Entry, seed: int) -> Path:
     """Run folder of the model's records."""
-    return suite.results / "runs" / model_name(entry, seed)
+    return study.results / "runs" / model_name(entry, seed)
 
 
 def _methods(methods: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -182,23 +182,23 @@ def hydra_value(value: Any) -> str:
     return str(value)
 
 
-def described(suite: Suite, todo: Sequence[Step], every: Sequence[Step]) -> str:
+def described(study: Study, todo: Sequence[Step], every: Sequence[Step]) -> str:
     """The plan, printed before anything runs."""
     kinds = {kind: [step for step in todo if step.kind == kind] for kind in ("train", "run")}
     done = len(every) - len(todo)
-    seconds = sum(estimated(todo, every).values()) / min(suite.workers, max(1, len(todo)))
+    seconds = sum(estimated(todo, every).values()) / min(study.workers, max(1, len(todo)))
     lines = [
-        f"suite {suite.name} into {suite.results}: {len(suite.entries)} encodings, seeds "
-        f"{', '.join(map(str, suite.seeds))}, lengths {', '.join(map(str, suite.lengths))}",
-        f"{len(kinds['train'])} trainings (recipe {suite.recipe}), {len(kinds['run'])} evaluations; {done} done",
+        f"study {study.name} into {study.results}: {len(study.entries)} encodings, seeds "
+        f"{', '.join(map(str, study.seeds))}, lengths {', '.join(map(str, study.lengths))}",
+        f"{len(kinds['train'])} trainings (recipe {study.recipe}), {len(kinds['run'])} evaluations; {done} done",
     ]
     if todo:
-        lines.append(f"about {duration(seconds)} with {suite.workers} at once, if all cores are idle")
+        lines.append(f"about {duration(seconds)} with {study.workers} at once, if all cores are idle")
     return "\n".join(lines)
 
 
 def estimated(todo: Sequence[Step], every: Sequence[Step]) -> dict[str, float]:
-    """Expected seconds of each step: the suite's number times measured over expected time of the finished steps.
+    """Expected seconds of each step: the study's number times measured over expected time of the finished steps.
 
     Trainings and evaluations have a scale each. (`lexbench.runner.forecast` is for cells, not for processes.)
     """

@@ -37,7 +37,7 @@ class Running:
 
 @contextmanager
 def alone(folder: Path) -> Iterator[int]:
-    """Lock the folder; wait for another suite there, and for processes that a killed suite has left running.
+    """Lock the folder; wait for another study there, and for processes that a killed study has left running.
 
     Processes started in the block inherit the locked file, so the lock lasts until the last of them ends.
     """
@@ -46,7 +46,7 @@ def alone(folder: Path) -> Iterator[int]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print(f"lexbench: another suite works in {folder}: waiting until it ends", file=sys.stderr, flush=True)
+            print(f"lexbench: another study works in {folder}: waiting until it ends", file=sys.stderr, flush=True)
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield lock.fileno()
 

@@ -1,4 +1,4 @@
-"""Configuration of a suite: models to train and tasks to evaluate them on; checked before anything runs."""
+"""Configuration of a study: models to train and tasks to evaluate them on; checked before anything runs."""
 
 import math
 import re
@@ -22,17 +22,17 @@ Kind = TypeVar("Kind")
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One model of a suite, trained once for each seed.
+    """One model of a study, trained once for each seed.
 
     Args:
         name: of the entry, for tables and folders.
         family: groups entries in tables and figures.
         encoding: a name, or a name with parameters; None: that of `start`.
         start: entry whose trained model is finetuned; None: train from scratch.
-        recipe: None: the suite's, or that of its finetuned part.
+        recipe: None: the study's, or that of its finetuned part.
         train: other settings of `lexbench train`, by key.
-        seeds: those of the suite's seeds that it is trained with; None: all.
-        methods: None: the suite's.
+        seeds: those of the study's seeds that it is trained with; None: all.
+        methods: None: the study's.
         backend: to evaluate the model with.
     """
 
@@ -49,10 +49,10 @@ class Entry:
     def __post_init__(self) -> None:
         if not PLAIN.fullmatch(self.name):
             raise ValueError(
-                f"suite entry {self.name[:60]!r} must be a folder's name: use letters, digits, _, - and . inside"
+                f"study entry {self.name[:60]!r} must be a folder's name: use letters, digits, _, - and . inside"
             )
         if self.encoding is None and self.start is None:
-            raise ValueError(f"suite entry {self.name} needs an encoding or a start, got none: e.g. encoding: rope")
+            raise ValueError(f"study entry {self.name} needs an encoding or a start, got none: e.g. encoding: rope")
 
     @property
     def spec(self) -> dict[str, Any] | None:
@@ -121,7 +121,7 @@ class Order:
         source: who says so.
         higher: entry that has the higher accuracy,
         lower: than each of these;
-        tasks: compared, where both have learnt them; None: all of the suite.
+        tasks: compared, where both have learnt them; None: all of the study.
         task: has a higher accuracy than any other task,
         entries: under each of these.
     """
@@ -153,11 +153,11 @@ class Order:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Suite:
+class Study:
     """Configuration of `lexbench study`.
 
     Args:
-        name: of the suite's yaml.
+        name: of the study's yaml.
         recipe: of the trainings from scratch.
         entries: to train and evaluate.
         known: all entries of the yaml; others may start from one that is not evaluated.
@@ -170,7 +170,7 @@ class Suite:
         published: rows of published tables, and the entries to compare with them.
         compare: task whose protocol the published tables have.
         predictions: stated before the runs.
-        orders: by accuracy, stated before the runs; a suite with some has a page of its own (`page/orders.py`).
+        orders: by accuracy, stated before the runs; a study with some has a page of its own (`page/orders.py`).
         seconds: measured time of a training and of an evaluation on one idle core.
         results: folder.
         workers: processes at once.
@@ -216,13 +216,13 @@ REQUIRED = ("recipe", "seeds", "methods", "multiples", "tasks", "entries")
 OPTIONAL = ("n", "corpora", "corpus", "finetuned", "published", "compare", "predictions", "orders", "seconds")
 
 
-def read(config: Mapping[str, Any], name: str) -> Suite:
-    """Read the suite from a composed config; ValueError if anything in it is wrong."""
-    stated: Mapping[str, Any] = config["suite"]
+def read(config: Mapping[str, Any], name: str) -> Study:
+    """Read the study from a composed config; ValueError if anything in it is wrong."""
+    stated: Mapping[str, Any] = config["study"]
     if lacking := [key for key in REQUIRED if key not in stated]:
-        raise ValueError(f"suite {name} lacks {lacking[0]}: see configs/suite/encodings.yaml")
+        raise ValueError(f"study {name} lacks {lacking[0]}: see configs/study/encodings.yaml")
     if odd := [key for key in stated if key not in REQUIRED + OPTIONAL]:
-        raise ValueError(f"unknown key suite.{odd[0]}: choose from {', '.join(REQUIRED + OPTIONAL)}")
+        raise ValueError(f"unknown key study.{odd[0]}: choose from {', '.join(REQUIRED + OPTIONAL)}")
     for key in ("entries", "tasks"):
         _several(key, stated[key])
     further = _keyed("finetuned", stated.get("finetuned") or {})
@@ -233,18 +233,18 @@ def read(config: Mapping[str, Any], name: str) -> Suite:
     ]
     known = {entry.name: entry for entry in [*first, *second]}
     if len(known) < len(first) + len(second):
-        raise ValueError(f"suite {name} has two entries of one name: rename one")
+        raise ValueError(f"study {name} has two entries of one name: rename one")
     for entry in second:
         if entry.start not in known:
-            raise ValueError(f"suite entry {entry.name} must start from an entry, got {entry.start}: e.g. start: rope")
+            raise ValueError(f"study entry {entry.name} must start from an entry, got {entry.start}: e.g. start: rope")
     chosen = _chosen("encodings", config["encodings"], list(known))
     if not isinstance(config["finetuned"], bool):
-        raise ValueError(f"suite's finetuned must be true or false, got {config['finetuned']!r}: e.g. finetuned=true")
+        raise ValueError(f"study's finetuned must be true or false, got {config['finetuned']!r}: e.g. finetuned=true")
     usual = [*first, *(second if config["finetuned"] else [])]
     if config["methods"] is not None:  # methods on the command line override those of an entry
         known = {entry.name: replace(entry, methods=None) for entry in known.values()}
         usual = [known[entry.name] for entry in usual]
-    suite = Suite(
+    study = Study(
         name=name,
         recipe=stated["recipe"],
         entries=usual if chosen is None else [known[each] for each in chosen],
@@ -263,18 +263,18 @@ def read(config: Mapping[str, Any], name: str) -> Suite:
         results=Path(config["results"] or Path("runs") / name),
         workers=_whole("workers", [config["workers"]], least=1)[0],
     )
-    if suite.results.exists() and not suite.results.is_dir():
-        raise ValueError(f"results {suite.results} {unlike(suite.results)}: give results=DIR, a folder or a new name")
-    check_place("results", suite.results, "give another results=DIR")
-    _check(suite)
-    return suite
+    if study.results.exists() and not study.results.is_dir():
+        raise ValueError(f"results {study.results} {unlike(study.results)}: give results=DIR, a folder or a new name")
+    check_place("results", study.results, "give another results=DIR")
+    _check(study)
+    return study
 
 
 def named(entry: Any) -> dict[str, Any]:
     """A name, or a name with parameters, as a mapping."""
     given = {"name": entry} if isinstance(entry, str) else dict(entry) if isinstance(entry, Mapping) else {}
     if "name" not in given:
-        raise ValueError(f"suite needs a name, got {entry!r}: e.g. {{name: kerple, form: power}}")
+        raise ValueError(f"study needs a name, got {entry!r}: e.g. {{name: kerple, form: power}}")
     return given
 
 
@@ -288,13 +288,13 @@ def _entry(given: Mapping[str, Any]) -> Entry:
 def predicted(kind: type[Kind], given: Any, noun: str) -> list[Kind]:
     """Predictions or orders of a yaml or of a page's models.json; ValueError if one is malformed."""
     if not isinstance(given, Sequence | None) or isinstance(given, str):
-        raise ValueError(f"suite's {noun}s must be a list, got {given!r}: see configs/suite/laboratory.yaml")
+        raise ValueError(f"study's {noun}s must be a list, got {given!r}: see configs/study/laboratory.yaml")
     return [kind(**fitting(kind, each, f"{noun} {place}")) for place, each in enumerate(given or (), 1)]
 
 
 def _keyed(setting: str, given: Any) -> Mapping[str, Any]:
     if not isinstance(given, Mapping):
-        raise ValueError(f"suite's {setting} must be keys and values, got {given!r}: see configs/suite/encodings.yaml")
+        raise ValueError(f"study's {setting} must be keys and values, got {given!r}: see configs/study/encodings.yaml")
     return given
 
 
@@ -306,9 +306,9 @@ def _override(config: Mapping[str, Any], stated: Mapping[str, Any], setting: str
 def _several(setting: str, value: Any) -> list[Any]:
     """The value if it is a non-empty list, else ValueError."""
     if isinstance(value, str) or not isinstance(value, Sequence):
-        raise ValueError(f"suite's {setting} must be a list, got {value!r}: e.g. {setting}=[{value}]")
+        raise ValueError(f"study's {setting} must be a list, got {value!r}: e.g. {setting}=[{value}]")
     if not value:
-        raise ValueError(f"suite's {setting} must not be empty, got []: leave it out, or give null for the suite's own")
+        raise ValueError(f"study's {setting} must not be empty, got []: leave it out, or give null for the study's own")
     return list(value)
 
 
@@ -316,7 +316,7 @@ def _unlike(setting: str, values: Sequence[Any]) -> list[Any]:
     """The list, or ValueError if it has an item twice."""
     for place, each in enumerate(values):
         if each in values[:place]:
-            raise ValueError(f"suite's {setting} must differ, got {each!r} twice: drop one")
+            raise ValueError(f"study's {setting} must differ, got {each!r} twice: drop one")
     return list(values)
 
 
@@ -326,7 +326,7 @@ def _tasks(config: Mapping[str, Any], stated: Mapping[str, Any]) -> list[dict[st
     for name in names:
         # A step is known by the names of its tasks, which have one n.
         if len(sizes := list(dict.fromkeys(task["n"] for task in tasks if task["name"] == name))) > 1:
-            raise ValueError(f"suite's task {name} must have one n, got {sizes[0]} and {sizes[1]}: give all forms one")
+            raise ValueError(f"study's task {name} must have one n, got {sizes[0]} and {sizes[1]}: give all forms one")
     chosen = _chosen("tasks", config["tasks"], names) or names
     least = {} if config["n"] is None else {"n": _whole("n", [config["n"]], least=1)[0]}
     return [{**task, **least} for name in chosen for task in tasks if task["name"] == name]
@@ -345,44 +345,44 @@ def _chosen(setting: str, names: Any, choices: Sequence[str]) -> list[str] | Non
 def _whole(setting: str, values: Sequence[Any], least: int = 0) -> list[int]:
     for each in values:
         if not is_whole(each, least):
-            raise ValueError(f"suite's {setting} must be whole numbers of at least {least}, got {each!r}")
+            raise ValueError(f"study's {setting} must be whole numbers of at least {least}, got {each!r}")
     return list(values)
 
 
 def _multiples(values: Sequence[Any]) -> list[float]:
     for each in values:
         if isinstance(each, bool) or not isinstance(each, int | float) or not 0 < each < math.inf:
-            raise ValueError(f"suite's multiples must be numbers above 0, got {each!r}: e.g. multiples=[1,2,4]")
+            raise ValueError(f"study's multiples must be numbers above 0, got {each!r}: e.g. multiples=[1,2,4]")
     return list(values)
 
 
-def _check(suite: Suite) -> None:
+def _check(study: Study) -> None:
     """ValueError for names that are not in the registry, and for lengths below 2 tokens."""
-    trained = registry.read("recipe", suite.recipe).get("trained_length")
+    trained = registry.read("recipe", study.recipe).get("trained_length")
     if not isinstance(trained, int):
         raise ValueError(
-            f"suite.recipe must state a trained_length, {suite.recipe} has {trained}: e.g. suite.recipe=zoo"
+            f"study.recipe must state a trained_length, {study.recipe} has {trained}: e.g. study.recipe=zoo"
         )
-    for multiple in suite.multiples:
+    for multiple in study.multiples:
         if round(multiple * trained) < 2:
-            raise ValueError(f"suite's multiples must give at least 2 tokens, got {multiple} of {trained}: raise it")
-    for entry in suite.entries:
-        registry.read("recipe", entry.recipe or suite.recipe)
+            raise ValueError(f"study's multiples must give at least 2 tokens, got {multiple} of {trained}: raise it")
+    for entry in study.entries:
+        registry.read("recipe", entry.recipe or study.recipe)
         if entry.spec:
             registry.read("encoding", entry.spec["name"])
-        for method in entry.methods or suite.methods:
+        for method in entry.methods or study.methods:
             registry.read("method", named(method)["name"])
-    for task in suite.tasks:
+    for task in study.tasks:
         registry.read("task", task["name"])
-    registry.read("task", suite.compare)
-    every: list[Prediction | Order] = [*suite.predictions, *suite.orders]
+    registry.read("task", study.compare)
+    every: list[Prediction | Order] = [*study.predictions, *study.orders]
     for stated in every:
         for name in stated.of_entries:
-            if name is not None and name not in suite.known:
-                known = ", ".join(suite.known)
+            if name is not None and name not in study.known:
+                known = ", ".join(study.known)
                 raise ValueError(f"unknown entry {name[:60]!r} of what is predicted: choose from {known}")
         for name in stated.of_tasks:
             if name is not None:
                 registry.read("task", name)
-    for corpus in (suite.corpus, *(named(corpus)["name"] for corpus in suite.corpora or ())):
+    for corpus in (study.corpus, *(named(corpus)["name"] for corpus in study.corpora or ())):
         registry.read("corpus", corpus)

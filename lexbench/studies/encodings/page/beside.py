@@ -53,7 +53,7 @@ class Line:
 
 
 def lines(curves: Sequence[Curve], about: Mapping[str, Any], task: str) -> list[Line]:
-    """All published rows whose encoding was measured, in the order of the suite."""
+    """All published rows whose encoding was measured, in the order of the study."""
     ours = {(curve.entry, curve.method): curve for curve in curves if curve.task == task and curve.metric == "nll"}
     rows = [row for row in about["published"] if row.get("metric", "perplexity") == "perplexity"]
     tables = _tables(rows)

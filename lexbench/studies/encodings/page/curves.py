@@ -71,7 +71,7 @@ class Curve:
 
 
 def curves(rows: Sequence[Row], about: Mapping[str, Any], metrics: Sequence[str] = HEADLINES) -> list[Curve]:
-    """All curves of these metrics, in the suite's order of encodings; a curve joins the seeds of one entry."""
+    """All curves of these metrics, in the study's order of encodings; a curve joins the seeds of one entry."""
     models = {model["name"]: model for model in about["models"]}
     seeds = {name: model["seed"] for name, model in models.items()}
     order = {entry: place for place, entry in enumerate(dict.fromkeys(m["entry"] for m in about["models"]))}

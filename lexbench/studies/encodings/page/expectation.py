@@ -32,7 +32,7 @@ def expected(inv_freq: Floats, decay: Floats | None, distances: Floats) -> Float
 
 
 def curves(about: Mapping[str, Any]) -> dict[str, Floats]:
-    """g at distances 0 .. 8 L of every rotary encoding beside a row of LEX, at the constants of the suite's recipe."""
+    """g at distances 0 .. 8 L of every rotary encoding beside a row of LEX, at the constants of the study's recipe."""
     from lexbench.encodings.base import Rotary  # loads torch
     from lexbench.native import build
     from lexbench.native.decoder import Shape

@@ -1,4 +1,4 @@
-"""Reads and writes the measured values of all models of a suite.
+"""Reads and writes the measured values of all models of a study.
 
 DIR/measured.parquet    a row per record, with its change from the trained length and the interval of that
 DIR/models.json         facts of each model and its training
@@ -54,7 +54,7 @@ def measured(folders: Iterable[Path], revisions: Mapping[str, str] | None = None
     """All metrics of run folders, sorted by model, task, method and length; without parts.
 
     Args:
-        folders: run folders of one suite.
+        folders: run folders of one study.
         revisions: fingerprint of the weights by model name; cells of other weights are left out. All cells count of a
             model that is not listed.
 
@@ -186,13 +186,13 @@ def load(folder: Path) -> tuple[list[Row], Mapping[str, Any]]:
         rows = [_row_of(each) for each in plain]
     except (pa.ArrowException, OSError, KeyError, ValueError, RecursionError) as error:
         said = " ".join(str(error).split())[:80]
-        raise ValueError(f"{folder / ROWS} cannot be read ({said}): run the suite again") from error
-    about = read_object(folder / ABOUT, "run the suite again")
-    listed = about.get("models") if fits(about.get("models"), OF_SUITES["models"]) else ()
-    for values, kinds in ((about, OF_SUITES), *((model, OF_MODELS) for model in listed or ())):
+        raise ValueError(f"{folder / ROWS} cannot be read ({said}): run the study again") from error
+    about = read_object(folder / ABOUT, "run the study again")
+    listed = about.get("models") if fits(about.get("models"), OF_STUDIES["models"]) else ()
+    for values, kinds in ((about, OF_STUDIES), *((model, OF_MODELS) for model in listed or ())):
         for name, kind in kinds.items():
             if not fits(values.get(name), kind):
-                raise ValueError(f"{folder / ABOUT} lacks {name} of the suite or of a model: run the suite again")
+                raise ValueError(f"{folder / ABOUT} lacks {name} of the study or of a model: run the study again")
     try:
         own: dict[str, list[Any]] = {
             name: predicted(kind, about.get(f"{name}s"), name) for name, kind in STATED.items()
@@ -203,8 +203,8 @@ def load(folder: Path) -> tuple[list[Row], Mapping[str, Any]]:
 
 
 STATED: Mapping[str, type] = {"prediction": Prediction, "order": Order}
-OF_SUITES: Mapping[str, Any] = {
-    "suite": str,
+OF_STUDIES: Mapping[str, Any] = {
+    "study": str,
     "recipe": str,
     "trained_length": int,
     "models": Sequence[Mapping[str, Any]],

@@ -1,4 +1,4 @@
-"""The page of a suite with orders stated before: what each encoding learnt, and how far what it learnt reaches."""
+"""The page of a study with orders stated before: what each encoding learnt, and how far what it learnt reaches."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ VERDICTS = ("no", "uncertain", "yes", "both at chance", "nothing follows")
 HEAD = """\
 One small decoder is trained for each encoding, on all tasks together. Everything else is the same: initial weights,
 rows and their order, number of steps. It is asked strings up to ten times as long as the longest that it learnt from.
-What was predicted was stated before (`PREREGISTRATION.md`). `lexbench study {suite}` makes this page from
+What was predicted was stated before (`PREREGISTRATION.md`). `lexbench study {study}` makes this page from
 `measured.parquet` and `models.json`.
 """
 RULE = f"""\

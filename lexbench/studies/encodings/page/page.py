@@ -1,4 +1,4 @@
-"""Writes the page of a suite, from measured.parquet and models.json only."""
+"""Writes the page of a study, from measured.parquet and models.json only."""
 
 import re
 from collections import Counter
@@ -52,13 +52,13 @@ def write_page(folder: Path) -> Path:
 
 
 def _algorithms(rows: Sequence[Row], about: Mapping[str, Any], folder: Path) -> list[str]:
-    lines = ["# Algorithms under encodings trained alike", "", orders.HEAD.format(suite=about["suite"])]
+    lines = ["# Algorithms under encodings trained alike", "", orders.HEAD.format(study=about["study"])]
     return [*lines, *_models(about), *orders.lines(rows, about, about["orders"], folder)]
 
 
 def _encodings(rows: Sequence[Row], about: Mapping[str, Any], folder: Path) -> list[str]:
     found = curves(rows, about)
-    lines = ["# Encodings, trained alike", "", HEAD.format(suite=about["suite"]), *_models(about), *_floors(about)]
+    lines = ["# Encodings, trained alike", "", HEAD.format(study=about["study"]), *_models(about), *_floors(about)]
     trained = [curve for curve in found if curve.family != FURTHER]
     compared = _compared(trained, about)
     lines += _learned(trained, about)

@@ -4,7 +4,7 @@ HEAD = """\
 One small decoder is trained from scratch for each positional encoding and seed. Training texts and their order, number
 of steps and initial weights are the same, but for weights of the encoding. All models answer the same questions at
 lengths from a fraction of the trained length to many times of it, without a method and with blockwise causal attention
-(`bca`), which limits each query to a distance within the trained length. `lexbench study` ({suite}) makes this page
+(`bca`), which limits each query to a distance within the trained length. `lexbench study` ({study}) makes this page
 from `measured.parquet` and `models.json`.
 """
 FLOORS = """\

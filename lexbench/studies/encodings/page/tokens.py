@@ -14,7 +14,7 @@ from lexbench.studies.encodings.page.tables import VERDICTS, number, signed
 
 TASK = "repeated"
 METRIC = "token accuracy"
-"""Metric of such a row in `published` of a suite; tables print it as a percentage."""
+"""Metric of such a row in `published` of a study; tables print it as a percentage."""
 TEXTS = {"repeated": ", repeated", "other text": ", not repeated"}
 """Kinds of text, by the end of a table's data."""
 
