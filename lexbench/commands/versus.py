@@ -6,7 +6,7 @@ from pathlib import Path
 from lexbench.commands import hydra_config, run
 from lexbench.commands.command import CONFIG_DIR, RESUMES, Command, part, settings_apart
 from lexbench.core import registry
-from lexbench.core.files import check_writable, unlike
+from lexbench.core.files import check_folder, check_writable
 
 AGAINST = ("pi", "ntk", "yarn", "self_extend", "rerope")
 """The usual five: three scalings of frequencies, two groupings of distances."""
@@ -41,8 +41,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     others = [{**registry.read("method", name), "name": name} for name in names]
     job = run.job_of(config, choices, [*others, mine])
     out = options.out or job.results / "versus"
-    if out.exists() and not out.is_dir():
-        raise ValueError(f"--out {out} {unlike(out)}: give --out DIR, a folder or a new name")
+    check_folder("--out", out, "--out DIR")
     check_writable("--out", out, "give another --out DIR")
     ids = [cell.id for cell in execute(job)]
     print(write_versus(job.results, set(ids), job.methods[-1].label, out))

@@ -23,6 +23,13 @@ def check_place(noun: str, place: Path, remedy: str) -> None:
         raise ValueError(f"{noun} {place} cannot be made, {above} is a file where a folder is needed: {remedy}")
 
 
+def check_folder(noun: str, place: Path, setting: str) -> None:
+    """ValueError where a folder neither is nor can be made, with its setting (`out=DIR`); nothing is written."""
+    if place.exists() and not place.is_dir():
+        raise ValueError(f"{noun} {place} {unlike(place)}: give {setting}, a folder or a new name")
+    check_place(noun, place, f"give another {setting}")
+
+
 def check_writable(noun: str, place: Path, remedy: str) -> None:
     """ValueError where a file or folder cannot be made, found out by making a folder there and removing it."""
     check_place(noun, place, remedy)

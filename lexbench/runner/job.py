@@ -9,7 +9,7 @@ from typing import Any
 from lexbench.core import registry, suites
 from lexbench.core.checkpoint import read_model
 from lexbench.core.fence import fenced
-from lexbench.core.files import check_place, unlike
+from lexbench.core.files import check_folder
 from lexbench.core.method import deployed, read_method
 from lexbench.core.model import Model
 from lexbench.core.values import LARGEST, is_whole
@@ -114,9 +114,7 @@ class Job:
         if not isinstance(results, str | Path | None):
             raise ValueError(f"results must be a folder, got {results!r}: e.g. results='runs/mine'")
         place = Path(results) if results else _folder(facts.name)
-        if place.exists() and not place.is_dir():
-            raise ValueError(f"results {place} {unlike(place)}: give results=DIR, a folder or a new name")
-        check_place("results", place, "give another results=DIR")
+        check_folder("results", place, "results=DIR")
         inside = [length for length in tokens if length <= facts.trained_length]
         priced = price and bool(inside) and tokens[-1] > facts.trained_length
         return cls(

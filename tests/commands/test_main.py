@@ -214,6 +214,7 @@ EXACT = [
         "versus method=yarn --out afile/x",
         "--out afile/x cannot be made, afile is a file where a folder is needed: give another --out DIR",
     ),
+    ("study laboratory results=afile", "results afile is a file: give results=DIR, a folder or a new name"),
     ("versus method=yarn --out afile", "--out afile is a file: give --out DIR, a folder or a new name"),
     (
         "run results=afile/x",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from lexbench.core import registry
-from lexbench.core.files import check_place, unlike
+from lexbench.core.files import check_folder
 from lexbench.core.values import fitting, is_whole
 
 PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
@@ -263,9 +263,7 @@ def read(config: Mapping[str, Any], name: str) -> Study:
         results=Path(config["results"] or Path("runs") / name),
         workers=_whole("workers", [config["workers"]], least=1)[0],
     )
-    if study.results.exists() and not study.results.is_dir():
-        raise ValueError(f"results {study.results} {unlike(study.results)}: give results=DIR, a folder or a new name")
-    check_place("results", study.results, "give another results=DIR")
+    check_folder("results", study.results, "results=DIR")
     _check(study)
     return study
 

@@ -16,7 +16,7 @@ from lexbench.backends import Backend
 from lexbench.backends.chance import Chance
 from lexbench.core import registry
 from lexbench.core.checkpoint import folder_of
-from lexbench.core.files import check_writable, read_object, unlike, write_text
+from lexbench.core.files import check_folder, check_writable, read_object, write_text
 from lexbench.core.method import read_method
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
@@ -122,8 +122,7 @@ def _checked(model: Model, settings: Settings) -> tuple[Path, int]:
     if not settings.out:
         raise ValueError(f"tune needs a folder for its results: give out=runs/tune_{model.name}_{length}")
     out = Path(settings.out)
-    if out.exists() and not out.is_dir():
-        raise ValueError(f"out {out} {unlike(out)}: give out=DIR, a folder or a new name")
+    check_folder("out", out, "out=DIR")
     check_writable("out", out, "give another out=DIR")
     for name in settings.space:
         registry.read("method", name)
