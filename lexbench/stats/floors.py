@@ -17,6 +17,7 @@ from lexbench.core.record import Record, Sample
 from lexbench.stats import metrics
 from lexbench.stats.intervals import cluster_bootstrap, mean_interval
 from lexbench.stats.pairs import Outcome
+from lexbench.stats.wording import several
 
 NGRAMS = ("uniform", "unigram", "bigram")
 CEILING = "the ceiling (1.00)"
@@ -144,22 +145,27 @@ def _topped(found: Sequence[Standing], words: tuple[str, str, str]) -> str:
 
 
 def unspoken(records: Sequence[Record]) -> str | None:
-    """That the model does not speak a text, in one line; None where it does.
+    """That the model does not speak a text, or that nothing shows it, in one line; None where it does.
 
     Args:
         records: of NLL, of one method, preferably the unmodified model; the longest within the trained length counts.
 
-    The interval of the NLL there reaches what a uniform guess or a count of tokens has.
+    The NLL there, or the end of its interval, reaches what a uniform guess or a count of tokens has.
     """
     inside = [each for each in records if each.length <= each.trained_length and each.value is not None]
     known = {name: level for name in NGRAMS[:2] if inside and (level := getattr(inside[-1], name)) is not None}
     if not known or inside[-1].metric != "nll" or inside[-1].value is None:
         return None
     each, name = inside[-1], min(known, key=known.__getitem__)
-    if (inside[-1].value if each.high is None else each.high) < known[name]:
-        return None
+    value, floor, ends = inside[-1].value, known[name], ""
+    says, rest = "does not speak this text", "No difference between methods tells anything here"
+    if value < floor:
+        if each.low is None or each.high is None or each.high < floor:
+            return None
+        ends = f" [{each.low:.3f}, {each.high:.3f}]"
+        says = f"may not speak this text, {several(each.clusters, 'document')} cannot tell"
+        rest = "No gain is claimed"
     return (
-        f"{each.model} does not speak this text: {each.method} has {each.value:.3f} nats per token at {each.length} "
-        f"tokens, within its trained length, where {'a uniform guess' if name == 'uniform' else 'counting tokens'} has "
-        f"{known[name]:.3f}. No difference between methods tells anything here."
+        f"{each.model} {says}: {each.method} has {value:.3f}{ends} nats per token at {each.length} tokens, within its "
+        f"trained length, where {'a uniform guess' if name == 'uniform' else 'counting tokens'} has {floor:.3f}. {rest}."
     )

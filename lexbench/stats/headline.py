@@ -215,11 +215,11 @@ def _gains_said(table: Table, rows: Sequence[Row], start: int, longest: int) -> 
     known = [row for row in rows if row.gain is not None]
     methods = [row for row in known if row.method != BASELINE]
     best = max(methods or known, key=lambda row: row.gain.value if row.gain else 0.0)
-    lost = "at its floor, " if best.level is not None and at_floor(best.level) else ""
-    said = f"No method gains from context beyond {start:,} tokens; closest is {best.method}, {lost}"
+    lost = "; its level there is at its floor" if best.level is not None and at_floor(best.level) else ""
+    said = f"No method gains from context beyond {start:,} tokens; closest is {best.method},"
     if not methods:
-        said = f"No gain from context beyond {start:,} tokens: {best.method} has {lost}"
-    return f"{said}{_nats(best.gain)} at {longest:,} {against}."
+        said = f"No gain from context beyond {start:,} tokens: {best.method} has"
+    return f"{said} {_nats(best.gain)} at {longest:,} {against}{lost}."
 
 
 def _nats(gain: Drop | None) -> str:

@@ -122,6 +122,30 @@ def test_a_text_that_the_model_does_not_speak_is_said_and_no_gain_is_claimed() -
     assert "**" not in markdown(grid_of(found))
 
 
+def test_few_documents_do_not_show_that_a_model_speaks_and_no_gain_is_claimed() -> None:
+    """Two levels of 1.0 and 5.7 have a mean below 5.8; Student's interval of one degree of freedom ends far above."""
+
+    def apart(method: str, length: int, by: float) -> Finished:
+        made = text(method, length, 0.0)
+        levels = zip(made.samples[:2], (1.0, 5.7), strict=True)
+        return Finished(made.cell, [replace(each, nll=np.full(4, level - by, np.float32)) for each, level in levels])
+
+    found = only(apart("none", 256, 0.0), apart("none", 512, 0.1), apart("rerope", 512, 0.2))
+    assert found.sentence.startswith("lexlet may not speak this text, 2 documents cannot tell: none has 3.350 [")
+    assert found.sentence.endswith(
+        "] nats per token at 256 tokens, within its trained length, where counting tokens has 5.800. No gain is claimed."
+    )
+    assert not any(row.gains for row in found.rows)
+
+
+def test_the_sentence_ends_with_what_the_closest_level_is_worth() -> None:
+    found = only(text("none", 256, 3.5), text("none", 2048, 5.5))
+    assert found.sentence == (
+        "No gain from context beyond 256 tokens: none has -2.000 nats per token [-2.000, -2.000] at 2,048 "
+        "over none at 256; its level there is at its floor."
+    )
+
+
 def test_a_gain_to_a_level_at_its_floor_is_not_claimed() -> None:
     floors = {"uniform": 6.24, "unigram": 5.8, "bigram": 3.3}
     cells = [
