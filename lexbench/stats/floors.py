@@ -165,7 +165,8 @@ def unspoken(records: Sequence[Record]) -> str | None:
         ends = f" [{each.low:.3f}, {each.high:.3f}]"
         says = f"may not speak this text, {several(each.clusters, 'document')} cannot tell"
         rest = "No gain is claimed"
+    rival = "a uniform guess" if name == "uniform" else "counting tokens"
     return (
         f"{each.model} {says}: {each.method} has {value:.3f}{ends} nats per token at {each.length} tokens, within its "
-        f"trained length, where {'a uniform guess' if name == 'uniform' else 'counting tokens'} has {floor:.3f}. {rest}."
+        f"trained length, where {rival} has {floor:.3f}. {rest}."
     )

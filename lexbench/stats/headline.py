@@ -17,6 +17,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from lexbench.core.groups import grouped
 from lexbench.core.record import Record, Sample
 from lexbench.stats.combine import combination, levels
 from lexbench.stats.differences import BASELINE
@@ -134,15 +135,20 @@ def _valued(table: Table, row: str, length: int) -> bool:
 
 
 def _retrieval(table: Table, every: Sequence[Table], samples: Samples, length: int) -> list[Table]:
-    """Tables of accuracy whose samples have a needle's depth, of the same model and backend, with this length."""
+    """Tables of accuracy whose samples have a needle's depth, of the same model and backend, with this length.
+
+    Of tables that differ in their samples alone, that with the most.
+    """
     names = ("model", "trained_length", "seed", "backend", "dtype", "kernel")
-    return [
+    found = [
         each
         for each in every
         if each.metric == "accuracy"
         and all(getattr(each.cell, name) == getattr(table.cell, name) for name in names)
         and any(sample.depth is not None for record in each.at(length) for sample in samples.get(record.cell, ()))
     ]
+    alike = grouped(found, lambda each: (each.cell.task, each.cell.protocol, each.cell.corpus))
+    return [max(group, key=lambda each: each.cell.n) for group in alike.values()]
 
 
 def _able(table: Table, longest: int) -> bool:

@@ -122,6 +122,14 @@ def test_a_text_that_the_model_does_not_speak_is_said_and_no_gain_is_claimed() -
     assert "**" not in markdown(grid_of(found))
 
 
+def test_retrieval_of_a_task_with_few_and_many_samples_is_that_of_the_many() -> None:
+    many = [needle("none", at, right) for at, right in ((256, 12), (512, 9))]
+    few = [Finished(cell("passkey", "none", each.cell.length, n=4), each.samples[:4]) for each in many]
+    [found] = headlines(*read(text("none", 256, 3.5), text("none", 512, 3.6), *few, *many))
+    assert found.tasks == ["passkey"]
+    assert [row.retrieval.value for row in found.rows if row.retrieval] == [0.75]
+
+
 def test_few_documents_do_not_show_that_a_model_speaks_and_no_gain_is_claimed() -> None:
     """Two levels of 1.0 and 5.7 have a mean below 5.8; Student's interval of one degree of freedom ends far above."""
 
@@ -133,7 +141,8 @@ def test_few_documents_do_not_show_that_a_model_speaks_and_no_gain_is_claimed() 
     found = only(apart("none", 256, 0.0), apart("none", 512, 0.1), apart("rerope", 512, 0.2))
     assert found.sentence.startswith("lexlet may not speak this text, 2 documents cannot tell: none has 3.350 [")
     assert found.sentence.endswith(
-        "] nats per token at 256 tokens, within its trained length, where counting tokens has 5.800. No gain is claimed."
+        "] nats per token at 256 tokens, within its trained length, "
+        "where counting tokens has 5.800. No gain is claimed."
     )
     assert not any(row.gains for row in found.rows)
 
