@@ -41,6 +41,7 @@ from dataclasses import replace
 import numpy as np
 
 from lexbench.core.record import Sample
+from lexbench.stats import metrics
 from lexbench.stats.combine import (
     Curves,
     Estimate,
@@ -316,7 +317,10 @@ def _mean_height(curves: Curves, row: str, name: str, lengths: Sequence[int], of
         return curves.summary(row, name, f"an area needs two lengths that all methods have, here {len(lengths)}")
     weights = _trapezoids(lengths)
     terms = [(weight, curves.levels[row, length]) for length, weight in weights.items()]
-    found = curves.summary(row, name, combination(terms, curves.scored), _covers(lengths, of))
+    mean = combination(terms, curves.scored)
+    if curves.table.metric in metrics.LIKELIHOODS and mean.low is not None:
+        mean = replace(mean, low=max(mean.low, 0.0))  # no NLL is below 0
+    found = curves.summary(row, name, mean, _covers(lengths, of))
     floors = [curves.floor(row, length) for length in weights]
     known = [weight * floor for weight, floor in zip(weights.values(), floors, strict=True) if floor is not None]
     scale = 100.0 if curves.scored else 1.0

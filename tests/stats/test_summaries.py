@@ -340,6 +340,12 @@ def test_a_flat_curve_is_its_own_area_and_its_interval_that_of_the_level() -> No
     assert (each.value, each.low, each.high) == pytest.approx((record.value, record.low, record.high), rel=1e-12)
 
 
+def test_no_area_of_a_likelihood_ends_below_0() -> None:
+    """Of two documents of 0.001 and 0.011 nats Student's interval, 12.7 times 0.005 to each side, does."""
+    each = found({"none": {256: 0.006, 512: 0.006}}, "area", n=2)["none"]
+    assert each.value == pytest.approx(0.006, rel=1e-4) and each.low == 0 and (each.high or 0) > 0.0114
+
+
 def test_averages_go_over_the_lengths_that_all_methods_have() -> None:
     curves: dict[str, Curve] = {
         "none": {**FLAT, 128: "too short"},
