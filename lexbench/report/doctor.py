@@ -9,6 +9,7 @@ from lexbench.report import formats
 from lexbench.stats import invariants
 from lexbench.stats.records import records_of, run_folders
 from lexbench.stats.wording import several
+from lexbench.store.records_file import stale
 from lexbench.store.store import Store
 
 
@@ -41,9 +42,9 @@ def examine(folders: Sequence[Path]) -> Diagnosis:
         said = invariants.wrong(found)
         seconds += time.perf_counter() - start
         good = [each for each in found if each.cell.id not in said]
-        stale = store.stale(records_of, good)
+        old = stale(folder, records_of, good)
         left = store.unfinished()  # adds to the problems of `load`
-        faults += [f"{folder}: {each}" for each in (*unread, *said.values(), *stale, *store.problems[len(unread) :])]
+        faults += [f"{folder}: {each}" for each in (*unread, *said.values(), *old, *store.problems[len(unread) :])]
         cells += len(found)
         unfinished += len(left)
     return Diagnosis(len(runs), cells, unfinished, list(dict.fromkeys(faults)), 1000 * seconds / max(1, cells))

@@ -12,16 +12,15 @@ removes. The process that measures a cell locks its .jsonl (`claimed`); the lock
 the folder disappears meanwhile, ValueError is raised and the file is not created again.
 """
 
-import json
 import os
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import pyarrow as pa
 
@@ -42,9 +41,8 @@ from lexbench.store.format import (
     settled,
 )
 from lexbench.store.packed import Packed, State, state_of, states
+from lexbench.store.records_file import NAME, in_order, kept
 
-Row = dict[str, Any]
-"""A line of records.jsonl."""
 _derived: dict[Path, tuple[object, dict[str, State], State]] = {}
 """For each records.jsonl that this process has written: the deriving function, the cells' files, its own state."""
 FEW = 50
@@ -55,8 +53,6 @@ GROUP = 64
 """Most cells of a group."""
 KEPT = 1 << 12
 """Most tables of small cells that are kept in memory, 64 MiB, because records are made of them soon."""
-SAID = ("cell", "metric", "part", "n", "refused")
-"""Fields of a record by which it is found again in records.jsonl."""
 WRITERS = 8
 """Threads that write a group: what several of them flush at once, the file system flushes together."""
 
@@ -287,7 +283,7 @@ class Store:
         written if no line changes. Also packs many cells, and removes leftovers of processes killed at the end of a
         cell. Returns the cells that it has read: with `afresh` all.
         """
-        cells, records = self.folder / "cells", self.folder.resolve() / "records.jsonl"
+        cells, records = self.folder / "cells", self.folder.resolve() / NAME
         self._check_folder()
         cells.mkdir(parents=True, exist_ok=True)
         held = os.open(cells, os.O_RDONLY)  # the folder itself is locked: no lock file stays behind
@@ -302,57 +298,16 @@ class Store:
                 return []
             if self._packed.renew(now, self._known(now)):
                 now = states(cells)  # again, as it may take long
-            before, kept = (None, {}) if afresh else self._kept(now)
-            read = self._read({name: state for name, state in now.items() if name not in kept})
+            before, old = (None, {}) if afresh else kept(records, now)
+            read = self._read({name: state for name, state in now.items() if name not in old})
             new = [vars(record) for each in read for record in records_of(each)]
-            rows = sorted([*new, *(row for rows in kept.values() for row in rows)], key=_order)
+            rows = in_order([*new, *(row for rows in old.values() for row in rows)])
             if rows != before:
                 write_text(records, "".join(f"{as_json(row)}\n" for row in rows))
             _derived[records] = (records_of, now, state_of(records.stat()))
             return read
         finally:
             os.close(held)
-
-    def stale(self, records_of: Callable[[Finished], Iterable[Record]], cells: Iterable[Finished]) -> list[str]:
-        """Lines where records.jsonl does not say what these cells do, or names cells without a file."""
-        file = self.folder / "records.jsonl"
-        try:
-            held = [
-                {key: row[key] for key in SAID}
-                for row in map(json.loads, file.read_text(encoding="utf-8").splitlines())
-            ]
-            lost = {str(row["cell"]) for row in held} - states(self.folder / "cells").keys()
-        except FileNotFoundError:
-            return []
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            return [f"{file} cannot be read ({type(error).__name__}): the same run command writes it again"]
-        rows = (record for each in cells for record in records_of(each))
-        due = {as_json({key: getattr(row, key) for key in SAID}) for row in rows}
-        apart = len(due - set(map(as_json, held)))
-        found = [f"{file} lacks {apart} of {len(due)} records: the same run command writes it again"] if apart else []
-        if lost:
-            which = f"{len(lost)} in all, first {min(lost)}"
-            found.append(f"{file} names cells that have no file ({which}): repeat the run command to measure them")
-        return found
-
-    def _kept(self, now: Mapping[str, State]) -> tuple[list[Row] | None, dict[str, list[Row]]]:
-        """All rows of records.jsonl, None if unreadable; and by cell the rows to keep. Refused cells are read again."""
-        file = self.folder / "records.jsonl"
-        found: dict[str, list[Row]] = {}
-        try:
-            written = file.stat().st_mtime_ns
-            before = [dict(json.loads(line)) for line in file.read_text(encoding="utf-8").splitlines()]
-            for row in before:
-                found.setdefault(str(row["cell"]), []).append(row)
-            # A cell that finished in the same tick of the clock counts as younger: it is read once more.
-            old = {name for name, state in now.items() if state.changed < written}
-            rows = {name: each for name, each in found.items() if name in old}
-            known = {field.name for field in fields(Record)}
-            whole = [name for name, each in rows.items() if all(row.keys() == known for row in each)]
-            there = old - {name for name in whole if any(row["refused"] for row in rows[name])}
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            return None, {}
-        return before, {name: rows[name] for name in whole if name in there}
 
     def write_text(self, name: str, content: str) -> None:
         """Replace a text file of the folder."""
@@ -452,8 +407,3 @@ def _is_at(handle: int, file: Path) -> bool:
         return os.path.samestat(os.fstat(handle), file.stat())
     except FileNotFoundError:
         return False
-
-
-def _order(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    names = ("model", "task", "method", "length", "seed")
-    return *(row[name] for name in names), row["metric"] or "", row["cell"]
