@@ -340,7 +340,7 @@ def finished_training(folder: Path) -> None:
 
 
 def zoo(folder: Path) -> None:
-    """A suite's page: what was measured, and what is known of the models."""
+    """A study's page: what was measured, and what is known of the models."""
     from lexbench.studies.encodings import page as pages
     from tests.report.fake_run import finished, keep
 
@@ -350,7 +350,7 @@ def zoo(folder: Path) -> None:
     shutil.rmtree(folder / "run")
     model = {"name": "lexlet", "entry": "rope", "family": "trained", "seed": 0, "encoding": {"name": "rope"}}
     model |= {"start": None, "failed": None, "tokens": 9, "seconds": 1.0, "texts": 2, "last_loss": {}, "device": "CPU"}
-    about = {"suite": "s", "recipe": "r", "trained_length": 256, "models": [{**model, "parameters": 4}]}
+    about = {"study": "s", "recipe": "r", "trained_length": 256, "models": [{**model, "parameters": 4}]}
     (folder / "models.json").write_text(json.dumps({**about, "published": []}, indent=1))
 
 
@@ -423,7 +423,7 @@ def card(folder: Path) -> None:
 
 
 def step(folder: Path) -> None:
-    """The stamp of a suite's step."""
+    """The stamp of a study's step."""
     _step(folder).ended(1.5)
 
 
@@ -696,8 +696,8 @@ READERS = [
     ),
     Reader("training on its way", trained, ("training.*",), function(_resumed_training), keeps=False),
     Reader("training's record", finished_training, ("training.json",), function(_finished_training)),
-    Reader("suite's page", zoo, ("measured.parquet", "models.json"), function(_page), keeps=False, tries=3),
-    Reader("suite's stamp", step, ("done.json",), function(_stamp)),
+    Reader("study's page", zoo, ("measured.parquet", "models.json"), function(_page), keeps=False, tries=3),
+    Reader("study's stamp", step, ("done.json",), function(_stamp)),
     Reader("tune", tuned, ("*.json",), function(_tuned), keeps=False),
     Reader("search's journal", journal, ("factors.jsonl",), function(_searched), keeps=False),
     Reader("corpus of files", texts, ("*",), function(_texts)),

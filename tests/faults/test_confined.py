@@ -321,18 +321,18 @@ def test_members_of_an_archive_are_read_in_memory(inner: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "CON"])
-def test_a_suite_never_trains_outside_its_folder(name: str) -> None:
+def test_a_study_never_trains_outside_its_folder(name: str) -> None:
     from lexbench.studies.encodings.settings import Entry
 
     with pytest.raises(ValueError, match="must be a folder's name"):
         Entry(name=name, family="trained", encoding="rope")
 
 
-def test_entries_of_the_suite_that_we_ship_are_plain() -> None:
+def test_entries_of_the_study_that_we_ship_are_plain() -> None:
     from lexbench.core import registry
     from lexbench.studies.encodings.settings import PLAIN
 
-    stated = registry.read("suite", "encodings")
+    stated = registry.read("study", "encodings")
     every = [*stated["entries"], *stated["finetuned"]["entries"]]
     assert len(every) > 20
     assert all(PLAIN.fullmatch(each["name"]) for each in every)

@@ -83,7 +83,7 @@ def test_a_changed_folder_is_seen(root: Path) -> None:
         (folder / "more").write_text("x")
         return 0
 
-    reader = next(each for each in READERS if each.name == "suite's stamp")
+    reader = next(each for each in READERS if each.name == "study's stamp")
     meddling = Reader("meddling", reader.source, reader.files, read)
     assert tried(meddling, root, random.Random(1)).verdict == "changed more"
 
@@ -91,7 +91,7 @@ def test_a_changed_folder_is_seen(root: Path) -> None:
 @pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a.parquet", "a.safetensors", "a.txt"])
 def test_damage_is_damage(name: str, root: Path) -> None:
     """Of a hundred changed files nearly all differ from the valid one."""
-    holders = {".json": "tune", ".jsonl": "key tokens", ".parquet": "suite's page", ".safetensors": "model's facts"}
+    holders = {".json": "tune", ".jsonl": "key tokens", ".parquet": "study's page", ".safetensors": "model's facts"}
     reader = next(each for each in READERS if each.name == holders.get(Path(name).suffix, "corpus of files"))
     content = next(iter(sorted(fresh(reader, root).glob(f"*{Path(name).suffix}")))).read_bytes()
     changed = [mutations.damaged(content, name, random.Random(seed)) for seed in range(100)]
