@@ -12,6 +12,7 @@ from playwright.sync_api import Browser
 
 from lexbench.commands import main
 from lexbench.core import registry
+from lexbench.core.files import locked
 
 ROOT = Path(__file__).parent.parent
 LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "video": "src", "object": "data"}
@@ -42,11 +43,18 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("site")
+    """The built site, which all workers of a test run share."""
+    own = tmp_path_factory.getbasetemp()
+    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    folder, built = shared / "site", shared / "site.built"
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "HF_HUB_OFFLINE": "1"}
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0 and not done.stderr, done.stdout + done.stderr
+    with (shared / "site.lock").open("w") as lock:
+        locked(lock.fileno(), wait=True)
+        if not built.exists():
+            done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+            assert done.returncode == 0 and not done.stderr, done.stdout + done.stderr
+            built.touch()
     return folder
 
 
