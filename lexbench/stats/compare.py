@@ -6,7 +6,8 @@ version of lexbench. P-values are two-sided, over documents or
 haystacks (`intervals.difference_p`), with Holm's correction over all lengths and tasks of the comparison.
 """
 
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -277,11 +278,13 @@ def _verdict(task: Compared, comparisons: int) -> str:
     for length, difference in real:
         up = (difference or 0.0) > 0
         word = ("better" if up == (side > 0) else "worse") if side else ("higher" if up else "lower")
+    asked = Counter(entry.length for entry in task.entries)
         where.setdefault(word, []).append(length)
     if len(where) > 1:
-        return f"mixed by length: B is {', and '.join(f'{word} at {listed(at)}' for word, at in where.items())}"
+        said = ", and ".join(f"{word} at {_of_seeds(at, asked)}" for word, at in where.items())
+        return f"mixed by length{' and seed' if max(asked.values()) > 1 else ''}: B is {said}"
     for word, at in where.items():
-        return f"B is {word} at {'every length' if len(real) == len(task.entries) else listed(at)}"
+        return f"B is {word} at {'every length' if len(real) == len(task.entries) else _of_seeds(at, asked)}"
     limits = [(entry.found.limit, entry.length) for entry in task.entries if entry.found]
     if all(why for why, _ in limits):
         return f"cannot be told: {_limits(limits)}"
@@ -296,6 +299,13 @@ def _verdict(task: Compared, comparisons: int) -> str:
     aside = f"; cannot be told at {listed([at for _, at in told])}: {_limits(told)}" if told else ""
     size = f": one of up to {task.smallest:.3g}{short_unit(task.metric or '')} may be missed" if task.smallest else ""
     return f"no difference detected{size}{aside}"
+
+def _of_seeds(lengths: Sequence[int], asked: Mapping[int, int]) -> str:
+    """`256, 512 (1 of 3 seeds)`: lengths that hold for all of the seeds asked there, and those that hold for some."""
+    counts = Counter(lengths)
+    some_seeds = {at: f" ({count} of {asked[at]} seeds)" if count < asked[at] else "" for at, count in counts.items()}
+    return ", ".join(f"{at}{some_seeds[at]}" for at in sorted(counts))
+
 
 
 def _limits(found: Sequence[tuple[str | None, int]]) -> str:
