@@ -309,6 +309,11 @@ def detectable(error: float, clusters: int, level: float, symmetric: bool) -> fl
     return error * float(stdtrit(freedom, 1 - level / 2))
 
 
+def fewest(level: float) -> int:
+    """Clusters that must differ, all to one side, before `sign_flip_p` reaches a level: the least k of 2^(1 - k)."""
+    return 1 + math.ceil(-math.log2(level) - 1e-9)  # rounding makes no k more
+
+
 def least_p(clusters: int) -> float:
     """The smallest p that `sign_flip_p` can give."""
     return 2.0 ** (1 - clusters) if clusters <= EXACT else 1 / (FLIPS + 1)
@@ -387,6 +392,12 @@ def unpaired_interval(left: ArrayLike, right: ArrayLike) -> Interval | None:
     difference, error, freedom = found
     reach = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * error
     return Interval(difference - reach, difference + reach, "welch")
+
+
+def unpaired_error(left: ArrayLike, right: ArrayLike) -> float:
+    """Standard error of the difference of `unpaired_interval`; 0 where that has none."""
+    found = _welch(left, right)
+    return 0.0 if found is None else found[1]
 
 
 def unpaired_p(left: ArrayLike, right: ArrayLike, margin: float) -> float | None:

@@ -15,12 +15,15 @@ from lexbench.stats.intervals import (
     balanced,
     cluster_bootstrap,
     cluster_sums,
+    detectable,
     difference_interval,
+    fewest,
     holm,
     least_p,
     ratio,
     sign_flip_p,
     skewed_p,
+    unpaired_error,
     unpaired_interval,
     unpaired_p,
 )
@@ -223,6 +226,19 @@ def paired(
     return replace(found, p=loss, p_flips=flips, p_gain=gain, least=found.least / 2)
 
 
+def missable(found: Paired, metric: str, level: float) -> float:
+    """A difference that may be missed at this two-sided level, in the metric's own unit.
+
+    The largest of: what is significant by Student's test with this error; half the width of the interval; and of right
+    and wrong answers the share of clusters that must differ, all to one side, before sign flips reach the level. The
+    last is the largest where hardly any answer differs: then the error says little.
+    """
+    sure = detectable(found.error, found.clusters, level, found.balanced) if found.error else 0.0
+    half = (found.interval.high - found.interval.low) / 2 if found.interval else 0.0
+    flips = is_score(metric) and found.balanced
+    return max(sure, half, min(1.0, fewest(level) / max(1, found.clusters)) if flips else 0.0)
+
+
 def _beyond(
     found: Paired, baseline: Sequence[Outcome], other: Sequence[Outcome], metric: str, margin: float
 ) -> tuple[float, float]:
@@ -263,6 +279,7 @@ def unpaired(baseline: Sequence[Outcome], other: Sequence[Outcome], metric: str,
         value=new,
         difference=new - old,
         interval=unpaired_interval(*sides),
+        error=unpaired_error(*sides),
         clusters=clusters,
         failed=sum(each.failed for each in (*baseline, *other)),
         truncated=sum(each.truncated for each in (*baseline, *other)),
