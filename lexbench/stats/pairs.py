@@ -86,7 +86,7 @@ class Paired:
     error: float = 0.0
     """Standard error of the difference over clusters."""
     balanced: bool = False
-    """Whether all clusters that differ do so by one size, as right and wrong answers."""
+    """Whether all clusters that differ do so as a whole, as right and wrong answers, one a cluster."""
     pairs: int = 0
     """Pairs behind the difference."""
     clusters: int = 0
@@ -202,7 +202,7 @@ def paired(
     total = math.fsum(units)
     sums = cluster_sums(differences, units, clusters)
     count = len(sums)
-    flips, skewed = sign_flip_p(sums[:, 0]), skewed_p(sums[:, 0])
+    flips, skewed = sign_flip_p(sums[:, 0]), skewed_p(sums[:, 0], sums[:, 1])
     found = Paired(
         **counts,
         baseline_value=math.fsum([before for _, before, _ in used]) / total,
@@ -215,7 +215,7 @@ def paired(
         p_flips=flips,
         # Of a ratio, linearised: C / (C - 1) sum l_c^2 over the influences of C clusters.
         error=math.sqrt(count / (count - 1) * float(np.square(ratio(sums)[1]).sum())) if count > 1 else 0.0,
-        balanced=balanced(sums[:, 0]),
+        balanced=balanced(sums[:, 0], sums[:, 1]),
         pairs=len(used),
         clusters=count,
         least=least_p(count),
@@ -253,8 +253,7 @@ def _beyond(
     sums = cluster_sums([each.amount or 0.0 for each in rest], units, clusters)[:, 0]
     flips = sign_flip_p(sums) / 2
     # The gift makes several sizes of one, so whether differences are right and wrong answers is asked without it.
-    plain = gaps(baseline, other)
-    skewed = 0.0 if balanced(cluster_sums([e.amount or 0.0 for e in plain], units, clusters)[:, 0]) else skewed_p(sums)
+    skewed = 0.0 if found.balanced else skewed_p(sums)
     return flips, max(flips, skewed)
 
 
