@@ -6,7 +6,8 @@ version of lexbench. P-values are two-sided, over documents or
 haystacks (`intervals.difference_p`), with Holm's correction over all lengths and tasks of the comparison.
 """
 
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,8 @@ from lexbench.stats.cell_outcomes import (
     other_questions,
     unlike_questions,
 )
-from lexbench.stats.intervals import LEVEL, detectable
-from lexbench.stats.pairs import Paired, corrected, paired
+from lexbench.stats.intervals import LEVEL
+from lexbench.stats.pairs import Paired, corrected, missable, paired
 from lexbench.stats.tables import price_rows
 from lexbench.stats.wording import listed, plain, scale, several, short_unit, small, some
 
@@ -63,8 +64,8 @@ class Compared:
     entries: list[AtLength]
     verdict: str
     smallest: float | None = None
-    """In the table's unit: the largest of the differences that would be significant as the first of all comparisons,
-    of half the widths of intervals, and of the differences that are not significant. A smaller one may be missed."""
+    """In the table's unit: the largest of what each comparison may miss as the first of all (`pairs.missable`), and of
+    the differences that are not significant."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -250,20 +251,19 @@ def _verdicts(tasks: Sequence[Compared]) -> list[Compared]:
     comparisons = sum(entry.found is not None for task in tasks for entry in task.entries)
     made = []
     for task in tasks:
-        sizes = [_missed(entry.found, comparisons) for entry in task.entries if entry.found]
+        sizes = [_missed(entry.found, task.metric or "", comparisons) for entry in task.entries if entry.found]
         smallest = scale(task.metric or "") * max(sizes) if any(sizes) else None
         settled = replace(task, smallest=smallest)
         made.append(replace(settled, verdict=_verdict(settled, comparisons)))
     return made
 
 
-def _missed(found: Paired, comparisons: int) -> float:
+def _missed(found: Paired, metric: str, comparisons: int) -> float:
     """The largest difference that the comparison may have missed, in the metric's own unit; 0 where nothing varied."""
     if not found.error and not found.difference:
         return 0.0
-    sure = detectable(found.error, found.clusters, LEVEL / comparisons, found.balanced) if found.error else 0.0
-    half = (found.interval.high - found.interval.low) / 2 if found.interval else 0.0
-    return max(sure, half, 0.0 if found.significant else abs(found.difference or 0.0))
+    shown = 0.0 if found.significant else abs(found.difference or 0.0)
+    return max(missable(found, metric, LEVEL / comparisons), shown)
 
 
 def _verdict(task: Compared, comparisons: int) -> str:
@@ -278,10 +278,12 @@ def _verdict(task: Compared, comparisons: int) -> str:
         up = (difference or 0.0) > 0
         word = ("better" if up == (side > 0) else "worse") if side else ("higher" if up else "lower")
         where.setdefault(word, []).append(length)
+    asked = Counter(entry.length for entry in task.entries)
     if len(where) > 1:
-        return f"mixed by length: B is {', and '.join(f'{word} at {listed(at)}' for word, at in where.items())}"
+        said = ", and ".join(f"{word} at {_of_seeds(at, asked)}" for word, at in where.items())
+        return f"mixed by length{' and seed' if max(asked.values()) > 1 else ''}: B is {said}"
     for word, at in where.items():
-        return f"B is {word} at {'every length' if len(real) == len(task.entries) else listed(at)}"
+        return f"B is {word} at {'every length' if len(real) == len(task.entries) else _of_seeds(at, asked)}"
     limits = [(entry.found.limit, entry.length) for entry in task.entries if entry.found]
     if all(why for why, _ in limits):
         return f"cannot be told: {_limits(limits)}"
@@ -296,6 +298,13 @@ def _verdict(task: Compared, comparisons: int) -> str:
     aside = f"; cannot be told at {listed([at for _, at in told])}: {_limits(told)}" if told else ""
     size = f": one of up to {task.smallest:.3g}{short_unit(task.metric or '')} may be missed" if task.smallest else ""
     return f"no difference detected{size}{aside}"
+
+
+def _of_seeds(lengths: Sequence[int], asked: Mapping[int, int]) -> str:
+    """`256, 512 (1 of 3 seeds)`: lengths that hold for all of the seeds asked there, and those that hold for some."""
+    counts = Counter(lengths)
+    some_seeds = {at: f" ({count} of {asked[at]} seeds)" if count < asked[at] else "" for at, count in counts.items()}
+    return ", ".join(f"{at}{some_seeds[at]}" for at in sorted(counts))
 
 
 def _limits(found: Sequence[tuple[str | None, int]]) -> str:

@@ -27,6 +27,7 @@ from lexbench.stats.intervals import LEVEL, holm
 from lexbench.stats.pairs import outcomes
 from lexbench.stats.summaries import Summary, prices
 from lexbench.stats.tables import Table
+from lexbench.stats.values import number
 from lexbench.stats.wording import signed, some
 
 Samples = Mapping[str, Sequence[Sample]]
@@ -196,15 +197,17 @@ def _sentence(rows: Sequence[Row], tasks: Sequence[str], gains: str, longest: in
     needles = {row.method: row.retrieval for row in rows if row.retrieval and row.retrieval.value is not None}
     if needles:
         name = some(tasks, 3)
-        above = {method: each.value for method, each in needles.items() if not at_floor(each)}
+        above = {method: each.value or 0.0 for method, each in needles.items() if not at_floor(each)}
         if why := all_alike(list(needles.values())):
             told.append(f"Retrieval at {longest:,} tokens ({name}) cannot be told: {why}.")
         elif above:
-            top = max(value or 0.0 for value in above.values())
-            best = [method for method, value in above.items() if value == top]
+            # As shown: means of several tasks that are equal differ in their last digits.
+            texts = {method: number(needles[method], value) for method, value in above.items()}
+            first = max(above, key=above.__getitem__)
+            best = [method for method, text in texts.items() if text == texts[first]]
             low, high = needles[best[0]].low, needles[best[0]].high
             ends = f" [{low:.2f}, {high:.2f}]" if low is not None and high is not None else ""
-            told.append(f"Highest retrieval at {longest:,} tokens ({name}): {some(best, 3)}, {top:.2f}{ends}.")
+            told.append(f"Highest retrieval at {longest:,} tokens ({name}): {some(best, 3)}, {above[first]:.2f}{ends}.")
         else:
             floor = floor_text(next(iter(needles.values())))
             told.append(f"Retrieval at {longest:,} tokens ({name}): {floor} for the only method.")

@@ -259,19 +259,19 @@ def _signed_sums(values: Floats) -> Floats:
     return np.sort(sums)
 
 
-def skewed_p(sums: ArrayLike) -> float:
+def skewed_p(sums: ArrayLike, units: ArrayLike = 1.0) -> float:
     """Two-sided p-value of Student's t of differences [clusters] under noise as skewed as a lognormal one.
 
     Sign flips are exact where differences are symmetric under the null hypothesis. Where most are small on one side and
     few are large on the other, a mean of 0 looks too often like a difference: most samples lack the few. t is therefore
     judged with 0.75 sqrt(n) degrees of freedom, n the clusters. 0 where the samples show that this is not the danger:
     their skewness m3 / m2^1.5 towards the side of the mean is at least 1 - 0.35 log2(n / 8), so their far tail is not
-    on the other side. And 0 of `balanced` differences.
+    on the other side. And 0 of `balanced` differences, where `units` are the questions of each cluster.
     """
     from scipy.special import stdtr
 
     values = np.asarray(sums, np.float64)
-    if len(values) < 2 or balanced(values):
+    if len(values) < 2 or balanced(values, units):
         return 0.0
     mean = values.mean()
     rest = values - mean
@@ -284,14 +284,15 @@ def skewed_p(sums: ArrayLike) -> float:
     return float(2 * stdtr(SKEW * math.sqrt(len(values)), -abs(mean) / error))
 
 
-def balanced(sums: ArrayLike) -> bool:
-    """Whether all differences that are not 0 have one size, as those of right and wrong answers.
+def balanced(sums: ArrayLike, units: ArrayLike = 1.0) -> bool:
+    """Whether all differences that are not 0 are as large as can be: right and wrong answers, one for each cluster.
 
-    With a mean of 0 these are symmetric.
+    With a mean of 0 these are symmetric. A cluster of several answers that gains one may be followed by one that loses
+    all: `units` [clusters] are its questions, each with a score in [0, 1].
     """
     sizes = np.abs(np.asarray(sums, np.float64))
-    sizes = sizes[sizes > 0]
-    return len(sizes) == 0 or bool(np.ptp(sizes) <= 1e-9 * sizes[0])
+    odd = (sizes > 0) & (np.abs(sizes - units) > 1e-9)
+    return not bool(odd.any())
 
 
 def detectable(error: float, clusters: int, level: float, symmetric: bool) -> float:
@@ -307,6 +308,11 @@ def detectable(error: float, clusters: int, level: float, symmetric: bool) -> fl
 
     freedom = clusters - 1 if symmetric else SKEW * math.sqrt(clusters)
     return error * float(stdtrit(freedom, 1 - level / 2))
+
+
+def fewest(level: float) -> int:
+    """Clusters that must differ, all to one side, before `sign_flip_p` reaches a level: the least k of 2^(1 - k)."""
+    return 1 + math.ceil(-math.log2(level) - 1e-9)  # rounding makes no k more
 
 
 def least_p(clusters: int) -> float:
@@ -387,6 +393,12 @@ def unpaired_interval(left: ArrayLike, right: ArrayLike) -> Interval | None:
     difference, error, freedom = found
     reach = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * error
     return Interval(difference - reach, difference + reach, "welch")
+
+
+def unpaired_error(left: ArrayLike, right: ArrayLike) -> float:
+    """Standard error of the difference of `unpaired_interval`; 0 where that has none."""
+    found = _welch(left, right)
+    return 0.0 if found is None else found[1]
 
 
 def unpaired_p(left: ArrayLike, right: ArrayLike, margin: float) -> float | None:

@@ -4,17 +4,27 @@
 
 This is LongScore of 100-LongBench (Yang et al., arXiv 2505.19293), whose base is the mean over several short lengths:
 base ability and length part, as a model that is weak at every length has no effect. Paired by question: only tasks
-whose samples ask for the same at all lengths have one. Intervals are those of the paired difference
-(`intervals.difference_interval`) in units of the score at the shortest length, so they have a width where all answers
-agree. No effect is given from a score whose interval at the shortest length reaches chance.
+whose samples ask for the same at all lengths have one. Its interval holds the effects e that the difference of both
+scores less e times the score at the shortest length allows (`interval`). No effect is given from a score whose interval
+at the shortest length reaches chance.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import ArrayLike
+
 from lexbench.core.record import Sample
-from lexbench.stats.intervals import difference_interval
+from lexbench.stats.intervals import (
+    cluster_sums,
+    correlations,
+    difference_interval,
+    mean_interval,
+    ratio,
+    recovered,
+)
 from lexbench.stats.tables import Table
 
 
@@ -50,12 +60,48 @@ def length_effects(table: Table, samples: Mapping[str, Sequence[Sample]]) -> lis
             scores = [[_score(each, table.metric) for each in side] for side in zip(*pairs, strict=True)]
             floored = base.low is None or base.low <= (base.chance or 0.0)
             value = None if floored else sum(scores[1]) / sum(scores[0]) - 1
-            differences = [after - before for after, before in zip(scores[1], scores[0], strict=True)]
-            interval = None if floored else difference_interval(differences, [left.cluster for left, _ in pairs])
-            level = sum(scores[0]) / len(pairs)
-            low, high = (interval.low / level, interval.high / level) if interval else (None, None)
+            clusters = [left.cluster for left, _ in pairs]
+            low, high = (None, None) if floored else interval(scores[0], scores[1], clusters)
             found.append(LengthEffect(row, length, value, low, high, len(pairs)))
     return found
+
+
+def interval(short: ArrayLike, long: ArrayLike, clusters: Sequence[str]) -> tuple[float, float] | tuple[None, None]:
+    """Ends of the 95 % interval of the effect, mean of `long` / mean of `short` - 1; None twice for one cluster.
+
+    With d the difference of the means and s the mean of `short`, d - e s has an interval recovered from those of d
+    (`intervals.difference_interval`, with a width where all answers agree) and s (Wilson's). The effects e for which it
+    holds 0 are the interval: from -1 to 1 / l - 1 at most, l the lower end of s (Fieller's theorem with recovered
+    variances: Donner and Zou 2012, Statistical Methods in Medical Research 21:347).
+
+    Args:
+        short: [questions] scores in [0, 1] at the shortest length, not all 0.
+        long: [questions] the same questions at another length.
+        clusters: [questions] of each question.
+    """
+    from scipy.optimize import brentq
+
+    base, change = np.asarray(short, np.float64), np.asarray(long, np.float64) - np.asarray(short, np.float64)
+    wide, own = difference_interval(change, clusters), mean_interval(base.tolist(), clusters)
+    if wide is None or own is None or not own.low > 0:
+        return None, None
+    parts = [ratio(cluster_sums(each, np.ones(len(base)), clusters))[1] for each in (change, base)]
+    alike = correlations(np.stack(parts, axis=1))
+
+    def end(effect: float, side: int) -> float:
+        """The lower (0) or upper (1) end of the interval of d - effect s."""
+        signs = np.array([1.0, -np.sign(effect)])
+        low, high = sorted((-effect * own.low, -effect * own.high))
+        middle = [float(change.mean()), -effect * float(base.mean())]
+        return recovered(middle, [wide.low, low], [wide.high, high], alike * np.outer(signs, signs))[side]
+
+    least, most = -1.0, 1 / own.low - 1
+    # Both ends sink as the effect rises.
+    ends = [
+        least if end(least, side) <= 0 else most if end(most, side) >= 0 else float(brentq(end, least, most, (side,)))
+        for side in (0, 1)
+    ]
+    return ends[0], ends[1]
 
 
 def _asked(sample: Sample) -> Any:

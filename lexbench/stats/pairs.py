@@ -15,12 +15,15 @@ from lexbench.stats.intervals import (
     balanced,
     cluster_bootstrap,
     cluster_sums,
+    detectable,
     difference_interval,
+    fewest,
     holm,
     least_p,
     ratio,
     sign_flip_p,
     skewed_p,
+    unpaired_error,
     unpaired_interval,
     unpaired_p,
 )
@@ -83,7 +86,7 @@ class Paired:
     error: float = 0.0
     """Standard error of the difference over clusters."""
     balanced: bool = False
-    """Whether all clusters that differ do so by one size, as right and wrong answers."""
+    """Whether all clusters that differ do so as a whole, as right and wrong answers, one a cluster."""
     pairs: int = 0
     """Pairs behind the difference."""
     clusters: int = 0
@@ -199,7 +202,7 @@ def paired(
     total = math.fsum(units)
     sums = cluster_sums(differences, units, clusters)
     count = len(sums)
-    flips, skewed = sign_flip_p(sums[:, 0]), skewed_p(sums[:, 0])
+    flips, skewed = sign_flip_p(sums[:, 0]), skewed_p(sums[:, 0], sums[:, 1])
     found = Paired(
         **counts,
         baseline_value=math.fsum([before for _, before, _ in used]) / total,
@@ -212,7 +215,7 @@ def paired(
         p_flips=flips,
         # Of a ratio, linearised: C / (C - 1) sum l_c^2 over the influences of C clusters.
         error=math.sqrt(count / (count - 1) * float(np.square(ratio(sums)[1]).sum())) if count > 1 else 0.0,
-        balanced=balanced(sums[:, 0]),
+        balanced=balanced(sums[:, 0], sums[:, 1]),
         pairs=len(used),
         clusters=count,
         least=least_p(count),
@@ -221,6 +224,19 @@ def paired(
         return found
     (flips, loss), (_, gain) = (_beyond(found, baseline, other, metric, side * tolerance) for side in (1, -1))
     return replace(found, p=loss, p_flips=flips, p_gain=gain, least=found.least / 2)
+
+
+def missable(found: Paired, metric: str, level: float) -> float:
+    """A difference that may be missed at this two-sided level, in the metric's own unit.
+
+    The largest of: what is significant by Student's test with this error; half the width of the interval; and of right
+    and wrong answers the share of clusters that must differ, all to one side, before sign flips reach the level. The
+    last is the largest where hardly any answer differs: then the error says little.
+    """
+    sure = detectable(found.error, found.clusters, level, found.balanced) if found.error else 0.0
+    half = (found.interval.high - found.interval.low) / 2 if found.interval else 0.0
+    flips = is_score(metric) and found.balanced
+    return max(sure, half, min(1.0, fewest(level) / max(1, found.clusters)) if flips else 0.0)
 
 
 def _beyond(
@@ -237,8 +253,7 @@ def _beyond(
     sums = cluster_sums([each.amount or 0.0 for each in rest], units, clusters)[:, 0]
     flips = sign_flip_p(sums) / 2
     # The gift makes several sizes of one, so whether differences are right and wrong answers is asked without it.
-    plain = gaps(baseline, other)
-    skewed = 0.0 if balanced(cluster_sums([e.amount or 0.0 for e in plain], units, clusters)[:, 0]) else skewed_p(sums)
+    skewed = 0.0 if found.balanced else skewed_p(sums)
     return flips, max(flips, skewed)
 
 
@@ -263,6 +278,7 @@ def unpaired(baseline: Sequence[Outcome], other: Sequence[Outcome], metric: str,
         value=new,
         difference=new - old,
         interval=unpaired_interval(*sides),
+        error=unpaired_error(*sides),
         clusters=clusters,
         failed=sum(each.failed for each in (*baseline, *other)),
         truncated=sum(each.truncated for each in (*baseline, *other)),

@@ -402,10 +402,11 @@ def _pooled(
     pairs: Mapping[int, list[Outcome]],
     weights: Mapping[int, float],
 ) -> list[Outcome]:
-    """The questions of several lengths as those of one cell, their amounts as shares of the weighted mean."""
+    """The questions of several lengths as those of one cell, their amounts such that its mean is the weighted one."""
     pooled = []
+    count = sum(map(len, pairs.values()))
     for place, (length, pair) in enumerate(sides.items()):
-        scale = weights[length] / math.fsum(each.units for each in pairs[length])
+        scale = count * weights[length] / math.fsum(each.units for each in pairs[length])
         for each in pair[side]:
             amount = None if each.amount is None else scale * each.amount
             # Question i of one length is another than question i of the next: each gets an index of its own.

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 
 MARKS = r"\"'`*“”‘’„«»()\[\]"
 NUMBERED = r"\d{1,3}[.)](?=[ \t])"
-LEAD = rf"(?:\s*:)?\s*(?:[-*•–—]|1[.)](?=[ \t]))?[ \t:{MARKS}]*"
+BULLET = r"[*•—]|[-–](?!\d)"
+"""A dash that touches a number is its sign."""
+LEAD = rf"(?:\s*:)?\s*+(?:{BULLET}|1[.)](?=[ \t]))?[ \t:{MARKS}]*"
 """Allowed before the first item of a list: a colon, a bullet or the number 1, quotation marks."""
-BETWEEN = rf"[ \t,;:/&|{MARKS}-]*(?:(?:and|or)\b[ \t{MARKS}]*)?"
+BETWEEN = rf"[ \t\xa0,;:/&|、，；{MARKS}-]*(?:(?:and|or)\b[ \t{MARKS}]*)?"
 """Allowed between two items of one line; a full stop ends the list."""
-LINE = rf"\n\s*(?:[-*•–—]|{NUMBERED})?[ \t{MARKS}]*"
+LINE = rf"\n\s*+(?:{BULLET}|{NUMBERED})?[ \t{MARKS}]*"
 """Allowed at the start of a line of a list."""
 TAIL = rf"[ \t,;.{MARKS}]*"
 """Allowed between an item and the end of its line."""
@@ -101,8 +103,14 @@ def normalised(text: str) -> str:
 def _answered(words: Sequence[str], reference: str, others: Sequence[str] | None) -> bool:
     wanted = _bare(reference)
     # The shortest beginning that equals the reference: articles and punctuation may make it longer than the reference.
-    end = next((end for end in range(1, len(words) + 1) if _bare(" ".join(words[:end])) == wanted), None)
-    if end is None:
+    bare = ""
+    for end, word in enumerate(words, 1):
+        bare = " ".join(filter(None, (bare, normalised(word))))
+        if (bare or " ".join(words[:end]).lower()) == wanted:
+            break
+        if len(bare) > len(wanted):
+            return False
+    else:
         return False
     last, rest = words[end - 1][-1], words[end:]
     # "yes and no" names both; "yes indeed" goes on without a mark: neither is a plain yes.

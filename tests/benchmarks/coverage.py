@@ -5,8 +5,8 @@
 Prints tables of simulations with fixed seeds: the coverage of 95 % intervals, and the share of families of 12
 comparisons with a finding, each of a true difference of 0 (`stars`) or a true loss of just the tolerance (`check`).
 Noise of mean 0: normal, exponential, lognormal (of one standard normal), and pairs, a lognormal value less 0.4 times
-another. Documents have three windows of unlike numbers of targets, and half of the noise in common. Answers are right
-or wrong, alone, in haystacks of 4, and as paired differences.
+another. Documents have three windows of unlike numbers of targets, and half of the noise in common; those of unlike
+sizes a lognormal number of targets. Answers are right or wrong, alone, in haystacks of 4, and as paired differences.
 """
 
 import argparse
@@ -61,6 +61,9 @@ def covers(kind: str, n: int, rng: np.random.Generator) -> bool:
     elif kind.startswith("documents, "):
         found = clustered(kind.removeprefix("documents, "))(rng, n).reshape(-1, 2)
         interval = cluster_bootstrap(found[:, 0], found[:, 1], [name for name in names for _ in range(3)])
+    elif kind == UNLIKE:
+        targets = np.ceil(rng.lognormal(4, 1, n))
+        interval = cluster_bootstrap(NOISE["normal"](rng, n) * targets, targets, names)
     elif kind == "right or wrong, 0.9":
         truth, interval = 0.9, mean_interval((rng.random(n) < 0.9).astype(float).tolist(), names)
     elif kind == "right or wrong in fours":
@@ -77,11 +80,13 @@ def covers(kind: str, n: int, rng: np.random.Generator) -> bool:
     return interval.low <= truth <= interval.high
 
 
+UNLIKE = "documents of unlike sizes, normal"
 KINDS = (
     *NOISE,
     *(f"documents, {noise}" for noise in ("normal", "exponential", "lognormal")),
     *("right or wrong, 0.9", "right or wrong in fours", "F1"),
     *("pairs of answers, 5 % and 15 %", "pairs of answers, 10 % lost"),
+    UNLIKE,
 )
 
 

@@ -105,12 +105,31 @@ def test_what_may_be_said_of_a_task(tmp_path: Path) -> None:
 
 
 def test_a_difference_that_did_not_show_has_a_size_that_could_be_missed(tmp_path: Path) -> None:
-    """Of 8 answers 2 differ to each side: a mean of 0 with variance (4 / 7) / 8, judged by Student."""
-    left = answers("none", [1, 1, 0, 0, 1, 1, 0, 0])
-    other = answers("yarn", [0, 0, 1, 1, 1, 1, 0, 0])
+    """Of 16 answers 4 differ to each side: a mean of 0 with variance (8 / 15) / 16, judged by Student."""
+    left = answers("none", [1, 1, 0, 0] * 4)
+    other = answers("yarn", [0, 0, 1, 1] * 2 + [1, 1, 0, 0] * 2)
     [task] = sides(tmp_path, [left], [other]).tasks
-    assert task.smallest == pytest.approx(100 * t.ppf(0.975, 7) * math.sqrt(4 / 7 / 8))
+    assert task.smallest == pytest.approx(100 * t.ppf(0.975, 15) * math.sqrt(8 / 15 / 16))
     assert task.verdict == f"no difference detected: one of up to {task.smallest:.3g} points may be missed"
+
+
+def test_where_hardly_an_answer_differs_as_many_could_be_missed_as_no_test_finds(tmp_path: Path) -> None:
+    """McNemar's exact test: 5 answers that only one side has are not significant, 6 are."""
+    assert [binomtest(count, count).pvalue <= 0.05 for count in (5, 6)] == [False, True]
+    [task] = sides(tmp_path, [answers("none", right(100, 100))], [answers("yarn", right(99, 100))]).tasks
+    assert task.smallest == pytest.approx(6.0)
+
+
+def test_a_length_at_which_some_seeds_differ_says_how_many(tmp_path: Path) -> None:
+    left = [texts("none", [3.0] * 8, length, seed=seed) for length in (256, 512) for seed in (0, 1)]
+    losses = {(256, 0): 2.0, (256, 1): 2.0, (512, 0): 2.0, (512, 1): 3.0}
+    other = [texts("yarn", [loss] * 8, length, seed=seed) for (length, seed), loss in losses.items()]
+    assert verdicts(sides(tmp_path / "some", left, other)) == ["B is better at 256, 512 (1 of 2 seeds)"]
+    turned = [
+        texts("yarn", [4.0] * 8, 512, seed=1) if each.cell.seed and each.cell.length == 512 else each for each in other
+    ]
+    said = "mixed by length and seed: B is better at 256, 512 (1 of 2 seeds), and worse at 512 (1 of 2 seeds)"
+    assert verdicts(sides(tmp_path / "mixed", left, turned)) == [said]
 
 
 def test_measures_without_a_better_side_are_higher_or_lower(tmp_path: Path) -> None:
@@ -390,16 +409,6 @@ def test_an_answer_right_more_often_is_better_and_less_nats_are(tmp_path: Path) 
     up = [answers("none", [1.0 + i / 10 for i in range(8)], metric="entropy")]
     more = [answers("yarn", [2.0 + i / 10 for i in range(8)], metric="entropy")]
     assert verdicts(sides(tmp_path / "up", up, more)) == ["B is higher at every length"]
-
-
-def test_of_rare_changes_half_of_the_interval_may_be_missed(tmp_path: Path) -> None:
-    """One of 32 answers is gained: Student's reach is short, and Wilson's interval of one and of none is not."""
-    [task] = sides(tmp_path, [answers("none", right(0, 32))], [answers("yarn", right(1, 32))]).tasks
-    gained, lost = (binomtest(count, 32).proportion_ci(method="wilson") for count in (1, 0))
-    p = 1 / 32
-    low, high = p - math.hypot(p - gained.low, lost.high), p + (gained.high - p)
-    assert task.smallest is not None and task.smallest == pytest.approx(100 * (high - low) / 2)
-    assert task.smallest > 100 * t.ppf(0.975, 31) / 32
 
 
 def test_only_named_cells_are_compared(tmp_path: Path) -> None:

@@ -122,6 +122,19 @@ def test_a_text_that_the_model_does_not_speak_is_said_and_no_gain_is_claimed() -
     assert "**" not in markdown(grid_of(found))
 
 
+def test_equal_means_of_several_tasks_share_the_highest_retrieval() -> None:
+    """6, 6 and 9 of 12 are as many as 7, 7 and 7, though thirds of shares add up to another last digit."""
+    right = {"ntk": (6, 6, 9), "pi": (7, 7, 7), "none": (5, 5, 5)}
+    cells = [text(method, at, 3.5) for method in right for at in (256, 512)]
+    cells += [
+        needle(method, at, hits, task)
+        for method, every in right.items()
+        for task, hits in zip(("passkey", "passkey_2", "passkey_3"), every, strict=True)
+        for at in (256, 512)
+    ]
+    assert "(passkey, passkey_2, passkey_3): pi, ntk, 0.58 [" in only(*cells).sentence
+
+
 def test_retrieval_of_a_task_with_few_and_many_samples_is_that_of_the_many() -> None:
     many = [needle("none", at, right) for at, right in ((256, 12), (512, 9))]
     few = [Finished(cell("passkey", "none", each.cell.length, n=4), each.samples[:4]) for each in many]

@@ -2,12 +2,14 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import binom, binomtest, bootstrap, norm, permutation_test, t, ttest_ind
 
+from lexbench.stats import pairs
 from lexbench.stats.intervals import (
     cluster_bootstrap,
     cluster_sums,
@@ -319,6 +321,18 @@ def test_a_mean_away_from_the_far_tail_needs_more() -> None:
     assert skewed_p(away) == 0 and difference_p(away) == sign_flip_p(away)
     assert skewed_p([1.0] * 9 + [-1.0, 0.0]) == 0  # right and wrong: symmetric under a mean of 0
     assert skewed_p([2.0]) == skewed_p([0.0, 0.0]) == 0
+
+
+def test_answers_of_one_haystack_are_not_symmetric() -> None:
+    """Nine of 16 haystacks of four answers gain one: a haystack that loses all four may not have been drawn yet."""
+    gained = [1.0] * 9 + [0.0] * 7
+    rest = t(0.75 * 4).sf(np.mean(gained) / (np.std(gained, ddof=1) / 4))
+    assert skewed_p(gained, [4.0] * 16) == pytest.approx(2 * rest)
+    assert skewed_p(gained) == 0.0
+    half = [pairs.Outcome(index=index, cluster=str(index // 4), amount=float(index % 4 < 2)) for index in range(64)]
+    more = [replace(each, amount=1.0) if each.index % 4 == 3 and each.index < 36 else each for each in half]
+    found = pairs.paired(half, more, "accuracy")
+    assert found.p == pytest.approx(2 * rest) and not found.balanced
 
 
 def test_what_is_detectable_is_just_significant() -> None:

@@ -1,13 +1,15 @@
 """Effect of the length: known ratios, no effect from a floor, none between different questions."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
+from scipy.stats import binom, binomtest
 
 from lexbench import Sample
 from lexbench.report.tables import length_effect_grid
-from lexbench.stats.length_effect import LengthEffect, length_effects
+from lexbench.stats.length_effect import LengthEffect, interval, length_effects
 from lexbench.stats.tables import tables
 from lexbench.store.format import Finished
 from tests.report.fake_run import cell
@@ -43,9 +45,12 @@ def test_an_effect_is_the_change_of_the_score_on_the_same_questions() -> None:
     quarter = [1.0, 0.0, 0.0, 0.0] * 10
     near, far = effects({128: half, 256: half, 512: quarter})
     assert (near.length, near.value, near.pairs) == (256, 0.0, 40)
-    # Every question answers as before: Wilson's end of 0 of 40 on either side, joined (Newcombe), over a score of 1/2.
+    # Every question answers as before: Wilson's end of 0 of 40 on either side, joined (Newcombe), over the lower end of
+    # the score of 1/2 (Fieller, no correlation): e^2 s^2 = d^2 + e^2 (s - l)^2.
     end = 1.96**2 / (40 + 1.96**2)
-    assert (near.low, near.high) == pytest.approx((-2 * end, 2 * end), rel=1e-3)
+    low = binomtest(20, 40).proportion_ci(method="wilson").low
+    wide = end / math.sqrt(0.5**2 - (0.5 - low) ** 2)
+    assert (near.low, near.high) == pytest.approx((-wide, wide), rel=1e-3)
     assert far.value == pytest.approx(-0.5) and far.low is not None and far.high is not None
     assert -0.81 < far.low < -0.5 < far.high < -0.2
 
@@ -68,3 +73,33 @@ def test_intervals_cover_the_share_of_right_answers_that_stays(n: int, base: flo
         [found] = effects({128: short.astype(float).tolist(), 256: long.astype(float).tolist()}, chance=0.0)
         covered += found.low is not None and found.high is not None and found.low <= share - 1 <= found.high
     assert covered >= 90
+
+
+@pytest.mark.parametrize(("n", "base", "share"), [(16, 0.5, 1.5), (32, 0.3, 2.0), (50, 0.3, 3.0), (200, 0.2, 3.0)])
+def test_intervals_cover_a_score_that_rises_with_the_length(n: int, base: float, share: float) -> None:
+    """The score at the shortest length is uncertain, too: a multiple of it the more, the larger it is."""
+    rng = np.random.default_rng(0)
+    ends = [interval(rng.random(n) < base, rng.random(n) < share * base, [*map(str, range(n))]) for _ in range(200)]
+    known = [(low, high) for low, high in ends if low is not None and high is not None]
+    assert len(known) > 190
+    covered = sum(low <= share - 1 <= high for low, high in known)
+    assert covered >= binom.ppf(0.001, len(known), 0.93)
+
+
+def test_ends_are_those_of_the_delta_method_where_there_are_many_questions() -> None:
+    """Of independent answers: variance of the logarithm of p / q is (1 - p) / (n p) + (1 - q) / (n q)."""
+    n, p, q = 100_000, 0.6, 0.4
+    rng = np.random.default_rng(1)
+    order = [rng.permutation(n) for _ in range(2)]
+    low, high = interval(order[0] < q * n, order[1] < p * n, [*map(str, range(n))])
+    reach = 1.96 * math.sqrt((1 - p) / (n * p) + (1 - q) / (n * q))
+    assert (low, high) == pytest.approx((p / q * math.exp(-reach) - 1, p / q * math.exp(reach) - 1), abs=2e-4)
+
+
+def test_where_every_answer_is_right_the_ratio_is_bounded() -> None:
+    """No share of right answers is above 1, and the score at the shortest length is at least Wilson's end."""
+    low, high = interval([1.0] * 20, [1.0] * 20, [*map(str, range(20))])
+    end = 1.96**2 / (20 + 1.96**2)
+    least = -end / math.sqrt(1 - end**2)  # e^2 = d^2 + e^2 (1 - l)^2, and 1 - l = d
+    assert (low, high) == pytest.approx((least, -least), rel=1e-3)
+    assert interval([1.0, 0.0], [1.0, 1.0], ["a", "a"]) == (None, None)

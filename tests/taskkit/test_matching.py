@@ -43,6 +43,11 @@ WORD = r"[a-z]+-[a-z]+"
         ("0.12", []),
         ("12-34", []),
         ("12 - 34", ["12", "34"]),
+        ("-12", []),
+        ("\n–12", []),
+        ("12\n-34", ["12"]),
+        ("12、34，56；78", ["12", "34", "56", "78"]),
+        ("12\xa034", ["12", "34"]),
         ("12, 34.5", ["12"]),
     ],
 )
@@ -173,6 +178,21 @@ def test_a_strict_phrase_comes_first_in_whole_words(references: list[str], text:
 )
 def test_where_all_that_might_be_listed_is_known_only_that_is_wrong(text: str, right: float) -> None:
     assert matching.strict_phrase(text, ["Paris"], ["London", "May 1, 1823", "1 May 1823"]) == right
+
+
+def test_a_long_answer_is_read_in_steps_of_its_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line of 2,000 words: as soon as it is longer than the reference it cannot equal it any more."""
+    seen: list[int] = []
+    whole = matching.normalised
+
+    def counted(text: str) -> str:
+        seen.append(len(text))
+        return whole(text)
+
+    monkeypatch.setattr(matching, "normalised", counted)
+    assert matching.strict_phrase("word " * 2000, ["Paris"]) == 0
+    assert matching.strict_phrase("the " * 2000 + "Paris", ["Paris"]) == 1
+    assert sum(seen) < 10 * 4 * 2000
 
 
 def test_an_answer_alone_is_right_whatever_others_there_are() -> None:

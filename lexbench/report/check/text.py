@@ -7,6 +7,8 @@ from lexbench.report import formats
 from lexbench.report.check.check import Check
 from lexbench.report.grid import Entry, Grid, Line
 from lexbench.stats.intervals import LEVEL
+from lexbench.stats.metrics import is_score
+from lexbench.stats.pairs import missable
 from lexbench.stats.regressions import Verdict
 from lexbench.stats.wording import change, escaped, listed, plain, scale, several, short_unit, small, some, unit, value
 
@@ -162,12 +164,15 @@ def _power(found: Check) -> Iterator[str]:
         yield f"no power: {few}, too much for {several(comparisons, 'comparison')}: raise n ({_places(blind)})"
     reach: dict[str, float] = {}
     for each in found.compared:
-        if each.found and each.found.interval and each.metric:
-            half = scale(each.metric) * (each.found.interval.high - each.found.interval.low) / 2
-            reach[each.metric] = max(reach.get(each.metric, 0.0), half)
-    if any(reach.values()):
-        wide = ", ".join(f"{plain(name)} {half:.3g}{short_unit(name)}" for name, half in reach.items())
-        yield f"widest interval to either side: {wide}; a smaller loss can pass"
+        if each.found and each.metric:
+            # One-sided: half of the flips' two-sided p; that of the test for skew stays two-sided.
+            level = (2 if each.found.balanced else 1) * LEVEL / comparisons
+            size = scale(each.metric) * missable(each.found, each.metric, level)
+            most = min(each.tolerance + size, 100.0) if is_score(each.metric) else each.tolerance + size
+            reach[each.metric] = max(reach.get(each.metric, 0.0), most)
+    if reach:
+        sizes = ", ".join(f"{plain(name)} {most:.3g}{short_unit(name)}" for name, most in reach.items())
+        yield f"a loss of up to so much can pass: {sizes}"
 
 
 def _method(found: Check) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -609,6 +610,21 @@ def test_too_few_clusters_are_said_even_where_all_holds(tmp_path: Path) -> None:
     assert f"{few} (last_segment nll of pi on lexlet at 512, 1024, 2048)" in text(found)
     enough = [texts("pi", [3.0] * 6, length) for length in lengths]  # 3 / 64 < 0.05
     assert "no power" not in text(gate(tmp_path / "more", enough, enough))
+
+
+def test_the_size_of_a_loss_that_can_pass_is_said(tmp_path: Path) -> None:
+    """Of 12 answers, 4 lost are 2^-4 one-sided, 5 are 2^-5; the tolerance of 2 points comes on top."""
+    assert [binomtest(lost, lost, alternative="greater").pvalue <= 0.05 for lost in (4, 5)] == [False, True]
+    same_answers = text(gate(tmp_path / "same", [answers("yarn", right(12, 12))], [answers("yarn", right(12, 12))]))
+    assert "a loss of up to so much can pass: accuracy 43.7 points" in same_answers  # 2 + 100 * 5 / 12
+    passed = gate(tmp_path / "four", [answers("yarn", right(12, 12))], [answers("yarn", right(8, 12))])
+    assert passed.code == 0
+    rng = np.random.default_rng(2)
+    losses = rng.normal(0, 0.1, 16)
+    loud = gate(tmp_path / "nats", [texts("pi", [3.0] * 16)], [texts("pi", (3 + losses - losses.mean()).tolist())])
+    least = 0.02 + t.ppf(0.975, 0.75 * 4) * losses.std(ddof=1) / 4  # the test for skew, two-sided
+    said = re.search(r"can pass: nll ([\d.]+) nats", text(loud))
+    assert said is not None and float(said[1]) == pytest.approx(least, rel=1e-2)
 
 
 def test_other_questions_are_said(tmp_path: Path) -> None:
