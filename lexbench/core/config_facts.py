@@ -174,8 +174,8 @@ def _rope(config: Mapping[str, Any]) -> tuple[float | None, dict[str, Any] | Non
     apart = ("rope_theta", "type", *(() if kind == "proportional" else ("partial_rotary_factor",)))
     rest = {key: value for key, value in rope.items() if key not in apart}
     original = config.get("original_max_position_embeddings")
-    if original and kind in ("llama3", "longrope", "yarn"):  # Phi: beside the parameters
-        rest.setdefault("original_max_position_embeddings", original)
+    if original and kind in ("llama3", "longrope", "yarn"):  # Phi: beside the parameters, and before those in them
+        rest["original_max_position_embeddings"] = original
     if kind == "dynamic" and rest.get("alpha"):  # HunYuan: a larger base at every length
         kind = "ntk_alpha"
     scaling = {**rest, "rope_type": kind} if kind != "default" else None
