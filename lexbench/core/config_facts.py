@@ -97,7 +97,7 @@ def _needs_claimed(scaling: Mapping[str, Any]) -> bool:
 
 
 def _layer_types(config: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """Kind of attention of each layer; None if all see all keys, or the file does not say it."""
+    """Kind of attention of each layer; None if all see all keys under one RoPE, or the file does not say it."""
     kinds = config.get("layer_types")
     every = _first(config, "sliding_window_pattern", "_sliding_window_pattern")
     layers = config.get("num_hidden_layers")
@@ -106,7 +106,7 @@ def _layer_types(config: Mapping[str, Any]) -> tuple[str, ...] | None:
     every = config.get("global_attn_every_n_layers")
     if kinds is None and every and layers:  # ModernBERT: the first of every n does
         kinds = ["sliding_attention" if layer % every else "full_attention" for layer in range(layers)]
-    return tuple(kinds) if kinds and set(kinds) != {"full_attention"} else None
+    return tuple(kinds) if kinds and (set(kinds) != {"full_attention"} or _by_kind(_rope_parameters(config))) else None
 
 
 def _of_global_layers(config: Mapping[str, Any], name: str, stated: str) -> int | None:

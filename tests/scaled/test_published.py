@@ -120,6 +120,15 @@ def test_of_both_names_and_of_old_ones_transformers_choice_is_taken(kind: str, r
         assert scale == layers.scale(rotary, each) == 1
 
 
+def test_layers_of_one_kind_may_state_their_rope_by_kind() -> None:
+    linear = {"full_attention": {**LINEAR, "rope_theta": 1e6}}
+    config = {"model_type": "cohere_compass_text", **SMALL, "layer_types": ["full_attention"] * 4}
+    [rope] = ropes(Model(name="m", trained_length=64, **facts({**config, "rope_parameters": linear})))
+    assert (rope.kind, rope.layers) == ("full_attention", (0, 1, 2, 3))
+    # pair p turns by b^(-2p/d) / 4, d = 16
+    np.testing.assert_allclose(rope.own(1)[0], 1e6 ** (-np.arange(8) / 8) / 4)
+
+
 def test_a_scaling_that_transformers_does_not_know_is_refused() -> None:
     stated: dict[str, Any] = {"name": "odd", "trained_length": 64, "head_dim": 16, "rope_base": 1e4}
     [rope] = ropes(Model(**stated, rope_scaling={"rope_type": "other"}))
