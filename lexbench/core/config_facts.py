@@ -18,8 +18,9 @@ IMPLIED_BASE = {
     **{"gpt_oss": 1.5e5, "mixtral": 1e6, "smollm3": 2e6},
 }
 """Base of the rotary angles, by model_type."""
-LONGROPE_ONLY = {"phi3", "phi4_multimodal"}
-"""Model types of which transformers takes plain rope parameters and those of longrope: it reads yarn as longrope."""
+LONGROPE_ONLY = {"phi3", "phi4_multimodal", "phimoe"}
+"""Model types of which transformers takes plain rope parameters and those of longrope: Phi-3's reads yarn as longrope,
+and Phi-MoE's reads the scale from entries that only its longrope has."""
 READ_APART = {"gpt_oss", *LONGROPE_ONLY}
 """Model types whose rope parameters an engine reads by code of its own, which counts for exports."""
 _LLAMA = {"hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 32, "vocab_size": 32000}

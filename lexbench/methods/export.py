@@ -30,7 +30,7 @@ the frequency is exactly 0. In float64 the angle would stay below 1e-30 for the 
 SAID = {"remap": "remapped distances"}
 """Slots in the field's words, where their names are ours."""
 VLLM_SCALES = ("short_mscale", "long_mscale")
-"""Keys that vLLM's longrope reads instead of transformers' attention_factor."""
+"""Keys that vLLM's longrope, and transformers' of Phi-MoE, read instead of attention_factor."""
 
 
 def export(method: Method, label: str, model: Model, length: int, target: str) -> str:
@@ -162,8 +162,8 @@ def _parameters(method: Method | None, attention: Attention, model: Model, lengt
     longrope_only = target == "transformers" and model.architecture in LONGROPE_ONLY
     if rope is None or (longrope_only and rope["rope_type"] != "default"):
         rope = _pair_by_pair(attention, model, length)
-    if target == "vllm" and rope["rope_type"] == "longrope":
-        # vLLM computes a scale of its own from the factor unless both are given.
+    if rope["rope_type"] == "longrope" and (target == "vllm" or model.architecture == "phimoe"):
+        # vLLM computes a scale of its own from the factor unless both are given; transformers' Phi-MoE needs both.
         rope = {**rope, **dict.fromkeys(VLLM_SCALES, scale)}
     return {**as_transformers(model, rope["rope_type"]), **rope}
 

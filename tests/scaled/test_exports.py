@@ -118,6 +118,21 @@ def test_transformers_reads_every_method_back(name: str, tmp_path: Path) -> None
     assert count >= 15 * len(OVER)
 
 
+def test_phimoe_turns_by_the_angles_and_the_scale_of_what_is_printed(tmp_path: Path) -> None:
+    config = tiny.config_of("phimoe", **families.SHARED, rope_parameters=families.rope())
+    config.save_pretrained(tmp_path)
+    model = Model(name="m", path=str(tmp_path), **facts(json.loads((tmp_path / "config.json").read_text())))
+    for method in ("yarn", "longrope"):
+        built = named_method(method)
+        attention = attention_of(built, model, LENGTH)
+        assert attention.inv_freq is not None and attention.scale is not None
+        entries = json.loads(export(built, method, model, LENGTH, "transformers"))
+        for config in loaded(tmp_path, entries):
+            cos, _ = rotary_of(config)(torch.zeros(1), torch.arange(LENGTH)[None])
+            expected = attention.scale * np.cos(np.arange(LENGTH)[:, None] * attention.inv_freq)
+            np.testing.assert_allclose(cos[0, :, : expected.shape[1]].numpy(), expected, atol=1e-5)
+
+
 @pytest.mark.parametrize("kind", NESTED)
 def test_a_nested_config_is_changed_where_the_text_model_reads_it(kind: str, tmp_path: Path) -> None:
     model = saved(kind, tmp_path)
