@@ -13,10 +13,15 @@ from lexbench.core.layer_types import attends, is_windowed
 IMPLIED_BASE = {
     **dict.fromkeys(("codegen", "falcon", "gemma", "gemma2", "gpt_neox", "gptj", "granite", "llama", "mistral"), 1e4),
     **dict.fromkeys(("olmo", "olmo2", "persimmon", "phi", "phi3", "qwen2", "qwen3", "stablelm", "starcoder2"), 1e4),
-    "mixtral": 1e6,
+    **dict.fromkeys(("arcee", "cohere2", "deepseek_v2", "deepseek_v3", "qwen2_moe", "qwen3_moe", "seed_oss"), 1e4),
+    **dict.fromkeys(("cohere", "ernie4_5", "ernie4_5_moe", "llama4_text"), 5e5),
+    **{"gpt_oss": 1.5e5, "mixtral": 1e6, "smollm3": 2e6},
 }
 """Base of the rotary angles, by model_type."""
-READ_APART = {"gpt_oss"}
+LONGROPE_ONLY = {"phi3", "phi4_multimodal", "phimoe"}
+"""Model types of which transformers takes plain rope parameters and those of longrope: Phi-3's reads yarn as longrope,
+and Phi-MoE's reads the scale from entries that only its longrope has."""
+READ_APART = {"gpt_oss", *LONGROPE_ONLY}
 """Model types whose rope parameters an engine reads by code of its own, which counts for exports."""
 _LLAMA = {"hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 32, "vocab_size": 32000}
 IMPLIED: dict[str, dict[str, Any]] = {
@@ -93,7 +98,7 @@ def _needs_claimed(scaling: Mapping[str, Any]) -> bool:
 
 
 def _layer_types(config: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """Kind of attention of each layer; None if all see all keys, or the file does not say it."""
+    """Kind of attention of each layer; None if all see all keys under one RoPE, or the file does not say it."""
     kinds = config.get("layer_types")
     every = _first(config, "sliding_window_pattern", "_sliding_window_pattern")
     layers = config.get("num_hidden_layers")
@@ -102,7 +107,7 @@ def _layer_types(config: Mapping[str, Any]) -> tuple[str, ...] | None:
     every = config.get("global_attn_every_n_layers")
     if kinds is None and every and layers:  # ModernBERT: the first of every n does
         kinds = ["sliding_attention" if layer % every else "full_attention" for layer in range(layers)]
-    return tuple(kinds) if kinds and set(kinds) != {"full_attention"} else None
+    return tuple(kinds) if kinds and (set(kinds) != {"full_attention"} or _by_kind(_rope_parameters(config))) else None
 
 
 def _of_global_layers(config: Mapping[str, Any], name: str, stated: str) -> int | None:
@@ -144,16 +149,24 @@ def _rotary_dim(config: Mapping[str, Any], head_dim: int | None) -> int | None:
 
 
 def _rope_parameters(config: Mapping[str, Any]) -> dict[str, Any]:
-    """rope_parameters (transformers 5), else rope_scaling (transformers 4); a file may have both, or null."""
-    return dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
+    """rope_parameters (transformers 5) or rope_scaling (transformers 4); of both, transformers takes the latter.
+
+    Parameters of kinds of layers stand in the former only.
+    """
+    new, old = (config.get(name) or {} for name in ("rope_parameters", "rope_scaling"))
+    return dict(new if not old or _by_kind(new) else old)
+
+
+def _by_kind(rope: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The rope parameters of kinds of layers; empty if all layers share one set."""
+    return {kind: value for kind, value in rope.items() if isinstance(value, Mapping)}
 
 
 def _rope(config: Mapping[str, Any]) -> tuple[float | None, dict[str, Any] | None]:
     """Base and scaling: (None, None) without rotary positions, (None, layers) if kinds of layers differ."""
     rope = _rope_parameters(config)
-    layers = {kind: value for kind, value in rope.items() if isinstance(value, Mapping)}
-    if layers:
-        return None, {kind: dict(value) for kind, value in layers.items()}
+    if layers := _by_kind(rope):
+        return None, {kind: _complete(kind, value, config) for kind, value in layers.items()}
     if config.get("alibi"):  # Falcon: the file has a base even if it is not used
         return None, None
     base = _first(rope, "rope_theta") or _first(config, "rope_theta", "rotary_emb_base")
@@ -164,8 +177,8 @@ def _rope(config: Mapping[str, Any]) -> tuple[float | None, dict[str, Any] | Non
     apart = ("rope_theta", "type", *(() if kind == "proportional" else ("partial_rotary_factor",)))
     rest = {key: value for key, value in rope.items() if key not in apart}
     original = config.get("original_max_position_embeddings")
-    if original and kind in ("llama3", "longrope", "yarn"):  # Phi: beside the parameters
-        rest.setdefault("original_max_position_embeddings", original)
+    if original and kind in ("llama3", "longrope", "yarn"):  # Phi: beside the parameters, and before those in them
+        rest["original_max_position_embeddings"] = original
     if kind == "dynamic" and rest.get("alpha"):  # HunYuan: a larger base at every length
         kind = "ntk_alpha"
     scaling = {**rest, "rope_type": kind} if kind != "default" else None
@@ -179,6 +192,16 @@ def _rope(config: Mapping[str, Any]) -> tuple[float | None, dict[str, Any] | Non
         full = {**rest, "rope_type": kind, "rope_theta": base}
         return None, {"full_attention": full, "sliding_attention": {"rope_type": "default", "rope_theta": local}}
     return base, scaling
+
+
+def _complete(kind: str, rope: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of a kind of layers, with what transformers fills in: the names of older files, and the base."""
+    found = {key: value for key, value in rope.items() if key != "type"}
+    if "type" in rope:
+        found.setdefault("rope_type", rope["type"])
+    local = config.get("rope_local_base_freq") if is_windowed(kind) else None
+    base = local or config.get("rope_theta") or IMPLIED_BASE.get(config.get("model_type", ""))
+    return {"rope_theta": base, **found} if base else found
 
 
 def _trained_length(config: Mapping[str, Any], scaling: Mapping[str, Any] | None) -> int | None:

@@ -1,13 +1,17 @@
 """GGUF files as checkpoint folders: transformers reads the file, and writes a folder into the user's cache, once."""
 
 import json
+import math
 import re
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
+from lexbench.core.config_facts import facts
 from lexbench.core.files import cache_folder, sha256, unlike
 
 PACKAGE = "package:"
@@ -32,7 +36,7 @@ def gguf_folder(path: str) -> Path:
         path: of the file, or `package:DISTRIBUTION/FILE`, a file of an installed package or of one that it requires;
             FILE.part00, FILE.part01, ... are joined.
 
-    Raises FetchError if a package is missing, ValueError if there is no such file, or transformers cannot read it.
+    Raises FetchError if a package is missing, ValueError if there is no such file, or transformers reads a part only.
     """
     pieces = _packaged(path.removeprefix(PACKAGE)) if path.startswith(PACKAGE) else [Path(path).expanduser()]
     for piece in pieces:
@@ -104,6 +108,7 @@ def _convert(pieces: list[Path], scratch: Path, name: str) -> None:
         tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name, trust_remote_code=False)
     except (OSError, ValueError, KeyError, RuntimeError, NotImplementedError) as error:
         raise ValueError(f"model file {name} cannot be read ({' '.join(str(error).split())[:200]})") from None
+    _check_read(file, network.config.to_dict(), name)
     network.config.quantization_config = None
     tokenizer.init_kwargs["local_files_only"] = False  # whether the hub was reachable must not enter the fingerprint
     network.save_pretrained(made)
@@ -114,3 +119,62 @@ def _convert(pieces: list[Path], scratch: Path, name: str) -> None:
         stated.pop(key, None)
     config.write_text(json.dumps(stated, indent=2, sort_keys=True), encoding="utf-8")
     (made / "generation_config.json").unlink(missing_ok=True)  # made up by transformers, with its version
+
+
+DIVISORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
+"""Tensors that divide the frequencies of all layers: those of Llama 3.1, and of longrope."""
+
+
+def _check_read(file: Path, config: Mapping[str, Any], name: str) -> None:
+    """ValueError where transformers has left something unread that the model's numbers depend on."""
+    import gguf
+    import transformers
+
+    reader = gguf.GGUFReader(file)
+    prefix = f"{reader.fields['general.architecture'].contents()}."
+    # Lists are the tokenizer's, or have a number for each layer.
+    single = {key: field.contents() for key, field in reader.fields.items() if key.startswith(prefix)}
+    stated = {key.removeprefix(prefix): value for key, value in single.items() if not isinstance(value, list)}
+    stated |= {each.name: True for each in reader.tensors if each.name in DIVISORS and (each.data != 1).any()}
+    if left := next(unread(stated, config), None):
+        raise ValueError(
+            f"model file {name} states {left}, which transformers {transformers.__version__} does not read: "
+            "give the model's folder in Hugging Face form"
+        )
+
+
+def unread(stated: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[str]:
+    """What a GGUF file states of positions, windows and caps, and the config.json made of it does not.
+
+    Args:
+        stated: the file's entries, without the architecture in front of their names; True for the tensors `DIVISORS`.
+        config: as config.json has it.
+    """
+    found = facts(config)
+    rope = found.get("rope_scaling") or {"rope_type": "default"}
+    rope = {"rope_theta": found.get("rope_base"), **rope.get("full_attention", rope)}
+    # As llama.cpp reads them: linear where no type is stated.
+    factor = stated.get("rope.scaling.factor") or stated.get("rope.scale_linear") or 1.0
+    kind = stated.get("rope.scaling.type", "linear")
+    scaled = kind not in ("none", "linear") or (kind == "linear" and factor != 1)
+    if scaled and (rope["rope_type"], rope.get("factor") or 1.0) != (kind, factor):
+        yield f"a RoPE scaled by {kind if factor == 1 else f'{kind} {factor:g}'}"
+    if rope["rope_type"] == "default":
+        yield from (f"a RoPE scaled by {tensor}" for tensor in DIVISORS if stated.get(tensor))
+    base, rotated = stated.get("rope.freq_base"), stated.get("rope.dimension_count")
+    if base and rope["rope_theta"] and not math.isclose(base, rope["rope_theta"], rel_tol=1e-6):  # float32 in the file
+        yield f"a RoPE base of {base:g}"
+    flat = "rope_scaling" not in found or "rope_type" in found["rope_scaling"]
+    if rotated and rope["rope_theta"] and flat and rotated != (found.get("rotary_dim") or found.get("head_dim")):
+        yield f"{rotated} rotated dimensions"
+    for entry, own in CONFIGURED.items():
+        if (value := stated.get(entry)) and value != config.get(own):
+            yield f"{entry} {value:g}"
+
+
+CONFIGURED = {
+    "attention.sliding_window": "sliding_window",
+    "attn_logit_softcapping": "attn_logit_softcapping",
+    "final_logit_softcapping": "final_logit_softcapping",
+}
+"""Other entries of GGUF files, and the same in config.json."""

@@ -124,6 +124,8 @@ def _of_kind(model: Model, kind: str, parameters: Mapping[str, Any]) -> Rope:
     share = 1.0 if rope_type == "proportional" else parameters.get("partial_rotary_factor") or 1.0
     rotary_dim = model.rotary_dim if share == 1.0 else int(head_dim * share)
     kv_heads = model.kv_heads if is_windowed(kind) else model.global_kv_heads or model.kv_heads
+    if parameters.get("rope_theta") is None:
+        raise Refused(f"the config of {model.name} states no base for the RoPE of its {kind} layers: state rope_theta")
     base = float(parameters["rope_theta"])
     plain = replace(
         model, rope_scaling=None, rope_base=base, head_dim=head_dim, rotary_dim=rotary_dim, kv_heads=kv_heads

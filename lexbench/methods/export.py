@@ -14,6 +14,7 @@ import numpy as np
 
 from lexbench.core.attention import Attention, Floats, Remap
 from lexbench.core.checkpoint import on_disk
+from lexbench.core.config_facts import LONGROPE_ONLY
 from lexbench.core.fence import fenced
 from lexbench.core.method import Method
 from lexbench.core.model import Model
@@ -29,7 +30,7 @@ the frequency is exactly 0. In float64 the angle would stay below 1e-30 for the 
 SAID = {"remap": "remapped distances"}
 """Slots in the field's words, where their names are ours."""
 VLLM_SCALES = ("short_mscale", "long_mscale")
-"""Keys that vLLM's longrope reads instead of transformers' attention_factor."""
+"""Keys that vLLM's longrope, and transformers' of Phi-MoE, read instead of attention_factor."""
 
 
 def export(method: Method, label: str, model: Model, length: int, target: str) -> str:
@@ -84,6 +85,8 @@ def of_attention(
     if target == "llama.cpp":
         return {"--ctx-size": length, **_flags(start, attention, label, model, length)}
     if attention.dynamic is not None:
+        if model.architecture in LONGROPE_ONLY:
+            raise _refusal("dynamic", label, target, f"of {model.architecture} it reads longrope only: ")
         # transformers takes the trained length from max_position_embeddings.
         rope = as_transformers(model, "dynamic", factor=attention.dynamic.factor)
         return _config(rope, attention.dynamic.trained_length, model)
@@ -155,9 +158,12 @@ def _parameters(method: Method | None, attention: Attention, model: Model, lengt
     if rope is not None and target == "vllm" and not _same_in_vllm(rope, scale, length):
         rope = None
     if rope is None:
-        rope = _ladder_parameters(attention, model) or _pair_by_pair(attention, model, length)
-    if target == "vllm" and rope["rope_type"] == "longrope":
-        # vLLM computes a scale of its own from the factor unless both are given.
+        rope = _ladder_parameters(attention, model)
+    longrope_only = target == "transformers" and model.architecture in LONGROPE_ONLY
+    if rope is None or (longrope_only and rope["rope_type"] != "default"):
+        rope = _pair_by_pair(attention, model, length)
+    if rope["rope_type"] == "longrope" and (target == "vllm" or model.architecture == "phimoe"):
+        # vLLM computes a scale of its own from the factor unless both are given; transformers' Phi-MoE needs both.
         rope = {**rope, **dict.fromkeys(VLLM_SCALES, scale)}
     return {**as_transformers(model, rope["rope_type"]), **rope}
 

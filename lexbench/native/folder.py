@@ -16,6 +16,7 @@ from safetensors.torch import save as serialize
 from torch import Tensor
 
 from lexbench.core.checkpoint import OURS
+from lexbench.core.config_facts import facts
 from lexbench.core.files import read_object, write_bytes, write_text
 from lexbench.core.values import fits
 from lexbench.encodings.rope import Rope
@@ -106,12 +107,12 @@ def load(folder: Path, dtype: torch.dtype = torch.float32) -> Decoder:
 
 
 def _load(folder: Path, config: Mapping[str, Any], dtype: torch.dtype) -> Decoder:
-    rope = config.get("rope_parameters") or {}
     ours = config.get("model_type") == OURS
-    plain = config.get("rope_scaling") is None and rope.get("rope_type", "default") == "default"
+    found = {} if ours else facts(config)
+    plain = "rope_scaling" not in found and config.get("hidden_act", "silu") in ("silu", "swish")
     if not ours and not (config.get("model_type") == "llama" and config.get("tie_word_embeddings") and plain):
         raise ValueError(
-            f"native reads Llama folders with tied embeddings and plain RoPE, {folder} is another: use backend=hf"
+            f"native reads Llama folders with SiLU, tied embeddings and plain RoPE, {folder} is another: use backend=hf"
         )
     for name in SIZES:
         if not fits(config[name], int) or not config[name]:
@@ -131,7 +132,7 @@ def _load(folder: Path, config: Mapping[str, Any], dtype: torch.dtype) -> Decode
             shape, build.encoding(build.stored(config["encoding"]), shape, config["max_position_embeddings"])
         )
     else:
-        decoder = Decoder(shape, Rope(shape.head_dim, rope.get("rope_theta") or config.get("rope_theta") or 10000.0))
+        decoder = Decoder(shape, Rope(shape.head_dim, found["rope_base"]))
     files = sorted(folder.glob("*.safetensors"))
     weights = {name.removeprefix("model."): weight for file in files for name, weight in load_file(file).items()}
     # Tied weights may be stored twice.

@@ -1,7 +1,10 @@
 """The oracle agrees with transformers where nothing is changed, and with formulas where something is."""
 
 import copy
+import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -54,6 +57,22 @@ def test_linear_frequencies_are_transformers_linear_scaling(native: Native, fold
         logits = theirs(torch.from_numpy(asked.tokens)[None]).logits[0, asked.start - 1 : -1]
     expected = F.cross_entropy(logits, torch.from_numpy(asked.tokens[asked.start :]), reduction="none")
     np.testing.assert_allclose(native.score(asked).nll, expected.numpy(), atol=2e-4)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"hidden_act": "gelu"},
+        {"rope_scaling": {"type": "linear", "factor": 2.0}},
+        {"rope_parameters": {"type": "linear", "factor": 2.0, "rope_theta": 1e4}},
+    ],
+)
+def test_a_llama_that_computes_otherwise_is_refused(change: dict[str, Any], folder: Path, tmp_path: Path) -> None:
+    made = shutil.copytree(folder, tmp_path / "m")
+    config = json.loads((made / "config.json").read_text())
+    (made / "config.json").write_text(json.dumps({**config, **change}))
+    with pytest.raises(ValueError, match="native reads Llama folders with SiLU, tied embeddings and plain RoPE"):
+        Native(read_model({"path": str(made), "trained_length": 256}))
 
 
 SHAPED = {

@@ -86,6 +86,20 @@ def test_layers_of_several_kinds_have_no_one_base() -> None:
     assert facts({**SIZES, "rope_theta": 1e6, "rope_local_base_freq": 1e4}) == expected
 
 
+@pytest.mark.parametrize("kind", ["llama3", "yarn", "longrope"])
+def test_an_original_length_beside_the_rope_parameters_counts_before_the_one_in_them(kind: str) -> None:
+    from transformers import LlamaConfig
+
+    scaled = {"factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "attention_factor": 1.0}
+    lists = {"short_factor": [1.0] * 8, "long_factor": [2.0] * 8, "original_max_position_embeddings": 16}
+    rope = {"rope_type": kind, "rope_theta": 1e4, **scaled, **lists}
+    config = {**SIZES, "rope_parameters": rope, "original_max_position_embeddings": 32}
+    theirs = LlamaConfig.from_dict(json.loads(json.dumps(config)))
+    theirs.standardize_rope_params()  # as each of its functions of frequencies does first
+    assert facts(config)["rope_scaling"]["original_max_position_embeddings"] == 32
+    assert theirs.rope_parameters["original_max_position_embeddings"] == 32
+
+
 def test_a_model_with_a_picture_part_is_its_text_part() -> None:
     assert facts({"model_type": "llava", "hidden_size": 1, "text_config": {**SIZES, "rope_theta": 3e4}}) == {
         **KNOWN,

@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from safetensors.numpy import load_file
 from lexbench.commands import main
 from lexbench.core import registry
 from lexbench.core.checkpoint import end_tokens, fingerprint, locate, on_disk, read_model
-from lexbench.core.gguf import gguf_folder
+from lexbench.core.gguf import gguf_folder, unread
 from lexbench.core.tokenizer import load_tokenizer
 
 gguf = pytest.importorskip("gguf")
@@ -41,7 +42,7 @@ def permuted(weight: NDArray[Any], heads: int) -> NDArray[Any]:
     return weight.reshape(heads, 2, -1, weight.shape[1]).swapaxes(1, 2).reshape(weight.shape)
 
 
-def write_lexlet(file: Path) -> Path:
+def write_lexlet(file: Path, more: Callable[[Any], None] = lambda writer: None) -> Path:
     config = json.loads((LEXLET / "config.json").read_text())
     writer = gguf.GGUFWriter(file, "llama")
     writer.add_context_length(config["max_position_embeddings"])
@@ -69,6 +70,7 @@ def write_lexlet(file: Path) -> Path:
         if name.endswith(("attn_q.weight", "attn_k.weight")):
             weight = permuted(weight, config["num_attention_heads" if "attn_q" in name else "num_key_value_heads"])
         writer.add_tensor(name, weight.astype(np.float32) if weight.ndim == 1 else weight)
+    more(writer)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -144,6 +146,65 @@ def test_what_cannot_be_read_is_one_line(
     assert error.splitlines()[-1].startswith(f"lexbench: {said}")
     assert not Path("run").exists()
     assert not [each for each in cache.glob("*") if each.is_dir()]
+
+
+def _yarn(writer: Any) -> None:
+    writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+    writer.add_rope_scaling_factor(4.0)
+
+
+def _llama3(writer: Any) -> None:
+    writer.add_tensor("rope_freqs.weight", np.linspace(1, 8, 16, dtype=np.float32))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [(_yarn, "a RoPE scaled by yarn 4"), (_llama3, "a RoPE scaled by rope_freqs.weight")],
+)
+def test_a_scaling_that_transformers_leaves_unread_is_refused(
+    more: Callable[[Any], None], said: str, tmp_path: Path, cache: Path
+) -> None:
+    file = write_lexlet(tmp_path / "scaled.gguf", more)
+    with pytest.raises(ValueError, match=rf"scaled\.gguf states {said}, which transformers [\d.]+ does not read: give"):
+        locate(str(file))
+    assert not [each for each in cache.glob("*") if each.is_dir()]
+
+
+LLAMA = {"model_type": "llama", "hidden_size": 512, "num_attention_heads": 8, "rope_theta": 10000.0}
+GEMMA = {
+    **{"model_type": "gemma3_text", "head_dim": 256, "layer_types": ["sliding_attention", "full_attention"]},
+    "rope_parameters": {
+        "full_attention": {"rope_type": "default", "rope_theta": 1e6},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("stated", "config", "left"),
+    [
+        ({"rope.freq_base": 10000.0, "rope.dimension_count": 64, "rope.scaling.factor": 1.0}, LLAMA, []),
+        ({"rope.freq_base": 999999.4375}, {**LLAMA, "model_type": "starcoder2"}, ["a RoPE base of 999999"]),
+        ({"rope.dimension_count": 48}, LLAMA, ["48 rotated dimensions"]),  # Phi-4-mini turns three quarters
+        ({"rope.dimension_count": 48}, {**LLAMA, "partial_rotary_factor": 0.75}, []),
+        ({"rope.scale_linear": 4.0}, LLAMA, ["a RoPE scaled by linear 4"]),
+        ({"rope.scaling.type": "none", "rope.scaling.factor": 4.0}, LLAMA, []),
+        ({"rope.scaling.factor": 4.0}, {**LLAMA, "rope_scaling": {"type": "linear", "factor": 4.0}}, []),
+        ({"rope.scaling.factor": 8.0}, {**LLAMA, "rope_scaling": {"type": "linear", "factor": 4.0}}, ["linear 8"]),
+        ({"rope.scaling.type": "yarn"}, LLAMA, ["a RoPE scaled by yarn"]),
+        ({"rope_factors_long.weight": True}, LLAMA, ["a RoPE scaled by rope_factors_long.weight"]),
+        ({"attention.sliding_window": 2047}, {**LLAMA, "sliding_window": None}, ["attention.sliding_window 2047"]),
+        ({"attention.sliding_window": 2047}, {**LLAMA, "sliding_window": 2047}, []),
+        ({"rope.freq_base": 1e6, "rope.dimension_count": 256}, GEMMA, []),
+        ({"rope.freq_base": 1e6, "rope.scaling.type": "linear", "rope.scaling.factor": 8.0}, GEMMA, ["linear 8"]),
+        ({}, {"model_type": "gpt2", "n_embd": 64, "n_head": 4}, []),
+    ],
+)
+def test_what_a_file_states_and_its_config_lacks(stated: Any, config: Any, left: list[str]) -> None:
+    found = list(unread(stated, config))
+    assert len(found) == len(left)
+    assert all(one.endswith(other) for one, other in zip(found, left, strict=True)), found
 
 
 def test_without_the_libraries_the_extra_is_named(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 Sizes are small; names of entries, and rope parameters, are those of the published files.
 """
 
+import copy
 import importlib
 from collections.abc import Mapping
 from typing import Any
@@ -93,6 +94,39 @@ def test_frequencies_and_scales_are_those_of_the_module(kind: str) -> None:
         assert scale == pytest.approx(layers.scale(rotary, each))
     if kind == "modernbert-decoder":
         assert [rope.layers for rope in found.values()] == [(0, 3), (1, 2)]
+
+
+LINEAR = {"rope_type": "linear", "factor": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("kind", "rope"),
+    [
+        # What a model card says to add to config.json, to a file of transformers 5: the base beside it is not read.
+        ("llama", {"rope_parameters": {"rope_type": "default", "rope_theta": 5e5}, "rope_scaling": LINEAR}),
+        ("llama", {"rope_parameters": {"rope_theta": 5e5}, "rope_scaling": {"type": "linear", "factor": 2.0}}),
+        ("llama", {"rope_parameters": {"type": "linear", "factor": 2.0, "rope_theta": 5e5}, "rope_scaling": None}),
+        ("gemma3_text", {"rope_parameters": {"full_attention": {"type": "linear", "factor": 8.0, "rope_theta": 1e6}}}),
+        ("gemma3_text", {"rope_parameters": {"full_attention": LINEAR, "sliding_attention": {"rope_type": "default"}}}),
+    ],
+)
+def test_of_both_names_and_of_old_ones_transformers_choice_is_taken(kind: str, rope: dict[str, Any]) -> None:
+    config = {"model_type": kind, **SMALL, "num_hidden_layers": 6, **rope}
+    found = {each.kind: each for each in ropes(Model(**{"name": kind, "trained_length": 4096, **facts(config)}))}
+    rotary = rotary_of(copy.deepcopy(config))  # transformers completes the parameters in place
+    for each, own in found.items():
+        inv_freq, scale = own.own(1)
+        np.testing.assert_allclose(inv_freq, layers.frequencies(rotary, each).double().numpy(), rtol=1e-6)
+        assert scale == layers.scale(rotary, each) == 1
+
+
+def test_layers_of_one_kind_may_state_their_rope_by_kind() -> None:
+    linear = {"full_attention": {**LINEAR, "rope_theta": 1e6}}
+    config = {"model_type": "cohere_compass_text", **SMALL, "layer_types": ["full_attention"] * 4}
+    [rope] = ropes(Model(name="m", trained_length=64, **facts({**config, "rope_parameters": linear})))
+    assert (rope.kind, rope.layers) == ("full_attention", (0, 1, 2, 3))
+    # pair p turns by b^(-2p/d) / 4, d = 16
+    np.testing.assert_allclose(rope.own(1)[0], 1e6 ** (-np.arange(8) / 8) / 4)
 
 
 def test_a_scaling_that_transformers_does_not_know_is_refused() -> None:
