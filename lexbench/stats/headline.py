@@ -225,10 +225,9 @@ def _gains_said(table: Table, rows: Sequence[Row], start: int, longest: int) -> 
     methods = [row for row in known if row.method != BASELINE]
     best = max(methods or known, key=lambda row: row.gain.value if row.gain else 0.0)
     lost = "; its level there is at its floor" if best.level is not None and at_floor(best.level) else ""
-    said = f"No method gains from context beyond {start:,} tokens; closest is {best.method},"
-    if not methods:
-        said = f"No gain from context beyond {start:,} tokens: {best.method} has"
-    return f"{said} {_nats(best.gain)} at {longest:,} {against}{lost}."
+    said = f"; closest is {best.method}," if methods else f": {best.method} has"
+    shown = f"{_nats(best.gain)} at {longest:,} {against}{lost}"
+    return f"No gain from context beyond {start:,} tokens is shown{said} {shown}."
 
 
 def _nats(gain: Drop | None) -> str:

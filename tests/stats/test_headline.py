@@ -73,7 +73,7 @@ def test_a_forgetting_window_keeps_its_level_and_gains_nothing_where_a_method_th
         "over none at 256."
     )
     alone = only(*base, *window)
-    assert alone.sentence.startswith("No method gains from context beyond 256 tokens; closest is sliding_window, ")
+    assert alone.sentence.startswith("No gain from context beyond 256 tokens is shown; closest is sliding_window, ")
     assert "**" not in markdown(grid_of(alone))  # nothing is best
 
 
@@ -97,7 +97,7 @@ def test_the_price_of_a_factor_that_follows_the_length_is_not_told_without_its_c
 def test_the_unmodified_model_alone_is_closest_to_nothing() -> None:
     found = only(text("none", 256, 3.5), text("none", 2048, 4.5))
     assert found.sentence == (
-        "No gain from context beyond 256 tokens: none has -1.000 nats per token [-1.000, -1.000] at 2,048 "
+        "No gain from context beyond 256 tokens is shown: none has -1.000 nats per token [-1.000, -1.000] at 2,048 "
         "over none at 256."
     )
 
@@ -163,7 +163,7 @@ def test_few_documents_do_not_show_that_a_model_speaks_and_no_gain_is_claimed() 
 def test_the_sentence_ends_with_what_the_closest_level_is_worth() -> None:
     found = only(text("none", 256, 3.5), text("none", 2048, 5.5))
     assert found.sentence == (
-        "No gain from context beyond 256 tokens: none has -2.000 nats per token [-2.000, -2.000] at 2,048 "
+        "No gain from context beyond 256 tokens is shown: none has -2.000 nats per token [-2.000, -2.000] at 2,048 "
         "over none at 256; its level there is at its floor."
     )
 
@@ -201,7 +201,7 @@ def test_retrieval_is_the_mean_of_the_tasks_with_a_needle_at_the_longest_length(
     assert means == pytest.approx({"ntk": (12 + 9) / 24, "none": 3 / 24})
     assert found.tasks == ["passkey", "passkey_2"]
     assert found.sentence.startswith(
-        "No method gains from context beyond 256 tokens; closest is ntk, 0.000 nats per token [0.000, 0.000] at 2,048 "
+        "No gain from context beyond 256 tokens is shown; closest is ntk, 0.000 nats per token [0.000, 0.000] at 2,048 "
         "over none at 256. Highest retrieval at 2,048 tokens (passkey, passkey_2): ntk, 0.88 ["
     )
     [low, high] = re.findall(r"\d\.\d\d", found.sentence.rsplit("[", 1)[1])
