@@ -179,6 +179,11 @@ def test_the_table_sorts_by_a_length_filters_by_name_and_ranks_with_ties(tab: Ta
     ties = Counter(ranks.values())
     assert [row[1] for row in shown] == [f"{ranks[row[0]]}{'=' * (ties[ranks[row[0]]] > 1)}" for row in shown]
     assert len(set(ranks.values())) > 1
+    # 0.20 and 0.05 are apart by 0.15 [0.04, 0.23]; where both reach chance, that is no difference.
+    guesses = [{"value": 0.2, "low": 0.1, "high": 0.26}, {"value": 0.05, "low": 0.0, "high": 0.1}]
+    assert tab.tab.evaluate("entries => ranks(entries, 1)", guesses) == [1, 2]
+    floored = [{**each, "floored": True} for each in guesses]
+    assert tab.tab.evaluate("entries => ranks(entries, 1)", floored) == [1, 1]
     tab.tab.locator("#curve-table thead button", has_text="512").click()
     assert rows.first.locator("th").inner_text() == shown[-1][0]
     tab.tab.fill("#table-filter", "YARN")

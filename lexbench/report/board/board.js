@@ -11,7 +11,7 @@ const entries = data.columns.id.map((id, place) => {
   const named = (name) => data.names[name][own(name)];
   return {
     id, place, model: named("model"), method: named("method"), task: named("task"), submission: data.submissions[own("submission")], length: own("length"), trained: data.trained[own("model")],
-    metric: named("metric"), better: data.better[own("metric")], value: own("value"), low: own("low"), high: own("high"), n: own("n"), asked: own("asked"),
+    metric: named("metric"), better: data.better[own("metric")], value: own("value"), low: own("low"), high: own("high"), floored: own("floored"), n: own("n"), asked: own("asked"),
     note: own("note") === null ? "" : data.notes[own("note")], ranked: own("note") === null && own("value") !== null, look: data.looks[own("method")], samples: own("samples"),
   };
 });
@@ -119,9 +119,9 @@ function verdict(one, two) {
   const { value, low, high } = difference(one, two);
   const text = `${titled(one)} minus ${titled(two)}: ${number(value, scored(one))}${low === null ? "" : ` [${number(low, scored(one))}, ${number(high, scored(one))}]`}`;
   const same = one.asked === two.asked;
-  const where = same ? "They were asked the same questions; the interval takes them as independent, so it is wider than a paired one (lexbench compare)." : "They were asked different questions, or under different protocols: read the difference with care.";
+  const where = same ? "They were asked the same questions; the interval takes them as independent, so it is mostly wider than a paired one (lexbench compare)." : "They were asked different questions, or under different protocols: read the difference with care.";
   if (low === null || !one.better) return `${text}. ${where}`;
-  const told = low > 0 || high < 0;
+  const told = apart(one, two);
   const winner = value * one.better > 0 ? one : two;
   return `${text}. ${told ? `${titled(winner)} is better by more than chance.` : "They cannot be told from each other."} ${where}`;
 }

@@ -19,6 +19,7 @@ from lexbench.report.board.audit import Audited, Entry, audit
 from lexbench.report.board.ledger import Submission
 from lexbench.report.page import data, page, safety
 from lexbench.stats import metrics
+from lexbench.stats.floors import at_floor
 
 SCRIPTS = ("elements.js", "charts.js")
 """Of the page."""
@@ -95,13 +96,14 @@ def columns(audited: Audited) -> dict[str, Any]:
             "length": each.checked.record.length,
             "n": each.checked.record.n,
             **{side: data.rounded(getattr(each.checked.record, side)) for side in ("value", "low", "high")},
+            "floored": at_floor(each.checked.record),
         }
         for each in entries
     ]
     trained = {each.checked.record.model: each.checked.record.trained_length for each in entries}
     methods = list(lists["method"])
     shapes = [data.look(each) for each in looks.looks(methods).values()]
-    fields = ("id", "submission", *lists, "samples", "length", "n", "value", "low", "high")
+    fields = ("id", "submission", *lists, "samples", "length", "n", "value", "low", "high", "floored")
     return {
         "columns": {field: [row[field] for row in rows] for field in fields},
         "names": {name: list(lists[name]) for name in ("model", "method", "task", "metric")},

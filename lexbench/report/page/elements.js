@@ -44,11 +44,14 @@ function difference(one, other) {
   return { value, low: value - side(one.low, other.high), high: value + side(one.high, other.low) };
 }
 
+/** Whether two values differ by more than chance; two at their floor never do. */
+function apart(one, other) {
+  const { low, high } = difference(one, other);
+  return low !== null && (low > 0 || high < 0) && !(one.floored && other.floored);
+}
+
 /** Each value's rank among all: 1 + how many are better by more than chance; equal ranks are ties. Without a better side null. */
 function ranks(entries, better) {
-  const worse = (one, other) => {
-    const { low, high } = difference(one, other);
-    return low !== null && (better > 0 ? high < 0 : low > 0);
-  };
+  const worse = (one, other) => better * (one.value - other.value) < 0 && apart(one, other);
   return entries.map((entry) => (better && entry && entry.value !== null ? 1 + entries.filter((other) => other && other.value !== null && worse(entry, other)).length : null));
 }
