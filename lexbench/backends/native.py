@@ -19,7 +19,7 @@ from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.task import Choose, Chosen, Mark, Marked, Probe, Probed, Score, Scored, Tokens, Write, Written
 from lexbench.core.tokenizer import load_tokenizer
-from lexbench.encodings import Rotate
+from lexbench.encodings import Encoding, Rotate
 from lexbench.encodings.rope import Rope
 from lexbench.kernels import rotations
 from lexbench.kernels.observed import Observer
@@ -63,6 +63,7 @@ class Native(Backend):
         self.tokenizer = load_tokenizer(folder, model.bos)
         self._ends = end_tokens(folder)
         self._decoder = load(folder, DTYPES[dtype]).to(self._device)
+        self.parts = [type(each) for each in self._decoder.modules() if isinstance(each, Encoding)]
         self._passes: tuple[Attention, ...] = (Attention(),)
         self.reuse = False
         self._prefix_cache = PrefixCache[Reading]()

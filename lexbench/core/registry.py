@@ -340,7 +340,7 @@ def _class_in(config: Mapping[str, Any], noun: str) -> type:
     if noun not in DOES:
         raise ValueError(f"{noun} cannot be defined by a file: give _target_: package.module.Class")
     file = source_of(config, noun)
-    module = _module(file, noun)
+    module = _module(file, noun, file.stat().st_mtime_ns if file.is_file() else 0)
     own = [value for value in vars(module).values() if getattr(value, "__module__", None) == module.__name__]
     found = [value for value in own if isinstance(value, type) and hasattr(value, DOES[noun])]
     if len(found) != 1:
@@ -349,7 +349,8 @@ def _class_in(config: Mapping[str, Any], noun: str) -> type:
 
 
 @functools.cache
-def _module(file: Path, noun: str) -> ModuleType:
+def _module(file: Path, noun: str, changed: int) -> ModuleType:
+    """The module of a file as it was last changed (ns): a notebook runs the code that the file holds now."""
     # By path: two files of one name are two modules.
     spec = importlib.util.spec_from_file_location(f"lexbench_{noun}_{abs(hash(file))}_{file.stem}", file)
     if spec is None or spec.loader is None or not file.is_file():
