@@ -162,6 +162,11 @@ def checked(config: Mapping[str, Any], noun: str) -> type:
     if noun in DOES and not hasattr(cls, DOES[noun]):
         raise ValueError(f"{noun} class {cls.__name__} must have {DOES[noun]}: name another by _target_ or file")
     stated, config, known = config, _given(config), parameters(cls)
+    own = () if noun not in DOES else ("name", "file", *(METHODS if noun == "method" else ()))
+    if taken := [key for key in known if key in own]:
+        raise ValueError(
+            f"{noun} class {cls.__name__} has a parameter {taken[0]}, a key of every {noun}'s yaml: rename it"
+        )
     for key in config:
         if key not in known:
             named = stated.get("name") or cls.__name__
@@ -189,6 +194,8 @@ def _frozen(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
+METHODS = ("at", "compose", "layers", "over")
+"""Keys that mean the same in the yaml of every method (`lexbench.core.method`), and so reach no class."""
 OWN = ("tune", "search")
 """Commands whose settings build an object as they are: worth=4, not tune.worth=4."""
 KINDS: Mapping[type, tuple[str, str]] = {

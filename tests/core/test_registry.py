@@ -280,3 +280,17 @@ class Weighted(Task):
     said = "task.weights must be a plain value or a list, got a mapping: make its entries parameters"
     with pytest.raises(ValueError, match=said):
         registry.build({"file": str(tmp_path / "weighted.py"), "weights": {"a": 1.0}}, "task")
+
+
+@pytest.mark.parametrize("name", ["at", "compose", "layers", "over", "file", "name"])
+def test_a_method_has_no_parameter_that_every_yaml_has(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`at: 64` of a yaml would set the method for 64 tokens, and never reach the class."""
+    (tmp_path / "method").mkdir()
+    (tmp_path / "method/halved.py").write_text(HALVED.replace("factor", name))
+    (tmp_path / "method/halved.yaml").write_text("file: halved.py\n")
+    monkeypatch.setenv("LEXBENCH_CONFIG_PATH", str(tmp_path))
+    said = f"method class .* has a parameter {name}, a key of every method's yaml: rename it"
+    with pytest.raises(ValueError, match=said):
+        method("halved")
