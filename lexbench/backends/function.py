@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lexbench.backends import Backend
+from lexbench.backends.causal import looks_ahead
 from lexbench.backends.draft import Draft
 from lexbench.core.attention import Attention
 from lexbench.core.model import Model
@@ -39,7 +40,8 @@ Logits = Callable[[NDArray[np.int64]], Any]
 class Function(Backend):
     """Asks a function for the logits of a whole text; what is written is read again for each new token.
 
-    The function must be causal: a method would change it, so only method=none is measured.
+    The function must be causal, which is checked on a few tokens. A method would change it, so only method=none is
+    measured.
 
     Args:
         function: a torch module, called with a [1, T] tensor, or `ids -> logits`, called with a [T] array.
@@ -66,6 +68,7 @@ class Function(Backend):
         self.version = f"torch {torch.__version__}"
         self._function = function
         self._ends = frozenset(ends)
+        self._checked = False
         self.dtype = "own"
         if isinstance(function, nn.Module):
             self.dtype = str(next((each.dtype for each in function.parameters()), "own")).removeprefix("torch.")
@@ -75,9 +78,15 @@ class Function(Backend):
             self.revision = revision or uuid.uuid4().hex[:16]
 
     def attend(self, attention: Attention) -> None:
-        """Accept the model as it is; Refused for every method."""
+        """Accept the model as it is; Refused for every method, ValueError for a function that is not causal."""
         if attention.slots() or attention.mixture:
             raise Refused("a function has no attention to change: use method=none, or give a model of transformers")
+        if not self._checked and looks_ahead(self._logits, self.tokenizer.vocabulary):
+            raise ValueError(
+                "a function must be causal, in this one the last token changes the logits before it: "
+                "let each row depend on the tokens up to its own"
+            )
+        self._checked = True
 
     def _logits(self, ids: Tokens) -> Tensor:
         """[T, V] float32 logits (float64 where the function gives these)."""

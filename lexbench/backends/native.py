@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from lexbench.backends import Backend, Capabilities
 from lexbench.backends.caches import PrefixCache
+from lexbench.backends.causal import looks_ahead
 from lexbench.backends.devices import device_of
 from lexbench.backends.draft import Draft
 from lexbench.core.attention import Attention
@@ -67,6 +68,12 @@ class Native(Backend):
         self._passes: tuple[Attention, ...] = (Attention(),)
         self.reuse = False
         self._prefix_cache = PrefixCache[Reading]()
+        vocabulary, encoding = self._decoder.shape.vocabulary, self._decoder.encoding
+        if looks_ahead(lambda ids: self.logits(ids, [len(ids)], len(ids)), vocabulary, encoding.longest):
+            raise ValueError(
+                f"encoding {encoding.name} must be causal, in this one the last token changes the logits before it: "
+                "let hooks see no later tokens, and train it again"
+            )
 
     def attend(self, attention: Attention) -> None:
         """Apply an Attention, every slot by its definition.
