@@ -245,8 +245,10 @@ def parameters(cls: type) -> dict[str, bool]:
     """Parameters of a class: name to whether it is required."""
     if is_dataclass(cls):
         return {f.name: f.default is MISSING and f.default_factory is MISSING for f in fields(cls) if f.init}
-    signature = inspect.signature(cls)
-    return {name: p.default is inspect.Parameter.empty for name, p in signature.parameters.items()}
+    stated = inspect.signature(cls).parameters.values()
+    # A class without a constructor of its own has torch's: *args and **kwargs are no parameters.
+    named = [each for each in stated if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
+    return {each.name: each.default is each.empty for each in named}
 
 
 def label(instance: Any, name: str, noun: str) -> str:
