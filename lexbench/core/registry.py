@@ -177,12 +177,23 @@ def checked(config: Mapping[str, Any], noun: str) -> type:
             raise ValueError(
                 f"{noun}.corpus is set by corpus=NAME for the whole run, got {config[key]!r}: leave it out"
             )
-    hints = get_type_hints(cls if is_dataclass(cls) else cls.__init__)  # type: ignore[misc]
+    hints = _hints(cls, noun)
     for key in config:
         _check(key if noun in OWN else f"{noun}.{key}", config[key], hints.get(key, Any))
         if noun == "task" and isinstance(config[key], Mapping):  # tasks are kept by their values
             raise ValueError(f"task.{key} must be a plain value or a list, got a mapping: make its entries parameters")
     return cls
+
+
+def _hints(cls: type, noun: str) -> dict[str, Any]:
+    """The annotations of a class's parameters; ValueError for one whose names are not there at run time."""
+    try:
+        return get_type_hints(cls if is_dataclass(cls) else cls.__init__)  # type: ignore[misc]
+    except NameError as error:
+        raise ValueError(
+            f"{noun} class {cls.__name__} has an annotation that cannot be read ({error}): "
+            "import that name outside of TYPE_CHECKING"
+        ) from None
 
 
 def _given(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -258,6 +269,9 @@ def label(instance: Any, name: str, noun: str) -> str:
     """
     if not is_dataclass(instance):
         raise ValueError(f"{noun} class {type(instance).__name__} must be a dataclass: its fields are its parameters")
+    kind: Any = type(instance)
+    if not kind.__dataclass_params__.frozen:  # what one length leaves in it would reach the next
+        raise ValueError(f"{noun} class {kind.__name__} must be frozen: write @dataclass(frozen=True)")
     stated = read(noun, name) if name in names(noun) else {}
     usual = {f.name: _frozen(stated.get(f.name, f.default)) for f in fields(instance) if f.name != "corpus"}
     shown = [f for f in fields(instance) if f.name != "corpus" and getattr(instance, f.name) != usual[f.name]]

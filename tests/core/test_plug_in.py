@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,8 @@ def test_comments_and_docstrings_leave_the_hash_and_code_changes_it(tmp_path: Pa
 
 def test_what_stands_in_a_field_or_above_a_class_counts(tmp_path: Path) -> None:
     one, other = (made(tmp_path, f"q{size}", CODE.replace("4", size)) for size in "45")
-    for hold in (Holding, lambda made: Holding((made,)), lambda made: Holding([Holding(made)])):
+    ways: list[Callable[[Any], Any]] = [Holding, lambda made: Holding((made,)), lambda made: Holding([Holding(made)])]
+    for hold in ways:
         hashes = [code_of(hold(kind())) for kind in (one, one, other)]
         assert [hashes.index(each) for each in hashes] == [0, 0, 2]
     below = [type("Below", (kind,), {"__module__": __name__}) for kind in (one, one, other)]
