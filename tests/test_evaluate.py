@@ -285,3 +285,16 @@ def test_a_function_whose_rows_see_later_tokens_is_refused(tokenizer: FastTokeni
         Function(peeking, model, tokenizer).attend(lexbench.Attention())
     for right in (bigram, drawn):
         Function(right, model, tokenizer).attend(lexbench.Attention())
+
+
+def test_frequencies_changed_by_hand_are_measured_anew(tmp_path: Path) -> None:
+    """The value is that of a folder of its own, where nothing was measured before."""
+    changed = AutoModelForCausalLM.from_pretrained(LEXLET, dtype=torch.float32)
+
+    def value(folder: str) -> float:
+        ways = {"lengths": [64], "n": 1, "results": tmp_path / folder, "corpus": "synthetic"}
+        return float(lexbench.evaluate(changed, LEXLET, **ways).table().loc["none", 64])  # type: ignore[arg-type]
+
+    value("both")
+    changed.model.rotary_emb.inv_freq /= 8
+    assert value("both") == pytest.approx(value("own"), abs=1e-6)

@@ -1,6 +1,7 @@
 """A model that exists in this process only: any function from token ids to next-token logits."""
 
 import hashlib
+import json
 import math
 import uuid
 from collections.abc import Callable, Collection
@@ -153,9 +154,15 @@ class Function(Backend):
 
 
 def weights_hash(module: nn.Module) -> str:
-    """Hash of a module's class and of every tensor of its state: name, dtype, shape, bytes."""
+    """Hash of a module's class, of every weight and buffer (name, dtype, shape, bytes), and of its config, if any.
+
+    Buffers that no checkpoint holds count, too: inv_freq of a RoPE is one.
+    """
     digest = hashlib.sha256(type(module).__qualname__.encode())
-    for name, tensor in sorted(module.state_dict().items()):
+    config: Any = getattr(module, "config", None)
+    if hasattr(config, "to_dict"):
+        digest.update(json.dumps(config.to_dict(), sort_keys=True, default=str).encode())
+    for name, tensor in sorted({**dict(module.named_buffers()), **module.state_dict()}.items()):
         digest.update(f"{name}:{tensor.dtype}:{list(tensor.shape)}:".encode())
         # As bytes: NumPy has no bfloat16.
         digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
