@@ -269,3 +269,32 @@ def test_tokenizers_of_other_libraries_have_the_tokens_of_the_folder() -> None:
     assert plain.prefix == ()
     assert mine.encode(text).ids.tolist() == plain.encode(text).ids.tolist()
     assert mine.decode(mine.encode(text).ids) == text
+
+
+def test_a_function_whose_rows_see_later_tokens_is_refused(tokenizer: FastTokenizer) -> None:
+    """With the whole text in each row, the next token could be read off."""
+
+    def peeking(ids: Tokens) -> NDArray[np.float64]:
+        return np.where(np.arange(8) == np.append(ids[1:], 0)[:, None], 9.0, 0.0)
+
+    def drawn(ids: Tokens) -> NDArray[np.float64]:
+        return np.random.default_rng().normal(size=(len(ids), 8))
+
+    model = lexbench.Model(name="peeking", trained_length=8, head_dim=1)
+    with pytest.raises(ValueError, match="a function must be causal, in this one the last token changes the logits"):
+        Function(peeking, model, tokenizer).attend(lexbench.Attention())
+    for right in (bigram, drawn):
+        Function(right, model, tokenizer).attend(lexbench.Attention())
+
+
+def test_frequencies_changed_by_hand_are_measured_anew(tmp_path: Path) -> None:
+    """The value is that of a folder of its own, where nothing was measured before."""
+    changed = AutoModelForCausalLM.from_pretrained(LEXLET, dtype=torch.float32)
+
+    def value(folder: str) -> float:
+        ways = {"lengths": [64], "n": 1, "results": tmp_path / folder, "corpus": "synthetic"}
+        return float(lexbench.evaluate(changed, LEXLET, **ways).table().loc["none", 64])  # type: ignore[arg-type]
+
+    value("both")
+    changed.model.rotary_emb.inv_freq /= 8
+    assert value("both") == pytest.approx(value("own"), abs=1e-6)

@@ -66,6 +66,8 @@ class Backend(Protocol):
     capabilities: Capabilities = Capabilities()
     device: str | None = None
     """What computes, whose memory counts: cpu, cuda, cuda:1, or all (every GPU); None: a GPU where there is one."""
+    parts: Sequence[type] = ()
+    """Classes that a user may have written, an encoding's: their code is part of a cell's identity."""
     reuse: bool = False
     """Keep the last prompt for the next question (`capabilities.recalls`)."""
 

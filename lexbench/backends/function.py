@@ -1,6 +1,7 @@
 """A model that exists in this process only: any function from token ids to next-token logits."""
 
 import hashlib
+import json
 import math
 import uuid
 from collections.abc import Callable, Collection
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lexbench.backends import Backend
+from lexbench.backends.causal import looks_ahead
 from lexbench.backends.draft import Draft
 from lexbench.core.attention import Attention
 from lexbench.core.model import Model
@@ -39,7 +41,8 @@ Logits = Callable[[NDArray[np.int64]], Any]
 class Function(Backend):
     """Asks a function for the logits of a whole text; what is written is read again for each new token.
 
-    The function must be causal: a method would change it, so only method=none is measured.
+    The function must be causal, which is checked on a few tokens. A method would change it, so only method=none is
+    measured.
 
     Args:
         function: a torch module, called with a [1, T] tensor, or `ids -> logits`, called with a [T] array.
@@ -66,6 +69,7 @@ class Function(Backend):
         self.version = f"torch {torch.__version__}"
         self._function = function
         self._ends = frozenset(ends)
+        self._checked = False
         self.dtype = "own"
         if isinstance(function, nn.Module):
             self.dtype = str(next((each.dtype for each in function.parameters()), "own")).removeprefix("torch.")
@@ -75,9 +79,15 @@ class Function(Backend):
             self.revision = revision or uuid.uuid4().hex[:16]
 
     def attend(self, attention: Attention) -> None:
-        """Accept the model as it is; Refused for every method."""
+        """Accept the model as it is; Refused for every method, ValueError for a function that is not causal."""
         if attention.slots() or attention.mixture:
             raise Refused("a function has no attention to change: use method=none, or give a model of transformers")
+        if not self._checked and looks_ahead(self._logits, self.tokenizer.vocabulary):
+            raise ValueError(
+                "a function must be causal, in this one the last token changes the logits before it: "
+                "let each row depend on the tokens up to its own"
+            )
+        self._checked = True
 
     def _logits(self, ids: Tokens) -> Tensor:
         """[T, V] float32 logits (float64 where the function gives these)."""
@@ -144,9 +154,15 @@ class Function(Backend):
 
 
 def weights_hash(module: nn.Module) -> str:
-    """Hash of a module's class and of every tensor of its state: name, dtype, shape, bytes."""
+    """Hash of a module's class, of every weight and buffer (name, dtype, shape, bytes), and of its config, if any.
+
+    Buffers that no checkpoint holds count, too: inv_freq of a RoPE is one.
+    """
     digest = hashlib.sha256(type(module).__qualname__.encode())
-    for name, tensor in sorted(module.state_dict().items()):
+    config: Any = getattr(module, "config", None)
+    if hasattr(config, "to_dict"):
+        digest.update(json.dumps(config.to_dict(), sort_keys=True, default=str).encode())
+    for name, tensor in sorted({**dict(module.named_buffers()), **module.state_dict()}.items()):
         digest.update(f"{name}:{tensor.dtype}:{list(tensor.shape)}:".encode())
         # As bytes: NumPy has no bfloat16.
         digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from lexbench.backends import Backend, Capabilities
 from lexbench.backends.caches import PrefixCache
+from lexbench.backends.causal import looks_ahead
 from lexbench.backends.devices import device_of
 from lexbench.backends.draft import Draft
 from lexbench.core.attention import Attention
@@ -19,7 +20,7 @@ from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.task import Choose, Chosen, Mark, Marked, Probe, Probed, Score, Scored, Tokens, Write, Written
 from lexbench.core.tokenizer import load_tokenizer
-from lexbench.encodings import Rotate
+from lexbench.encodings import Encoding, Rotate
 from lexbench.encodings.rope import Rope
 from lexbench.kernels import rotations
 from lexbench.kernels.observed import Observer
@@ -63,9 +64,16 @@ class Native(Backend):
         self.tokenizer = load_tokenizer(folder, model.bos)
         self._ends = end_tokens(folder)
         self._decoder = load(folder, DTYPES[dtype]).to(self._device)
+        self.parts = [type(each) for each in self._decoder.modules() if isinstance(each, Encoding)]
         self._passes: tuple[Attention, ...] = (Attention(),)
         self.reuse = False
         self._prefix_cache = PrefixCache[Reading]()
+        vocabulary, encoding = self._decoder.shape.vocabulary, self._decoder.encoding
+        if looks_ahead(lambda ids: self.logits(ids, [len(ids)], len(ids)), vocabulary, encoding.longest):
+            raise ValueError(
+                f"encoding {encoding.name} must be causal, in this one the last token changes the logits before it: "
+                "let hooks see no later tokens, and train it again"
+            )
 
     def attend(self, attention: Attention) -> None:
         """Apply an Attention, every slot by its definition.

@@ -15,12 +15,13 @@ import math
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Protocol, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lexbench.core.plug_in import code_of
 from lexbench.core.values import fits
 
 Positions = NDArray[np.int64]
@@ -537,23 +538,27 @@ class Attention:
             part.check_fits(name, pairs=pairs, heads=heads, kv_heads=kv_heads, layers=layers)
 
     def as_data(self) -> dict[str, Any]:
-        """JSON values of the slots in use; each dataclass has its class name under `kind`."""
+        """JSON values of the slots in use; each dataclass has its class name under `kind`, a user's also `file`."""
         return {name: _plain(getattr(self, name)) for name in self.slots()}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, inside: bool = False) -> Any:
+    """A slot's value as JSON; `inside` one of our dataclasses, another has no `kind`."""
     if isinstance(value, Attention):
         return value.as_data()
     if isinstance(value, np.ndarray):
         # 12 digits: the last ones depend on the processor, whose wide powers and logarithms round in their own way.
         return np.char.mod("%.12g", value).astype(value.dtype).tolist()
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
+    if isinstance(value, tuple | list):
+        return [_plain(item, inside) for item in value]
     # JSON has no infinity.
     if isinstance(value, float) and math.isinf(value):
         return "inf"
     if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    if hasattr(value, "__dataclass_fields__"):
-        return {"kind": type(value).__name__, **_plain(asdict(value))}
+        return {key: _plain(item, inside) for key, item in value.items()}
+    if is_dataclass(value):
+        file = code_of(type(value))
+        about = {} if inside and file is None else {"kind": type(value).__name__}
+        held = {each.name: _plain(getattr(value, each.name), inside=file is None) for each in fields(value)}
+        return about | held | ({} if file is None else {"file": file})
     return value

@@ -14,6 +14,7 @@ import numpy as np
 
 from lexbench.core.attention import Attention, Region, Remapping, SlotError
 from lexbench.core.model import Model
+from lexbench.core.plug_in import code_of
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import AnyQuestion, Choose, Mark, Tokenizer, Write
 
@@ -109,12 +110,21 @@ def _check_attention(given: Any, model: Model, length: int) -> None:
             _check_numbers("query_scale", part.query_scale(positions), (n,))
         if part.mask is not None:
             _check_shape("mask.allowed", part.mask.allowed(positions, positions), "b", (n, n))
+            if code_of(type(part.mask)):
+                _check_seen(part.mask, positions)
         if part.remap is not None:
             _check_remap(part.remap, positions)
 
 
 PROBED = 16
 """Positions at which the functions of a method's Attention are tried."""
+
+
+def _check_seen(mask: Any, positions: "np.ndarray[Any, np.dtype[np.int64]]") -> None:
+    """SlotError where a mask leaves a query without keys: a softmax over nothing is no number."""
+    for query in positions:
+        if not mask.allowed(np.array([query]), np.arange(query + 1)).any():
+            raise SlotError(f"mask.allowed must let each query see a key, got none for query {query}: allow its own")
 
 
 def _check_remap(remap: Remapping, positions: "np.ndarray[Any, np.dtype[np.int64]]") -> None:

@@ -162,6 +162,11 @@ def checked(config: Mapping[str, Any], noun: str) -> type:
     if noun in DOES and not hasattr(cls, DOES[noun]):
         raise ValueError(f"{noun} class {cls.__name__} must have {DOES[noun]}: name another by _target_ or file")
     stated, config, known = config, _given(config), parameters(cls)
+    own = () if noun not in DOES else ("name", "file", *(METHODS if noun == "method" else ()))
+    if taken := [key for key in known if key in own]:
+        raise ValueError(
+            f"{noun} class {cls.__name__} has a parameter {taken[0]}, a key of every {noun}'s yaml: rename it"
+        )
     for key in config:
         if key not in known:
             named = stated.get("name") or cls.__name__
@@ -172,12 +177,23 @@ def checked(config: Mapping[str, Any], noun: str) -> type:
             raise ValueError(
                 f"{noun}.corpus is set by corpus=NAME for the whole run, got {config[key]!r}: leave it out"
             )
-    hints = get_type_hints(cls if is_dataclass(cls) else cls.__init__)  # type: ignore[misc]
+    hints = _hints(cls, noun)
     for key in config:
         _check(key if noun in OWN else f"{noun}.{key}", config[key], hints.get(key, Any))
         if noun == "task" and isinstance(config[key], Mapping):  # tasks are kept by their values
             raise ValueError(f"task.{key} must be a plain value or a list, got a mapping: make its entries parameters")
     return cls
+
+
+def _hints(cls: type, noun: str) -> dict[str, Any]:
+    """The annotations of a class's parameters; ValueError for one whose names are not there at run time."""
+    try:
+        return get_type_hints(cls if is_dataclass(cls) else cls.__init__)  # type: ignore[misc]
+    except NameError as error:
+        raise ValueError(
+            f"{noun} class {cls.__name__} has an annotation that cannot be read ({error}): "
+            "import that name outside of TYPE_CHECKING"
+        ) from None
 
 
 def _given(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -189,6 +205,8 @@ def _frozen(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
+METHODS = ("at", "compose", "layers", "over")
+"""Keys that mean the same in the yaml of every method (`lexbench.core.method`), and so reach no class."""
 OWN = ("tune", "search")
 """Commands whose settings build an object as they are: worth=4, not tune.worth=4."""
 KINDS: Mapping[type, tuple[str, str]] = {
@@ -238,8 +256,10 @@ def parameters(cls: type) -> dict[str, bool]:
     """Parameters of a class: name to whether it is required."""
     if is_dataclass(cls):
         return {f.name: f.default is MISSING and f.default_factory is MISSING for f in fields(cls) if f.init}
-    signature = inspect.signature(cls)
-    return {name: p.default is inspect.Parameter.empty for name, p in signature.parameters.items()}
+    stated = inspect.signature(cls).parameters.values()
+    # A class without a constructor of its own has torch's: *args and **kwargs are no parameters.
+    named = [each for each in stated if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
+    return {each.name: each.default is each.empty for each in named}
 
 
 def label(instance: Any, name: str, noun: str) -> str:
@@ -249,6 +269,9 @@ def label(instance: Any, name: str, noun: str) -> str:
     """
     if not is_dataclass(instance):
         raise ValueError(f"{noun} class {type(instance).__name__} must be a dataclass: its fields are its parameters")
+    kind: Any = type(instance)
+    if not kind.__dataclass_params__.frozen:  # what one length leaves in it would reach the next
+        raise ValueError(f"{noun} class {kind.__name__} must be frozen: write @dataclass(frozen=True)")
     stated = read(noun, name) if name in names(noun) else {}
     usual = {f.name: _frozen(stated.get(f.name, f.default)) for f in fields(instance) if f.name != "corpus"}
     shown = [f for f in fields(instance) if f.name != "corpus" and getattr(instance, f.name) != usual[f.name]]
@@ -340,7 +363,7 @@ def _class_in(config: Mapping[str, Any], noun: str) -> type:
     if noun not in DOES:
         raise ValueError(f"{noun} cannot be defined by a file: give _target_: package.module.Class")
     file = source_of(config, noun)
-    module = _module(file, noun)
+    module = _module(file, noun, file.stat().st_mtime_ns if file.is_file() else 0)
     own = [value for value in vars(module).values() if getattr(value, "__module__", None) == module.__name__]
     found = [value for value in own if isinstance(value, type) and hasattr(value, DOES[noun])]
     if len(found) != 1:
@@ -349,7 +372,8 @@ def _class_in(config: Mapping[str, Any], noun: str) -> type:
 
 
 @functools.cache
-def _module(file: Path, noun: str) -> ModuleType:
+def _module(file: Path, noun: str, changed: int) -> ModuleType:
+    """The module of a file as it was last changed (ns): a notebook runs the code that the file holds now."""
     # By path: two files of one name are two modules.
     spec = importlib.util.spec_from_file_location(f"lexbench_{noun}_{abs(hash(file))}_{file.stem}", file)
     if spec is None or spec.loader is None or not file.is_file():

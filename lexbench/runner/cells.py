@@ -8,6 +8,7 @@ from typing import Any
 from lexbench.backends import Backend
 from lexbench.core.attention import Attention
 from lexbench.core.fence import fenced
+from lexbench.core.plug_in import code_of
 from lexbench.core.record import Cell
 from lexbench.core.task import Tokenizer
 from lexbench.corpora import Corpus
@@ -25,10 +26,15 @@ class Named:
     """A task before `for_lengths` has set what the user left open."""
 
     def identity(self) -> dict[str, Any]:
-        """Name and every parameter, as plain JSON; a task's corpus is left out, a cell names it apart."""
+        """Name and every parameter, as plain JSON; of a plug-in, which may change, also a hash of its `file`.
+
+        A task's corpus is left out, a cell names it apart. A corpus states by its fingerprint whether it has changed.
+        """
         # Through JSON, so that a cell read from a file has an equal identity: tuples become lists.
         values = {f.name: getattr(self.built, f.name) for f in fields(self.built) if f.name != "corpus"}
-        return {"name": self.name, **json.loads(json.dumps(values, default=str))}
+        file = None if hasattr(self.built, "fingerprint") else code_of(type(self.built), *values.values())
+        about = {"name": self.name, **json.loads(json.dumps(values, default=str))}
+        return about if file is None else about | {"file": file}
 
     @property
     def fingerprint(self) -> str:
@@ -91,11 +97,14 @@ class BackendFacts:
     kernel: str
     revision: str
     tokenizer: Tokenizer
+    file: str | None = None
+    """Hash of a plug-in's code, or of an encoding's."""
 
     @classmethod
     def of(cls, backend: Backend) -> "BackendFacts":
         """The facts of a loaded backend."""
-        return cls(**{each.name: getattr(backend, each.name) for each in fields(cls)})
+        stated = {each.name: getattr(backend, each.name) for each in fields(cls) if each.name != "file"}
+        return cls(**stated, file=code_of(type(backend), *getattr(backend, "parts", ())))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -242,7 +242,8 @@ def cell_of(job: Job, step: Step, backend: BackendFacts) -> OpenCell:
         "task": {**step.task.identity(), "version": step.task.built.edition},
         "corpus": {**corpus.identity(), "fingerprint": corpus.fingerprint} if corpus else None,
         "backend": {"name": backend.name, "version": backend.version, "dtype": backend.dtype, "kernel": backend.kernel}
-        | ({"chat": form} if form else {}),
+        | ({"chat": form} if form else {})
+        | ({"file": backend.file} if backend.file else {}),
         "length": step.length,
         "seed": step.seed,
         "n": job.n,

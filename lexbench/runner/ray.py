@@ -21,6 +21,7 @@ from typing import Any
 
 from lexbench.core import registry
 from lexbench.core.model import Model
+from lexbench.core.plug_in import code_of
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Answer, AnyQuestion, Tokenizer
 from lexbench.core.values import is_whole
@@ -272,7 +273,7 @@ class Workers:
         count = min(cluster.settings.workers or max(cluster.fitting(), len(cluster.idle)), max(cells, 1))
         self.models = [RemoteModel(cluster, job, self._lost) for _ in range(count)]
         self._failures: list[BaseException] = []
-        self._tokenizer = tokenizer
+        self._tokenizer, self._file = tokenizer, code_of(registry.class_of(job.backend, "backend"))
 
     @functools.cached_property
     def facts(self) -> BackendFacts:
@@ -283,7 +284,7 @@ class Workers:
                 try:
                     if model.loaded(seconds=0.1 / len(self.models)):
                         assert model.facts is not None
-                        return BackendFacts(**model.facts, tokenizer=self._tokenizer)
+                        return BackendFacts(**model.facts, tokenizer=self._tokenizer, file=self._file)
                 except LostWorkerError:
                     self._replace_unloaded(model)
             if time.monotonic() > until:

@@ -250,7 +250,7 @@ def _value(slot: str, value: Any) -> str:
     if slot == "inv_freq":
         return f"{value[0]:.6g}..{value[-1]:.6g}"
     if isinstance(value, Mapping):
-        inner = ", ".join(f"{key} {_value(key, item)}" for key, item in value.items() if key != "kind")
+        inner = ", ".join(f"{key} {_value(key, item)}" for key, item in value.items() if key not in ("kind", "file"))
         return f"{value.get('kind', '')}({inner})"
     if isinstance(value, list):
         return "[" + ", ".join(_value("", item) for item in value) + "]"

@@ -166,16 +166,26 @@ def _placed(group: Sequence[Finished]) -> dict[Place, list[Record]]:
 
 
 def _numbers(group: Sequence[Finished]) -> dict[str, int]:
-    """By cell id, the row of its method with its parameters: the first of that label that lacks its lengths."""
+    """By cell id, the row of its method with its parameters: the first of that label that it may continue.
+
+    A row has no length twice, and no parameter in two states; a parameter that older cells lack may be new.
+    """
     cells = grouped((finished.cell for finished in group), lambda cell: (cell.method, _spec(cell)))
-    rows: dict[str, list[set[int]]] = {}
+    rows: dict[str, list[tuple[set[int], dict[str, Any]]]] = {}
     numbers = {}
-    for (method, _), alike in cells.items():
-        own, taken = {cell.length for cell in alike}, rows.setdefault(method, [])
-        place = next((place for place, held in enumerate(taken) if not held & own), len(taken))
+    for (method, spec), alike in cells.items():
+        own, stated = {cell.length for cell in alike}, leaves(json.loads(spec))
+        taken = rows.setdefault(method, [])
+        fits = (
+            place
+            for place, (held, known) in enumerate(taken)
+            if not held & own and all(known.get(name, value) == value for name, value in stated.items())
+        )
+        place = next(fits, len(taken))
         if place == len(taken):
-            taken.append(set())
-        taken[place] |= own
+            taken.append((set(), {}))
+        taken[place][0].update(own)
+        taken[place][1].update(stated)
         numbers.update(dict.fromkeys((cell.id for cell in alike), place + 1))
     return numbers
 

@@ -205,3 +205,17 @@ def test_methods_apply_where_there_is_something_to_change(trained: Callable[...,
 def test_other_backends_say_who_runs_it(trained: Callable[..., Model]) -> None:
     with pytest.raises(ValueError, match="has an encoding that needs backend=native"):
         Hf(trained("alibi"))
+
+
+def test_an_encoding_that_sees_later_tokens_is_refused(trained: Callable[..., Model], tmp_path: Path) -> None:
+    """Each token gets the one behind it: all but the last could be read off."""
+    (tmp_path / "peeking.py").write_text(
+        "from lexbench.encodings import Encoding\n\n\nclass Peeking(Encoding):\n"
+        "    def embed(self, embedded, tokens, positions):\n        return embedded + embedded.roll(-1, 1)\n"
+    )
+    model = trained("nope")
+    config = Path(str(model.path), "config.json")
+    spec = json.loads(config.read_text())
+    config.write_text(json.dumps({**spec, "encoding": {"file": str(tmp_path / "peeking.py")}}))
+    with pytest.raises(ValueError, match="must be causal, in this one the last token changes the logits before it"):
+        Native(model)

@@ -280,3 +280,36 @@ class Weighted(Task):
     said = "task.weights must be a plain value or a list, got a mapping: make its entries parameters"
     with pytest.raises(ValueError, match=said):
         registry.build({"file": str(tmp_path / "weighted.py"), "weights": {"a": 1.0}}, "task")
+
+
+@pytest.mark.parametrize("name", ["at", "compose", "layers", "over", "file", "name"])
+def test_a_method_has_no_parameter_that_every_yaml_has(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`at: 64` of a yaml would set the method for 64 tokens, and never reach the class."""
+    (tmp_path / "method").mkdir()
+    (tmp_path / "method/halved.py").write_text(HALVED.replace("factor", name))
+    (tmp_path / "method/halved.yaml").write_text("file: halved.py\n")
+    monkeypatch.setenv("LEXBENCH_CONFIG_PATH", str(tmp_path))
+    said = f"method class .* has a parameter {name}, a key of every method's yaml: rename it"
+    with pytest.raises(ValueError, match=said):
+        method("halved")
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes", "said"),
+    [
+        ("(frozen=True)", "", "method class Halved must be frozen: write @dataclass"),
+        (": float", ': "Sequence[float]"', "has an annotation that cannot be read .*'Sequence' is not defined"),
+    ],
+)
+def test_a_class_that_changes_or_cannot_be_read_is_one_line(
+    was: str, becomes: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "method").mkdir()
+    assert was in HALVED
+    (tmp_path / "method/halved.py").write_text(HALVED.replace(was, becomes))
+    (tmp_path / "method/halved.yaml").write_text("file: halved.py\nfactor: 2.0\n")
+    monkeypatch.setenv("LEXBENCH_CONFIG_PATH", str(tmp_path))
+    with pytest.raises(ValueError, match=said):
+        method("halved")

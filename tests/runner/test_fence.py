@@ -1,7 +1,7 @@
 """A method or task that fails is recorded at its cells, and the others are measured."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,9 @@ import pytest
 import lexbench
 from lexbench import Answer, AnyQuestion, Sample, Score, Task
 from lexbench.commands import main
+from lexbench.core.attention import Positions
 from lexbench.core.checkpoint import locate
-from lexbench.core.fence import check_questions, fenced
+from lexbench.core.fence import attention_from, check_questions, fenced
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.tokenizer import load_tokenizer
 from lexbench.store.store import Store
@@ -167,3 +168,32 @@ def test_a_wrong_signature_names_the_method_and_its_file(
     assert main.main([*words, "--config-dir", str(tmp_path / "mine"), f"results={tmp_path / 'run'}"]) == 2
     said = "lexbench: Sig.attention must take (model, length), takes (model): correct it in sig.py"
     assert said in capsys.readouterr().err
+
+
+@dataclass(frozen=True)
+class Before:
+    """The keys from `least` to `most` tokens before a query."""
+
+    least: int
+    most: int = 64
+
+    def allowed(self, queries: Positions, keys: Positions) -> Any:
+        back = queries[:, None] - keys[None, :]
+        return (self.least <= back) & (back <= self.most)
+
+
+@dataclass(frozen=True)
+class Masked:
+    least: int
+
+    def attention(self, model: lexbench.Model, length: int) -> lexbench.Attention:
+        mask: Any = Before(self.least)
+        return lexbench.Attention(mask=mask)
+
+
+def test_a_mask_that_leaves_a_query_without_keys_is_refused() -> None:
+    """From the query's own key on, each query has one; from the key before, the first query has none."""
+    model = lexbench.Model(name="m", trained_length=128, head_dim=4, rope_base=16.0)
+    assert attention_from(Masked(0), model, 256).slots() == ("mask",)
+    with pytest.raises(ValueError, match="must let each query see a key, got none for query 0: allow its own"):
+        attention_from(Masked(1), model, 256)

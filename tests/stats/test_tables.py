@@ -376,3 +376,21 @@ def test_rows_that_may_mix_two_states_of_a_method_are_warned_of(caplog: pytest.L
     identity = {**left.cell.identity, "attention": {"scale": 2.0}}
     tables([left, Finished(cell("passkey", "yarn", 256, n=4, identity=identity), left.samples)])
     assert "cells of yarn on passkey differ in the attention alone" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "rows"),
+    [
+        ({"power": 0.5}, {"power": 0.25}, 2),  # a yaml's default has changed
+        ({"power": 0.5}, {"power": 0.5, "window": 8}, 1),  # a parameter is new
+        ({"power": 0.5, "file": "a"}, {"power": 0.5, "file": "b"}, 2),  # the code has changed
+    ],
+)
+def test_a_row_continues_no_other_state_of_its_method(one: dict[str, Any], other: dict[str, Any], rows: int) -> None:
+    found = []
+    for length, parameters in ((128, one), (256, other)):
+        made = passkey("mine", length, 1)
+        identity = {**made.cell.identity, "length": length, "method": {"name": "mine", **parameters}}
+        found.append(Finished(cell("passkey", "mine", length, n=4, identity=identity), made.samples))
+    [table] = tables(found)
+    assert len(table.methods) == rows
