@@ -4,6 +4,7 @@ import ast
 import functools
 import hashlib
 import sys
+import sysconfig
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,20 @@ from typing import Any
 PACKAGE = Path(__file__).resolve().parents[1]
 OURS = (PACKAGE, PACKAGE.parent / "tasks")
 """Folders of lexbench's own code, whose classes state versions of their own."""
+INSTALLED = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+"""Folders of Python and of installed packages."""
+
+
+def is_ours(file: str | Path) -> bool:
+    """Whether a file is of lexbench."""
+    place = Path(file).resolve()
+    return any(place.is_relative_to(folder) for folder in OURS)
+
+
+def is_users(file: str | Path) -> bool:
+    """Whether a file is neither of lexbench nor of Python or an installed package."""
+    place = Path(file).resolve()
+    return place.is_file() and not is_ours(place) and not any(place.is_relative_to(folder) for folder in INSTALLED)
 
 
 def code_of(*given: Any) -> str | None:
@@ -39,11 +54,10 @@ def _text(kind: type) -> str | None:
     place = getattr(sys.modules.get(kind.__module__), "__file__", None)
     if place is None or kind.__module__.partition(".")[0] in sys.stdlib_module_names:
         return None
-    file = Path(place).resolve()
-    if any(file.is_relative_to(folder) for folder in OURS):
+    if is_ours(place):
         return None
     try:
-        tree = ast.parse(file.read_bytes())
+        tree = ast.parse(Path(place).read_bytes())
     except (OSError, SyntaxError, ValueError):  # gone, or no source
         return None
     return ast.unparse(_WithoutTexts().visit(tree))

@@ -44,6 +44,9 @@ class Broken:
         ("assert length < 500, 'too long'", "AssertionError (too long)"),
         ("raise RuntimeError('two\\nlines')", "RuntimeError (two lines)"),
         ("import sys; sys.exit(0)", "SystemExit (0)"),
+        ("int('x')", "ValueError (invalid literal for int() with base 10: 'x')"),
+        ("import numpy; numpy.arange(length).reshape(3, 5)", "ValueError (cannot reshape array"),
+        ("import statistics; statistics.quantiles([1, 2], n=0)", "StatisticsError (n must be at least 1)"),
     ],
 )
 def test_a_failing_method_of_a_user_costs_its_own_cell_only(
