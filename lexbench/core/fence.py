@@ -5,14 +5,14 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from lexbench.core.attention import Attention, Region, Remapping, SlotError
+from lexbench.core.attention import Attention, Positions, Region, Remapping, SlotError
 from lexbench.core.model import Model
 from lexbench.core.plug_in import code_of, is_ours, is_users
 from lexbench.core.record import Deferred, Refused
@@ -119,7 +119,7 @@ def _check_attention(given: Any, model: Model, length: int) -> None:
     n = len(positions)
     for part in [one for each in given.mixture or (given,) for one in each.parts()]:
         if part.query_scale is not None:
-            _check_numbers("query_scale", part.query_scale(positions), (n,))
+            _check_numbers("query_scale", part.query_scale, positions)
         if part.mask is not None:
             _check_shape("mask.allowed", part.mask.allowed(positions, positions), "b", (n, n))
             if code_of(type(part.mask)):
@@ -146,8 +146,8 @@ def _check_remap(remap: Remapping, positions: "np.ndarray[Any, np.dtype[np.int64
     if not isinstance(regions, Sequence) or not all(isinstance(each, Region) for each in regions):
         raise SlotError(f"remap.regions() must be a list of Region, got {regions!r}")
     for each in regions:
-        _check_numbers("a region's query", each.query(positions), (n,))
-        _check_numbers("a region's key", each.key(positions), (n,))
+        _check_numbers("a region's query", each.query, positions)
+        _check_numbers("a region's key", each.key, positions)
         holds = each.holds(positions[:, None], positions[None, :])
         _check_shape("a region's holds", holds, "b", (n, n))
         count += holds
@@ -158,10 +158,19 @@ def _check_remap(remap: Remapping, positions: "np.ndarray[Any, np.dtype[np.int64
         )
 
 
-def _check_numbers(noun: str, given: Any, shape: tuple[int, ...]) -> None:
-    _check_shape(noun, given, "fiu", shape)
+def _check_numbers(noun: str, function: Callable[[Positions], Any], positions: Positions) -> None:
+    """SlotError unless a function gives a finite number for each position, whatever others it is asked with."""
+    given = function(positions)
+    _check_shape(noun, given, "fiu", positions.shape)
     if not np.isfinite(given).all():
         raise SlotError(f"{noun} must give finite numbers, got {given}")
+    for some in (positions[: len(positions) // 2 + 1], positions[len(positions) // 2 :]):
+        alone, whole = function(some), given[np.isin(positions, some)]
+        for place in np.flatnonzero(~np.isclose(alone, whole, rtol=1e-9))[:1]:
+            raise SlotError(
+                f"{noun} must give each position a number of its own, got {whole[place]:g} for position "
+                f"{some[place]}, and {alone[place]:g} beside fewer others: compute it from that position alone"
+            )
 
 
 def _check_shape(noun: str, given: Any, kinds: str, shape: tuple[int, ...]) -> None:

@@ -38,8 +38,8 @@ REACH = 10.0
 """Seconds in which a cluster's head must answer."""
 PASSED_ON = ("LEXBENCH_", "HF_", "OMP_NUM_THREADS")
 """Beginnings of environment variables that workers take over."""
-FACTS = [each.name for each in fields(BackendFacts) if each.name != "tokenizer"]
-"""Facts that workers must agree in; the tokenizer is the driver's."""
+FACTS = [each.name for each in fields(BackendFacts) if each.name not in ("tokenizer", "file")]
+"""Facts that workers must agree in; the tokenizer and the hash of a plug-in's code are the driver's."""
 
 
 @dataclass(frozen=True, kw_only=True)

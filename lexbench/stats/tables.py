@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 
 TELLING = ("backend.name", "seed", "corpus.name", "backend.dtype")
 """Fields of an identity that tell tables apart in words that readers know, the first choice first."""
+OF_IMPORTS = ("set_to", "samples")
+"""What an imported cell states of its method beside parameters: by length it may differ within a row."""
 Place = tuple[str, int]
 """Row and length."""
 
@@ -174,7 +176,8 @@ def _numbers(group: Sequence[Finished]) -> dict[str, int]:
     rows: dict[str, list[tuple[set[int], dict[str, Any]]]] = {}
     numbers = {}
     for (method, spec), alike in cells.items():
-        own, stated = {cell.length for cell in alike}, leaves(json.loads(spec))
+        own = {cell.length for cell in alike}
+        stated = {name: value for name, value in leaves(json.loads(spec)).items() if name not in OF_IMPORTS}
         taken = rows.setdefault(method, [])
         fits = (
             place

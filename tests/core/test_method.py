@@ -173,6 +173,16 @@ class OwnScale:
 
 
 @dataclass(frozen=True)
+class OwnShares:
+    """A query scale that follows the other queries: shares of the last one, or distances to the first."""
+
+    of_last: bool
+
+    def __call__(self, positions: Positions) -> Any:
+        return positions / positions.max() if self.of_last else 1.0 + positions - positions.min()
+
+
+@dataclass(frozen=True)
 class OwnMask:
     """A mask whose size is not that of queries by keys."""
 
@@ -213,6 +223,12 @@ NONSENSE: list[tuple[Callable[[], Any], str]] = [
         "frozen dataclasses of plain values, which can be kept: Object of",
     ),
     (lambda: Attention(query_scale=cast(Any, OwnScale())), "numbers of shape (16,), got float64 of shape (3,)"),
+    # 66 / 999, and 66 / 532 beside the first nine; 533 queries from the first on, and one where 532 is the first
+    (
+        lambda: Attention(query_scale=cast(Any, OwnShares(True))),
+        "got 0.0660661 for position 66, and 0.12406 beside fewer others",
+    ),
+    (lambda: Attention(query_scale=cast(Any, OwnShares(False))), "got 533 for position 532, and 1 beside fewer others"),
     (lambda: Attention(remap=OwnRemap(8, 900)), "must hold each pair once, got 0 regions of query 66 and key 0"),
     (lambda: Attention(remap=OwnRemap(900, 8)), "must hold each pair once, got 2 regions of query 66 and key 0"),
     (lambda: Attention(remap=OwnRemap(8, 8, np.nan)), "a region's query must give finite numbers, got [nan"),
