@@ -174,7 +174,9 @@ def _facts(path: str, config: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return facts(config)
     except (TypeError, AttributeError, ValueError, ArithmeticError) as error:
-        raise ValueError(f"config.json of {path} cannot be understood ({error}): download it again") from None
+        raise ValueError(
+            f"config.json of {path} cannot be understood ({error}): mend it, or download it again"
+        ) from None
 
 
 # files of a folder

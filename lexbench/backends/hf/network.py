@@ -74,7 +74,8 @@ def load(folder: Path, dtype: torch.dtype, spread: bool = False) -> Any:
             raise
         said = " ".join(str(error).split())[:200]
         raise ValueError(
-            f"checkpoint {folder} cannot be loaded ({type(error).__name__}: {said}): download it again"
+            f"checkpoint {folder} cannot be loaded ({type(error).__name__}: {said}): "
+            "mend its config.json, or download it again"
         ) from error
     finally:
         if bars:
