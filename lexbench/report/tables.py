@@ -85,7 +85,7 @@ def grid_of(table: Table) -> Grid:
         rows.append([row, *(value_entry(table.prices.get((row, length)), n=table.cell.n) for length in table.lengths)])
     columns = {str(length): table.at(length) for length in table.lengths}
     silent = unspoken(table.of(table.methods[0])) if table.methods else None  # none, where it was measured
-    below = [*floor_lines(columns), *([silent] if silent else [])]
+    below = [*floor_lines(columns), *([silent] if silent else []), *(f"{each}." for each in table.states)]
     below += [*([CUT] if truncated else []), *realised_line(columns)]
     return Grid(head=["method", *_heads(table)], rows=rows, below=below)
 

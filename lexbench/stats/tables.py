@@ -51,6 +51,8 @@ class Table:
     """Row of a method that follows the length, and the row set as for its longest length."""
     follows: frozenset[str] = frozenset()
     """Methods whose factor follows the length: inside the trained length they are none, by construction."""
+    states: Sequence[str] = ()
+    """What tells rows of one label apart, a line a label."""
     prices: dict[Place, Record] = field(default_factory=dict)
     """Entries of deployed rows that were measured inside the trained length alone; they are not in `methods`."""
 
@@ -124,6 +126,7 @@ def tables(finished: Iterable[Finished], highlight: Iterable[str] = ()) -> list[
                     prices={place: _of_metric(every[place], metric) for place in every if place[0] in priced},
                     parts={place: _parts_of(records, metric) for place, records in entries.items()},
                     highlight=shown,
+                    states=_states(group),
                 )
             )
     return made
@@ -150,11 +153,11 @@ def _placed(group: Sequence[Finished]) -> dict[Place, list[Record]]:
     change of a method's code, cannot be told apart over lengths: a row may mix them, and a warning says so.
     """
     placed: dict[Place, list[Record]] = {}
-    numbers, mixed = _numbers(group), set()
+    numbers, mixed = _rows(group)[0], set()
     for finished in group:
         cell = finished.cell
         number = numbers[cell.id]
-        while (row := cell.method if number == 1 else f"{cell.method} #{number}", cell.length) in placed:
+        while (row := _row(cell.method, number), cell.length) in placed:
             mixed.add(cell.method)
             number += 1
         placed[row, cell.length] = records_of(finished)
@@ -167,13 +170,30 @@ def _placed(group: Sequence[Finished]) -> dict[Place, list[Record]]:
     return placed
 
 
-def _numbers(group: Sequence[Finished]) -> dict[str, int]:
-    """By cell id, the row of its method with its parameters: the first of that label that it may continue.
+def _states(group: Sequence[Finished]) -> list[str]:
+    """What tells the rows of one label apart: `pi: factor 4.0; pi #2: factor 8.0`."""
+    said = []
+    for method, rows in _rows(group)[1].items():
+        names = dict.fromkeys(name for stated in rows for name in stated)
+        odd = [name for name in names if len({stated.get(name) for stated in rows}) > 1]
+        shown = [", ".join(f"{name} {stated[name]}" for name in odd if name in stated) for stated in rows]
+        if odd:
+            said.append("; ".join(f"{_row(method, place)}: {each}" for place, each in enumerate(shown, 1)))
+    return said
 
-    A row has no length twice, and no parameter in two states; a parameter that older cells lack may be new.
+
+def _row(method: str, number: int) -> str:
+    return method if number == 1 else f"{method} #{number}"
+
+
+def _rows(group: Sequence[Finished]) -> tuple[dict[str, int], dict[str, list[dict[str, str]]]]:
+    """By cell id, the row of its method with its parameters; and by label the parameters of its rows.
+
+    The row is the first of that label that the cell may continue: a row has no length twice, and no parameter in two
+    states; a parameter that older cells lack may be new.
     """
     cells = grouped((finished.cell for finished in group), lambda cell: (cell.method, _spec(cell)))
-    rows: dict[str, list[tuple[set[int], dict[str, Any]]]] = {}
+    rows: dict[str, list[tuple[set[int], dict[str, str]]]] = {}
     numbers = {}
     for (method, spec), alike in cells.items():
         own = {cell.length for cell in alike}
@@ -190,7 +210,7 @@ def _numbers(group: Sequence[Finished]) -> dict[str, int]:
         taken[place][0].update(own)
         taken[place][1].update(stated)
         numbers.update(dict.fromkeys((cell.id for cell in alike), place + 1))
-    return numbers
+    return numbers, {method: [stated for _, stated in taken] for method, taken in rows.items()}
 
 
 def _spec(cell: Cell) -> str:

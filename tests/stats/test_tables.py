@@ -369,6 +369,8 @@ def test_two_methods_of_one_label_keep_their_rows_at_every_length() -> None:
     [table] = tables(found)
     values = [{record.value for record in table.of(row)} for row in ("mine", "mine #2")]
     assert values in ([{0.25}, {0.75}], [{0.75}, {0.25}])
+    first, second = ("0.5", "1.0") if values[0] == {0.25} else ("1.0", "0.5")
+    assert markdown(table).splitlines()[-1] == f"mine: power {first}; mine #2: power {second}."
 
 
 def test_rows_that_may_mix_two_states_of_a_method_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
