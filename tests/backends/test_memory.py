@@ -33,6 +33,7 @@ print((held() - before) / (8 * APART) - 0.5)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
 def test_freed_activations_go_back_to_the_system() -> None:
     kept = {}

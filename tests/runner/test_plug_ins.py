@@ -76,6 +76,7 @@ def write(folder: Path, group: str, name: str, code: str) -> None:
     (folder / group / f"{name}.yaml").write_text(f"file: {name}.py\n")
 
 
+@pytest.mark.slow
 def test_remaps_of_one_name_and_one_window_are_each_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each has the value that it has alone in a folder, where nothing can be taken from the other."""
     monkeypatch.setenv("LEXBENCH_CONFIG_PATH", str(tmp_path))

@@ -1,5 +1,6 @@
 """The committed pages of studies are what their records give; run as a program, this writes them anew."""
 
+import functools
 import shutil
 import sys
 from dataclasses import replace
@@ -42,6 +43,7 @@ def documented(heading: str) -> list[list[str]]:
     return [[each.strip() for each in line.split("|")[1:-1]] for line in lines]
 
 
+@functools.cache
 def laboratory() -> dict[tuple[str, str, int], list[float]]:
     """Values of all seeds without a method, by entry, task and length."""
     found: dict[tuple[str, str, int], list[float]] = {}
