@@ -21,7 +21,7 @@ from tests.backends.test_batches import attended, tiny, uneven
 from tests.census import tiny as census
 from tests.kernels.on_device import on_device
 
-pytestmark = pytest.mark.usefixtures("one_thread", "recordable")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread", "recordable")]
 
 
 @pytest.fixture(name="recordable")
@@ -61,7 +61,6 @@ def check_alike(model: Hf, asked: list[Write], repeats: bool) -> None:
     assert [model.write(each).tokens.tolist() for each in asked] == alone
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("family", ["llama", "gemma3_text", "gpt_oss"])
 @pytest.mark.parametrize("method", ["log_n", "leaky_rerope", "dca", "streaming_llm", "lambda_mask"])
 def test_repeated_steps_write_what_single_ones_do(family: str, method: str) -> None:
