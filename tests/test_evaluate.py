@@ -292,8 +292,8 @@ def test_frequencies_changed_by_hand_are_measured_anew(tmp_path: Path) -> None:
     changed = AutoModelForCausalLM.from_pretrained(LEXLET, dtype=torch.float32)
 
     def value(folder: str) -> float:
-        ways = {"lengths": [64], "n": 1, "results": tmp_path / folder, "corpus": "synthetic"}
-        return float(lexbench.evaluate(changed, LEXLET, **ways).table().loc["none", 64])  # type: ignore[arg-type]
+        ways: dict[str, Any] = {"lengths": [64], "n": 1, "results": tmp_path / folder, "corpus": "synthetic"}
+        return float(lexbench.evaluate(changed, LEXLET, **ways).table()[64]["none"])
 
     value("both")
     changed.model.rotary_emb.inv_freq /= 8

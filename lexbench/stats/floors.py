@@ -145,7 +145,7 @@ def _topped(found: Sequence[Standing], words: tuple[str, str, str]) -> str:
 
 
 def unspoken(records: Sequence[Record]) -> str | None:
-    """That the model does not speak a text, or that nothing shows it, in one line; None where it does.
+    """Say in one line that the model does not speak a text, or that nothing shows it; None where it does.
 
     Args:
         records: of NLL, of one method, preferably the unmodified model; the longest within the trained length counts.

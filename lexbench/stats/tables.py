@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 TELLING = ("backend.name", "seed", "corpus.name", "backend.dtype")
 """Fields of an identity that tell tables apart in words that readers know, the first choice first."""
 OF_IMPORTS = ("set_to", "samples")
-"""What an imported cell states of its method beside parameters: by length it may differ within a row."""
+"""Keys of an imported cell's method that are no parameters: they may differ by length within a row."""
 Place = tuple[str, int]
 """Row and length."""
 
@@ -52,7 +52,7 @@ class Table:
     follows: frozenset[str] = frozenset()
     """Methods whose factor follows the length: inside the trained length they are none, by construction."""
     states: Sequence[str] = ()
-    """What tells rows of one label apart, a line a label."""
+    """Parameters that tell rows of one label apart, a line a label."""
     prices: dict[Place, Record] = field(default_factory=dict)
     """Entries of deployed rows that were measured inside the trained length alone; they are not in `methods`."""
 
@@ -103,7 +103,8 @@ def tables(finished: Iterable[Finished], highlight: Iterable[str] = ()) -> list[
     for setting, group in groups.items():
         cell = group[0].cell
         about, own = (cell.model, cell.task), leaves(cell.identity)
-        every = _placed(group)
+        numbers, stated = _rows(group)
+        every, states = _placed(group, numbers), _states(stated)
         deployed, priced = price_rows(every, cell.trained_length)
         entries = {place: records for place, records in every.items() if place[0] not in priced}
         known = {record.metric for records in entries.values() for record in records} - {None}
@@ -126,7 +127,7 @@ def tables(finished: Iterable[Finished], highlight: Iterable[str] = ()) -> list[
                     prices={place: _of_metric(every[place], metric) for place in every if place[0] in priced},
                     parts={place: _parts_of(records, metric) for place, records in entries.items()},
                     highlight=shown,
-                    states=_states(group),
+                    states=states,
                 )
             )
     return made
@@ -146,14 +147,14 @@ def _setting(cell: Cell) -> str:
     return hashlib.sha256(json.dumps([shared, shown], sort_keys=True).encode()).hexdigest()[:8]
 
 
-def _placed(group: Sequence[Finished]) -> dict[Place, list[Record]]:
+def _placed(group: Sequence[Finished], numbers: Mapping[str, int]) -> dict[Place, list[Record]]:
     """Records by row and length; methods with one label that meet at a length have a row each: `pi`, `pi #2`.
 
     Methods with one label differ in a default that has changed. Cells that differ in the attention alone, as after a
     change of a method's code, cannot be told apart over lengths: a row may mix them, and a warning says so.
     """
     placed: dict[Place, list[Record]] = {}
-    numbers, mixed = _rows(group)[0], set()
+    mixed = set()
     for finished in group:
         cell = finished.cell
         number = numbers[cell.id]
@@ -170,10 +171,10 @@ def _placed(group: Sequence[Finished]) -> dict[Place, list[Record]]:
     return placed
 
 
-def _states(group: Sequence[Finished]) -> list[str]:
-    """What tells the rows of one label apart: `pi: factor 4.0; pi #2: factor 8.0`."""
+def _states(stated_by_label: Mapping[str, Sequence[Mapping[str, str]]]) -> list[str]:
+    """Parameters that tell the rows of one label apart: `pi: factor 4.0; pi #2: factor 8.0`."""
     said = []
-    for method, rows in _rows(group)[1].items():
+    for method, rows in stated_by_label.items():
         names = dict.fromkeys(name for stated in rows for name in stated)
         odd = [name for name in names if len({stated.get(name) for stated in rows}) > 1]
         shown = [", ".join(f"{name} {stated[name]}" for name in odd if name in stated) for stated in rows]

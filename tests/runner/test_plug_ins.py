@@ -1,6 +1,7 @@
 """A changed plug-in is measured anew, and plug-ins that are called alike are told apart."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -84,8 +85,8 @@ def test_remaps_of_one_name_and_one_window_are_each_measured(tmp_path: Path, mon
         write(tmp_path, "method", name, REMAP.format(divisor=divisor))
 
     def measured(folder: str, *methods: str) -> dict[str, float]:
-        ways = {"lengths": [512], "n": 2, "results": tmp_path / folder, "quiet": True}
-        table = lexbench.run("lexlet", list(methods), "last_segment", **ways).table()  # type: ignore[arg-type]
+        ways: dict[str, Any] = {"lengths": [512], "n": 2, "results": tmp_path / folder, "quiet": True}
+        table = lexbench.run("lexlet", list(methods), "last_segment", **ways).table()
         return {str(name): float(value) for name, value in table[512].items()}
 
     alone = {**measured("one", "bent"), **measured("other", "more_bent")}
