@@ -105,7 +105,7 @@ def test_what_may_be_said_of_a_task(tmp_path: Path) -> None:
 
 
 def test_a_difference_that_did_not_show_has_a_size_that_could_be_missed(tmp_path: Path) -> None:
-    """Of 16 answers 4 differ to each side: a mean of 0 with variance (8 / 15) / 16, judged by Student."""
+    """Sixteen answers, 4 of which differ to each side: a mean of 0 with variance (8 / 15) / 16, judged by Student."""
     left = answers("none", [1, 1, 0, 0] * 4)
     other = answers("yarn", [0, 0, 1, 1] * 2 + [1, 1, 0, 0] * 2)
     [task] = sides(tmp_path, [left], [other]).tasks

@@ -87,7 +87,7 @@ def test_intervals_cover_a_score_that_rises_with_the_length(n: int, base: float,
 
 
 def test_ends_are_those_of_the_delta_method_where_there_are_many_questions() -> None:
-    """Of independent answers: variance of the logarithm of p / q is (1 - p) / (n p) + (1 - q) / (n q)."""
+    """Variance of the logarithm of p / q of independent answers: (1 - p) / (n p) + (1 - q) / (n q)."""
     n, p, q = 100_000, 0.6, 0.4
     rng = np.random.default_rng(1)
     order = [rng.permutation(n) for _ in range(2)]

@@ -341,7 +341,7 @@ def test_a_flat_curve_is_its_own_area_and_its_interval_that_of_the_level() -> No
 
 
 def test_no_area_of_a_likelihood_ends_below_0() -> None:
-    """Of two documents of 0.001 and 0.011 nats Student's interval, 12.7 times 0.005 to each side, does."""
+    """Student's interval of documents of 0.001 and 0.011 nats, 12.7 times 0.005 to each side, begins below 0."""
     each = found({"none": {256: 0.006, 512: 0.006}}, "area", n=2)["none"]
     assert each.value == pytest.approx(0.006, rel=1e-4) and each.low == 0 and (each.high or 0) > 0.0114
 

@@ -613,7 +613,7 @@ def test_too_few_clusters_are_said_even_where_all_holds(tmp_path: Path) -> None:
 
 
 def test_the_size_of_a_loss_that_can_pass_is_said(tmp_path: Path) -> None:
-    """Of 12 answers, 4 lost are 2^-4 one-sided, 5 are 2^-5; the tolerance of 2 points comes on top."""
+    """Sign flips of 12 answers: 4 lost are 2^-4 one-sided, 5 are 2^-5; the tolerance of 2 points comes on top."""
     assert [binomtest(lost, lost, alternative="greater").pvalue <= 0.05 for lost in (4, 5)] == [False, True]
     same_answers = text(gate(tmp_path / "same", [answers("yarn", right(12, 12))], [answers("yarn", right(12, 12))]))
     assert "a loss of up to so much can pass: accuracy 43.7 points" in same_answers  # 2 + 100 * 5 / 12
