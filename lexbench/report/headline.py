@@ -21,7 +21,7 @@ def grid_of(found: Headline) -> Grid:
     cell = found.table.cell
     multiple = found.longest / cell.trained_length
     head = ["method", f"gain {found.inside} to {found.longest}", f"NLL at {found.longest} ({multiple:.3g}x)"]
-    needles = found.tasks and any(row.retrieval for row in found.rows)
+    needles = found.needles and any(row.retrieval for row in found.rows)
     head += [f"retrieval at {found.longest}"] if needles else []
     head += ["price"]
     claimed = [row for row in found.rows if row.gains]
@@ -37,14 +37,21 @@ def grid_of(found: Headline) -> Grid:
         ]
         for row in found.rows
     ]
-    tasks = [f"Retrieval: mean of {some(found.tasks)}."] if needles else []
     return Grid(
         title=f"What context beyond {cell.trained_length} tokens adds: {cell.task} on {cell.model}",
         above=[found.sentence, f"Protocol: {'. '.join(caption(found.table).splitlines())}."],
         head=head,
         rows=rows,
-        remarks=[MEANING, *tasks, *_unable(found), *_too_long(found)],
+        remarks=[MEANING, *(_averaged(found) if needles else ()), *_unable(found), *_too_long(found)],
     )
+
+
+def _averaged(found: Headline) -> Iterator[str]:
+    """Retrieval tasks, with their number of samples where it is not the table's."""
+    cells = [each.cell for each in found.needles]
+    apart = any(cell.n != found.table.cell.n for cell in cells)
+    names = [f"{cell.task} ({cell.n} samples a cell)" if apart else cell.task for cell in cells]
+    yield f"Retrieval: mean of {some(names)}."
 
 
 def _unable(found: Headline) -> Iterator[str]:

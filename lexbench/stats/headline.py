@@ -57,8 +57,8 @@ class Headline:
     """T."""
     longest: int
     """L."""
-    tasks: list[str]
-    """Retrieval tasks behind the mean."""
+    needles: list[Table]
+    """Tables of retrieval behind the mean."""
     unable: list[str]
     """Retrieval tasks left out of it: the model cannot do them at a short length either."""
     rows: list[Row]
@@ -68,12 +68,15 @@ class Headline:
 def headlines(every: Sequence[Table], samples: Samples) -> list[Headline]:
     """Of each table of NLL with a length beyond the trained one and one within it, and gains on the same targets.
 
+    Of one task on one model, that with the most samples comes first.
+
     Args:
         every: all tables of a report.
         samples: of each cell id.
     """
     found = [_headline(table, every, samples) for table in every if table.metric == "nll"]
-    return [each for each in found if each is not None]
+    alike = grouped(filter(None, found), lambda each: (each.table.cell.model, each.table.cell.task))
+    return [each for group in alike.values() for each in sorted(group, key=lambda each: -each.table.cell.n)]
 
 
 def _headline(table: Table, every: Sequence[Table], samples: Samples) -> Headline | None:
@@ -110,10 +113,12 @@ def _headline(table: Table, every: Sequence[Table], samples: Samples) -> Headlin
             )
         )
     rows.sort(key=_order)
-    tasks = [each.cell.task for each in needles]
     unable = [each.cell.task for each in hidden if each not in needles]
-    said = _sentence(rows, tasks, silent or _gains_said(table, rows, start, longest), longest)
-    return Headline(table=table, inside=start, longest=longest, tasks=tasks, unable=unable, rows=rows, sentence=said)
+    gains = silent or _gains_said(table, rows, start, longest)
+    said = _sentence(rows, [each.cell.task for each in needles], gains, longest)
+    return Headline(
+        table=table, inside=start, longest=longest, needles=needles, unable=unable, rows=rows, sentence=said
+    )
 
 
 def _order(row: Row) -> tuple[bool, float, float]:

@@ -55,6 +55,10 @@ def read(*cells: Finished) -> tuple[list[Table], dict[str, Sequence[Sample]]]:
     return tables(cells), {each.cell.id: each.samples for each in cells}
 
 
+def tasks_of(found: Headline) -> list[str]:
+    return [each.cell.task for each in found.needles]
+
+
 def only(*cells: Finished) -> Headline:
     [found] = headlines(*read(*cells))
     return found
@@ -139,8 +143,19 @@ def test_retrieval_of_a_task_with_few_and_many_samples_is_that_of_the_many() -> 
     many = [needle("none", at, right) for at, right in ((256, 12), (512, 9))]
     few = [Finished(cell("passkey", "none", each.cell.length, n=4), each.samples[:4]) for each in many]
     [found] = headlines(*read(text("none", 256, 3.5), text("none", 512, 3.6), *few, *many))
-    assert found.tasks == ["passkey"]
+    assert tasks_of(found) == ["passkey"]
     assert [row.retrieval.value for row in found.rows if row.retrieval] == [0.75]
+    assert "Retrieval: mean of passkey." in grid_of(found).remarks
+
+
+def test_of_a_few_and_many_documents_the_many_come_first_and_retrieval_says_its_samples() -> None:
+    many = [text("none", at, 3.5) for at in (256, 512)]
+    few = [Finished(replace(each.cell, n=4), each.samples[:4]) for each in many]
+    needles = [needle("none", at, 9) for at in (256, 512)]
+    found = headlines(*read(*few, *many, *needles))
+    assert [each.table.cell.n for each in found] == [N, 4]
+    said = [[remark for remark in grid_of(each).remarks if remark.startswith("Retrieval")] for each in found]
+    assert said == [["Retrieval: mean of passkey."], ["Retrieval: mean of passkey (12 samples a cell)."]]
 
 
 def test_few_documents_do_not_show_that_a_model_speaks_and_no_gain_is_claimed() -> None:
@@ -199,7 +214,7 @@ def test_retrieval_is_the_mean_of_the_tasks_with_a_needle_at_the_longest_length(
     found = only(*texts, *cells, *flat)
     means = {row.method: row.retrieval.value for row in found.rows if row.retrieval}
     assert means == pytest.approx({"ntk": (12 + 9) / 24, "none": 3 / 24})
-    assert found.tasks == ["passkey", "passkey_2"]
+    assert tasks_of(found) == ["passkey", "passkey_2"]
     assert found.sentence.startswith(
         "No gain from context beyond 256 tokens is shown; closest is ntk, 0.000 nats per token [0.000, 0.000] at 2,048 "
         "over none at 256. Highest retrieval at 2,048 tokens (passkey, passkey_2): ntk, 0.88 ["
@@ -214,7 +229,7 @@ def test_a_task_that_the_model_cannot_do_at_a_short_length_takes_no_part_in_retr
     cells = [needle(name, at, 3, "passkey_2") for name in ("none", "ntk") for at in (512, 2048)]
     cells += [needle("none", 512, N), needle("none", 2048, 0), needle("ntk", 2048, N)]
     found = only(*texts, *cells)
-    assert (found.tasks, found.unable) == (["passkey"], ["passkey_2"])
+    assert (tasks_of(found), found.unable) == (["passkey"], ["passkey_2"])
     assert {row.method: row.retrieval.value for row in found.rows if row.retrieval} == {"ntk": 1.0, "none": 0.0}
     assert "Left out of retrieval: passkey_2, at chance for every method at the shortest length" in markdown(
         grid_of(found)
@@ -226,7 +241,7 @@ def test_a_task_at_chance_at_its_only_length_takes_no_part_where_another_tells_s
     cells = [needle(name, 2048, 3, "passkey_2") for name in ("none", "ntk")]
     cells += [needle("none", 512, N), needle("none", 2048, 0), needle("ntk", 2048, N)]
     found = only(*texts, *cells)
-    assert (found.tasks, found.unable) == (["passkey"], ["passkey_2"])
+    assert (tasks_of(found), found.unable) == (["passkey"], ["passkey_2"])
     assert found.sentence.endswith("Highest retrieval at 2,048 tokens (passkey): ntk, 1.00 [0.76, 1.00].")
 
 
