@@ -11,7 +11,8 @@ class Abacus(DigitPlaces):
 
     A number is a run of digit tokens. Places count from its beginning, the only direction that a causal model knows; in
     the paper numbers are written with the last digit first, so that a place is a power of ten. Offsets train rows of
-    the table that longer numbers need.
+    the table that longer numbers need. The released code (read, not run) adds row 0 to all other tokens, a vector that
+    nothing else uses, and counts places from 1.
 
     Args:
         over: the encoding of everything else; the paper takes none, rope or fire.

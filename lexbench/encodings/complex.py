@@ -14,7 +14,9 @@ class Complex(Encoding):
     The token embedding is read as [Re | Im]: its pair (k, k + width/2) is r e^(i phi), so that amplitude and initial
     phase are the ordinary embedding. omega is a table [vocabulary, width / 2] of learned frequencies, radians per
     token, that begins at base^(-2k / width) for every word: vocabulary * width / 2 weights more. The released code
-    drops the initial phases phi (an embedding is r alone there); here they are kept.
+    drops the initial phases phi (an embedding is r alone there); here they are kept. Its frequencies begin elsewhere,
+    too: of C complex numbers at 10000^(-2 floor(k/2) / C) in the language model, two of each, and at 10000^(-2k / C),
+    down to 10^-8, in classification.
 
     This is the paper's embedding, not its network. The released Transformers (read, not run) send real and imaginary
     parts one after the other through the same real matrices and feed-forward layers. The parts meet in the attention,

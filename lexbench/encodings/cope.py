@@ -14,8 +14,8 @@ class Cope(Encoding):
 
     A query's own key is at g(i, i), not at 0. Every layer has its own vectors e, shared by its heads; they begin at 0,
     so a model begins without positions. Gates use scaled logits, and q . e is not scaled, as in the code of the paper's
-    appendix; its formulas have no scale at all. Gates of later keys are 0. Not the CoPE of arXiv 2602.05258, which
-    clips RoPE.
+    appendix; its formulas have no scale at all, and the released code (read, not run) divides q . e by sqrt(d), too,
+    unless told otherwise. Gates of later keys are 0. Not the CoPE of arXiv 2602.05258, which clips RoPE.
 
     Each score needs memory for its gate, its position, and two indices and values of a table; no fused kernel computes
     it.

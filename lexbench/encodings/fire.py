@@ -17,8 +17,8 @@ class Fire(Encoding):
     f: 1 -> hidden -> H with a ReLU between. c and m learn too, `threshold` does not. Each layer has its own, as in
     the released code of DAPE; one f for all layers (FIRE-S) is left out. The input of f is between 0 and 1 at any
     length; at i = 0 it is 0 (also where tau is 0, because of epsilon). Up to i = tau the bias depends on i - j alone,
-    and each distance is computed once. Absolute values and epsilon come from the released code (that of DAPE); the
-    paper does not have them.
+    and each distance is computed once. Absolute values and epsilon come from the released code (that of DAPE), not from
+    the paper's equations.
 
     Args:
         heads: H, query heads.

@@ -17,9 +17,12 @@ class Shaw(Encoding):
     here is its a^K_{-n}, and b_n its a^V_{-n}. The paper itself finds that the vectors for keys may be enough: then
     leave out the others by values=false. All distances beyond `size` share one vector, so any length is defined.
 
+    Vectors that all heads share are those of the paper's section 3.3 and of its big model, with k = 8; its base model,
+    with k = 16, has vectors for each head.
+
     Args:
         head_dim: d, dimensions of a head.
-        size: k, tokens; 16 in the paper.
+        size: k, tokens; 16 in the paper's base model.
         values: whether vectors b are added to the values, too.
     """
 

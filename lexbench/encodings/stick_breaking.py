@@ -13,9 +13,11 @@ class StickBreaking(Encoding):
         weight(i, j) = beta_ij prod_{j < l < i} (1 - beta_il),   j < i,   beta_ij = sigmoid(q_i . k_j / sqrt(d))
         weight(i, i) = prod_{l < i} (1 - beta_il)
 
-    What all keys have left goes to the query's own token, as in the authors' code; its own logit plays no part. So
-    weights sum to 1, and a softmax of their logarithms, which `rescore` gives, is the weights themselves. The nearest
-    of equal keys wins: order needs no other positions. An untrained model halves the weight from one key to the next.
+    What all keys have left goes to the query's own token; its own logit plays no part. The authors' library returns it
+    beside the sum over j < i: its tests add it to the own value, as here; an early model of theirs (read, not run)
+    leaves it out. So weights sum to 1, and a softmax of their logarithms, which `rescore` gives, is the weights
+    themselves. The nearest of equal keys wins: order needs no other positions. An untrained model halves the weight
+    from one key to the next.
     """
 
     rescores = True

@@ -10,8 +10,8 @@ class Zebra(Over):
 
         layer l, counted from 0, sees all where l mod g = 0
 
-    Not verified: which layer of a group is global, and the paper's g and w, follow a secondary description, and there
-    is no released code. Unlike `hwfa2` it is the same in training and at use.
+    Not verified: which layer of a group is global, and the paper's g and w, follow a secondary description; the authors
+    released code for inference, which was not read. Unlike `hwfa2` it is the same in training and at use.
 
     Args:
         over: the encoding of all layers: rope.

@@ -7,33 +7,44 @@ import pytest
 import torch
 
 from lexbench.core.attention import Attention, Window
+from lexbench.encodings.alibi import Alibi, slopes
 from lexbench.encodings.cable import Cable
 from lexbench.encodings.fox import Fox
 from lexbench.encodings.nope import Nope
+from lexbench.native import build
 from lexbench.native.attend import Layer
 from tests.encodings.layouts import gated_layer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def made() -> Cable:
-    return Cable(4, 12)
+def made(form: str = "relu") -> Cable:
+    return Cable(4, 12, form)
 
 
-def test_outputs_are_those_of_loops_over_queries_and_keys() -> None:
-    encoding = made()
+@pytest.mark.parametrize("form", ["weighted", "relu", "softplus"])
+def test_outputs_are_those_of_loops_over_queries_and_keys(form: str) -> None:
+    encoding = made(form)
     x, q, k, v = gated_layer(encoding)
-    w, b = (weight.detach().numpy() for weight in encoding.parameters())
+    weights = {name: weight.detach().numpy() for name, weight in encoding.named_parameters()}
+
+    def slope(z: float) -> float:
+        return math.log1p(math.exp(z)) if form == "softplus" else max(0.0, z)
+
     logits, expected = np.full((2, 4, 9, 9), -np.inf), np.zeros((2, 4, 9, 8))
     for text in range(2):
         for head in range(4):
-            each = [-max(0.0, float(x[text, t].numpy() @ w[head]) + b[head]) for t in range(9)]
+            at = [float(x[text, t].numpy() @ weights["slope"][head]) + weights["slope_bias"][head] for t in range(9)]
             for i in range(9):
+                factor = 1.0
+                if form == "weighted":  # eq. 6 of the paper: softplus of a second projection, of the query's token
+                    own = float(x[text, i].numpy() @ weights["weight"][head]) + weights["weight_bias"][head]
+                    factor = math.log1p(math.exp(own))
                 for j in range(i + 1):
                     product = float(q[text, head, i] @ k[text, head // 2, j]) / math.sqrt(8)
-                    logits[text, head, i, j] = product + sum(each[j + 1 : i + 1])
-                weights = np.exp(logits[text, head, i, : i + 1])
-                expected[text, head, i] = weights / weights.sum() @ v[text, head // 2, : i + 1].numpy()
+                    logits[text, head, i, j] = product - factor * sum(map(slope, at[j + 1 : i + 1]))
+                found = np.exp(logits[text, head, i, : i + 1])
+                expected[text, head, i] = found / found.sum() @ v[text, head // 2, : i + 1].numpy()
     gates, places = encoding.gates(x), torch.arange(9)
     layer = Layer(encoding.gated(gates), Attention(), q, k, places)
     np.testing.assert_allclose(layer.logits(0, 9).detach(), logits, rtol=1e-9, atol=1e-12)
@@ -46,6 +57,23 @@ def test_outputs_are_those_of_loops_over_queries_and_keys() -> None:
     np.testing.assert_allclose(near[..., torch.from_numpy(seen)], logits[..., seen], rtol=1e-9, atol=1e-12)
 
 
+def test_with_slopes_of_1_and_alibis_weights_it_is_alibi() -> None:
+    # The paper's section 3: a bias of each token of -1 and a weight of 1/2^h make it ALiBi.
+    encoding, places = Cable(4, 12), torch.arange(6, dtype=torch.float64)
+    own = torch.tensor(slopes(4), dtype=torch.float64)[None, :, None].expand(1, 4, 6)
+    gated = encoding.gated(torch.stack([-torch.ones_like(own), own], dim=-1))
+    seen = torch.ones(6, 6, dtype=torch.bool).tril()
+    bias = gated.bias(places, places)
+    assert bias is not None
+    torch.testing.assert_close(bias[0][:, seen], Alibi(4).bias(places, places)[:, seen])
+
+
+def test_the_papers_form_is_the_default_and_folders_from_before_it_keep_theirs() -> None:
+    assert Cable(4, 12).form == "weighted"
+    assert build.stored({"_target_": "lexbench.encodings.cable.Cable"})["form"] == "relu"
+    assert build.stored(build.resolved("cable"))["form"] == "weighted"
+
+
 def test_a_token_with_slope_0_takes_no_room() -> None:
     encoding, places = made(), torch.arange(4, dtype=torch.float64)
     gated = encoding.gated(-torch.tensor([0.0, 1.0, 0.0, 2.0]).expand(1, 4, 4)[..., None])
@@ -55,7 +83,7 @@ def test_a_token_with_slope_0_takes_no_room() -> None:
 
 
 def test_the_released_form_is_fox_with_gates_of_the_other_sign() -> None:
-    encoding, other = Cable(4, 12, form="softplus"), Fox(Nope(), 4, 12)
+    encoding, other = made("softplus"), Fox(Nope(), 4, 12)
     x, _, _, _ = gated_layer(encoding)
     for mine, its in zip(encoding.parameters(), other.parameters(), strict=True):
         its.data = -mine.data
@@ -63,15 +91,19 @@ def test_the_released_form_is_fox_with_gates_of_the_other_sign() -> None:
 
 
 def test_another_form_is_an_error() -> None:
-    with pytest.raises(ValueError, match="cable's form must be relu or softplus, got 'elu'"):
+    with pytest.raises(ValueError, match="cable's form must be weighted, relu or softplus, got 'elu'"):
         Cable(4, 12, form="elu")
 
 
-def test_every_layer_has_its_own_weights() -> None:
+@pytest.mark.parametrize("form", ["weighted", "relu", "softplus"])
+def test_every_layer_has_its_own_weights(form: str) -> None:
     assert not Cable.shared
-    one, two = made(), made()
+    one, two = made(form), made(form)
     for each in (one, two):
         each.initialise(torch.Generator().manual_seed(3))
     assert all(torch.equal(left, right) for left, right in zip(one.parameters(), two.parameters(), strict=True))
-    w, b = one.parameters()
-    assert float(w.detach().std()) == pytest.approx(0.02, rel=0.3) and not b.any()
+    for name, weight in one.named_parameters():
+        assert float(weight.detach().std()) == (0 if name.endswith("bias") else pytest.approx(0.02, rel=0.3)), name
+    drawn = [weight for name, weight in one.named_parameters() if not name.endswith("bias")]
+    assert len(drawn) == (2 if form == "weighted" else 1)
+    assert not any(torch.equal(drawn[0], other) for other in drawn[1:])

@@ -1,5 +1,7 @@
 """FoPE's mixes of frequencies, one position at a time."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,9 @@ from torch import Tensor
 from lexbench import Attention
 from lexbench.encodings.fope import Fope
 from lexbench.encodings.hope import Hope
+from lexbench.native import build
+from lexbench.native.decoder import Decoder, Shape
+from lexbench.native.folder import load, save
 
 TRAINED = 100  # keeps 1 and 0.1 of 1, 0.1, 0.01, 0.001
 
@@ -58,18 +63,36 @@ def test_without_noise_it_begins_as_rope_without_its_slow_pairs() -> None:
     torch.testing.assert_close(Fope(8, 2, TRAINED).rotate(x, places), Hope(8, TRAINED).rotate(x, places))
 
 
-def test_the_noise_has_xaviers_deviation() -> None:
+def test_the_noise_has_the_deviation_of_the_papers_listing() -> None:
     encoding = Fope(128, 32, 4096, gain=0.5)
     encoding.initialise(torch.Generator().manual_seed(0))
     kept = len(encoding.inv_freq)
-    assert kept == 46  # 10000^(-2p/128) > 2 pi / 4096 up to p = 45
-    generator = torch.Generator().manual_seed(1)
-    theirs = [torch.nn.init.xavier_normal_(torch.empty(kept, kept), gain=0.5, generator=generator) for _ in range(32)]
+    assert kept == 46  # 10000^(-2p/128) >= 2 pi / 4096 up to p = 45
+    # The listing applies PyTorch's rule to the coefficients of all heads at once.
+    theirs = torch.empty(32, kept, kept)
+    torch.nn.init.xavier_normal_(theirs, gain=0.5, generator=torch.Generator().manual_seed(1))
     for mix in (encoding.cos_mix, encoding.sin_mix):
         noise = mix.detach() - torch.eye(kept)
-        assert float(noise.std()) == pytest.approx(float(torch.stack(theirs).std()), rel=0.01)
+        assert float(noise.std()) == pytest.approx(float(theirs.std()), rel=0.01)
         assert abs(float(noise.mean())) < 0.001
     assert not torch.equal(encoding.cos_mix, encoding.sin_mix)
+
+
+def test_mixes_are_drawn_once_and_stored_but_not_trained_unless_asked(tmp_path: Path) -> None:
+    shape = Shape(vocabulary=11, layers=2, width=16, heads=2, kv_heads=2, hidden=8)
+    for learned in (False, True):
+        spec = build.resolved({"name": "fope", "learned": learned})
+        decoder = Decoder(shape, build.encoding(spec, shape, TRAINED))
+        decoder.initialise(0)
+        mixes = {name for name, weight in decoder.named_parameters() if "_mix" in name and weight.requires_grad}
+        assert len(mixes) == (2 if learned else 0)
+        folder = tmp_path / str(learned)
+        folder.mkdir()
+        save(decoder, folder, TRAINED, bos=0, eos=1, dtype=torch.float32, encoding=spec)
+        for mine, its in zip(decoder.encoding.parameters(), load(folder).encoding.parameters(), strict=True):
+            assert torch.equal(mine, its) and its.requires_grad is learned
+    assert not Fope(8, 2, TRAINED).cos_mix.requires_grad  # appendix B of the paper
+    assert build.stored({"_target_": "lexbench.encodings.fope.Fope"})["learned"] is True
 
 
 def test_a_pair_on_the_threshold_stands_still() -> None:
@@ -87,7 +110,7 @@ def test_methods_cannot_change_it() -> None:
 def test_bad_parameters_are_errors() -> None:
     with pytest.raises(ValueError, match="none does in 6: raise it to 7"):
         Fope(8, 2, 6)
-    with pytest.raises(ValueError, match=r"gain must be finite and at least 0, got -0.1: its code takes 0.3"):
+    with pytest.raises(ValueError, match=r"gain must be finite and at least 0, got -0.1: the paper takes 0.3"):
         Fope(8, 2, TRAINED, gain=-0.1)
 
 

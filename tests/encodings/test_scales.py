@@ -249,6 +249,9 @@ def test_gates_begin_at_a_fixed_loss_of_weight_a_token() -> None:
     # E ln(1 + e^z) = ln 2 + var / 8 + ..; E max(0, z) = deviation / sqrt(2 pi)
     assert mean("fox") == pytest.approx(-(math.log(2) + deviation**2 / 8), rel=0.01)
     assert mean("cable") == pytest.approx(-deviation / math.sqrt(2 * math.pi), rel=0.05)
+    gates = begun("cable").encoding.at(0).gates(normed)
+    assert gates is not None
+    assert float(gates[..., 1].detach().mean()) == pytest.approx(math.log(2) + deviation**2 / 8, rel=0.01)
     # ln alpha = ln sigmoid / 16: alpha 0.958, so that over 128 tokens e^-5.5 is left.
     assert mean("gla") == pytest.approx(-math.log(2) / 16, rel=0.05)
 
