@@ -22,8 +22,9 @@ class Gla(Encoding):
     chunk's end, so that no factor is above 1. Keys and values are kept instead of the state, as for all other
     encodings.
 
-    Queries and keys have as many dimensions as values; in the authors' layer (flash-linear-attention) half as many, and
-    W2 begins with deviation 0.02, too.
+    Queries and keys have as many dimensions as values; in the paper half as many. It also has a bias inside swish, and
+    LayerNorm in place of the rms norm; its authors' layer (flash-linear-attention, read, not run) has neither, divides
+    by sqrt(d) as here, and begins W2 with deviation 0.02, too.
 
     There is no softmax, so there are no attention weights to probe. `products` are o's factors of v.
 
