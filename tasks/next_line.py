@@ -118,7 +118,7 @@ class NextLine(Task):
         """One prompt of exactly length - room tokens per line."""
         task = self.for_lengths([length])
         frame = tokenizer.frame(self.chat)
-        if self.chat:
+        if self.chat or frame.is_chat:  # a chat backend frames every question
             frame = Frame(np.concatenate([frame.before, tokenizer.encode(INSTRUCTION).ids]), frame.after)
         least = (task.room or 0) + len(frame.before) + len(frame.after) + 1
         check_length("next_line", least, length, "raise length or lower room")

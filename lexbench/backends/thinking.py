@@ -59,7 +59,8 @@ class Form:
     def __str__(self) -> str:
         parts = [self.transport]
         parts += [f"system message {self.system!r}"] if self.system is not None else []
-        parts += ["first words of the answer " + ("prefilled" if self.continues else self.cued)]
+        place = "prefilled" if self.continues else self.cued
+        parts += [f"first words of the answer, without leading blanks, {place}"]
         parts += [f"thinking {self.thinking}, {self.thought} tokens" if self.thought else "no thinking"]
         return ", ".join(parts)
 

@@ -241,6 +241,11 @@ class Frame:
     before: Tokens
     after: Tokens
 
+    @property
+    def is_chat(self) -> bool:
+        """Whether it is a chat template: nothing stands behind a plain prompt."""
+        return len(self.after) > 0
+
 
 class Tokenizer(Protocol):
     """Interface of a tokenizer for tasks. `encode` never adds special tokens."""

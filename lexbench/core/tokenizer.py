@@ -5,6 +5,7 @@ import datetime
 import functools
 import hashlib
 import re
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from lexbench.core.task import Encoded, Frame, Tokenizer, Tokens
 
 BLANK = "\u2581"
 """SentencePiece's character for a blank."""
+_reading = threading.Lock()
+"""Held while a tokenizer encodes: whether it reads names of special tokens as these is a state of the tokenizer."""
 
 
 class FastTokenizer:
@@ -91,7 +94,8 @@ class FastTokenizer:
         """
         given = self._prepends and len(text) > 1 and text.startswith(" ")  # the tokenizer prepends the text's own blank
         try:
-            encoding = self._tokenizer.encode(text[given:], add_special_tokens=False)
+            with _reading:
+                encoding = self._tokenizer.encode(text[given:], add_special_tokens=False)
         except BaseException as error:
             if type(error).__name__ != "PanicException":  # of tokenizers' own library; it is no Exception
                 raise
@@ -145,10 +149,13 @@ class FastTokenizer:
 
     def template_tokens(self, text: str) -> Tokens:
         """Tokens of a text in which names of special tokens become these, as in a chat template."""
-        self._tokenizer.encode_special_tokens = False
-        ids = np.asarray(self._tokenizer.encode(text, add_special_tokens=False).ids, np.int64)
-        self._tokenizer.encode_special_tokens = True
-        return ids
+        with _reading:
+            self._tokenizer.encode_special_tokens = False
+            try:
+                ids = self._tokenizer.encode(text, add_special_tokens=False).ids
+            finally:
+                self._tokenizer.encode_special_tokens = True
+        return np.asarray(ids, np.int64)
 
     @functools.cached_property
     def _chat(self) -> Frame:

@@ -78,28 +78,20 @@ class Job:
         as for the longest length of all: what a deployment pays on short texts.
         """
         facts = model if isinstance(model, Model) else read_model(model)
-        n = _usual("n", tasks) if n is None else n
-        multiples = _usual("multiples", tasks) if multiples is None else multiples
-        _whole("n", n, 1, "samples a cell, e.g. n=32")
-        if n > MOST_SAMPLES:
-            raise ValueError(f"n must be at most {MOST_SAMPLES:,} samples a cell, got {n:,}: e.g. n=32")
-        if not seeds:
-            raise ValueError("seed must be a whole number of at least 0, got none: e.g. seed=0 or seed=[0,1]")
+        n = _samples(_usual("n", tasks) if n is None else n)
+        seeds = _seeds(seeds)
+        _check_switches(reuse=reuse, stop_after_collapse=stop_after_collapse, price=price)
         if executor not in ("here", "ray"):
             raise ValueError(f"executor must be here or ray, got {executor!r}: this process, or a Ray cluster")
-        for name, switch in (("reuse", reuse), ("stop_after_collapse", stop_after_collapse), ("price", price)):
-            if not isinstance(switch, bool):
-                raise ValueError(f"{name} must be true or false, got {switch!r}: e.g. {name}=false")
-        for each in seeds:
-            _whole("seed", each, 0, "e.g. seed=0 or seed=[0,1]")
-            if each >= LARGEST:
-                raise ValueError(f"seed must be below {LARGEST:,}, got {each:,}: e.g. seed=0 or seed=[0,1]")
-        seeds = list(dict.fromkeys(seeds))
-        tokens = _lengths(facts, lengths, multiples)
+        tokens = _lengths(facts, lengths, _usual("multiples", tasks) if multiples is None else multiples)
         corpus = _corpus(corpus or {}, max(tokens))
         text = _text(corpus, tokens)
         entries = [entry for config in tasks for entry in suites.entries(config)]
         settled = [_settled(_named("task", entry, corpus=text.built), tokens) for entry in entries]
+        named = [_method(each) for each in methods]
+        place = _place(results, facts.name)
+        inside = [length for length in tokens if length <= facts.trained_length]
+        priced = price and bool(inside) and tokens[-1] > facts.trained_length
         config = {
             "model": asdict(facts),
             "method": [dict(config) for config in methods],
@@ -110,13 +102,6 @@ class Job:
             "n": n,
             "seeds": list(seeds),
         }
-        named = [_method(each) for each in methods]
-        if not isinstance(results, str | Path | None):
-            raise ValueError(f"results must be a folder, got {results!r}: e.g. results='runs/mine'")
-        place = Path(results) if results else _folder(facts.name)
-        check_folder("results", place, "results=DIR")
-        inside = [length for length in tokens if length <= facts.trained_length]
-        priced = price and bool(inside) and tokens[-1] > facts.trained_length
         return cls(
             model=facts,
             methods=named,
@@ -135,6 +120,42 @@ class Job:
             ray=ray or {},
             config=config,
         )
+
+
+def _samples(n: Any) -> int:
+    """Samples of a cell; ValueError for another value than 1 to a million."""
+    _whole("n", n, 1, "samples a cell, e.g. n=32")
+    if n > MOST_SAMPLES:
+        raise ValueError(f"n must be at most {MOST_SAMPLES:,} samples a cell, got {n:,}: e.g. n=32")
+    return int(n)
+
+
+def _seeds(given: Sequence[Any]) -> list[int]:
+    """Seeds, each once; ValueError for none, or for one out of range."""
+    example = "e.g. seed=0 or seed=[0,1]"
+    if not given:
+        raise ValueError(f"seed must be a whole number of at least 0, got none: {example}")
+    for seed in given:
+        _whole("seed", seed, 0, example)
+        if seed >= LARGEST:
+            raise ValueError(f"seed must be below {LARGEST:,}, got {seed:,}: {example}")
+    return list(dict.fromkeys(given))
+
+
+def _check_switches(**given: Any) -> None:
+    """ValueError for a switch that is neither true nor false."""
+    for name, switch in given.items():
+        if not isinstance(switch, bool):
+            raise ValueError(f"{name} must be true or false, got {switch!r}: e.g. {name}=false")
+
+
+def _place(results: Any, model: str) -> Path:
+    """The folder of results; without one, the usual one of the model. ValueError where it cannot be a folder."""
+    if not isinstance(results, str | Path | None):
+        raise ValueError(f"results must be a folder, got {results!r}: e.g. results='runs/mine'")
+    place = Path(results) if results else _folder(model)
+    check_folder("results", place, "results=DIR")
+    return place
 
 
 def _folder(name: str) -> Path:

@@ -127,7 +127,9 @@ def around(tokenizer: Tokenizer, chat: bool, headers: Sequence[str], ask: str, b
     frame = tokenizer.frame(chat)
     # Each text is tokenized alone, so that the tokens around the haystack are the same at every length.
     before = [frame.before, *(tokenizer.encode(header).ids for header in headers)]
-    after = [tokenizer.encode(ask).ids, frame.after, tokenizer.encode(begin.lstrip() if chat else begin).ids]
+    # A chat backend frames every question, whatever the task asks for.
+    begun = begin.lstrip() if chat or frame.is_chat else begin
+    after = [tokenizer.encode(ask).ids, frame.after, tokenizer.encode(begun).ids]
     return np.concatenate(before), np.concatenate(after)
 
 

@@ -128,6 +128,17 @@ def test_first_words_of_the_answer_are_prefilled_or_end_the_question(model: Mode
                 assert "continue_final_message" not in body
 
 
+@pytest.mark.parametrize("asks_itself", [True, False])
+def test_first_words_of_the_answer_stand_behind_the_template_without_a_blank(model: Model, asks_itself: bool) -> None:
+    """A backend that chats frames a question like a task that does: `[assistant] The` would be another text."""
+    with asking(model, talking(model, finder())) as (backend, server):
+        [question] = lexbench.task("niah_single_1", chat=asks_itself).questions(backend.tokenizer, 400, 1, 0)
+        assert isinstance(question, Write)
+        backend.write(question)
+        [_, (role, begun)] = [(each["role"], each["content"]) for each in server.asked[0]["messages"]]
+        assert role == "assistant" and re.fullmatch(r"The special magic number for [\w-]+ is:", begun)
+
+
 THOUGHTS: dict[str, tuple[Body, str, tuple[str, str, bool, bool]]] = {
     "marked": ({"content": "<think>\nhm\n</think>\n\n7"}, "stop", ("hm", "7", False, False)),
     "marked at its end only": ({"content": "hm</think>7"}, "stop", ("hm", "7", False, False)),

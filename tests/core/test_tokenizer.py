@@ -3,6 +3,7 @@
 import datetime
 import json
 import re
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -227,6 +228,37 @@ def test_special_tokens_of_a_template_are_tokens_those_of_a_message_are_text(cha
     assert frame.before.tolist() == [ids["<|user|>"]]
     assert frame.after.tolist() == [ids["</s>"], ids["<|assistant|>"]]
     assert not set(ids.values()) & set(loaded.encode("x </s> <|user|>").ids.tolist())
+
+
+def test_a_text_that_another_thread_reads_meanwhile_stays_text(
+    chat_folder: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server's answers are read by several threads, one of which may read the template."""
+    loaded = load_tokenizer(chat_folder(PLAIN), bos=True)
+    alone = loaded.encode("<|user|>").ids.tolist()
+    inner, found, others = loaded._tokenizer, list[list[int]](), list[threading.Thread]()
+
+    class Slow:
+        """The tokenizer, of which another thread has a text read while the template is."""
+
+        def __setattr__(self, name: str, value: bool) -> None:
+            setattr(inner, name, value)
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(inner, name)
+
+        def encode(self, text: str, add_special_tokens: bool) -> object:
+            if not inner.encode_special_tokens and not others:
+                others.append(threading.Thread(target=lambda: found.append(loaded.encode("<|user|>").ids.tolist())))
+                others[0].start()
+                others[0].join(timeout=0.3)
+            return inner.encode(text, add_special_tokens=add_special_tokens)
+
+    monkeypatch.setattr(loaded, "_tokenizer", Slow())
+    [user] = loaded.template_tokens("<|user|>")
+    others[0].join(timeout=30)
+    assert inner.id_to_token(int(user)) == "<|user|>"
+    assert found == [alone] and user not in alone
 
 
 def test_white_space_that_begins_a_template_is_kept(chat_folder: Callable[..., Path]) -> None:

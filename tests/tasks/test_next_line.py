@@ -286,3 +286,16 @@ def test_in_a_chat_the_file_is_what_the_user_says(tokenizer: FastTokenizer) -> N
         assert text.removeprefix(said).removesuffix("<model>") + question.answer in TEXTS[question.cluster]
         assert question.length == 480
     assert "chat template" in lexbench.task("next_line", corpus=STDLIB, chat=True).protocol(chatting)
+
+
+def test_a_backend_that_chats_is_told_what_to_do(tokenizer: FastTokenizer) -> None:
+    """It frames every question; a file alone would be something to talk about."""
+
+    class Chatting(FastTokenizer):
+        def frame(self, chat: bool) -> lexbench.Frame:
+            return lexbench.Frame(self.encode("<user>").ids, self.encode("<model>").ids)
+
+    chatting = Chatting(tokenizer._tokenizer, bos=0, begins_with_bos=True)
+    said = "<user>Continue this Python file by its next line. Write that line and nothing else.\n\n"
+    for question in questions_of(chatting, 480, 3, chat=False):
+        assert chatting.decode(question.prompt).startswith(said) and question.length == 480

@@ -7,7 +7,7 @@ Unrealisable for what it does not implement: dropout, packed texts, and probes o
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,8 @@ kernel = fast.attend
 """Computes attention with slots that the stock kernel does not have."""
 ANGLES = 1 << 16
 """Positions whose cos and sin are kept during a forward pass."""
+Row = tuple[slice, tuple[int, int]]
+"""Rows of a batch that are computed together, and the begin and end of their texts among the keys."""
 Watch = Callable[[int, Tensor, Tensor, Logits], None]
 """Called with layer, queries [1, H, T, D], keys [1, KV, K, D], and the recipe of their logits."""
 
@@ -114,32 +116,63 @@ class Hook:
         total, layer = key.shape[2], int(module.layer_idx)  # type: ignore[arg-type]
         self.modules[layer], self.shapes[layer] = module, (query.shape[1], key.shape[1], key.shape[3])
         held = self.layers[layer]
-        probed = self.watch is not None
-        unknown = [("dropout", dropout or None)]
-        unknown += [("capped scores", softcap), ("learned sinks", s_aux)] if probed else []  # type: ignore[list-item]
-        for what, given in unknown:
-            if given is not None:
-                raise Unrealisable(f"its attention has {what}")
-        if probed and held.view is not None and total > held.view.size:
-            raise Unrealisable(f"its layers have a window of {held.view.size} tokens, asked for {total}")
-        more = {name: given for name, given in (("sinks", s_aux), ("cap", softcap)) if given is not None}
+        self._check_call(held, total, {"dropout": dropout or None, "capped scores": softcap, "learned sinks": s_aux})
         attention = self._inside(held, total)
         scaling = scaling if scaling is not None else 1 / math.sqrt(query.shape[3])
         # A new pass over the layers has new positions.
         if layer == self._first:
             self._angles.clear()
         # One token of each text: by the rotated keys that the cache keeps, without a look at masks.
-        kept = self._kept(layer, held, attention, query, key, value) if softcap is None and not probed else None
-        loop = None if self.text is None else self.text.loop
-        if loop is not None and kept is None:
+        known = softcap is None and self.watch is None
+        kept = self._kept(layer, held, attention, query, key, value) if known else None
+        mixed = self._one_token(held, attention, query, kept, scaling, s_aux)
+        if mixed is None:
+            more = {name: given for name, given in (("sinks", s_aux), ("cap", softcap)) if given is not None}
+            rows = self._texts(layer, attention, query, key, attention_mask, position_ids)
+            mixed = self._by_rows(layer, query, key, value, attention, scaling, rows, more)
+        return mixed.transpose(1, 2).contiguous(), None
+
+    def _check_call(self, held: LayerAttention, total: int, given: Mapping[str, Any]) -> None:
+        """Unrealisable for what a call asks for and we do not compute, by name; None where it is not asked for."""
+        probed = self.watch is not None
+        for what in given if probed else ("dropout",):
+            if given[what] is not None:
+                raise Unrealisable(f"its attention has {what}")
+        if probed and held.view is not None and total > held.view.size:
+            raise Unrealisable(f"its layers have a window of {held.view.size} tokens, asked for {total}")
+
+    def _one_token(
+        self,
+        held: LayerAttention,
+        attention: Attention,
+        query: Tensor,
+        kept: KeptLayer | None,
+        scaling: float,
+        sinks: Tensor | None,
+    ) -> Tensor | None:
+        """[B, H, 1, D] of one token of each text, over the keys that the cache keeps; None where there are others."""
+        if self.text is None:
+            return None
+        if self.text.loop is not None and kept is None:
             raise Unrealisable("it sees keys that stand in no few ranges, and cannot repeat a recorded step")
-        if kept is not None and self.text is not None and self.text.step is not None:
-            rotate = None if self.rotated and held.attention.keep_first is None else self._rotation(held)
-            if loop is not None:
-                mixed = looped.attend(query, kept, loop, attention, rotate, scaling, s_aux, self.form)
-            else:
-                mixed = decode.attend(query, kept, self.text.step, attention, rotate, scaling, s_aux)
-            return mixed.transpose(1, 2).contiguous(), None
+        if kept is None or self.text.step is None:
+            return None
+        rotate = None if self.rotated and held.attention.keep_first is None else self._rotation(held)
+        if self.text.loop is not None:
+            return looped.attend(query, kept, self.text.loop, attention, rotate, scaling, sinks, self.form)
+        return decode.attend(query, kept, self.text.step, attention, rotate, scaling, sinks)
+
+    def _texts(
+        self,
+        layer: int,
+        attention: Attention,
+        query: Tensor,
+        key: Tensor,
+        attention_mask: Tensor | None,
+        position_ids: Tensor | None,
+    ) -> list[Row]:
+        """Groups of rows to compute together; Unrealisable where texts do not stand as they must."""
+        held, total = self.layers[layer], key.shape[2]
         if self.text is not None and self.text.pads:
             # Padding on the left, as our own state knows it: a mask would have to be read from the device.
             begins = (total - self.text.lengths()).tolist()
@@ -154,9 +187,23 @@ class Hook:
         trusted = self.text is not None and (query.shape[2] == 1 or bool(self.text.pads))
         if not trusted and (layer == self._first or (held.view is not None and not drops)):
             _check_positions(position_ids, key, rows, drops)
+        return rows
+
+    def _by_rows(
+        self,
+        layer: int,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention: Attention,
+        scaling: float,
+        rows: list[Row],
+        more: dict[str, Any],
+    ) -> Tensor:
+        """[B, H, T, D] of groups of rows, each without its padding."""
+        total = key.shape[2]
         if rows == [(slice(None), (0, total))]:
-            mixed = self._attend(layer, query, key, value, attention, scaling, None, more)
-            return mixed.transpose(1, 2).contiguous(), None
+            return self._attend(layer, query, key, value, attention, scaling, None, more)
         mixed = torch.zeros(*query.shape[:3], value.shape[3], dtype=query.dtype, device=query.device)
         for row, (begin, end) in rows:
             # The row's queries, without padding; queries are counted from the first uncached token.
@@ -171,7 +218,7 @@ class Hook:
                 row.start,
                 more,
             )
-        return mixed.transpose(1, 2).contiguous(), None
+        return mixed
 
     def _attend(
         self,
@@ -257,8 +304,8 @@ class Hook:
         return self._rotations[id(held)]
 
 
-def _rows(mask: Tensor | None, query: Tensor, total: int) -> list[tuple[slice, tuple[int, int]]]:
-    """Groups of rows to compute together, with the begin and end of their text among the keys."""
+def _rows(mask: Tensor | None, query: Tensor, total: int) -> list[Row]:
+    """Groups of rows to compute together, by a mask of padding."""
     if mask is None:
         return [(slice(None), (0, total))]
     if mask.dim() != 2 or mask.shape[1] != total:
@@ -275,9 +322,7 @@ def _rows(mask: Tensor | None, query: Tensor, total: int) -> list[tuple[slice, t
     return found
 
 
-def _check_positions(
-    position_ids: Tensor | None, key: Tensor, rows: list[tuple[slice, tuple[int, int]]], drops: bool
-) -> None:
+def _check_positions(position_ids: Tensor | None, key: Tensor, rows: list[Row], drops: bool) -> None:
     """Raise Unrealisable unless positions end at the last key of each row, or behind it where a cache drops old keys.
 
     They do not if texts are packed in one row, or if a static cache has empty places behind the text.

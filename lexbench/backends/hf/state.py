@@ -266,8 +266,9 @@ class Keys(State):
 
     def cut(self, tokens: int) -> None:
         """Keep only the first `tokens` tokens."""
-        # A negative number removes this many tokens from the end; 0 changes nothing.
-        self.cache.crop(tokens - self.tokens)
+        # A negative number removes this many tokens from the end; 0 removes none, or all in older releases.
+        if tokens < self.tokens:
+            self.cache.crop(tokens - self.tokens)
         self.tokens = tokens
 
     @contextmanager

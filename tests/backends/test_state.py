@@ -1,0 +1,42 @@
+"""What is kept of a text that a network has begun to read."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers.cache_utils import DynamicLayer
+
+from lexbench.backends.hf.state import Keys
+
+
+def tower(input_ids: Tensor, past_key_values: Any, use_cache: bool) -> tuple[Tensor]:
+    """A network whose only layer has the tokens themselves as keys and values."""
+    vectors = input_ids[:, None, :, None].float()
+    past_key_values.update(vectors, vectors, 0)
+    return (vectors[:, 0],)
+
+
+def first_tokens(layer: Any, most: int) -> None:
+    """`crop` of transformers 5.5, for which a number of at least 0 says how many tokens are left."""
+    size = layer.get_seq_length() + most if most < 0 else most
+    if layer.get_seq_length() > size:
+        layer.keys, layer.values = layer.keys[..., :size, :], layer.values[..., :size, :]
+
+
+@pytest.mark.parametrize("crop", [DynamicLayer.crop, first_tokens], ids=["installed", "5.5"])
+def test_to_cut_nothing_leaves_all_keys(monkeypatch: pytest.MonkeyPatch, crop: Callable[..., None]) -> None:
+    """A prompt is kept by a cut behind its last token, where often nothing stands."""
+    monkeypatch.setattr(DynamicLayer, "crop", crop)
+    state = Keys()
+
+    def kept() -> list[float]:
+        return list(state.cache.layers[0].keys.flatten().tolist())
+
+    state.read(tower, torch.tensor([[1, 2, 3]]))
+    state.cut(3)
+    assert kept() == [1, 2, 3]
+    state.cut(2)
+    state.read(tower, torch.tensor([[4]]))
+    assert kept() == [1, 2, 4]
