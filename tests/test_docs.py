@@ -243,6 +243,14 @@ def hook(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module(name)
 
 
+def test_the_page_of_commands_has_every_exit_code_that_a_help_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    head, *helps = hook("commands", monkeypatch).page().split("\n## ")
+    named = set(re.findall(r"[Ee]xit code (\d+)", " ".join(helps)))
+    assert {"1", "2", "3"} <= named
+    assert named <= set(re.findall(r"[:;] (\d+) ", head))
+
+
 @pytest.mark.parametrize(("encoding", "heads"), [("hwfa", False), ("rope", False), ("alibi", True)])
 def test_heads_of_an_encoding_that_are_alike_are_one_line(
     encoding: str, heads: bool, monkeypatch: pytest.MonkeyPatch
