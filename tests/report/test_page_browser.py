@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from lexbench.core.record import Record
+from lexbench.core.record import Record, Sample
 from lexbench.report import looks
 from lexbench.report.page import page
 from lexbench.stats import records
@@ -473,11 +473,15 @@ def test_a_narrow_screen_scrolls_only_down(chromium: Any, file: Path) -> None:
     assert watched.said == []
 
 
+@pytest.mark.parametrize("right", [True, False])
 def test_labels_of_a_chart_that_begins_at_the_trained_length_do_not_cross(
-    chromium: Any, cells: list[Finished], tmp_path: Path
+    right: bool, chromium: Any, cells: list[Finished], tmp_path: Path
 ) -> None:
+    """Where no answer is right, the trained length has its name above all points."""
     guessed = [
-        replace(each, samples=[replace(sample, chance=0.1) for sample in each.samples])
+        replace(
+            each, samples=[replace(one, chance=0.1, scores=one.scores if right else none(one)) for one in each.samples]
+        )
         for each in cells
         if each.cell.task == "passkey" and each.cell.length >= each.cell.trained_length
     ]
@@ -486,9 +490,17 @@ def test_labels_of_a_chart_that_begins_at_the_trained_length_do_not_cross(
     code = "all => Object.fromEntries(all.map(each => [each.textContent, each.getBoundingClientRect().toJSON()]))"
     boxes = watched.tab.eval_on_selector_all("#curve-chart text.quiet", code)
     trained, chance = boxes["trained length"], boxes["chance"]
-    assert trained["top"] < chance["top"] < chance["bottom"] < trained["bottom"]  # beside one another
-    assert trained["right"] <= chance["left"]
     watched.tab.context.close()
+    if right:
+        assert trained["top"] < chance["top"] < chance["bottom"] < trained["bottom"]  # beside one another
+        assert trained["right"] <= chance["left"]
+    else:
+        assert trained["bottom"] < chance["top"]
+
+
+def none(sample: Sample) -> dict[str, float]:
+    """Scores of a wrong answer."""
+    return dict.fromkeys(sample.scores, 0.0)
 
 
 def test_it_prints_in_light_on_paper(chromium: Any, file: Path, tmp_path: Path) -> None:

@@ -98,7 +98,9 @@ function drawPanel(whole, scale, { name, methods, box }) {
   const edge = x(across(trained));
   if (edge >= inner.left && edge <= inner.right) {
     rule(svg, "trained", edge, edge, inner.top, inner.bottom);
-    const up = metric().better > 0;
+    const known = methods.map((method) => at(metric().values, method, lengths.indexOf(trained))).filter((entry) => (entry?.value ?? null) !== null);
+    const ends = known.flatMap((entry) => [entry.low, entry.value, entry.high]).map(y).filter((end) => end !== null).map(inside);
+    const up = ends.length ? inner.bottom - Math.max(...ends) > Math.min(...ends) - inner.top : metric().better > 0;
     if (alone) svg.append(label(0, 0, "trained length", { class: "quiet", "text-anchor": up ? "start" : "end", transform: `translate(${fixed(edge - 4)} ${fixed(up ? inner.bottom - 4 : inner.top + 4)}) rotate(-90)` }));
   }
   if (name) svg.append(label(inner.left, box.top - 6, name, { class: "title" }));
