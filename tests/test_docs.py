@@ -1,5 +1,6 @@
 """The documentation: every command, program and file of a page is run as it stands there, in a folder of its own."""
 
+import importlib
 import json
 import re
 import shlex
@@ -7,7 +8,9 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
+import numpy as np
 import pytest
 import yaml
 
@@ -232,6 +235,39 @@ def test_the_gate_of_the_page_uses_inputs_that_the_action_has() -> None:
 )
 def test_a_line_is_as_shown_by_its_words_and_nearly_its_numbers(shown: str, printed: str, same: bool) -> None:
     assert like(shown, printed) == same
+
+
+def hook(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A module of docs/hooks."""
+    monkeypatch.syspath_prepend(str(DOCS / "hooks"))
+    return importlib.import_module(name)
+
+
+def test_the_page_of_commands_has_every_exit_code_that_a_help_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    head, *helps = hook("commands", monkeypatch).page().split("\n## ")
+    named = set(re.findall(r"[Ee]xit code (\d+)", " ".join(helps)))
+    assert {"1", "2", "3"} <= named
+    assert named <= set(re.findall(r"[:;] (\d+) ", head))
+
+
+@pytest.mark.parametrize(("encoding", "heads"), [("hwfa", False), ("rope", False), ("alibi", True)])
+def test_heads_of_an_encoding_that_are_alike_are_one_line(
+    encoding: str, heads: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """hwfa's window hides far keys from all heads alike; alibi's slopes differ."""
+    picture = hook("gallery_encodings", monkeypatch).encoding_picture(encoding)
+    assert (b"head 8" in picture) == heads
+
+
+@pytest.mark.parametrize(
+    ("lines", "ends"),
+    [([[0.125, np.nan], [0.1, 0.1]], (-0.4, 0.625)), ([[0.0, -1000.0], [0.0, -4.0]], (-20, 0.5))],
+)
+def test_the_picture_of_an_encoding_cuts_no_line_at_its_top(
+    lines: list[list[float]], ends: tuple[float, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert hook("gallery_encodings", monkeypatch).limits(np.array(lines)) == pytest.approx(ends)
 
 
 def test_the_citation_has_the_version_of_the_package() -> None:

@@ -104,6 +104,17 @@ def test_the_page_of_commands_has_them_all(site: Path) -> None:
     assert [name for name in main.COMMANDS if f'id="{name}"' not in page] == []
 
 
+def test_a_phone_shows_drawings_large_enough_to_read_and_scrolls_only_down(site: Path, chromium: Browser) -> None:
+    context = chromium.new_context(viewport={"width": 390, "height": 844})
+    page = context.new_page()
+    page.goto((site / "index.html").as_uri())
+    box = page.locator(".drawing").first.bounding_box()
+    across = page.evaluate("document.documentElement.scrollWidth")
+    context.close()
+    assert box and box["width"] > 600  # letters of 9 points are drawn for 864 pixels
+    assert across == 390
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_browser_opens_it_from_a_folder_without_a_network(site: Path, scheme: str, chromium: Browser) -> None:
     context = chromium.new_context(color_scheme=scheme)  # type: ignore[arg-type]

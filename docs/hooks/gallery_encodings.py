@@ -40,9 +40,9 @@ def encodings_page() -> str:
         "trained model, and apply on top where they fit. Encodings are small torch modules of the reference decoder "
         "(`lexbench/native`); [how to add one](../adding.md#an-encoding).\n",
         "Each picture shows the logit of an equal query and key over their distance, in the first of four "
-        "layers of eight heads, with the default parameters and the initial weights: the effect of the encoding alone "
-        "on attention. Learned biases begin flat. For encodings that act on the embeddings, query and key are the "
-        "vectors of the positions themselves.\n",
+        "layers of eight heads, with the default parameters and the initial weights of seed 0: the effect of the "
+        "encoding alone on attention, before any training. One line stands for eight heads that are alike. For "
+        "encodings that act on the embeddings, query and key are the vectors of the positions themselves.\n",
     ]
     for name, cls in known.items():
         source = (inspect.getdoc(inspect.getmodule(cls)) or "").strip()
@@ -57,7 +57,7 @@ def encodings_page() -> str:
 def encoding_picture(name: str) -> bytes:
     """Logits of two equal vectors by distance, with initial weights; one line per head if heads differ."""
     lines = _logits(name)
-    alike = bool((lines == lines[:1]).all())
+    alike = np.array_equal(lines, np.broadcast_to(lines[:1], lines.shape), equal_nan=True)
 
     def draw(file: Path) -> None:
         import matplotlib
@@ -70,11 +70,16 @@ def encoding_picture(name: str) -> bytes:
                 axes.plot(np.arange(len(line)), line, color=style.series(head)["color"], linewidth=1.3, label=said)
             axes.set(xlabel="distance (tokens)", ylabel="logit", title=f"{name}: logit of two like vectors")
             if not alike:
-                axes.set_ylim(max(-20, lines[np.isfinite(lines)].min() - 0.5), None)
+                axes.set_ylim(*limits(lines))
                 axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.01, 0.5))
             style.save(figure, file.with_suffix(""))
 
     return drawn(draw)
+
+
+def limits(lines: Any) -> tuple[float, float]:
+    """Ends of the axis of logits, down to -20 at most; half a logit of room keeps small differences of heads small."""
+    return max(-20, np.nanmin(lines) - 0.5), np.nanmax(lines) + 0.5
 
 
 def _logits(name: str) -> Any:

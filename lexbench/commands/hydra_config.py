@@ -179,7 +179,8 @@ def _translated(call: Callable[[], Any]) -> Any:
         return call()
     # The first two are HydraExceptions, too: the order counts.
     except OverrideParseException as error:
-        raise ValueError(f"setting {error.override!r} cannot be read: write key=value, lists as [1,2]") from error
+        given = _given(error.override)
+        raise ValueError(f"setting {given!r} cannot be read: write key=value, lists as [1,2]") from error
     except MissingConfigException as error:
         choices = f": choose from {', '.join(error.options)}" if error.options else ""
         raise ValueError(str(error).split("\n\n")[0] + choices) from error
@@ -331,6 +332,13 @@ def _setting(command: Command, word: str) -> str:
         for choice in value.split(","):
             registry.read(group, choice)
     return word
+
+
+def _given(override: str) -> str:
+    """A setting as it was given: without the ++ and the key of a list that `_setting` adds."""
+    key, equals, value = override.removeprefix("++").partition("=")
+    group, _, part = key.partition(".")
+    return f"{group}={value}" if LISTED.get(group) == part and value.startswith("[") else f"{key}{equals}{value}"
 
 
 def _check_part(command: Command, key: str) -> None:

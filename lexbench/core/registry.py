@@ -71,7 +71,8 @@ def read(group: str, name: str) -> dict[str, Any]:
     if file is not None and file.is_file():
         return _mapping(file)
     also = ", or give model=ORG/NAME of the hub or model=./FOLDER" if group == "model" else ""
-    raise ValueError(f"unknown {group} {name!r}: {suggest(name, names(group))}{also}")
+    own = "; --config-dir DIR or LEXBENCH_CONFIG_PATH=DIR adds yours"
+    raise ValueError(f"unknown {group} {name!r}: {suggest(name, names(group))}{also}{own}")
 
 
 def listed(group: str, given: Any, setting: str, example: str) -> list[dict[str, Any]]:

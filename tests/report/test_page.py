@@ -155,6 +155,10 @@ def test_methods_stand_by_their_mean_past_the_trained_length() -> None:
     table = next(each for each in tables(made) if each.metric == "nll")
     assert data.past(table) == [512]
     assert data.ranked(table) == ["early", "late", "none"]
+    assert data.ranking(table) == "the mean past the trained length"
+    assert data.ranking(replace(table, metric="entropy")) is None  # neither side is better
+    inside = Finished(cell("last_segment", "none", 128), [plain(index, 1.0) for index in range(4)])
+    assert data.ranking(next(iter(tables([inside])))) == "the mean over the lengths that all share"
 
 
 def plain(index: int, loss: float) -> Sample:

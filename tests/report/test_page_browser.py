@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from lexbench.core.record import Record
+from lexbench.core.record import Record, Sample
 from lexbench.report import looks
 from lexbench.report.page import page
 from lexbench.stats import records
@@ -165,11 +165,19 @@ def test_curves_show_the_baseline_and_the_best_and_any_method_that_is_chosen(tab
 def test_the_table_sorts_by_a_length_filters_by_name_and_ranks_with_ties(tab: Tab, cells: list[Finished]) -> None:
     """Ranks by hand: two methods differ where the recovered interval of their difference leaves zero out."""
     table = table_of(cells, "last_segment", "nll")
+    assert tab.tab.locator("#curve-table th[aria-sort=ascending], #curve-table th[aria-sort=descending]").count() == 0
+    assert "Rows by the mean past the trained length, the best first" in tab.tab.inner_text("#table-help")
     tab.tab.locator("#curve-table thead button", has_text="512").click()
     rows = tab.tab.locator("#curve-table tbody tr")
     shown = [row.split() for row in rows.all_inner_texts()]
     here = {record.method: record for record in table.at(512)}
     assert [row[0] for row in shown] == sorted(here, key=lambda method: here[method].value or 0)
+    heads = tab.tab.locator("#curve-table thead th")
+
+    def orders() -> list[str | None]:
+        return [heads.nth(column).get_attribute("aria-sort") for column in range(heads.count())]
+
+    assert orders() == ["none", None, "none", "none", "ascending", "none", "none"]  # losses, the best first
 
     def better(one: Record, other: Record) -> bool:
         assert one.value and one.low and one.high and other.value and other.low and other.high
@@ -186,8 +194,17 @@ def test_the_table_sorts_by_a_length_filters_by_name_and_ranks_with_ties(tab: Ta
     assert tab.tab.evaluate("entries => ranks(entries, 1)", floored) == [1, 1]
     tab.tab.locator("#curve-table thead button", has_text="512").click()
     assert rows.first.locator("th").inner_text() == shown[-1][0]
+    assert orders()[4] == "descending"
+    tab.tab.locator("#curve-table thead button", has_text="method").click()
+    assert rows.locator("th").all_inner_texts() == sorted(here) and orders()[0] == "ascending"
     tab.tab.fill("#table-filter", "YARN")
     assert rows.locator("th").all_inner_texts() == ["yarn(factor=8.0)"]
+    tab.tab.fill("#table-filter", "")
+    tab.tab.select_option("#setting", label="passkey")  # a score: the best first is the highest first
+    tab.tab.locator("#curve-table thead button", has_text="512").click()
+    found = {record.method: record.value or 0 for record in table_of(cells, "passkey", "accuracy").at(512)}
+    values = [found[name] for name in rows.locator("th").all_inner_texts()]
+    assert values == sorted(values, reverse=True) and values[0] > values[-1] and orders()[4] == "descending"
 
 
 @in_both_themes
@@ -446,7 +463,44 @@ def test_a_narrow_screen_scrolls_only_down(chromium: Any, file: Path) -> None:
     watched.tab.wait_for_timeout(300)
     wide, room = watched.tab.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
     assert wide <= room
+    lines = """all => Object.fromEntries(all.map(each => {
+        const range = document.createRange();
+        range.selectNodeContents(each);
+        return [each.textContent, new Set([...range.getClientRects()].map(box => box.top)).size];
+    }))"""
+    names = watched.tab.eval_on_selector_all("#curve-table tbody th bdi", lines)
+    assert names.keys() >= {"none", "yarn(factor=8.0)"} and set(names.values()) == {1}  # no name is broken
     assert watched.said == []
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_labels_of_a_chart_that_begins_at_the_trained_length_do_not_cross(
+    right: bool, chromium: Any, cells: list[Finished], tmp_path: Path
+) -> None:
+    """Where no answer is right, the trained length has its name above all points."""
+    guessed = [
+        replace(
+            each, samples=[replace(one, chance=0.1, scores=one.scores if right else none(one)) for one in each.samples]
+        )
+        for each in cells
+        if each.cell.task == "passkey" and each.cell.length >= each.cell.trained_length
+    ]
+    fake_run.keep(tmp_path, guessed)
+    watched = opened(chromium, page.write_page([tmp_path]).as_uri())
+    code = "all => Object.fromEntries(all.map(each => [each.textContent, each.getBoundingClientRect().toJSON()]))"
+    boxes = watched.tab.eval_on_selector_all("#curve-chart text.quiet", code)
+    trained, chance = boxes["trained length"], boxes["chance"]
+    watched.tab.context.close()
+    if right:
+        assert trained["top"] < chance["top"] < chance["bottom"] < trained["bottom"]  # beside one another
+        assert trained["right"] <= chance["left"]
+    else:
+        assert trained["bottom"] < chance["top"]
+
+
+def none(sample: Sample) -> dict[str, float]:
+    """Scores of a wrong answer."""
+    return dict.fromkeys(sample.scores, 0.0)
 
 
 def test_it_prints_in_light_on_paper(chromium: Any, file: Path, tmp_path: Path) -> None:

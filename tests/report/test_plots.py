@@ -22,7 +22,7 @@ from matplotlib.patches import Rectangle
 from lexbench.core.record import Sample
 from lexbench.report.plots import style
 from lexbench.report.plots.heatmaps import depth_strata, heatmap
-from lexbench.report.plots.over_length import labelled, plot, told_apart
+from lexbench.report.plots.over_length import figure, labelled, plot, told_apart
 from lexbench.report.plots.style import DPI, STYLE, value_limits
 from lexbench.stats.intervals import wilson
 from lexbench.stats.records import records_of
@@ -48,6 +48,19 @@ def test_figures_are_the_same_bytes_every_time(tmp_path: Path, metric: str) -> N
     assert "date" not in (tmp_path / "a.svg").read_text()
     width, height = struct.unpack(">II", (tmp_path / "a.png").read_bytes()[16:24])
     assert (width, height) == (1152, 640)  # 7.2 x 4.0 inches at 160 dots
+
+
+@pytest.mark.parametrize(("right", "end"), [(30, "bottom"), (2, "top")])
+def test_the_name_of_the_trained_length_stands_where_no_interval_does(right: int, end: str) -> None:
+    """Of 32 answers 30 are right, with an interval near 1, or 2, with one near 0."""
+    marks = [
+        Sample(index=index, cluster=str(index), tokens=256, scores={"accuracy": float(index < right)})
+        for index in range(32)
+    ]
+    [table] = tables([Finished(cell("passkey", "none", length), marks) for length in (256, 1024)])
+    [axes] = figure(table).axes
+    [name] = [text for text in axes.texts if text.get_text() == "trained length"]
+    assert name.get_verticalalignment() == end
 
 
 def test_a_fixed_place_of_an_empty_label_changes_no_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

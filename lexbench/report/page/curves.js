@@ -98,7 +98,9 @@ function drawPanel(whole, scale, { name, methods, box }) {
   const edge = x(across(trained));
   if (edge >= inner.left && edge <= inner.right) {
     rule(svg, "trained", edge, edge, inner.top, inner.bottom);
-    const up = metric().better > 0;
+    const known = methods.map((method) => at(metric().values, method, lengths.indexOf(trained))).filter((entry) => (entry?.value ?? null) !== null);
+    const ends = known.flatMap((entry) => [entry.low, entry.value, entry.high]).map(y).filter((end) => end !== null).map(inside);
+    const up = ends.length ? inner.bottom - Math.max(...ends) > Math.min(...ends) - inner.top : metric().better > 0;
     if (alone) svg.append(label(0, 0, "trained length", { class: "quiet", "text-anchor": up ? "start" : "end", transform: `translate(${fixed(edge - 4)} ${fixed(up ? inner.bottom - 4 : inner.top + 4)}) rotate(-90)` }));
   }
   if (name) svg.append(label(inner.left, box.top - 6, name, { class: "title" }));
@@ -108,7 +110,8 @@ function drawPanel(whole, scale, { name, methods, box }) {
   if (Math.max(...levels) >= 0.01) {
     const known = levels.map((level, length) => [places[length], y(level)]).filter(([, level]) => level !== null && level >= inner.top - 1 && level <= inner.bottom + 1);
     svg.append(drawing("polyline", { class: "floor", points: [[inner.left, known[0]?.[1] ?? 0], ...known].map((each) => each.map(fixed).join(",")).join(" ") }));
-    if (known.length && alone) svg.append(label(inner.left + 3, known[0][1] - 4, metric().floor, { class: "quiet" }));
+    const place = edge >= inner.left && edge < inner.left + 90 ? edge + 5 : inner.left + 3; // not across "trained length"
+    if (known.length && alone) svg.append(label(place, known[0][1] - 4, metric().floor, { class: "quiet" }));
   }
   const ordered = methods.toSorted((one, two) => look(one).front - look(two).front);
   for (const method of ordered) line(svg, method, places, y, inner);
@@ -226,23 +229,27 @@ function drawMethods() {
   if (focused !== undefined) byId("method-list").querySelector(`[data-method="${Number(focused)}"]`)?.focus();
 }
 
-const sorted = { length: null, down: false }; // place in the lengths, or null: as ranked by the mean past the trained length
+const NAME = -1;
+const sorted = { column: null, turned: false }; // NAME, a place in the lengths, or null: as the data rank methods
 
-/** Methods by length: sorted by a column, filtered by name, with ranks at the length that sorts; equal ranks are ties. */
+/** Methods by length: sorted by name or, the best first, by a length; filtered by name; ranks at that length, equal ones are ties. */
 function drawNumbers() {
   const notes = [];
   const { methods, lengths } = setting();
-  if (sorted.length !== null && sorted.length >= lengths.length) sorted.length = null;
+  if (sorted.column !== null && sorted.column >= lengths.length) sorted.column = null;
   const wanted = byId("table-filter").value.toLowerCase();
   const every = byId("table-rows").value === "all" ? metric().ranked : metric().ranked.filter((method) => chosen.methods.includes(method));
-  const place = sorted.length ?? lengths.length - 1;
+  const place = sorted.column === null || sorted.column === NAME ? lengths.length - 1 : sorted.column;
   const here = every.map((method) => at(metric().values, method, place));
   const rank = new Map(ranks(here, metric().better).map((each, index) => [every[index], each]));
   const tied = new Map();
   for (const each of rank.values()) tied.set(each, (tied.get(each) ?? 0) + 1);
-  const worth = (method) => at(metric().values, method, place)?.value ?? -Infinity * (metric().better || 1);
-  const order = sorted.length === null ? every : every.toSorted((one, two) => (metric().better || 1) * (worth(two) - worth(one)) || 0);
-  if (sorted.down) order.reverse();
+  const better = metric().better || 1;
+  const worth = (method) => at(metric().values, method, place)?.value ?? -Infinity * better;
+  const order = every.slice();
+  if (sorted.column === NAME) order.sort((one, two) => methods[one].localeCompare(methods[two]));
+  else if (sorted.column !== null) order.sort((one, two) => better * (worth(two) - worth(one)) || 0);
+  if (sorted.turned) order.reverse();
   const rows = order.filter((method) => methods[method].toLowerCase().includes(wanted)).map((method) => ({
     name: methods[method],
     kind: methods[method] === BASELINE ? "baseline" : undefined,
@@ -254,20 +261,23 @@ function drawNumbers() {
   const made = table(`${metric().label} by method and length`, ["method", "rank", ...heads()], rows, notes);
   byId("curve-table").replaceChildren(...made);
   made[0].querySelectorAll("thead th").forEach((head, column) => {
-    const length = column < 2 ? null : column - 2;
+    if (column === 1) return;
+    const sorts = column === 0 ? NAME : column - 2;
     const button = make("button", { type: "button", class: "sort" });
     button.append(...head.childNodes);
     head.append(button);
-    const active = column !== 1 && sorted.length === length;
-    head.setAttribute("aria-sort", active ? (sorted.down ? "descending" : "ascending") : "none");
+    const active = sorted.column === sorts;
+    const rises = (sorts === NAME || better < 0) !== sorted.turned;
+    head.setAttribute("aria-sort", active ? (rises ? "ascending" : "descending") : "none");
     button.addEventListener("click", () => {
-      sorted.down = active && !sorted.down;
-      sorted.length = length;
+      sorted.turned = active && !sorted.turned;
+      sorted.column = sorts;
       drawNumbers();
       byId("curve-table").querySelectorAll("thead button")[column].focus();
     });
   });
-  byId("table-help").textContent = `Rank at ${tokens(lengths[place])} tokens: 1 and the number of methods that are better by more than chance; = shares a rank. Each pair of intervals is compared as if they were independent, uncorrected: the paired table below is sharper.`;
+  const first = sorted.column === null && metric().ranking ? `Rows by ${metric().ranking}, the best first; a heading sorts them. ` : "";
+  byId("table-help").textContent = `${first}Rank at ${tokens(lengths[place])} tokens: 1 and the number of methods that are better by more than chance; = shares a rank. Each pair of intervals is compared as if they were independent, uncorrected: the paired table below is sharper.`;
 }
 
 /** A value with its interval below it, and the numbers of its notes. */

@@ -101,6 +101,7 @@ def _metric(measured: Measured, table: Table) -> dict[str, Any]:
         "better": table.better,
         "scored": table.scored,
         "ranked": [table.methods.index(method) for method in ranked(table)],
+        "ranking": ranking(table),
         "floor": floor_name(table),
         "chance": [rounded(levels.get(length)) for length in table.lengths],
         "floors": _floors(table),
@@ -142,6 +143,13 @@ def ranked(table: Table) -> list[str]:
         return not known, -table.better * math.fsum(values) / max(len(values), 1)
 
     return sorted(table.methods, key=worth)
+
+
+def ranking(table: Table) -> str | None:
+    """What `ranked` ranks by, in words; None where no side is better."""
+    if not table.better:
+        return None
+    return "the mean past the trained length" if past(table) else "the mean over the lengths that all share"
 
 
 def text(record: Record) -> str:

@@ -72,12 +72,22 @@ def panel(axes: Axes, table: Table, methods: Sequence[str], known: Mapping[str, 
     """Methods with their looks, all others in grey."""
     value_axis.draw(axes, scale)
     _length_axis(axes, table)
-    mark_trained_length(axes, 1.0, low=table.better > 0)
+    mark_trained_length(axes, 1.0, low=_free_below(axes, table))
     others = [table.of(method) for method in table.methods if method not in methods]
     behind(axes, [[(each.multiple, each.value) for each in records if each.value is not None] for records in others])
     _floor(axes, table)
     for place, method in enumerate(methods):
         _line(axes, table, method, known[method], (place, len(methods)), scale)
+
+
+def _free_below(axes: Axes, table: Table) -> bool:
+    """Whether there is more room below the intervals at the trained length than above them, for its name."""
+    here = [record for record in table.entries.values() if record.multiple == 1]
+    ends = [end for record in here for end in (record.low, record.value, record.high) if end is not None]
+    if not ends:
+        return table.better > 0
+    heights = (axes.transData - axes.transAxes).transform([(1.0, end) for end in ends])[:, 1]
+    return bool(min(heights) > 1 - max(heights))
 
 
 def told_apart(table: Table) -> list[str]:
