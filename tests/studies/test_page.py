@@ -566,6 +566,16 @@ def test_encodings_of_more_seeds_than_most_are_named() -> None:
     assert said.startswith("5 encodings, seed 0; `rope`, `alibi` with seeds 0, 1, 2; recipe `lab`: trained length 128")
 
 
+@pytest.mark.parametrize(
+    ("seconds", "middle"), [((300, 100, 210), 210), ((300, 100, 240, 200), 220), ((300, 100), 200)], ids=str
+)
+def test_the_time_of_a_training_is_the_median(seconds: tuple[float, ...], middle: int) -> None:
+    base = {"seed": 0, "failed": None, "tokens": 5000, "parameters": 1000, "start": None, "device": "CPU"}
+    models = [{**base, "name": str(each), "entry": str(each), "seconds": each} for each in seconds]
+    [said, *_] = page_text._models({"recipe": "lab", "trained_length": 128, "models": models})
+    assert said.endswith(f"tokens, {middle} seconds (median; CPU).")
+
+
 @pytest.mark.slow
 def test_changes_are_paired_on_the_same_targets(folder: Path) -> None:
     rows, about = study_page.load(folder)

@@ -79,9 +79,9 @@ def _models(about: Mapping[str, Any]) -> list[str]:
     lines = []
     if known:
         sizes, tokens = [m["parameters"] for m in known], sorted({m["tokens"] for m in known if m.get("tokens")})
-        seconds = sorted(m["seconds"] for m in known if m.get("seconds"))
+        seconds = [m["seconds"] for m in known if m.get("seconds")]
         devices = ", ".join(sorted({str(m["device"]) for m in known if m.get("device")}))
-        time = f", {seconds[len(seconds) // 2]:.0f} seconds (median; {devices})" if seconds else ""
+        time = f", {median(seconds):.0f} seconds (median; {devices})" if seconds else ""
         weights = " to ".join(f"{size:,}" for size in dict.fromkeys((min(sizes), max(sizes))))
         lines.append(
             f"{_seeds(known)}; recipe `{about['recipe']}`: trained length {about['trained_length']}, "
