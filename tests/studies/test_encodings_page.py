@@ -1,6 +1,7 @@
 """The committed pages of studies are what their records give; run as a program, this writes them anew."""
 
 import functools
+import json
 import re
 import shutil
 import sys
@@ -36,6 +37,16 @@ def test_the_page_is_what_the_records_give(folder: Path, tmp_path: Path) -> None
     assert (tmp_path / "README.md").read_text() == (folder / "README.md").read_text(), anew
     for file in (tmp_path / "plots").glob("*.csv"):
         assert file.read_text() == (folder / "plots" / file.name).read_text(), anew
+
+
+def test_a_page_says_where_published_tables_stand_beside_another_protocol() -> None:
+    """The older study compares the same targets at every length, the laboratory windows as the tables do."""
+    tasks = {"encodings": "last_segment", "encodings2": "non_overlapping"}
+    for name, task in tasks.items():
+        folder = FOLDER.with_name(name)
+        assert json.loads((folder / "models.json").read_text()).get("compare", "last_segment") == task
+        said = "Shapes and orders of ours are those of `last_segment`" in (folder / "README.md").read_text()
+        assert said == (task == "last_segment")
 
 
 @pytest.mark.parametrize("name", ["addition", "algorithms", "parity", "state"])

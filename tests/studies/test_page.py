@@ -378,6 +378,9 @@ def test_models_below_each_table_of_tokens_are_counted() -> None:
         ["trigram", "3.000", "0 of 3"],
     ]
     assert "Median of the models: 4.500; lowest: `b-seed0`, 3.500." in said
+    assert "In none of these tables, as a held-out loss or n-grams are missing: `diverged`, `older`." in said
+    failed = page_text._floors({"models": [models[0], {"name": "older", "failed": "no memory"}]})
+    assert not [line for line in failed if line.startswith("In none")]
     assert page_text._floors({"models": [{"name": "older"}]}) == []
 
 

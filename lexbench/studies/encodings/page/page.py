@@ -28,6 +28,7 @@ from lexbench.studies.encodings.page.texts import (
     ORDERS,
     PREDICTED,
     RESOLUTION,
+    SAME_TARGETS,
     TOKENS,
 )
 from lexbench.studies.encodings.settings import SHAPES, Prediction
@@ -140,7 +141,12 @@ def _floors(about: Mapping[str, Any]) -> list[str]:
         lines += [f"Models of seed {seeds}{f' that were trained further: {names}' if further else ''}:", ""]
         lines += [*columns(["n-grams", "nats per token", "models below it"], rows), ""]
         lines += [f"Median of the models: {median(losses.values()):.3f}; lowest: `{lowest}`, {losses[lowest]:.3f}.", ""]
-    return ["## What the models know", "", FLOORS, *lines] if lines else []
+    judged = {each["name"] for each in _judged(about)}
+    others = [f"`{each['name']}`" for each in about["models"] if each["name"] not in judged and not each.get("failed")]
+    lines += [f"In none of these tables, as a held-out loss or n-grams are missing: {', '.join(others)}.", ""] * bool(
+        others
+    )
+    return ["## What the models know", "", FLOORS, *lines] if judged else []
 
 
 def _of(found: Sequence[Curve], task: str, method: str) -> list[Curve]:
@@ -206,6 +212,7 @@ def _contradictions(found: Sequence[Curve], about: Mapping[str, Any], compared: 
     if not stated and not (against or turned or other or accuracies or reversed_accuracies):
         return []
     lines = ["## What contradicts the papers", ""]
+    lines += [SAME_TARGETS] if compared.lines and compared.lines[0].curve.name == TASK else []
     if stated:
         judged = predictions.judged(found, stated)
         lines += [
