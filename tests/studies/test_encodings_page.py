@@ -1,12 +1,15 @@
 """The committed pages of studies are what their records give; run as a program, this writes them anew."""
 
 import functools
+import json
+import re
 import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 
+import pyarrow.parquet as pq
 import pytest
 
 from lexbench.studies.encodings import page
@@ -34,6 +37,35 @@ def test_the_page_is_what_the_records_give(folder: Path, tmp_path: Path) -> None
     assert (tmp_path / "README.md").read_text() == (folder / "README.md").read_text(), anew
     for file in (tmp_path / "plots").glob("*.csv"):
         assert file.read_text() == (folder / "plots" / file.name).read_text(), anew
+
+
+def test_a_page_says_where_published_tables_stand_beside_another_protocol() -> None:
+    """The older study compares the same targets at every length, the laboratory windows as the tables do."""
+    tasks = {"encodings": "last_segment", "encodings2": "non_overlapping"}
+    for name, task in tasks.items():
+        folder = FOLDER.with_name(name)
+        assert json.loads((folder / "models.json").read_text()).get("compare", "last_segment") == task
+        said = "Shapes and orders of ours are those of `last_segment`" in (folder / "README.md").read_text()
+        assert said == (task == "last_segment")
+
+
+@pytest.mark.parametrize("name", ["addition", "algorithms", "parity", "state"])
+def test_shares_of_whole_strings_stand_below_those_of_symbols(name: str) -> None:
+    folder = FOLDER.with_name(name)
+    columns = ["model", "task", "length", "metric", "value"]
+    values: dict[tuple[str, str], dict[tuple[int, str], float]] = {}
+    for row in pq.read_table(folder / "measured.parquet", columns=columns).to_pylist():
+        found = values.setdefault((row["task"], row["metric"]), {})
+        found[row["length"], row["model"].removesuffix("-seed0")] = row["value"]
+    text = (folder / "README.md").read_text()
+    for task in {task for task, _ in values}:
+        section = text.partition(f"\n### {task}\n")[2].partition("\n##")[0]
+        shown = dict(re.findall(r"^\| (\w+) +\|(.*)\|$", section.partition("\nexact:\n")[2], re.MULTILINE))
+        several = values[task, "accuracy"] != values.get((task, "exact"), values[task, "accuracy"])
+        assert several == bool(shown), task
+        for entry in {entry for _, entry in values[task, "exact"]} if several else ():
+            own = [value for (_, each), value in sorted(values[task, "exact"].items()) if each == entry]
+            assert re.findall(r"(\S+) \[", shown[entry]) == [f"{value:.2f}" for value in own]
 
 
 def documented(heading: str) -> list[list[str]]:

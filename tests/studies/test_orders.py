@@ -10,7 +10,7 @@ import lexbench
 from lexbench.core.tokenizer import FastTokenizer
 from lexbench.stats.combine import Estimate
 from lexbench.studies.encodings.page.curves import Curve, Point
-from lexbench.studies.encodings.page.orders import Comparison, comparisons, guess, verdicts
+from lexbench.studies.encodings.page.orders import Comparison, comparisons, guess, verdicts, whole
 from lexbench.studies.encodings.settings import Order, predicted
 
 Values = Mapping[float, tuple[float, float]]
@@ -158,3 +158,11 @@ def test_guesses_are_those_of_the_tasks_own_questions(tokenizer: FastTokenizer) 
         assert guess("sort", length) == pytest.approx(again.mean(), abs=4 * again.std() / 300**0.5 + 1e-4)
     assert guess("mqar", 40) == pytest.approx(0.3397, abs=5e-5)
     assert guess("copy", 40) is None
+
+
+def test_the_best_share_of_whole_strings_is_said_unless_one_symbol_is_asked() -> None:
+    one = {1.0: (0.9, 0.1), 2.0: (0.4, 0.1)}
+    found = [*FOUND, *(curve("a", "parity", one, metric) for metric in ("accuracy", "exact"))]
+    found.append(curve("c", "copy", {1.0: (0.2, 0.1), 2.0: (0.0, 0.05), 5.0: (0.0, 0.05)}, "exact"))
+    assert whole(found)[1:] == ["- copy: 0.00 at 2x, 0.00 at 5x", "- sort: 0.99 at 2x", ""]
+    assert whole([each for each in FOUND if each.metric == "accuracy"]) == []

@@ -378,6 +378,9 @@ def test_models_below_each_table_of_tokens_are_counted() -> None:
         ["trigram", "3.000", "0 of 3"],
     ]
     assert "Median of the models: 4.500; lowest: `b-seed0`, 3.500." in said
+    assert "In none of these tables, as a held-out loss or n-grams are missing: `diverged`, `older`." in said
+    failed = page_text._floors({"models": [models[0], {"name": "older", "failed": "no memory"}]})
+    assert not [line for line in failed if line.startswith("In none")]
     assert page_text._floors({"models": [{"name": "older"}]}) == []
 
 
@@ -564,6 +567,16 @@ def test_encodings_of_more_seeds_than_most_are_named() -> None:
     ]
     [said, *_] = page_text._models({"recipe": "lab", "trained_length": 128, "models": models})
     assert said.startswith("5 encodings, seed 0; `rope`, `alibi` with seeds 0, 1, 2; recipe `lab`: trained length 128")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "middle"), [((300, 100, 210), 210), ((300, 100, 240, 200), 220), ((300, 100), 200)], ids=str
+)
+def test_the_time_of_a_training_is_the_median(seconds: tuple[float, ...], middle: int) -> None:
+    base = {"seed": 0, "failed": None, "tokens": 5000, "parameters": 1000, "start": None, "device": "CPU"}
+    models = [{**base, "name": str(each), "entry": str(each), "seconds": each} for each in seconds]
+    [said, *_] = page_text._models({"recipe": "lab", "trained_length": 128, "models": models})
+    assert said.endswith(f"tokens, {middle} seconds (median; CPU).")
 
 
 @pytest.mark.slow

@@ -37,6 +37,10 @@ learnt, nothing follows. A prediction compares means over the tasks that both en
 one. *yes* or *no* where its interval is above or below 0. *both at chance* where no accuracy of either side is above
 chance, as its interval reaches it (of `exact`: reaches 0): that says nothing about their order.
 """
+WHOLE = """\
+Whole strings, all of their symbols right, each behind the right ones: the highest share of any encoding beyond the
+trained length.
+"""
 CHANGED = """\
 Not stated before. `exact` decides little where hardly a whole string is right. With accuracy in its place, these
 verdicts change, to what stands here. Below a guess ({guess})
@@ -77,7 +81,7 @@ class Comparison:
 
 def lines(rows: Sequence[Row], about: Mapping[str, Any], stated: Sequence[Order], folder: Path) -> list[str]:
     """All sections behind the facts of the models; writes the plot."""
-    found = curves(rows, about, ("accuracy", *DECIDES.values()))
+    found = curves(rows, about, ("accuracy", "exact"))
     chances = {row.record.task: row.record.chance for row in rows if row.record.chance is not None}
     tasks = list(dict.fromkeys(curve.task for curve in found))
     made = list(comparisons(found, stated, chances))
@@ -98,7 +102,8 @@ def lines(rows: Sequence[Row], about: Mapping[str, Any], stated: Sequence[Order]
     title = f"accuracy, trained at {about['trained_length']} tokens"
     plots.small_multiples(shown, about["trained_length"], folder / "plots" / "accuracy", title, guesses)
     return [
-        *("## Predictions", "", RULE, f"{several(len(made), 'comparison')}: {counts}.", "", *verdicts(made), ""),
+        *("## Predictions", "", RULE, *whole(found), f"{several(len(made), 'comparison')}: {counts}.", ""),
+        *(*verdicts(made), ""),
         *(
             ("### By accuracy in all tasks", "", CHANGED.format(guess=guessed), *verdicts(changed), "")
             if changed
@@ -142,6 +147,29 @@ def comparisons(found: Sequence[Curve], orders: Sequence[Order], chances: Mappin
                     names = f"{each.task} under {entry}", f"{other} under {entry}"
                     guessed = _at_chance(found, both, multiple, chances)
                     yield Comparison(*names, multiple, own if difference else [], difference, each.source, guessed)
+
+
+def whole(found: Sequence[Curve]) -> list[str]:
+    """Lines with the highest share of whole strings beyond the trained length, by task; else nothing."""
+    said = []
+    for task in dict.fromkeys(curve.task for curve in found):
+        best: dict[float, float] = {}
+        for point in (point for curve in _exact(found, task) for point in curve.points):
+            if point.multiple > 1 and point.value:
+                best[point.multiple] = max(best.get(point.multiple, 0.0), point.value.value)
+        shares = ", ".join(f"{share:.2f} at {multiple:g}x" for multiple, share in sorted(best.items()))
+        said += [f"- {task}: {shares}"] if shares else []
+    return [WHOLE, *said, ""] if said else []
+
+
+def _exact(found: Sequence[Curve], task: str) -> list[Curve]:
+    """Curves of whole strings; none where one symbol is asked, as `accuracy` says the same."""
+    own = {
+        metric: [curve for curve in found if (curve.task, curve.metric) == (task, metric)]
+        for metric in ("accuracy", "exact")
+    }
+    values = [[[point.value for point in curve.points] for curve in some] for some in own.values()]
+    return own["exact"] if values[0] != values[1] else []
 
 
 def learnt(found: Sequence[Curve], entry: str, task: str) -> bool:
@@ -263,6 +291,6 @@ def _task(found: Sequence[Curve], task: str, chance: float) -> Iterator[str]:
     guesses = [(guess(task, length), length) for length in lengths]
     said = ", ".join(f"{value:.2f} at {length} tokens" for value, length in guesses if value is not None)
     yield from (f"Chance: {chance:.3f}." + (f" {GUESSES[task]}: {said}." if said else ""), "")
-    for metric in ("accuracy", *([DECIDES[task]] if task in DECIDES else [])):
-        some = [curve for curve in own if curve.metric == metric]
-        yield from (f"{label(metric)}:", "", *tables.by_length(some), "")
+    for some in ([curve for curve in own if curve.metric == "accuracy"], _exact(found, task)):
+        if some:
+            yield from (f"{label(some[0].metric)}:", "", *tables.by_length(some), "")

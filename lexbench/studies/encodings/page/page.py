@@ -28,6 +28,7 @@ from lexbench.studies.encodings.page.texts import (
     ORDERS,
     PREDICTED,
     RESOLUTION,
+    SAME_TARGETS,
     TOKENS,
 )
 from lexbench.studies.encodings.settings import SHAPES, Prediction
@@ -79,9 +80,9 @@ def _models(about: Mapping[str, Any]) -> list[str]:
     lines = []
     if known:
         sizes, tokens = [m["parameters"] for m in known], sorted({m["tokens"] for m in known if m.get("tokens")})
-        seconds = sorted(m["seconds"] for m in known if m.get("seconds"))
+        seconds = [m["seconds"] for m in known if m.get("seconds")]
         devices = ", ".join(sorted({str(m["device"]) for m in known if m.get("device")}))
-        time = f", {seconds[len(seconds) // 2]:.0f} seconds (median; {devices})" if seconds else ""
+        time = f", {median(seconds):.0f} seconds (median; {devices})" if seconds else ""
         weights = " to ".join(f"{size:,}" for size in dict.fromkeys((min(sizes), max(sizes))))
         lines.append(
             f"{_seeds(known)}; recipe `{about['recipe']}`: trained length {about['trained_length']}, "
@@ -140,7 +141,12 @@ def _floors(about: Mapping[str, Any]) -> list[str]:
         lines += [f"Models of seed {seeds}{f' that were trained further: {names}' if further else ''}:", ""]
         lines += [*columns(["n-grams", "nats per token", "models below it"], rows), ""]
         lines += [f"Median of the models: {median(losses.values()):.3f}; lowest: `{lowest}`, {losses[lowest]:.3f}.", ""]
-    return ["## What the models know", "", FLOORS, *lines] if lines else []
+    judged = {each["name"] for each in _judged(about)}
+    others = [f"`{each['name']}`" for each in about["models"] if each["name"] not in judged and not each.get("failed")]
+    lines += [f"In none of these tables, as a held-out loss or n-grams are missing: {', '.join(others)}.", ""] * bool(
+        others
+    )
+    return ["## What the models know", "", FLOORS, *lines] if judged else []
 
 
 def _of(found: Sequence[Curve], task: str, method: str) -> list[Curve]:
@@ -206,6 +212,7 @@ def _contradictions(found: Sequence[Curve], about: Mapping[str, Any], compared: 
     if not stated and not (against or turned or other or accuracies or reversed_accuracies):
         return []
     lines = ["## What contradicts the papers", ""]
+    lines += [SAME_TARGETS] if compared.lines and compared.lines[0].curve.name == TASK else []
     if stated:
         judged = predictions.judged(found, stated)
         lines += [

@@ -23,6 +23,12 @@ Predictions that were stated before the runs (`PREREGISTRATION.md`), each judged
 interval lies within the prediction, *fails* if it lies outside, else *uncertain*. Nothing is corrected for their
 number.
 """
+SAME_TARGETS = """\
+Shapes and orders of ours are those of `last_segment`, which has the same targets at every length. The papers' tables
+give perplexities of texts read at each length. Where they cut a text into windows, a longer window has fewer targets at
+its beginning, and the curve falls without a gain at any place: so a published curve that falls beside a flat one of
+ours may differ by the protocol alone.
+"""
 INTERVALS = """\
 Brackets hold approximate 95 % intervals of the mean over S seeds: the spread of seeds (Student's t, S - 1 degrees of
 freedom) and that of documents (bootstrap; Wilson for right or wrong answers), added in squares. They are rough with
