@@ -324,6 +324,15 @@ def test_a_device_that_is_none_is_said_before_the_plan(lexbench: Command, places
     assert done.stderr.endswith("): use auto or cpu\n") and done.stderr.count("\n") == 1
 
 
+def test_an_option_of_several_words_may_be_repeated() -> None:
+    words = ["figure", "runs", "--task", "passkey", "needle", "--out", "a.pdf", "--task", "recall", "--out", "b.tex"]
+    options = main.parser().parse_args(words)
+    assert options.task == ["passkey", "needle", "recall"]
+    assert options.out == [Path("a.pdf"), Path("b.tex")]  # in place of the default
+    again = main.parser().parse_args(["figure", "runs"])
+    assert (again.runs, again.task, again.out) == ([Path("runs")], [], [Path("figure.pdf")])
+
+
 def test_an_option_of_several_names_is_not_told_the_settings_behind_it(lexbench: Command, places: Path) -> None:
     done = lexbench("versus", "method=yarn", *SHORT, "backend=chance", "--against", "none", "pi", "results=vs")
     assert done.returncode == 0, done.stderr
