@@ -277,6 +277,7 @@ EXACT = [
         "figure emptyd --digits -1 --out f.tex",
         "--digits must be a whole number of at least 0, got -1: e.g. --digits 2",
     ),
+    ("figure emptyd --interval side", "--interval must be one of below, beside, none, got side"),
     ("figure emptyd --out f.xyz", "--out must end in .pdf, .svg, .png or .tex, got f.xyz: rename it"),
     (
         "figure emptyd --for neurip",
