@@ -197,6 +197,29 @@ def test_a_journal_serves_one_search_only(changed: dict[str, Any], words: str, l
         run(lexlet, tmp_path / "found.yaml", **changed)
 
 
+def test_a_plug_in_backend_whose_code_has_changed_takes_no_number_of_the_earlier_one(
+    lexlet: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    code = """
+from lexbench import Scored
+from tests.studies.test_search import Fake
+
+
+class Own(Fake):
+    def score(self, question):
+        return Scored(nll=BY * super().score(question).nll)
+"""
+    for module, by in (("own_before", "1"), ("own_now", "2")):
+        (tmp_path / f"{module}.py").write_text(code.replace("BY", by))
+    backends = [{"_target_": f"{module}.Own", "name": "own"} for module in ("own_before", "own_now")]
+    found = run(lexlet, tmp_path / "found.yaml", backend=backends[0])
+    assert run(lexlet, tmp_path / "found.yaml", backend=backends[0]).found.nll == found.found.nll
+    with pytest.raises(ValueError, match=r"journal .* has file \w+, now \w+: give another out=, or remove it"):
+        run(lexlet, tmp_path / "found.yaml", backend=backends[1])
+    assert run(lexlet, tmp_path / "new.yaml", backend=backends[1]).found.nll == pytest.approx(2 * found.found.nll)
+
+
 @pytest.mark.parametrize(
     ("changed", "words"),
     [

@@ -19,6 +19,7 @@ from lexbench.core.version import __version__
 from lexbench.corpora import Corpus
 from lexbench.methods.rotary import critical_dimension, su_scale
 from lexbench.runner.backend_pool import using
+from lexbench.runner.cells import BackendFacts
 from lexbench.studies.journal import conditions
 from lexbench.studies.longrope_search.evolution import Candidate, Found, Settings, search
 
@@ -106,6 +107,7 @@ def find(
 
         identity = {
             **conditions(loaded),
+            "file": BackendFacts.of(loaded).file,
             "corpus": corpus.fingerprint(),
             "length": length,
             "n": n,
