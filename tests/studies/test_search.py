@@ -239,6 +239,19 @@ def test_what_cannot_be_searched_is_said_in_one_line(
     assert "\n" not in str(caught.value) and not list(tmp_path.iterdir())
 
 
+def test_a_file_of_another_kind_and_a_known_name_are_kept(lexlet: Model, tmp_path: Path) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text("file: own.py\n")
+    with pytest.raises(
+        ValueError, match=r"own\.yaml is no file of a search, which would replace it: give another out="
+    ):
+        run(lexlet, own)
+    assert own.read_text() == "file: own.py\n"
+    with pytest.raises(ValueError, match=r"names a method that there is, yarn: give another out="):
+        run(lexlet, tmp_path / "yarn.yaml")
+    assert [each.name for each in tmp_path.iterdir()] == ["own.yaml"] and not Fake.asked
+
+
 def test_257_tokens_are_above_the_trained_length(lexlet: Model, tmp_path: Path) -> None:
     assert run(lexlet, tmp_path / "found.yaml", length=257).found.best.factors[-1] <= 1.25 * 257 / 256
 

@@ -167,8 +167,15 @@ def _checked(model: Model, length: int | None, out: str | Path | None, n: int) -
     if out is None or Path(out).suffix != ".yaml":
         got = "" if out is None else f", got {out}"
         raise ValueError(f"search needs a yaml file to write{got}: give out=my/method/longrope_{model.name}.yaml")
-    check_writable("out", Path(out), "give another out=")
-    return length, Path(out)
+    file = Path(out)
+    check_writable("out", file, "give another out=")
+    # The journal beside a file says that a search wrote it, or is to go on.
+    if not file.with_suffix(".jsonl").exists():
+        if file.exists():
+            raise ValueError(f"out {file} is no file of a search, which would replace it: give another out=")
+        if file.stem in registry.names("method"):
+            raise ValueError(f"out {file} names a method that there is, {file.stem}: give another out=")
+    return length, file
 
 
 def _frequencies(attention: Attention) -> Floats:
