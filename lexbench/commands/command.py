@@ -142,11 +142,27 @@ class Formatter(argparse.RawDescriptionHelpFormatter):
         super().__init__(prog, max_help_position=28)
 
 
+class Several(argparse.Action):
+    """Takes several words, and those of each repetition of the option; argparse would keep the last one's alone."""
+
+    def __call__(
+        self, parser: object, namespace: argparse.Namespace, values: Any, option_string: object = None
+    ) -> None:
+        """Add the words; the first ones replace the default."""
+        before = getattr(namespace, self.dest)
+        setattr(namespace, self.dest, values if before is self.default else [*before, *values])
+
+
 class Parser(argparse.ArgumentParser):
     """Reports an error in one line, and lists the settings of a command in its help."""
 
     unlisted: Command | None = None
     """The command, until its settings are in the help: they are read only when help is asked for."""
+
+    def add_argument(self, *names: str, **options: Any) -> argparse.Action:
+        """Add an argument."""
+        several = {"action": Several} if options.get("nargs") == "+" else {}
+        return super().add_argument(*names, **{**several, **options})
 
     def error(self, message: str) -> NoReturn:
         """Exit with 2."""

@@ -9,6 +9,9 @@ from typing import Any
 from lexbench.backends import Backend
 from lexbench.core.files import parse_object
 
+SHOWN = 60
+"""Characters of a value that has changed, in an error."""
+
 
 def conditions(backend: Backend) -> dict[str, Any]:
     """Everything about the model and the backend that numbers depend on."""
@@ -22,10 +25,17 @@ def conditions(backend: Backend) -> dict[str, Any]:
     }
 
 
-def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """`length 512, now 1024; seed 0, now 1`; empty where both say the same."""
-    differ = [name for name in {**before, **now} if before.get(name) != now.get(name)]
-    return "; ".join(f"{name} {before.get(name)}, now {now.get(name)}" for name in differ)
+def changes(before: Mapping[str, Any], now: Mapping[str, Any], within: str = "") -> str:
+    """`length 512, now 1024; space.pi.factor None, now [4, 8]`; empty where both say the same."""
+    found = []
+    for name in {**before, **now}:
+        one, other = before.get(name), now.get(name)
+        if isinstance(one, Mapping) and isinstance(other, Mapping):
+            found.append(changes(one, other, f"{within}{name}."))
+        elif one != other:
+            shown, later = (text if len(text) <= SHOWN else f"{text[:SHOWN]} ..." for text in (str(one), str(other)))
+            found.append(f"{within}{name} {shown}, now {later}")
+    return "; ".join(filter(None, found))
 
 
 def resumed(file: Path, header: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -145,7 +145,8 @@ def vllm(
 
     def answer(body: Body) -> Reply:
         tokens = body["prompt"]
-        assert all(isinstance(token, int) for token in tokens)
+        if isinstance(tokens, str):  # it has no tokenizer
+            return 400, {"error": {"message": "prompt must be ids"}}
         choice: Body = {}
         if body.get("return_token_ids"):
             stops = body["stop_token_ids"][:1] if ends else []

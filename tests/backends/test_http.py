@@ -45,6 +45,7 @@ DOWN = [
     (200, {"error": {"message": "Provider returned error", "code": 502}}),  # of a router
     (409, {}),
     (425, {}),
+    (200, {"choices": [], "error": {"message": "Provider returned error", "code": 502}}),
     (200, b'{"fine": ', {"Content-Length": "50"}),  # it breaks in the middle
 ]
 
@@ -56,7 +57,7 @@ def test_what_fails_for_a_while_is_asked_again(reply: scripted.Reply) -> None:
         assert server.asked == [{"a": 1}] * 4
 
 
-@pytest.mark.parametrize("reply", DOWN[:8])
+@pytest.mark.parametrize("reply", DOWN[:9])
 def test_the_bound_holds_and_later_one_attempt_is_enough_until_one_succeeds(reply: scripted.Reply) -> None:
     with scripted.serving(failing(4 + 1, reply)) as server:
         one = client(server.url)
@@ -105,6 +106,12 @@ def test_a_server_that_says_when_to_come_back_is_obeyed(dated: bool) -> None:
     with scripted.serving(failing(1, (429, {}, {"Retry-After": said}))) as server:
         assert client(server.url).post("completions", {}) == {"fine": True}
         assert server.at[1] - server.at[0] > (0.9 if dated else 0.39)
+
+
+def test_a_date_that_is_none_asks_for_no_pause() -> None:
+    odd = {"Retry-After": f"Mon, 01 Jan 2030 00:00:00 +{'9' * 13}"}
+    with scripted.serving(failing(1, (429, {}, odd))) as server:
+        assert client(server.url).post("completions", {}) == {"fine": True}
 
 
 def test_a_server_that_wants_more_patience_than_we_have_is_not_waited_for() -> None:
@@ -299,7 +306,12 @@ def test_what_is_this_machine() -> None:
     assert not any(map(is_loopback, ("example.com", "10.0.0.1", "localhost.example.com", "0.0.0.0")))
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:8000/v1", "localhost", "ftp://a/v1", "http://", "", "http://a:x/v1"])
+UNKNOWN = ["http://256.1.1.1/v1", "http://a..b/v1", f"http://{'a' * 64}.org/v1", "http://a/v1\n", "http://a/\x00"]
+
+
+@pytest.mark.parametrize(
+    "url", ["127.0.0.1:8000/v1", "localhost", "ftp://a/v1", "http://", "", "http://a:x/v1", *UNKNOWN]
+)
 def test_an_address_must_be_whole(url: str) -> None:
     with pytest.raises(ValueError, match=r"backend\.url must be a complete address: e\.g\."):
         checked_url(url)

@@ -16,7 +16,7 @@ import lexbench
 from lexbench.backends import capabilities
 from lexbench.backends.openai import http
 from lexbench.backends.openai.backend import OpenAI, in_order, started_with
-from lexbench.backends.openai.dialect import PROBE
+from lexbench.backends.openai.dialect import PROBE, TELLING
 from lexbench.core import registry
 from lexbench.core.attention import Attention
 from lexbench.core.checkpoint import read_model
@@ -36,6 +36,8 @@ TOKENS = np.append(0, TOKENIZER.encode(TEXT * 4).ids)[:100]
 OPTIONS = tuple(np.random.default_rng(size).integers(3, 2000, size) for size in (1, 4, 2, 4))
 KEY = "sk-very-secret-0123456789"
 LISTED = listing("one", **scripted.VLLM)
+TRIALS = 4
+"""Requests by which a backend finds out what a server like vLLM understands."""
 
 
 @pytest.fixture(autouse=True)
@@ -153,7 +155,7 @@ def test_what_a_server_understands_is_found_out_once() -> None:
         before = len(server.asked)
         backend.score(score())
         backend.score(score())
-        assert (before, len(server.asked) - before) == (3, 2)
+        assert (before, len(server.asked) - before) == (TRIALS, 2)
 
 
 def test_a_server_that_scores_no_prompt_is_refused_by_a_clear_word_and_still_writes() -> None:
@@ -393,7 +395,80 @@ def test_a_text_whose_tokens_the_server_does_not_count_is_refused() -> None:
             backend.write(write())
 
 
+def uncounted(body: Body) -> Reply:
+    status, whole = echo(TOKENIZER)(body)  # type: ignore[misc]
+    return status, {name: value for name, value in whole.items() if name != "usage"}
+
+
+def test_ids_that_a_server_does_not_count_are_refused_where_it_names_no_token() -> None:
+    with asking(uncounted) as (backend, _):
+        assert backend.score(score()).nll.tolist() == costs(TOKENS, 1)
+        with pytest.raises(Refused, match="has read an unknown number of 50 tokens"):
+            backend.write(write())
+
+
+@pytest.mark.parametrize("text", [False, True])
+def test_a_server_that_repeats_the_prompt_is_no_server_of_answers(text: bool) -> None:
+    def answer(body: Body) -> Reply:
+        status, whole = echo(TOKENIZER, text=text)(body)  # type: ignore[misc]
+        if status == 200:
+            whole["choices"][0]["text"] = (body["prompt"] if text else TOKENIZER.decode(body["prompt"])) + " a boat"
+        return status, whole
+
+    with pytest.raises(ValueError, match="repeats the prompt in front of its answers"), asking(answer):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("read", "fits"),
+    [
+        (len(TOKENIZER.encode(TELLING).ids), True),
+        (len(TOKENIZER.encode(TELLING).ids) + 2, True),  # BOS and end token
+        (len(TELLING.encode()), False),  # a model of bytes
+        (None, True),  # it does not say
+    ],
+)
+def test_a_server_of_ids_that_cuts_a_text_otherwise_runs_another_model(read: int | None, fits: bool) -> None:
+    def answer(body: Body) -> Reply:
+        if isinstance(body["prompt"], str):
+            counted = completion(0, {}, system_fingerprint="vllm-0.30.0-abc")
+            return 200, {**counted, "usage": {"prompt_tokens": read}}
+        return vllm()(body)
+
+    said = rf"reads a text as {read} tokens that are \d+ by the tokenizer here: it runs another model"
+    with contextlib.nullcontext() if fits else pytest.raises(ValueError, match=said), asking(answer) as (backend, _):
+        assert backend.score(score()).nll.tolist() == costs(TOKENS, 1)
+
+
+def test_an_answer_without_a_choice_defers() -> None:
+    with asking(vllm()) as (backend, server):
+        server.answer = lambda _: (200, {"choices": [], "system_fingerprint": "vllm-0.30.0-abc"})
+        with pytest.raises(Deferred, match="sent an answer without a choice: repeat the command"):
+            backend.score(score())
+
+
 # a server that changes
+
+
+def named(model: str) -> Callable[[Body], Reply]:
+    def answer(body: Body) -> Reply:
+        status, whole = echo(TOKENIZER)(body)  # type: ignore[misc]
+        return status, {**whole, "model": model}
+
+    return answer
+
+
+def test_another_model_in_the_answers_is_noticed_and_recorded() -> None:
+    with asking(named("one-2026"), listing("one")) as (backend, server):
+        assert backend.revision == "one (one-2026)"
+        assert backend.score(score()).nll.tolist() == costs(TOKENS, 1)
+        server.answer = named("two")
+        with pytest.raises(Deferred, match="answers by model two, and by one-2026 when this run began"):
+            backend.score(score())
+        server.answer = echo(TOKENIZER)  # names none
+        assert backend.score(score()).nll.tolist() == costs(TOKENS, 1)
+    with asking(named("one"), listing("one")) as (backend, _):
+        assert backend.revision == "one"
 
 
 def test_another_server_under_the_same_name_is_noticed() -> None:
@@ -519,7 +594,7 @@ def test_a_cell_that_a_dead_server_broke_off_goes_on_where_it_was(tmp_path: Path
     with serving(vllm(), LISTED, version="0.30.0") as server:
         whole = run(tmp_path / "whole", server)
         asked = len(server.asked)
-        server.answer = after(3 + 4, lambda _: None, vllm())
+        server.answer = after(TRIALS + 4, lambda _: None, vllm())
         second, first = run(tmp_path / "broken", server, concurrency=1)  # the longest comes first
         assert "does not answer" in str(first.refused) and "4 attempts" in str(first.refused)
         assert "does not answer" in str(second.refused) and "attempts" not in str(second.refused)
@@ -542,7 +617,7 @@ def test_a_server_that_comes_back_in_time_costs_nothing(tmp_path: Path, monkeypa
         return None
 
     with contextlib.ExitStack() as stack:
-        first = stack.enter_context(serving(after(3 + 4, dying, vllm()), LISTED, version="0.30.0"))
+        first = stack.enter_context(serving(after(TRIALS + 4, dying, vllm()), LISTED, version="0.30.0"))
         port = int(first.url.split(":")[2].removesuffix("/v1"))
         results: list[Any] = []
         runner = threading.Thread(target=lambda: results.extend(run(tmp_path / "died", first, retries=20)))
@@ -571,7 +646,7 @@ def test_the_key_is_in_nothing_that_a_run_leaves(
     monkeypatch.setenv("MY_KEY", f"{KEY}\n")
     models = listing("one", root=KEY, owned_by="vllm", parent=f"a{KEY}", max_model_len=KEY)
     for number, reply in enumerate([(429, {"error": {"message": f"key {KEY}"}}), (200, f"no json {KEY}".encode())]):
-        answer = after(3 + 2, lambda _, reply=reply: reply, vllm(fingerprint=KEY))  # type: ignore[misc]
+        answer = after(TRIALS + 2, lambda _, reply=reply: reply, vllm(fingerprint=KEY))  # type: ignore[misc]
         with serving(answer, models, version=KEY, key=KEY) as server:
             found = run(tmp_path / str(number), server, key_variable="MY_KEY", concurrency=1)
         assert all("***" in str(one.refused) for one in found)
@@ -714,7 +789,7 @@ def test_a_passing_outage_costs_no_sample(bad: Reply, models: Any, tmp_path: Pat
             server.models = models or LISTED
             return bad
 
-        server.answer = after(3 + 4, fail, vllm())
+        server.answer = after(TRIALS + 4, fail, vllm())
         broken = run(tmp_path / "run", server, concurrency=1)
         assert all(one.again for one in broken)
         server.answer, server.models = vllm(), LISTED

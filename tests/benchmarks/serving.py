@@ -125,6 +125,8 @@ class Engine:
     def answer(self, body: scripted.Body) -> scripted.Reply:
         """To a completion, as vLLM does."""
         tokens = body["prompt"]
+        if isinstance(tokens, str):  # it has no tokenizer
+            return 400, {"error": {"message": "prompt must be ids"}}
         with self.lock, torch.inference_mode():
             choice: scripted.Body = {}
             if body.get("return_token_ids"):

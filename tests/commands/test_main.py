@@ -277,6 +277,7 @@ EXACT = [
         "figure emptyd --digits -1 --out f.tex",
         "--digits must be a whole number of at least 0, got -1: e.g. --digits 2",
     ),
+    ("figure emptyd --interval side", "--interval must be one of below, beside, none, got side"),
     ("figure emptyd --out f.xyz", "--out must end in .pdf, .svg, .png or .tex, got f.xyz: rename it"),
     (
         "figure emptyd --for neurip",
@@ -322,6 +323,15 @@ def test_a_device_that_is_none_is_said_before_the_plan(lexbench: Command, places
     assert done.returncode == 2
     assert done.stderr.startswith("lexbench: backend.device cudaa is not available (")
     assert done.stderr.endswith("): use auto or cpu\n") and done.stderr.count("\n") == 1
+
+
+def test_an_option_of_several_words_may_be_repeated() -> None:
+    words = ["figure", "runs", "--task", "passkey", "needle", "--out", "a.pdf", "--task", "recall", "--out", "b.tex"]
+    options = main.parser().parse_args(words)
+    assert options.task == ["passkey", "needle", "recall"]
+    assert options.out == [Path("a.pdf"), Path("b.tex")]  # in place of the default
+    again = main.parser().parse_args(["figure", "runs"])
+    assert (again.runs, again.task, again.out) == ([Path("runs")], [], [Path("figure.pdf")])
 
 
 def test_an_option_of_several_names_is_not_told_the_settings_behind_it(lexbench: Command, places: Path) -> None:

@@ -66,6 +66,9 @@ def test_the_command_draws_what_is_chosen_and_says_what_is_wrong(
     assert main.main([*asked, "--method", "none", "rerope"]) == 0
     assert capsys.readouterr().out == f"{out}\n"
     assert out.read_bytes().startswith(b"<?xml")
+    assert main.main([*asked, str(tmp_path / "TABLE.TEX")]) == 0  # behind --out FILE
+    assert "tabular" in (tmp_path / "TABLE.TEX").read_text()
+    capsys.readouterr()
     wrong = {
         "--method none rerop": "unknown method 'rerop' in these runs: did you mean rerope? ",
         "--for nerips": "ieee, page, slide, got nerips: did you mean neurips?\n",

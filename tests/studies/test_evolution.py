@@ -314,6 +314,7 @@ def test_a_crossover_that_would_fall_gives_no_child() -> None:
         ({"probability": 1.1}, "search's probability must be above 0 and at most 1, got 1.1"),
         ({"start_tokens": ()}, "search's start_tokens must be different whole numbers of at least 0"),
         ({"start_tokens": (0, -1)}, "search's start_tokens must be different whole numbers of at least 0"),
+        ({"start_tokens": 4}, "search's start_tokens must be different whole numbers of at least 0, got 4: e.g."),
         ({"start_tokens": (4, 4)}, "search's start_tokens must be different whole numbers of at least 0"),
     ],
 )

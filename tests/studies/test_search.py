@@ -197,6 +197,29 @@ def test_a_journal_serves_one_search_only(changed: dict[str, Any], words: str, l
         run(lexlet, tmp_path / "found.yaml", **changed)
 
 
+def test_a_plug_in_backend_whose_code_has_changed_takes_no_number_of_the_earlier_one(
+    lexlet: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    code = """
+from lexbench import Scored
+from tests.studies.test_search import Fake
+
+
+class Own(Fake):
+    def score(self, question):
+        return Scored(nll=BY * super().score(question).nll)
+"""
+    for module, by in (("own_before", "1"), ("own_now", "2")):
+        (tmp_path / f"{module}.py").write_text(code.replace("BY", by))
+    backends = [{"_target_": f"{module}.Own", "name": "own"} for module in ("own_before", "own_now")]
+    found = run(lexlet, tmp_path / "found.yaml", backend=backends[0])
+    assert run(lexlet, tmp_path / "found.yaml", backend=backends[0]).found.nll == found.found.nll
+    with pytest.raises(ValueError, match=r"journal .* has file \w+, now \w+: give another out=, or remove it"):
+        run(lexlet, tmp_path / "found.yaml", backend=backends[1])
+    assert run(lexlet, tmp_path / "new.yaml", backend=backends[1]).found.nll == pytest.approx(2 * found.found.nll)
+
+
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
@@ -214,6 +237,19 @@ def test_what_cannot_be_searched_is_said_in_one_line(
     with pytest.raises(ValueError, match=words) as caught:
         run(lexlet, **{"out": tmp_path / "found.yaml", **changed})
     assert "\n" not in str(caught.value) and not list(tmp_path.iterdir())
+
+
+def test_a_file_of_another_kind_and_a_known_name_are_kept(lexlet: Model, tmp_path: Path) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text("file: own.py\n")
+    with pytest.raises(
+        ValueError, match=r"own\.yaml is no file of a search, which would replace it: give another out="
+    ):
+        run(lexlet, own)
+    assert own.read_text() == "file: own.py\n"
+    with pytest.raises(ValueError, match=r"names a method that there is, yarn: give another out="):
+        run(lexlet, tmp_path / "yarn.yaml")
+    assert [each.name for each in tmp_path.iterdir()] == ["own.yaml"] and not Fake.asked
 
 
 def test_257_tokens_are_above_the_trained_length(lexlet: Model, tmp_path: Path) -> None:

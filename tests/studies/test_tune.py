@@ -25,6 +25,7 @@ from lexbench.core.task import Score, Scored, Write, Written
 from lexbench.methods import export
 from lexbench.stats.intervals import Interval
 from lexbench.stats.pairs import Outcome, Paired
+from lexbench.studies.journal import changes
 from lexbench.studies.tune import bench
 from lexbench.studies.tune.halving import halve, rungs
 from lexbench.studies.tune.page import ranking, screen
@@ -784,6 +785,7 @@ def test_a_candidate_without_finite_likelihood_is_out(
         ({"nll": "passkey"}, "nll must give likelihoods, got passkey, which gives accuracy.*: e.g. nll=last_segment"),
         ({"methods": (5,)}, "got 5"),
         ({"methods": ()}, r"methods must be a list, got \(\): e.g. methods=\[yarn\]"),
+        ({"methods": ("none",)}, r"tune needs a method besides none, .*: e.g. methods=\[yarn\]"),
         ({"space": 5}, "space must be a mapping of methods to parameters, got 5"),
     ],
 )
@@ -814,6 +816,14 @@ def test_a_folder_serves_one_tune_only(lexlet: Model, tmp_path: Path) -> None:
         ValueError, match=r"holds another tune, with price 0.02, now 0.1; n 8, now 4: give another out="
     ):
         run(lexlet, tmp_path, price=0.1, n=4)
+
+
+def test_of_settings_in_settings_only_those_that_differ_are_named() -> None:
+    before = {"n": 8, "space": {"yarn": {"beta_fast": {"low": 4, "high": 64}}, "pi": {"factor": [2]}}}
+    now = {"n": 8, "space": {"yarn": {"beta_fast": {"low": 16, "high": 64}}, "pi": {"factor": [2]}, "ntk": {"a": 1}}}
+    assert changes(before, now) == "space.yarn.beta_fast.low 4, now 16; space.ntk None, now {'a': 1}"
+    assert changes(before, before) == ""
+    assert changes({"seeds": [2] * 100}, {"seeds": [3]}) == f"seeds [{'2, ' * 19}2, ..., now [3]"
 
 
 @pytest.mark.parametrize("content", ["{", "[1]", "[]", "null", '"n"'])

@@ -103,7 +103,8 @@ class OpenAI(Completions, Backend):
             raise ValueError(refusal.reason) from None
         if isinstance(self._dialect, ChatDialect) and not self._dialect.switches:
             self.version += ", which takes no chat_template_kwargs"
-        self.revision = _identified(self._server, {**entry, "fingerprint": self._dialect.fingerprint})
+        told = {"fingerprint": self._dialect.fingerprint, "answering": self._dialect.answering}
+        self.revision = _identified(self._server, {**entry, **told})
 
     @classmethod
     def as_chat(cls, tokenizer: FastTokenizer, config: Mapping[str, Any]) -> FastTokenizer:
@@ -224,12 +225,12 @@ def _entry(server: Server, served: str | None) -> dict[str, Any]:
 
 
 def _identified(server: Server, entry: Mapping[str, Any]) -> str:
-    """The model's revision: its name, and what tells it from other models of that name.
+    """The model's revision: its name, there and in answers, and what tells it from other models of that name.
 
     vLLM reports folder, base model, window, and a fingerprint: a hash of version, model, method, dtype and all other
     arguments that change numbers.
     """
-    parts = [entry.get(key) for key in ("root", "parent", "fingerprint")]
+    parts = [entry.get(key) for key in ("root", "parent", "fingerprint", "answering")]
     more = [str(each) for each in parts if each not in (None, entry["id"])]
     if entry.get("max_model_len") is not None:
         more.append(f"max_model_len {entry['max_model_len']}")

@@ -24,6 +24,13 @@ SCORING: Sequence[Mapping[str, Any]] = (
 APART = 0.5
 """Nats by which a token may differ between being written and being read by the same engine; rounding moves it less."""
 PROBE = "The grass is green and the sky is blue."
+TELLING = (
+    "In 1997: 3.14159265358979323846, then 271828182845904523536. Naïve Übermäßigkeit, Москва и Киев, 東京都と大阪府, "
+    "καλημέρα κόσμε;\n        for (int i = 0; i != rows_of(table); i++) { sum += x[i]*y[i]; }"
+)
+"""Digits, scripts and code, which two tokenizers hardly ever cut into equally many tokens."""
+OTHERWISE = 0.1
+"""Share of the tokens of `TELLING` by which a server may differ: a BOS, an end token, a space in front."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +50,9 @@ class Abilities:
 
 
 class Dialect:
-    """Completions of one model on a server; `able` holds what it supports, `fingerprint` its own fingerprint.
+    """Completions of one model on a server; `able` holds what it supports.
+
+    `fingerprint` is the server's own, `answering` the name of the model that it gives with its answers.
 
     The constructor sends a few trial requests; Refused if the server answers none, Deferred if it cannot now.
 
@@ -63,7 +72,10 @@ class Dialect:
         self._ends, self._steady = ends, steady
         self._replies = Replies(server, tokenizer, vocabulary)
         self.fingerprint: str | None = None
+        self.answering: str | None = None
+        self._trying = True
         self.able = self._abilities()
+        self._trying = False
 
     def continued(self, request: Continue) -> Continued:
         """Greedy continuation of the tokens."""
@@ -154,8 +166,9 @@ class Dialect:
         usage = answer.get("usage")
         usage = usage if isinstance(usage, dict) else {}
         read, written = usage.get("prompt_tokens"), usage.get("completion_tokens")
-        # A server may omit the count for ids, which need no tokenizer, and with echo: `of_echo` compares the tokens.
-        if read != len(tokens) and (read is not None or not (ids or "echo" in fields)):
+        # A server may omit the count where its tokens are compared, and for the ids of a trial.
+        compared = "echo" in fields or "prompt_logprobs" in fields or (ids and self._trying)
+        if read != len(tokens) and not (read is None and compared):
             shown = "an unknown number" if read is None else self._server.words(str(read))
             raise Refused(
                 f"{self._server.url} has read {shown} of {len(tokens)} tokens: it truncates prompts, "
@@ -170,7 +183,10 @@ class Dialect:
         except Rejected as no:
             raise self._gone(no) if no.status == 404 else no from None
         self._check_same(answer)
-        if len(found(self._server, answer, list, "choices")) != 1:
+        choices = found(self._server, answer, list, "choices")
+        if not choices and not self._trying:  # it knows the request: this passes
+            raise Deferred(f"{self._server.url} sent an answer without a choice: repeat the command")
+        if len(choices) != 1:
             raise malformed(self._server, "it must have exactly one choice")
         return answer, found(self._server, answer, dict, "choices", 0)
 
@@ -187,7 +203,7 @@ class Dialect:
             raise Refused(f"{self._server.url} wrote the API key that was sent to it: a record must not hold the key")
 
     def _check_same(self, answer: Mapping[str, Any]) -> None:
-        """Raise Deferred if the server's fingerprint has changed: it was restarted with other arguments."""
+        """Raise Deferred if the server's fingerprint has changed, by a restart with other arguments, or its model."""
         said = answer.get("system_fingerprint") if self._steady else None
         said = self._server.words(said) if isinstance(said, str) else None
         self.fingerprint = self.fingerprint or said
@@ -195,6 +211,14 @@ class Dialect:
             raise Deferred(
                 f"{self._server.url} is not the server that this run began with (other fingerprint): repeat the command"
             )
+        if isinstance(answer.get("model"), str):
+            model = self._server.words(answer["model"])
+            self.answering = self.answering or model
+            if model != self.answering:
+                raise Deferred(
+                    f"{self._server.url} answers by model {model}, and by {self.answering} when this run began: repeat "
+                    "the command"
+                )
 
     def _text(self, tokens: Tokens) -> str:
         """The tokens as text, without the BOS that the server adds; Refused if the text gives other tokens."""
@@ -228,6 +252,8 @@ class Dialect:
     def _abilities(self) -> Abilities:
         tokens = np.array([*self._tokenizer.prefix, *self._tokenizer.encode(PROBE).ids], dtype=np.int64)
         ids, exact = self._prompts(tokens)
+        if ids:
+            self._check_tokenizer()
         # Tried, not told: the same server answers otherwise by its version and by how it was started.
         scoring = next((form for form in SCORING if _understood(self._scored, ids, form, tokens, 1)), None)
         options = ids and _understood(self._ahead, tokens, tokens[-2:], len(tokens))
@@ -262,12 +288,31 @@ class Dialect:
         for ids, fields in ways:
             try:
                 choice, _ = self._complete(ids, tokens, max_tokens=1, **fields)
-                return ids, bool(fields) and isinstance(choice.get("token_ids"), list)
             except Deferred:
                 raise
             except Refused as refusal:
                 last = refusal
+                continue
+            if PROBE in str(choice.get("text")):
+                raise Refused(f"{self._server.url} repeats the prompt in front of its answers: switch that off there")
+            return ids, bool(fields) and isinstance(choice.get("token_ids"), list)
         raise last
+
+    def _check_tokenizer(self) -> None:
+        """Raise Refused if a server that takes ids reads a text as another number of tokens: ids mean others there."""
+        own = len(self._tokenizer.encode(TELLING).ids)
+        try:
+            answer, _ = self._posted("completions", {"prompt": TELLING, "max_tokens": 1})
+            read = found(self._server, answer, int, "usage", "prompt_tokens")
+        except Deferred:
+            raise
+        except Refused:  # it takes no text, or does not count
+            return
+        if abs(read - own) > OTHERWISE * own:
+            raise Refused(
+                f"{self._server.url} reads a text as {read} tokens that are {own} by the tokenizer here: it runs "
+                "another model, give that one by model=..."
+            )
 
 
 def _understood(ask: Callable[..., object], *arguments: object) -> bool:

@@ -184,7 +184,7 @@ class Server:
         text = content.decode(errors="replace")
         self._check(response, text)
         answer = self._object(text)
-        if answer.get("error") and not answer.keys() & {"choices", "data"}:  # a router's, with the status of success
+        if answer.get("error") and not (answer.get("choices") or answer.get("data")):  # a router's, as a success
             self._check_error(answer["error"], text)
         return answer
 
@@ -336,7 +336,8 @@ def checked_url(url: str) -> str:
     try:
         parts = urllib.parse.urlsplit(url)
         complete = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-    except ValueError:
+        httpx2.URL(url).host.encode("idna")  # as connecting does
+    except (ValueError, httpx2.InvalidURL):
         complete = False
     if not complete:
         raise ValueError("backend.url must be a complete address: e.g. backend.url=http://127.0.0.1:8000/v1")
@@ -360,6 +361,6 @@ def _retry_after(value: str) -> float:
     except ValueError:
         try:
             seconds = email.utils.parsedate_to_datetime(value).timestamp() - time.time()
-        except ValueError:
+        except (ValueError, OverflowError):
             return 0.0
     return max(0.0, seconds) if math.isfinite(seconds) else 0.0

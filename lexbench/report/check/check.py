@@ -99,9 +99,11 @@ def _explained(verdict: Verdict, begun: set[tuple[Any, ...]]) -> Verdict:
 
 def tolerances_of(given: Sequence[str]) -> dict[str, float]:
     """Parse tolerances of the command line, `nll=0.02`; ValueError for an invalid one."""
-    found = {}
+    found: dict[str, float] = {}
     for text in given:
         name, _, number = text.partition("=")
+        if name in found:
+            raise ValueError(f"tolerance {name} is given twice, {found[name]:g} and {number}: give it once")
         try:
             found[name] = float(number)
         except ValueError:

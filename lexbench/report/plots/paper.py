@@ -59,6 +59,8 @@ def write_figure(
         interval: of the table: below, beside or none.
         digits: decimals of the table; None: as in reports.
     """
+    if interval not in paper_table.INTERVALS:
+        raise ValueError(f"--interval must be one of {', '.join(paper_table.INTERVALS)}, got {interval}")
     loaded = records.load(folders).finished
     shown = named((each.cell.task for each in loaded), tasks, "task")
     drawn = named((each.cell.method for each in loaded), methods, "method")
@@ -67,7 +69,7 @@ def write_figure(
     tables = [table for table in headline_tables(kept) if table.metric != "perplexity"]
     if not tables:
         raise ValueError("figure has nothing to draw: these folders hold no scored cell")
-    pictures = [file for file in files if file.suffix != ".tex"]
+    pictures = [file for file in files if file.suffix.lower() != ".tex"]
     for file in (each for each in files if each not in pictures):
         options: Any = {"lengths": lengths, "interval": interval, "digits": digits, "highlight": highlight}
         write_text(file, paper_table.latex(tables, WIDTHS[size], **options))

@@ -87,10 +87,12 @@ class Settings:
             raise ValueError(
                 f"search's probability must be above 0 and at most 1, got {self.probability}: e.g. probability=0.3"
             )
-        whole = [isinstance(number, int) and number >= 0 for number in self.start_tokens]
-        if not whole or not all(whole) or len(set(self.start_tokens)) < len(whole):
+        given: Any = self.start_tokens
+        listed = isinstance(given, Sequence) and all(isinstance(number, int) and number >= 0 for number in given)
+        if not listed or not given or len(set(given)) < len(given):
+            shown = [*given] if isinstance(given, tuple) else given
             raise ValueError(
-                f"search's start_tokens must be different whole numbers of at least 0, got {[*self.start_tokens]}: "
+                f"search's start_tokens must be different whole numbers of at least 0, got {shown}: "
                 "e.g. start_tokens=[0,4]"
             )
 

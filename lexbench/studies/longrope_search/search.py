@@ -19,6 +19,7 @@ from lexbench.core.version import __version__
 from lexbench.corpora import Corpus
 from lexbench.methods.rotary import critical_dimension, su_scale
 from lexbench.runner.backend_pool import using
+from lexbench.runner.cells import BackendFacts
 from lexbench.studies.journal import conditions
 from lexbench.studies.longrope_search.evolution import Candidate, Found, Settings, search
 
@@ -106,6 +107,7 @@ def find(
 
         identity = {
             **conditions(loaded),
+            "file": BackendFacts.of(loaded).file,
             "corpus": corpus.fingerprint(),
             "length": length,
             "n": n,
@@ -165,8 +167,15 @@ def _checked(model: Model, length: int | None, out: str | Path | None, n: int) -
     if out is None or Path(out).suffix != ".yaml":
         got = "" if out is None else f", got {out}"
         raise ValueError(f"search needs a yaml file to write{got}: give out=my/method/longrope_{model.name}.yaml")
-    check_writable("out", Path(out), "give another out=")
-    return length, Path(out)
+    file = Path(out)
+    check_writable("out", file, "give another out=")
+    # The journal beside a file says that a search wrote it, or is to go on.
+    if not file.with_suffix(".jsonl").exists():
+        if file.exists():
+            raise ValueError(f"out {file} is no file of a search, which would replace it: give another out=")
+        if file.stem in registry.names("method"):
+            raise ValueError(f"out {file} names a method that there is, {file.stem}: give another out=")
+    return length, file
 
 
 def _frequencies(attention: Attention) -> Floats:

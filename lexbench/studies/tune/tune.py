@@ -196,6 +196,8 @@ def _configs(model: Model, settings: Settings, length: int) -> list[dict[str, An
     configs = [named(entry) for entry in settings.methods]
     for config in configs:
         read_method(config)  # an error of the user is raised now, not recorded as a failed candidate
+    if all(config["name"] == "none" for config in configs):
+        raise ValueError("tune needs a method besides none, which it measures anyway: e.g. methods=[yarn]")
     return configs
 
 

@@ -398,6 +398,8 @@ def test_tolerances_as_words() -> None:
     for word in ("nll", "nll=", "=2", "nll=two", "nll=nan"):
         with pytest.raises(ValueError, match="must be METRIC=NUMBER"):
             tolerances_of([word])
+    with pytest.raises(ValueError, match=r"tolerance nll is given twice, 0.02 and 0.5: give it once"):
+        tolerances_of(["nll=0.02", "nll@512=0.1", "nll=0.5"])
 
 
 # The baseline file
