@@ -446,6 +446,34 @@ def test_a_curve_refused_everywhere_is_in_the_numbers_and_not_in_the_legend(
     assert page_text._figures(whole[:2], {"trained_length": 128}, tmp_path) == []
 
 
+def test_floors_are_drawn_and_legends_stand_beside_the_panels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = drawn(monkeypatch)
+    seeds = {"d": 3.1, "e": 3.3}  # the bigram of each, as tables of other seeds' texts differ
+    made = [curve(name, [3.0, 3.2]) for name in seeds]
+    made = [replace(each, points=[replace(point, floor=seeds[each.entry]) for point in each.points]) for each in made]
+    plots.small_multiples([*made, curve("f", [3.0, 3.1], family="h")], 128, tmp_path / "curves")
+    first, second = figures[0].axes
+    [floor] = [line for line in first.lines if line.get_label() == "a bigram"]
+    np.testing.assert_allclose(floor.get_xydata(), [[1.0, 3.2], [2.0, 3.2]])
+    assert not [line for line in second.lines if line.get_label() == "a bigram"]
+    for panel in (first, second):
+        legend = panel.get_legend()
+        assert legend is not None and not legend.get_window_extent().overlaps(panel.bbox)
+
+
+def test_a_floor_is_the_bigrams_of_likelihoods_and_guessing_in_scores(folder: Path) -> None:
+    rows, about = page_text.load(folder)
+    bigrams = {"seed0": 4.0, "seed1": 4.5}
+    stated = [
+        replace(row, record=replace(row.record, bigram=bigrams[row.record.model.partition("-")[2]], chance=0.25))
+        for row in rows
+    ]
+    found = {point.floor for each in curves(stated, about) if each.metric == "nll" for point in each.points}
+    assert found == {4.25}
+    scores = [each for each in curves(stated, about) if each.metric == "accuracy"]
+    assert {point.floor for each in scores for point in each.points} == {0.25}
+
+
 def test_names_of_points_cover_neither_each_other_nor_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     figures = drawn(monkeypatch)
     # Slopes of 0.01 to 0.03 beside one of 1, and resolutions within 2 % beside one of a tenth: marks overlap.

@@ -39,6 +39,8 @@ class Point:
     """The value of each seed, by its number."""
     documents: Documents | None = None
     """For likelihoods; nats are means over seeds."""
+    floor: float | None = None
+    """What a bigram has on the same tokens, or guessing in a score; mean over seeds."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,14 @@ def _point(
         refused=next((reason for reason in reasons if reason), None),
         seeds={numbers[r.record.model]: r.record.value for r in rows if r.record.value is not None},
         documents=_documents(rows),
+        floor=_floor([row.record for row in rows]),
     )
+
+
+def _floor(records: Sequence[Record]) -> float | None:
+    floors = [record.bigram if record.metric == "nll" else record.chance for record in records]
+    known = [floor for floor in floors if floor is not None]
+    return math.fsum(known) / len(known) if known else None
 
 
 def _documents(rows: Sequence[Row]) -> dict[str, tuple[float, float]] | None:

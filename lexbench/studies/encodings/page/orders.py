@@ -89,18 +89,24 @@ def lines(rows: Sequence[Row], about: Mapping[str, Any], stated: Sequence[Order]
     other = comparisons(plain, stated, chances)
     changed = [new for old, new in zip(made, other, strict=True) if new.verdict != old.verdict]
     counts = ", ".join(f"{sum(each.verdict == said for each in made)} {said}" for said in VERDICTS)
-    shown = [replace(curve, family=curve.task) for curve in plain]
-    guesses = {
-        curve.task: [(point.multiple, guess(curve.task, point.length) or chances[curve.task]) for point in curve.points]
-        for curve in shown
-    }
+    shown = [
+        replace(
+            curve,
+            family=curve.task,
+            points=[
+                replace(point, floor=guess(curve.task, point.length) or chances[curve.task]) for point in curve.points
+            ],
+        )
+        for curve in plain
+    ]
+    guesses = {curve.task: [(point.multiple, point.floor) for point in curve.points] for curve in shown}
     guessed = "; ".join(
         f"{task}: {', '.join(f'{value:.2f} at {at:g}x' for at, value in guesses[task])}"
         for task in DECIDES
         if task in guesses
     )
     title = f"accuracy, trained at {about['trained_length']} tokens"
-    plots.small_multiples(shown, about["trained_length"], folder / "plots" / "accuracy", title, guesses)
+    plots.small_multiples(shown, about["trained_length"], folder / "plots" / "accuracy", title)
     return [
         *("## Predictions", "", RULE, *whole(found), f"{several(len(made), 'comparison')}: {counts}.", ""),
         *(*verdicts(made), ""),

@@ -2,9 +2,8 @@
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import matplotlib as mpl
@@ -21,7 +20,7 @@ from lexbench.stats.metrics import better, is_score, label
 from lexbench.studies.encodings.page.curves import NONE, Curve, Point
 from lexbench.studies.encodings.page.shapes import slope
 
-COLUMNS = 3
+COLUMNS = 2
 """Panels per row."""
 ROOM = 2**0.25
 """Margin of the length axis on both sides, as a factor."""
@@ -36,36 +35,32 @@ def small_multiples(
     trained_length: int,
     stem: Path,
     title: str | None = None,
-    guesses: Mapping[str, Sequence[tuple[float, float]]] = MappingProxyType({}),
 ) -> None:
-    """Plot curves of one metric and method, one panel per family, to stem.svg, stem.png and stem.csv.
+    """Plot curves of one metric and method, one panel per family, with floors, to stem.svg, stem.png and stem.csv.
 
-    The title is the task and method if none is given. `guesses` has, by family, (multiple, value) of a guess. A curve
-    without a value, refused at every length, is in the CSV only.
+    The title is the task and method if none is given. A curve without a value, refused at every length, is in the CSV
+    only.
     """
     whole, curves = curves, [curve for curve in curves if any(point.value for point in curve.points)]
     order = list(dict.fromkeys(curve.family for curve in whole))
     families = sorted({curve.family for curve in curves}, key=order.index)
-    columns = 2 if len(families) == 4 else min(COLUMNS, len(families))
+    entries = [[curve.entry for curve in curves if curve.family == family] for family in families]
+    same = all(each == entries[0] for each in entries)
+    columns = min(COLUMNS, len(families))
     rows = -(-len(families) // columns)
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(11.5, 0.6 + 3.6 * rows), layout="constrained")
         panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flatten()
         limits = _limits(curves)
         for panel, family in zip(panels, families, strict=False):
-            own = [curve for curve in curves if curve.family == family]
-            if family in guesses:
-                panel.plot(*zip(*guesses[family], strict=True), label="a guess", **FLOOR)
-            _panel(panel, own, trained_length, limits)
+            _panel(panel, [curve for curve in curves if curve.family == family], trained_length, limits)
             panel.set_title(family)
         for panel in panels[len(families) :]:
             panel.set_axis_off()
-        entries = [[curve.entry for curve in curves if curve.family == family] for family in families]
-        if all(each == entries[0] for each in entries):
-            # Every panel has the same entries: one legend says them all.
-            for panel in panels[1 : len(families)]:
-                if (drawn := panel.get_legend()) is not None:
-                    drawn.remove()
+        for place, panel in enumerate(panels[: len(families)]):
+            if not same or place == min(columns, len(families)) - 1:  # of the same entries one legend says them all
+                # Beside the panel, where it covers no curve.
+                panel.legend(fontsize=6.5, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0), handlelength=2.4)
         side = {1: "higher is better", -1: "lower is better", 0: ""}[better(curves[0].metric)]
         figure.supylabel(f"{label(curves[0].metric)}, {side}", fontsize=9)
         figure.supxlabel("length, in multiples of the trained length", fontsize=9)
@@ -118,6 +113,13 @@ def _limits(curves: Sequence[Curve]) -> tuple[float, float]:
 
 def _panel(panel: Axes, curves: Sequence[Curve], trained_length: int, limits: tuple[float, float]) -> None:
     panel.axvline(1.0, **TRAINED)
+    floors: dict[float, list[float]] = {}
+    for point in (point for curve in curves for point in curve.points):
+        if point.floor is not None:
+            floors.setdefault(point.multiple, []).append(point.floor)
+    means = {multiple: math.fsum(each) / len(each) for multiple, each in sorted(floors.items())}
+    if means and min(means.values()) < limits[1]:
+        panel.plot([*means], [*means.values()], label="a guess" if is_score(curves[0].metric) else "a bigram", **FLOOR)
     for place, curve in enumerate(curves):
         points = [point for point in curve.points if point.value]
         multiples = [point.multiple for point in points]
@@ -143,7 +145,6 @@ def _panel(panel: Axes, curves: Sequence[Curve], trained_length: int, limits: tu
     panel.tick_params(labelbottom=True, labelleft=True)
     panel.set_xlim(lengths[0] / trained_length / ROOM, lengths[-1] / trained_length * ROOM)
     panel.set_ylim(*limits)
-    panel.legend(fontsize=6.5, frameon=False, ncols=1 + (len(curves) > 7), loc="best", handlelength=2.4)
 
 
 def steepness(curves: Sequence[Curve], multiple: float, task: str, stem: Path) -> list[tuple[str, float, float]]:
@@ -163,7 +164,7 @@ def steepness(curves: Sequence[Curve], multiple: float, task: str, stem: Path) -
         return []
     families = list(dict.fromkeys(curve.family for curve in curves))
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(9.0, 5.6), layout="constrained")
+        figure = Figure(figsize=(10.0, 8.0), layout="constrained")
         axes = figure.add_subplot()
         axes.axhline(0.0, color="0.8", linewidth=0.8, zorder=0)
         for family in dict.fromkeys(family for _, family, _, _ in known):
@@ -177,28 +178,27 @@ def steepness(curves: Sequence[Curve], multiple: float, task: str, stem: Path) -
         axes.set_xlabel(f"attention resolution at {multiple:g} times the trained length")
         axes.set_ylabel(f"slope of {task}\n(nats per token and doubling)")
         axes.legend(fontsize=7, frameon=False)
-        colours = [series(families.index(family))["color"] for _, family, _, _ in known]
-        _name_points(axes, [(entry, (x, y), colour) for (entry, _, x, y), colour in zip(known, colours, strict=True)])
+        _name_points(axes, [(entry, (x, y)) for entry, _, x, y in known])
         save(figure, stem)
     save_numbers(stem, ("encoding", "family", "resolution", "slope"), known)
     return [(entry, x, y) for entry, _, x, y in known]
 
 
-def _name_points(axes: Axes, points: Sequence[tuple[str, tuple[float, float], str]]) -> None:
-    """Write each point's name beside it, in its colour, where it covers the least of names and marks."""
+def _name_points(axes: Axes, points: Sequence[tuple[str, tuple[float, float]]]) -> None:
+    """Write each point's name beside it, where it covers the least of names and marks."""
     figure = axes.get_figure(root=True)
     assert figure is not None
     figure.draw_without_rendering()  # lays it out: places on it are those of the file
-    marks = axes.transData.transform([point for _, point, _ in points])
+    marks = axes.transData.transform([point for _, point in points])
     reach = 4 * figure.dpi / 72  # half a mark
     taken = [Bbox.from_extents(x - reach, y - reach, x + reach, y + reach) for x, y in marks]
     if (drawn := axes.get_legend()) is not None:
         taken.append(drawn.get_window_extent())
-    for name, point, colour in points:
+    for name, point in points:
         best: tuple[float, Annotation] | None = None
         for (dx, side), (dy, foot) in itertools.product(SIDES, FEET):
             written = axes.annotate(
-                name, point, (dx, dy), textcoords="offset points", ha=side, va=foot, fontsize=6, color=colour
+                name, point, (dx, dy), textcoords="offset points", ha=side, va=foot, fontsize=6, color="0.25"
             )
             box = written.get_window_extent()
             covered = sum(_shared(box, other) for other in taken)
