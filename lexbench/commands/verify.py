@@ -97,7 +97,10 @@ def _check_methods(options: argparse.Namespace, words: list[str]) -> int:
     else:
         several = len({length for _, length, _ in rows}) > 1
         print(table([(f"{label} at {length}" if several else label, found) for label, length, found in rows]))
-    return 1 if any(not isinstance(found, str) and verify.failure(found) for *_, found in rows) else 0
+    checked = [found for *_, found in rows if not isinstance(found, str)]
+    if any(verify.failure(found) for found in checked):
+        return 1
+    return 0 if checked else 3
 
 
 def table(found: Sequence[tuple[str, "Sequence[Check] | str"]]) -> str:
@@ -119,7 +122,7 @@ def table(found: Sequence[tuple[str, "Sequence[Check] | str"]]) -> str:
 
 COMMAND = Command(
     name="verify",
-    help="check that a method changes a model as it promises; exit code 1 if a check fails",
+    help="check that a method changes a model as it promises; exit code 1 if a check fails, 3 if all are refused",
     call=call,
     arguments=_arguments,
     settings=(

@@ -15,7 +15,7 @@ def test_verify_prints_methods_by_checks_and_refusals(capfd: pytest.CaptureFixtu
     rows = capfd.readouterr().out.splitlines()
     assert [row.split("|")[1].strip() for row in rows] == ["method", rows[1].split("|")[1].strip(), "yarn", "rerope"]
     assert len({len(row) for row in rows}) == 1
-    assert main.main(["verify", "method=yarn", "length=300", "backend=native", "--json"]) == 0
+    assert main.main(["verify", "method=yarn", "length=300", "backend=native", "--json"]) == 3
     [row] = json.loads(capfd.readouterr().out)
     assert (row["method"], row["length"]) == ("yarn", 300) and "use backend=hf" in row["refused"]
     assert main.main(["verify", "-m", "method=pi", "length=20,40", "--json"]) == 0

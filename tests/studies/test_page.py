@@ -454,7 +454,8 @@ def test_floors_are_drawn_and_legends_stand_beside_the_panels(tmp_path: Path, mo
     plots.small_multiples([*made, curve("f", [3.0, 3.1], family="h")], 128, tmp_path / "curves")
     first, second = figures[0].axes
     [floor] = [line for line in first.lines if line.get_label() == "a bigram"]
-    np.testing.assert_allclose(floor.get_xydata(), [[1.0, 3.2], [2.0, 3.2]])
+    assert np.asarray(floor.get_xdata(), np.float64).tolist() == [1.0, 2.0]
+    assert np.asarray(floor.get_ydata(), np.float64).tolist() == pytest.approx([3.2, 3.2])
     assert not [line for line in second.lines if line.get_label() == "a bigram"]
     for panel in (first, second):
         legend = panel.get_legend()
@@ -462,7 +463,7 @@ def test_floors_are_drawn_and_legends_stand_beside_the_panels(tmp_path: Path, mo
 
 
 def test_a_floor_is_the_bigrams_of_likelihoods_and_guessing_in_scores(folder: Path) -> None:
-    rows, about = page_text.load(folder)
+    rows, about = study_page.load(folder)
     bigrams = {"seed0": 4.0, "seed1": 4.5}
     stated = [
         replace(row, record=replace(row.record, bigram=bigrams[row.record.model.partition("-")[2]], chance=0.25))

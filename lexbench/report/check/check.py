@@ -9,6 +9,7 @@ from typing import Any
 from lexbench.stats import baseline, records
 from lexbench.stats.cell_outcomes import Change, changes, kept
 from lexbench.stats.intervals import LEVEL
+from lexbench.stats.metrics import is_score
 from lexbench.stats.regressions import GONE, Verdict, judge, same_cell
 
 
@@ -110,4 +111,6 @@ def tolerances_of(given: Sequence[str]) -> dict[str, float]:
             found[name] = math.nan
         if not name or math.isnan(found[name]):
             raise ValueError(f"tolerance {text!r} must be METRIC=NUMBER: e.g. nll=0.02 or accuracy=2")
+        if is_score(name) and found[name] >= 100:
+            raise ValueError(f"tolerance {name} must be below 100 points, got {number}: no score can lose more")
     return found

@@ -98,6 +98,7 @@ def test_wrong_input_gives_2_in_one_line(tmp_path: Path, capsys: pytest.CaptureF
             "baseline nowhere.json does not exist: write it with lexbench check RUN --baseline nowhere.json --update",
         ),
         (["--baseline", str(BASELINE), "--tolerance", "nll"], "tolerance 'nll' must be METRIC=NUMBER"),
+        (["--baseline", str(BASELINE), "--tolerance", "accuracy=100"], "tolerance accuracy must be below 100 points"),
         (
             ["--baseline", str(tmp_path)],
             f"baseline {tmp_path} is a folder: write it with lexbench check RUN --baseline {tmp_path} --update",
