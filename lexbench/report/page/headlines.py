@@ -32,10 +32,7 @@ def beyond(measured: Measured) -> Iterator[dict[str, Any]]:
     """What context beyond the trained length adds, beside level, retrieval and price, of every method."""
     for found in headline.headlines(measured.tables, measured.samples):
         grid = grid_of(found)
-        prices = [row[-1] for row in grid.rows]
-        factors = dict.fromkeys(note for entry in prices if isinstance(entry, Entry) for note in entry.notes)
         units = ["over none", "lower is better", *(["accuracy"] if len(grid.head) == 5 else [])]
-        price = "; ".join(["minus none", *(note for note in factors if note.startswith(("factor ", "set for ")))])
         yield {
             "id": found.table.setting,
             "name": f"Context beyond {found.table.cell.trained_length:,} tokens: {measured.name(found.table)}",
@@ -45,7 +42,7 @@ def beyond(measured: Measured) -> Iterator[dict[str, Any]]:
             "methods": len(found.rows),
             "more": 0,
             "columns": [
-                {"head": head, "unit": unit} for head, unit in zip(grid.head[1:], [*units, price], strict=True)
+                {"head": head, "unit": unit} for head, unit in zip(grid.head[1:], [*units, "minus none"], strict=True)
             ],
             "rows": [
                 {
