@@ -457,6 +457,9 @@ def test_floors_are_drawn_and_legends_stand_beside_the_panels(tmp_path: Path, mo
     assert np.asarray(floor.get_xdata(), np.float64).tolist() == [1.0, 2.0]
     assert np.asarray(floor.get_ydata(), np.float64).tolist() == pytest.approx([3.2, 3.2])
     assert not [line for line in second.lines if line.get_label() == "a bigram"]
+    # `curve` has intervals of 0.01 on both sides: bars at 3.0 and 3.1.
+    bars = [np.asarray(line.get_ydata(), np.float64) for line in second.lines if line.get_alpha() == 0.4]
+    np.testing.assert_allclose(bars, [[2.99, 3.01], [3.09, 3.11]])
     for panel in (first, second):
         legend = panel.get_legend()
         assert legend is not None and not legend.get_window_extent().overlaps(panel.bbox)

@@ -65,10 +65,12 @@ def small_multiples(
         figure.supylabel(f"{label(curves[0].metric)}, {side}", fontsize=9)
         figure.supxlabel("length, in multiples of the trained length", fontsize=9)
         bands = any(len(point.seeds) > 1 for curve in curves for point in curve.points)
+        bars = any(point.value and point.value.low is not None for curve in curves for point in curve.points)
         method = "" if curves[0].method == NONE else f" under {curves[0].method}"
         figure.suptitle(
             (title or f"{curves[0].task}{method}, trained at {trained_length} tokens")
-            + ("; bands: range of seeds" if bands else ""),
+            + ("; bands: range of seeds" if bands else "")
+            + ("; bars: 95 % intervals" if bars else ""),
             fontsize=10,
             x=0.01,
             ha="left",
@@ -129,6 +131,10 @@ def _panel(panel: Axes, curves: Sequence[Curve], trained_length: int, limits: tu
         style = {**series(place), "markersize": 3.5, "linewidth": 1.2}
         panel.plot(multiples, values, label=curve.entry, zorder=3, **style)
         panel.fill_between(multiples, low, high, color=style["color"], alpha=0.2, linewidth=0)
+        for multiple, each in zip(multiples, found, strict=True):
+            if each.low is not None and each.high is not None:
+                ends = [each.low, each.high]
+                panel.plot([multiple] * 2, ends, color=style["color"], alpha=0.4, linewidth=0.8, zorder=2)
         # A triangle at the top marks a value above the axis.
         above = [multiple for multiple, value in zip(multiples, values, strict=True) if value > limits[1]]
         # Places along the axis in data, heights in parts of the panel.
