@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from lexbench.encodings.base import DEVIATION, Encoding, since
 
 FORMS: dict[str, Callable[[Tensor], Tensor]] = {"weighted": F.relu, "relu": F.relu, "softplus": F.softplus}
-"""What makes slopes of the projections in each form."""
+"""Slopes of the projections, by form."""
 
 
 class Cable(Encoding):

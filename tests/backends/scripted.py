@@ -168,6 +168,18 @@ def vllm(
     return answer
 
 
+def replied(answer: Callable[[Body], Reply], body: Body) -> tuple[int, Body]:
+    """Status and JSON that a way of answering gives to a completion."""
+    reply = answer(body)
+    assert reply is not None
+    return reply[0], reply[1]
+
+
+def always(reply: Reply) -> Callable[[Body], Reply]:
+    """Answers with the same reply to all."""
+    return lambda _: reply
+
+
 STANDARD = {"model", "prompt", "max_tokens", "temperature", "stop", "echo", "logprobs"}
 
 

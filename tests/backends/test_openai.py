@@ -25,7 +25,7 @@ from lexbench.core.task import Choose, Mark, Probe, Score, Write
 from lexbench.core.tokenizer import load_tokenizer
 from lexbench.store.store import Store
 from tests.backends import scripted
-from tests.backends.scripted import Body, Reply, completion, echo, listing, nll, serving, vllm
+from tests.backends.scripted import Body, Reply, always, completion, echo, listing, nll, replied, serving, vllm
 
 MODEL = read_model(registry.read("model", "lexlet"))
 TOKENIZER = load_tokenizer(registry.PACKAGE / "lexlet")
@@ -173,7 +173,7 @@ def test_an_echo_whose_rows_are_off_by_one_is_not_believed(shift: int, believed:
     """As llama-cpp-python's server echoes without BOS: the nats of each token once more behind itself."""
 
     def answer(body: Body) -> Reply:
-        status, whole = echo(TOKENIZER, written=" and")(body)  # type: ignore[misc]
+        status, whole = replied(echo(TOKENIZER, written=" and"), body)
         if status != 200:
             return status, whole
         [first], tokens = whole["choices"], body["prompt"]
@@ -271,7 +271,7 @@ def test_an_answer_cut_short_of_its_room_is_refused() -> None:
         with asking(answer) as (backend, server):
             said = {"text": " a boat", "token_ids": [5], "finish_reason": "length"}
             whole = completion(50, said, system_fingerprint="vllm-0.30.0-abc")
-            server.answer = lambda _, whole=whole: (200, whole)  # type: ignore[misc]
+            server.answer = always((200, whole))
             with pytest.raises(Refused, match="stopped after 1 of 20 tokens"):
                 backend.write(write())
 
@@ -318,7 +318,7 @@ def put(answer: Body, value: Any, whole: bool = False) -> None:
 @pytest.mark.parametrize(("change", "said"), [row[1:] for row in MALFORMED], ids=[row[0] for row in MALFORMED])
 def test_a_number_that_cannot_be_trusted_is_refused(change: Callable[[Body], object], said: str) -> None:
     def answer(body: Body) -> Reply:
-        status, whole = vllm()(body)  # type: ignore[misc]
+        status, whole = replied(vllm(), body)
         if len(body["prompt"]) == 99:
             change(whole)
         return status, whole
@@ -343,7 +343,7 @@ ECHOED: list[tuple[Callable[[Body], object], str]] = [
 @pytest.mark.parametrize(("change", "said"), ECHOED)
 def test_an_echo_that_cannot_be_trusted_is_refused(change: Callable[[Body], object], said: str) -> None:
     def answer(body: Body) -> Reply:
-        status, whole = echo(TOKENIZER)(body)  # type: ignore[misc]
+        status, whole = replied(echo(TOKENIZER), body)
         if len(body["prompt"]) == 100:
             change(whole["choices"][0]["logprobs"])
         return status, whole
@@ -356,7 +356,7 @@ def test_an_echo_that_cannot_be_trusted_is_refused(change: Callable[[Body], obje
 @pytest.mark.parametrize("spelling", ["\u2581{}", "\u0120{}", " {}"])
 def test_tokens_are_known_in_every_spelling(spelling: str) -> None:
     def answer(body: Body) -> Reply:
-        status, whole = echo(TOKENIZER)(body)  # type: ignore[misc]
+        status, whole = replied(echo(TOKENIZER), body)
         if status == 200 and (said := whole["choices"][0]["logprobs"]):
             said["tokens"] = [spelling.format(text.strip()) for text in said["tokens"]]
         return status, whole
@@ -384,7 +384,7 @@ def test_an_answer_that_was_broken_off_is_none() -> None:
 
 def test_a_text_whose_tokens_the_server_does_not_count_is_refused() -> None:
     def answer(body: Body) -> Reply:
-        status, whole = echo(TOKENIZER, text=True)(body)  # type: ignore[misc]
+        status, whole = replied(echo(TOKENIZER, text=True), body)
         if status == 200 and not body.get("echo") and len(body["prompt"]) > 60:
             del whole["usage"]
         return status, whole
@@ -396,7 +396,7 @@ def test_a_text_whose_tokens_the_server_does_not_count_is_refused() -> None:
 
 
 def uncounted(body: Body) -> Reply:
-    status, whole = echo(TOKENIZER)(body)  # type: ignore[misc]
+    status, whole = replied(echo(TOKENIZER), body)
     return status, {name: value for name, value in whole.items() if name != "usage"}
 
 
@@ -410,7 +410,7 @@ def test_ids_that_a_server_does_not_count_are_refused_where_it_names_no_token() 
 @pytest.mark.parametrize("text", [False, True])
 def test_a_server_that_repeats_the_prompt_is_no_server_of_answers(text: bool) -> None:
     def answer(body: Body) -> Reply:
-        status, whole = echo(TOKENIZER, text=text)(body)  # type: ignore[misc]
+        status, whole = replied(echo(TOKENIZER, text=text), body)
         if status == 200:
             whole["choices"][0]["text"] = (body["prompt"] if text else TOKENIZER.decode(body["prompt"])) + " a boat"
         return status, whole
@@ -452,7 +452,7 @@ def test_an_answer_without_a_choice_defers() -> None:
 
 def named(model: str) -> Callable[[Body], Reply]:
     def answer(body: Body) -> Reply:
-        status, whole = echo(TOKENIZER)(body)  # type: ignore[misc]
+        status, whole = replied(echo(TOKENIZER), body)
         return status, {**whole, "model": model}
 
     return answer
@@ -646,7 +646,7 @@ def test_the_key_is_in_nothing_that_a_run_leaves(
     monkeypatch.setenv("MY_KEY", f"{KEY}\n")
     models = listing("one", root=KEY, owned_by="vllm", parent=f"a{KEY}", max_model_len=KEY)
     for number, reply in enumerate([(429, {"error": {"message": f"key {KEY}"}}), (200, f"no json {KEY}".encode())]):
-        answer = after(TRIALS + 2, lambda _, reply=reply: reply, vllm(fingerprint=KEY))  # type: ignore[misc]
+        answer = after(TRIALS + 2, always(reply), vllm(fingerprint=KEY))
         with serving(answer, models, version=KEY, key=KEY) as server:
             found = run(tmp_path / str(number), server, key_variable="MY_KEY", concurrency=1)
         assert all("***" in str(one.refused) for one in found)

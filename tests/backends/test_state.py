@@ -1,4 +1,4 @@
-"""What is kept of a text that a network has begun to read."""
+"""State of a text that a network has begun to read."""
 
 from collections.abc import Callable
 from typing import Any

@@ -477,7 +477,7 @@ def test_a_narrow_screen_scrolls_only_down(chromium: Any, file: Path) -> None:
 def test_labels_of_a_chart_that_begins_at_the_trained_length_do_not_cross(
     right: bool, chromium: Any, cells: list[Finished], tmp_path: Path
 ) -> None:
-    """Where no answer is right, the trained length has its name above all points."""
+    """The trained length has its name above all points where no answer is right."""
     guessed = [
         replace(
             each, samples=[replace(one, chance=0.1, scores=one.scores if right else none(one)) for one in each.samples]

@@ -52,7 +52,7 @@ def test_figures_are_the_same_bytes_every_time(tmp_path: Path, metric: str) -> N
 
 @pytest.mark.parametrize(("right", "end"), [(30, "bottom"), (2, "top")])
 def test_the_name_of_the_trained_length_stands_where_no_interval_does(right: int, end: str) -> None:
-    """Of 32 answers 30 are right, with an interval near 1, or 2, with one near 0."""
+    """Thirty of 32 right answers have an interval near 1, two have one near 0."""
     marks = [
         Sample(index=index, cluster=str(index), tokens=256, scores={"accuracy": float(index < right)})
         for index in range(32)

@@ -146,7 +146,7 @@ def ranked(table: Table) -> list[str]:
 
 
 def ranking(table: Table) -> str | None:
-    """What `ranked` ranks by, in words; None where no side is better."""
+    """Measure by which `ranked` ranks, in words; None where no side is better."""
     if not table.better:
         return None
     return "the mean past the trained length" if past(table) else "the mean over the lengths that all share"

@@ -40,7 +40,7 @@ class Point:
     documents: Documents | None = None
     """For likelihoods; nats are means over seeds."""
     floor: float | None = None
-    """What a bigram has on the same tokens, or guessing in a score; mean over seeds."""
+    """NLL of a bigram on the same tokens, or score of guessing; mean over seeds."""
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ def small_multiples(
         for panel in panels[len(families) :]:
             panel.set_axis_off()
         for place, panel in enumerate(panels[: len(families)]):
-            if not same or place == min(columns, len(families)) - 1:  # of the same entries one legend says them all
+            if not same or place == columns - 1:  # of the same entries one legend says them all
                 # Beside the panel, where it covers no curve.
                 panel.legend(fontsize=6.5, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0), handlelength=2.4)
         side = {1: "higher is better", -1: "lower is better", 0: ""}[better(curves[0].metric)]
