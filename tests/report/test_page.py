@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 import re
+import shutil
 import zlib
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lexbench.commands import main
 from lexbench.core.record import Sample
 from lexbench.report.grid import Entry
 from lexbench.report.page import about, data, headlines, page, safety, samples
@@ -497,3 +499,15 @@ def test_the_served_page_embeds_no_samples_and_may_ask_its_server(cells: list[Fi
     assert len(scripts) == len(page.SCRIPTS) + live.is_file()
     stated = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', content)
     assert stated and html.unescape(stated[1]).startswith("default-src 'none'")
+
+
+@pytest.mark.slow
+def test_how_a_price_was_set_stands_beside_it(tmp_path: Path) -> None:
+    """The headline of results/reference/lexlet_quick.md says the same: YaRN's factor is 8, streaming has none."""
+    root = Path(__file__).parents[2]
+    run = shutil.copytree(root / "results" / "reference" / "lexlet_quick", tmp_path / "run")
+    assert main.main(["report", str(run), "--html"]) == 0
+    [made] = run.rglob("report.html")
+    summary = made.read_text().rpartition("<h3>Context beyond 256 tokens")[2].partition("</table>")[0]
+    rows = dict(re.findall(r'<th scope="row">([\w-]+)</th>(.*?)</tr>', summary, re.DOTALL))
+    assert "<small>factor 8 at 256</small>" in rows["yarn"] and "factor" not in rows["streaming_llm"]
