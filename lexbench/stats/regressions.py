@@ -99,7 +99,7 @@ def judge(
         raise ValueError(f"run has no cell of the baseline: it holds {_some(new)}, the baseline {_some(old)}")
     found = [verdict for one, other in pairs for verdict in _verdicts(one, other, tolerances, certify)]
     if all(verdict.p is None and verdict.status in ("held", "new") for verdict in found):
-        raise ValueError("run and baseline share no likelihood and no score: give e.g. --tolerance resolution=0.1")
+        raise ValueError(_nothing_judged(pairs))
     found += [_whole(each, "not comparable", GONE) for each in gone]
     found += [_whole(each, "new", "not in the baseline") for each in added]
     family = {place: verdict.found for place, verdict in enumerate(found) if verdict.found and verdict.p is not None}
@@ -119,6 +119,14 @@ def _order(verdict: Verdict) -> tuple[Any, ...]:
 def _some(cells: Sequence[Kept]) -> str:
     names = sorted({plain(f"{each.cell.method} {each.cell.task} on {each.cell.model}") for each in cells})
     return some(names, 3)
+
+
+def _nothing_judged(pairs: Sequence[tuple[Kept, Kept]]) -> str:
+    for name, side in (("baseline", 0), ("run", 1)):
+        if all(pair[side].refused is not None for pair in pairs):
+            reason = plain(pairs[0][side].refused)
+            return f"{name} has refused all cells that both hold ({reason}): measure lengths or tasks that it answers"
+    return "run and baseline share no likelihood and no score: give e.g. --tolerance resolution=0.1"
 
 
 def _sensible(tolerances: Mapping[str, float], old: Sequence[Kept]) -> None:

@@ -314,7 +314,7 @@ def test_models_of_other_trained_lengths_stand_under_multiples() -> None:
 
 def test_models_that_cannot_stand_in_one_table_are_refused_with_both_sides() -> None:
     one = models(("a", 256, (512,)))
-    with pytest.raises(ValueError, match="rows=model needs two models, these runs hold a alone"):
+    with pytest.raises(ValueError, match="--rows model needs two models, these runs hold a alone"):
         boards(one, rows="model")
     with pytest.raises(ValueError, match=r"no task is measured on two models .*\(a has last_segment; b has passkey\)"):
         boards([*one, answers("none", 512, [1, 0], model="b")], rows="model")
@@ -662,7 +662,7 @@ def test_published_tables_stand_below_ours_and_share_nothing_with_them(tmp_path:
             for columns in ("summary", "length")
         ),
         ({"margin": 1.0, "columns": "summary"}, "choose tasks of one kind with --task"),
-        ({"rows": "model"}, "rows=model needs two models, these runs hold lexlet alone"),
+        ({"rows": "model"}, "--rows model needs two models, these runs hold lexlet alone"),
     ],
 )
 def test_a_wrong_word_is_answered_with_the_choices(given: dict[str, Any], said: str, tmp_path: Path) -> None:

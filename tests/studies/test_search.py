@@ -225,6 +225,10 @@ class Own(Fake):
     [
         ({"length": None}, "^search needs a length above the trained length 256: .* give length=2048"),
         ({"length": 256}, "a length above the trained length 256, got 256"),
+        (
+            {"settings": Settings(start_tokens=(0, 1024))},
+            r"^search's start_tokens must be below the length 1024, got 1024: e.g. start_tokens=\[0,4\]",
+        ),
         ({"n": 0}, "search's n must be at least 1 text, got 0"),
         ({"out": None}, "search needs a yaml file to write: give out=my/method/longrope_lexlet.yaml"),
         ({"out": "factors.csv"}, "needs a yaml file to write, got factors.csv"),
@@ -250,6 +254,14 @@ def test_a_file_of_another_kind_and_a_known_name_are_kept(lexlet: Model, tmp_pat
     with pytest.raises(ValueError, match=r"names a method that there is, yarn: give another out="):
         run(lexlet, tmp_path / "yarn.yaml")
     assert [each.name for each in tmp_path.iterdir()] == ["own.yaml"] and not Fake.asked
+
+
+def test_the_plan_counts_all_seeds_where_the_population_is_smaller(
+    lexlet: Model, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = Settings(population=2, parents=2, iterations=1, mutations=1, crossovers=1)
+    run(lexlet, tmp_path / "found.yaml", settings=small)  # pi, ntk and yarn, one mutation and one crossover
+    assert "search: 5 candidates at most, in 2 generations" in capsys.readouterr().err
 
 
 def test_257_tokens_are_above_the_trained_length(lexlet: Model, tmp_path: Path) -> None:

@@ -188,7 +188,7 @@ def _alone(every: Sequence[Table]) -> str:
     for table in every:
         models.setdefault(table.cell.model, {})[table.cell.task] = None
     if len(models) == 1:
-        return f"rows=model needs two models, these runs hold {next(iter(models))} alone: give a run of another one"
+        return f"--rows model needs two models, these runs hold {next(iter(models))} alone: give a run of another one"
     had = "; ".join(f"{model} has {', '.join(tasks)}" for model, tasks in models.items())
     return f"no task is measured on two models under one method ({had}): run one task under one method on both"
 

@@ -225,7 +225,7 @@ def search(
     born = breed.first(begun)
     population: list[tuple[float, Candidate]] = []
     curve: list[float] = []
-    total = settings.population + settings.iterations * (settings.mutations + settings.crossovers)
+    total = len(born) + settings.iterations * (settings.mutations + settings.crossovers)
     lines = Lines(f"search: {total:,} candidates at most, in {settings.iterations + 1} generations into {journal}")
     done = measured = 0
     with tqdm(total=total, unit="candidate", disable=without_bar(), dynamic_ncols=True, desc="search") as bar:

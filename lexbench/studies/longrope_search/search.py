@@ -83,6 +83,10 @@ def find(
     """
     settings = settings or Settings()
     length, file = _checked(model, length, out, n)
+    if (most := max(settings.start_tokens)) >= length:
+        raise ValueError(
+            f"search's start_tokens must be below the length {length}, got {most}: e.g. start_tokens=[0,4]"
+        )
     methods = {name: named_method(name).attention(model, length) for name in SEEDS}
     # Factors lambda of theta_p / lambda_p, from methods that state the frequencies themselves.
     seeds = {name: model.inv_freq() / _frequencies(attention) for name, attention in methods.items()}

@@ -239,8 +239,9 @@ def test_refusals_that_stay_hold_and_those_that_end_are_new() -> None:
     assert (both.status, both.reason) == ("held", "refused, as in the baseline: too short")
     _, ended = judged([beside, refused("yarn")], [beside, answers("yarn", right(4, 8))])
     assert (ended.status, ended.reason) == ("new", "refused in the baseline: out of memory")
-    with pytest.raises(ValueError, match="run and baseline share no likelihood and no score"):
-        judged([refused("yarn")], [refused("yarn")])
+    for run in (refused("yarn"), answers("yarn", right(4, 8))):
+        with pytest.raises(ValueError, match=r"^baseline has refused all cells that both hold \(out of memory\): "):
+            judged([refused("yarn")], [run])
 
 
 @pytest.mark.parametrize(
