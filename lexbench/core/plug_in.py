@@ -3,11 +3,13 @@
 import ast
 import functools
 import hashlib
+import importlib.util
 import sys
 import sysconfig
+from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 PACKAGE = Path(__file__).resolve().parents[1]
 OURS = (PACKAGE, PACKAGE.parent / "tasks")
@@ -31,12 +33,26 @@ def is_users(file: str | Path) -> bool:
 def code_of(*given: Any) -> str | None:
     """Hash of the files that define users' classes: classes given, those of dataclasses given and in their fields.
 
-    Their base classes count, too; comments, docstrings and layout do not, nor do modules that such a file imports. None
-    where all classes are lexbench's own.
+    Their base classes count, too, and the user's modules that these files import; comments, docstrings and layout do
+    not, nor do installed packages. None where all classes are lexbench's own.
     """
-    own = {kind for each in given for kind in _classes(each) if _text(kind)}
-    texts = {text for kind in own for base in kind.__mro__ if (text := _text(base))}
+    own = {kind for each in given for kind in _classes(each) if _texts(kind)}
+    texts = {text for kind in own for base in kind.__mro__ for text in _texts(base)}
     return hashlib.sha256("\0".join(sorted(texts)).encode()).hexdigest()[:16] if texts else None
+
+
+def source_of_module(name: str) -> Path:
+    """The file of a module; no package is imported for it, because packages may import torch."""
+    package, *inner = name.split(".")
+    try:
+        spec = importlib.util.find_spec(package)
+    except (ImportError, ValueError, AttributeError):  # a missing package, or an empty name
+        spec = None
+    if spec is None or not inner:
+        return Path(spec.origin) if spec and spec.origin else Path()
+    places = [Path(folder, *inner) for folder in spec.submodule_search_locations or ()]
+    files = [file for place in places for file in (place.with_suffix(".py"), place / "__init__.py")]
+    return next(filter(Path.is_file, files), Path())
 
 
 def _classes(value: Any) -> set[type]:
@@ -49,18 +65,59 @@ def _classes(value: Any) -> set[type]:
 
 
 @functools.cache
-def _text(kind: type) -> str | None:
-    """The code of the file that defines a user's class, as it was when first asked; None for any other class."""
+def _texts(kind: type) -> frozenset[str]:
+    """The code of a user's class as it was when first asked, file by file; none of any other class."""
     place = getattr(sys.modules.get(kind.__module__), "__file__", None)
-    if place is None or kind.__module__.partition(".")[0] in sys.stdlib_module_names:
-        return None
-    if is_ours(place):
-        return None
+    if place is None or kind.__module__.partition(".")[0] in sys.stdlib_module_names or is_ours(place):
+        return frozenset()
+    own = Path(place).resolve()
+    found = {own: _read(own, kind.__module__)}  # as it is now: a file of the registry is loaded again when it changes
+    waiting = set(found[own].imports)
+    while waiting:
+        file, module = waiting.pop()
+        if file not in found:
+            found[file] = _first_read(file, module)
+            waiting |= found[file].imports
+    return frozenset(each.text for each in found.values() if each.text)
+
+
+class _Code(NamedTuple):
+    """A file's code without comments and docstrings, and the user's modules that it imports: file and name."""
+
+    text: str
+    imports: frozenset[tuple[Path, str]]
+
+
+def _read(file: Path, module: str) -> _Code:
     try:
-        tree = ast.parse(Path(place).read_bytes())
+        tree = ast.parse(file.read_bytes())
     except (OSError, SyntaxError, ValueError):  # gone, or no source
-        return None
-    return ast.unparse(_WithoutTexts().visit(tree))
+        return _Code("", frozenset())
+    imports = {(source_of_module(name).resolve(), name) for name in _imports(tree, module, file)}
+    users = frozenset(each for each in imports if is_users(each[0]))
+    return _Code(ast.unparse(_WithoutTexts().visit(tree)), users)
+
+
+_first_read = functools.cache(_read)
+"""Of imported modules: a process keeps them as they were first imported."""
+
+
+def _imports(tree: ast.Module, module: str, file: Path) -> Iterator[str]:
+    """Names that may be modules which a module's code imports, and the packages around them."""
+    package = module if file.name == "__init__.py" else module.rpartition(".")[0]
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Import | ast.ImportFrom):
+            continue
+        names = [each.name for each in node.names]
+        if isinstance(node, ast.ImportFrom):
+            try:
+                base = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+            except ImportError:  # from . import ..., outside of a package
+                continue
+            names = [f"{base}.{name}" for name in names]
+        for name in names:
+            parts = name.split(".")
+            yield from (".".join(parts[:count]) for count in range(1, len(parts) + 1))
 
 
 class _WithoutTexts(ast.NodeTransformer):

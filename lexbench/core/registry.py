@@ -22,6 +22,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import yaml
 
 from lexbench.core.fence import fenced
+from lexbench.core.plug_in import source_of_module
 from lexbench.core.record import Deferred
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -297,7 +298,7 @@ def summary(group: str, name: str) -> str:
         source, cls = source_of({**config, "name": name}, group), None
     elif "_target_" in config:
         module, _, cls = str(config["_target_"]).rpartition(".")
-        source = _source_of_module(module)
+        source = source_of_module(module)
     else:
         return str(config.get("path") or "")
     if source.suffix != ".py" or not source.is_file():
@@ -311,20 +312,6 @@ def summary(group: str, name: str) -> str:
     documented = [text for node in does or classes if (text := ast.get_docstring(node))]
     own = ", ".join(f"{key}={value}" for key, value in config.items() if key not in ("file", "_target_"))
     return (documented[0].splitlines()[0] if documented else "") + (f" [{own}]" if own and group == "task" else "")
-
-
-def _source_of_module(name: str) -> Path:
-    """The file of a module; no package is imported for it, because packages may import torch."""
-    package, *inner = name.split(".")
-    try:
-        spec = importlib.util.find_spec(package)
-    except (ImportError, ValueError, AttributeError):  # a missing package, or an empty name
-        spec = None
-    if spec is None or not inner:
-        return Path(spec.origin) if spec and spec.origin else Path()
-    places = [Path(folder, *inner) for folder in spec.submodule_search_locations or ()]
-    files = [file for place in places for file in (place.with_suffix(".py"), place / "__init__.py")]
-    return next(filter(Path.is_file, files), Path())
 
 
 def _import(target: str) -> type:

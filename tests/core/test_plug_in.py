@@ -50,6 +50,36 @@ def test_what_stands_in_a_field_or_above_a_class_counts(tmp_path: Path) -> None:
     assert [hashes.index(each) for each in hashes] == [0, 0, 2]
 
 
+@pytest.mark.parametrize(
+    ("line", "changed"),
+    [
+        ("import lab.sizes", "sizes"),
+        ("from lab import sizes", "sizes"),
+        ("import lab.sizes", "__init__"),
+        ("from lab.sizes import size", "deep/inner"),  # sizes imports it, relative to itself
+        ("def later():\n    from lab.deep.inner import size", "deep/inner"),
+    ],
+)
+def test_users_modules_that_the_file_imports_count(
+    line: str, changed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contents = {"__init__": "", "sizes": "from .deep.inner import size", "deep/inner": "size = 4", "unused": ""}
+    states = [{}, {changed: f"# a comment\n{contents[changed]}"}, {changed: "size = 5"}, {"unused": "size = 5"}]
+    hashes = []
+    for number, state in enumerate(states):
+        folder = tmp_path / str(number)
+        for name, code in {**contents, **state}.items():
+            file = folder / "lab" / f"{name}.py"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(code)
+        with monkeypatch.context() as patched:
+            patched.syspath_prepend(str(folder))
+            hashes.append(code_of(made(folder, f"mine_{number}", f"import json\nimport numpy\n{line}\n{CODE}")))
+            for name in [name for name in sys.modules if name.partition(".")[0] == "lab"]:
+                del sys.modules[name]
+    assert [hashes.index(each) for each in hashes] == [0, 0, 2, 0]
+
+
 @pytest.mark.parametrize("given", [Remap(8, Line(), Line()), lexbench.method("yarn"), lexbench.task("passkey"), int, 5])
 def test_what_is_of_lexbench_or_python_has_no_hash(given: Any) -> None:
     assert code_of(given) is None and code_of(type(given)) is None
