@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from lexbench.backends import Backend
+from lexbench.core.attention import Attention
 from lexbench.core.console import without_bar
 from lexbench.core.files import check_writable
 from lexbench.core.method import read_method
@@ -23,7 +24,8 @@ from lexbench.core.values import is_whole
 from lexbench.core.version import __version__
 from lexbench.corpora import Corpus
 from lexbench.runner.backend_pool import using
-from lexbench.studies.journal import resumed
+from lexbench.runner.cells import BackendFacts
+from lexbench.studies.journal import conditions, resumed
 from lexbench.taskkit.key_tokens import FORMAT, KeyTokens, Rule, read, spans_of
 from lexbench.taskkit.perplexity import EncodedCorpus
 
@@ -69,7 +71,7 @@ def find(
     with using(model, backend, rule.longest) as loaded:
         texts = EncodedCorpus(corpus, loaded.tokenizer)
         chosen = _documents(texts, rule, n)
-        header = _header(loaded, label, rule, corpus.fingerprint(), len(chosen))
+        header = _header(loaded, label, attention, rule, corpus.fingerprint(), len(chosen))
         part = file.with_name(f"{file.name}.part")
         done = len(resumed(part, header))
         loaded.attend(attention)
@@ -135,16 +137,16 @@ def _documents(texts: EncodedCorpus, rule: Rule, n: int | None) -> list[int]:
     return sorted(long[:n])
 
 
-def _header(backend: Backend, method: str, rule: Rule, corpus: str, documents: int) -> dict[str, Any]:
+def _header(
+    backend: Backend, method: str, attention: Attention, rule: Rule, corpus: str, documents: int
+) -> dict[str, Any]:
+    stated = json.dumps(attention.as_data(), sort_keys=True)
     evaluator = {
-        "model": backend.model.name,
-        "revision": backend.revision,
-        "trained_length": backend.model.trained_length,
+        **conditions(backend),
+        "file": BackendFacts.of(backend).file,
         "begins_with": list(backend.tokenizer.prefix),
         "method": method,
-        "backend": f"{backend.name} ({backend.version})",
-        "dtype": backend.dtype,
-        "kernel": backend.kernel,
+        "attention": hashlib.sha256(stated.encode()).hexdigest()[:16],
     }
     return {
         "key_tokens": FORMAT,

@@ -241,6 +241,33 @@ def test_a_stopped_command_goes_on_to_the_same_file(
         found(lexlet, tmp_path / "keys.jsonl", gain=1.0)
 
 
+HALF = """from dataclasses import dataclass
+
+from lexbench import Attention, Model
+
+
+@dataclass(frozen=True)
+class Half:
+    def attention(self, model: Model, length: int) -> Attention:
+        return Attention(inv_freq=model.inv_freq() / 2)
+"""
+
+
+def test_a_stopped_command_goes_on_under_the_same_frequencies_only(
+    lexlet: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = tmp_path / "half.py"
+    code.write_text(HALF)
+    method = {"name": "half", "file": str(code)}
+    monkeypatch.setattr(Reader, "dies_after", 1)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            found(lexlet, tmp_path / "keys.jsonl", method=method)
+    code.write_text(HALF.replace("/ 2", "/ 3"))
+    with pytest.raises(ValueError, match=r"keys.jsonl.part has evaluator.attention \w+, now \w+: give another out="):
+        found(lexlet, tmp_path / "keys.jsonl", method=method)
+
+
 def test_both_contexts_are_read_under_the_methods_attention_at_the_longest(lexlet: Model, tmp_path: Path) -> None:
     yarn = {"name": "yarn", **registry.read("method", "yarn")}
     keyed = found(lexlet, tmp_path / "keys.jsonl", method=yarn, longest=400, n=1)
