@@ -6,7 +6,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from types import ModuleType
 
@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from lexbench.commands import main
+from lexbench.core import task
 from lexbench.core.version import __version__
 from lexbench.stats import records
 
@@ -214,6 +215,16 @@ def test_the_numbers_of_the_page_on_curves_are_those_of_the_committed_records() 
     assert f"`none` has {bands[0]} and `rerope` {bands[1]}: the bands overlap" in page
     [difference] = re.findall(r"paired difference is (-[\d.]+) (\[.*?\]), far from 0", page)
     assert f"| {difference[0]}* {difference[1]} |" in (ROOT / "results/reference/lexlet.md").read_text()
+
+
+def test_the_table_of_questions_has_the_fields_of_the_classes() -> None:
+    page = (ROOT / "docs/adding.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| (.*?) \| .* \| `(\w+)`: (.*) \|$", page, re.MULTILINE)
+    assert {row[0] for row in rows} == {kind.__name__ for kind in task.Question.__subclasses__()}
+    for question, given, answer, wanted in rows:
+        for name, stated in ((question, given), (answer, wanted)):
+            known = {each.name for each in fields(getattr(task, name))}
+            assert {*re.findall(r"`(\w+)`", stated)} <= known, name
 
 
 def test_the_gate_of_the_page_uses_inputs_that_the_action_has() -> None:
