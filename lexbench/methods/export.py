@@ -29,6 +29,9 @@ the frequency is exactly 0. In float64 the angle would stay below 1e-30 for the 
 
 SAID = {"remap": "remapped distances"}
 """Slots in the field's words, where their names are ours."""
+UNSET: Mapping[str, Any] = {"rope_scaling": None}
+"""What transformers 5 prefers to rope_parameters, where a config.json written for transformers 4 holds it. It comes
+first: as an argument of from_pretrained it sets the same attribute."""
 VLLM_SCALES = ("short_mscale", "long_mscale")
 """Keys that vLLM's longrope, and transformers' of Phi-MoE, read instead of attention_factor."""
 
@@ -89,7 +92,7 @@ def of_attention(
             raise _refusal("dynamic", label, target, f"of {model.architecture} it reads longrope only: ")
         # transformers takes the trained length from max_position_embeddings.
         rope = as_transformers(model, "dynamic", factor=attention.dynamic.factor)
-        return _config(rope, attention.dynamic.trained_length, model)
+        return _config(rope, attention.dynamic.trained_length, model, target)
     rope = _parameters(start, attention, model, length, target)
     return _placed(rope, label, model, length, target)
 
@@ -112,9 +115,11 @@ def _refusal(slots: str, label: str, target: str, why: str = "") -> Refused:
 # transformers and vLLM
 
 
-def _config(rope: dict[str, Any], positions: int | None, model: Model) -> dict[str, Any]:
+def _config(rope: dict[str, Any], positions: int | None, model: Model, target: str) -> dict[str, Any]:
     """Entries of config.json, in the section of the text model where it has one."""
     entries = {"rope_parameters": rope, **({} if positions is None else {"max_position_embeddings": positions})}
+    if target == "transformers":
+        entries = {**UNSET, **entries}
     return {model.config_section: entries} if model.config_section else entries
 
 
@@ -126,12 +131,12 @@ def _placed(
     vLLM's table of angles has max_position_embeddings rows, and vLLM reads beyond its end without an error.
     """
     if target == "transformers":
-        return _config(rope, length, model)
+        return _config(rope, length, model, target)
     # Without a rope_type of its own, it is a dict of kinds of layers.
     for each in [rope] if "rope_type" in rope else rope.values():
         if why := _unread_by_vllm(each, model, own):
             raise _refusal("inv_freq", label, target, f"{why}: ")
-    return {"hf_overrides": _config(rope, length, model), "max_model_len": length}
+    return {"hf_overrides": _config(rope, length, model, target), "max_model_len": length}
 
 
 def _unread_by_vllm(rope: Mapping[str, Any], model: Model, own: bool) -> str | None:
@@ -311,7 +316,7 @@ def _own(label: str, model: Model, length: int, target: str) -> dict[str, Any]:
     if not tied:
         return _placed(rope, label, model, length, target, own=True)
     if target == "transformers":
-        return _config(rope, None, model)  # transformers needs no entry to go beyond max_position_embeddings
+        return _config(rope, None, model, target)  # transformers needs no entry to go beyond max_position_embeddings
     if length > model.trained_length:
         raise Refused(
             f"vllm cannot take {model.name} to {length} tokens: its own angles ({tied[0]['rope_type']}) would change "

@@ -1,6 +1,7 @@
 """What holds of every finished cell, whatever was measured: a cell that breaks it is never shown, ranked or compared.
 
-    identity     the shown length, seed, n, trained length, backend, dtype and kernel are those of the identity
+    identity     the shown length, seed, n, trained length, dtype and kernel are those of the identity, and the shown
+                 model, method, task and backend begin with its names
     refusal      a refused cell has no samples; a measured one has some, each index once, as many as its file says were
                  asked. Older files do not say so: there n of a task of lexbench (LongBench, whose data may hold fewer:
                  at most n; LongPPL asks several windows of a document)
@@ -16,6 +17,7 @@ Page checksums of a cell's file and the hash of its identity are verified where 
 import functools
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
@@ -126,6 +128,17 @@ def _apart(finished: Finished) -> Iterator[str]:
     for name, shown, asked in pairs:
         if asked is not None and shown != asked:
             yield f"{name} {shown}, though its identity says {asked}"
+    for name in ("model", "method", "task", "backend"):
+        part = known.get(name)
+        asked = part.get("name") if isinstance(part, dict) else None
+        if isinstance(asked, str) and not _labels(getattr(cell, name), asked):
+            yield f"{name} {getattr(cell, name)}, though its identity says {asked}"
+
+
+def _labels(shown: str, name: str) -> bool:
+    """Whether a shown name is that of an identity: `yarn(factor=8)+log_n` of yarn+log_n, imported `yarn at 512`."""
+    first = re.split(r"\(| at ", shown)[0]
+    return shown == name or (first != shown and f"{name}+".startswith(f"{first}+"))
 
 
 def unlike(cells: Iterable[Finished]) -> dict[str, str]:

@@ -17,7 +17,7 @@ another protocol or task version, fewer questions; and a loss beyond the toleran
 significant at any size, on other questions without significance, or significant by sign flips alone. Held: a loss
 within the tolerance, or beyond it and not significant by any test. New cells and gains are reported and fail nothing.
 Where run and baseline are both at a floor or at the ceiling (`stats.floors`), a verdict other than regressed is held,
-and says so.
+and says so; but not of a likelihood that lost more than the tolerance, as a loss has no end beyond its floor.
 """
 
 import math
@@ -255,9 +255,13 @@ def _settled(verdict: Verdict, found: Paired, comparisons: int) -> Verdict:
     # In this order: a significant loss counts even where both sides are at a floor or the ceiling; nothing else does.
     if found.p_holm is not None and found.p_holm <= LEVEL:
         return replace(verdict, status="regressed")
+    lost = _loss(verdict) > verdict.tolerance + ROUNDED
+    if lost and not metrics.is_score(verdict.metric):  # beyond its floor a loss goes on growing
+        found = replace(found, limit=None)
+        verdict = replace(verdict, found=found)
     if found.limit:
         return replace(verdict, reason=f"cannot be told: {found.limit}")
-    if _loss(verdict) <= verdict.tolerance + ROUNDED:
+    if not lost:
         return replace(verdict, status="improved") if found.p_gain <= LEVEL else verdict
     if found.least * comparisons > LEVEL:
         few = f"{several(found.clusters, 'cluster')} are too few to test it among {several(comparisons, 'comparison')}"

@@ -264,3 +264,26 @@ def test_a_length_that_is_none_is_one_line(length: Any) -> None:
 def test_what_is_no_network_is_one_line() -> None:
     with pytest.raises(ValueError, match="extend needs a loaded model of transformers, got 'lexlet'"):
         lexbench.extend("lexlet", "yarn", length=512)
+
+
+@pytest.mark.parametrize("kind", ["dynamic", "longrope"])
+def test_what_a_model_has_read_before_changes_nothing(kind: str) -> None:
+    """A RoPE that follows the length keeps the angles of a text of 60 tokens for one of 40, beyond the trained 32."""
+    factors = {"short_factor": [1.0] * 8, "long_factor": [2.0] * 8, "original_max_position_embeddings": 32}
+    rope = {"rope_type": kind, "rope_theta": 100.0, "factor": 2.0, **(factors if kind == "longrope" else {})}
+    config = transformers.LlamaConfig(**SIZES, rope_parameters=rope)
+    texts = TOKENS[:, :40]
+
+    def fresh() -> Any:
+        torch.manual_seed(0)
+        return transformers.LlamaForCausalLM(config).eval()
+
+    for method in ("none", "yarn"):
+        model, read = fresh(), fresh()
+        logits(read)
+        with lexbench.extend(model, method, length=40, trained_length=32):
+            expected = logits(model, texts)
+        if method == "none":
+            torch.testing.assert_close(expected, logits(fresh(), texts))
+        with lexbench.extend(read, method, length=40, trained_length=32):
+            torch.testing.assert_close(logits(read, texts), expected)

@@ -189,6 +189,7 @@ def test_a_pair_that_does_not_turn_has_an_angle_of_zero() -> None:
 def test_a_name_in_transformers_is_taken_as_it_is() -> None:
     data = as_data(yarn(QUARTER, 4.0), "yarn", QUARTER, 1024, "transformers")
     assert data == {
+        "rope_scaling": None,
         "rope_parameters": {
             "rope_theta": 10_000.0,
             "rope_type": "yarn",
@@ -243,6 +244,7 @@ def test_frequencies_that_are_nearly_a_ladder_are_said_pair_by_pair() -> None:
 def test_transformers_own_dynamic_is_said_with_the_trained_length() -> None:
     changes = as_data(DynamicNtk(factor=2.0, policy="hf_dynamic"), "hf", FULL, 1024, "transformers")
     assert changes == {
+        "rope_scaling": None,
         "rope_parameters": {"rope_theta": 10_000.0, "rope_type": "dynamic", "factor": 2.0},
         "max_position_embeddings": 256,
     }
@@ -560,7 +562,7 @@ def test_a_models_own_parameters_stay_as_they_are() -> None:
     own = {"rope_type": "llama3", "rope_theta": 5e5, **LLAMA3}
     for length in (512, 8192):
         data = {"rope_parameters": own, "max_position_embeddings": length}
-        assert json.loads(export(NoMethod(), "none", model, length, "transformers")) == data
+        assert json.loads(export(NoMethod(), "none", model, length, "transformers")) == {"rope_scaling": None, **data}
         assert as_data(NoMethod(), "none", model, length, "vllm") == {"hf_overrides": data, "max_model_len": length}
         assert export(NoMethod(), "none", model, length, "llama.cpp") == f"--ctx-size {length}"
 
@@ -573,7 +575,7 @@ def test_each_kind_of_layers_keeps_its_own() -> None:
     model = Model(name="gemma3", trained_length=4096, head_dim=64, rope_scaling=kinds)
     for length in (64, 8192):
         data = {"rope_parameters": kinds, "max_position_embeddings": length}
-        assert as_data(NoMethod(), "none", model, length, "transformers") == data
+        assert as_data(NoMethod(), "none", model, length, "transformers") == {"rope_scaling": None, **data}
         assert as_data(NoMethod(), "none", model, length, "vllm")["hf_overrides"] == data
 
 
@@ -592,7 +594,8 @@ TIED_IN_BOTH = [
 def test_angles_that_follow_max_position_embeddings_keep_it(rope: dict[str, Any]) -> None:
     model = scaled(rope)
     own = {"rope_theta": 5e5, **rope}
-    assert as_data(NoMethod(), "none", model, 8192, "transformers") == {"rope_parameters": own}
+    entries = as_data(NoMethod(), "none", model, 8192, "transformers")
+    assert entries == {"rope_scaling": None, "rope_parameters": own}
     assert export(NoMethod(), "none", model, 4096, "vllm") == "vllm serve own --max-model-len 4096"
     with pytest.raises(Refused, match=r"^vllm cannot take own to 4097 tokens: its own angles .* beyond 4096: lower"):
         export(NoMethod(), "none", model, 4097, "vllm")

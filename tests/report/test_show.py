@@ -4,7 +4,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -26,6 +26,7 @@ from lexbench.core.attention import (
     Window,
     seen_distances,
 )
+from lexbench.core.scaled import attention_of
 from lexbench.report.show import table
 
 TINY = Model(name="tiny", trained_length=16, head_dim=8, rope_base=10_000.0, layers=4)
@@ -166,6 +167,28 @@ def test_slots_left_alone_are_said_to_be_the_models_own() -> None:
 def test_every_slot_is_told_in_a_line(attention: Attention, said: str) -> None:
     assert said in table.table(TINY, "made up", attention, 64)
     json.dumps(table.as_data(TINY, "made up", attention, 64), allow_nan=False)
+
+
+def test_layers_that_a_method_changes_are_told_before_those_that_it_leaves() -> None:
+    """As in Gemma 3, whose first layers have a window: the pairs of the global one, 100^(-2p/8) / 2 by hand."""
+    kinds = {name: {"rope_type": "default", "rope_theta": base} for name, base in (("full", 100.0), ("sliding", 10.0))}
+    model = replace(
+        TINY,
+        rope_base=None,
+        rope_scaling={f"{name}_attention": kind for name, kind in kinds.items()},
+        layer_types=("sliding_attention", "sliding_attention", "full_attention"),
+        layers=3,
+    )
+    attention = attention_of(method("pi"), model, 32)  # twice the trained length
+    data = table.as_data(model, "pi", attention, 32)
+    assert [row["radians_per_token"] for row in data["pairs"]] == pytest.approx(
+        [100 ** (-2 * pair / 8) / 2 for pair in range(4)]
+    )
+    assert data["attention"] == attention.as_data()
+    text = table.table(model, "pi", attention, 32)
+    assert "Rotary pairs as the method sets them" in text and "they stay so" not in text
+    assert "- layers: only 2 of 3\n-   other layers: the model's own" in text
+    assert "the model's own: scale" in text
 
 
 @dataclass(frozen=True)

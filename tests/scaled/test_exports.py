@@ -178,3 +178,29 @@ def test_a_label_names_what_it_starts_from(tmp_path: Path) -> None:
     _, method, label = read_method({"_target_": "lexbench.methods.rerope.Rerope", "name": "rerope", "over": "plain"})
     with pytest.raises(Refused, match=r"cannot express .*remapped distances \(rerope\(over='plain'\)\)"):
         export(method, label, model, LENGTH, "vllm")
+
+
+OLD_LLAMA = {"model_type": "llama", "hidden_size": 32, "num_attention_heads": 4, "rope_theta": 200.0}
+OLD = {
+    "llama3": {**OLD_LLAMA, "rope_scaling": {**families.SCALED, **families.LOW, "rope_type": "llama3"}},
+    "default": {**OLD_LLAMA, "rope_scaling": {"rope_type": "default"}},
+    "gemma3": {
+        **{**OLD_LLAMA, "model_type": "gemma3_text", "head_dim": 8, "num_hidden_layers": 6, "sliding_window": 12},
+        **{"rope_local_base_freq": 50.0, "rope_scaling": {"rope_type": "yarn", "factor": 8.0}},
+    },
+}
+"""Entries of config.json as published for transformers 4."""
+
+
+@pytest.mark.parametrize("name", OLD)
+def test_an_export_replaces_the_scaling_of_a_config_of_transformers_4(name: str, tmp_path: Path) -> None:
+    stated = {**OLD[name], "max_position_embeddings": TRAINED}
+    (tmp_path / "config.json").write_text(json.dumps(stated))
+    model = Model(name="m", path=str(tmp_path), **{**facts(stated), "trained_length": TRAINED})
+    entries = json.loads(export(named_method("pi", over="plain", factor=4.0), "pi", model, LENGTH, "transformers"))
+    # Position interpolation by hand: 200^(-2p/8) / 4.
+    wanted = [200.0 ** (-2 * pair / 8) / 4 for pair in range(4)]
+    for config in loaded(tmp_path, entries):
+        given, scale = read_back(config, "full_attention" if name == "gemma3" else None)
+        np.testing.assert_allclose(given, wanted, rtol=2e-6)
+        assert scale == 1.0

@@ -44,6 +44,7 @@ def changed(index: int, **fields: Any) -> Finished:
         (replace(GOOD, cell=replace(GOOD.cell, length=1024)), "length 1024, though its identity says 512"),
         (replace(GOOD, cell=replace(GOOD.cell, n=2)), "n 2, though its identity says 3"),
         (replace(GOOD, cell=replace(GOOD.cell, dtype="bfloat16")), "dtype bfloat16, though its identity says float32"),
+        (replace(GOOD, cell=replace(GOOD.cell, method="yarn")), "method yarn, though its identity says none"),
         (answers("none", [1.0, 1.5]), "sample 1 with accuracy 1.5, which must be in [0, 1]"),
         (answers("none", [float("nan"), 1.0]), "sample 0 with accuracy nan"),
         (answers("none", [float("inf")], metric="entropy"), "sample 0 with entropy inf, which must be finite"),

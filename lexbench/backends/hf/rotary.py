@@ -129,7 +129,7 @@ class AttentionInstaller:
         self._place = places[0] if len(places) == 1 else None
         self._original: nn.Module | None = self._base.get_submodule(self._place) if self._place else None
         # As loaded: modules of dynamic and longrope change their own frequencies when they are called.
-        self._stock = copy.deepcopy(self._original)
+        self._stock = _as_loaded(self._original)
         self._kinds = self._kinds_of_layers()
         self._own = Placement(Attention(), self._original)
         if self._own.grows:
@@ -553,6 +553,16 @@ class AttentionInstaller:
                 return f"how layer {layer} rotates its queries is not known here"
             self._turns[layer] = turn
         return None
+
+
+def _as_loaded(rotary: nn.Module | None) -> nn.Module | None:
+    """A copy with the frequencies that the module was loaded with: those of a text of one token."""
+    stock = copy.deepcopy(rotary)
+    if stock is not None and Placement(Attention(), stock).grows:
+        for kind in kinds_of(stock):
+            first = torch.zeros(1, 1, dtype=torch.int64, device=layers.frequencies(stock, kind).device)
+            ask(stock, torch.zeros(1, device=first.device), first, kind)
+    return stock
 
 
 def _angles(part: Attention) -> tuple[Any, ...]:

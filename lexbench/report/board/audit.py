@@ -14,6 +14,7 @@ and marked, shown but not ranked, where
     claims       the records.jsonl beside it says another value
     repeated     an earlier submission has the same cell with other answers, or another model with the same ones
     unchecked    its task is not of lexbench, so nothing can say whether its scores are right
+    failed       some of its likelihoods or measures failed: its value is that of the others alone
 
 What no check can find is a likelihood or a text that the model never gave, where nobody else has measured the same
 cell.
@@ -135,6 +136,8 @@ def audit(folder: Path, submissions: Sequence[Submission], samples: Path | None 
         marks = [*first.marks(found, submission.name), *_claimed(found, claims[submission.name])]
         if not found.checkable:
             marks.append("scores unchecked: the task is not of lexbench, or not of this version")
+        if found.record.failed and not metrics.is_score(found.record.metric):  # a failed score counts as 0
+            marks.append(f"{found.record.failed} of its answers failed, and are left out of its value")
         entries.append(Entry(submission, found, marks))
     return Audited(submissions, entries, refused)
 
@@ -337,7 +340,9 @@ def _question(sample: Sample) -> tuple[object, ...]:
     """Fields of a question that do not depend on model or method."""
     expected = json.dumps(sample.facts.get("expected"), default=str)
     place = sample.facts.get("expected_option")
-    return sample.cluster, sample.depth, sample.tokens, sample.chance, expected, place, sample.bytes, sample.words
+    targets = None if sample.nll is None else len(sample.nll)
+    about = (sample.cluster, sample.depth, sample.tokens, sample.chance, expected, place, sample.bytes, sample.words)
+    return *about, targets
 
 
 def _answer(sample: Sample) -> Mapping[str, float] | None:

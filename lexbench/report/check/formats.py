@@ -1,6 +1,6 @@
 """A check as machines read it: GitHub annotations, JUnit XML, JSON; and the command that prints and writes it all."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -40,8 +40,7 @@ def command(
     tolerances = tolerances_of(tolerance)
     if update and certificate_file is not None:
         raise ValueError("--update writes a baseline and proves nothing: leave --certify out, and give it afterwards")
-    if certificate_file is not None and certificate_file.resolve() == baseline_file.resolve():
-        raise ValueError(f"--certify {certificate_file} is the baseline, which it would replace: give another file")
+    _apart(baseline_file, {"--certify": certificate_file, "--junit": junit_file, "--markdown": markdown_file})
     if update:
         return updated(baseline.update(folders, baseline_file), baseline_file), 0
     try:
@@ -61,6 +60,17 @@ def command(
         write_text(certificate_file, formats.as_json(certificate(found, baseline_file)) + "\n")
     shown = formats.as_json(data_of(found)) if as_data else text(found)
     return "\n".join([shown, *(annotations(found) if github else [])]), found.code
+
+
+def _apart(baseline_file: Path, written: Mapping[str, Path | None]) -> None:
+    """ValueError where a file to write is the baseline, or that of another option."""
+    taken = {baseline_file.resolve(): "the baseline"}
+    for option, file in written.items():
+        if file is None:
+            continue
+        if whose := taken.get(file.resolve()):
+            raise ValueError(f"{option} {file} is {whose}, which it would replace: give another file")
+        taken[file.resolve()] = f"the file of {option}"
 
 
 def updated(written: baseline.Baseline, file: Path) -> str:

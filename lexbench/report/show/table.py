@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -37,6 +37,7 @@ def as_data(model: Model, label: str, attention: Attention, length: int) -> dict
     Pairs: radians per token, wavelength 2 pi / radians in tokens, turns within the trained length, and how many times
     slower than the model's own pair. A pair that never turns has no wavelength.
     """
+    whole, attention = attention, _changed_first(model, attention)
     scale = attention.scale or 1.0
     remap, query_scale = attention.remap, attention.query_scale
     some = _positions(model, attention, length)
@@ -45,13 +46,23 @@ def as_data(model: Model, label: str, attention: Attention, length: int) -> dict
         "method": label,
         "length": length,
         "multiple": length / model.trained_length,
-        "attention": attention.as_data(),
+        "attention": whole.as_data(),
         "pairs": _pairs(model, attention),
         "scale": scale,
         "logits_factor": scale**2,
         "distances": remap and _rows("distance", some, "seen_as", seen_by_the_last(remap, some, length)),
         "query_scales": query_scale and _rows("position", some, "factor", query_scale(some)),
     }
+
+
+def _changed_first(model: Model, attention: Attention) -> Attention:
+    """The same Attention, the layers that it changes first: what it begins with is what is shown in full."""
+    other = attention.otherwise
+    if attention.at((attention.layers or (0,))[0]).slots() or other is None or other.layers is not None:
+        return attention
+    count = model.layers or len(model.layer_types or ())
+    changed = tuple(layer for layer in range(count) if layer not in (attention.layers or ()))
+    return replace(other, layers=changed) if changed else attention
 
 
 def _pairs(model: Model, attention: Attention) -> list[dict[str, float | None]] | None:
@@ -138,6 +149,7 @@ def table(
     These are the model's own properties (`lexbench.core.structure`).
     """
     data = as_data(model, label, attention, length)
+    attention = _changed_first(model, attention)
     parts = [
         headline(model, label, length),
         "",

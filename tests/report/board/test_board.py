@@ -142,6 +142,23 @@ def test_the_same_cell_measured_elsewhere_is_ranked_if_its_answers_agree_and_mar
     assert marks == {512: [], 1024: ["16 of its answers are not those of the same cell of first"], 2048: []}
 
 
+def test_a_likelihood_without_its_worst_documents_is_not_ranked(board: Path) -> None:
+    """Of a cell that nobody else has measured: its questions are known, its answers are not."""
+    second = copied(board / "second", tasks=("last_segment",), methods=("none",))
+    worst_failed(file_of(second, "last_segment", 512))
+    command(board, add=second, by="them")
+    found = [each for each in audited(board).entries if each.submission.name == "second"]
+    marks = {each.checked.cell.length: each.marks for each in found}
+    assert marks == {512: ["1 of its answers failed, and are left out of its value"], 1024: [], 2048: []}
+
+
+def test_a_likelihood_of_its_best_targets_is_not_admitted(board: Path) -> None:
+    second = copied(board / "second", tasks=("last_segment",), methods=("none",))
+    nats(lambda nll: np.sort(nll)[:32])(file_of(second, "last_segment", 512))
+    with pytest.raises(ValueError, match="sample 0 with another question than cells that were asked the same"):
+        command(board, add=second, by="them")
+
+
 def test_claims_beside_the_samples_are_compared(board: Path) -> None:
     rows = [vars(each) for each in records.build([board / "first"])]
     [row] = [row for row in rows if row["metric"] == "accuracy" and row["length"] == 2048]
@@ -320,6 +337,8 @@ TAMPERINGS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "fewer samples": (LIKELIHOOD, without_worst),
     "a sample twice": (LIKELIHOOD, best_twice),
     "a failure": (LIKELIHOOD, worst_failed),
+    "fewer targets": (LIKELIHOOD, nats(lambda nll: np.sort(nll)[:32])),
+    "another method": (LIKELIHOOD, with_cell(method="mine")),
     "more bytes": (LIKELIHOOD, sample_wise(lambda each: replace(each, bytes=2 * (each.bytes or 0)))),
     "a file that is cut": (LIKELIHOOD, cut),
     "a byte": (MARKS, one_byte),

@@ -333,6 +333,24 @@ def test_a_loss_that_no_test_could_show_is_not_comparable_and_one_within_toleran
     assert (single.status, single.found and single.found.least) == ("not comparable", 1.0)
 
 
+def test_a_loss_beyond_the_floor_is_judged_as_any_other() -> None:
+    """Both sides worse than counting words: the loss goes on growing, a score at chance cannot fall."""
+
+    def worse_than_counting(nats: Sequence[float]) -> Finished:
+        made = texts("yarn", nats)
+        return replace(made, samples=[replace(each, floors={"bigram": 1.5}) for each in made.samples])
+
+    # 4 clusters: the smallest p is 1/16, above 0.05.
+    verdict = one(worse_than_counting([3, 3.1, 3.2, 3.3]), worse_than_counting([8, 8.1, 8.2, 8.3]))
+    assert (verdict.status, verdict.p) == ("not comparable", 1 / 16)
+    assert verdict.reason.startswith("a loss beyond the tolerance, and 4 clusters are too few")
+    within = one(worse_than_counting([3, 3.1, 3.2, 3.3]), worse_than_counting([3.01, 3.11, 3.21, 3.31]))
+    assert (within.status, within.reason) == ("held", "cannot be told: both are worse than the bigram floor (1.500)")
+    sides = [answers("yarn", scores) for scores in ([0, 0, 0, 1], [0, 0, 0, 0])]
+    guessed = [replace(side, samples=[replace(each, chance=0.25) for each in side.samples]) for side in sides]
+    assert one(*guessed).reason.startswith("cannot be told: both")
+
+
 def test_scores_beside_the_headline_are_compared_where_they_are_named() -> None:
     def both(contains: int) -> Finished:
         cells = answers("yarn", right(8, 8))

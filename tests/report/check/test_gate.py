@@ -104,6 +104,9 @@ def test_wrong_input_gives_2_in_one_line(tmp_path: Path, capsys: pytest.CaptureF
             f"baseline {tmp_path} is a folder: write it with lexbench check RUN --baseline {tmp_path} --update",
         ),
         (["--baseline", "b.json", "--certify", "./b.json"], "--certify b.json is the baseline, which it would replace"),
+        (["--baseline", "b.json", "--junit", "b.json"], "--junit b.json is the baseline, which it would replace"),
+        (["--baseline", "b.json", "--markdown", "b.json"], "--markdown b.json is the baseline, which it would replace"),
+        (["--baseline", "b.json", "--junit", "c", "--markdown", "./c"], "--markdown c is the file of --junit"),
         (["--baseline", "b.json", "--update", "--certify", "c.json"], "--update writes a baseline and proves nothing"),
         (
             ["--baseline", str(BASELINE)],
