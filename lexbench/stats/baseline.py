@@ -27,6 +27,8 @@ from lexbench.stats.regressions import same_cell
 from lexbench.stats.wording import plain, several
 
 SCHEMA = 1
+BEGINS = '{\n"schema":'
+"""The beginning of a baseline's file, also of a damaged one."""
 DEFAULTS = {field.name: field.default for field in fields(Outcome) if field.name not in ("index", "cluster", "amount")}
 QUESTION = ("index", "cluster", "targets", "depth", "bytes", "words")
 ANSWER = ("amount", "failed", "truncated")
@@ -53,7 +55,9 @@ def single(cells: Sequence[Kept]) -> None:
 
 
 def update(folders: Sequence[Path], file: Path) -> Baseline:
-    """Write the baseline of run folders; ValueError where they hold no whole run."""
+    """Write the baseline of run folders; ValueError where they hold no whole run, or the file is something else."""
+    if file.is_file() and file.stat().st_size and not file.read_text(errors="replace").startswith(BEGINS):
+        raise ValueError(f"baseline {file} is no baseline, and --update would replace it: give another file")
     loaded = records.load(folders)
     if loaded.problems:
         raise ValueError(f"run cannot become a baseline: {loaded.problems[0]}")
@@ -102,9 +106,9 @@ def as_text(cells: Sequence[Kept], measured: Sequence[Mapping[str, Any]]) -> str
         lines.append(_json({**about, **{key: text for key, text in more.items() if text is not None}}))
     asked_lines = [f'"{name}":{text}' for name, text in sorted(questions.items())]
     # Written by hand for a line a cell: the diff of a commit then shows which cells changed.
-    head = f'"schema":{SCHEMA},\n"measured":[\n'
+    head = f'{BEGINS}{SCHEMA},\n"measured":[\n'
     blocks = [",\n".join(map(_json, measured)), ",\n".join(asked_lines), ",\n".join(lines)]
-    return f'{{\n{head}{blocks[0]}\n],\n"questions":{{\n{blocks[1]}\n}},\n"cells":[\n{blocks[2]}\n]\n}}\n'
+    return f'{head}{blocks[0]}\n],\n"questions":{{\n{blocks[1]}\n}},\n"cells":[\n{blocks[2]}\n]\n}}\n'
 
 
 def _columns(found: Sequence[Outcome], names: Sequence[str]) -> dict[str, list[Any]]:

@@ -38,10 +38,11 @@ def command(
     ValueError where there is nothing to compare; on GitHub exit code 2 instead.
     """
     tolerances = tolerances_of(tolerance)
-    if update and certificate_file is not None:
-        raise ValueError("--update writes a baseline and proves nothing: leave --certify out, and give it afterwards")
-    _apart(baseline_file, {"--certify": certificate_file, "--junit": junit_file, "--markdown": markdown_file})
+    written = {"--certify": certificate_file, "--junit": junit_file, "--markdown": markdown_file}
+    _apart(baseline_file, written)
     if update:
+        if given := [option for option, file in written.items() if file is not None]:
+            raise ValueError(f"--update writes a baseline and compares nothing: leave {given[0]} out")
         return updated(baseline.update(folders, baseline_file), baseline_file), 0
     try:
         found = check(folders, baseline_file, tolerances, certify=certificate_file is not None)

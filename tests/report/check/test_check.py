@@ -523,6 +523,21 @@ def test_half_a_run_makes_no_baseline(tmp_path: Path) -> None:
     assert not (tmp_path / "b.json").exists()
 
 
+def test_an_update_replaces_a_baseline_whole_or_damaged_and_nothing_else(tmp_path: Path) -> None:
+    run, file = folder(tmp_path / "run", texts("pi", [3.0])), tmp_path / "b.json"
+    baseline.update(run, file)
+    written = file.read_bytes()
+    for before in (written, written[: len(written) // 2], b""):
+        file.write_bytes(before)
+        baseline.update(run, file)
+        assert file.read_bytes() == written
+    for other in (b"# A readme\n", b'{"schema": 1}\n', b"\xff\x00"):
+        file.write_bytes(other)
+        with pytest.raises(ValueError, match=r"baseline .*b.json is no baseline, and --update would replace it: give"):
+            baseline.update(run, file)
+        assert file.read_bytes() == other
+
+
 def test_a_folder_with_two_runs_of_one_name_is_refused_with_what_differs(tmp_path: Path) -> None:
     twin = texts("pi", [4.0] * 8, identity={"model": {"name": "lexlet", "revision": "b"}})
     run = folder(tmp_path / "run", texts("pi", [3.0] * 8), twin)

@@ -107,7 +107,14 @@ def test_wrong_input_gives_2_in_one_line(tmp_path: Path, capsys: pytest.CaptureF
         (["--baseline", "b.json", "--junit", "b.json"], "--junit b.json is the baseline, which it would replace"),
         (["--baseline", "b.json", "--markdown", "b.json"], "--markdown b.json is the baseline, which it would replace"),
         (["--baseline", "b.json", "--junit", "c", "--markdown", "./c"], "--markdown c is the file of --junit"),
-        (["--baseline", "b.json", "--update", "--certify", "c.json"], "--update writes a baseline and proves nothing"),
+        (
+            ["--baseline", "b.json", "--update", "--certify", "c.json"],
+            "--update writes a baseline and compares nothing: leave --certify out",
+        ),
+        (
+            ["--baseline", "b.json", "--update", "--junit", "c.xml"],
+            "--update writes a baseline and compares nothing: leave --junit out",
+        ),
         (
             ["--baseline", str(BASELINE)],
             "run has no cell of the baseline: it holds yarn passkey on lexlet, the baseline",
