@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -250,6 +251,25 @@ def test_over_long_examples_are_left_out_or_lose_their_middle(
         asked(task, lexlet, 24)
 
 
+def test_samples_of_one_question_are_one_cluster(
+    made: Callable[..., lexbench.Task], lexlet: FastTokenizer, tmp_path: Path
+) -> None:
+    """BABILong repeats its questions at each length, as the published predictions do; HELMET at each depth."""
+    made("babilong")
+    rows = json.loads((tmp_path / "data" / "qa1" / "4k.json").read_text())
+    (tmp_path / "data" / "qa1" / "8k.json").write_text(json.dumps([{**row, "input": "A book."} for row in rows]))
+    questions = asked(made("babilong", axis=None), lexlet, n=4)
+    found = [{each.cluster for each in questions if each.facts["class"] == class_} for class_ in ("4k", "8k")]
+    assert len(questions) == 4 and found[0] == found[1] and len(found[0]) == 2
+    made("helmet")
+    file = tmp_path / "kilt" / "nq-dev-multikilt_1000_k50_dep6.jsonl"
+    row = json.loads(file.read_text())
+    orders = [{**row, "ctxs": row["ctxs"][::step]} for step in (1, -1)]
+    lines(file, [*orders, *({**each, "question": "Who?"} for each in orders)])
+    nq = lexbench.task("helmet", data=str(tmp_path), prompts=str(tmp_path / "data.py"), part="nq", axis=50)
+    assert sorted(Counter(each.cluster for each in asked(nq, lexlet, n=4)).values()) == [2, 2]
+
+
 def test_a_longer_length_keeps_the_examples_of_a_shorter_one(lexlet: FastTokenizer, tmp_path: Path) -> None:
     rows = [{"prompt": "edge " * (4 + 11 * number), "answer_nodes": [], "problem_type": "bfs"} for number in range(12)]
     parquet(tmp_path / "graphwalks_128k.parquet", rows)
@@ -469,6 +489,9 @@ def test_helmets_books_and_citations_are_chats_without_the_cue(
         assert [role for role, _ in question.messages] == ["system", "user"]
         assert not question.messages[-1][1].endswith("Answer:") and question.length <= 480
     assert not asked(helmet_copy("ruler_niah_mv"), talking)[0].messages
+    # four questions on one book, cut or whole
+    for length in (480, SMALL):
+        assert [len({each.cluster for each in asked(helmet_copy(book), lexlet, length, 4)}) for book in BOOKS] == [1, 1]
     with pytest.raises(ValueError, match="infbench_qa_eng has no classes of length, got axis=8192: leave it out"):
         helmet_copy("infbench_qa_eng", axis=8192)
     (tmp_path / "prompts" / "asqa_revised.json").write_text("{")

@@ -171,6 +171,8 @@ def _examples(asked: Asked) -> Iterator[Example]:
                 room=ROOM,
                 answer=target,
                 parts=(f"official {class_}",),
+                # The same row is the same question at every length, in a longer book.
+                cluster=f"{asked.part}:{number}",
                 chance=1 / len(LABELS[asked.part]),
             )
 

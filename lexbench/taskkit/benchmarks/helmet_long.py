@@ -12,7 +12,7 @@ import numpy as np
 
 from lexbench.core.task import Encoded
 from lexbench.taskkit.benchmarks import infinitebench
-from lexbench.taskkit.benchmarks.base import Asked, Example, Message
+from lexbench.taskkit.benchmarks.base import Asked, Example, Message, cluster_of
 from lexbench.taskkit.benchmarks.copy import every_literal, rows, value
 from lexbench.taskkit.longbench.metrics import rouge_l_stemmed
 from lexbench.taskkit.matching import normalised
@@ -202,5 +202,6 @@ def _example(asked: Asked, name: str, prompt: str, room: int, row: Mapping[str, 
         facts={"part": asked.part, "answers": answers, "cue": "" if asked.chat else CUE, "shortened": cut},
         room=room,
         answer=best,
+        cluster=cluster_of(row["context"]),
         chance=0.25 if asked.part == "infbench_choice_eng" else 0.0,
     )
