@@ -1,5 +1,6 @@
 """Public benchmarks: published scores from published predictions, and every known trap of an official scorer."""
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,22 @@ def test_traps_of_babilong(
 def test_the_sides_of_qa19_are_the_official_ones() -> None:
     official = "e,e e,n e,s n,e n,n n,w s,e s,s s,w w,n w,s w,w"  # babilong/metrics.py
     assert sorted(babilong.LABELS["qa19"]) == official.split()
+
+
+def test_chance_of_babilong_is_the_best_score_of_a_uniform_guess(shared: Path) -> None:
+    """Of the labels that can be right: in qa4, "What is north of the garden?", no garden, so one of five."""
+    for task, expected in (("qa1", 1 / 6), ("qa2", 1 / 6), ("qa3", 1 / 5), ("qa4", 1 / 5), ("qa5", None)):
+        name = f"{task}_0k_instruction_no_examples_no_post_prompt_no.csv"
+        with (shared / "babilong" / "Yarn-Mistral-7b-128k" / name).open(encoding="utf-8", newline="") as file:
+            asked = [(row["target"], row["question"]) for row in csv.DictReader(file)]
+        stated, guessed = [], []
+        for target, question in asked:
+            labels = babilong.LABELS[task]
+            usable = [label for label in labels if babilong.score(task, label, label, question)]
+            guessed.append(sum(babilong.score(task, target, label, question) for label in usable) / len(usable))
+            stated.append(babilong.chance(task, target, question))
+        assert stated == pytest.approx(guessed)
+        assert expected is None or sum(stated) / len(stated) == pytest.approx(expected)
 
 
 def test_answers_that_pandas_takes_for_missing_are_empty_officially(tmp_path: Path) -> None:
