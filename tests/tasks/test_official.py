@@ -277,6 +277,9 @@ def test_a_longer_length_keeps_the_examples_of_a_shorter_one(lexlet: FastTokeniz
     short, long = ([each.facts["id"] for each in asked(task, lexlet, length, 12)] for length in (150, 600))
     assert 1 < len(short) < len(long) == 12
     assert [each for each in long if each in short] == short
+    # Fewer than fit: the first of each length's own, so some of the shorter one's make room.
+    few = [each.facts["id"] for each in asked(task, lexlet, 600, 3)]
+    assert few == long[:3] and not set(short[:3]) <= set(few)
 
 
 def test_in_a_chat_messages_are_sent_and_the_longest_loses_its_middle(
@@ -509,6 +512,7 @@ def test_helmets_books_and_citations_are_chats_without_the_cue(
         ("mrcr", {"part": "3needle"}, "mrcr's part must be one of 2needle, 4needle, 8needle, got 3needle"),
         ("mrcr", {"scorer": "first_card"}, "mrcr's scorer must be one of official, repaired, got first_card"),
         ("mrcr", {"axis": "4k"}, "mrcr has no classes of length, got axis=4k: leave it out"),
+        ("mrcr", {"template": "gpt4"}, "mrcr has no families of prompts, got template=gpt4: leave it out"),
         ("mrcr", {"data": "/nowhere"}, "data /nowhere does not exist: give task.data=DIR, your copy of MRCR"),
         ("mrcr", {"prompts": "x.py"}, "mrcr needs no prompts, its data hold the wording: leave them out"),
         ("babilong", {"prompts": "x.py"}, "prompts x.py does not exist: give babilong/prompts.py"),
