@@ -74,7 +74,9 @@ def babilong(folder: Path) -> dict[str, Any]:
     row = {"input": " Mary went to the garden. ", "question": "Where is Mary? ", "target": "garden"}
     (folder / "data" / "qa1" / "4k.json").write_text(json.dumps([row, row]))
     (folder / "prompts.py").write_text(
-        "DEFAULT_TEMPLATE = '{instruction}|{examples}|{post_prompt}|{context}|{question}'\n"
+        "TASK_TEMPLATE = '{instruction}|{examples}|{post_prompt}'\n"
+        "USER_TEMPLATE = '{context}|{question}'\n"
+        "DEFAULT_TEMPLATE = f'{TASK_TEMPLATE}|{USER_TEMPLATE}'\n"
         "DEFAULT_PROMPTS = {'qa1': {'instruction': 'Do ' 'it.', 'examples': 'E' + 'F', 'post_prompt': ''}}\n"
         "raise SystemExit('never run')\n"
     )
