@@ -40,7 +40,8 @@ class Official(Task):
 
     Differences to the official runs: greedy instead of sampled; the middle is cut in the model's tokens, so that prompt
     and room fit in `length`; NoLiMa's books are taken in the order of their names, which officially is the file
-    system's; MRCR without a chat template is written as "User: ... Assistant: ...", which is our own form.
+    system's; MRCR without a chat template is written as "User: ... Assistant: ...", which is our own form; the system
+    message, and the worked example of Math.Calc, that only GPT-4 got in InfiniteBench are left out.
 
     Args:
         benchmark: mrcr, graphwalks, ...: set by the yaml.
