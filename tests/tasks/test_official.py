@@ -272,6 +272,28 @@ def test_samples_of_one_question_are_one_cluster(
     assert sorted(Counter(each.cluster for each in asked(nq, lexlet, n=4)).values()) == [2, 2]
 
 
+def test_questions_on_one_conversation_are_one_cluster(
+    made: Callable[..., lexbench.Task], lexlet: FastTokenizer, tmp_path: Path
+) -> None:
+    """As eval_hub's mrcr_utils.py makes them: one transcript, then a final query for each needle."""
+    talks = [f"User: Prepend x.\n\nAssistant: x\n\nUser: Write {what}.\n\nAssistant: Roses." for what in ("it", "that")]
+    asked_ = [f"\n\nUser: Prepend aB3 to the {nth} poem." for nth in ("first", "second", "third")]
+    made("mrcr_v2")
+    name = "mrcr_v2p1_2needle_upto_128K_dynamic_fewshot_text_style_fast.csv"
+    with (tmp_path / name).open("w", newline="") as file:
+        writer = csv.DictWriter(file, ["queries", "answer"])
+        writer.writeheader()
+        writer.writerows({"queries": talk + ask, "answer": "0123456789ab x"} for talk in talks for ask in asked_)
+    task = lexbench.task("mrcr_v2", data=str(tmp_path), room=100)
+    assert sorted(Counter(each.cluster for each in asked(task, lexlet, n=6)).values()) == [3, 3]
+    rows = [{"role": "user", "content": talks[0]}, {"role": "assistant", "content": "Roses."}]
+    row = {"answer": "aB3 x", "random_string_to_prepend": "aB3"}
+    said_ = [[*rows, {"role": "user", "content": ask}] for ask in asked_] + [[*rows, *rows, *rows[:1]]]
+    parquet(tmp_path / "2needle" / "2needle_0.parquet", [{**row, "prompt": json.dumps(each)} for each in said_])
+    task = lexbench.task("mrcr", data=str(tmp_path), room=100)
+    assert sorted(Counter(each.cluster for each in asked(task, lexlet, n=4)).values()) == [1, 3]
+
+
 def test_a_longer_length_keeps_the_examples_of_a_shorter_one(lexlet: FastTokenizer, tmp_path: Path) -> None:
     rows = [{"prompt": "edge " * (4 + 11 * number), "answer_nodes": [], "problem_type": "bfs"} for number in range(12)]
     parquet(tmp_path / "graphwalks_128k.parquet", rows)
