@@ -40,8 +40,8 @@ class Official(Task):
 
     Differences to the official runs: greedy instead of sampled; the middle is cut in the model's tokens, so that prompt
     and room fit in `length`; NoLiMa's books are taken in the order of their names, which officially is the file
-    system's; MRCR without a chat template is written as "User: ... Assistant: ...", which is our own form; the system
-    message, and the worked example of Math.Calc, that only GPT-4 got in InfiniteBench are left out.
+    system's; MRCR and NoLiMa without a chat template are written as "User: ... Assistant: ...", which is our own form;
+    the system message, and the worked example of Math.Calc, that only GPT-4 got in InfiniteBench are left out.
 
     Args:
         benchmark: mrcr, graphwalks, ...: set by the yaml.
@@ -49,7 +49,8 @@ class Official(Task):
         data: folder with the official files, in the layout of their repository.
         prompts: the official file with the wording, where the data do not hold it. Code is read, never run.
         axis: only this class of the benchmark's own lengths, such as 4k for BABILong.
-        template: family of InfiniteBench's prompts: gpt4, yarn_mistral, ...; for no other benchmark.
+        template: family of InfiniteBench's prompts: gpt4, yarn_mistral, ...; for no other benchmark. Those of
+            yarn_mistral, of which open models were asked, end in the answer's first words, without a chat template.
         scorer: official or repaired; graphwalks also has first_card.
         truncation: skip or middle; None: as officially.
         chat: whether to use the model's chat template; None: as officially, if the model has one.
@@ -91,6 +92,11 @@ class Official(Task):
             if not file.is_file():
                 raise ValueError(f"prompts {self.prompts} does not exist: give {self._of.prompts}")
             object.__setattr__(self, "prompts", Files.of([file]))
+
+    @property
+    def edition(self) -> int:
+        """2 of InfiniteBench, whose version 1 put the completions of yarn_mistral into a chat template."""
+        return 2 if self.benchmark == "infinitebench" else 1
 
     @property
     def _of(self) -> Benchmark:
@@ -234,7 +240,7 @@ class Official(Task):
         )
 
     def _uses_chat(self, tokenizer: Tokenizer) -> bool:
-        if self.chat is not None or not self._of.is_chat(self._part):
+        if self.chat is not None or not self._of.is_chat(self._part, self.template):
             return bool(self.chat)
         return has_chat(tokenizer)
 

@@ -89,6 +89,7 @@ def infinitebench(folder: Path) -> dict[str, Any]:
     (folder / "prompt.py").write_text(
         "gpt4_templates = {'code_run': 'Read {context} then {func_call} of {func}'}\n"
         "kimi_templates = {'code_run': '{file:{document}}'}\n"
+        "yarn_mistral_templates = {'code_run': '{context} The value of {func_call} is'}\n"
     )
     return {"prompts": str(folder / "prompt.py"), "part": "code_run", "template": "gpt4"}
 
@@ -326,6 +327,10 @@ def test_in_a_chat_messages_are_sent_and_the_longest_loses_its_middle(
     assert (whole.facts["cut"], cut.facts["cut"]) == (False, True)
     [(_, content)] = cut.messages
     assert talking.decode(cut.prompt) == f"[user]{content}[model]" and 0 < len(content) < len(whole.messages[0][1])
+    # InfiniteBench's runs of open models generate from the bare text, which ends in the answer's first words.
+    completed = asked(made("infinitebench", template="yarn_mistral"), talking)[0]
+    assert completed.messages == () and talking.decode(completed.prompt).strip() == "x = 1 The value of func_3(-2) is"
+    assert [role for role, _ in asked(made("infinitebench"), talking)[0].messages] == ["user"]
     prefilled = asked(made("helmet", chat=True), talking)[0]
     assert prefilled.messages[-1] == ("assistant", "\nAnswer:")
     assert talking.decode(prefilled.prompt).endswith("[model]Answer:")
@@ -557,7 +562,11 @@ def test_an_axis_that_is_no_number_of_tokens_is_one_line(
 
 
 def test_a_template_that_needs_files_is_named(made: Callable[..., lexbench.Task], lexlet: FastTokenizer) -> None:
-    with pytest.raises(ValueError, match="template kimi of code_run has unknown fields: take one of gpt4, kimi"):
+    with pytest.raises(
+        ValueError, match="template kimi of code_run has unknown fields: take one of gpt4, kimi, yarn_mistral"
+    ):
         asked(made("infinitebench", template="kimi"), lexlet)
-    with pytest.raises(ValueError, match="infinitebench's template must be one of the copy's gpt4, kimi, got claude2"):
+    with pytest.raises(
+        ValueError, match="infinitebench's template must be one of the copy's gpt4, kimi, yarn_mistral, got claude2"
+    ):
         asked(made("infinitebench", template="claude2"), lexlet)
