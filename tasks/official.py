@@ -95,8 +95,11 @@ class Official(Task):
 
     @property
     def edition(self) -> int:
-        """2 of InfiniteBench, whose version 1 put the completions of yarn_mistral into a chat template."""
-        return 2 if self.benchmark == "infinitebench" else 1
+        """1; 2 of InfiniteBench and of HELMET's QAMPARI.
+
+        Version 1 put yarn_mistral's completions into a chat template, and counted the first answer of a completion.
+        """
+        return 2 if self.benchmark == "infinitebench" or self.part == "alce_qampari" else 1
 
     @property
     def _of(self) -> Benchmark:

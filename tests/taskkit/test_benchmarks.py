@@ -292,10 +292,10 @@ HELMET_LONG: list[tuple[str, Any, str, float, float]] = [
     ("infbench_qa_eng", ["red as it is"], " red\nas it is", 8 / 9, 0.4),  # whole: 4 of 5 with the cue, and 4 of 4
     ("alce_asqa", [["art", "the sea"], ["1999"]], " A party [1][2]. In 1999 [3].", 1, 0.5),
     ("alce_asqa", [["sea"], ["1999"]], " By the Sea [1999].", 0.5, 0.5),  # a citation is no answer
-    ("alce_qampari", [["Red hat"], ["sea", "ocean"]], " the red hat [1], Ocean [2].", 1, 1),
+    ("alce_qampari", [["Red hat"], ["sea", "ocean"]], " the red hat [1], Ocean [2].", 0.5, 1),  # "answer red hat"
     ("alce_qampari", [["red hat"], ["sea"]], "1. red hat [1]\n2. sea", 0, 1),  # lines
-    ("alce_qampari", [[str(n)] for n in range(9)], "0, 1, 2, 3, 4", 1, 1),  # of 5 at most
-    ("alce_qampari", [["a"], ["sea"]], "sea", 0.5, 0.5),  # nothing is no answer
+    ("alce_qampari", [[str(n)] for n in range(9)], "0, 1, 2, 3, 4, 5", 1, 1),  # of 5 at most
+    ("alce_qampari", [["a"], ["sea"]], "the, sea", 0.5, 0.5),  # nothing is no answer
 ]
 
 
@@ -307,3 +307,5 @@ def test_traps_of_helmets_books_and_citations(
     facts = {"part": part, "answers": answers, "cue": "Answer:"}
     assert helmet.score(facts, text, "official") == pytest.approx(official)
     assert helmet.score(facts, text, "repaired") == pytest.approx(repaired)
+    if part == "alce_qampari" and "1." not in text:  # a chat has no cue
+        assert helmet.score({**facts, "cue": ""}, text, "official") == pytest.approx(repaired)

@@ -51,8 +51,9 @@ def score(facts: Mapping[str, Any], text: str, scorer: str) -> float:
     `alce_asqa`: the share of the questions behind a question of which a short answer occurs, citations taken off.
     official: as a substring. repaired: as whole words.
 
-    `alce_qampari`: how many of the answers stand between commas, of 5 at most. official: a list of lines is one answer.
-    repaired: lines, bullets and numbers separate answers, too.
+    `alce_qampari`: how many of the answers stand between commas, of 5 at most. official: a list of lines is one answer,
+    and without a chat template the cue is put before the answer, so the first one never counts. repaired: lines,
+    bullets and numbers separate answers, too.
     """
     return SCORES[facts["part"]](facts, text, scorer)
 
@@ -93,7 +94,10 @@ def _short_answers(facts: Mapping[str, Any], text: str, scorer: str) -> float:
 
 
 def _listed_answers(facts: Mapping[str, Any], text: str, scorer: str) -> float:
-    if scorer == "repaired":
+    if scorer == "official":
+        # eval.py puts the cue of a completion back: the first answer is "Answer: sea".
+        text = facts["cue"] + text
+    else:
         text = ",".join(re.sub(r"^\s*(?:[-*•]|\d+[.)])\s", "", line) for line in text.splitlines())
     # QAMPARI's answers stand between commas, and the last one may end the sentence.
     written = {normalised(each) for each in _bare(text).rstrip().rstrip(".").rstrip(",").split(",")}
