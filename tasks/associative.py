@@ -61,8 +61,9 @@ class Associative(Task):
     Constant over lengths, for each sample: people, sights, needles, question, room, the share of the text before each
     needle, and where running text starts; all follow from seed and index. Only the haystack grows. The people are as
     likely as one another to be asked for, so a guess from the text has the score of chance, 1 / (1 + distractors), and
-    of the options, 1 / options. A guess that prefers names of the text is covered where `options` is at most
-    1 + distractors, as all of them stand in the text then.
+    of the options, 1 / options. In the control a written guess is among the names that the text lacks. A guess that
+    prefers names of the text is covered where `options` is at most 1 + distractors, as all of them stand in the text
+    then.
 
     Depth: as in `niah`: stratum i modulo `strata` for sample i, the nearest end of a sentence.
 
@@ -164,8 +165,8 @@ class Associative(Task):
         body, place = haystack.put(body, fixed.needle, depth, self.strata)
         facts = {"expected": [fixed.name], "place": fixed.place, "depth": place / share}
         if not self.options:
-            # Any person of the text may be asked for; in the control the right one is not in the text.
-            chance = 1 / (1 + len(fixed.others)) if self.needle else 1 / len(NAMES)
+            # Any person of the text may be asked for; in the control the right one is none of these.
+            chance = 1 / (1 + len(fixed.others if self.needle else fixed.unused))
             return fixed.write([body.tokens], body.name, chance, facts)
         # Wrong options are people of the text first, else a model could choose the only name that it has seen.
         shown = [name for name, _ in fixed.others] if self.needle else []

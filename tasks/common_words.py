@@ -55,7 +55,11 @@ class CommonWords(Task):
     further word is added as long as all its occurrences fit; noise sentences before the list, the last one cut, fill
     the rest. Words are three syllables (consonant and vowel), new in each sample, distinct and equally long, so that no
     word contains another. The order is random. The least length is the largest need among the n samples, so near it n
-    decides whether a length is refused. Chance: any `common` words of the list.
+    decides whether a length is refused.
+
+    Chance: naming the first different words of the list, which counts nothing and yet is right more often than any
+    `common` words, as these stand there more often: the product of k times / (lines - (common - k) times) for k from 1
+    to `common`. (It was that of any words.)
 
     The wording is ours. RULER has 10 common words, which occur 30 times and others 3 times (`common=10 times=30
     others=3`), but 6 times and once below 4096 tokens, where its difficulty jumps. RULER uses one order for all lists
@@ -133,7 +137,10 @@ class CommonWords(Task):
         items = [part for place, word in enumerate(order, start=1) for part in (_number(tokenizer, place), words[word])]
         filler = haystack.noise(tokenizer, left, str(fixed.index))
         facts = {"expected": fixed.common, "different": len(words), "listed": listed}
-        return fixed.write([filler.tokens, *items], filler.name, 1 / math.comb(len(words), self.common), facts)
+        # One word after another, its own repetitions left out of the lines: any of the k that are still to name.
+        unnamed = range(self.common, 0, -1)
+        chance = math.prod(k * self.times / (listed - (self.common - k) * self.times) for k in unnamed)
+        return fixed.write([filler.tokens, *items], filler.name, chance, facts)
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Strict and lenient accuracy."""

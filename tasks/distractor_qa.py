@@ -12,7 +12,7 @@ import numpy as np
 from lexbench import Answer, AnyQuestion, Choose, Refused, Sample, Task, Tokenizer, Tokens, Write, Written
 from lexbench.taskkit import haystack, matching, people, squad_hotpot
 from lexbench.taskkit.passages import Case, Passage
-from lexbench.taskkit.prompt import Fixed, bos_and_chat, check_at_least, check_length, framed
+from lexbench.taskkit.prompt import Fixed, bos_and_chat, check_at_least, check_count, check_length, framed
 from lexbench.taskkit.scoring import score_choice, score_written
 
 HEADER = "Answer the question from these documents, in a few words."
@@ -143,6 +143,7 @@ class DistractorQa(Task):
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One prompt per sample; with the room, or the options, it fills the length exactly."""
+        check_count("distractor_qa", self.options or 0, "options", length)
         cases = self._cases(tokenizer, n, seed)
         samples = [self._fixed(tokenizer, index, case) for index, case in enumerate(cases)]
         check_length("distractor_qa", max(sample.least for sample in samples), length)

@@ -54,8 +54,11 @@ class FrequentWords(Task):
     not sampled: rank k occurs floor(share * s) times, at least once, for the largest whole number s at which the text
     fits and the counts of ranks 2 to 5 decrease strictly; so the three words are unique. More dots before the text,
     the last ones cut, fill the rest. Words are six consonants, distinct, and new in each sample; so is the order. The
-    least length is the largest need among the n samples, so near it n decides whether a length is refused. Chance: any
-    three words of the text.
+    least length is the largest need among the n samples, so near it n decides whether a length is refused.
+
+    Chance: naming the first three different words of the text, which counts nothing and yet is right the more often,
+    the more frequent the three are: the sum over their orders of the product of c / (words left), one after another,
+    e.g. 0.15 of 1024 tokens. (It was that of any three words, 0.001.)
 
     The wording is ours. RULER's vocabulary is a fiftieth of the length, so its number of words grows with the length;
     its alpha is also 2.
@@ -130,8 +133,18 @@ class FrequentWords(Task):
         filler = haystack.noise(tokenizer, space - fixed.coded(counts), str(fixed.index), [DOTS])
         body = [filler.tokens, *(fixed.pieces[rank] for rank in order)]
         facts = {"expected": fixed.words[:NAMED], "counts": counts[1:].tolist()}
-        return fixed.write(body, filler.name, 1 / math.comb(self.vocabulary - 1, NAMED), facts)
+        return fixed.write(body, filler.name, _chance_of_first(counts[1:].tolist()), facts)
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Strict and lenient accuracy."""
         return score_items(question, answer, rf"[{LETTERS}]{{{SIZE}}}", matching.unnumbered)
+
+
+def _chance_of_first(counts: Sequence[int]) -> float:
+    """Probability that the words to name are the first different ones, in a random order of words with these counts."""
+    found = 0.0
+    for order in itertools.permutations(counts[:NAMED]):
+        # What stands behind a word does not depend on where its own repetitions are: they are left out of what is left.
+        left = [sum(counts) - sum(order[:place]) for place in range(NAMED)]
+        found += math.prod(count / words for count, words in zip(order, left, strict=True))
+    return found

@@ -1,5 +1,6 @@
 """Graph walks: the nodes that lead to a node, or that are reached from it in a number of steps."""
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -41,7 +42,8 @@ class GraphWalk(Spread):
     Scores: `accuracy`: exactly the set, in any order. `f1`: of the written and the right set. Chance: a model that
     picks the right kind of nodes of some tree has 1 / trees; all of them together have an f1 of 2 / (1 + trees).
     With width=1 a choice is possible, among the right kind of nodes of all trees; in its control among words that the
-    text does not hold, as the left out one would be the only such one. (Up to version 1, one step was "1 steps".)
+    text does not hold, as the left out one would be the only such one. A written guess in the control is `width` of
+    all such words. (Up to version 1, one step was "1 steps".)
 
     Args:
         ask: parents, or bfs.
@@ -90,6 +92,8 @@ class GraphWalk(Spread):
         edges = [(number, edge) for number, tree in enumerate(trees) for edge in self._edges(tree)]
         order = [edges[each] for each in rng.permutation(len(edges))]
         asked = trees[0]
+        # In the control the text has all nodes but those of the asked tree, of which the question names one.
+        unseen = math.comb(len(WORDS) - (self.trees - 1) * self._size - 1, self.width)
         filled = {"node": asked[0], "steps": f"{self.steps} step{'s' if self.steps > 1 else ''}"}
         return Puzzle(
             header=HEADER,
@@ -101,7 +105,7 @@ class GraphWalk(Spread):
             expected=words(asked[-self.width :], self.width),
             chance=1 / self.trees,
             options=sorted([asked[-1], *others]) if self.choose else (),
-            blind=1 / self.trees if self.choose else 0.0,
+            blind=1 / (self.trees if self.choose else unseen),
         )
 
     def _edges(self, tree: list[str]) -> list[tuple[str, str]]:

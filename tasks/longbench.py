@@ -2,8 +2,9 @@
 
 import hashlib
 import json
+import re
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -41,7 +42,8 @@ class LongBench(Task):
 
     Scores, in [0, 1]: the official metric with its oddities (see `lexbench.taskkit.longbench.metrics`), named after
     what it is: `qa_f1`, `code_sim_difflib`; for summaries also `rouge_l` as the package `rouge-score` computes it. The
-    official metric of a flawless answer may be below 1: 1 - 5e-9 for ROUGE-L, or less for code with a comment.
+    official metric of a flawless answer may be below 1: 1 - 5e-9 for ROUGE-L, or less for code with a comment. Chance
+    is that of any class (trec 1/50, lsht 1/24) or any paragraph of the text (passage_retrieval), else 0.
 
     Official numbers need the official prompts (dataset2prompt.json) and the official limit of the model
     (model2maxlen.json: 3500 for Llama-2-chat of 4096 tokens). With `limit`, the prompt is cut as by the official
@@ -276,5 +278,15 @@ class LongBench(Task):
             prompt=prompt,
             room=self._room,
             answer=first if self._facts.chinese or self._facts.kind == "code" else f" {first}",
+            chance=self._chance(example),
             facts=facts,
         )
+
+    def _chance(self, example: Mapping[str, Any]) -> float:
+        """Score of naming any one class, or any paragraph of the text; 0 where the possible answers are not known."""
+        possible: Collection[str] = ()
+        if self._facts.metric == "classification":
+            possible = example["all_classes"]
+        if self._facts.metric.startswith("retrieval"):
+            possible = set(re.findall(r"(?:Paragraph |段落)(\d+)", example["context"]))
+        return 1 / len(possible) if possible else 0.0

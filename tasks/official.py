@@ -28,9 +28,10 @@ class Official(Task):
 
     Nothing of a benchmark is part of lexbench. `length` limits prompt and room: examples keep their own lengths, and
     those that do not fit are left out (each sample's facts have the number), or lose their middle where the official
-    code cuts it. Examples are the first n of those that fit, in an order that depends on benchmark, part and seed only,
-    so a longer length keeps the examples of a shorter one. Records are also made for the classes of the benchmark's
-    own axis (`official 4k`, `bfs`, `hard`), and by the model's own tokens (`tokens 4k-8k`, thousands of 1024).
+    code cuts it. Examples are the first n of those that fit, in an order that depends on benchmark, part and seed only:
+    with n as large as the data a longer length keeps the examples of a shorter one; with fewer, longer ones that come
+    first take the places of the last. Records are also made for the classes of the benchmark's own axis (`official 4k`,
+    `bfs`, `hard`), and by the model's own tokens (`tokens 4k-8k`, thousands of 1024).
 
     The scorers (`lexbench.taskkit.benchmarks`): `official` with the faults that published numbers contain, and
     `repaired` without. Each rule's docstring names them. What a score is worth: in MRCR a reply of the right kind but
@@ -39,7 +40,8 @@ class Official(Task):
 
     Differences to the official runs: greedy instead of sampled; the middle is cut in the model's tokens, so that prompt
     and room fit in `length`; NoLiMa's books are taken in the order of their names, which officially is the file
-    system's; MRCR without a chat template is written as "User: ... Assistant: ...", which is our own form.
+    system's; MRCR and NoLiMa without a chat template are written as "User: ... Assistant: ...", which is our own form;
+    the system message, and the worked example of Math.Calc, that only GPT-4 got in InfiniteBench are left out.
 
     Args:
         benchmark: mrcr, graphwalks, ...: set by the yaml.
@@ -47,7 +49,8 @@ class Official(Task):
         data: folder with the official files, in the layout of their repository.
         prompts: the official file with the wording, where the data do not hold it. Code is read, never run.
         axis: only this class of the benchmark's own lengths, such as 4k for BABILong.
-        template: family of InfiniteBench's prompts: gpt4, yarn_mistral, ...
+        template: family of InfiniteBench's prompts: gpt4, yarn_mistral, ...; for no other benchmark. Those of
+            yarn_mistral, of which open models were asked, end in the answer's first words, without a chat template.
         scorer: official or repaired; graphwalks also has first_card.
         truncation: skip or middle; None: as officially.
         chat: whether to use the model's chat template; None: as officially, if the model has one.
@@ -76,6 +79,8 @@ class Official(Task):
             if value not in known:
                 raise ValueError(f"{self.benchmark}'s {name} must be one of {', '.join(known)}, got {value}")
         check_at_least(self.benchmark, self, room=1)
+        if self.template != type(self).template and self.benchmark != "infinitebench":
+            raise ValueError(f"{self.benchmark} has no families of prompts, got template={self.template}: leave it out")
         if self.axis is not None and not self._of.axes:
             raise ValueError(f"{self.benchmark} has no classes of length, got axis={self.axis}: leave it out")
         if isinstance(self.data, str):
@@ -87,6 +92,14 @@ class Official(Task):
             if not file.is_file():
                 raise ValueError(f"prompts {self.prompts} does not exist: give {self._of.prompts}")
             object.__setattr__(self, "prompts", Files.of([file]))
+
+    @property
+    def edition(self) -> int:
+        """1; 2 of InfiniteBench and of HELMET's QAMPARI.
+
+        Version 1 put yarn_mistral's completions into a chat template, and counted the first answer of a completion.
+        """
+        return 2 if self.benchmark == "infinitebench" or self.part == "alce_qampari" else 1
 
     @property
     def _of(self) -> Benchmark:
@@ -230,7 +243,7 @@ class Official(Task):
         )
 
     def _uses_chat(self, tokenizer: Tokenizer) -> bool:
-        if self.chat is not None or not self._of.is_chat(self._part):
+        if self.chat is not None or not self._of.is_chat(self._part, self.template):
             return bool(self.chat)
         return has_chat(tokenizer)
 

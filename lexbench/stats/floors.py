@@ -62,9 +62,10 @@ def of_outcomes(found: Sequence[Outcome], metric: str, floors: Mapping[str, floa
 def of_samples(samples: Sequence[Sample], metric: str) -> dict[str, float]:
     """Floors of a cell by name: of `nll` in nats per target, weighted by targets; of an accuracy its chance.
 
-    Only floors that every sample with a value has.
+    So, too, of a score that a cell has alone. Only floors that every sample with a value has.
     """
-    if metric == "accuracy":
+    # A benchmark's only score has a name of its own, such as accuracy_official; beside others, chance is accuracy's.
+    if metric == "accuracy" or {name for sample in samples for name in sample.scores} == {metric}:
         chances = [sample.chance for sample in samples if sample.chance is not None]
         return {"chance": math.fsum(chances) / len(chances)} if chances else {}
     used = [sample for sample in samples if sample.nll is not None and not sample.failed]

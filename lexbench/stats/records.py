@@ -219,7 +219,7 @@ def _record(
         metric=metric,
         part=part,
         value=value,
-        chance=of_samples(samples, metric).get("chance") if metric == "accuracy" else None,
+        chance=None if metric is None else of_samples(samples, metric).get("chance"),
         low=interval.low if interval else None,
         high=interval.high if interval else None,
         interval=interval.kind if interval else None,

@@ -69,6 +69,11 @@ def test_floors_are_weighted_by_targets_and_turned_into_the_units_of_the_metric(
 def test_the_floor_of_an_accuracy_is_its_chance() -> None:
     found = records(said(0, 1.0, chance=0.25), said(1, 0.0, chance=0.5), task="passkey")["accuracy"]
     assert (found.floor, found.floor_of) == (0.375, "chance")
+    # A benchmark's only score, such as LongBench v2's, has its chance; beside an accuracy it is that of the accuracy.
+    only = records(*(said(index, 0.0, chance=0.25, scores={"accuracy_official": 0.0}) for index in (0, 1)))
+    assert (only["accuracy_official"].chance, only["accuracy_official"].floor_of) == (0.25, "chance")
+    both = records(said(0, 0.0, chance=0.25, scores={"accuracy": 0.0, "contains": 1.0}))
+    assert (both["accuracy"].chance, both["contains"].chance) == (0.25, None)
 
 
 def test_intervals_are_made_in_nats_and_exponentiated_at_their_ends() -> None:

@@ -1,5 +1,6 @@
 """Public benchmarks: published scores from published predictions, and every known trap of an official scorer."""
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,22 @@ def test_traps_of_babilong(
 def test_the_sides_of_qa19_are_the_official_ones() -> None:
     official = "e,e e,n e,s n,e n,n n,w s,e s,s s,w w,n w,s w,w"  # babilong/metrics.py
     assert sorted(babilong.LABELS["qa19"]) == official.split()
+
+
+def test_chance_of_babilong_is_the_best_score_of_a_uniform_guess(shared: Path) -> None:
+    """Of the labels that can be right: in qa4, "What is north of the garden?", no garden, so one of five."""
+    for task, expected in (("qa1", 1 / 6), ("qa2", 1 / 6), ("qa3", 1 / 5), ("qa4", 1 / 5), ("qa5", None)):
+        name = f"{task}_0k_instruction_no_examples_no_post_prompt_no.csv"
+        with (shared / "babilong" / "Yarn-Mistral-7b-128k" / name).open(encoding="utf-8", newline="") as file:
+            asked = [(row["target"], row["question"]) for row in csv.DictReader(file)]
+        stated, guessed = [], []
+        for target, question in asked:
+            labels = babilong.LABELS[task]
+            usable = [label for label in labels if babilong.score(task, label, label, question)]
+            guessed.append(sum(babilong.score(task, target, label, question) for label in usable) / len(usable))
+            stated.append(babilong.chance(task, target, question))
+        assert stated == pytest.approx(guessed)
+        assert expected is None or sum(stated) / len(stated) == pytest.approx(expected)
 
 
 def test_answers_that_pandas_takes_for_missing_are_empty_officially(tmp_path: Path) -> None:
@@ -275,10 +292,10 @@ HELMET_LONG: list[tuple[str, Any, str, float, float]] = [
     ("infbench_qa_eng", ["red as it is"], " red\nas it is", 8 / 9, 0.4),  # whole: 4 of 5 with the cue, and 4 of 4
     ("alce_asqa", [["art", "the sea"], ["1999"]], " A party [1][2]. In 1999 [3].", 1, 0.5),
     ("alce_asqa", [["sea"], ["1999"]], " By the Sea [1999].", 0.5, 0.5),  # a citation is no answer
-    ("alce_qampari", [["Red hat"], ["sea", "ocean"]], " the red hat [1], Ocean [2].", 1, 1),
+    ("alce_qampari", [["Red hat"], ["sea", "ocean"]], " the red hat [1], Ocean [2].", 0.5, 1),  # "answer red hat"
     ("alce_qampari", [["red hat"], ["sea"]], "1. red hat [1]\n2. sea", 0, 1),  # lines
-    ("alce_qampari", [[str(n)] for n in range(9)], "0, 1, 2, 3, 4", 1, 1),  # of 5 at most
-    ("alce_qampari", [["a"], ["sea"]], "sea", 0.5, 0.5),  # nothing is no answer
+    ("alce_qampari", [[str(n)] for n in range(9)], "0, 1, 2, 3, 4, 5", 1, 1),  # of 5 at most
+    ("alce_qampari", [["a"], ["sea"]], "the, sea", 0.5, 0.5),  # nothing is no answer
 ]
 
 
@@ -290,3 +307,5 @@ def test_traps_of_helmets_books_and_citations(
     facts = {"part": part, "answers": answers, "cue": "Answer:"}
     assert helmet.score(facts, text, "official") == pytest.approx(official)
     assert helmet.score(facts, text, "repaired") == pytest.approx(repaired)
+    if part == "alce_qampari" and "1." not in text:  # a chat has no cue
+        assert helmet.score({**facts, "cue": ""}, text, "official") == pytest.approx(repaired)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import random
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -196,6 +197,24 @@ def test_a_checkout_is_asked_with_its_own_prompts(known: Path, lexlet: FastToken
     assert "class 2000" in task.protocol(lexlet) and "sha256:" in task.protocol(lexlet)
     other = lexbench.task("ruler_official", part="niah_multikey_2", data=str(known)).questions(lexlet, 600, 2, 1)
     assert all(550 < each.length <= 600 for each in other)
+
+
+def test_questions_on_one_paragraph_are_one_cluster(known: Path, lexlet: FastTokenizer) -> None:
+    """The official order is SQuAD's own: here two questions that can be answered on each of three paragraphs."""
+    task = lexbench.task("ruler_official", part="qa_1", data=str(known), axis=2000)
+    questions = task.questions(lexlet, 2100, 6, 0)
+    assert sorted(Counter(each.cluster for each in questions).values()) == [2, 2, 2]
+    assert (
+        len(
+            {
+                each.cluster
+                for each in lexbench.task("ruler_official", part="qa_2", data=str(known), axis=2000).questions(
+                    lexlet, 2100, 6, 0
+                )
+            }
+        )
+        == 6
+    )
 
 
 def test_words_are_sorted_as_if_all_pairs_were_made() -> None:

@@ -59,7 +59,22 @@ def test_a_plain_counter_finds_the_answer_and_no_other(
             assert accuracy(task, each, question.answer, question) == (1, 1)
             assert question.room == parameters.get("room", len(each.encode(question.answer).ids) + 8)
             assert len(words) >= 2 * count
-            assert math.isclose(question.chance, 1 / math.comb(len(words), count), rel_tol=1e-12)
+            assert 1 / math.comb(len(words), count) < question.chance < 1
+
+
+@pytest.mark.parametrize("turn", [1, -1])
+@pytest.mark.parametrize("parameters", [{}, {"common": 2, "times": 9, "others": 2}])
+def test_who_names_the_first_or_last_different_words_is_right_as_often_as_chance_says(
+    lexlet: FastTokenizer, parameters: dict[str, Any], turn: int
+) -> None:
+    questions, right = questions_of(common(**parameters), lexlet, 380, 300), 0
+    for question in questions:
+        expected = set(question.facts["expected"])
+        words = dict.fromkeys(listed(lexlet.decode(question.prompt))[::turn])
+        right += set(list(words)[: len(expected)]) == expected
+    stated = [question.chance for question in questions]
+    assert min(stated) > 0.05
+    assert stats.binomtest(right, len(questions), sum(stated) / len(stated)).pvalue > 1e-3
 
 
 def test_the_prompt_reads_as_in_the_docstring(tokenizer: FastTokenizer) -> None:

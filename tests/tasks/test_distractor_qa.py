@@ -268,6 +268,8 @@ def test_the_least_length_holds_all_options(tokenizer: FastTokenizer) -> None:
             assert isinstance(question, Choose)
             assert question.length == least
             assert len({option.tobytes() for option in question.options}) == parameters["options"]
+    with pytest.raises(Refused, match=r"^distractor_qa has 1,000 options, asked for 300 tokens: lower their number"):
+        qa(options=1000).questions(tokenizer, 300, 1, 0)  # before it makes a document for each
 
 
 def test_options_of_one_length_that_are_too_few_are_refused(

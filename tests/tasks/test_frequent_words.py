@@ -14,6 +14,7 @@ from scipy.special import zeta
 import lexbench
 from lexbench import Frame, Refused
 from lexbench.core.tokenizer import FastTokenizer
+from tasks.frequent_words import _chance_of_first
 from tests.tasks.asked import accuracy, fingerprint, questions_of
 
 HEADER = "This coded text repeats some words more often than others.\n"
@@ -57,7 +58,28 @@ def test_a_plain_counter_finds_the_answer_and_no_other(
             assert question.answer == " " + ", ".join(question.facts["expected"])
             assert accuracy(task, each, question.answer, question) == (1, 1)
             assert question.room == parameters.get("room", len(each.encode(question.answer).ids) + 8)
-            assert math.isclose(question.chance, 1 / math.comb(vocabulary - 1, 3), rel_tol=1e-12)
+            assert 1 / math.comb(vocabulary - 1, 3) < question.chance < 1
+
+
+@pytest.mark.parametrize("turn", [1, -1])
+def test_who_names_the_first_or_last_different_words_is_right_as_often_as_chance_says(
+    lexlet: FastTokenizer, turn: int
+) -> None:
+    questions, right = questions_of(frequent(), lexlet, 1024, 300), 0
+    for question in questions:
+        words = dict.fromkeys(coded(lexlet.decode(question.prompt))[::turn])
+        right += set(list(words)[:3]) == set(question.facts["expected"])
+    stated = [question.chance for question in questions]
+    assert min(stated) > 0.1 and max(stated) < 0.2
+    assert stats.binomtest(right, len(questions), sum(stated) / len(stated)).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("counts", [(3, 2, 1, 1), (4, 3, 2, 1)])
+def test_the_chance_is_that_of_all_orders_counted_one_by_one(counts: tuple[int, ...]) -> None:
+    words = [word for word, count in enumerate(counts) for _ in range(count)]
+    orders = set(itertools.permutations(words))
+    right = sum(set(list(dict.fromkeys(order))[:3]) == {0, 1, 2} for order in orders)
+    assert _chance_of_first(counts) == pytest.approx(right / len(orders))
 
 
 @pytest.mark.parametrize(("alpha", "vocabulary"), [(2.0, 20), (2.0, 200), (3.0, 10)])

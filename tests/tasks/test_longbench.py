@@ -417,6 +417,31 @@ def test_examples_on_one_document_are_one_cluster(data: Data, tokenizer: FastTok
     assert clusters["id0"] == clusters["id1"] != clusters["id2"]
 
 
+def test_chance_is_the_official_score_of_any_class_or_paragraph(
+    data: Data, tokenizer: FastTokenizer, shared: Path
+) -> None:
+    text = "".join(f"Paragraph {number}: none. " for number in range(1, 31))
+    folder = data(
+        passage_retrieval_en=[example("passage_retrieval_en", 0, context=text, answers=["Paragraph 7"])],
+        qasper=[example("qasper", 0)],
+    )
+    task = lexbench.task("longbench", dataset="passage_retrieval_en", data=str(folder), chat=False)
+    [question] = questions_of(task, tokenizer, 3000, 1)
+    guesses = [scored(task, question, f"Paragraph {number}", tokenizer).scores["retrieval"] for number in range(1, 31)]
+    assert question.chance == pytest.approx(np.mean(guesses))
+    other = lexbench.task("longbench", dataset="qasper", data=str(folder), chat=False)
+    assert questions_of(other, tokenizer, 3000, 1)[0].chance == 0
+    for name, classes in (("trec", 50), ("lsht", 24)):
+        file = shared / "longbench" / "llama2-7b-chat-4k" / f"{name}.jsonl"
+        published = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()[:40]]
+        known = [{field: row[field] for field in ("answers", "all_classes")} for row in published]
+        folder = data(**{name: [example(name, number, **row) for number, row in enumerate(known)]})
+        for question in questions_of(lexbench.task("longbench", dataset=name, data=str(folder)), tokenizer, 3000, 40):
+            answers, named = question.facts["answers"], question.facts["all_classes"]
+            right = [longbench.official(name, each, answers, named) for each in named]
+            assert question.chance == pytest.approx(np.mean(right)) == pytest.approx(1 / classes)
+
+
 def test_data_are_known_by_their_content(ten: str, tokenizer: FastTokenizer, tmp_path: Path) -> None:
     moved = shutil.copytree(ten, tmp_path / "moved")
     with zipfile.ZipFile(tmp_path / "data.zip", "w") as archive:

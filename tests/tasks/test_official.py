@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,9 @@ def babilong(folder: Path) -> dict[str, Any]:
     row = {"input": " Mary went to the garden. ", "question": "Where is Mary? ", "target": "garden"}
     (folder / "data" / "qa1" / "4k.json").write_text(json.dumps([row, row]))
     (folder / "prompts.py").write_text(
-        "DEFAULT_TEMPLATE = '{instruction}|{examples}|{post_prompt}|{context}|{question}'\n"
+        "TASK_TEMPLATE = '{instruction}|{examples}|{post_prompt}'\n"
+        "USER_TEMPLATE = '{context}|{question}'\n"
+        "DEFAULT_TEMPLATE = f'{TASK_TEMPLATE}|{USER_TEMPLATE}'\n"
         "DEFAULT_PROMPTS = {'qa1': {'instruction': 'Do ' 'it.', 'examples': 'E' + 'F', 'post_prompt': ''}}\n"
         "raise SystemExit('never run')\n"
     )
@@ -86,6 +89,7 @@ def infinitebench(folder: Path) -> dict[str, Any]:
     (folder / "prompt.py").write_text(
         "gpt4_templates = {'code_run': 'Read {context} then {func_call} of {func}'}\n"
         "kimi_templates = {'code_run': '{file:{document}}'}\n"
+        "yarn_mistral_templates = {'code_run': '{context} The value of {func_call} is'}\n"
     )
     return {"prompts": str(folder / "prompt.py"), "part": "code_run", "template": "gpt4"}
 
@@ -250,6 +254,47 @@ def test_over_long_examples_are_left_out_or_lose_their_middle(
         asked(task, lexlet, 24)
 
 
+def test_samples_of_one_question_are_one_cluster(
+    made: Callable[..., lexbench.Task], lexlet: FastTokenizer, tmp_path: Path
+) -> None:
+    """BABILong repeats its questions at each length, as the published predictions do; HELMET at each depth."""
+    made("babilong")
+    rows = json.loads((tmp_path / "data" / "qa1" / "4k.json").read_text())
+    (tmp_path / "data" / "qa1" / "8k.json").write_text(json.dumps([{**row, "input": "A book."} for row in rows]))
+    questions = asked(made("babilong", axis=None), lexlet, n=4)
+    found = [{each.cluster for each in questions if each.facts["class"] == class_} for class_ in ("4k", "8k")]
+    assert len(questions) == 4 and found[0] == found[1] and len(found[0]) == 2
+    made("helmet")
+    file = tmp_path / "kilt" / "nq-dev-multikilt_1000_k50_dep6.jsonl"
+    row = json.loads(file.read_text())
+    orders = [{**row, "ctxs": row["ctxs"][::step]} for step in (1, -1)]
+    lines(file, [*orders, *({**each, "question": "Who?"} for each in orders)])
+    nq = lexbench.task("helmet", data=str(tmp_path), prompts=str(tmp_path / "data.py"), part="nq", axis=50)
+    assert sorted(Counter(each.cluster for each in asked(nq, lexlet, n=4)).values()) == [2, 2]
+
+
+def test_questions_on_one_conversation_are_one_cluster(
+    made: Callable[..., lexbench.Task], lexlet: FastTokenizer, tmp_path: Path
+) -> None:
+    """As eval_hub's mrcr_utils.py makes them: one transcript, then a final query for each needle."""
+    talks = [f"User: Prepend x.\n\nAssistant: x\n\nUser: Write {what}.\n\nAssistant: Roses." for what in ("it", "that")]
+    asked_ = [f"\n\nUser: Prepend aB3 to the {nth} poem." for nth in ("first", "second", "third")]
+    made("mrcr_v2")
+    name = "mrcr_v2p1_2needle_upto_128K_dynamic_fewshot_text_style_fast.csv"
+    with (tmp_path / name).open("w", newline="") as file:
+        writer = csv.DictWriter(file, ["queries", "answer"])
+        writer.writeheader()
+        writer.writerows({"queries": talk + ask, "answer": "0123456789ab x"} for talk in talks for ask in asked_)
+    task = lexbench.task("mrcr_v2", data=str(tmp_path), room=100)
+    assert sorted(Counter(each.cluster for each in asked(task, lexlet, n=6)).values()) == [3, 3]
+    rows = [{"role": "user", "content": talks[0]}, {"role": "assistant", "content": "Roses."}]
+    row = {"answer": "aB3 x", "random_string_to_prepend": "aB3"}
+    said_ = [[*rows, {"role": "user", "content": ask}] for ask in asked_] + [[*rows, *rows, *rows[:1]]]
+    parquet(tmp_path / "2needle" / "2needle_0.parquet", [{**row, "prompt": json.dumps(each)} for each in said_])
+    task = lexbench.task("mrcr", data=str(tmp_path), room=100)
+    assert sorted(Counter(each.cluster for each in asked(task, lexlet, n=4)).values()) == [1, 3]
+
+
 def test_a_longer_length_keeps_the_examples_of_a_shorter_one(lexlet: FastTokenizer, tmp_path: Path) -> None:
     rows = [{"prompt": "edge " * (4 + 11 * number), "answer_nodes": [], "problem_type": "bfs"} for number in range(12)]
     parquet(tmp_path / "graphwalks_128k.parquet", rows)
@@ -257,6 +302,9 @@ def test_a_longer_length_keeps_the_examples_of_a_shorter_one(lexlet: FastTokeniz
     short, long = ([each.facts["id"] for each in asked(task, lexlet, length, 12)] for length in (150, 600))
     assert 1 < len(short) < len(long) == 12
     assert [each for each in long if each in short] == short
+    # Fewer than fit: the first of each length's own, so some of the shorter one's make room.
+    few = [each.facts["id"] for each in asked(task, lexlet, 600, 3)]
+    assert few == long[:3] and not set(short[:3]) <= set(few)
 
 
 def test_in_a_chat_messages_are_sent_and_the_longest_loses_its_middle(
@@ -279,6 +327,10 @@ def test_in_a_chat_messages_are_sent_and_the_longest_loses_its_middle(
     assert (whole.facts["cut"], cut.facts["cut"]) == (False, True)
     [(_, content)] = cut.messages
     assert talking.decode(cut.prompt) == f"[user]{content}[model]" and 0 < len(content) < len(whole.messages[0][1])
+    # InfiniteBench's runs of open models generate from the bare text, which ends in the answer's first words.
+    completed = asked(made("infinitebench", template="yarn_mistral"), talking)[0]
+    assert completed.messages == () and talking.decode(completed.prompt).strip() == "x = 1 The value of func_3(-2) is"
+    assert [role for role, _ in asked(made("infinitebench"), talking)[0].messages] == ["user"]
     prefilled = asked(made("helmet", chat=True), talking)[0]
     assert prefilled.messages[-1] == ("assistant", "\nAnswer:")
     assert talking.decode(prefilled.prompt).endswith("[model]Answer:")
@@ -469,6 +521,9 @@ def test_helmets_books_and_citations_are_chats_without_the_cue(
         assert [role for role, _ in question.messages] == ["system", "user"]
         assert not question.messages[-1][1].endswith("Answer:") and question.length <= 480
     assert not asked(helmet_copy("ruler_niah_mv"), talking)[0].messages
+    # four questions on one book, cut or whole
+    for length in (480, SMALL):
+        assert [len({each.cluster for each in asked(helmet_copy(book), lexlet, length, 4)}) for book in BOOKS] == [1, 1]
     with pytest.raises(ValueError, match="infbench_qa_eng has no classes of length, got axis=8192: leave it out"):
         helmet_copy("infbench_qa_eng", axis=8192)
     (tmp_path / "prompts" / "asqa_revised.json").write_text("{")
@@ -486,6 +541,7 @@ def test_helmets_books_and_citations_are_chats_without_the_cue(
         ("mrcr", {"part": "3needle"}, "mrcr's part must be one of 2needle, 4needle, 8needle, got 3needle"),
         ("mrcr", {"scorer": "first_card"}, "mrcr's scorer must be one of official, repaired, got first_card"),
         ("mrcr", {"axis": "4k"}, "mrcr has no classes of length, got axis=4k: leave it out"),
+        ("mrcr", {"template": "gpt4"}, "mrcr has no families of prompts, got template=gpt4: leave it out"),
         ("mrcr", {"data": "/nowhere"}, "data /nowhere does not exist: give task.data=DIR, your copy of MRCR"),
         ("mrcr", {"prompts": "x.py"}, "mrcr needs no prompts, its data hold the wording: leave them out"),
         ("babilong", {"prompts": "x.py"}, "prompts x.py does not exist: give babilong/prompts.py"),
@@ -506,7 +562,11 @@ def test_an_axis_that_is_no_number_of_tokens_is_one_line(
 
 
 def test_a_template_that_needs_files_is_named(made: Callable[..., lexbench.Task], lexlet: FastTokenizer) -> None:
-    with pytest.raises(ValueError, match="template kimi of code_run has unknown fields: take one of gpt4, kimi"):
+    with pytest.raises(
+        ValueError, match="template kimi of code_run has unknown fields: take one of gpt4, kimi, yarn_mistral"
+    ):
         asked(made("infinitebench", template="kimi"), lexlet)
-    with pytest.raises(ValueError, match="infinitebench's template must be one of the copy's gpt4, kimi, got claude2"):
+    with pytest.raises(
+        ValueError, match="infinitebench's template must be one of the copy's gpt4, kimi, yarn_mistral, got claude2"
+    ):
         asked(made("infinitebench", template="claude2"), lexlet)

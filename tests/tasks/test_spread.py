@@ -16,7 +16,7 @@ import lexbench
 from lexbench import Choose, Chosen, Refused, Write, Written
 from lexbench.core.tokenizer import FastTokenizer
 from lexbench.corpora.synthetic import Synthetic
-from lexbench.taskkit.spread import WORDS, Puzzle, Spread
+from lexbench.taskkit.spread import NAMES, WORDS, Puzzle, Spread
 
 N = 240
 TASKS = [
@@ -420,10 +420,22 @@ def test_the_chance_of_alike_needles_is_that_of_the_better_guess(alike: int, peo
     assert puzzle.chance == pytest.approx(max(1 / alike, sum(by_place) / len(by_place)))
 
 
-def test_a_written_guess_in_a_control_is_among_all_that_does_not_occur(lexlet: FastTokenizer) -> None:
-    for name, pool in (("nth_needle", WORDS), ("many_labels", tuple(string.ascii_uppercase))):
-        for question in lexbench.task(name, needle=False).questions(lexlet, 420, 4, 0):
-            assert isinstance(question, Write)
-            text = set(re.findall(r"\w+", lexlet.decode(question.prompt)))
-            unseen = [word for word in pool if not ({word, word.lower()} if name == "nth_needle" else {word}) & text]
-            assert question.chance == pytest.approx(1 / len(unseen)), name
+CONTROLS = (
+    ("nth_needle", {}, WORDS, 1),
+    ("many_labels", {}, tuple(string.ascii_uppercase), 1),
+    ("associative", {}, NAMES, 1),
+    ("graph_walk", {}, WORDS, 2),
+    ("graph_walk", {"width": 1}, WORDS, 1),
+    ("graph_walk_bfs", {}, WORDS, 2),
+)
+
+
+@pytest.mark.parametrize(("name", "parameters", "pool", "items"), CONTROLS)
+def test_a_written_guess_in_a_control_is_among_all_that_does_not_occur(
+    lexlet: FastTokenizer, name: str, parameters: dict[str, Any], pool: Sequence[str], items: int
+) -> None:
+    for question in asked(lexlet, name, n=4, needle=False, **parameters):
+        text = set(re.findall(r"\w+", lexlet.decode(question.prompt)))
+        unseen = [word for word in pool if word not in text]
+        assert set(question.facts["expected"]) <= set(unseen)
+        assert question.chance == pytest.approx(1 / len(list(itertools.combinations(unseen, items))))

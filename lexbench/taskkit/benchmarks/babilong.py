@@ -171,8 +171,19 @@ def _examples(asked: Asked) -> Iterator[Example]:
                 room=ROOM,
                 answer=target,
                 parts=(f"official {class_}",),
-                chance=1 / len(LABELS[asked.part]),
+                # The same row is the same question at every length, in a longer book.
+                cluster=f"{asked.part}:{number}",
+                chance=chance(asked.part, target, question),
             )
+
+
+def chance(task: str, target: str, question: str) -> float:
+    """Expected official score of a guess among the labels that the question does not name: the others are never right.
+
+    A target that the question names is out of reach.
+    """
+    named = _named(task, question.lower(), "official")
+    return 0.0 if target.lower() in named else 1 / (len(LABELS[task]) - len(named))
 
 
 def _score(facts: Mapping[str, Any], text: str, scorer: str) -> float:

@@ -94,6 +94,8 @@ class Benchmark:
     """Whether the official form is a chat, where the model has one."""
     chats: Sequence[str] = ()
     """Parts that officially are chats, where the others are not."""
+    completions: Sequence[str] = ()
+    """Families of prompts that officially stand without a chat template."""
     prompts: str | None = None
     """The official file that `prompts` must name; None: the data hold the wording."""
     cuts_middle: bool = False
@@ -109,6 +111,6 @@ class Benchmark:
         """Name of a part's metric."""
         return self.metrics.get(part, self.metric)
 
-    def is_chat(self, part: str) -> bool:
-        """Whether a part officially is a chat."""
-        return self.chat or part in self.chats
+    def is_chat(self, part: str, template: str) -> bool:
+        """Whether a part officially is a chat, in this family of prompts."""
+        return (self.chat or part in self.chats) and template not in self.completions

@@ -86,8 +86,9 @@ def value(row: Mapping[str, Any], name: str, kind: type | tuple[type, ...], file
 def literals(file: Path) -> dict[str, Any]:
     """Values that Python code assigns: names at the top, and `function.name` inside functions. Nothing is executed.
 
-    Only literals, and literal strings joined by +, are read. The last of several assignments to one name counts; one
-    inside an `if` at the top where there is no other. Of `A if ... else B`, both: [A, B].
+    Only literals, literal strings joined by +, and f-strings of names of earlier ones at the top are read. The last of
+    several assignments to one name counts; one inside an `if` at the top where there is no other. Of `A if ... else B`,
+    both: [A, B].
     """
     return {name: literal for name, literal, _ in _assigned(_tree(file))}
 
@@ -117,25 +118,43 @@ def _assigned(tree: ast.Module) -> Iterator[tuple[str, Any, int]]:
         ("", [*choices, *tree.body]),
         *((f"{f.name}.", ast.walk(f)) for f in tree.body if isinstance(f, ast.FunctionDef)),
     ]
+    stated: dict[str, Any] = {}
     for prefix, nodes in functions:
         for node in nodes:
             if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
                 try:
-                    literal = ast.literal_eval(_joined(node.value))
+                    literal = ast.literal_eval(_joined(node.value, stated))
                 except ValueError:
                     continue
+                if not prefix:
+                    stated[node.targets[0].id] = literal
                 yield f"{prefix}{node.targets[0].id}", literal, node.lineno
 
 
-def _joined(node: ast.expr) -> ast.expr:
-    """`"a" + "b"` as one literal, also as the values of a dict; both of a choice."""
+def _joined(node: ast.expr, stated: Mapping[str, Any]) -> ast.expr:
+    """`"a" + "b"` and `f"{a}b"` as one literal, also as the values of a dict; both of a choice.
+
+    Args:
+        node: of the code.
+        stated: values of earlier names, for f-strings.
+    """
     # `A if condition else B`: the condition is not evaluated, so both are kept.
     if isinstance(node, ast.IfExp):
-        return ast.List([_joined(node.body), _joined(node.orelse)], ast.Load())
+        return ast.List([_joined(node.body, stated), _joined(node.orelse, stated)], ast.Load())
     if isinstance(node, ast.Dict):
-        return ast.Dict(node.keys, [_joined(each) for each in node.values])
+        return ast.Dict(node.keys, [_joined(each, stated) for each in node.values])
+    parts: list[ast.expr] = []
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        sides = [_joined(node.left), _joined(node.right)]
-        texts = [side.value for side in sides if isinstance(side, ast.Constant) and isinstance(side.value, str)]
-        return ast.Constant("".join(texts)) if len(texts) == 2 else node
-    return node
+        parts = [_joined(node.left, stated), _joined(node.right, stated)]
+    if isinstance(node, ast.JoinedStr):
+        parts = [_named(each, stated) for each in node.values]
+    texts = [part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+    return ast.Constant("".join(texts)) if parts and len(texts) == len(parts) else node
+
+
+def _named(part: ast.expr, stated: Mapping[str, Any]) -> ast.expr:
+    """`{name}` of an f-string as the value of the name, if it is known and not formatted."""
+    if isinstance(part, ast.FormattedValue) and part.conversion == -1 and part.format_spec is None:
+        name = part.value
+        return ast.Constant(stated[name.id]) if isinstance(name, ast.Name) and name.id in stated else part
+    return part

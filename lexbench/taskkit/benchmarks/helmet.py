@@ -156,7 +156,9 @@ def _rag(asked: Asked, wording: str, cue: str, shot: str, passage: str) -> Itera
             ]
             context, question = _listed(passage, row), value(row, "question", str, file)
             prompt = wording.format(demos="".join(f"{each}\n\n" for each in demos), context=context, question=question)
-            yield _example(asked, file, number, prompt, cue, row["answers"], 20, context)
+            made = _example(asked, file, number, prompt, cue, row["answers"], 20, context)
+            # One question with its passages in several orders is several rows.
+            yield replace(made, cluster=f"{key} {row[key]}")
 
 
 def _reranked(asked: Asked, wording: str, cue: str, titled: str, bare: str) -> Iterator[Example]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from lexbench.core.task import Encoded
 from lexbench.taskkit.benchmarks import infinitebench
-from lexbench.taskkit.benchmarks.base import Asked, Example, Message
+from lexbench.taskkit.benchmarks.base import Asked, Example, Message, cluster_of
 from lexbench.taskkit.benchmarks.copy import every_literal, rows, value
 from lexbench.taskkit.longbench.metrics import rouge_l_stemmed
 from lexbench.taskkit.matching import normalised
@@ -51,8 +51,9 @@ def score(facts: Mapping[str, Any], text: str, scorer: str) -> float:
     `alce_asqa`: the share of the questions behind a question of which a short answer occurs, citations taken off.
     official: as a substring. repaired: as whole words.
 
-    `alce_qampari`: how many of the answers stand between commas, of 5 at most. official: a list of lines is one answer.
-    repaired: lines, bullets and numbers separate answers, too.
+    `alce_qampari`: how many of the answers stand between commas, of 5 at most. official: a list of lines is one answer,
+    and without a chat template the cue is put before the answer, so the first one never counts. repaired: lines,
+    bullets and numbers separate answers, too.
     """
     return SCORES[facts["part"]](facts, text, scorer)
 
@@ -93,7 +94,10 @@ def _short_answers(facts: Mapping[str, Any], text: str, scorer: str) -> float:
 
 
 def _listed_answers(facts: Mapping[str, Any], text: str, scorer: str) -> float:
-    if scorer == "repaired":
+    if scorer == "official":
+        # eval.py puts the cue of a completion back: the first answer is "Answer: sea".
+        text = facts["cue"] + text
+    else:
         text = ",".join(re.sub(r"^\s*(?:[-*•]|\d+[.)])\s", "", line) for line in text.splitlines())
     # QAMPARI's answers stand between commas, and the last one may end the sentence.
     written = {normalised(each) for each in _bare(text).rstrip().rstrip(".").rstrip(",").split(",")}
@@ -202,5 +206,6 @@ def _example(asked: Asked, name: str, prompt: str, room: int, row: Mapping[str, 
         facts={"part": asked.part, "answers": answers, "cue": "" if asked.chat else CUE, "shortened": cut},
         room=room,
         answer=best,
+        cluster=cluster_of(row["context"]),
         chance=0.25 if asked.part == "infbench_choice_eng" else 0.0,
     )

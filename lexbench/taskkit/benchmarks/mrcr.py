@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from lexbench.taskkit.benchmarks.base import Asked, Benchmark, Example
+from lexbench.taskkit.benchmarks.base import Asked, Benchmark, Example, cluster_of
 from lexbench.taskkit.benchmarks.copy import rows, value
 
 ROOM = 2048
@@ -68,6 +68,7 @@ def _examples(asked: Asked) -> Iterator[Example]:
                 room=ROOM,
                 answer=answer,
                 parts=(own,) if own else (),
+                cluster=cluster_of(repr(talk[:-1])),
                 chance=ALIKE[asked.part],
             )
 
@@ -96,6 +97,8 @@ def _examples_v2(asked: Asked) -> Iterator[Example]:
                     room=ROOM,
                     answer=answer,
                     parts=(f"characters {_doubling(len(prompt))}",),
+                    # Several questions have one conversation before them: the last "Prepend" begins the question.
+                    cluster=cluster_of(prompt.rpartition("Prepend")[0] or prompt),
                     chance=ALIKE[asked.part],
                 )
 

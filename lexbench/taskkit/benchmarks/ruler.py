@@ -3,12 +3,13 @@
 import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from lexbench.taskkit import matching
 from lexbench.taskkit.benchmarks import ruler_made
-from lexbench.taskkit.benchmarks.base import Asked, Benchmark, Example
+from lexbench.taskkit.benchmarks.base import Asked, Benchmark, Example, cluster_of
 from lexbench.taskkit.benchmarks.copy import Files, rows, value
 
 ROOMS = {
@@ -54,7 +55,8 @@ def _made(asked: Asked, folder: Path) -> Iterator[Example]:
     length, framing = (asked.tokens_of_axis(), 0) if asked.axis else (asked.length, asked.framing)
     wanted = ruler_made.Wanted(folder, asked.part, length, framing, asked.seed, count)
     for number, row in enumerate(itertools.islice(ruler_made.made(wanted), asked.n)):
-        yield _example(asked.part, f"{asked.part}:{number}", row.input, row.answer_prefix, row.outputs, row.length)
+        made = _example(asked.part, f"{asked.part}:{number}", row.input, row.answer_prefix, row.outputs, row.length)
+        yield replace(made, cluster=None if row.document is None else cluster_of(row.document))
 
 
 def _example(part: str, name: str, text: str, cue: str, outputs: Sequence[str], length: int | None) -> Example:

@@ -61,6 +61,8 @@ class Row:
     outputs: Sequence[str]
     length: int
     """Tokens of the prompt and of the answer's room, without the framing."""
+    document: str | None = None
+    """Text that answers the question, and others of SQuAD's: these are not independent."""
 
 
 @dataclass(frozen=True)
@@ -130,9 +132,18 @@ def made(wanted: Wanted) -> Iterator[Row]:
     # The prefix is part of what is searched and counted, and is cut off only from the finished prompt.
     template = arguments["template"] + arguments["answer_prefix"]
     prefix = arguments["answer_prefix"][:10]
-    for text, outputs in MAKERS[arguments["task"]](wanted, arguments, template):
+    documents = _answering(wanted.folder) if arguments.get("dataset") == "squad" else itertools.repeat(None)
+    rows = MAKERS[arguments["task"]](wanted, arguments, template)
+    for (text, outputs), document in zip(rows, documents, strict=False):
         cut = text.rfind(prefix)
-        yield Row(text[:cut], text[cut:], outputs, wanted.count(text) + arguments["tokens_to_generate"])
+        length = wanted.count(text) + arguments["tokens_to_generate"]
+        yield Row(text[:cut], text[cut:], outputs, length, document)
+
+
+def _answering(folder: Path) -> Iterator[str]:
+    """The paragraph of each question of SQuAD, in the order of the rows."""
+    asked, documents = _squad(folder)
+    yield from (documents[place] for _, _, [place], _ in asked)
 
 
 def _sampled(
