@@ -420,17 +420,17 @@ def test_the_chance_of_alike_needles_is_that_of_the_better_guess(alike: int, peo
     assert puzzle.chance == pytest.approx(max(1 / alike, sum(by_place) / len(by_place)))
 
 
-CONTROLS = (
-    ("nth_needle", {}, WORDS, 1),
-    ("many_labels", {}, tuple(string.ascii_uppercase), 1),
-    ("associative", {}, NAMES, 1),
-    ("graph_walk", {}, WORDS, 2),
-    ("graph_walk", {"width": 1}, WORDS, 1),
-    ("graph_walk_bfs", {}, WORDS, 2),
+@pytest.mark.parametrize(
+    ("name", "parameters", "pool", "items"),
+    [
+        ("nth_needle", {}, WORDS, 1),
+        ("many_labels", {}, tuple(string.ascii_uppercase), 1),
+        ("associative", {}, NAMES, 1),
+        ("graph_walk", {}, WORDS, 2),
+        ("graph_walk", {"width": 1}, WORDS, 1),
+        ("graph_walk_bfs", {}, WORDS, 2),
+    ],
 )
-
-
-@pytest.mark.parametrize(("name", "parameters", "pool", "items"), CONTROLS)
 def test_a_written_guess_in_a_control_is_among_all_that_does_not_occur(
     lexlet: FastTokenizer, name: str, parameters: dict[str, Any], pool: Sequence[str], items: int
 ) -> None:
