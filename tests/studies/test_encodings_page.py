@@ -112,7 +112,7 @@ def test_the_documentation_shows_what_content_decides_beside_others_as_their_rec
         for curve in judged
         if (curve.name, curve.method) == ("last_segment", "none") and (change := curve.points[-1].change)
     }
-    assert len(rows) == 32
+    assert len(rows) == 35
     for label, *shown in rows:
         name, seeds = label.strip("`").split("`, ")
         assert len(values[name, "last_segment", 128]) == {"one": 1, "three": 3}[seeds]
