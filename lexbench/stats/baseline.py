@@ -11,6 +11,7 @@ Columns of default values are left out. No date is written: the same run gives t
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -27,8 +28,8 @@ from lexbench.stats.regressions import same_cell
 from lexbench.stats.wording import plain, several
 
 SCHEMA = 1
-BEGINS = '{\n"schema":'
-"""The beginning of a baseline's file, also of a damaged one."""
+BEGINS = re.compile(r'\s*\{\s*"schema"\s*:')
+"""The beginning of a baseline's file, also of one that was damaged or laid out by another program."""
 DEFAULTS = {field.name: field.default for field in fields(Outcome) if field.name not in ("index", "cluster", "amount")}
 QUESTION = ("index", "cluster", "targets", "depth", "bytes", "words")
 ANSWER = ("amount", "failed", "truncated")
@@ -56,7 +57,7 @@ def single(cells: Sequence[Kept]) -> None:
 
 def update(folders: Sequence[Path], file: Path) -> Baseline:
     """Write the baseline of run folders; ValueError where they hold no whole run, or the file is something else."""
-    if file.is_file() and file.stat().st_size and not file.read_text(errors="replace").startswith(BEGINS):
+    if file.is_file() and file.stat().st_size and not BEGINS.match(file.read_text(errors="replace")):
         raise ValueError(f"baseline {file} is no baseline, and --update would replace it: give another file")
     loaded = records.load(folders)
     if loaded.problems:
@@ -106,9 +107,9 @@ def as_text(cells: Sequence[Kept], measured: Sequence[Mapping[str, Any]]) -> str
         lines.append(_json({**about, **{key: text for key, text in more.items() if text is not None}}))
     asked_lines = [f'"{name}":{text}' for name, text in sorted(questions.items())]
     # Written by hand for a line a cell: the diff of a commit then shows which cells changed.
-    head = f'{BEGINS}{SCHEMA},\n"measured":[\n'
+    head = f'"schema":{SCHEMA},\n"measured":[\n'
     blocks = [",\n".join(map(_json, measured)), ",\n".join(asked_lines), ",\n".join(lines)]
-    return f'{head}{blocks[0]}\n],\n"questions":{{\n{blocks[1]}\n}},\n"cells":[\n{blocks[2]}\n]\n}}\n'
+    return f'{{\n{head}{blocks[0]}\n],\n"questions":{{\n{blocks[1]}\n}},\n"cells":[\n{blocks[2]}\n]\n}}\n'
 
 
 def _columns(found: Sequence[Outcome], names: Sequence[str]) -> dict[str, list[Any]]:
@@ -145,6 +146,8 @@ def read(file: Path) -> Baseline:
         page = json.loads(file.read_text())
         newer = page["schema"] > SCHEMA
         cells = [] if newer else [_kept(row, page["questions"]) for row in page["cells"]]
+        if len({each.id for each in cells}) < len(cells):  # as a merge may leave it
+            raise ValueError("a cell stands there twice")
         found = Baseline(cells, list(page["measured"]))
     except (OSError, KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         said = f"{type(error).__name__}: {plain(error)}"[:100]

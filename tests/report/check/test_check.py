@@ -506,6 +506,15 @@ def test_what_is_no_baseline_is_named(tmp_path: Path, content: str | None, said:
         check(folder(tmp_path / "run", texts("pi", [3.0])), file)
 
 
+def test_a_cell_that_a_merge_has_left_twice_is_named(tmp_path: Path) -> None:
+    run, file = folder(tmp_path / "run", texts("pi", [3.0])), tmp_path / "b.json"
+    baseline.update(run, file)
+    page = json.loads(file.read_text())
+    file.write_text(json.dumps({**page, "cells": page["cells"] * 2}))
+    with pytest.raises(ValueError, match=r"cannot be read \(ValueError: a cell stands there twice\): write it again"):
+        check(run, file)
+
+
 def test_half_a_run_makes_no_baseline(tmp_path: Path) -> None:
     whole = folder(tmp_path / "run", texts("pi", [3.0]), texts("ntk", [3.0]))
     broken = sorted((tmp_path / "run/cells").iterdir())[0]
@@ -527,11 +536,12 @@ def test_an_update_replaces_a_baseline_whole_or_damaged_and_nothing_else(tmp_pat
     run, file = folder(tmp_path / "run", texts("pi", [3.0])), tmp_path / "b.json"
     baseline.update(run, file)
     written = file.read_bytes()
-    for before in (written, written[: len(written) // 2], b""):
+    laid_out = json.dumps(json.loads(written), indent=2).encode()
+    for before in (written, written[: len(written) // 2], laid_out, b""):
         file.write_bytes(before)
         baseline.update(run, file)
         assert file.read_bytes() == written
-    for other in (b"# A readme\n", b'{"schema": 1}\n', b"\xff\x00"):
+    for other in (b"# A readme\n", b'{"name": "mine"}\n', b"\xff\x00"):
         file.write_bytes(other)
         with pytest.raises(ValueError, match=r"baseline .*b.json is no baseline, and --update would replace it: give"):
             baseline.update(run, file)
