@@ -208,6 +208,21 @@ def test_a_function_has_the_numbers_of_the_model_behind_it(network: Any) -> None
     assert refused.table().isna().all(axis=None)
 
 
+def test_texts_that_change_between_two_runs_of_a_process_are_read_anew(tmp_path: Path) -> None:
+    def value(corpus: str, text: str, results: str) -> float:
+        (tmp_path / corpus).mkdir(exist_ok=True)
+        for place in range(2):
+            (tmp_path / corpus / f"{place}.txt").write_text(f"{text} {place}. " * 100)
+        about: dict[str, Any] = {"corpus": {"name": "files", "path": str(tmp_path / corpus)}, "lengths": [64], "n": 2}
+        run = lexbench.run("lexlet", results=tmp_path / results, quiet=True, **about)
+        return float(run.table().to_numpy()[0, 0])
+
+    before, after = value("edited", "The cat sat", "one"), value("edited", "Zebra %% xylophone", "one")
+    # Another folder with the same texts, and a results folder without cells: nothing kept can stand in.
+    assert after == pytest.approx(value("new", "Zebra %% xylophone", "two"), abs=1e-5)
+    assert abs(before - after) > 0.1
+
+
 @pytest.mark.slow
 def test_a_run_shows_its_own_cells_only(tmp_path: Path) -> None:
     asked: dict[str, Any] = {"backend": "chance", "lengths": [64, 128], "results": tmp_path, "quiet": True}
