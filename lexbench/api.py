@@ -260,7 +260,8 @@ def evaluate(
     Args:
         model: a causal language model of transformers, under any method; else, with method none only, a torch module
             called with [1, T] ids, or any function of a [T] array of ids that returns [T, V] next-token logits. A
-            module is left as it was, in its dtype, on its device, and is in eval mode meanwhile.
+            module is left as it was, in its dtype, on its device, and is in eval mode meanwhile. A network under
+            `extend` is measured as it is, by method none.
         tokenizer: a fast tokenizer of transformers, a `tokenizers.Tokenizer`, or a folder with tokenizer.json.
         task: as in `run`.
         method: as in `run`.
@@ -294,7 +295,30 @@ def evaluate(
             results=results or _temporary(),
             price=price,
         )
+        _check_extended(model, job, kept=results is not None and revision is None)
         return Run(job.results, frozenset(cell.id for cell in execute(job, quiet=quiet, backend=backend)))
+
+
+def _check_extended(model: Any, job: "Job", kept: bool) -> None:
+    """ValueError where a network that `extend` has given a method would be measured under another method's name.
+
+    Args:
+        model: of any kind.
+        job: what is asked of it.
+        kept: whether another call finds the answers by the hash of the weights, which says nothing of a method.
+    """
+    from lexbench.backends.hf.extended import _extended
+
+    if model not in _extended:
+        return
+    if others := [method.label for method in job.methods if method.label != "none"]:
+        raise ValueError(
+            f"a network under extend is measured as it is, by method=none, got {', '.join(others)}: restore() it first"
+        )
+    if kept:
+        raise ValueError(
+            "a network under extend has the revision of its weights alone: give revision=..., or restore()"
+        )
 
 
 def _temporary() -> Path:

@@ -208,6 +208,18 @@ def test_a_function_has_the_numbers_of_the_model_behind_it(network: Any) -> None
     assert refused.table().isna().all(axis=None)
 
 
+def test_a_network_under_extend_is_measured_as_it_is_and_under_no_other_name(network: Any, tmp_path: Path) -> None:
+    asked: dict[str, Any] = {"lengths": [512], "n": 1}
+    expected = lexbench.evaluate(network, LEXLET, method="log_n", **asked).table().loc["log_n", 512]
+    with lexbench.extend(network, "log_n", length=512):
+        assert lexbench.evaluate(network, LEXLET, **asked).table().loc["none", 512] == pytest.approx(expected, abs=1e-6)
+        with pytest.raises(ValueError, match=r"measured as it is, by method=none, got yarn: restore\(\) it first"):
+            lexbench.evaluate(network, LEXLET, method=["none", "yarn"], **asked)
+        with pytest.raises(ValueError, match=r"revision of its weights alone: give revision=\.\.\., or restore\(\)"):
+            lexbench.evaluate(network, LEXLET, results=tmp_path, **asked)
+        lexbench.evaluate(network, LEXLET, results=tmp_path, revision="log_n of 512", **asked)
+
+
 def test_texts_that_change_between_two_runs_of_a_process_are_read_anew(tmp_path: Path) -> None:
     def value(corpus: str, text: str, results: str) -> float:
         (tmp_path / corpus).mkdir(exist_ok=True)
