@@ -114,6 +114,8 @@ def trainer_callback(trainer: "Trainer", lengths: Sequence[int], **options: Any)
     class Curves(TrainerCallback):  # type: ignore[misc]  # a class of transformers, which is not typed
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             if state.is_world_process_zero and (values := curve(trainer.model, state.global_step)):
+                due = control.should_log
                 trainer.log(values)
+                control.should_log = due  # a log takes this step's own for done: the loss would be lost
 
     return Curves()
