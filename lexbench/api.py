@@ -35,9 +35,11 @@ def corpus(name: str, **parameters: Any) -> Corpus:
     return built
 
 
-def task(name: str, corpus: Corpus | str = "stdlib", **parameters: Any) -> Task:
-    """A task by name; `corpus` is where its text comes from, if it takes any."""
-    text = registry.build(registry.read("corpus", corpus), "corpus") if isinstance(corpus, str) else corpus
+def task(name: str, corpus: Corpus | str | Mapping[str, Any] = "stdlib", **parameters: Any) -> Task:
+    """A task by name; `corpus` is where its text comes from, if it takes any: as in `run`, or one that is built."""
+    text = registry.build(_configured("corpus", corpus), "corpus") if isinstance(corpus, str | Mapping) else corpus
+    if not hasattr(text, "documents"):
+        raise ValueError(f"corpus must be a name, a mapping of its name and parameters, or a corpus, got {corpus!r}")
     built: Task = registry.build({**registry.read("task", name), **parameters, "name": name}, "task", corpus=text)
     return built
 

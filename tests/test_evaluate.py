@@ -220,6 +220,15 @@ def test_a_network_under_extend_is_measured_as_it_is_and_under_no_other_name(net
         lexbench.evaluate(network, LEXLET, results=tmp_path, revision="log_n of 512", **asked)
 
 
+def test_a_task_takes_a_corpus_by_name_by_parameters_or_built() -> None:
+    built = lexbench.corpus("synthetic", count=2)
+    assert lexbench.task("last_segment", {"name": "synthetic", "count": 2}) == lexbench.task("last_segment", built)
+    with pytest.raises(
+        ValueError, match=r"^corpus must be a name, a mapping of its name and parameters, or a corpus, got 3$"
+    ):
+        lexbench.task("last_segment", 3)  # type: ignore[arg-type]
+
+
 def test_texts_that_change_between_two_runs_of_a_process_are_read_anew(tmp_path: Path) -> None:
     def value(corpus: str, text: str, results: str) -> float:
         (tmp_path / corpus).mkdir(exist_ok=True)
