@@ -35,9 +35,11 @@ def corpus(name: str, **parameters: Any) -> Corpus:
     return built
 
 
-def task(name: str, corpus: Corpus | str = "stdlib", **parameters: Any) -> Task:
-    """A task by name; `corpus` is where its text comes from, if it takes any."""
-    text = registry.build(registry.read("corpus", corpus), "corpus") if isinstance(corpus, str) else corpus
+def task(name: str, corpus: Corpus | str | Mapping[str, Any] = "stdlib", **parameters: Any) -> Task:
+    """A task by name; `corpus` is where its text comes from, if it takes any: as in `run`, or one that is built."""
+    text = registry.build(_configured("corpus", corpus), "corpus") if isinstance(corpus, str | Mapping) else corpus
+    if not hasattr(text, "documents"):
+        raise ValueError(f"corpus must be a name, a mapping of its name and parameters, or a corpus, got {corpus!r}")
     built: Task = registry.build({**registry.read("task", name), **parameters, "name": name}, "task", corpus=text)
     return built
 
@@ -260,7 +262,8 @@ def evaluate(
     Args:
         model: a causal language model of transformers, under any method; else, with method none only, a torch module
             called with [1, T] ids, or any function of a [T] array of ids that returns [T, V] next-token logits. A
-            module is left as it was, in its dtype, on its device, and is in eval mode meanwhile.
+            module is left as it was, in its dtype, on its device, and is in eval mode meanwhile. A network under
+            `extend` is measured as it is, by method none.
         tokenizer: a fast tokenizer of transformers, a `tokenizers.Tokenizer`, or a folder with tokenizer.json.
         task: as in `run`.
         method: as in `run`.
@@ -294,7 +297,30 @@ def evaluate(
             results=results or _temporary(),
             price=price,
         )
+        _check_extended(model, job, kept=results is not None and revision is None)
         return Run(job.results, frozenset(cell.id for cell in execute(job, quiet=quiet, backend=backend)))
+
+
+def _check_extended(model: Any, job: "Job", kept: bool) -> None:
+    """ValueError where a network that `extend` has given a method would be measured under another method's name.
+
+    Args:
+        model: of any kind.
+        job: what is asked of it.
+        kept: whether another call finds the answers by the hash of the weights, which says nothing of a method.
+    """
+    from lexbench.backends.hf.extended import _extended
+
+    if model not in _extended:
+        return
+    if others := [method.label for method in job.methods if method.label != "none"]:
+        raise ValueError(
+            f"a network under extend is measured as it is, by method=none, got {', '.join(others)}: restore() it first"
+        )
+    if kept:
+        raise ValueError(
+            "a network under extend has the revision of its weights alone: give revision=..., or restore()"
+        )
 
 
 def _temporary() -> Path:

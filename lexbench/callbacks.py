@@ -9,17 +9,21 @@ for step, batch in enumerate(loader, 1):
         wandb.log(values, step=step)
 """
 
+import inspect
 import tempfile
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from lexbench.api import evaluate
+from lexbench.core.values import is_whole
 
 if TYPE_CHECKING:
     from transformers import Trainer, TrainerCallback
 
 PREFIX = "lexbench"
+OWN = ("model", "tokenizer", "lengths", "n", "results")
+"""Arguments of `evaluate` that a curve sets itself."""
 
 
 class LengthCurve:
@@ -45,13 +49,23 @@ class LengthCurve:
         n: int = 8,
         **options: Any,
     ) -> None:
-        if every < 1 or not 0 < share <= 1:
-            raise ValueError(f"every must be at least 1 and share in (0, 1], got {every} and {share}")
+        if not is_whole(every, 1) or not isinstance(share, int | float) or not 0 < share <= 1:
+            raise ValueError(f"every must be at least 1 and share in (0, 1], got {every!r} and {share!r}")
+        listed = isinstance(lengths, Sequence) and not isinstance(lengths, str) and bool(lengths)
+        if not listed or not all(is_whole(length, 2) for length in lengths):
+            raise ValueError(
+                f"lengths must list whole numbers of at least 2 tokens, got {lengths!r}: e.g. lengths=[512,2048]"
+            )
+        if not is_whole(n, 1):
+            raise ValueError(f"n must be a whole number of at least 1, got {n!r}: texts at each length, e.g. n=8")
+        known = [name for name in inspect.signature(evaluate).parameters if name not in OWN]
+        if unknown := [name for name in options if name not in known]:
+            raise ValueError(f"unknown option {', '.join(unknown)}: choose from {', '.join(known)}")
         self.tokenizer = tokenizer
-        self.lengths = list(lengths)
+        self.lengths = [int(length) for length in lengths]
         self.every = every
         self.share = share
-        self.n = n
+        self.n = int(n)
         self.options = options
         self.spent = 0.0
         """Seconds of all curves."""
@@ -114,6 +128,8 @@ def trainer_callback(trainer: "Trainer", lengths: Sequence[int], **options: Any)
     class Curves(TrainerCallback):  # type: ignore[misc]  # a class of transformers, which is not typed
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             if state.is_world_process_zero and (values := curve(trainer.model, state.global_step)):
+                due = control.should_log
                 trainer.log(values)
+                control.should_log = due  # a log takes this step's own for done: the loss would be lost
 
     return Curves()

@@ -37,10 +37,16 @@ class Heard(TrainerCallback):  # type: ignore[misc]
         self.logs.append((state.global_step, dict(logs)))
 
 
-def trained(folder: Path, tokenizer: Any, **curves: Any) -> tuple[Any, Heard]:
+def trained(folder: Path, tokenizer: Any, logging_steps: int = 500, **curves: Any) -> tuple[Any, Heard]:
     rows = [{"input_ids": list(range(3, 19)), "labels": list(range(3, 19))}] * 4
     arguments = TrainingArguments(
-        output_dir=str(folder), max_steps=4, report_to=[], use_cpu=True, save_strategy="no", disable_tqdm=True
+        output_dir=str(folder),
+        max_steps=4,
+        logging_steps=logging_steps,
+        report_to=[],
+        use_cpu=True,
+        save_strategy="no",
+        disable_tqdm=True,
     )
     heard = Heard()
     trainer = Trainer(network(), arguments, train_dataset=rows, callbacks=[heard])
@@ -62,6 +68,15 @@ def test_the_trainer_logs_curves_and_trains_as_without_them(tmp_path: Path, toke
     for before, after in zip(bare.parameters(), model.parameters(), strict=True):
         assert torch.equal(before, after)
     assert model.training
+
+
+def test_the_loss_of_a_step_with_a_curve_is_logged_as_without_it(tmp_path: Path, tokenizer: Any) -> None:
+    _, bare = trained(tmp_path, tokenizer, logging_steps=2)
+    _, heard = trained(tmp_path, tokenizer, logging_steps=2, lengths=[80], every=2, share=1.0)
+    losses = [[(step, logs["loss"]) for step, logs in each.logs if "loss" in logs] for each in (bare, heard)]
+    assert [step for step, _ in losses[0]] == [2, 4]
+    assert losses[1] == losses[0]
+    assert [step for step, logs in heard.logs if "lexbench/seconds" in logs] == [2, 4]
 
 
 def test_a_curve_waits_until_it_takes_no_more_than_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +125,27 @@ def test_a_frozen_layer_stays_in_eval_mode_after_a_curve(tokenizer: Any) -> None
     assert model.training and model.model.norm.training
 
 
-@pytest.mark.parametrize("options", [{"every": 0}, {"share": 0.0}, {"share": 1.5}])
+@pytest.mark.parametrize("options", [{"every": 0}, {"every": 1.5}, {"every": "5"}, {"share": 0.0}, {"share": 1.5}])
 def test_impossible_settings_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="every must be at least 1 and share in"):
         callbacks.LengthCurve(None, [8], **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {"lengths": 512},
+            r"^lengths must list whole numbers of at least 2 tokens, got 512: e\.g\. lengths=\[512,2048\]$",
+        ),
+        ({"lengths": "512"}, "^lengths must list whole numbers"),
+        ({"lengths": []}, "^lengths must list whole numbers"),
+        ({"lengths": [512.0]}, "^lengths must list whole numbers"),
+        ({"n": 0}, r"^n must be a whole number of at least 1, got 0: texts at each length, e\.g\. n=8$"),
+        ({"tsk": "passkey"}, "^unknown option tsk: choose from task, method, trained_length, multiples, corpus, seed"),
+        ({"results": "runs"}, "^unknown option results: choose from"),
+    ],
+)
+def test_what_would_end_a_training_at_its_first_curve_is_refused_before(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        callbacks.LengthCurve(None, **{"lengths": [8], **options})

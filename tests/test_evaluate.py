@@ -208,6 +208,42 @@ def test_a_function_has_the_numbers_of_the_model_behind_it(network: Any) -> None
     assert refused.table().isna().all(axis=None)
 
 
+def test_a_network_under_extend_is_measured_as_it_is_and_under_no_other_name(network: Any, tmp_path: Path) -> None:
+    asked: dict[str, Any] = {"lengths": [512], "n": 1}
+    expected = lexbench.evaluate(network, LEXLET, method="log_n", **asked).table().loc["log_n", 512]
+    with lexbench.extend(network, "log_n", length=512):
+        assert lexbench.evaluate(network, LEXLET, **asked).table().loc["none", 512] == pytest.approx(expected, abs=1e-6)
+        with pytest.raises(ValueError, match=r"measured as it is, by method=none, got yarn: restore\(\) it first"):
+            lexbench.evaluate(network, LEXLET, method=["none", "yarn"], **asked)
+        with pytest.raises(ValueError, match=r"revision of its weights alone: give revision=\.\.\., or restore\(\)"):
+            lexbench.evaluate(network, LEXLET, results=tmp_path, **asked)
+        lexbench.evaluate(network, LEXLET, results=tmp_path, revision="log_n of 512", **asked)
+
+
+def test_a_task_takes_a_corpus_by_name_by_parameters_or_built() -> None:
+    built = lexbench.corpus("synthetic", count=2)
+    assert lexbench.task("last_segment", {"name": "synthetic", "count": 2}) == lexbench.task("last_segment", built)
+    with pytest.raises(
+        ValueError, match=r"^corpus must be a name, a mapping of its name and parameters, or a corpus, got 3$"
+    ):
+        lexbench.task("last_segment", 3)  # type: ignore[arg-type]
+
+
+def test_texts_that_change_between_two_runs_of_a_process_are_read_anew(tmp_path: Path) -> None:
+    def value(corpus: str, text: str, results: str) -> float:
+        (tmp_path / corpus).mkdir(exist_ok=True)
+        for place in range(2):
+            (tmp_path / corpus / f"{place}.txt").write_text(f"{text} {place}. " * 100)
+        about: dict[str, Any] = {"corpus": {"name": "files", "path": str(tmp_path / corpus)}, "lengths": [64], "n": 2}
+        run = lexbench.run("lexlet", results=tmp_path / results, quiet=True, **about)
+        return float(run.table().to_numpy()[0, 0])
+
+    before, after = value("edited", "The cat sat", "one"), value("edited", "Zebra %% xylophone", "one")
+    # Another folder with the same texts, and a results folder without cells: nothing kept can stand in.
+    assert after == pytest.approx(value("new", "Zebra %% xylophone", "two"), abs=1e-5)
+    assert abs(before - after) > 0.1
+
+
 @pytest.mark.slow
 def test_a_run_shows_its_own_cells_only(tmp_path: Path) -> None:
     asked: dict[str, Any] = {"backend": "chance", "lengths": [64, 128], "results": tmp_path, "quiet": True}

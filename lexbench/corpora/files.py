@@ -32,6 +32,8 @@ class Files:
     form: str | None = None
 
     def __post_init__(self) -> None:
+        if not self.path:  # it would be the folder in which lexbench runs
+            raise ValueError("corpus.path must name a file or a folder, got an empty text: give corpus.path=FILE")
         if self.separator == "":
             raise ValueError("corpus.separator must not be empty: give null for one document a file")
 
@@ -80,6 +82,6 @@ class Files:
 
 def _read(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8-sig")  # without the mark that some editors put at the start
     except UnicodeDecodeError as error:
         raise ValueError(f"{file} is not UTF-8 (byte {error.start}): convert it") from None

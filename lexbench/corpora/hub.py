@@ -109,12 +109,11 @@ def load(dataset: str, config: str | None, split: str, revision: str | None) -> 
 
 
 def _saved(folder: Path, split: str) -> Any:
-    """Load a folder of `save_to_disk`: one dataset, or several splits."""
+    """Load a folder of `save_to_disk`: several splits, or one dataset, to which any split's name refers."""
     import datasets
 
     found = datasets.load_from_disk(str(folder))
-    if not isinstance(found, datasets.DatasetDict):
-        return found
-    if split not in found:
-        raise ValueError(f"no split {split!r} in {', '.join(found)}")
-    return found[split]
+    parts = found if isinstance(found, datasets.DatasetDict) else {re.split(r"[[+]", split)[0]: found}
+    sizes = {name: len(rows) for name, rows in parts.items()}
+    spans = datasets.ReadInstruction.from_spec(split).to_absolute(sizes)
+    return datasets.concatenate_datasets([parts[span.splitname].select(range(span.from_, span.to)) for span in spans])

@@ -45,6 +45,8 @@ class Packages:
     def __post_init__(self) -> None:
         if not self.names or isinstance(self.names, str):
             raise ValueError(f"corpus.names must list packages, got {self.names!r}: e.g. corpus.names=[numpy,pandas]")
+        if twice := [name for name in dict.fromkeys(self.names) if self.names.count(name) > 1]:
+            raise ValueError(f"corpus.names must name each package once, got {', '.join(twice)} again: leave it out")
         for name in ("size", "count"):
             value = getattr(self, name)
             if value is not None and value < 1:

@@ -12,6 +12,10 @@ from lexbench.core.plug_in import code_of
 from lexbench.core.record import Cell
 from lexbench.core.task import Tokenizer
 from lexbench.corpora import Corpus
+from lexbench.taskkit.perplexity import encoded_corpus
+
+_fingerprints: dict[Corpus, str] = {}
+"""Of each corpus in the last job of this process that read it."""
 
 
 @dataclass(frozen=True)
@@ -36,19 +40,19 @@ class Named:
         about = {"name": self.name, **json.loads(json.dumps(values, default=str))}
         return about if file is None else about | {"file": file}
 
-    @property
+    @functools.cached_property
     def fingerprint(self) -> str:
-        """Hash of a corpus's texts."""
+        """Hash of a corpus's texts, once for each job: a file may change between two jobs of a process.
+
+        Texts that have changed since an earlier job are read anew.
+        """
         with fenced(f"{self.name}.fingerprint"):
-            found = _fingerprint(self.built)
+            found = self.built.fingerprint()
             assert isinstance(found, str), f"a fingerprint is a text, got {type(found).__name__}"
+        if _fingerprints.setdefault(self.built, found) != found:
+            encoded_corpus.cache_clear()
+            _fingerprints[self.built] = found
         return found
-
-
-@functools.lru_cache(maxsize=8)
-def _fingerprint(corpus: Corpus) -> str:
-    """Hashed once for all jobs of a process."""
-    return corpus.fingerprint()
 
 
 @dataclass(frozen=True)

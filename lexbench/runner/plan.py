@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,9 @@ def plan(job: Job, tokenizer: Tokenizer) -> list[Step]:
         for length in job.lengths
         for method in _methods(job, length)
     }
+    if any(map(uses_corpus, job.tasks)):
+        with suppress(Refused):  # its cells say why
+            _ = job.corpus.fingerprint  # before its texts are read
     steps: dict[tuple[str, str, int, int], Step] = {}
     for asked in job.tasks:
         task, too_long = _fitted(asked, job, tokenizer)

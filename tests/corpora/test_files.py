@@ -1,5 +1,6 @@
 """Files and folders as documents, and what is said of those that are none."""
 
+import codecs
 import json
 from pathlib import Path
 
@@ -40,6 +41,12 @@ def test_a_folder_is_read_sorted_through_all_its_folders(tmp_path: Path) -> None
         Document("c.jsonl#4", "fourth"),
         Document("z.py", "z = 1\n"),
     ]
+
+
+def test_the_mark_of_utf_8_at_the_start_of_a_file_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(codecs.BOM_UTF8 + "née".encode())
+    (tmp_path / "b.jsonl").write_bytes(codecs.BOM_UTF8 + b'{"text": "line"}\n')
+    assert documents(tmp_path) == [Document("a.txt", "née"), Document("b.jsonl#1", "line")]
 
 
 def test_a_field_of_json_lines_can_be_chosen(tmp_path: Path) -> None:
@@ -83,6 +90,8 @@ def test_a_missing_path_and_bytes_that_are_no_text_are_errors(tmp_path: Path) ->
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
     with pytest.raises(ValueError, match=r"latin.txt is not UTF-8 \(byte 3\): convert it"):
         documents(tmp_path)
+    with pytest.raises(ValueError, match=r"corpus.path must name a file or a folder, got an empty text: give"):
+        Files("")
     with pytest.raises(ValueError, match="separator must not be empty"):
         Files("x", separator="")
 

@@ -43,8 +43,22 @@ def test_what_save_to_disk_wrote_is_read_whole_or_by_split(tmp_path: Path, folde
     assert list(Hub(str(tmp_path / "whole")).documents()) == expected
     assert list(Hub(str(tmp_path / "splits")).documents()) == expected
     assert list(Hub(str(tmp_path / "splits"), split="train").documents()) == [Document("train#0", "first")]
-    with pytest.raises(ValueError, match=r"cannot be loaded \(no split 'dev' in test, train\): check"):
+    with pytest.raises(
+        ValueError, match=r"""cannot be loaded \(Unknown split "dev".* \['test', 'train'\]\.\): check"""
+    ):
         list(Hub(str(tmp_path / "splits"), split="dev").documents())
+
+
+@pytest.mark.parametrize("split", ["test[:2]", "test[2:]", "test[75%:]", "test[-1:]", "test[:1]+test[3:]"])
+def test_a_slice_of_what_save_to_disk_wrote_is_that_of_the_same_rows_in_parquet(
+    tmp_path: Path, folder: Path, split: str
+) -> None:
+    rows = datasets.Dataset.from_dict(ROWS)
+    rows.save_to_disk(tmp_path / "whole")
+    datasets.DatasetDict({"test": rows}).save_to_disk(tmp_path / "splits")
+    expected = list(Hub(str(folder), split=split).documents())
+    assert list(Hub(str(tmp_path / "whole"), split=split).documents()) == expected
+    assert list(Hub(str(tmp_path / "splits"), split=split).documents()) == expected
 
 
 def test_the_fingerprint_follows_the_texts(tmp_path: Path, folder: Path) -> None:

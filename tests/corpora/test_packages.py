@@ -62,6 +62,7 @@ def test_the_default_packages_have_more_documents_than_a_cell_has_samples() -> N
     [
         ({"names": ()}, "corpus.names must list packages, got"),
         ({"names": "numpy"}, "corpus.names must list packages, got 'numpy'"),
+        ({"names": ("numpy", "pandas", "numpy")}, "corpus.names must name each package once, got numpy again"),
         ({"size": 0}, "corpus.size must be at least 1, got 0"),
         ({"count": 0}, "corpus.count must be at least 1, got 0"),
     ],

@@ -208,6 +208,20 @@ def test_several_right_options_have_no_known_chance(tmp_path: Path) -> None:
     assert finished.samples[0].chance is None and finished.samples[0].facts == {"expected": "[0, 1]"}
 
 
+def test_options_that_are_asked_without_their_context_too_are_no_further_options(tmp_path: Path) -> None:
+    # As lm_eval 0.4.13 logs `acc_mutual_info`: both options behind the context, then both behind nothing.
+    rows = []
+    for index in range(4):
+        row = choice(index, 0, [1.0, 2.0, 4.0, 3.0], acc=1.0, acc_mutual_info=1.0)
+        for place in (2, 3):
+            row["arguments"][f"gen_args_{place}"] = {"arg_0": "", "arg_1": f" {'ab'[place - 2]}"}
+        rows.append(row)
+    _, (finished,) = imported(tmp_path, {"colours": ({"acc,none": 1.0, "acc_mutual_info,none": 1.0}, rows)})
+    assert finished.samples[0].chance == record(finished, "accuracy").chance == 1 / 2
+    assert finished.samples[0].statistics["option_nll"].tolist() == [1.0, 2.0]
+    assert finished.samples[0].facts == {"expected": "a", "expected_option": 0, "options": ["a", "b"]}
+
+
 def test_each_filter_is_a_metric_of_its_own(tmp_path: Path) -> None:
     strict = [written(i, "strict", "", exact_match=float(i == 0)) for i in range(4)]
     flexible = [written(i, "flexible", " 42.", exact_match=float(i < 3)) for i in range(4)]

@@ -22,7 +22,7 @@ from lexbench.core.record import Sample
 from lexbench.integrations.hub import dataset_files, model_card
 from lexbench.integrations.hub.card_yaml import head, with_key
 from lexbench.integrations.hub.dataset_files import configurations
-from lexbench.integrations.share import share_card, share_samples
+from lexbench.integrations.share import share_card, share_files, share_samples
 from lexbench.store.format import Finished
 from lexbench.store.store import Store
 from tests.report.fake_run import cell, fake_cells, finished, keep, likelihood_sample
@@ -289,6 +289,8 @@ def test_random_answers_are_on_no_card(tmp_path: Path) -> None:
     keep(tmp_path, [Finished(asked, [sample, replace(sample, index=1)])])
     with pytest.raises(ValueError, match="no cell has a value to share: all are of backend=chance, which answers at"):
         share_card([tmp_path], "-")
+    with pytest.raises(ValueError, match="has a value to share"):
+        share_files([tmp_path], "every_eval_ever", tmp_path / "out", by="us", developer="us")
     real = cell("passkey", "none", 128, n=2, model="lexlet")
     keep(tmp_path, [Finished(real, [replace(sample, scores={"accuracy": 0.0}), replace(sample, index=1)])])
     card = tmp_path / "README.md"

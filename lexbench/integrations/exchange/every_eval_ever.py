@@ -28,7 +28,8 @@ def files(cells: Sequence[Finished], about: About) -> Iterator[File]:
     """
     if not about.organization:
         raise ValueError("Every Eval Ever asks who measured: give --by ORGANIZATION")
-    for group in common.groups(cells):
+    # Of backend=chance nothing: random answers are no results of the model.
+    for group in common.groups([each for each in cells if each.cell.backend != "chance"]):
         kept = [(each, record) for each in group for record in common.whole(each) if metrics.better(record.metric)]
         if kept:
             yield from _evaluation(group, kept, about)

@@ -15,6 +15,8 @@ from lexbench.taskkit.excerpt import shortened
 
 Request = tuple[str, Any]
 """Context, and the continuation to score or the generation settings."""
+UNCONDITIONAL = "acc_mutual_info"
+"""A metric for which the harness asks every option twice: behind its context, then all of them without it."""
 
 
 class Tokens:
@@ -113,9 +115,12 @@ def examples(lines: Iterable[Line], keys: Sequence[str], kind: str, tokens: Toke
 def _example(
     row: Mapping[str, Any], index: int, keys: Sequence[str], kind: str, tokens: Tokens | None, place: str
 ) -> Example:
-    requests = _requests(row.get("arguments"), place)
+    requests, answers = _requests(row.get("arguments"), place), row.get("filtered_resps")
+    if any(key.partition(",")[0] == UNCONDITIONAL for key in keys):
+        requests = requests[: len(requests) // 2]
+        answers = answers[: len(requests)] if isinstance(answers, list) else None
     target = clean(row.get("target", ""))
-    losses = _option_nll(row.get("filtered_resps"), len(requests)) if kind == "multiple_choice" else None
+    losses = _option_nll(answers, len(requests)) if kind == "multiple_choice" else None
     expected = _expected(target, requests if losses is not None else [])
     made_for = whole(mapping(row.get("doc")).get("max_length"))
     return Example(
