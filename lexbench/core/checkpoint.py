@@ -240,10 +240,12 @@ def _tensors(file: Path) -> list[tuple[str, int]]:
 
 
 def end_tokens(folder: Path) -> frozenset[int]:
-    """Ids of the end tokens: from generation_config.json, else from config.json."""
-    for name in ("generation_config.json", "config.json"):
+    """Ids of the end tokens: from generation_config.json, else from config.json, else from its text_config."""
+    for name, section in (("generation_config.json", ""), ("config.json", ""), ("config.json", "text_config")):
         file = folder / name
-        ends = read_object(file, "download it again").get("eos_token_id") if file.exists() else None
+        page = read_object(file, "download it again") if file.exists() else {}
+        held = page.get(section) if section else page
+        ends = held.get("eos_token_id") if isinstance(held, Mapping) else None
         if ends is not None:
             listed = ends if isinstance(ends, list) else [ends]
             if not all(fits(each, int) for each in listed):

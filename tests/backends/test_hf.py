@@ -27,6 +27,7 @@ from lexbench.core import registry
 from lexbench.core.attention import Line, LogScale, Remap, Slopes, Window
 from lexbench.core.checkpoint import read_model
 from lexbench.core.record import Deferred
+from lexbench.core.task import Choose, Written
 
 VOCABULARY = 96
 SIZES = {
@@ -367,6 +368,43 @@ def test_angles_that_follow_the_length_do_not_remember_other_questions(tmp_path:
     np.testing.assert_allclose(hf.score(asked()).nll, losses_of(expected, 1), atol=2e-4)
     with pytest.raises(Refused, match=r"remap on dynamic: its own angles change with length \(dynamic\)"):
         hf.attend(REROPE)
+
+
+def rope_that_follows_the_length(kind: str) -> dict[str, Any]:
+    """Settings of a RoPE whose angles change beyond 32 tokens."""
+    if kind == "dynamic":
+        return {"rope_parameters": {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 10000.0}}
+    factors = {"short_factor": [1.0] * 4, "long_factor": [1.0, 2.0, 4.0, 8.0], "original_max_position_embeddings": 32}
+    rope = {"rope_type": "longrope", "rope_theta": 10000.0, **factors}
+    return {"rope_parameters": rope, "original_max_position_embeddings": 32, "max_position_embeddings": 160}
+
+
+@pytest.mark.parametrize("length", [24, 31, 32, 33])
+def test_an_answer_that_passes_longropes_switch_is_what_transformers_generates(length: int, tmp_path: Path) -> None:
+    """Phi-3's `generate` reads the text again where its factors switch: keys of the short ones are of no use."""
+    folder = save(tmp_path, "phi3", head_dim=..., **rope_that_follows_the_length("longrope"))
+    network = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    asked = prompt(length, room=20)
+    expected = network.generate(torch.from_numpy(asked.prompt)[None], max_new_tokens=20, do_sample=False)[0, length:]
+    hf = open_hf(folder, batch=2)
+    assert hf.write(asked).tokens.tolist() == expected.tolist()
+    both = hf.together([asked, replace(asked, prompt=asked.prompt[::-1].copy())])
+    assert next(each.tokens.tolist() for each in both if isinstance(each, Written)) == expected.tolist()
+
+
+@pytest.mark.parametrize(("kind", "rope"), [("llama", "dynamic"), ("phi3", "longrope")])
+def test_options_under_angles_that_follow_the_length_cost_what_their_tokens_do(
+    kind: str, rope: str, tmp_path: Path
+) -> None:
+    """The first token of an option was read under the angles of the prompt alone, the others under those of both."""
+    folder = save(tmp_path, kind, **({"head_dim": ...} if kind == "phi3" else {}), **rope_that_follows_the_length(rope))
+    options = (TOKENS[60:70], TOKENS[50:51], TOKENS[40:42])
+    expected = []
+    for option in options:
+        text = np.concatenate([TOKENS[:28], option])
+        expected.append(losses_of(stock_logits(folder, text[:-1]), 28, text).sum())
+    given = open_hf(folder).choose(Choose(index=0, cluster="", prompt=TOKENS[:28], options=options, expected=0))
+    np.testing.assert_allclose(given.nll, expected, rtol=1e-5)
 
 
 # refusals and errors

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import transformers
 import yaml
 
 from lexbench.core import checkpoint, registry
@@ -337,6 +338,15 @@ def test_end_tokens_are_those_of_generation_before_those_of_the_config(tmp_path:
     assert end_tokens(tmp_path) == {2}
     (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [7, 9]}))
     assert end_tokens(tmp_path) == {7, 9}
+
+
+def test_end_tokens_of_a_text_tower_are_those_that_transformers_generates_with(tmp_path: Path) -> None:
+    """A multimodal config.json may state them in its text_config alone."""
+    for page in ({"text_config": {"eos_token_id": [7, 9]}}, {"text_config": {"eos_token_id": 7}, "eos_token_id": 2}):
+        (tmp_path / "config.json").write_text(json.dumps({"model_type": "gemma3", "eos_token_id": None, **page}))
+        config = transformers.AutoConfig.from_pretrained(tmp_path)
+        ends = transformers.GenerationConfig.from_model_config(config).eos_token_id
+        assert end_tokens(tmp_path) == {*(ends if isinstance(ends, list) else [ends])}
 
 
 def test_what_an_interrupted_download_leaves_is_said(tmp_path: Path) -> None:

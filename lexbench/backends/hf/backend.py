@@ -39,7 +39,7 @@ from lexbench.backends.hf.network import (
 )
 from lexbench.backends.hf.products import widen
 from lexbench.backends.hf.reader import KERNELS, Reader, no_triton
-from lexbench.backends.hf.state import Keys, Unkept
+from lexbench.backends.hf.state import Keys
 from lexbench.backends.thinking import MARKERS, LocalForm, in_stages
 from lexbench.core.attention import Attention
 from lexbench.core.checkpoint import dtype_of, end_tokens, folder_of, revision_of, weight_files
@@ -404,10 +404,10 @@ class Hf(Backend):
         """NLL of each option, one after another."""
         with self.reader.answering(question.length):
             prompt, size = question.prompt, len(question.prompt)
-            # Frequencies that depend on the longest input so far would make an option depend on the one before it: read
-            # the whole text again for each option.
-            again = any(placement.grows for placement in self.reader.passes)
-            states, begun = ([Unkept() for _ in self.reader.passes], 0) if again else self.reader.begun(prompt)
+            # Frequencies follow the longest input so far: read each option with its prompt, at once, as `score` does.
+            if any(placement.grows for placement in self.reader.passes):
+                return Chosen(nll=np.array([self._read_whole(prompt, option) for option in question.options]))
+            states, begun = self.reader.begun(prompt)
             last = self.reader.states(self.reader.ids(prompt[begun:]), size, states)[:, 0, -1:]
             sums = []
             for option in question.options:
@@ -420,6 +420,12 @@ class Hf(Backend):
                 sums.append(self._losses(read, option).double().sum())
             self.reader.keep(prompt, states)
             return Chosen(nll=torch.stack(sums).cpu().numpy())
+
+    def _read_whole(self, prompt: Tokens, option: Tokens) -> float:
+        """NLL of an option, from one forward pass over prompt and option."""
+        size = len(prompt)
+        read = self.reader.states(self.reader.ids(np.concatenate([prompt, option[:-1]])), size)
+        return float(self._losses(read[:, 0, size - 1 :], option).double().sum())
 
     def mark(self, question: Mark) -> Marked:
         """NLL of the options, from one forward pass."""

@@ -24,7 +24,7 @@ from lexbench.backends.hf.layers import is_set
 from lexbench.backends.hf.memory import trying
 from lexbench.backends.hf.network import positions_end
 from lexbench.backends.hf.rotary import TOLERANCE, AttentionInstaller, Placement
-from lexbench.backends.hf.state import Keys, State, state_of
+from lexbench.backends.hf.state import Keys, State, Unkept, state_of
 from lexbench.backends.hf.tower import parts, sample
 from lexbench.core.attention import Attention
 from lexbench.core.memory import OutOfMemory, deferring
@@ -119,8 +119,14 @@ class Reader:
         """Whether the cache drops keys behind a window. Our attention function needs all keys, and masks them."""
         return bool(self.windows) and not any(placement.hook is not None for placement in self.passes)
 
-    def new(self, room: int = 0) -> State:
-        """An empty state for one pass, in as little memory as the model needs to go on by `room` tokens."""
+    def new(self, room: int = 0, prompt: int = 0) -> State:
+        """An empty state for one pass, in as little memory as the model needs to go on by `room` tokens.
+
+        With the length of the prompt: one that reads the text again where its angles switch behind the prompt.
+        """
+        # The last token that is written is not read.
+        if prompt and any(placement.switches(prompt, prompt + room - 1) for placement in self.passes):
+            return Unkept()
         if self.empty is not Keys:
             return self.empty()
         return Keys(self.network.config if self.slides else None, max(1, room))
@@ -295,7 +301,9 @@ class Reader:
                 end += 1
             some = prompts[first:end]
             alone = reused and len(some) == 1
-            states, begun = self.begun(some[0], room) if alone else ([self.new(room) for _ in self.passes], 0)
+            states, begun = (
+                self.begun(some[0], room) if alone else ([self.new(room, len(some[0])) for _ in self.passes], 0)
+            )
             read = self.states(self.ids(*(each[begun:] for each in some)), len(some[0]), states)
             yield torch.stack([read[:, row, len(each) - begun - 1] for row, each in enumerate(some)], dim=1), states
             if alone:

@@ -88,6 +88,21 @@ class Placement:
         """
         return any("dynamic" in kind or "longrope" in kind for kind in rope_types(self.rotary))
 
+    def switches(self, begin: int, end: int) -> bool:
+        """Whether `longrope` turns from its short to its long factors while a text grows from `begin` to `end` tokens.
+
+        Keys that were rotated before are then of no use: what transformers generates of Phi-3 reads the text again.
+        """
+        rotary: Any = self.rotary
+        found = getattr(rotary, "rope_type", None)
+        kinds = [
+            kind
+            for kind, name in (found if isinstance(found, Mapping) else {None: found}).items()
+            if name == "longrope"
+        ]
+        ropes = [rotary.config.rope_parameters[kind] if kind else rotary.config.rope_parameters for kind in kinds]
+        return any(begin <= rope["original_max_position_embeddings"] < end for rope in ropes)
+
 
 class AttentionInstaller:
     """Installs Attentions into one loaded model, and removes them.
