@@ -1,6 +1,7 @@
 """Models loaded in this process: numbers are those of the model's own logits, and of the model read from its folder."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -218,6 +219,23 @@ def test_a_network_under_extend_is_measured_as_it_is_and_under_no_other_name(net
         with pytest.raises(ValueError, match=r"revision of its weights alone: give revision=\.\.\., or restore\(\)"):
             lexbench.evaluate(network, LEXLET, results=tmp_path, **asked)
         lexbench.evaluate(network, LEXLET, results=tmp_path, revision="log_n of 512", **asked)
+
+
+def test_a_callable_that_cannot_be_hashed_is_measured_as_a_function(network: Any) -> None:
+    @dataclass  # it compares by fields, so it has no hash
+    class Logits:
+        network: Any
+
+        def __call__(self, ids: Tokens) -> Any:
+            return self.network(torch.from_numpy(ids)[None]).logits
+
+    network.eval()
+    with lexbench.extend(network, "log_n", length=512):  # loads what knows of extended networks
+        pass
+    asked: dict[str, Any] = {"lengths": [128], "n": 1}
+    expected = lexbench.evaluate(network, LEXLET, **asked).table().loc["none", 128]
+    found = lexbench.evaluate(Logits(network), LEXLET, trained_length=256, **asked).table().loc["none", 128]
+    assert found == pytest.approx(expected, abs=1e-5)
 
 
 def test_a_task_takes_a_corpus_by_name_by_parameters_or_built() -> None:

@@ -18,6 +18,11 @@ _extended: "weakref.WeakSet[Any]" = weakref.WeakSet()
 """Networks with a method applied now."""
 
 
+def is_extended(network: Any) -> bool:
+    """Whether a method is applied to a network now; of anything else False."""
+    return any(network is each for each in _extended)
+
+
 class Extended:
     """A network with a method applied, until `restore()` or the end of the `with` block.
 
@@ -37,7 +42,7 @@ class Extended:
     """
 
     def __init__(self, network: Any, method: Method, length: int | None, trained_length: int | None) -> None:
-        if network in _extended:
+        if is_extended(network):
             raise ValueError(
                 "extend needs a network without a method, this one has one already: "
                 "restore() it first, or compose: extend(network, [...])"
