@@ -36,10 +36,10 @@ def corpus(name: str, **parameters: Any) -> Corpus:
     return built
 
 
-def task(name: str, corpus: Corpus | str | Mapping[str, Any] = "stdlib", **parameters: Any) -> Task:
-    """A task by name; `corpus` is where its text comes from, if it takes any: as in `run`, or one that is built."""
+def task(name: str, corpus: Corpus | str | Mapping[str, Any] | None = "stdlib", **parameters: Any) -> Task:
+    """A task by name; `corpus` is where its text comes from, if it takes any: as in `run`, or built, or None."""
     text = registry.build(_configured("corpus", corpus), "corpus") if isinstance(corpus, str | Mapping) else corpus
-    if not hasattr(text, "documents"):
+    if text is not None and not hasattr(text, "documents"):
         raise ValueError(f"corpus must be a name, a mapping of its name and parameters, or a corpus, got {corpus!r}")
     built: Task = registry.build({**registry.read("task", name), **parameters, "name": name}, "task", corpus=text)
     return built

@@ -417,6 +417,7 @@ def test_untrusted_text_makes_no_element_and_no_attribute(tmp_path: Path) -> Non
             this = replace(each.cell, task=f"{name} {each.cell.task}", method=method, **changed)
             identity = {**this.identity, "method": {"name": method}, "task": {"name": this.task}}
             identity["backend"] = dict.fromkeys(("name", "dtype", "kernel"), name)
+            identity["model"] = {**this.identity["model"], "name": name}
             rows = [
                 replace(one, prompt=name, output=name, cluster=name, facts={name: name, "expected": name})
                 for one in each.samples

@@ -528,7 +528,8 @@ def evil_cells() -> list[Finished]:
                         **cell.identity,
                         "task": {"name": evil},
                         "method": {"name": method},
-                        "model": {"name": evil},
+                        "model": {"name": EVIL[1]},
+                        "backend": {"name": evil},
                     },
                 )
                 samples = [
