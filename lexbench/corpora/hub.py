@@ -113,7 +113,7 @@ def _saved(folder: Path, split: str) -> Any:
     import datasets
 
     found = datasets.load_from_disk(str(folder))
-    parts = found if isinstance(found, datasets.DatasetDict) else {re.split(r"[[+]", split)[0]: found}
+    parts = found if isinstance(found, datasets.DatasetDict) else {re.split(r"[+\[]", split)[0]: found}
     sizes = {name: len(rows) for name, rows in parts.items()}
     spans = datasets.ReadInstruction.from_spec(split).to_absolute(sizes)
     return datasets.concatenate_datasets([parts[span.splitname].select(range(span.from_, span.to)) for span in spans])

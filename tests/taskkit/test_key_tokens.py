@@ -256,16 +256,19 @@ class Half:
 def test_a_stopped_command_goes_on_under_the_same_frequencies_only(
     lexlet: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code = tmp_path / "half.py"
-    code.write_text(HALF)
-    method = {"name": "half", "file": str(code)}
-    monkeypatch.setattr(Reader, "dies_after", 1)
+    methods = []
+    for divisor in "23":
+        code = tmp_path / divisor / "half.py"
+        code.parent.mkdir()
+        code.write_text(HALF.replace("/ 2", f"/ {divisor}"))
+        methods.append({"name": "half", "file": str(code)})
     for _ in range(2):
+        monkeypatch.setattr(Reader, "dies_after", len(Reader.asked) + 1)
         with pytest.raises(KeyboardInterrupt):
-            found(lexlet, tmp_path / "keys.jsonl", method=method)
-    code.write_text(HALF.replace("/ 2", "/ 3"))
+            found(lexlet, tmp_path / "keys.jsonl", method=methods[0])
+    monkeypatch.setattr(Reader, "dies_after", 10**9)
     with pytest.raises(ValueError, match=r"keys.jsonl.part has evaluator.attention \w+, now \w+: give another out="):
-        found(lexlet, tmp_path / "keys.jsonl", method=method)
+        found(lexlet, tmp_path / "keys.jsonl", method=methods[1])
 
 
 def test_both_contexts_are_read_under_the_methods_attention_at_the_longest(lexlet: Model, tmp_path: Path) -> None:
