@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -239,12 +239,12 @@ def test_a_callable_that_cannot_be_hashed_is_measured_as_a_function(network: Any
 
 
 def test_a_task_takes_a_corpus_by_name_by_parameters_or_built() -> None:
-    built = lexbench.corpus("synthetic", count=2)
+    built, wrong = lexbench.corpus("synthetic", count=2), cast(Any, 3)
     assert lexbench.task("last_segment", {"name": "synthetic", "count": 2}) == lexbench.task("last_segment", built)
     with pytest.raises(
         ValueError, match=r"^corpus must be a name, a mapping of its name and parameters, or a corpus, got 3$"
     ):
-        lexbench.task("last_segment", 3)  # type: ignore[arg-type]
+        lexbench.task("last_segment", wrong)
 
 
 def test_texts_that_change_between_two_runs_of_a_process_are_read_anew(tmp_path: Path) -> None:

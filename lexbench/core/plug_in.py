@@ -99,7 +99,7 @@ def _read(file: Path, module: str) -> _Code:
 
 
 _first_read = functools.cache(_read)
-"""Of imported modules: a process keeps them as they were first imported."""
+"""Read an imported module once: a process keeps it as it was first imported."""
 
 
 def _imports(tree: ast.Module, module: str, file: Path) -> Iterator[str]:

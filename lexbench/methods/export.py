@@ -29,9 +29,6 @@ the frequency is exactly 0. In float64 the angle would stay below 1e-30 for the 
 
 SAID = {"remap": "remapped distances"}
 """Slots in the field's words, where their names are ours."""
-UNSET: Mapping[str, Any] = {"rope_scaling": None}
-"""What transformers 5 prefers to rope_parameters, where a config.json written for transformers 4 holds it. It comes
-first: as an argument of from_pretrained it sets the same attribute."""
 VLLM_SCALES = ("short_mscale", "long_mscale")
 """Keys that vLLM's longrope, and transformers' of Phi-MoE, read instead of attention_factor."""
 
@@ -119,7 +116,9 @@ def _config(rope: dict[str, Any], positions: int | None, model: Model, target: s
     """Entries of config.json, in the section of the text model where it has one."""
     entries = {"rope_parameters": rope, **({} if positions is None else {"max_position_embeddings": positions})}
     if target == "transformers":
-        entries = {**UNSET, **entries}
+        # transformers 5 prefers an older config.json's rope_scaling. It comes first: as an argument of from_pretrained
+        # it sets the same attribute as rope_parameters.
+        entries = {"rope_scaling": None, **entries}
     return {model.config_section: entries} if model.config_section else entries
 
 

@@ -15,7 +15,7 @@ from lexbench.corpora import Corpus
 from lexbench.taskkit.perplexity import encoded_corpus
 
 _fingerprints: dict[Corpus, str] = {}
-"""Of each corpus in the last job of this process that read it."""
+"""Fingerprint of each corpus in the last job of this process that read it."""
 
 
 @dataclass(frozen=True)

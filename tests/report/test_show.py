@@ -170,7 +170,7 @@ def test_every_slot_is_told_in_a_line(attention: Attention, said: str) -> None:
 
 
 def test_layers_that_a_method_changes_are_told_before_those_that_it_leaves() -> None:
-    """As in Gemma 3, whose first layers have a window: the pairs of the global one, 100^(-2p/8) / 2 by hand."""
+    """Layers as in Gemma 3, the first with a window: the pairs of the global one, 100^(-2p/8) / 2 by hand."""
     kinds = {name: {"rope_type": "default", "rope_theta": base} for name, base in (("full", 100.0), ("sliding", 10.0))}
     model = replace(
         TINY,

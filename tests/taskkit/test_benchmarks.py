@@ -117,7 +117,7 @@ def test_the_sides_of_qa19_are_the_official_ones() -> None:
 
 
 def test_chance_of_babilong_is_the_best_score_of_a_uniform_guess(shared: Path) -> None:
-    """Of the labels that can be right: in qa4, "What is north of the garden?", no garden, so one of five."""
+    """Guess among labels that can be right: in qa4, "What is north of the garden?", no garden, so one of five."""
     for task, expected in (("qa1", 1 / 6), ("qa2", 1 / 6), ("qa3", 1 / 5), ("qa4", 1 / 5), ("qa5", None)):
         name = f"{task}_0k_instruction_no_examples_no_post_prompt_no.csv"
         with (shared / "babilong" / "Yarn-Mistral-7b-128k" / name).open(encoding="utf-8", newline="") as file:

@@ -276,7 +276,7 @@ def test_samples_of_one_question_are_one_cluster(
 def test_questions_on_one_conversation_are_one_cluster(
     made: Callable[..., lexbench.Task], lexlet: FastTokenizer, tmp_path: Path
 ) -> None:
-    """As eval_hub's mrcr_utils.py makes them: one transcript, then a final query for each needle."""
+    """Questions as eval_hub's mrcr_utils.py makes them: one transcript, then a final query for each needle."""
     talks = [f"User: Prepend x.\n\nAssistant: x\n\nUser: Write {what}.\n\nAssistant: Roses." for what in ("it", "that")]
     asked_ = [f"\n\nUser: Prepend aB3 to the {nth} poem." for nth in ("first", "second", "third")]
     made("mrcr_v2")

@@ -93,15 +93,13 @@ class Placement:
 
         Keys that were rotated before are then of no use: what transformers generates of Phi-3 reads the text again.
         """
-        rotary: Any = self.rotary
-        found = getattr(rotary, "rope_type", None)
-        kinds = [
-            kind
-            for kind, name in (found if isinstance(found, Mapping) else {None: found}).items()
-            if name == "longrope"
-        ]
-        ropes = [rotary.config.rope_parameters[kind] if kind else rotary.config.rope_parameters for kind in kinds]
-        return any(begin <= rope["original_max_position_embeddings"] < end for rope in ropes)
+        if "longrope" not in rope_types(self.rotary):
+            return False
+        ropes = cast(Any, self.rotary).config.rope_parameters
+        # Without a rope_type of its own, it is a dict of kinds of layers.
+        kinds = [ropes] if "rope_type" in ropes else [*ropes.values()]
+        longropes = [rope for rope in kinds if rope["rope_type"] == "longrope"]
+        return any(begin <= rope["original_max_position_embeddings"] < end for rope in longropes)
 
 
 class AttentionInstaller:

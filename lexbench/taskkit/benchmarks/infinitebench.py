@@ -306,9 +306,8 @@ INFINITEBENCH = Benchmark(
     examples=_examples,
     metric="score",
     score=lambda facts, text, scorer: score(facts["part"], facts["label"], text, scorer),
-    completions=(
-        "yarn_mistral",
-    ),  # eval_yi_200k.py, eval_chatglm.py and eval_yarn_mistral.py generate from the bare text
+    # eval_yi_200k.py, eval_chatglm.py and eval_yarn_mistral.py generate from the bare text.
+    completions=("yarn_mistral",),
     prompts="src/prompt.py of OpenBMB/InfiniteBench",
     cuts_middle=True,
 )

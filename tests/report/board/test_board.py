@@ -143,7 +143,7 @@ def test_the_same_cell_measured_elsewhere_is_ranked_if_its_answers_agree_and_mar
 
 
 def test_a_likelihood_without_its_worst_documents_is_not_ranked(board: Path) -> None:
-    """Of a cell that nobody else has measured: its questions are known, its answers are not."""
+    """The cell is of a method that nobody else has measured: its questions are known, its answers are not."""
     second = copied(board / "second", tasks=("last_segment",), methods=("none",))
     worst_failed(file_of(second, "last_segment", 512))
     command(board, add=second, by="them")
