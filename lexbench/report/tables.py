@@ -20,7 +20,7 @@ from lexbench.report.grid import (
 )
 from lexbench.report.longbench import grid, layouts
 from lexbench.stats import metrics, positions
-from lexbench.stats.differences import Difference, Differences, coverage, digits, usual_counts
+from lexbench.stats.differences import SAME, Difference, Differences, coverage, digits, usual_counts
 from lexbench.stats.floors import NGRAMS, level_text, unspoken
 from lexbench.stats.gain import Gain, hurts_from
 from lexbench.stats.length_effect import LengthEffect
@@ -245,6 +245,9 @@ def _difference(found: Differences, each: Difference | None, usual: tuple[int, i
         return EMPTY
     if each.refused:
         return Entry(text="refused", notes=(f"refused: {' '.join(each.refused.split())}",))
+    if each.apart == SAME:
+        note = f"its attention at this length is that of {found.baseline}: no difference by construction, not tested"
+        return Entry(text=SAME, notes=(note,))
     if each.apart:
         return Entry(text="no pairs", notes=(f"no pairs: {each.apart}",))
     fate = "a failed side counts 0" if found.table.scored and each.pairs else "left out"

@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lexbench.core.record import Record, Sample
@@ -15,6 +15,8 @@ from lexbench.stats.tables import Place, Table
 from lexbench.stats.wording import scale, several, unit
 
 BASELINE = "none"
+SAME = "same attention"
+"""Reason to test nothing: both cells have one attention, so they differ by rounding alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +31,7 @@ class Difference(Paired):
     refused: str | None = None
     """Why the method's cell has no samples."""
     apart: str | None = None
-    """Why its samples make no pairs with the baseline's."""
+    """Why its samples make no pairs with the baseline's, or why these are not tested (`SAME`)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +85,10 @@ def _difference(
     if found.unlike is not None:
         reason = f"sample {found.unlike} is not the question that {baseline} was asked: run both anew"
         return Difference(**about, apart=reason)
+    stated = table.attentions.get(record.cell)
+    if stated is not None and stated == table.attentions.get(base.cell):
+        # Not tested, so that it takes no part in Holm's correction.
+        about["apart"], found = SAME, replace(found, p=None, interval=None)
     # A cell of which every sample failed has no record of the metric: its zeros make no difference.
     if not (_valued(table, base) and _valued(table, record)):
         found = Paired(failed=found.failed, truncated=found.truncated, unpaired=found.unpaired)

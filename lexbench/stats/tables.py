@@ -53,6 +53,8 @@ class Table:
     """Methods whose factor follows the length: inside the trained length they are none, by construction."""
     states: Sequence[str] = ()
     """Parameters that tell rows of one label apart, a line a label."""
+    attentions: Mapping[str, Any] = field(default_factory=dict)
+    """Attention of each cell id as its identity states it, all slots in use; None: not known."""
     prices: dict[Place, Record] = field(default_factory=dict)
     """Entries of deployed rows that were measured inside the trained length alone; they are not in `methods`."""
 
@@ -124,6 +126,7 @@ def tables(finished: Iterable[Finished], highlight: Iterable[str] = ()) -> list[
                     follows=frozenset(
                         each.cell.method for each in group if _factor_follows(each.cell.identity.get("method"))
                     ),
+                    attentions={each.cell.id: each.cell.identity.get("attention") for each in group},
                     prices={place: _of_metric(every[place], metric) for place in every if place[0] in priced},
                     parts={place: _parts_of(records, metric) for place, records in entries.items()},
                     highlight=shown,

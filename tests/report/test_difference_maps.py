@@ -171,6 +171,13 @@ def test_refused_is_hatched_and_what_has_no_pairs_grey(tmp_path: Path) -> None:
     assert hatched == {(1, 0), (0, 2)}
 
 
+def test_the_same_attention_is_said(tmp_path: Path) -> None:
+    found = compared({"none": {256: 3.0}, "a": {256: 3.0}, "b": {256: 2.0}})
+    same = replace(found.entries["a", 256], apart="same attention")
+    texts = words(axes_of(replace(found, entries={**found.entries, ("a", 256): same}), tmp_path))
+    assert [texts[0, row].get_text() for row in (1, 2)] == ["-1.000*", "same attention"]
+
+
 def test_without_any_pair_there_is_no_map(tmp_path: Path) -> None:
     none_refused: Losses = {"none": {512: None}, "a": {512: 2.0}}
     other_refused: Losses = {"none": {512: 2.0}, "a": {512: None}}

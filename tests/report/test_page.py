@@ -146,6 +146,15 @@ def test_paired_differences_are_those_of_the_report(parsed: Parsed, cells: list[
             assert float(row["text"]) == pytest.approx(each.difference, abs=5e-4)
 
 
+def test_the_same_attention_has_no_difference_on_the_page() -> None:
+    own, other = (cell("last_segment", method, 512) for method in ("none", "own"))
+    other = replace(other, identity={**other.identity, "attention": {}})
+    made = [Finished(each, [plain(index, 1.0) for index in range(4)]) for each in (own, other)]
+    [setting] = data.settings(data.Measured.of(made))
+    [row] = setting["metrics"][0]["paired"]["rows"]
+    assert row["text"] == "same attention" and "value" not in row
+
+
 def test_methods_stand_by_their_mean_past_the_trained_length() -> None:
     """Over lengths that all have: `early` leads at 512 alone, and `late`'s best length is one that `early` lacks."""
     losses = {("none", 512): 3.0, ("none", 1024): 4.0, ("early", 512): 1.0, ("late", 512): 2.0, ("late", 1024): 0.5}

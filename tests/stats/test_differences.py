@@ -322,6 +322,40 @@ def test_nats_are_shown_to_thousandths_and_failures_left_out_are_said() -> None:
     )
 
 
+def attending(attention: dict[str, Any] | None, each: Finished) -> Finished:
+    return replace(each, cell=replace(each.cell, identity={**each.cell.identity, "attention": attention}))
+
+
+def test_the_same_attention_is_not_tested_and_no_member_of_the_family() -> None:
+    # Of 8 answers all and 6 are gained: p is 2 / 2^8 and 2 / 2^6. Holm's factors are 2 and 1; among three 3 and 2.
+    base, every = [said(i, 0.0) for i in range(8)], [said(i, 1.0) for i in range(8)]
+    cells = [
+        answers("none", *base),
+        answers("ntk", *every),
+        answers("yarn", *[said(i, float(i < 6)) for i in range(8)]),
+        attending({}, answers("pi", *every)),  # no such gain is possible: never starred, whatever the samples say
+    ]
+    found = compared(cells, "accuracy")
+    entries = {method: entry for (method, _), entry in found.entries.items()}
+    assert [entries[name].p_holm for name in ("ntk", "yarn")] == [2 * 2 / 2**8, 2 / 2**6]
+    assert entries["yarn"].significant
+    same = entries["pi"]
+    assert (same.apart, same.p, same.p_holm, same.significant, same.interval) == ("same attention", *[None] * 4)
+    [row] = [row for row in rows_of([found]) if row["method"] == "pi"]
+    assert (row["apart"], row["p"], row["significant"], row["difference"]) == ("same attention", None, None, 100.0)
+    shown = markdown(found)
+    [line] = [line for line in shown.splitlines() if line.startswith("| pi")]
+    assert line.split("|")[2].strip() == "same attention (1)"
+    assert "(1) its attention at this length is that of none: no difference by construction, not tested" in shown
+    few = [replace(each, samples=each.samples[:5]) for each in cells]
+    assert "before correction for 2 comparisons" in markdown(compared(few, "accuracy"))
+
+
+def test_an_attention_that_is_not_known_is_no_same_one() -> None:
+    cells = [attending(None, answers(name, *[said(i, 1.0) for i in range(8)])) for name in ("none", "served")]
+    assert (one(cells, "accuracy").apart, one(cells, "accuracy").p) == (None, 1.0)
+
+
 @pytest.mark.parametrize(("clusters", "told"), [(5, True), (6, False)])
 def test_too_few_clusters_for_any_mark_are_said(clusters: int, told: bool) -> None:
     # one comparison: 2 / 2^5 = 0.0625 is above 0.05, 2 / 2^6 = 0.031 is not

@@ -199,6 +199,8 @@ def _paired(found: differences.Differences | None) -> dict[str, Any] | None:
 
 def _difference(table: Table, each: differences.Difference) -> dict[str, Any]:
     """A difference as it is read; or why there is none."""
+    if each.apart == differences.SAME:
+        return {"text": each.apart}
     if each.difference is None:
         why = f"refused: {each.refused}" if each.refused else each.apart
         return {"text": "refused" if each.refused else "no pairs", "why": why}

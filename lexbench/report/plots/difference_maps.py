@@ -24,7 +24,7 @@ from lexbench.report.plots.style import (
     save,
     save_numbers,
 )
-from lexbench.stats.differences import Difference, Differences, digits
+from lexbench.stats.differences import SAME, Difference, Differences, digits
 from lexbench.stats.intervals import LEVEL
 from lexbench.stats.metrics import direction
 from lexbench.stats.values import number
@@ -170,8 +170,8 @@ def _entry(
         axes.add_patch(Rectangle(place, 1, 1, **HATCHED))
         _text(axes, *place, "refused", color="0.2", fontsize=6.5, bbox=BACKED)
         return None
-    if each.difference is None:
-        _text(axes, *place, "no pairs", color="0.3", fontsize=6.5)
+    if each.difference is None or each.apart == SAME:
+        _text(axes, *place, each.apart if each.apart == SAME else "no pairs", color="0.3", fontsize=6.5)
         return "0.9"
     norm, colours = scale
     share = 1.0 if each.significant else PALE
