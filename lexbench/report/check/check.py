@@ -84,7 +84,7 @@ def check(
     begun = {same_cell(cell) for cell in loaded.unfinished}
     return Check(
         baseline=str(file),
-        verdicts=[_explained(verdict, begun) for verdict in verdicts],
+        verdicts=_told_apart([_explained(verdict, begun) for verdict in verdicts]),
         changes=changes(pairs),
         problems=loaded.problems,
         measured=base.measured,
@@ -96,6 +96,19 @@ def _explained(verdict: Verdict, begun: set[tuple[Any, ...]]) -> Verdict:
     if verdict.reason == GONE and same_cell(verdict.cell) in begun:
         return replace(verdict, reason="unfinished: repeat the run command to finish it")
     return verdict
+
+
+def _told_apart(verdicts: list[Verdict]) -> list[Verdict]:
+    """Verdicts whose tasks say their corpus, `last_segment on stdlib`, where a task has several."""
+    corpora: dict[str, set[str | None]] = {}
+    for each in verdicts:
+        corpora.setdefault(each.cell.task, set()).add(each.cell.corpus)
+    return [
+        replace(each, cell=replace(each.cell, task=f"{each.cell.task} on {each.cell.corpus}"))
+        if len(corpora[each.cell.task]) > 1
+        else each
+        for each in verdicts
+    ]
 
 
 def tolerances_of(given: Sequence[str]) -> dict[str, float]:

@@ -647,6 +647,26 @@ def test_many_names_are_cut_short(tmp_path: Path) -> None:
     assert "31 rows held or new, not shown" in shown
 
 
+def test_two_corpora_of_one_task_have_a_row_and_a_name_each(tmp_path: Path) -> None:
+    def sides(loss: float) -> list[Finished]:
+        corpora = [("stdlib", 3.0), ("packages", loss)]
+        return [texts("pi", [each] * 12, corpus=name, identity={"corpus": {"name": name}}) for name, each in corpora]
+
+    found = gate(tmp_path, sides(3.0), sides(3.5))
+    shown = text(found)
+    assert re.search(r"\| last_segment on stdlib nll \(nats per token\): pi +\| +0\.000 \|", shown)
+    assert re.search(r"\| last_segment on packages nll \(nats per token\): pi +\| \+0\.500 LOST \|", shown)
+    assert "lost: last_segment on packages nll of pi on lexlet at 512: " in shown
+    [suite] = JUnitXml.fromstring(junit(found))
+    assert sorted(case.classname for case in suite) == [
+        "lexlet.last_segment on packages",
+        "lexlet.last_segment on stdlib",
+    ]
+    assert [row["task"] for row in data_of(found)["verdicts"] if row["status"] == "regressed"] == [
+        "last_segment on packages"
+    ]
+
+
 def test_too_few_clusters_are_said_even_where_all_holds(tmp_path: Path) -> None:
     lengths = (512, 1024, 2048)
     cells = [texts("pi", [3.0] * 5, length) for length in lengths]
