@@ -259,8 +259,8 @@ def _verdicts(tasks: Sequence[Compared]) -> list[Compared]:
 
 
 def _missed(found: Paired, metric: str, comparisons: int) -> float:
-    """The largest difference that the comparison may have missed, in the metric's own unit; 0 where nothing varied."""
-    if not found.error and not found.difference:
+    """The largest difference that the comparison may have missed, in the metric's own unit; 0 where no pair differs."""
+    if not found.changed:
         return 0.0
     shown = 0.0 if found.significant else abs(found.difference or 0.0)
     return max(missable(found, metric, LEVEL / comparisons), shown)
@@ -287,7 +287,7 @@ def _verdict(task: Compared, comparisons: int) -> str:
     limits = [(entry.found.limit, entry.length) for entry in task.entries if entry.found]
     if all(why for why, _ in limits):
         return f"cannot be told: {_limits(limits)}"
-    if not task.smallest and all(found.difference == 0 for found in compared):
+    if not any(found.changed for found in compared):
         return "no difference: every question gave the same"
     clusters = max(found.clusters for found in compared)
     least = min(found.least for found in compared)

@@ -89,6 +89,8 @@ class Paired:
     """Whether all clusters that differ do so as a whole, as right and wrong answers, one a cluster."""
     pairs: int = 0
     """Pairs behind the difference."""
+    changed: int = 0
+    """Pairs whose sides differ."""
     clusters: int = 0
     failed: int = 0
     """Pairs with a failed side."""
@@ -217,6 +219,7 @@ def paired(
         error=math.sqrt(count / (count - 1) * float(np.square(ratio(sums)[1]).sum())) if count > 1 else 0.0,
         balanced=balanced(sums[:, 0], sums[:, 1]),
         pairs=len(used),
+        changed=sum(map(bool, differences)),
         clusters=count,
         least=least_p(count),
     )

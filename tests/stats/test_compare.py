@@ -245,6 +245,21 @@ def test_two_tokenizers_have_no_common_nll_per_token(tmp_path: Path) -> None:
     assert same.changes == [Change("model.name", "lexlet", "other")]
 
 
+def test_answers_that_cancel_within_their_haystacks_are_no_same_answers(tmp_path: Path) -> None:
+    """Each haystack loses one of two answers and gains the other: every sum is 0, and no question gave the same."""
+
+    def haystacks(method: str, *pair: float, count: int) -> Finished:
+        made = answers(method, [*pair] * count)
+        return Finished(made.cell, [replace(each, cluster=str(each.index // 2)) for each in made.samples])
+
+    for count, said in ((1, "too few samples to detect any difference"), (12, "no difference detected")):
+        cells = [haystacks("none", 0.0, 1.0, count=count)], [haystacks("yarn", 1.0, 0.0, count=count)]
+        [task] = sides(tmp_path / str(count), *cells).tasks
+        assert task.verdict.startswith(said)
+        [entry] = task.entries
+        assert entry.found is not None and (entry.found.difference, entry.found.changed) == (0.0, 2 * count)
+
+
 def test_refusals_of_a_side_stand_beside_what_is_compared(tmp_path: Path) -> None:
     left = [answers("none", right(8, 8), 256), refused("none", 512, "too short")]
     other = [answers("yarn", right(8, 8), 256), answers("yarn", right(8, 8), 512)]
