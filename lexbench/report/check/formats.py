@@ -81,9 +81,10 @@ def updated(written: baseline.Baseline, file: Path) -> str:
     clusters = [len({one.cluster for one in found}) for each in written.cells for found in each.outcomes.values()]
     fewest = min(clusters, default=0)
     least = least_p(fewest) / 2  # one-sided
-    if fewest and least * len(written.cells) > LEVEL:
+    measured = len(written.cells) - refused
+    if fewest and least * measured > LEVEL:
         few = f"with {several(fewest, 'cluster')} no p is below {small(least)}"
-        lines.append(f"no power: {few}, too much for {several(len(written.cells), 'cell')}: raise n")
+        lines.append(f"no power: {few}, too much for {several(measured, 'measured cell')}: raise n")
     return "\n".join(lines)
 
 

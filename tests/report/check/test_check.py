@@ -806,7 +806,17 @@ def test_the_command_writes_a_baseline_then_holds_then_fails(tmp_path: Path) -> 
 
 def test_an_update_says_that_a_gate_has_no_power(tmp_path: Path) -> None:
     said, _ = command(folder(tmp_path / "run", texts("pi", [3.0] * 4)), tmp_path / "b.json", update=True)
-    assert said.endswith("no power: with 4 clusters no p is below 0.062, too much for 1 cell: raise n")
+    assert said.endswith("no power: with 4 clusters no p is below 0.062, too much for 1 measured cell: raise n")
+
+
+def test_refused_cells_take_no_power(tmp_path: Path) -> None:
+    """Six texts: 2^-6 is below 0.05 / 3, and not below 0.05 / 4."""
+    cells = [texts("pi", [3.0] * 6, length) for length in (256, 512, 1024)]
+    short = [refused("pi", length) for length in (64, 128)]
+    assert "no power" not in command(folder(tmp_path / "three", *cells, *short), tmp_path / "b.json", update=True)[0]
+    more = texts("pi", [3.0] * 6, 2048)
+    said, _ = command(folder(tmp_path / "four", *cells, more, *short), tmp_path / "b.json", update=True)
+    assert said.endswith("no power: with 6 clusters no p is below 0.016, too much for 4 measured cells: raise n")
 
 
 def test_what_fails_now_is_counted_beside_what_failed_before_on_other_questions() -> None:
