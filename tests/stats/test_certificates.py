@@ -13,7 +13,7 @@ from lexbench.report.check.check import check
 from lexbench.report.check.formats import command
 from lexbench.stats.certificates import SHARES, STAKES, cluster_losses, fixed, log_wealth, needed, prove
 from lexbench.stats.pairs import Outcome
-from tests.report.outcomes import answers, folder, right, texts
+from tests.report.outcomes import answers, folder, refused, right, texts
 
 
 def outcomes(amounts: list[float], clusters: list[str] | None = None) -> list[Outcome]:
@@ -139,6 +139,18 @@ def test_a_measured_loss_above_the_tolerance_is_never_certified(tmp_path: Path) 
     assert statement(found) == (
         "At 95 %, lexlet loses less than 0.03 nats of last_segment at 512 tokens (the loss of a document counted up to "
         "0.12 nats, 2 of 40 lost more)."
+    )
+
+
+def test_a_certificate_claims_of_each_method_what_was_measured_of_it(tmp_path: Path) -> None:
+    """`yarn` is refused at 1024: nothing is said of it there. Two seeds have one claim."""
+    cells = [answers("none", right(200, 200), length, seed=seed) for length in (512, 1024) for seed in (0, 1)]
+    run = folder(tmp_path / "run", *cells, answers("yarn", right(200, 200)), refused("yarn", 1024))
+    command(run, tmp_path / "b.json", update=True)
+    found = check(run, tmp_path / "b.json", {"accuracy": 2}, certify=True)
+    at = "less than 2 points of passkey at {} tokens"
+    assert statement(found) == (
+        f"At 95 %, lexlet loses {at.format(512)}; {at.format(1024)}; lexlet with yarn loses {at.format(512)}."
     )
 
 

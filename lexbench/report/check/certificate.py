@@ -38,7 +38,12 @@ def statement(found: Check) -> str:
     """What is certified, in a sentence; or that it is not."""
     if found.code != 0:
         return f"Not certified: {found.word.lower()}."
-    return f"At {100 * CONFIDENCE:g} %, {_subject(found)} loses {'; '.join(map(_said, found.of('proven')))}."
+    claims: dict[str, dict[str, None]] = {}  # by model and method, each once: several seeds claim the same
+    for each in found.of("proven"):
+        method = "" if each.cell.method == "none" else f" with {each.cell.method}"
+        claims.setdefault(f"{each.cell.model}{method}", {})[_said(each)] = None
+    said = "; ".join(f"{subject} loses {'; '.join(texts)}" for subject, texts in claims.items())
+    return f"At {100 * CONFIDENCE:g} %, {said}."
 
 
 def _said(claim: Verdict) -> str:
@@ -49,12 +54,6 @@ def _said(claim: Verdict) -> str:
         return said
     more = f", {proof.above} of {proof.clusters} lost more" if proof.above else ""
     return f"{said} (the loss of a document counted up to {proof.cap:g}{unit_}{more})"
-
-
-def _subject(found: Check) -> str:
-    models, methods = ({getattr(each.cell, name) for each in found.of("proven")} for name in ("model", "method"))
-    methods -= {"none"}
-    return f"{', '.join(sorted(models))}{' with ' + ', '.join(sorted(methods)) if methods else ''}"
 
 
 def _claim(verdict: Verdict) -> dict[str, Any]:
