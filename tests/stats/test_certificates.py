@@ -118,6 +118,7 @@ def test_power_and_tolerances_at_lengths_are_said_in_one_line(
     for more, said in (
         (["--tolerance", "nll@7=0.1"], "names no length of the baseline: choose from 512"),
         (["--loss", "1"], "from 0 to below 1 margin, got 1.0"),
+        (["--tolerance", "nll=0"], "tolerance nll must be above 0, got 0: no test proves that nothing is lost"),
     ):
         assert main.main([*words, *more]) == 2
         assert said in capsys.readouterr().err

@@ -124,6 +124,6 @@ def tolerances_of(given: Sequence[str]) -> dict[str, float]:
             found[name] = math.nan
         if not name or math.isnan(found[name]):
             raise ValueError(f"tolerance {text!r} must be METRIC=NUMBER: e.g. nll=0.02 or accuracy=2")
-        if is_score(name) and found[name] >= 100:
+        if is_score(name.partition("@")[0]) and found[name] >= 100:
             raise ValueError(f"tolerance {name} must be below 100 points, got {number}: no score can lose more")
     return found

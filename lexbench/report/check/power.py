@@ -53,8 +53,11 @@ def power(folders: Sequence[Path], file: Path, tolerance: Sequence[str], loss: f
     """
     if loss is not None and not 0 <= loss < 1:
         raise ValueError(f"the loss must be from 0 to below 1 margin, got {loss}: a larger one is never proven")
+    tolerances = tolerances_of(tolerance)
+    if zero := [name for name, margin in tolerances.items() if margin == 0]:
+        raise ValueError(f"tolerance {zero[0]} must be above 0, got 0: no test proves that nothing is lost")
     found = []
-    for each in check(folders, file, tolerances_of(tolerance), certify=True).verdicts:
+    for each in check(folders, file, tolerances, certify=True).verdicts:
         if each.proof is None or each.metric is None:
             continue
         if each.proof.clusters < LEAST:

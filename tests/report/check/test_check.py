@@ -414,6 +414,9 @@ def test_tolerances_that_make_no_sense(tolerances: dict[str, float], said: str) 
 
 def test_tolerances_as_words() -> None:
     assert tolerances_of(["nll=0.02", "accuracy=2"]) == {"nll": 0.02, "accuracy": 2.0}
+    assert tolerances_of(["nll@512=150"]) == {"nll@512": 150.0}  # nats, of which as many can be lost
+    with pytest.raises(ValueError, match="tolerance accuracy@512 must be below 100 points"):
+        tolerances_of(["accuracy@512=100"])
     for word in ("nll", "nll=", "=2", "nll=two", "nll=nan"):
         with pytest.raises(ValueError, match="must be METRIC=NUMBER"):
             tolerances_of([word])
