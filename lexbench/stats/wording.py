@@ -15,8 +15,9 @@ def plain(text: object) -> str:
     return " ".join(line.split()).replace("##[", "## [")
 
 
-MARKDOWN = re.compile(r"[\\`*<|~$&]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|(?<=\])\(")
-"""Starts of code, emphasis, tags, columns, mathematics, entities and links; `_` inside a word starts nothing."""
+MARKDOWN = re.compile(r"[\\`*|~$&]|<(?=[A-Za-z/!?])|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|(?<=\])\(")
+"""Starts of code, emphasis, tags, columns, mathematics, entities and links; `_` inside a word starts nothing, nor does
+`<` before a number."""
 
 
 def escaped(text: object) -> str:

@@ -245,6 +245,14 @@ def test_two_tokenizers_have_no_common_nll_per_token(tmp_path: Path) -> None:
     assert same.changes == [Change("model.name", "lexlet", "other")]
 
 
+def test_a_small_p_needs_no_escape(tmp_path: Path) -> None:
+    """2^-15 of 16 texts that are all worse; a tag is escaped as before."""
+    found = sides(tmp_path, [texts("none", [3.0] * 16)], [texts("a<b>", [4.0] * 16)])
+    shown = markdown(found)
+    assert " <0.0001 |" in shown and "\\<0" not in shown
+    assert "B a\\<b>" in shown
+
+
 def test_answers_that_cancel_within_their_haystacks_are_no_same_answers(tmp_path: Path) -> None:
     """Each haystack loses one of two answers and gains the other: every sum is 0, and no question gave the same."""
 
