@@ -304,6 +304,20 @@ def test_a_form_documents_its_inputs_and_uses_each(form: str) -> None:
         assert each["description"].endswith(".") and re.search(rf"inputs\.{name}\b", text)
 
 
+def test_gitlab_keeps_the_certificate_and_has_the_inputs_that_the_page_names(tmp_path: Path) -> None:
+    page, jobs = yaml.safe_load_all(FORMS["gitlab"].read_text())
+    job = jobs["lexbench-check"]
+    (tmp_path / "mine.json").write_text("proven")
+    for certify, kept in (("", False), ("mine.json", True), ("lexbench-certificate.json", True)):
+        done = ran("\n".join(job["after_script"]), tmp_path, PATH="/usr/bin:/bin", CERTIFY=certify)
+        assert done.returncode == 0
+        assert [name for name in job["artifacts"]["paths"] if (tmp_path / name).exists()] == (
+            ["lexbench-certificate.json"] if kept else []
+        )
+    said = (ROOT / "docs/certify.md").read_text().split("The same on GitLab")[1].split("The certificate is")[0]
+    assert set(re.findall(r"`([a-z]+)`", said)) == set(page["spec"]["inputs"])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_another_repository_is_gated_by_the_forms_own_steps(form: str, tmp_path: Path) -> None:
