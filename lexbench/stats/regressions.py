@@ -20,7 +20,6 @@ Where run and baseline are both at a floor or at the ceiling (`stats.floors`), a
 and says so; but not of a likelihood that lost more than the tolerance, as a loss has no end beyond its floor.
 """
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -39,6 +38,8 @@ POINTS = 2.0
 """Default tolerance of a score, in points."""
 ROUNDED = 1e-9
 """Slack for rounding, in the tolerance's unit: a loss of 7 points may be computed as 7.000000000000001."""
+HUGE = 1e9
+"""Largest tolerance."""
 GONE = "the run has no such cell: run what the baseline was made from, or --update"
 
 
@@ -140,10 +141,11 @@ def _sensible(tolerances: Mapping[str, float], old: Sequence[Kept]) -> None:
         if name not in known:
             follows = " (it follows from nll)" if name in metrics.LIKELIHOODS and name != "nll" else ""
             raise ValueError(f"unknown metric {name}{follows}: choose from {', '.join(known) or 'none'}")
-        if not (math.isfinite(tolerance) and tolerance >= 0):
+        if tolerance and not ROUNDED <= tolerance <= HUGE:
             example = "2" if metrics.is_score(name) else "0.02"
             raise ValueError(
-                f"tolerance of {name} must be a number of at least 0, got {tolerance}: e.g. {name}={example}"
+                f"tolerance of {name} must be 0 or from {ROUNDED:g} to {HUGE:g}, got {tolerance:g}: "
+                f"e.g. {name}={example}"
             )
 
 

@@ -403,8 +403,10 @@ def test_a_loss_of_just_the_tolerance_holds(points: int) -> None:
     [
         ({"perplexity": 1.0}, r"unknown metric perplexity \(it follows from nll\): choose from nll"),
         ({"rouge": 1.0}, "unknown metric rouge: choose from nll"),
-        ({"nll": -1.0}, "tolerance of nll must be a number of at least 0, got -1.0: e.g. nll=0.02"),
-        ({"nll": math.inf}, "must be a number"),
+        ({"nll": -1.0}, r"tolerance of nll must be 0 or from 1e-09 to 1e\+09, got -1: e.g. nll=0.02"),
+        ({"nll": math.inf}, "from 1e-09"),
+        ({"nll": 1e300}, "from 1e-09"),  # of which `power` takes the square
+        ({"nll": 1e-300}, "from 1e-09"),
     ],
 )
 def test_tolerances_that_make_no_sense(tolerances: dict[str, float], said: str) -> None:
