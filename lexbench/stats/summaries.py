@@ -392,8 +392,10 @@ def _paired_price(
         parts[length, 1], parts[length, -1] = halves(each)
     known = levels(parts, curves.right_or_wrong)
     terms = [(sign * weights[length], level) for (length, sign), level in known.items()]
-    note = f"{covers}; {whole.pairs} pairs"
-    return curves.summary(row, name, combination(terms, curves.right_or_wrong), note, whole.p)
+    price = combination(terms, curves.right_or_wrong)
+    if curves.scored and price.low is not None and price.high is not None:  # no score changes by more than 1
+        price = replace(price, low=max(-1.0, price.low), high=min(1.0, price.high))
+    return curves.summary(row, name, price, f"{covers}; {whole.pairs} pairs", whole.p)
 
 
 def _pooled(

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.integrate import trapezoid
-from scipy.stats import binomtest
+from scipy.stats import binomtest, ttest_1samp
 
 from lexbench.core.record import Sample
 from lexbench.stats.combine import Level, combination, contrasts, levels
@@ -463,6 +463,24 @@ def test_partial_scores_are_resampled_and_unlike_questions_are_not_paired() -> N
     by = {each.name: each for each in summaries(table, asked) if each.method == "pi"}
     assert by["price"].value is None
     assert by["price"].note == "sample 5 at 256 is not the question that none was asked: run both anew"
+
+
+def test_no_price_in_points_is_beyond_100() -> None:
+    """Student's interval of three partial scores, -0.9, -0.3 and 0, is cut at the largest loss of a score."""
+    lost = (0.9, 0.3, 0.0)
+    reach = ttest_1samp([-loss for loss in lost], 0).confidence_interval()
+    assert reach.low < -1 < reach.high < 1
+    made = []
+    for method, scores in (("none", [0.9] * 3), ("pi", [0.9 - loss for loss in lost])):
+        group = [replace(each, scores={"accuracy": s}) for each, s in zip(right(1.0, 256, 3), scores, strict=True)]
+        made.append(Finished(cell("passkey", method, 256, n=3), group))
+    [table] = tables(made)
+    [price] = [
+        each
+        for each in summaries(table, {each.cell.id: each.samples for each in made})
+        if (each.method, each.name) == ("pi", "price")
+    ]
+    assert (price.value, price.low, price.high) == pytest.approx((-40.0, -100.0, 100 * reach.high))
 
 
 def _ends(interval: Interval | None) -> tuple[float, float]:
