@@ -275,12 +275,15 @@ def unpaired(baseline: Sequence[Outcome], other: Sequence[Outcome], metric: str,
         sides = [np.concatenate([side, side[:, 1].mean() * np.array([[1.0, 1.0], [0.0, 1.0]])]) for side in sides]
     loss = -better(metric) * (new - old)
     worse = [side * np.array([-better(metric), 1.0]) for side in sides]  # the larger, the worse
+    interval = unpaired_interval(*sides)
+    if interval is not None and is_score(metric):  # no score changes by more than 1
+        interval = replace(interval, low=max(-1.0, interval.low), high=min(1.0, interval.high))
     p, p_gain = unpaired_p(worse[0], worse[1], tolerance), unpaired_p(worse[1], worse[0], tolerance)
     return Paired(
         baseline_value=old,
         value=new,
         difference=new - old,
-        interval=unpaired_interval(*sides),
+        interval=interval,
         error=unpaired_error(*sides),
         clusters=clusters,
         failed=sum(each.failed for each in (*baseline, *other)),

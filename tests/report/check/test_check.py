@@ -171,6 +171,15 @@ def test_unpaired_ratios_weigh_clusters_by_their_units() -> None:
     assert unpaired_p(left[:1], right_, 0) is None and unpaired_interval([[1, 1], [1, 1]], [[2, 1], [2, 1]]) is None
 
 
+def test_no_loss_on_other_questions_is_beyond_100_points() -> None:
+    """Of 3 answers each, all right and none: with a right and a wrong one added, scipy's interval holds -1.25."""
+    sides = ([1.0, 1.0, 1.0, 1.0, 0.0], [0.0, 0.0, 0.0, 1.0, 0.0])
+    ends = ttest_ind(sides[1], sides[0], equal_var=False).confidence_interval()
+    assert ends.low == pytest.approx(-1.25, abs=0.01) and ends.high < 1
+    found = one(answers("yarn", right(3, 3)), answers("yarn", right(0, 3), seed=1)).found
+    assert found is not None and (found.low, found.high) == pytest.approx((-1.0, ends.high))
+
+
 def test_another_state_of_the_corpus_is_other_questions_and_another_place_is_not() -> None:
     old = texts("pi", [3.0] * 8)
     newer = {"corpus": {"name": "stdlib", "fingerprint": "99ff"}}
