@@ -182,6 +182,6 @@ def _outcomes(metric: str, given: Mapping[str, Any], questions: Mapping[str, Any
     for each in found:
         if each.amount is not None and not possible(metric, each.amount):
             raise ValueError(f"an answer has a {plain(metric)} of {each.amount:g}")
-        if metric == "nll" and each.amount is not None and not each.targets:
+        if metric == "nll" and each.amount is not None and each.targets is None:
             raise ValueError("an answer has an nll and no targets")
     return found
