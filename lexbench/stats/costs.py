@@ -32,6 +32,9 @@ log = logging.getLogger(__name__)
 AT_ONCE = 0.05
 """Share of the wait for a batch's first answer below which the next answer belongs to that batch."""
 
+MOST = 1e15
+"""Largest seconds, tokens and bytes of a row: more than any machine has."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
@@ -142,6 +145,9 @@ def _rows(file: Path) -> Iterator[tuple[str, Cost]]:
                 own_peak=row.get("own_peak") is True,
                 timings=tuple(timings),
             )
+            numbers = [seconds, tokens, cost.peak_bytes or 0, *itertools.chain.from_iterable(timings)]
+            if not all(0 <= number <= MOST for number in numbers):
+                raise ValueError("impossible numbers")
             yield str(row["cell"]), cost
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             log.warning("line %d of %s is no cost: left out", number, file)

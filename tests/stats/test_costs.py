@@ -5,6 +5,7 @@ import logging
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -84,6 +85,28 @@ def test_what_is_no_cost_is_named_and_left_out(tmp_path: Path, torn: str, caplog
         found = load([folder_with(tmp_path, row("a", 1.0, 10, 9), torn)])
     assert list(found) == ["a"]
     assert f"line 2 of {tmp_path / 'costs.jsonl'} is no cost: left out" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"seconds": -1.0},
+        {"seconds": math.nan},
+        {"seconds": 1e308},
+        {"tokens": 10**400},
+        {"peak_bytes": -1},
+        {"timings": [[1e308, 1], [1e308, 1]]},
+        {"timings": [[1.0, -3], [1.0, 3]]},
+    ],
+)
+def test_a_cost_that_no_machine_has_is_left_out(
+    tmp_path: Path, changed: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Sums of some overflow, which was a traceback; others gave a negative rate."""
+    odd = json.dumps({"cell": "b", "seconds": 1.0, "tokens": 10, "peak_bytes": 9, **changed})
+    with caplog.at_level(logging.WARNING):
+        assert list(load([folder_with(tmp_path, row("a", 1.0, 10, 9), odd)])) == ["a"]
+    assert "is no cost: left out" in caplog.text
 
 
 def test_prices_hold_quality_and_cost_of_every_cell_that_has_both(tmp_path: Path) -> None:
