@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lexbench.core.record import Sample
+from lexbench.stats.floors import at_floor
 from lexbench.stats.intervals import (
     cluster_sums,
     correlations,
@@ -58,7 +59,7 @@ def length_effects(table: Table, samples: Mapping[str, Sequence[Sample]]) -> lis
             if not pairs or any(_asked(left) is None or _asked(left) != _asked(right) for left, right in pairs):
                 return []
             scores = [[_score(each, table.metric) for each in side] for side in zip(*pairs, strict=True)]
-            floored = base.low is None or base.low <= (base.chance or 0.0)
+            floored = at_floor(base) or not any(scores[0])
             value = None if floored else sum(scores[1]) / sum(scores[0]) - 1
             clusters = [left.cluster for left, _ in pairs]
             low, high = (None, None) if floored else interval(scores[0], scores[1], clusters)

@@ -15,15 +15,17 @@ from lexbench.store.format import Finished
 from tests.report.fake_run import cell
 
 
-def effects(scores: Mapping[int, Sequence[float]], chance: float = 0.1, other: bool = False) -> list[LengthEffect]:
-    """Of cells whose sample i asks for i, or with `other` for something else at each length."""
+def effects(
+    scores: Mapping[int, Sequence[float]], chance: float = 0.1, other: bool = False, haystack: str | None = None
+) -> list[LengthEffect]:
+    """Of cells whose sample i asks for i, with `other` for something else at each length; haystacks of one each."""
     found = [
         Finished(
             cell("counting", "none", length, n=len(values)),
             [
                 Sample(
                     index=index,
-                    cluster=str(index),
+                    cluster=haystack or str(index),
                     tokens=length,
                     scores={"accuracy": value},
                     chance=chance,
@@ -53,6 +55,13 @@ def test_an_effect_is_the_change_of_the_score_on_the_same_questions() -> None:
     assert (near.low, near.high) == pytest.approx((-wide, wide), rel=1e-3)
     assert far.value == pytest.approx(-0.5) and far.low is not None and far.high is not None
     assert -0.81 < far.low < -0.5 < far.high < -0.2
+
+
+def test_one_haystack_has_an_effect_without_an_interval() -> None:
+    [single] = effects({128: [1.0, 1.0, 1.0, 0.0], 256: [1.0, 1.0, 0.0, 0.0]}, haystack="a")
+    assert single.value == pytest.approx(2 / 3 - 1) and (single.low, single.high) == (None, None)
+    [guessed] = effects({128: [1.0, 1.0, 1.0, 0.0], 256: [1.0, 1.0, 0.0, 0.0]}, chance=0.75, haystack="a")
+    assert guessed.value is None
 
 
 def test_a_score_at_chance_has_no_effect_and_other_questions_no_pairs() -> None:
