@@ -41,7 +41,8 @@ def command(
     written = {"--certify": certificate_file, "--junit": junit_file, "--markdown": markdown_file}
     _apart(baseline_file, written)
     if update:
-        if given := [option for option, file in written.items() if file is not None]:
+        compared = {**written, "--tolerance": tolerance, "--json": as_data}
+        if given := [option for option, value in compared.items() if value]:
             raise ValueError(f"--update writes a baseline and compares nothing: leave {given[0]} out")
         return updated(baseline.update(folders, baseline_file), baseline_file), 0
     try:

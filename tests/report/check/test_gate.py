@@ -116,6 +116,14 @@ def test_wrong_input_gives_2_in_one_line(tmp_path: Path, capsys: pytest.CaptureF
             "--update writes a baseline and compares nothing: leave --junit out",
         ),
         (
+            ["--baseline", "b.json", "--update", "--tolerance", "nll=0.1"],
+            "--update writes a baseline and compares nothing: leave --tolerance out",
+        ),
+        (
+            ["--baseline", "b.json", "--update", "--json"],
+            "--update writes a baseline and compares nothing: leave --json out",
+        ),
+        (
             ["--baseline", str(BASELINE)],
             "run has no cell of the baseline: it holds yarn passkey on lexlet, the baseline",
         ),
