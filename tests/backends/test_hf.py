@@ -480,6 +480,28 @@ def test_our_attention_function_alone_answers_as_the_model(kind: str, changes: d
     assert len(hf.write(prompt(10, 30)).tokens) == 30
 
 
+def test_a_model_whose_own_attention_keeps_all_scores_is_read_by_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """transformers has no fused kernel for gpt-oss, whose heads have sinks; capped scores are dense in ours too."""
+    from transformers.models.gpt_oss import modeling_gpt_oss
+
+    sizes = {"num_local_experts": 2, "num_experts_per_tok": 2, "sliding_window": 16}
+    folder = save(tmp_path / "gpt_oss", "gpt_oss", **sizes, rope_parameters={"rope_type": "default", "rope_theta": 1e4})
+    hf, expected = open_hf(folder), stock_losses(folder)
+    assert hf.kernel == "lexbench"
+    hf.attend(REROPE)  # what is installed is compared with the model's own, once
+
+    def eager(*given: Any, **named: Any) -> None:
+        raise AssertionError("the scores of all pairs are kept")
+
+    monkeypatch.setattr(modeling_gpt_oss, "eager_attention_forward", eager)
+    assert len(hf.score(asked()).nll) == len(expected)
+    hf.attend(Attention())
+    np.testing.assert_allclose(hf.score(asked()).nll, expected, atol=2e-4)
+    assert open_hf(save(tmp_path / "gemma2", "gemma2")).kernel == "eager+lexbench"
+
+
 def test_our_attention_function_alone_is_refused_where_it_does_not_run(tmp_path: Path) -> None:
     save(tmp_path, "bloom")
     model = Model(name="bloom", trained_length=32, head_dim=8, path=str(tmp_path))

@@ -740,44 +740,50 @@ def measure_kernels(campaign: Campaign, heads: Heads, length: int, asked: int) -
 
 def measure_model(campaign: Campaign, name: str, method: str) -> Found:
     """Seconds of reading prompts, of a written token and of scoring the last 256; peaks of memory."""
-    model, scale, device = campaign.model(name), campaign.scale, campaign.device
-    network = model.reader.network
-    found: Found = {"read_bytes": read_bytes(network)}
+    model, scale = campaign.model(name), campaign.scale
+    found: Found = {"read_bytes": read_bytes(model.reader.network)}
     for length in scale.prefills:
-        repeats = 1
         if method == "stock":
-            found[str(length)] = stock(model, length, max(2, scale.room // 8), device, repeats)
-            found[str(length)]["cache_bytes"] = cache_bytes(network, length)
+            found[str(length)] = said(functools.partial(stock, campaign, model, length))
             continue
         attention = attention_of(method, model.model, length)
         if attention is None:
             return {"left out": "the method does not apply to this model"}
         model.attend(attention)
         try:
-            rooms = 1, scale.room // 4, scale.room
-            asked = [writes(1, length, room)[0] for room in rooms]
-            times = [measured(functools.partial(model.write, each), device, repeats) for each in asked]
-            (first, _), (some, _), (last, write_bytes) = times
-            end = scores(1, length, length - min(256, length // 2))[0]
-            score, score_bytes = measured(functools.partial(model.score, end), device, repeats)
-            found[str(length)] = {
-                "prefill": first,
-                "token": (last - some) / (rooms[2] - rooms[1]),
-                "token_with_recording": (some - first) / (rooms[1] - 1),
-                "repeated": model.reader.repeated,
-                "cache_bytes": cache_bytes(network, seen_keys(attention, length)),
-                "score": score,
-                "score_bytes": score_bytes,
-                "write_bytes": write_bytes,
-            }
-            if length == min(scale.prefills):
-                many = 16
-                batch = writes(many, max(8, length // 8), scale.room, uneven=True)
-                list(model.together(batch[:2]))
-                taken = seconds(functools.partial(answered, model, batch), device, 1)
-                found[str(length)]["batch_tokens_per_second"] = many * scale.room / taken
+            found[str(length)] = said(functools.partial(measure_method, campaign, model, attention, length))
         finally:
             model.attend(Attention())
+    # A text too long for the memory is a finding beside the shorter ones.
+    wrong = [f"{length}: {row}" for length, row in found.items() if isinstance(row, str)]
+    return {**found, **({"passed": False, "wrong": wrong} if wrong else {})}
+
+
+def measure_method(campaign: Campaign, model: Any, attention: Attention, length: int) -> Found:
+    """The figures of an Attention that the model has."""
+    scale, device, repeats = campaign.scale, campaign.device, 1
+    rooms = 1, scale.room // 4, scale.room
+    asked = [writes(1, length, room)[0] for room in rooms]
+    times = [measured(functools.partial(model.write, each), device, repeats) for each in asked]
+    (first, _), (some, _), (last, write_bytes) = times
+    end = scores(1, length, length - min(256, length // 2))[0]
+    score, score_bytes = measured(functools.partial(model.score, end), device, repeats)
+    found = {
+        "prefill": first,
+        "token": (last - some) / (rooms[2] - rooms[1]),
+        "token_with_recording": (some - first) / (rooms[1] - 1),
+        "repeated": model.reader.repeated,
+        "cache_bytes": cache_bytes(model.reader.network, seen_keys(attention, length)),
+        "score": score,
+        "score_bytes": score_bytes,
+        "write_bytes": write_bytes,
+    }
+    if length == min(scale.prefills):
+        many = 16
+        batch = writes(many, max(8, length // 8), scale.room, uneven=True)
+        list(model.together(batch[:2]))
+        taken = seconds(functools.partial(answered, model, batch), device, 1)
+        found["batch_tokens_per_second"] = many * scale.room / taken
     return found
 
 
@@ -800,11 +806,11 @@ def seen_keys(attention: Attention, length: int) -> int:
 
 
 @torch.inference_mode()
-def stock(model: Any, length: int, room: int, device: str, repeats: int) -> Found:
+def stock(campaign: Campaign, model: Any, length: int) -> Found:
     """The network without lexbench: one pass, and the loop that one writes oneself."""
     from transformers import DynamicCache
 
-    network = model.reader.network
+    network, device, room = model.reader.network, campaign.device, max(2, campaign.scale.room // 8)
     ids = torch.from_numpy(writes(1, length, 1)[0].prompt)[None].to(device)
 
     def write(count: int) -> None:
@@ -814,11 +820,16 @@ def stock(model: Any, length: int, room: int, device: str, repeats: int) -> Foun
             logits = network(input_ids=feed, past_key_values=cache, use_cache=True, logits_to_keep=1).logits
             feed = logits[:, -1:].argmax(-1)
 
-    first, last = (seconds(functools.partial(write, count), device, repeats) for count in (1, room))
+    first, last = (seconds(functools.partial(write, count), device, 1) for count in (1, room))
     keep = min(256, length // 2)
-    score, score_bytes = measured(lambda: network(input_ids=ids, logits_to_keep=keep, use_cache=False), device, repeats)
-    token = (last - first) / (room - 1)
-    return {"prefill": first, "token": token, "score": score, "score_bytes": score_bytes}
+    score, score_bytes = measured(lambda: network(input_ids=ids, logits_to_keep=keep, use_cache=False), device, 1)
+    return {
+        "prefill": first,
+        "token": (last - first) / (room - 1),
+        "score": score,
+        "score_bytes": score_bytes,
+        "cache_bytes": cache_bytes(network, length),
+    }
 
 
 def beside_lm_eval(campaign: Campaign, name: str) -> Found:
@@ -1075,8 +1086,9 @@ def show_models(done: Found, rate: float | None) -> None:
         table("model", "length", *head)
     for name, step in rows.items():
         model = name.split("/")[2]
-        for length in [key for key in step if re.fullmatch(r"\d+", key)]:
-            at, base = step[length], done.get(f"measure/models/{model}/stock", {}).get(length, {})
+        for length in [key for key, row in step.items() if key.isdigit() and not isinstance(row, str)]:
+            at, base = step[length], done.get(f"measure/models/{model}/stock", {}).get(length)
+            base = None if isinstance(base, str) else base
             reads = (step["read_bytes"] + at["cache_bytes"]) / at["token"] / (rate or math.inf)
             cells = [
                 f"{at['prefill']:.3f}",

@@ -1,5 +1,6 @@
 """Triton kernels against dense ones, in Triton's interpreter, which needs no GPU; `gpu.py` checks them compiled."""
 
+import copy
 import importlib.util
 import json
 import os
@@ -166,6 +167,68 @@ def of_turns() -> dict[str, float]:
     return found
 
 
+def of_norms() -> dict[str, float]:
+    """Largest errors of normed vectors, by the formula in float64; of those rounded twice, the share that is unlike."""
+    from lexbench.kernels import triton_norm
+
+    generator, found, eps = torch.Generator().manual_seed(0), dict[str, float](), 1e-2
+    for width in (64, 300):
+        x, weight = (torch.randn(*shape, width, generator=generator) for shape in ((3, 5), ()))
+        exact = x.double() / (x.double().square().mean(-1, keepdim=True) + eps).sqrt()
+        for add in (0.0, 1.0):
+            got = triton_norm.rms_norm(x, weight, eps, from_one=bool(add))
+            found[f"norm, {width}, {add}"] = float((got - exact * (weight.double() + add)).abs().max())
+        low, factors = x.half(), weight.half()
+        exact = low.double() / (low.double().square().mean(-1, keepdim=True) + eps).sqrt()
+        got = triton_norm.rms_norm(low, factors, eps, rounded=True)
+        twice = (exact.half().double() * factors.double()).half()
+        found[f"half precision, {width}"] = float((got != twice).double().mean())
+    return found
+
+
+def of_networks() -> dict[str, float]:
+    """Deviations of logits from float64's where norms and rotations are fused, as a share of their spread."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    from lexbench.backends.hf.fused import Fused
+    from lexbench.kernels import triton_rotate
+    from tests.benchmarks.gpu import FAMILIES, SMALL
+
+    kernel, found, ids = triton_rotate.rotate, dict[str, float](), torch.arange(2, 14).view(2, 6)
+    # GLM-4 rotates a part of each head, in pairs of neighbours.
+    families = {**FAMILIES, "glm4": {"num_key_value_heads": 2, "head_dim": 16, "pad_token_id": 0}}
+    for family, sizes in families.items():
+        torch.manual_seed(0)
+        sizes = {**SMALL, **sizes, "max_position_embeddings": 64, "initializer_range": 0.1}
+        config = AutoConfig.for_model(family, **sizes)
+        config._experts_implementation = "eager"  # the grouped product of experts has no float64
+        network = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval()
+        norms = [each for each in network.modules() if type(each).__name__.endswith("RMSNorm")]
+        for norm in norms:  # factors of new networks are 1 and hide themselves
+            torch.nn.init.uniform_(norm.get_parameter("weight"), 0.5, 1.5)
+        with torch.inference_mode():
+            exact = copy.deepcopy(network).double()(ids).logits
+            fused, before, turned = Fused(network, 4e-2), network(ids).logits, list[int]()
+
+            def counting(vectors: torch.Tensor, *given: Any, **named: Any) -> torch.Tensor:
+                turned.append(vectors.shape[1])  # noqa: B023
+                return kernel(vectors, *given, **named)
+
+            triton_rotate.rotate = counting
+            try:
+                with fused.put():
+                    network(ids)
+                    turned.clear()
+                    got = network(ids).logits
+                    replaced = [each for each in norms if "forward" in vars(each)]
+            finally:
+                triton_rotate.rotate = kernel
+            assert len(replaced) == len(norms) and len(turned) == 2 * len(network.model.layers), (family, turned)
+            assert torch.equal(network(ids).logits, before), f"{family} is not as it was"
+        found[f"network, {family}"] = float((got - exact).std() / exact.std())
+    return found
+
+
 def unlike(*given: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """A family's own function, which the layout stands for."""
     raise AssertionError("the kernel rotates")
@@ -187,10 +250,13 @@ def test_triton_kernels_see_the_same_keys_at_the_same_positions() -> None:
     )
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout.splitlines()[-1])
-    assert len(found) == 3 + len(SHAPES) * sum(name.startswith(KINDS) for name in attentions(5, 3)) + 2 * 6 + 6 + 4
+    kinds = sum(name.startswith(KINDS) for name in attentions(5, 3))
+    assert len(found) == 3 + len(SHAPES) * kinds + 2 * 6 + 6 + 4 + 2 * 3 + 5
+    networks = [found.pop(name) for name in list(found) if name.startswith("network")]
+    assert max(networks) < 2e-2, networks  # 0.9 to 1.5 % by bfloat16 alone
     low = [found.pop(name) for name in list(found) if name.startswith(("half precision", "turn"))]
     assert max(low) < 5e-3 and {name: wrong for name, wrong in found.items() if not wrong < 5e-6} == {}
 
 
 if __name__ == "__main__":
-    print(json.dumps({**errors(), **of_steps(), **of_rotations(), **of_turns()}))
+    print(json.dumps({**errors(), **of_steps(), **of_rotations(), **of_turns(), **of_norms(), **of_networks()}))

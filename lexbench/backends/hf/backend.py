@@ -90,12 +90,13 @@ class Hf(Backend):
             text at a time and writes to a few. Texts that are scored or marked together have about one length, and one
             length exactly where angles or ranks of heads depend on all of a text. Batching changes numbers in the last
             bits only.
-        attention: auto (the model's kernel wherever a method leaves scores as they are; on a GPU Triton kernels for
-            windows and far keys, where the package is installed, and steps of writing that are recorded with our
-            attention function and repeated), lexbench (our attention function always), triton (auto, where Triton must
-            be there) or merged (auto, without Triton and recording). Stock kernels compute a sliding window as a masked
-            whole text on a CPU, with a mask of length x length; ours costs what the window holds. Numbers differ in the
-            last bits only.
+        attention: auto (the model's kernel wherever a method leaves scores as they are, ours where that is the eager
+            one, which keeps the scores of all pairs, as gpt-oss has it; on a GPU Triton kernels for windows and far
+            keys, where the package is installed, and steps of writing that are recorded with our attention function
+            and repeated, with norms and rotations in one kernel each), lexbench (our attention function always), triton
+            (auto, where Triton must be there) or merged (auto, without Triton and recording). Stock kernels compute a
+            sliding window as a masked whole text on a CPU, with a mask of length x length; ours costs what the window
+            holds. Numbers differ in the last bits only.
         chat: every question is one user message of the chat template. False: only where a task says so.
         system: chat: message in front of the user's; None: none.
         thinking: chat: `none` tells the template not to think; `free` lets the model think, and without an end of the

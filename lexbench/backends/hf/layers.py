@@ -149,22 +149,27 @@ class Turn:
         return joined if whole else torch.cat([vectors[..., : self.offset], joined, vectors[..., end:]], dim=-1)
 
 
-def turn_of(module: nn.Module, before: Tensor, after: Tensor, made: Any, pairs: int, tolerance: float) -> Turn | None:
-    """The Turn that makes queries `after` [B, H, T, D] from those `before`; None if none does."""
+def plain_turn(before: Tensor, after: Tensor, made: Any, pairs: int, tolerance: float) -> Turn | None:
+    """The Turn by layout that makes vectors `after` [B, H, T, D] from those `before`; None if none does."""
     # Rotated dimensions stand first in a head, or last.
     ends = dict.fromkeys([0, before.shape[3] - 2 * pairs])
-    plain = [
+    turns = (
         Turn(pairs, layout, offset, alternating)
         for offset in ends
         for layout in ("half", "interleaved")
         for alternating in (False, True)
         if offset >= 0
-    ]
-    found = next((turn for turn in plain if _agrees(turn, before, after, made, tolerance)), None)
+    )
+    return next((turn for turn in turns if _agrees(turn, before, after, made, tolerance)), None)
+
+
+def turn_of(module: nn.Module, before: Tensor, after: Tensor, made: Any, pairs: int, tolerance: float) -> Turn | None:
+    """The Turn that makes queries `after` [B, H, T, D] from those `before`; None if none does."""
+    found = plain_turn(before, after, made, pairs, tolerance)
     theirs = vars(sys.modules[type(module).__module__]).get("apply_rotary_pos_emb")
     # The family's own function rounds as the model does: it goes first where it fits.
     if theirs is not None:
-        family = replace(found or plain[0], apply=theirs, known=found is not None)
+        family = replace(found or Turn(pairs, "half", 0, False), apply=theirs, known=found is not None)
         if _agrees(family, before, after, made, tolerance):
             return family
     return found

@@ -8,7 +8,7 @@ import functools
 import importlib.util
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, cast
 
 import numpy as np
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from lexbench.backends.caches import PrefixCache, in_common
 from lexbench.backends.hf.batches import READ, READ_ON_CPU, about_alike
+from lexbench.backends.hf.fused import Fused
 from lexbench.backends.hf.graphs import LEAST, Found, Repeated
 from lexbench.backends.hf.head import states_of
 from lexbench.backends.hf.hook import Unrealisable
@@ -66,17 +67,18 @@ class Reader:
         # Our kernels compute the slots that change scores, the model's kernel the rest; one name for all methods, so
         # that cells of a comparison agree in it.
         form: Form = "merged" if attention == "merged" or no_triton(self.device) else "triton"
-        stock = [] if attention == "lexbench" else [self.network.config._attn_implementation]
-        self.kernel = "+".join([*stock, "lexbench", *(["triton"] if form == "triton" else [])])
+        stock: str = network.config.get_text_config()._attn_implementation
         self.installer = AttentionInstaller(
-            self.network,
-            model.name,
-            model.trained_length,
-            self.positions_end,
-            self.base,
-            always=attention == "lexbench",
-            form=form,
+            self.network, model.name, model.trained_length, self.positions_end, self.base, form=form
         )
+        always = attention == "lexbench"
+        if stock == "eager" and not self._dense:
+            # It keeps the scores of all pairs: of 32,768 tokens and 64 heads, 128 GiB. Ours keeps a few spans of them.
+            with suppress(Refused):
+                self.installer.prepare(Attention(), always=True)
+                always = True
+        self.installer.always = always
+        self.kernel = "+".join([*([] if always else [stock]), "lexbench", *(["triton"] if form == "triton" else [])])
         self.passes = [self.installer.prepare(Attention())]
         self.continuing: dict[int, Placement] = {}
         # Layers of the cache that transformers makes for this config, not the config, say whether it drops keys.
@@ -91,6 +93,7 @@ class Reader:
         """Whether steps of writing may be recorded."""
         self.repeated: bool | None = None
         """Whether they are, under this Attention; None: not tried yet."""
+        self._fewer: Fused | None = None
 
     def close(self) -> None:
         """Leave the network as it was before any method."""
@@ -250,7 +253,7 @@ class Reader:
         try:
             if placement is not own[0]:
                 self.installer.put(placement)
-            with cast(Keys, state).looping(count) as loop:
+            with self._fused(), cast(Keys, state).looping(count) as loop:
                 try:
                     yield repeated
                 finally:
@@ -259,6 +262,14 @@ class Reader:
             self.passes = own
             if placement is not own[0]:
                 self.installer.put(own[0])
+
+    def _fused(self) -> AbstractContextManager[None]:
+        """Norms and rotations of repeated steps in one kernel each, where Triton serves."""
+        if "triton" not in self.kernel or self.network.dtype not in (torch.bfloat16, torch.float16):
+            return nullcontext()
+        if self._fewer is None:
+            self._fewer = Fused(self.base, TOLERANCE[self.network.dtype])
+        return self._fewer.put()
 
     def prompted(self, prompts: Sequence[Tokens], room: int) -> tuple[Tensor, Sequence[State]]:
         """[passes, B, width] states of the prompts' last tokens, and what the model keeps of the prompts."""
@@ -347,15 +358,20 @@ class Reader:
         transformers gives stock kernels a mask of all pairs there, which takes them memory and half of their speed.
         Ours sees all earlier keys and a causal square, and merges them, where it has a fused kernel for the model.
         """
-        own, config = self.passes[number], self.network.config.get_text_config()
-        dense = any(is_set(config, name) for name in ("v_head_dim", "attn_logit_softcapping"))
-        if own.hook is not None or own.grows or self.windows or dense:
+        own = self.passes[number]
+        if own.hook is not None or own.grows or self.windows or self._dense:
             return own
         if number not in self.continuing:
             self.continuing[number] = own
             with suppress(Refused):
                 self.continuing[number] = self.installer.prepare(own.attention, always=True)
         return self.continuing[number]
+
+    @property
+    def _dense(self) -> bool:
+        """Whether our attention function too keeps the scores of all pairs: under caps, and values of another width."""
+        config = self.network.config.get_text_config()
+        return any(is_set(config, name) for name in ("v_head_dim", "attn_logit_softcapping"))
 
     def ids(self, *texts: Tokens) -> Tensor:
         """[B, T] on the device; shorter texts end in further tokens, which none of theirs sees."""

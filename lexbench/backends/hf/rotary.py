@@ -111,7 +111,6 @@ class AttentionInstaller:
         trained_length: cos and sin are compared with the method's numbers up to 4 times this length.
         end: number of positions in the model's table; None if it has no table.
         tower: the module that makes last hidden states of tokens; None: the innermost that could.
-        always: use our attention function also where an Attention changes no scores.
         form: what computes windows and far keys.
     """
 
@@ -122,14 +121,15 @@ class AttentionInstaller:
         trained_length: int,
         end: int | None = None,
         tower: Any = None,
-        always: bool = False,
         form: Form = "merged",
     ) -> None:
         self._network = network
         self._base = towers(network)[0] if tower is None else tower
         self._config = network.config.get_text_config()
         self._name = name
-        self._always, self._form = always, form
+        self.always = False
+        """Whether our attention function is used also where an Attention changes no scores."""
+        self._form = form
         self._trained_length = trained_length
         self._end = end
         # Towers inside have configs of their own, each with its kernel, which `set_attn_implementation` changes.
@@ -215,7 +215,7 @@ class AttentionInstaller:
             # A norm behind the rotation takes the scale away: rotate behind the norm, in our function.
             rotated, wanted = False, [*wanted, "scale"]
         changed = self._changed(alike) if rotated else None
-        if not (wanted or always or self._always) and watch is None and rotated:
+        if not (wanted or always or self.always) and watch is None and rotated:
             return Placement(attention, changed)
         self._check_hook(wanted or ([PROBES] if watch else [ALWAYS]), rotated)
         if watch is not None and self._attends is not None:
