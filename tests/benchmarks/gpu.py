@@ -1055,19 +1055,25 @@ def table(*head: str) -> None:
 
 
 def show_kernels(done: Found) -> None:
-    rows = {name: step for name, step in done.items() if name.startswith("measure/kernels/") and "seconds" in step}
-    if not rows:
-        return
-    table("time / plain", *(name.removeprefix("measure/kernels/") for name in rows))
-    plain = [step["seconds"]["plain"] for step in rows.values()]
-    print(f"| plain, ms | {' | '.join(f'{1000 * each:.3f}' for each in plain)} |")
-    for kernel in dict.fromkeys(kernel for step in rows.values() for kernel in step["seconds"] if kernel != "plain"):
-        found = [step["seconds"].get(kernel) for step in rows.values()]
-        cells = [
-            "failed" if isinstance(each, str) else "" if each is None else f"{each / base:.2f}"
-            for each, base in zip(found, plain, strict=True)
-        ]
-        print(f"| {kernel} | {' | '.join(cells)} |")
+    start = "measure/kernels/"
+    for end, what in (("/whole", "a whole text"), ("/one", "a step of writing")):
+        rows = {
+            name.removeprefix(start).removesuffix(end).replace("/", " "): step["seconds"]
+            for name, step in done.items()
+            if name.startswith(start) and name.endswith(end) and "seconds" in step
+        }
+        if not rows:
+            continue
+        table(f"{what}, time / plain", *rows)
+        plain = [times["plain"] for times in rows.values()]
+        print(f"| plain, ms | {' | '.join(f'{1000 * each:.3f}' for each in plain)} |")
+        for kernel in dict.fromkeys(kernel for times in rows.values() for kernel in times if kernel != "plain"):
+            found = [times.get(kernel) for times in rows.values()]
+            cells = [
+                "failed" if isinstance(each, str) else "" if each is None else f"{each / base:.2f}"
+                for each, base in zip(found, plain, strict=True)
+            ]
+            print(f"| {kernel} | {' | '.join(cells)} |")
 
 
 def show_models(done: Found, rate: float | None) -> None:
