@@ -3,9 +3,12 @@
 import json
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from tests.benchmarks import gpu
 
@@ -41,7 +44,25 @@ def test_every_kind_of_step_runs_here_and_is_not_done_twice(
     assert json.loads(file.read_text()) == record
     gpu.show(record)
     shown = capsys.readouterr().out
-    assert "| toy/rerope | 96 |" in shown and "| toy/64/whole |" in shown
+    assert "| toy/rerope | 96 |" in shown and "| a whole text, time / plain | toy 64 |" in shown
+
+
+def test_a_length_that_fails_is_named_beside_the_figures_of_the_others(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def measured(campaign: Any, model: Any, attention: Any, length: int) -> dict[str, float]:
+        if length > 64:
+            raise RuntimeError("out of memory")
+        return {"prefill": 2.0, "token": 0.5, "cache_bytes": 0}
+
+    monkeypatch.setattr(gpu, "measure_method", measured)
+    campaign = gpu.Campaign("cpu", replace(gpu.TOY, prefills=(64, 96)), torch.float32)
+    found = gpu.measure_model(campaign, "toy", "none")
+    assert (found["passed"], found["wrong"]) == (False, ["96: RuntimeError: out of memory"])
+    gpu.show_models({"measure/models/toy/none": found}, None)
+    assert [line for line in capsys.readouterr().out.splitlines() if "toy" in line] == [
+        "| toy/none | 64 | 2.000 |  | 500.00 |  |  | 0% | 0.00 |  |"
+    ]
 
 
 def test_a_step_whose_process_dies_is_recorded_and_the_next_begins(tmp_path: Path) -> None:
