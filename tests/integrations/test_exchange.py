@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,14 @@ import pytest
 from lm_eval.utils import make_table
 
 from lexbench.commands import main
+from lexbench.core.checkpoint import locate
 from lexbench.core.record import Record
 from lexbench.integrations.lm_eval.results.command import import_lm_eval
 from lexbench.integrations.share import share_files
 from lexbench.stats import records
 from tests.report.fake_run import finished, keep
+
+VALUES = ("acc,none", "perplexity,none")
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +80,43 @@ def test_our_own_import_gives_the_same_values_and_intervals(folder: Path, harnes
         assert (each.value, each.low, each.high, each.n, each.clusters, each.trained_length) == (
             *(same.value, same.low, same.high, same.n, same.clusters, same.trained_length),
         )
+
+
+def test_cells_of_one_task_stand_in_files_of_their_own(tmp_path: Path) -> None:
+    """Texts of another corpus are another cell of the same task: a results file has room for one of them."""
+    keep(
+        tmp_path / "run",
+        [
+            finished("last_segment", "none", 512),
+            finished("last_segment", "none", 512, corpus="pydoc"),
+            finished("passkey", "none", 128),
+            finished("passkey", "ntk", 512, n=8),
+            finished("passkey", "ntk", 512),
+        ],
+    )
+    share_files([tmp_path / "run"], "lm_eval", tmp_path / "out")
+    measured = [each for each in records.build([tmp_path / "run"]) if each.metric in ("perplexity", "accuracy")]
+    files = [json.loads(file.read_text())["results"] for file in (tmp_path / "out").rglob("results_*.json")]
+    values = [task[key] for each in files for task in each.values() for key in task if key in VALUES]
+    assert sorted(values) == sorted(each.value for each in measured if each.value is not None)
+    assert len(list((tmp_path / "out").rglob("samples_*.jsonl"))) == len(values) == 4
+
+
+def test_an_export_keeps_tokens_and_cuts_and_is_read_with_and_without_a_tokenizer(
+    tmp_path: Path,
+) -> None:
+    """Prompts are shortened in a run folder, and say nothing of the room of an answer: neither can be counted."""
+    one = finished("passkey", "ntk", 512)
+    samples = [replace(each, truncated=each.index % 4 == 0) for each in one.samples]
+    keep(tmp_path / "run", [replace(one, samples=samples)])
+    share_files([tmp_path / "run"], "lm_eval", tmp_path / "out")
+    (before,) = [each for each in records.build([tmp_path / "run"]) if each.metric == "accuracy"]
+    for tokenizer in (None, locate("lexbench:lexlet", None)):
+        into = tmp_path / f"into {tokenizer is None}"
+        import_lm_eval([tmp_path / "out"], into, tokenizer=tokenizer)
+        (after,) = [each for each in records.build([into]) if each.metric == "accuracy"]
+        assert (after.value, after.tokens_min, after.tokens_max) == (before.value, before.tokens_min, before.tokens_max)
+        assert after.truncated == before.truncated == 8
 
 
 def test_the_same_cells_give_the_same_files(folder: Path, tmp_path: Path) -> None:

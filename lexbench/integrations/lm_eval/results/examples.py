@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lexbench.core.tokenizer import load_tokenizer, read_tokenizer
-from lexbench.integrations.lm_eval import ROOM, ROOMS
+from lexbench.integrations.lm_eval import NAME, ROOM, ROOMS
 from lexbench.integrations.lm_eval.results.files import Line, mapping, whole
 from lexbench.taskkit.excerpt import shortened
 
@@ -64,6 +64,8 @@ class Example:
     """Length that the document was made for (RULER), in tokens; None if it does not say."""
     tokens: int | None
     """Tokens of the longest request; None if not counted."""
+    cut: bool
+    """Whether its prompt was truncated, by `lexbench share`'s own files."""
     prompt: str
     output: str | None
     expected: Mapping[str, Any]
@@ -122,12 +124,14 @@ def _example(
     target = clean(row.get("target", ""))
     losses = _option_nll(answers, len(requests)) if kind == "multiple_choice" else None
     expected = _expected(target, requests if losses is not None else [])
-    made_for = whole(mapping(row.get("doc")).get("max_length"))
+    doc = mapping(row.get("doc"))
+    made_for, ours = whole(doc.get("max_length")), mapping(doc.get(NAME))
     return Example(
         index=index,
         cluster=clean(row.get("doc_hash") or f"document {index}"),
         made_for=made_for if any(key.partition(",")[0] == str(made_for) for key in keys) else None,
-        tokens=tokens.most(requests) if tokens else None,
+        tokens=whole(ours.get("tokens")) or (tokens.most(requests) if tokens else None),
+        cut=ours.get("truncated") is True,
         prompt=shortened(requests[0][0], [expected["expected"]]),
         output=shortened(_said(row.get("resps")), []) if kind == "generate_until" else None,
         expected=expected,
