@@ -235,16 +235,16 @@ def _learn(
             kinds, tokens = rows.step(step)
             losses = _by_kind(kinds, learner.step(tokens, step, kinds))
             done = step + 1
-            if not math.isfinite(losses["all"]):
-                raise ValueError(
-                    f"training {progress.name} diverged: its loss at step {done} is not finite; "
-                    f"lower recipe.rate, it is {recipe.rate:g}"
-                )
             speed = (done - first) * together / (time.monotonic() - started)
             bar.set_postfix(loss=f"{losses['all']:.3f}", tokens_per_second=f"{speed:.0f}")
             bar.update()
             if validation is not None and (done % recipe.evaluate == 0 or done == recipe.steps):
                 losses["held_out"] = learner.held_out(validation)
+            if not all(map(math.isfinite, losses.values())):  # that of rows held out sees the update, too
+                raise ValueError(
+                    f"training {progress.name} diverged: its loss at step {done} is not finite; "
+                    f"lower recipe.rate, it is {recipe.rate:g}"
+                )
             said = ", ".join(f"{name} {losses[key]:.3f}" for name, key in SHOWN.items() if key in losses)
             due = done % recipe.evaluate == 0 or done == recipe.steps
             lines.show(f"step {done} of {recipe.steps}, {said}", due, done - first, recipe.steps - done)

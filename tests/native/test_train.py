@@ -185,6 +185,24 @@ def test_it_learns_a_constant_text(tmp_path: Path) -> None:
     assert curve[-1] < 0.8 * curve[0]
 
 
+@pytest.mark.parametrize(
+    ("changed", "held_out", "said"),
+    [
+        ({"rate": 1e300}, UNSEEN, r"diverged: its loss at step 1 is not finite; lower recipe\.rate, it is 1e\+300"),
+        ({"rate": 1e300}, TEXTS, r"weight model\.\S+ must be finite in torch\.float32"),  # no text is held out
+        ({"rate": 1e5, "weights": "float16"}, TEXTS, r"finite in torch\.float16, .* give recipe\.weights=float32"),
+    ],
+    ids=["held out", "not held out", "half"],
+)
+def test_weights_that_the_last_step_has_spoilt_are_not_saved(
+    changed: dict[str, object], held_out: list[Corpus], said: str, tmp_path: Path
+) -> None:
+    """The first step of AdamW is its rate in each weight: beyond float32, and beyond the 65,504 of float16."""
+    with pytest.raises(ValueError, match=said):
+        train(prepared(recipe(stages=stages(1), warmup=0, **changed), held_out=held_out), tmp_path)
+    assert not (tmp_path / "model.safetensors").exists() and not (tmp_path / "training.json").exists()
+
+
 def test_a_training_that_diverges_ends_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     step = Learner.step
 
@@ -250,13 +268,19 @@ def test_the_learning_rate_warms_up_and_falls_to_a_tenth() -> None:
         ({"shape": None}, {}, r"recipe\.shape is missing, and no trained folder states it: give start=DIR"),
         ({}, {"encoding": {"name": "roper"}}, r"unknown encoding 'roper': did you mean rope\?"),
         ({}, {"encoding": {"name": "hwfa"}}, r"hwfa needs a layer with a window before the last one"),
-        ({}, {"encoding": {"bases": 5.0}}, r"unknown parameter encoding\.bases: rope knows head_dim, base"),
+        ({}, {"encoding": {"bases": 5.0}}, r"unknown parameter encoding\.bases: rope knows base"),
         (
             {},
             {"encoding": {"name": "dape", "over": {"name": "kerple", "frm": "power"}}},
             r"parameter encoding\.over\.frm:",
         ),
         ({}, {"encoding": {"base": 1.0}}, r"encoding\.base must be above 1, got 1: "),
+        ({}, {"encoding": {"head_dim": 8}}, r"unknown parameter encoding\.head_dim: rope knows base"),
+        (
+            {},
+            {"encoding": {"name": "dape", "over": {"name": "alibi", "heads": 4}}},
+            r"unknown parameter encoding\.over\.heads: alibi knows none",
+        ),
         (
             {},
             {"encoding": {"name": "dape", "over": {"name": "rope", "base": -5}}},
