@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,23 @@ def test_the_same_cells_give_the_same_files(folder: Path, tmp_path: Path) -> Non
     assert {file.relative_to(first): file.read_bytes() for file in first.rglob("*") if file.is_file()} == {
         file.relative_to(second): file.read_bytes() for file in second.rglob("*") if file.is_file()
     }
+
+
+@pytest.mark.parametrize(("to", "first"), [("inspect", 1), ("lm_eval", 2), ("every_eval_ever", 2)])
+def test_files_of_an_earlier_export_of_fewer_cells_are_named(to: str, first: int, tmp_path: Path) -> None:
+    """A log; results and samples; a record and its samples."""
+    cell = finished("passkey", "ntk", 512)
+    keep(tmp_path / "run", [cell])
+    for _ in range(2):  # the same cells give the same files
+        _, notes = share_files([tmp_path / "run"], to, tmp_path / "out", by="us", developer="us")
+        assert not any("other file" in note for note in notes)
+    keep(tmp_path / "more", [cell, finished("passkey", "ntk", 256), finished("passkey", "ntk", 512, seed=1)])
+    for file in (tmp_path / "more" / "cells").iterdir():
+        os.utime(file, (2e9, 2e9))
+    _, notes = share_files([tmp_path / "more"], to, tmp_path / "out", by="us", developer="us")
+    assert [note.split(" in ")[0] for note in notes if "other" in note] == [
+        "1 other file" if first == 1 else f"{first} other files"
+    ]
 
 
 def test_every_eval_ever_has_a_value_with_its_interval_and_conditions(folder: Path, tmp_path: Path) -> None:
