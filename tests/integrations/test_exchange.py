@@ -103,12 +103,12 @@ def test_cells_of_one_task_stand_in_files_of_their_own(tmp_path: Path) -> None:
     assert len(list((tmp_path / "out").rglob("samples_*.jsonl"))) == len(values) == 4
 
 
-def test_an_export_keeps_tokens_and_cuts_and_is_read_with_and_without_a_tokenizer(
+def test_an_export_keeps_tokens_cuts_and_chance_and_is_read_with_and_without_a_tokenizer(
     tmp_path: Path,
 ) -> None:
     """Prompts are shortened in a run folder, and say nothing of the room of an answer: neither can be counted."""
     one = finished("passkey", "ntk", 512)
-    samples = [replace(each, truncated=each.index % 4 == 0) for each in one.samples]
+    samples = [replace(each, truncated=each.index % 4 == 0, chance=0.125) for each in one.samples]
     keep(tmp_path / "run", [replace(one, samples=samples)])
     share_files([tmp_path / "run"], "lm_eval", tmp_path / "out")
     (before,) = [each for each in records.build([tmp_path / "run"]) if each.metric == "accuracy"]
@@ -118,6 +118,7 @@ def test_an_export_keeps_tokens_and_cuts_and_is_read_with_and_without_a_tokenize
         (after,) = [each for each in records.build([into]) if each.metric == "accuracy"]
         assert (after.value, after.tokens_min, after.tokens_max) == (before.value, before.tokens_min, before.tokens_max)
         assert after.truncated == before.truncated == 8
+        assert after.chance == before.chance == 0.125
 
 
 def test_the_same_cells_give_the_same_files(folder: Path, tmp_path: Path) -> None:

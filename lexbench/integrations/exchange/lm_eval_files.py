@@ -160,7 +160,10 @@ def _line(finished: Finished, sample: Sample) -> dict[str, Any]:
     return {
         "doc_id": sample.index,
         # Our import reads the last: prompts are shortened here, and do not say how much room their answers had.
-        "doc": {"cluster": sample.cluster, NAME: {"tokens": sample.tokens, "truncated": sample.truncated}},
+        "doc": {
+            "cluster": sample.cluster,
+            NAME: {"tokens": sample.tokens, "truncated": sample.truncated, "chance": sample.chance},
+        },
         "target": target,
         "arguments": {
             f"gen_args_{place}": {f"arg_{part}": each for part, each in enumerate(request)}

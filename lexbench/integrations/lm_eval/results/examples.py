@@ -65,7 +65,7 @@ class Example:
     tokens: int | None
     """Tokens of the longest request; None if not counted."""
     cut: bool
-    """Whether its prompt was truncated, by `lexbench share`'s own files."""
+    """Whether its prompt was truncated, as files of `lexbench share` say."""
     prompt: str
     output: str | None
     expected: Mapping[str, Any]
@@ -117,15 +117,18 @@ def examples(lines: Iterable[Line], keys: Sequence[str], kind: str, tokens: Toke
 def _example(
     row: Mapping[str, Any], index: int, keys: Sequence[str], kind: str, tokens: Tokens | None, place: str
 ) -> Example:
+    doc = mapping(row.get("doc"))
+    ours = mapping(doc.get(NAME))
     requests, answers = _requests(row.get("arguments"), place), row.get("filtered_resps")
     if any(key.partition(",")[0] == UNCONDITIONAL for key in keys):
         requests = requests[: len(requests) // 2]
         answers = answers[: len(requests)] if isinstance(answers, list) else None
-    target = clean(row.get("target", ""))
+    target, chance = clean(row.get("target", "")), ours.get("chance")
     losses = _option_nll(answers, len(requests)) if kind == "multiple_choice" else None
     expected = _expected(target, requests if losses is not None else [])
-    doc = mapping(row.get("doc"))
-    made_for, ours = whole(doc.get("max_length")), mapping(doc.get(NAME))
+    if not isinstance(chance, float) or not 0 <= chance <= 1:
+        chance = None if losses is None or target.startswith("[") else 1 / len(losses)
+    made_for = whole(doc.get("max_length"))
     return Example(
         index=index,
         cluster=clean(row.get("doc_hash") or f"document {index}"),
@@ -135,7 +138,7 @@ def _example(
         prompt=shortened(requests[0][0], [expected["expected"]]),
         output=shortened(_said(row.get("resps")), []) if kind == "generate_until" else None,
         expected=expected,
-        chance=None if losses is None or target.startswith("[") else 1 / len(losses),
+        chance=chance,
         option_nll=losses,
     )
 
