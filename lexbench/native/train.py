@@ -48,7 +48,7 @@ class Job:
     recipe: Recipe
     corpora: Sequence[Corpus]
     held_out: Sequence[Corpus]
-    """Texts for the held-out loss; texts that are also among the corpora are left out."""
+    """Texts for the held-out loss; a corpus whose texts are all among those of training is left out."""
     encoding: Mapping[str, Any] = field(default_factory=dict)
     """`name` and parameters; without a name: the start's encoding, else rope."""
     start: str | Path | None = None
@@ -98,9 +98,9 @@ class Prepared:
         return "-".join(map(naming.slug, [naming.label(self.encoding), *method, f"seed{self.recipe.seed}"]))
 
     def unseen(self) -> list[Corpus]:
-        """The held-out corpora that are not training corpora, too (a corpus without splits may be both)."""
-        seen = {hash_documents(corpus.documents()) for corpus in self.job.corpora}
-        return [corpus for corpus in self.job.held_out if hash_documents(corpus.documents()) not in seen]
+        """The held-out corpora with a text that training does not see (a corpus without splits may be both)."""
+        seen = {document.text for corpus in self.job.corpora for document in corpus.documents()}
+        return [corpus for corpus in self.job.held_out if any(each.text not in seen for each in corpus.documents())]
 
     def stated(self, unseen: Sequence[Corpus]) -> dict[str, Any]:
         """Everything that weights and losses depend on, as data for the record."""

@@ -16,6 +16,7 @@ from lexbench.core import registry
 from lexbench.core.checkpoint import read_model
 from lexbench.core.tokenizer import load_tokenizer
 from lexbench.corpora import Corpus
+from lexbench.corpora.files import Files
 from lexbench.corpora.synthetic import Synthetic
 from lexbench.native import train as training
 from lexbench.native.folder import load
@@ -346,6 +347,12 @@ def test_texts_that_are_trained_on_are_not_held_out(tmp_path: Path) -> None:
     assert [row["step"] for row in record["curve"]] == [3, 6]
     assert set(record["curve"][0]) == {"step", "all", "text"}
     assert prepared(recipe(), held_out=[*TEXTS, *UNSEEN]).unseen() == UNSEEN
+    (folder := tmp_path / "texts").mkdir()
+    for name in "ab":
+        (folder / f"{name}.txt").write_text(name * 400)
+    both, one = (Files(path=str(path)) for path in (folder, folder / "a.txt"))
+    assert prepared(recipe(), corpora=[both], held_out=[one]).unseen() == []  # a part of what is trained on
+    assert prepared(recipe(), corpora=[one], held_out=[both]).unseen() == [both]
     train(prepared(recipe()), tmp_path / "some")
     record = json.loads((tmp_path / "some" / "training.json").read_text())
     assert record["held_out"] == UNSEEN[0].fingerprint() and record["texts"] == TEXTS[0].fingerprint()
