@@ -73,6 +73,8 @@ class Prepared:
             raise ValueError("held_out must name at least one corpus, got []: leave it out, or give e.g. [stdlib]")
         self.job = job
         self.start = None if job.start is None else start.read(job.start)
+        # Ids of BOS and EOS. A new tokenizer has them first (`vocabulary.SPECIAL`).
+        self.ends = (0, 1) if self.start is None else self.start.ends
         self.recipe = job.recipe if self.start is None else self.start.settled(job.recipe)
         self.shape = self.recipe.sizes()
         self.encoding = self._encoding()
@@ -158,9 +160,7 @@ def _train(prepared: Prepared, out: Path) -> None:
     _learn(learner, progress, rows, unseen, tokenizer)
 
     # Save the model before the record: a folder with a record is finished.
-    # A new tokenizer has BOS and EOS first (`vocabulary.SPECIAL`).
-    bos, eos = (0, 1) if begun is None else begun.ends
-    _leave(decoder.cpu(), out, recipe, spec, scaling, (bos, eos))
+    _leave(decoder.cpu(), out, recipe, spec, scaling, prepared.ends)
     stated |= {"command": job.command, "encoding": stated["encoding"] | spec}
     if begun is not None:
         stated["encoding_weights"] = "the start's" if kept else "begun anew"
