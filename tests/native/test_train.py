@@ -340,6 +340,20 @@ def test_held_out_rows_are_the_same_for_every_training(tmp_path: Path) -> None:
     assert one.shape == (32, 32) and torch.equal(one, other)
 
 
+def test_the_last_held_out_loss_is_that_of_the_saved_model(tmp_path: Path) -> None:
+    """However often it was measured on the way."""
+    for evaluate in (1, 6):
+        folder = tmp_path / str(evaluate)
+        train(prepared(recipe(rate=0.03, evaluate=evaluate)), folder)
+        rows = training.held_out_rows(UNSEEN, load_tokenizer(folder), 32)
+        with torch.no_grad():
+            logits = load(folder)(rows[:, :-1])
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
+        record = json.loads((folder / "training.json").read_text())
+        assert record["last_loss"]["held_out"] == pytest.approx(float(loss), abs=1e-4)
+        assert record["last_loss"]["all"] == pytest.approx(sum(losses(folder)) / 6, abs=1e-4)
+
+
 def test_texts_that_are_trained_on_are_not_held_out(tmp_path: Path) -> None:
     train(prepared(recipe(), held_out=TEXTS), tmp_path / "none")
     record = json.loads((tmp_path / "none" / "training.json").read_text())
