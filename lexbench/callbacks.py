@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from lexbench.api import evaluate
 from lexbench.core.values import is_whole
+from lexbench.stats.metrics import order
 
 if TYPE_CHECKING:
     from transformers import Trainer, TrainerCallback
@@ -86,9 +87,9 @@ class LengthCurve:
     def measure(self, model: Any, step: int) -> dict[str, float]:
         """Measure a curve now.
 
-        Returns `lexbench/last_segment/nll@512` for each length, and `lexbench/seconds` of all curves so far. With
-        several methods or seeds these stand before the metric: `lexbench/last_segment/yarn/nll@512`. A length at which
-        the cell is refused is left out.
+        Returns `lexbench/last_segment/nll@512` for each length, and `lexbench/seconds` of all curves so far. The metric
+        is the headline of the task. Several methods or seeds stand before it: `lexbench/last_segment/yarn/nll@512`. A
+        length at which the cell is refused is left out.
         """
         start = time.perf_counter()
         self._last = step
@@ -98,8 +99,9 @@ class LengthCurve:
             run = evaluate(model, self.tokenizer, lengths=self.lengths, n=self.n, results=folder, **about)
             records = run.records()
         named = ["task", *(name for name in ("method", "seed") if records[name].nunique() > 1), "metric"]
-        rows = records.query("part.isna() and value.notna() and metric in ('nll', 'accuracy')")
-        found: list[Any] = rows.to_dict("records")
+        rows = records.query("part.isna() and value.notna()")
+        first = rows.sort_values("metric", key=lambda names: names.map(order)).drop_duplicates("cell").sort_index()
+        found: list[Any] = first.to_dict("records")
         values = {
             "/".join([PREFIX, *(str(row[name]) for name in named)]) + f"@{row['length']}": float(row["value"])
             for row in found

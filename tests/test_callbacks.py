@@ -56,6 +56,17 @@ def trained(folder: Path, tokenizer: Any, logging_steps: int = 500, **curves: An
     return trainer.model, heard
 
 
+@pytest.mark.parametrize(("task", "metric"), [("resolution", "resolution"), ("copy", "accuracy")])
+def test_a_curve_of_a_task_is_its_headline_metric(task: str, metric: str, tokenizer: Any) -> None:
+    """Measures of attention and exact answers are further metrics of these tasks."""
+    curve = callbacks.LengthCurve(tokenizer, [80, 96], every=1, n=2, task=task, trained_length=64)
+    found = curve(network(), 1)
+    run = lexbench.evaluate(network(), tokenizer, task, lengths=[80, 96], n=2, trained_length=64)
+    known = run.table(metric=metric).loc["none"]
+    del found["lexbench/seconds"]
+    assert found == {f"lexbench/{task}/{metric}@{length}": pytest.approx(known[length]) for length in (80, 96)}
+
+
 @pytest.mark.slow
 def test_the_trainer_logs_curves_and_trains_as_without_them(tmp_path: Path, tokenizer: Any) -> None:
     bare, _ = trained(tmp_path, tokenizer)

@@ -101,14 +101,18 @@ def share_files(
     files = [file for folder in run_folders(folders) for file in (folder / "cells").glob("*.parquet")]
     youngest = max((file.stat().st_mtime for file in files), default=0.0)
     about = About(measured=datetime.fromtimestamp(youngest, UTC), organization=by, developer=developer)
-    count = 0
+    written: set[Path] = set()
     for name, content in FORMATS[to](chosen, about):
         write_text(out / name, content)
-        count += 1
-    if not count:
+        written.add(out / name)
+    if not written:
         raise ValueError(f"no cell of {some([str(folder) for folder in folders])} has a value to share")
     refused = sum(each.refused is not None for each in chosen)
-    notes = [f"{several(count, 'file')} of {several(len(chosen) - refused, 'cell')}", *_unfinished(loaded)]
+    notes = [f"{several(len(written), 'file')} of {several(len(chosen) - refused, 'cell')}", *_unfinished(loaded)]
+    # Names have the date of the youngest cell: what an earlier export of fewer cells has written stands beside them.
+    others = sum(file not in written for file in out.rglob("*.json*"))
+    if others:
+        notes.append(f"{several(others, 'other file')} in {out}: remove earlier exports, which hold cells twice")
     return out, [*notes, *([f"{several(refused, 'cell')} refused: left out"] if refused else [])]
 
 

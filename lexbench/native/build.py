@@ -12,6 +12,8 @@ from lexbench.native.decoder import Shape
 
 INNER = "over"
 """The parameter that takes another encoding: a name, or {name: alibi, ...parameters}."""
+OF_NETWORK = ("head_dim", "heads", "kv_heads", "width", "layers", "vocabulary")
+"""Parameters that follow from the sizes of the network, and cannot be set."""
 PINNED = ("deviation",)
 """Parameters whose value is the training's where a spec does not state them."""
 

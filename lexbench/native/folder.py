@@ -67,6 +67,10 @@ def save(
         assert encoding is not None, "an encoding that is no plain RoPE must be named"
         config |= {"model_type": OURS, "block": shape.block, "encoding": encoding, **decoder.encoding.facts}
     weights = {f"model.{name}": _stored(name, weight, dtype) for name, weight in decoder.named_parameters()}
+    if odd := next((name for name, weight in weights.items() if not weight.isfinite().all()), None):
+        raise ValueError(
+            f"weight {odd} must be finite in {dtype}, it is not: lower recipe.rate, or give recipe.weights=float32"
+        )
     write_bytes(folder / "model.safetensors", serialize(weights, metadata={"format": "pt"}))
     write_text(folder / "config.json", json.dumps(config | dict(scaling or {}), indent=1) + "\n")
 

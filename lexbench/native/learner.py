@@ -72,7 +72,8 @@ def optimizers(decoder: Decoder, recipe: Recipe, half: bool) -> Optimizers:
         layers = {name: weight for name, weight in matrices.items() if name.startswith("layers.")}
         dtype = torch.bfloat16 if half else torch.float32
         found.append(Muon(layers.values(), recipe.matrix_rate, weight_decay=recipe.decay, dtype=dtype))
-        weights, matrices = {name: weights[name] for name in weights.keys() - layers.keys()}, {}
+        # In the order of the decoder: a checkpoint tells weights by their place.
+        weights, matrices = {name: weight for name, weight in weights.items() if name not in layers}, {}
     # Their own rate: see `Recipe.gain_rate`.
     gains = [name for name in weights if "norm" in name and not name.startswith("encoding.") and recipe.gain_rate]
     others = [weights[name] for name in sorted(weights.keys() - matrices.keys() - {*gains})]
@@ -182,7 +183,8 @@ class Learner:
     def held_out(self, rows: Tensor) -> float:
         """Mean loss of held-out rows, in nats."""
         self.decoder.eval()
-        pieces = [self.losses(piece).flatten() for piece in rows.to(self.device).tensor_split(self.recipe.accumulate)]
+        count = min(self.recipe.accumulate, len(rows))  # an empty piece has no shape
+        pieces = [self.losses(piece).flatten() for piece in rows.to(self.device).tensor_split(count)]
         self.decoder.train()
         return float(torch.cat(pieces).mean())
 

@@ -182,8 +182,8 @@ class TaskLesson:
             except Refused as refusal:
                 reason = refusal.reason
         raise ValueError(
-            f"lesson {self.name} does not fit rows of {lengths[-1]} tokens ({reason}): raise recipe.trained_length, "
-            "or leave it out of recipe.stages"
+            f"lesson {self.name} does not fit rows of {lengths[-1]} tokens ({reason}): raise recipe.trained_length "
+            "or the length of the stage, or leave it out of recipe.stages"
         )
 
 

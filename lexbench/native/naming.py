@@ -77,7 +77,7 @@ def check(spec: Spec, setting: str = "encoding") -> None:
     Also for a rotary base of at most 1, with which all pairs are equally fast.
     """
     cls = build.class_of(spec)
-    known = registry.parameters(cls)
+    known = [name for name in registry.parameters(cls) if name not in build.OF_NETWORK]
     for key in spec:
         if key not in known and key not in CLASS:
             raise ValueError(f"unknown parameter {setting}.{key}: {_name(spec)} knows {', '.join(known) or 'none'}")

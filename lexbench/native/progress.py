@@ -184,13 +184,15 @@ class Progress:
         rows = [row for _, row in sorted(self._rows().items())]
         every = stated["recipe"]["evaluate"]
         seconds = rows[-1]["seconds"]
+        held_out = {name: loss for name, loss in rows[-1]["loss"].items() if name == "held_out"}
         record = {
             "key": self.key,
             **stated,
             "tokens": tokens,
             "seconds": seconds,
             "tokens_per_second": round(tokens / max(seconds, 0.01)),
-            "last_loss": _means([row["loss"] for row in rows[-100:]]),
+            # The mean of 100 steps, because their rows differ; held-out rows are the same ones at every step.
+            "last_loss": _means([row["loss"] for row in rows[-100:]]) | _means([held_out]),
             "curve": [
                 {"step": row["step"], **_means([row["loss"]])}
                 for row in rows

@@ -23,7 +23,7 @@ from lexbench.core.files import locked, write_bytes
 from lexbench.core.task import Encoded
 from lexbench.core.tokenizer import FastTokenizer
 from lexbench.corpora import Corpus, hash_documents
-from lexbench.native.lessons import SINGLE, Lesson, gather, row
+from lexbench.native.lessons import SINGLE, WORDLESS, Lesson, gather, row
 from lexbench.native.recipe import Recipe
 
 SHORT = 512
@@ -73,9 +73,14 @@ class Rows:
 
     @functools.cached_property
     def _lessons(self) -> Mapping[str, Lesson]:
-        recipe = self._recipe
+        recipe, tokenizer = self._recipe, self._tokenizer
         single = recipe.packing in SINGLE
-        return gather(recipe.kinds, self._corpora, self._tokenizer, recipe.length, self._answers, single)
+        for stage in recipe.stages:
+            # A question longer than a short row is cut: without its answer no token of the row would count.
+            if self._answers and stage.get("length", recipe.length) < recipe.length:
+                space = stage["length"] - (0 if recipe.packing == "right_padded" else len(tokenizer.prefix))
+                gather([kind for kind in stage["lessons"] if kind not in WORDLESS], [], tokenizer, space, True, single)
+        return gather(recipe.kinds, self._corpora, tokenizer, recipe.length, self._answers, single)
 
     @property
     def _answers(self) -> bool:

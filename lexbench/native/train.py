@@ -48,7 +48,7 @@ class Job:
     recipe: Recipe
     corpora: Sequence[Corpus]
     held_out: Sequence[Corpus]
-    """Texts for the held-out loss; texts that are also among the corpora are left out."""
+    """Texts for the held-out loss; a corpus whose texts are all among those of training is left out."""
     encoding: Mapping[str, Any] = field(default_factory=dict)
     """`name` and parameters; without a name: the start's encoding, else rope."""
     start: str | Path | None = None
@@ -73,6 +73,8 @@ class Prepared:
             raise ValueError("held_out must name at least one corpus, got []: leave it out, or give e.g. [stdlib]")
         self.job = job
         self.start = None if job.start is None else start.read(job.start)
+        # Ids of BOS and EOS. A new tokenizer has them first (`vocabulary.SPECIAL`).
+        self.ends = (0, 1) if self.start is None else self.start.ends
         self.recipe = job.recipe if self.start is None else self.start.settled(job.recipe)
         self.shape = self.recipe.sizes()
         self.encoding = self._encoding()
@@ -98,9 +100,9 @@ class Prepared:
         return "-".join(map(naming.slug, [naming.label(self.encoding), *method, f"seed{self.recipe.seed}"]))
 
     def unseen(self) -> list[Corpus]:
-        """The held-out corpora that are not training corpora, too (a corpus without splits may be both)."""
-        seen = {hash_documents(corpus.documents()) for corpus in self.job.corpora}
-        return [corpus for corpus in self.job.held_out if hash_documents(corpus.documents()) not in seen]
+        """The held-out corpora with a text that training does not see (a corpus without splits may be both)."""
+        seen = {document.text for corpus in self.job.corpora for document in corpus.documents()}
+        return [corpus for corpus in self.job.held_out if any(each.text not in seen for each in corpus.documents())]
 
     def stated(self, unseen: Sequence[Corpus]) -> dict[str, Any]:
         """Everything that weights and losses depend on, as data for the record."""
@@ -158,9 +160,7 @@ def _train(prepared: Prepared, out: Path) -> None:
     _learn(learner, progress, rows, unseen, tokenizer)
 
     # Save the model before the record: a folder with a record is finished.
-    # A new tokenizer has BOS and EOS first (`vocabulary.SPECIAL`).
-    bos, eos = (0, 1) if begun is None else begun.ends
-    _leave(decoder.cpu(), out, recipe, spec, scaling, (bos, eos))
+    _leave(decoder.cpu(), out, recipe, spec, scaling, prepared.ends)
     stated |= {"command": job.command, "encoding": stated["encoding"] | spec}
     if begun is not None:
         stated["encoding_weights"] = "the start's" if kept else "begun anew"
@@ -235,16 +235,16 @@ def _learn(
             kinds, tokens = rows.step(step)
             losses = _by_kind(kinds, learner.step(tokens, step, kinds))
             done = step + 1
-            if not math.isfinite(losses["all"]):
-                raise ValueError(
-                    f"training {progress.name} diverged: its loss at step {done} is not finite; "
-                    f"lower recipe.rate, it is {recipe.rate:g}"
-                )
             speed = (done - first) * together / (time.monotonic() - started)
             bar.set_postfix(loss=f"{losses['all']:.3f}", tokens_per_second=f"{speed:.0f}")
             bar.update()
             if validation is not None and (done % recipe.evaluate == 0 or done == recipe.steps):
                 losses["held_out"] = learner.held_out(validation)
+            if not all(map(math.isfinite, losses.values())):  # that of rows held out sees the update, too
+                raise ValueError(
+                    f"training {progress.name} diverged: its loss at step {done} is not finite; "
+                    f"lower recipe.rate, it is {recipe.rate:g}"
+                )
             said = ", ".join(f"{name} {losses[key]:.3f}" for name, key in SHOWN.items() if key in losses)
             due = done % recipe.evaluate == 0 or done == recipe.steps
             lines.show(f"step {done} of {recipe.steps}, {said}", due, done - first, recipe.steps - done)

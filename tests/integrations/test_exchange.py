@@ -2,6 +2,8 @@
 
 import json
 import math
+import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +11,14 @@ import pytest
 from lm_eval.utils import make_table
 
 from lexbench.commands import main
+from lexbench.core.checkpoint import locate
 from lexbench.core.record import Record
 from lexbench.integrations.lm_eval.results.command import import_lm_eval
 from lexbench.integrations.share import share_files
 from lexbench.stats import records
 from tests.report.fake_run import finished, keep
+
+VALUES = ("acc,none", "perplexity,none")
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +83,44 @@ def test_our_own_import_gives_the_same_values_and_intervals(folder: Path, harnes
         )
 
 
+def test_cells_of_one_task_stand_in_files_of_their_own(tmp_path: Path) -> None:
+    """Texts of another corpus are another cell of the same task: a results file has room for one of them."""
+    keep(
+        tmp_path / "run",
+        [
+            finished("last_segment", "none", 512),
+            finished("last_segment", "none", 512, corpus="pydoc"),
+            finished("passkey", "none", 128),
+            finished("passkey", "ntk", 512, n=8),
+            finished("passkey", "ntk", 512),
+        ],
+    )
+    share_files([tmp_path / "run"], "lm_eval", tmp_path / "out")
+    measured = [each for each in records.build([tmp_path / "run"]) if each.metric in ("perplexity", "accuracy")]
+    files = [json.loads(file.read_text())["results"] for file in (tmp_path / "out").rglob("results_*.json")]
+    values = [task[key] for each in files for task in each.values() for key in task if key in VALUES]
+    assert sorted(values) == sorted(each.value for each in measured if each.value is not None)
+    assert len(list((tmp_path / "out").rglob("samples_*.jsonl"))) == len(values) == 4
+
+
+def test_an_export_keeps_tokens_cuts_and_chance_and_is_read_with_and_without_a_tokenizer(
+    tmp_path: Path,
+) -> None:
+    """Prompts are shortened in a run folder, and say nothing of the room of an answer: neither can be counted."""
+    one = finished("passkey", "ntk", 512)
+    samples = [replace(each, truncated=each.index % 4 == 0, chance=0.125) for each in one.samples]
+    keep(tmp_path / "run", [replace(one, samples=samples)])
+    share_files([tmp_path / "run"], "lm_eval", tmp_path / "out")
+    (before,) = [each for each in records.build([tmp_path / "run"]) if each.metric == "accuracy"]
+    for tokenizer in (None, locate("lexbench:lexlet", None)):
+        into = tmp_path / f"into {tokenizer is None}"
+        import_lm_eval([tmp_path / "out"], into, tokenizer=tokenizer)
+        (after,) = [each for each in records.build([into]) if each.metric == "accuracy"]
+        assert (after.value, after.tokens_min, after.tokens_max) == (before.value, before.tokens_min, before.tokens_max)
+        assert after.truncated == before.truncated == 8
+        assert after.chance == before.chance == 0.125
+
+
 def test_the_same_cells_give_the_same_files(folder: Path, tmp_path: Path) -> None:
     first, second = tmp_path / "1", tmp_path / "2"
     for to in ("inspect", "lm_eval", "every_eval_ever"):
@@ -86,6 +129,23 @@ def test_the_same_cells_give_the_same_files(folder: Path, tmp_path: Path) -> Non
     assert {file.relative_to(first): file.read_bytes() for file in first.rglob("*") if file.is_file()} == {
         file.relative_to(second): file.read_bytes() for file in second.rglob("*") if file.is_file()
     }
+
+
+@pytest.mark.parametrize(("to", "first"), [("inspect", 1), ("lm_eval", 2), ("every_eval_ever", 2)])
+def test_files_of_an_earlier_export_of_fewer_cells_are_named(to: str, first: int, tmp_path: Path) -> None:
+    """A log; results and samples; a record and its samples."""
+    cell = finished("passkey", "ntk", 512)
+    keep(tmp_path / "run", [cell])
+    for _ in range(2):  # the same cells give the same files
+        _, notes = share_files([tmp_path / "run"], to, tmp_path / "out", by="us", developer="us")
+        assert not any("other file" in note for note in notes)
+    keep(tmp_path / "more", [cell, finished("passkey", "ntk", 256), finished("passkey", "ntk", 512, seed=1)])
+    for file in (tmp_path / "more" / "cells").iterdir():
+        os.utime(file, (2e9, 2e9))
+    _, notes = share_files([tmp_path / "more"], to, tmp_path / "out", by="us", developer="us")
+    assert [note.split(" in ")[0] for note in notes if "other" in note] == [
+        "1 other file" if first == 1 else f"{first} other files"
+    ]
 
 
 def test_every_eval_ever_has_a_value_with_its_interval_and_conditions(folder: Path, tmp_path: Path) -> None:

@@ -364,6 +364,14 @@ def test_what_the_model_could_not_read_is_truncated(tmp_path: Path, words: Path)
     assert [(sample.tokens, sample.truncated) for sample in finished.samples] == [(5, False), (6, True)]
 
 
+def test_a_cell_whose_prompts_were_truncated_has_its_records(tmp_path: Path, words: Path) -> None:
+    """Prompts longer than the method's length: no sample of a report has more tokens than its cell is long."""
+    rows = [choice(i, 0, pair, text="one " * (3 + i), acc_norm=1.0) for i, pair in enumerate(LOSSES)]
+    imported(tmp_path, {"colours": (RIGHT, rows)}, config=ours(5), tokenizer=words, length=None)
+    (found,) = [each for each in records.build([tmp_path / "run"]) if each.metric == "accuracy"]
+    assert (found.n, found.truncated, found.tokens_min, found.tokens_max) == (4, 2, 5, 5)  # of 5, 6, 7 and 8
+
+
 def test_our_own_model_says_method_length_and_trained_length(tmp_path: Path) -> None:
     _, (finished,) = imported(tmp_path, {"colours": (RIGHT, COLOURS)}, config=ours(32))
     cell = finished.cell

@@ -141,6 +141,22 @@ def test_gains_have_their_own_rate() -> None:
             assert float(moved.median()) == pytest.approx(0.02 if "norm" in name else 0.001, rel=1e-3), name
 
 
+def test_weights_have_the_order_of_the_decoder_in_every_process() -> None:
+    """A checkpoint tells moments by the place of their weight; the order of a set is another in each process."""
+    own = learner("rope", shape={**SHAPE, "layers": 4}, optimizer="muon", gain_rate=0.005)
+    [gains] = [group["params"] for group in own.optimizer.param_groups if group["lr"] == 0.005]
+    parts = ("input_layernorm", "post_attention_layernorm")
+    named = [f"layers.{layer}.{part}.weight" for layer in range(4) for part in parts]
+    names = {id(weight): name for name, weight in own.decoder.named_parameters()}
+    assert [names[id(weight)] for weight in gains] == [*named, "norm.weight"]
+
+
+def test_held_out_rows_go_through_in_no_more_pieces_than_there_are() -> None:
+    """Pieces do not change a mean: 20 of 24 rows of training, and as many as there are of 7 held-out rows."""
+    whole, pieces = learner("alibi", batch=24), learner("alibi", batch=24, accumulate=20)
+    assert pieces.held_out(rows()) == pytest.approx(whole.held_out(rows()), rel=1e-6)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["rope", "alibi", "xpos"])
 def test_a_network_compiles_without_a_break(name: str) -> None:

@@ -46,6 +46,22 @@ def test_rows_drawn_ahead_are_those_of_the_steps(counted: str, tmp_path: Path, m
     assert len(list((tmp_path / "rows").glob("*.kinds.npy"))) == 1
 
 
+@pytest.mark.parametrize(("packing", "space"), [("filled", 63), ("right_padded", 64)])
+def test_a_question_that_a_short_row_would_cut_is_refused(packing: str, space: int, tmp_path: Path) -> None:
+    """Its answer stands at its end: none of the row would count, and the loss of the step would be 0."""
+    stages = [
+        {"steps": 2, "lessons": {"sort": 1.0, "running_sums": 0.1}, "length": 12},
+        {"steps": 2, "lessons": {"passkey": 1.0}, "length": 64},
+    ]
+    recipe = replace(RECIPE, counted="answers", packing=packing, stages=stages, trained_length=384, batch=2)
+    tokenizer = vocabulary.learnt(recipe, TEXTS, tmp_path)
+    with pytest.raises(ValueError, match=rf"lesson passkey does not fit rows of {space} tokens .* length of the stage"):
+        Rows(recipe, TEXTS, tokenizer, None).step(0)
+    fits = Rows(replace(recipe, stages=[stages[0], {**stages[1], "length": 192}]), TEXTS, tokenizer, None)
+    assert all((fits.step(step)[1][:, 1:] >= 0).any(1).all() for step in range(4))
+    assert Rows(replace(recipe, counted="all", packing="filled"), TEXTS, tokenizer, None).step(3)[1].shape == (12, 64)
+
+
 def test_packing_says_how_sums_share_a_row(tmp_path: Path) -> None:
     stages = [{"steps": 6, "lessons": {"addition": 1.0}}]
     recipe = replace(RECIPE, counted="answers", stages=stages, trained_length=60, batch=8)

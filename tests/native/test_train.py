@@ -16,6 +16,7 @@ from lexbench.core import registry
 from lexbench.core.checkpoint import read_model
 from lexbench.core.tokenizer import load_tokenizer
 from lexbench.corpora import Corpus
+from lexbench.corpora.files import Files
 from lexbench.corpora.synthetic import Synthetic
 from lexbench.native import train as training
 from lexbench.native.folder import load
@@ -185,6 +186,24 @@ def test_it_learns_a_constant_text(tmp_path: Path) -> None:
     assert curve[-1] < 0.8 * curve[0]
 
 
+@pytest.mark.parametrize(
+    ("changed", "held_out", "said"),
+    [
+        ({"rate": 1e300}, UNSEEN, r"diverged: its loss at step 1 is not finite; lower recipe\.rate, it is 1e\+300"),
+        ({"rate": 1e300}, TEXTS, r"weight model\.\S+ must be finite in torch\.float32"),  # no text is held out
+        ({"rate": 1e5, "weights": "float16"}, TEXTS, r"finite in torch\.float16, .* give recipe\.weights=float32"),
+    ],
+    ids=["held out", "not held out", "half"],
+)
+def test_weights_that_the_last_step_has_spoilt_are_not_saved(
+    changed: dict[str, object], held_out: list[Corpus], said: str, tmp_path: Path
+) -> None:
+    """The first step of AdamW is its rate in each weight: beyond float32, and beyond the 65,504 of float16."""
+    with pytest.raises(ValueError, match=said):
+        train(prepared(recipe(stages=stages(1), warmup=0, **changed), held_out=held_out), tmp_path)
+    assert not (tmp_path / "model.safetensors").exists() and not (tmp_path / "training.json").exists()
+
+
 def test_a_training_that_diverges_ends_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     step = Learner.step
 
@@ -250,13 +269,19 @@ def test_the_learning_rate_warms_up_and_falls_to_a_tenth() -> None:
         ({"shape": None}, {}, r"recipe\.shape is missing, and no trained folder states it: give start=DIR"),
         ({}, {"encoding": {"name": "roper"}}, r"unknown encoding 'roper': did you mean rope\?"),
         ({}, {"encoding": {"name": "hwfa"}}, r"hwfa needs a layer with a window before the last one"),
-        ({}, {"encoding": {"bases": 5.0}}, r"unknown parameter encoding\.bases: rope knows head_dim, base"),
+        ({}, {"encoding": {"bases": 5.0}}, r"unknown parameter encoding\.bases: rope knows base"),
         (
             {},
             {"encoding": {"name": "dape", "over": {"name": "kerple", "frm": "power"}}},
             r"parameter encoding\.over\.frm:",
         ),
         ({}, {"encoding": {"base": 1.0}}, r"encoding\.base must be above 1, got 1: "),
+        ({}, {"encoding": {"head_dim": 8}}, r"unknown parameter encoding\.head_dim: rope knows base"),
+        (
+            {},
+            {"encoding": {"name": "dape", "over": {"name": "alibi", "heads": 4}}},
+            r"unknown parameter encoding\.over\.heads: alibi knows none",
+        ),
         (
             {},
             {"encoding": {"name": "dape", "over": {"name": "rope", "base": -5}}},
@@ -315,6 +340,20 @@ def test_held_out_rows_are_the_same_for_every_training(tmp_path: Path) -> None:
     assert one.shape == (32, 32) and torch.equal(one, other)
 
 
+def test_the_last_held_out_loss_is_that_of_the_saved_model(tmp_path: Path) -> None:
+    """However often it was measured on the way."""
+    for evaluate in (1, 6):
+        folder = tmp_path / str(evaluate)
+        train(prepared(recipe(rate=0.03, evaluate=evaluate)), folder)
+        rows = training.held_out_rows(UNSEEN, load_tokenizer(folder), 32)
+        with torch.no_grad():
+            logits = load(folder)(rows[:, :-1])
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
+        record = json.loads((folder / "training.json").read_text())
+        assert record["last_loss"]["held_out"] == pytest.approx(float(loss), abs=1e-4)
+        assert record["last_loss"]["all"] == pytest.approx(sum(losses(folder)) / 6, abs=1e-4)
+
+
 def test_texts_that_are_trained_on_are_not_held_out(tmp_path: Path) -> None:
     train(prepared(recipe(), held_out=TEXTS), tmp_path / "none")
     record = json.loads((tmp_path / "none" / "training.json").read_text())
@@ -322,6 +361,12 @@ def test_texts_that_are_trained_on_are_not_held_out(tmp_path: Path) -> None:
     assert [row["step"] for row in record["curve"]] == [3, 6]
     assert set(record["curve"][0]) == {"step", "all", "text"}
     assert prepared(recipe(), held_out=[*TEXTS, *UNSEEN]).unseen() == UNSEEN
+    (folder := tmp_path / "texts").mkdir()
+    for name in "ab":
+        (folder / f"{name}.txt").write_text(name * 400)
+    both, one = (Files(path=str(path)) for path in (folder, folder / "a.txt"))
+    assert prepared(recipe(), corpora=[both], held_out=[one]).unseen() == []  # a part of what is trained on
+    assert prepared(recipe(), corpora=[one], held_out=[both]).unseen() == [both]
     train(prepared(recipe()), tmp_path / "some")
     record = json.loads((tmp_path / "some" / "training.json").read_text())
     assert record["held_out"] == UNSEEN[0].fingerprint() and record["texts"] == TEXTS[0].fingerprint()

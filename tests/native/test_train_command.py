@@ -42,7 +42,7 @@ def test_a_sweep_trains_one_folder_for_each_encoding(
     ("words", "said"),
     [
         (["encoding=ropes"], "unknown encoding 'ropes': did you mean rope? choose from"),
-        (["encoding=alibi", "encoding.base=5"], "unknown parameter encoding.base: alibi knows heads"),
+        (["encoding=alibi", "encoding.base=5"], "unknown parameter encoding.base: alibi knows none"),
         (["encoding=dape", "encoding.over=ropes"], "unknown encoding 'ropes'"),
         (["recipe.shape.layer=2"], "unknown parameter recipe.shape.layer: choose from layers"),
         (["recipe.base=500"], "unknown parameter recipe.base"),

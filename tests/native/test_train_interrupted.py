@@ -15,11 +15,13 @@ from lexbench.commands import main
 ROOT = Path(__file__).parent.parent.parent
 SETTINGS = [
     "recipe=finetune",
-    "recipe.shape={layers:1,width:32,heads:2,kv_heads:1,hidden:32}",
+    "recipe.shape={layers:2,width:32,heads:2,kv_heads:1,hidden:32}",
     "recipe.vocabulary=300",
     "recipe.trained_length=32",
     "recipe.stages=[{steps:200,lessons:{text:1.0}}]",
     "recipe.save=5",
+    "recipe.optimizer=muon",  # with AdamW beside it: gains have a rate of their own
+    "recipe.gain_rate=0.01",
     "encoding=shape",
     "corpora=[{name:synthetic,count:4,words:400}]",
 ]

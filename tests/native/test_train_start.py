@@ -1,6 +1,7 @@
 """Fine-tuning: what is taken from a trained folder, and what comes out of it."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -219,3 +220,14 @@ def test_methods_that_cannot_be_trained_are_refused(rope: Path, tmp_path: Path) 
         tuned(rope, tmp_path / "a", method={"name": "rerope"})
     with pytest.raises(ValueError, match=r"method=pi needs a training that saves an ordinary Llama"):
         tuned(rope, tmp_path / "b", encoding={"name": "alibi"}, method={"name": "pi"})
+
+
+def test_a_start_without_an_end_of_texts_is_refused_before_training(rope: Path, tmp_path: Path) -> None:
+    """Stated afterwards, it would make the start another one, and the training would be lost."""
+    start = Path(shutil.copytree(rope, tmp_path / "start"))
+    (start / "generation_config.json").unlink()
+    config = json.loads((start / "config.json").read_text())
+    del config["eos_token_id"]
+    (start / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=r"start=.* names no BOS or no EOS: state both in its config\.json"):
+        prepared(start)

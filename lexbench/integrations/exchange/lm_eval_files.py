@@ -18,6 +18,7 @@ from lexbench.core.record import Record, Sample
 from lexbench.integrations.exchange import common
 from lexbench.integrations.exchange.common import About, File
 from lexbench.integrations.hub.dataset_files import configurations
+from lexbench.integrations.lm_eval import NAME
 from lexbench.stats import metrics
 from lexbench.store.format import Finished
 
@@ -27,22 +28,29 @@ NAMES = {"accuracy": "acc"}
 
 
 def files(cells: Sequence[Finished], about: About) -> Iterator[File]:
-    """Aggregates and samples of each model, method, length and seed."""
+    """Aggregates and samples of each model, method, length and seed.
+
+    A results file names a task once: cells of one task, on several corpora for example, go into several files.
+    """
     date = about.measured.strftime("%Y-%m-%dT%H-%M-%S.%f")
     for group in common.groups(cells, "length", "seed"):
-        kept = {each.cell.task: each for each in group if each.samples and _records(each)}
-        if not kept:
-            continue
-        names = configurations(kept)
-        cell = group[0].cell
-        unique = common.identifier([each.cell.id for each in group])[:8]
-        place = f"{common.plain_name(cell.method)}-{cell.length}-{unique}"
-        folder = f"{common.plain_name(cell.model)}/{place}"
-        for task, each in kept.items():
-            lines = "".join(f"{common.dumped(_line(each, sample), None)}\n" for sample in each.samples)
-            yield f"{folder}/samples_{names[task]}_{date}.jsonl", lines
-        by_name = {names[task]: each for task, each in kept.items()}
-        yield f"{folder}/results_{date}.json", common.dumped(_results(by_name, about))
+        apart: list[dict[str, Finished]] = []
+        for each in (each for each in group if each.samples and _records(each)):
+            kept = next((kept for kept in apart if each.cell.task not in kept), None)
+            if kept is None:
+                apart.append(kept := {})
+            kept[each.cell.task] = each
+        for kept in apart:
+            names = configurations(kept)
+            cell = group[0].cell
+            unique = common.identifier([each.cell.id for each in kept.values()])[:8]
+            place = f"{common.plain_name(cell.method)}-{cell.length}-{unique}"
+            folder = f"{common.plain_name(cell.model)}/{place}"
+            for task, each in kept.items():
+                lines = "".join(f"{common.dumped(_line(each, sample), None)}\n" for sample in each.samples)
+                yield f"{folder}/samples_{names[task]}_{date}.jsonl", lines
+            by_name = {names[task]: each for task, each in kept.items()}
+            yield f"{folder}/results_{date}.json", common.dumped(_results(by_name, about))
 
 
 def _records(finished: Finished) -> list[Record]:
@@ -151,7 +159,11 @@ def _line(finished: Finished, sample: Sample) -> dict[str, Any]:
         requests, responses = [[prompt]], [[str(-_nats(sample))]]
     return {
         "doc_id": sample.index,
-        "doc": {"cluster": sample.cluster},
+        # Our import reads the last: prompts are shortened here, and do not say how much room their answers had.
+        "doc": {
+            "cluster": sample.cluster,
+            NAME: {"tokens": sample.tokens, "truncated": sample.truncated, "chance": sample.chance},
+        },
         "target": target,
         "arguments": {
             f"gen_args_{place}": {f"arg_{part}": each for part, each in enumerate(request)}

@@ -118,8 +118,8 @@ def _sample(task: Read, example: Example, fit: Sequence[Metric], length: int) ->
     return Sample(
         index=example.index,
         cluster=example.cluster,
-        tokens=example.tokens or length,
-        truncated=read > limit,
+        tokens=min(example.tokens or length, length),  # of a truncated prompt, what the model read
+        truncated=example.cut or read > limit,
         scores=scores(example, fit),
         chance=example.chance,
         statistics={} if example.option_nll is None else {"option_nll": example.option_nll},

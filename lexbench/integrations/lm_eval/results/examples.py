@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lexbench.core.tokenizer import load_tokenizer, read_tokenizer
-from lexbench.integrations.lm_eval import ROOM, ROOMS
+from lexbench.integrations.lm_eval import NAME, ROOM, ROOMS
 from lexbench.integrations.lm_eval.results.files import Line, mapping, whole
 from lexbench.taskkit.excerpt import shortened
 
@@ -64,6 +64,8 @@ class Example:
     """Length that the document was made for (RULER), in tokens; None if it does not say."""
     tokens: int | None
     """Tokens of the longest request; None if not counted."""
+    cut: bool
+    """Whether its prompt was truncated, as files of `lexbench share` say."""
     prompt: str
     output: str | None
     expected: Mapping[str, Any]
@@ -115,23 +117,28 @@ def examples(lines: Iterable[Line], keys: Sequence[str], kind: str, tokens: Toke
 def _example(
     row: Mapping[str, Any], index: int, keys: Sequence[str], kind: str, tokens: Tokens | None, place: str
 ) -> Example:
+    doc = mapping(row.get("doc"))
+    ours = mapping(doc.get(NAME))
     requests, answers = _requests(row.get("arguments"), place), row.get("filtered_resps")
     if any(key.partition(",")[0] == UNCONDITIONAL for key in keys):
         requests = requests[: len(requests) // 2]
         answers = answers[: len(requests)] if isinstance(answers, list) else None
-    target = clean(row.get("target", ""))
+    target, chance = clean(row.get("target", "")), ours.get("chance")
     losses = _option_nll(answers, len(requests)) if kind == "multiple_choice" else None
     expected = _expected(target, requests if losses is not None else [])
-    made_for = whole(mapping(row.get("doc")).get("max_length"))
+    if not isinstance(chance, float) or not 0 <= chance <= 1:
+        chance = None if losses is None or target.startswith("[") else 1 / len(losses)
+    made_for = whole(doc.get("max_length"))
     return Example(
         index=index,
         cluster=clean(row.get("doc_hash") or f"document {index}"),
         made_for=made_for if any(key.partition(",")[0] == str(made_for) for key in keys) else None,
-        tokens=tokens.most(requests) if tokens else None,
+        tokens=whole(ours.get("tokens")) or (tokens.most(requests) if tokens else None),
+        cut=ours.get("truncated") is True,
         prompt=shortened(requests[0][0], [expected["expected"]]),
         output=shortened(_said(row.get("resps")), []) if kind == "generate_until" else None,
         expected=expected,
-        chance=None if losses is None or target.startswith("[") else 1 / len(losses),
+        chance=chance,
         option_nll=losses,
     )
 
