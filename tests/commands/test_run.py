@@ -188,7 +188,10 @@ def test_texts_that_do_not_suffice_are_said(
     assert code == (3 if said == "refused" else 2)
 
 
-@pytest.mark.parametrize(("task", "shared"), [("conflicting_needles", "nth_needle"), ("niah_single_1", "niah")])
+@pytest.mark.parametrize(
+    ("task", "shared"),
+    [("conflicting_needles", "nth_needle"), pytest.param("niah_single_1", "niah", marks=pytest.mark.slow)],
+)
 def test_a_run_of_refusals_alone_ends_with_exit_code_three_and_names_the_task(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], task: str, shared: str
 ) -> None:
@@ -244,6 +247,7 @@ def test_a_folder_is_a_model(capfd: pytest.CaptureFixture[str]) -> None:
     assert "lexlet, trained at 256 tokens" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_names_and_folders_may_have_letters_of_any_language(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LEXBENCH_CONFIG_PATH", str(tmp_path))
     (tmp_path / "method").mkdir()

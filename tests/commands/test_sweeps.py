@@ -15,6 +15,7 @@ COMMANDS = {
     "tune": ["out={0}/a,{0}/b", "corpus=synthetic", "length=512", "n=2", "first=2", "budget=1", "methods=[pi]"],
     "run": ["method=pi,yarn", "results={0}", "task=passkey", "lengths=[128]", "n=1"],
 }
+SLOW = ("keys", "tune")
 REFUSED = {"verify": 3}
 """Exit code of what cannot be done without a network: the backend answers by chance."""
 
@@ -35,7 +36,9 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    "command", [pytest.param(each, marks=[pytest.mark.slow] * (each in SLOW)) for each in COMMANDS]
+)
 def test_a_sweep_loads_a_model_once_and_closes_it(command: str, events: list[str], tmp_path: Path) -> None:
     words = [word.format(tmp_path) for word in COMMANDS[command]]
     assert main.main([command, "-m", "backend=chance", *words]) == REFUSED.get(command, 0)

@@ -46,7 +46,9 @@ def test_rows_drawn_ahead_are_those_of_the_steps(counted: str, tmp_path: Path, m
     assert len(list((tmp_path / "rows").glob("*.kinds.npy"))) == 1
 
 
-@pytest.mark.parametrize(("packing", "space"), [("filled", 63), ("right_padded", 64)])
+@pytest.mark.parametrize(
+    ("packing", "space"), [("filled", 63), pytest.param("right_padded", 64, marks=pytest.mark.slow)]
+)
 def test_a_question_that_a_short_row_would_cut_is_refused(packing: str, space: int, tmp_path: Path) -> None:
     """Its answer stands at its end: none of the row would count, and the loss of the step would be 0."""
     stages = [

@@ -56,7 +56,8 @@ def check_alike(ours: list[Finished], theirs: list[Finished]) -> None:
                 np.testing.assert_allclose(left.nll, right.nll, atol=2e-5)
 
 
-TASKS = ["prefix", "passkey", {"name": "needle", "options": 4}]
+SLOW: list[Any] = ["passkey", {"name": "needle", "options": 4}]
+TASKS = ["prefix", *(pytest.param(task, marks=pytest.mark.slow) for task in SLOW)]
 
 
 @pytest.mark.parametrize("task", TASKS, ids=str)

@@ -488,6 +488,7 @@ def test_an_interrupted_tune_ends_as_an_undisturbed_one_and_asks_nothing_twice(
     assert {each.candidate.label for each in whole.tried} < {each.candidate.label for each in longer.tried}
 
 
+@pytest.mark.slow
 def test_where_no_bar_is_drawn_each_round_has_a_line_with_the_best_so_far(
     lexlet: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -607,6 +608,7 @@ def test_where_nothing_within_the_price_beats_none_what_lies_above_it_is_shown(
     assert "\n8 fresh questions of each kind" in table and "2 candidates measured in 1 round, " in table
 
 
+@pytest.mark.slow
 def test_both_run_folders_say_what_they_are_measured_with(lexlet: Model, tmp_path: Path) -> None:
     run(lexlet, tmp_path)
     for name, seed in (("search", 0), ("final", 1)):
