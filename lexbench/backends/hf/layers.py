@@ -132,12 +132,12 @@ class Turn:
         assert tables is not None, "the rotary module returns what it returned before"
         # Tables hold the number of a pair twice: side by side, or in two halves.
         places = slice(0, None, 2) if self.alternating else slice(self.pairs)
-        cos, sin = (t[..., places][..., : self.pairs].to(vectors.device, vectors.dtype) for t in tables)
-        if fused:
+        cos, sin = (t[..., places][..., : self.pairs].to(vectors.device) for t in tables)
+        if fused:  # in float32, whatever the dtype of the tables: some families keep them in float32
             from lexbench.kernels import triton_rotate
 
             return triton_rotate.rotate(vectors, cos, sin, self.layout == "half", self.offset)
-        cos, sin = cos[:, None], sin[:, None]
+        cos, sin = (each[:, None].to(vectors.dtype) for each in (cos, sin))
         end = self.offset + 2 * self.pairs
         inside = vectors[..., self.offset : end]
         half = self.layout == "half"
