@@ -48,6 +48,8 @@ Lengths are in tokens, with their multiple of the trained length. *refused*: not
 """
 SAME_SUMS = ("perplexity", "bits_per_byte", "word_perplexity")
 """The NLL in other units: tables without figures."""
+MOST = 8
+"""Processes of a report: each copies what it counts references to, two GB of 100,000 cells."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ def write(
         to: where to write.
         highlight: names of methods to show always.
         most: tables with figures, at most, of a report of so many cells.
-        aside: do half of the work in a process beside this one.
+        aside: share the work with processes beside this one.
     """
     loaded = records.load(folders, afresh=True)
     samples = {finished.cell.id: finished.samples for finished in loaded.finished}
@@ -97,8 +99,13 @@ def write(
     drawn = most(len(loaded.finished))
     curved = [table for table in every[:drawn] if _curved(table)]
     figures = [partial(_draw, table, samples, spent, to, table is first[table.setting]) for table in curved]
-    rest = _beside([partial(_summaries, every, samples, spent, to), *figures], aside)
-    found = {table.name: each for table in every if (each := differences.differences(table, samples, BASELINE))}
+    compared = partial(differences.differences, samples=samples, baseline=BASELINE)
+    # Of tables with figures before processes part, as each may draw them; of the others, of which there may be
+    # thousands, while some of these draw.
+    found = {table.name: each for table in every[:drawn] if (each := compared(table))}
+    maps = [partial(difference_maps.plot, each, to.plot(f"{name}-differences"), to.png) for name, each in found.items()]
+    rest = _beside([partial(_summaries, every, samples, spent, to), *figures, *maps], aside)
+    found |= {table.name: each for table in every[drawn:] if (each := compared(table))}
     lines = [HEAD, "", _summary(folders, loaded), "", LEGEND, *_summaries_link(every)]
     lines += [markdown(headline_grid(headline)) for headline in headlines(every, samples)]
     lines += [*_longbench(loaded, to), *_differences(list(found.values()), to)]
@@ -118,13 +125,14 @@ def write(
     return not loaded.problems
 
 
-def _beside(tasks: Sequence[Callable[[], None]], aside: bool) -> Callable[[], None]:
-    """Start tasks in a child process if that is wanted and possible; the function that does those that are left.
+def _beside(tasks: Sequence[Callable[[], object]], aside: bool) -> Callable[[], None]:
+    """Start tasks in child processes if that is wanted and possible; the function that does those that are left.
 
-    Both processes take the next task until there is none.
+    Each process, one a core and `MOST` at most, takes the next task until there is none.
     """
-    able = sys.platform == "linux" and threading.active_count() == 1 and cores() > 1
-    if not (aside and able and len(tasks) <= 1 << 14):  # a pipe holds so many numbers
+    able = sys.platform == "linux" and threading.active_count() == 1
+    count = min(cores(), MOST, len(tasks) + 1) - 1
+    if not (aside and able and count and len(tasks) <= 1 << 14):  # a pipe holds so many numbers
         return lambda: _each(tasks)
     ahead, behind = os.pipe()
     os.write(behind, b"".join(number.to_bytes(2) for number in range(len(tasks))))
@@ -135,30 +143,36 @@ def _beside(tasks: Sequence[Callable[[], None]], aside: bool) -> Callable[[], No
             tasks[int.from_bytes(number)]()
 
     sys.stdout.flush()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads: those of BLAS take care of them
-        child = os.fork()  # a fork has tables and samples in memory: nothing is sent to it
-    if child == 0:
-        failed = 1
-        try:
-            take()
-            failed = 0
-        finally:
-            os._exit(failed)  # no exit handler of the parent runs twice
+    children = [_forked(take) for _ in range(count)]
 
     def ended() -> None:
         try:
             take()
         finally:
             os.close(ahead)
-            failed = os.waitpid(child, 0)[1]
-        if failed:  # whatever it was, here it says so
+            failed = [os.waitpid(child, 0)[1] for child in children]
+        if any(failed):  # whatever it was, here it says so
             _each(tasks)
 
     return ended
 
 
-def _each(tasks: Iterable[Callable[[], None]]) -> None:
+def _forked(work: Callable[[], None]) -> int:
+    """Begin work in a fork, which has tables and samples in memory: nothing is sent to it. Returns its process id."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads: those of BLAS take care of them
+        child = os.fork()
+    if child == 0:
+        failed = 1
+        try:
+            work()
+            failed = 0
+        finally:
+            os._exit(failed)  # no exit handler of the parent runs twice
+    return child
+
+
+def _each(tasks: Iterable[Callable[[], object]]) -> None:
     for task in tasks:
         task()
 
@@ -312,10 +326,10 @@ def _curves(table: Table, samples: Mapping[str, Sequence[Sample]], out: Out) -> 
 
 def _difference_map(table: Table, found: Differences | None, out: Out) -> list[str]:
     """Paired differences to the baseline by method and length."""
-    name = f"{table.name}-differences"
-    if found is None or not difference_maps.plot(found, out.plot(name), out.png):
+    if found is None or found.empty:
         return []
-    return out.figure(name, f"{table.label} of {table.cell.task}: difference to {found.baseline}")
+    text = f"{table.label} of {table.cell.task}: difference to {found.baseline}"
+    return out.figure(f"{table.name}-differences", text)
 
 
 def _timed(table: Table, costs: Mapping[str, Cost]) -> bool:

@@ -30,7 +30,7 @@ def write_report(
         out: where to write; None: `report` in the first folder.
         highlight: names of methods to show always, like those outside the registry.
         png: draw figures as PNG, too.
-        aside: do half of the work in a process beside this one, where it can be forked and has a core.
+        aside: share the work with processes beside this one, one a core, where it can be forked.
         figures: tables with figures, at most; None: 40, or 5 in a report of more than 5,000 cells.
 
     Returns the path of report.md. Raises ValueError where there is no run.

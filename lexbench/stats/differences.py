@@ -43,6 +43,11 @@ class Differences:
     entries: dict[Place, Difference]
 
     @property
+    def empty(self) -> bool:
+        """Whether nothing could be paired."""
+        return all(each.difference is None for each in self.entries.values())
+
+    @property
     def unit(self) -> str:
         """Unit of values and differences; a point is a hundredth of a score."""
         return unit(self.table.metric or "")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -159,10 +160,19 @@ def test_the_parent_does_what_no_child_has_done(
     assert (int(drawn.read_text()) == parent) == (not forked or not able)
 
 
-def test_two_processes_share_tasks_and_do_each_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("seen", "shared"), [(1, 1), (2, 2), (3, 3), (99, contents.MOST)])
+def test_processes_share_tasks_and_do_each_once(
+    seen: int, shared: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(threading, "active_count", lambda: 1)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1}, raising=False)
-    done = tmp_path / "done"
+    monkeypatch.setattr(contents, "cores", lambda: seen)
+    done, forked, forks = tmp_path / "done", contents._forked, list[int]()
+
+    def counted(work: Callable[[], None]) -> int:
+        forks.append(forked(work))
+        return forks[-1]
+
+    monkeypatch.setattr(contents, "_forked", counted)
 
     def task(number: int) -> None:
         with done.open("a") as stream:
@@ -170,6 +180,7 @@ def test_two_processes_share_tasks_and_do_each_once(tmp_path: Path, monkeypatch:
 
     contents._beside([partial(task, number) for number in range(600)], aside=True)()
     assert sorted(map(int, done.read_text().split())) == list(range(600))
+    assert len(forks) == shared - 1 or sys.platform != "linux"
 
 
 def test_a_report_of_nothing_is_an_error(tmp_path: Path) -> None:

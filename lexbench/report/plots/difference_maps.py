@@ -59,7 +59,7 @@ def plot(found: Differences, stem: Path, png: bool = True) -> bool:
     False, and none, where nothing could be paired.
     """
     rows = ranked(found)
-    if all(each.difference is None for each in found.entries.values()):
+    if found.empty:
         return False
     with mpl.rc_context({**STYLE, "axes.spines.left": False, "axes.spines.bottom": False}):
         save(_figure(found, rows), stem, png)
