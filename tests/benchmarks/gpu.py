@@ -321,14 +321,16 @@ def measured(call: Callable[[], Any], device: str, repeats: int) -> tuple[float,
     bytes_held = peak(call, device)
     if bytes_held is None:
         call()
-    taken = []
-    for _ in range(repeats):
-        wait(device)
-        began = time.perf_counter()
-        call()
-        wait(device)
-        taken.append(time.perf_counter() - began)
-    return statistics.median(taken), bytes_held
+    return statistics.median([timed(call, device) for _ in range(repeats)]), bytes_held
+
+
+def timed(call: Callable[[], Any], device: str) -> float:
+    """Seconds of one call."""
+    wait(device)
+    began = time.perf_counter()
+    call()
+    wait(device)
+    return time.perf_counter() - began
 
 
 def called(make: Callable[[], Callable[[], Any]]) -> Any:
@@ -763,9 +765,9 @@ def measure_method(campaign: Campaign, model: Any, attention: Attention, length:
     """The figures of an Attention that the model has."""
     scale, device, repeats = campaign.scale, campaign.device, 1
     rooms = 1, scale.room // 4, scale.room
-    asked = [writes(1, length, room)[0] for room in rooms]
-    times = [measured(functools.partial(model.write, each), device, repeats) for each in asked]
-    (first, _), (some, _), (last, write_bytes) = times
+    asked = [functools.partial(model.write, writes(1, length, room)[0]) for room in rooms]
+    last, write_bytes = measured(asked[2], device, repeats)
+    first, some = (timed(call, device) for call in asked[:2])  # warm: each is a part of the last
     end = scores(1, length, length - min(256, length // 2))[0]
     score, score_bytes = measured(functools.partial(model.score, end), device, repeats)
     found = {
