@@ -1,8 +1,8 @@
 """Norms and rotations of a step of writing in one Triton kernel each.
 
-transformers' code calls eight small kernels for a norm and ten for the rotation of a layer: of one token, they take a
-quarter of the time of a 7B model's step. What a module or a function computes is found by trying it; what is unlike all
-that is known here stays as it is.
+transformers' code calls eight small kernels for a norm and ten for the rotation of a layer. Of one token, these take a
+fifth of the time of a 7B model's step on an H200. What a module or a function computes is found by trying it; what is
+unlike all that is known here stays as it is.
 """
 
 import functools
