@@ -75,8 +75,7 @@ class Reader:
         if stock == "eager" and not self._dense:
             # It keeps the scores of all pairs: of 32,768 tokens and 64 heads, 128 GiB. Ours keeps a few spans of them.
             with suppress(Refused):
-                self.installer.prepare(Attention(), always=True)
-                always = True
+                always = self.installer.prepare(Attention(), always=True).hook is not None
         self.installer.always = always
         self.kernel = "+".join([*([] if always else [stock]), "lexbench", *(["triton"] if form == "triton" else [])])
         self.passes = [self.installer.prepare(Attention())]
