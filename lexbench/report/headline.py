@@ -6,7 +6,7 @@ from lexbench.report.grid import EMPTY, Entry, Grid, Line, best_of, ends_of, val
 from lexbench.stats.headline import Headline, Row
 from lexbench.stats.summaries import Summary
 from lexbench.stats.tables import caption
-from lexbench.stats.wording import signed, some
+from lexbench.stats.wording import signed, some, times
 
 MEANING = (
     "Gain: NLL of the unmodified model at the first length minus NLL at the second, on the same targets; * claimed: an "
@@ -20,7 +20,7 @@ def grid_of(found: Headline) -> Grid:
     """The headline's table; its sentence stands above it."""
     cell = found.table.cell
     multiple = found.longest / cell.trained_length
-    head = ["method", f"gain {found.inside} to {found.longest}", f"NLL at {found.longest} ({multiple:.3g}x)"]
+    head = ["method", f"gain {found.inside} to {found.longest}", f"NLL at {found.longest} ({times(multiple)})"]
     needles = found.needles and any(row.retrieval for row in found.rows)
     head += [f"retrieval at {found.longest}"] if needles else []
     head += ["price"]

@@ -18,7 +18,7 @@ from lexbench.stats.differences import BASELINE
 from lexbench.stats.headline import headlines
 from lexbench.stats.tables import Table, tables
 from lexbench.stats.values import number
-from lexbench.stats.wording import escaped
+from lexbench.stats.wording import escaped, times
 from lexbench.store.store import Store
 
 
@@ -61,7 +61,7 @@ def _sentences(table: Table, folder: Path, cells: Collection[str], mine: str) ->
         return
     own = valued[mine][-1]
     others = [records[-1] for row, records in valued.items() if row != mine and records[-1].length == own.length]
-    said = f"{name} at {own.length:,} tokens ({own.multiple:.3g}x): {mine} has {_value(own)}"
+    said = f"{name} at {own.length:,} tokens ({times(own.multiple)}): {mine} has {_value(own)}"
     rivals = [each for each in others if each.method != BASELINE and table.better]
     best = max(rivals, key=lambda each: table.better * (each.value or 0.0), default=None)
     for rival in [each for each in others if each.method == BASELINE] + ([best] if best else []):

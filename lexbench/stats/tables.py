@@ -14,6 +14,7 @@ from lexbench.stats import metrics
 from lexbench.stats.floors import NGRAMS
 from lexbench.stats.prices import without_setting
 from lexbench.stats.records import records_of
+from lexbench.stats.wording import times
 from lexbench.store.format import Finished
 
 log = logging.getLogger(__name__)
@@ -305,4 +306,4 @@ def caption(table: Table) -> str:
 
 def at_length(table: Table, length: int) -> str:
     """A length as the head of a column: tokens, and the multiple of the trained length."""
-    return f"{length} ({length / table.cell.trained_length:.3g}x)"
+    return f"{length} ({times(length / table.cell.trained_length)})"

@@ -181,6 +181,15 @@ def test_the_lowest_loss_and_the_highest_accuracy_are_bold() -> None:
             assert bold == (alike if len({shown[name] for name in values}) > 1 else set())
 
 
+@pytest.mark.parametrize(
+    ("length", "head"),
+    [(2, "2 (0.00781x)"), (384, "384 (1.5x)"), (262_144, "262144 (1020x)"), (10**6, "1000000 (3910x)")],
+)
+def test_a_length_is_named_with_its_multiple_of_256_tokens(length: int, head: str) -> None:
+    [table] = tables([passkey("none", length, 1)])
+    assert at_length(table, length) == head
+
+
 def test_an_interval_is_shown_with_its_own_ends() -> None:
     [nll, perplexity, *_] = tables([finished("last_segment", "pi", 1024)])
     for table, digits in ((nll, 3), (perplexity, 2)):

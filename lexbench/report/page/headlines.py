@@ -18,7 +18,7 @@ from lexbench.stats.floors import all_alike, unspoken
 from lexbench.stats.intervals import LEVEL
 from lexbench.stats.summaries import Summary, summaries
 from lexbench.stats.tables import Table
-from lexbench.stats.wording import digits, signed
+from lexbench.stats.wording import digits, signed, times
 
 BEST = 3
 """Methods besides the baseline and the reader's own."""
@@ -140,7 +140,7 @@ def _levels(measured: Measured, table: Table, rows: Sequence[str], means: Means,
     records = {row: table.entries.get((row, longest)) for row in rows}
     yield (
         f"at {longest:,}",
-        f"{longest / trained:.3g}x the trained length",
+        f"{times(longest / trained)} the trained length",
         {row: value_entry(record) for row, record in records.items() if record is not None},
     )
     paired = measured.paired.get(table.name)
