@@ -165,7 +165,7 @@ def _summed(table: Table, rows: Sequence[str], said: dict[tuple[str, str], Summa
             continue
         unit = next(iter(known.values())).unit
         if unit == "tokens":
-            entries = {row: _tokens(each) for row, each in known.items()}
+            entries = {row: _tokens(each, table.lengths[-1]) for row, each in known.items()}
         else:
             entries = {row: _change(each, digits(table.metric or "")) for row, each in known.items()}
         if name == "price":
@@ -174,12 +174,17 @@ def _summed(table: Table, rows: Sequence[str], said: dict[tuple[str, str], Summa
         yield head.format(trained=f"{table.cell.trained_length:,}"), unit, entries
 
 
-def _tokens(each: Summary) -> Entry:
-    """A length: `never` or beyond all that was measured, where it is infinite; brackets where the ends differ."""
+def _tokens(each: Summary, longest: int) -> Entry:
+    """A length; brackets where the ends differ.
+
+    An infinite one is `never`, or lies beyond the last length with a value, where longer ones were refused or failed.
+    """
 
     def at(value: float) -> str:
         if math.isinf(value):
-            return "never" if each.name == "collapse" else f"\u2265 {each.limit:,}"
+            if each.name == "collapse":
+                return "never" if each.limit == longest else f"> {each.limit:,}"
+            return f"\u2265 {each.limit:,}"
         return f"{value:,.0f}"
 
     value, low, high = (end if end is None else at(end) for end in (each.value, each.low, each.high))
