@@ -244,3 +244,13 @@ def test_ranked_dots_of_refused_cells_alone_name_the_methods() -> None:
     with mpl.rc_context(STYLE):
         [axes] = paper.figure(tables([refused(str(place)) for place in range(10)]), 5.5).axes
     assert [text.get_text() for text in axes.texts] == ["refused"] * 10
+
+
+def test_ranked_dots_of_a_measure_without_a_better_side_have_no_arrows() -> None:
+    """The shortest distance, 1 token, is as good as the longest, 900."""
+    distances = [1.0, *(800.0 + 10 * place for place in range(10)), 900.0]
+    cells = [answers(str(place), [each] * 4, metric="attention_distance") for place, each in enumerate(distances)]
+    with mpl.rc_context(STYLE):
+        [axes] = paper.figure(tables(cells), 5.5).axes
+    dots = sorted(float(np.asarray(line.get_xdata())[0]) for line in axes.lines if np.size(line.get_xdata()) == 1)
+    assert dots == sorted(distances)

@@ -8,7 +8,7 @@ from typing import Any
 from lexbench.core.record import Record
 from lexbench.report import looks
 from lexbench.report.grid import EMPTY, Entry, difference_entry, ends_of, value_entry
-from lexbench.report.headline import grid_of
+from lexbench.report.headline import grid_of, over_none
 from lexbench.report.leaderboard import best
 from lexbench.report.page.data import Measured, past, ranked, text
 from lexbench.stats import headline
@@ -32,7 +32,11 @@ def beyond(measured: Measured) -> Iterator[dict[str, Any]]:
     """What context beyond the trained length adds, beside level, retrieval and price, of every method."""
     for found in headline.headlines(measured.tables, measured.samples):
         grid = grid_of(found)
-        units = ["over none", "lower is better", *(["accuracy"] if len(grid.head) == 5 else [])]
+        units = [
+            f"over {BASELINE if over_none(found) else 'itself'}",
+            "lower is better",
+            *(["accuracy"] if len(grid.head) == 5 else []),
+        ]
         yield {
             "id": found.table.setting,
             "name": f"Context beyond {found.table.cell.trained_length:,} tokens: {measured.name(found.table)}",

@@ -191,10 +191,10 @@ def ranked(tables: Sequence[Table], width: float, highlight: Collection[str] = (
 
 
 def _edge(table: Table, found: Sequence[Record]) -> float:
-    """The value from which on ranked methods have an arrow; `found` has values, the worst first."""
-    if not found:
-        return 0.0
+    """The value from which on ranked methods have an arrow, if a side is better; `found` is sorted, the worst first."""
     values = [each.value for each in found if each.value is not None]
+    if not values or not table.better:
+        return -math.inf
     worst, best = values[0], values[-1]
     edge = best + 2.0 * (float(np.median(values)) - best) if len(values) > 2 else worst
     base = [each.value for each in found if each.method == BASELINE and each.value is not None]
