@@ -27,7 +27,8 @@ def markdown(grid: Grid, safe: Callable[[str], str] = escaped) -> str:
 
     def shown(entry: Entry, rest: str) -> str:
         text = safe(entry.text)
-        text = f"**{text}**" if entry.best else f"{text}≈" if entry.level else f"{text}*" if entry.star else text
+        text = f"**{text}**" if entry.best else f"{text}≈" if entry.level else text
+        text += "*" if entry.star else ""
         return " ".join(filter(None, [text, rest]))
 
     lines = heading(grid.title, grid.above, safe) if grid.title else []
@@ -65,6 +66,7 @@ def latex(grid: Grid) -> list[str]:
     def shown(entry: Entry, rest: str) -> str:
         text = tex(entry.text)
         text = f"\\textbf{{{text}}}" if entry.best else f"{text}$^{{\\approx}}$" if entry.level else text
+        text += "*" if entry.star else ""
         return f"{text} {{\\scriptsize {tex(rest)}}}" if rest else text
 
     spec = "l" * grid.labels + "r" * (len(grid.head) - grid.labels)
@@ -98,6 +100,7 @@ def as_html(grid: Grid) -> list[str]:
     def shown(entry: Entry, rest: str) -> str:
         text = html.escape(entry.text)
         text = f"<b>{text}</b>" if entry.best else f"{text}<sup>≈</sup>" if entry.level else text
+        text += "*" if entry.star else ""
         return f"<td>{text}{f' <small>{html.escape(rest)}</small>' if rest else ''}</td>"
 
     def row_of(row: Sequence[tuple[Entry, str]]) -> str:

@@ -97,12 +97,12 @@ def cut(record: Record) -> str:
     return f"{share(record.truncated, samples_of(record))} cut"
 
 
-def best_of(records: Sequence[Record]) -> str | None:
+def best_of(records: Sequence[Record], text: Callable[[Record, float], str] = number) -> str | None:
     """Best value of a column as displayed; None where all look equal, are at the floor, or no direction is better."""
     valued = [(record, record.value) for record in records if record.value is not None]
     side = max((metrics.better(record.metric) for record, _ in valued), default=0)
-    above = {number(record, value): value for record, value in valued if not at_floor(record)}
-    looks = {number(record, value) for record, value in valued}
+    above = {text(record, value): value for record, value in valued if not at_floor(record)}
+    looks = {text(record, value) for record, value in valued}
     return max(above, key=lambda shown: side * above[shown]) if side and above and len(looks) > 1 else None
 
 

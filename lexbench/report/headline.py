@@ -3,24 +3,31 @@
 from collections.abc import Iterator, Sequence
 
 from lexbench.report.grid import EMPTY, Entry, Grid, Line, best_of, ends_of, value_entry
+from lexbench.stats.differences import BASELINE
 from lexbench.stats.headline import Headline, Row
 from lexbench.stats.summaries import Summary
 from lexbench.stats.tables import caption
-from lexbench.stats.wording import signed, some
+from lexbench.stats.wording import signed, some, times
 
 MEANING = (
-    "Gain: NLL of the unmodified model at the first length minus NLL at the second, on the same targets; * claimed: an "
+    "Gain: NLL of {base} at the first length minus NLL at the second, on the same targets; * claimed: an "
     "interval above 0, p up to 0.05 after Holm's correction over the methods, and a level above its floor. Price: the "
     "method minus the unmodified model inside the trained length, set as for the longest length if it follows the "
     "length. Level, gain and price are in nats per token. Claimed gains stand first, then methods by retrieval."
 )
 
 
+def over_none(found: Headline) -> bool:
+    """Whether gains are over the baseline; else, as it has no value at the first length, over the method itself."""
+    base = found.table.entries.get((BASELINE, found.inside))
+    return base is not None and base.value is not None
+
+
 def grid_of(found: Headline) -> Grid:
     """The headline's table; its sentence stands above it."""
     cell = found.table.cell
     multiple = found.longest / cell.trained_length
-    head = ["method", f"gain {found.inside} to {found.longest}", f"NLL at {found.longest} ({multiple:.3g}x)"]
+    head = ["method", f"gain {found.inside} to {found.longest}", f"NLL at {found.longest} ({times(multiple)})"]
     needles = found.needles and any(row.retrieval for row in found.rows)
     head += [f"retrieval at {found.longest}"] if needles else []
     head += ["price"]
@@ -42,7 +49,12 @@ def grid_of(found: Headline) -> Grid:
         above=[found.sentence, f"Protocol: {'. '.join(caption(found.table).splitlines())}."],
         head=head,
         rows=rows,
-        remarks=[MEANING, *(_averaged(found) if needles else ()), *_unable(found), *_too_long(found)],
+        remarks=[
+            MEANING.format(base="the unmodified model" if over_none(found) else "the method itself"),
+            *(_averaged(found) if needles else ()),
+            *_unable(found),
+            *_too_long(found),
+        ],
     )
 
 

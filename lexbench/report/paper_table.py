@@ -13,10 +13,13 @@ from pathlib import Path
 import matplotlib as mpl
 from matplotlib.ft2font import FT2Font, LoadFlags
 
+from lexbench.core.record import Record
 from lexbench.report import looks
 from lexbench.report.formats import tex
 from lexbench.report.grid import best_of, value_entry
+from lexbench.stats.floors import at_floor
 from lexbench.stats.tables import Table
+from lexbench.stats.values import number
 
 SIZES = (("\\small", 9.0, 6.0), ("\\small", 9.0, 3.0), ("\\footnotesize", 8.0, 3.0), ("\\scriptsize", 7.0, 2.0))
 """Commands of a 10-point class, their points, and points between a column and its rule (\\tabcolsep)."""
@@ -66,7 +69,8 @@ def latex(
     if odd := sorted(set(lengths) - set(known)):
         raise ValueError(f"--length {odd[0]} was not measured: choose from {', '.join(map(str, known))}")
     shown = [length for length in known if not lengths or length in lengths]
-    blocks = [(f"{table.cell.task}, {table.label}", _rows(table, shown, digits, highlight)) for table in tables]
+    models = len({table.cell.model for table in tables})
+    blocks = [(_title(table, models), _rows(table, shown, digits, highlight)) for table in tables]
     needed = 0.0
     for command, points, gap in SIZES:
         columns = [
@@ -84,6 +88,12 @@ def latex(
         f"the table is {needed:.0f} points wide at {points:.0f} points, and the column {INCH * width:.0f}: "
         "choose fewer lengths (--length), or --interval none"
     )
+
+
+def _title(table: Table, models: int) -> str:
+    """Task and metric; the model where there are several; and what tells the table from others of both."""
+    parts = (table.cell.task, table.cell.model if models > 1 else "", table.label, table.differs)
+    return ", ".join(filter(None, parts))
 
 
 def breadth(text: str, points: float, bold: bool = False) -> float:
@@ -119,20 +129,22 @@ def _breadth(cell: Cell, points: float, interval: str) -> float:
 
 
 def _rows(table: Table, lengths: Sequence[int], digits: int | None, highlight: Collection[str]) -> list[list[Cell]]:
-    best = {length: best_of(table.at(length)) for length in lengths}
+    def text(record: Record, value: float) -> str:
+        return number(record, value) if digits is None else f"{value:.{digits}f}"
+
+    best = {length: best_of(table.at(length), text) for length in lengths}
     rows = []
     for method in looks.ordered(table.methods, highlight):
         row = [Cell(method)]
         for length in lengths:
             record = table.entries.get((method, length))
-            entry = value_entry(record, best=best[length])
-            if record is None or record.value is None or digits is None:
-                ends = f"[{', '.join(entry.ends)}]" if entry.ends else ""
-                row.append(Cell("--" if record and record.refused else entry.text, ends, entry.best))
+            if record is None or record.value is None:
+                row.append(Cell("--" if record and record.refused else value_entry(record).text))
                 continue
-            bounds = [each for each in (record.low, record.high) if each is not None]
-            ends = f"[{', '.join(f'{each:.{digits}f}' for each in bounds)}]" if len(bounds) == 2 else ""
-            row.append(Cell(f"{record.value:.{digits}f}", ends, entry.best))
+            shown = text(record, record.value)
+            ends = [text(record, end) for end in (record.low, record.high) if end is not None]
+            interval = f"[{', '.join(ends)}]" if len(ends) == 2 else ""
+            row.append(Cell(shown, interval, shown == best[length] and not at_floor(record)))
         rows.append(row)
     return rows
 

@@ -8,6 +8,8 @@ import matplotlib as mpl
 from lexbench.core.files import write_text
 from lexbench.core.record import Record
 from lexbench.report import formats, headline
+from lexbench.report.grid import ends_of
+from lexbench.report.leaderboard.leaderboard import headlines as judged
 from lexbench.report.plots import paper
 from lexbench.report.plots.style import STYLE, save_as
 from lexbench.report.tables import headline_tables
@@ -15,7 +17,8 @@ from lexbench.stats.compare import compare
 from lexbench.stats.differences import BASELINE
 from lexbench.stats.headline import headlines
 from lexbench.stats.tables import Table, tables
-from lexbench.stats.wording import escaped
+from lexbench.stats.values import number
+from lexbench.stats.wording import escaped, times
 from lexbench.store.store import Store
 
 
@@ -38,7 +41,7 @@ def write_versus(folder: Path, cells: Collection[str], mine: str, out: Path) -> 
         for suffix in (".svg", ".pdf"):
             save_as(figure, out / f"versus{suffix}")
     lines = [f"# {escaped(mine)} against others on {escaped(shown[0].cell.model)}", "", "![](versus.svg)", ""]
-    for table in shown:
+    for table in judged(shown):
         lines += [f"- {escaped(sentence)}" for sentence in _sentences(table, folder, cells, mine)]
     samples = {each.cell.id: each.samples for each in finished}
     for found in headlines(tables(finished), samples):
@@ -50,29 +53,27 @@ def write_versus(folder: Path, cells: Collection[str], mine: str, out: Path) -> 
 
 def _sentences(table: Table, folder: Path, cells: Collection[str], mine: str) -> Iterator[str]:
     """What a table says of the method: beside none, and beside the best of the others, at the longest length."""
+    name = table.cell.task + (f" ({table.differs})" if table.differs else "")
     valued = {row: records for row in table.methods if (records := [r for r in table.of(row) if r.value is not None])}
     if mine not in valued:
         reason = next((record.refused for record in table.of(mine) if record.refused), None)
-        yield f"{table.cell.task}: {mine} has no value{f' ({reason})' if reason else ''}."
+        yield f"{name}: {mine} has no value{f' ({reason})' if reason else ''}."
         return
     own = valued[mine][-1]
     others = [records[-1] for row, records in valued.items() if row != mine and records[-1].length == own.length]
-    said = f"{table.cell.task} at {own.length:,} tokens ({own.multiple:.3g}x): {mine} has {_value(own, table)}"
-    rivals = [each for each in others if each.method != BASELINE]
+    said = f"{name} at {own.length:,} tokens ({times(own.multiple)}): {mine} has {_value(own)}"
+    rivals = [each for each in others if each.method != BASELINE and table.better]
     best = max(rivals, key=lambda each: table.better * (each.value or 0.0), default=None)
     for rival in [each for each in others if each.method == BASELINE] + ([best] if best else []):
         # Compared with each rival alone: so Holm's correction does not count the other methods.
-        task = next(
-            task
-            for task in compare(folder, folder, [f"method={rival.method}"], [f"method={mine}"], cells).tasks
-            if task.task == table.cell.task and task.metric == table.metric
-        )
+        one, other = ([f"method={method}", f"seed={table.cell.seed}"] for method in (rival.method, mine))
+        found = compare(folder, folder, one, other, cells)
+        [task] = [each for each in found.tasks if each.task == table.cell.task]
         role = rival.method if rival.method == BASELINE else f"the best of the others, {rival.method},"
-        said += f"; {role} has {_value(rival, table)}: {task.verdict.replace('B is', f'{mine} is')}"
+        said += f"; {role} has {_value(rival)}: {task.verdict.replace('B is', f'{mine} is')}"
     yield f"{said}."
 
 
-def _value(record: Record, table: Table) -> str:
-    digits = 2 if table.scored else 3
-    ends = f" [{record.low:.{digits}f}, {record.high:.{digits}f}]" if None not in (record.low, record.high) else ""
-    return f"{record.value:.{digits}f}{ends}"
+def _value(record: Record) -> str:
+    ends = ends_of(record.low, record.high, lambda end: number(record, end))
+    return f"{number(record, record.value or 0.0)}{f' [{ends[0]}, {ends[1]}]' if ends else ''}"

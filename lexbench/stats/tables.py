@@ -5,14 +5,16 @@ import json
 import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lexbench.core.groups import grouped
 from lexbench.core.record import Cell, Record
 from lexbench.stats import metrics
+from lexbench.stats.floors import NGRAMS
 from lexbench.stats.prices import without_setting
 from lexbench.stats.records import records_of
+from lexbench.stats.wording import times
 from lexbench.store.format import Finished
 
 log = logging.getLogger(__name__)
@@ -251,8 +253,13 @@ def price_rows(places: Iterable[Place], trained: int) -> tuple[dict[str, str], s
 
 
 def _of_metric(records: Sequence[Record], metric: str | None) -> Record:
-    """The record over all samples; without one of the metric, the first record, which holds a refusal's reason."""
-    return next((record for record in records if record.metric == metric and record.part is None), records[0])
+    """The record over all samples; without one of the metric, the first record without its value.
+
+    The first record holds the reason of a refusal. A cell without the bytes of its texts has NLL and no bits per byte.
+    """
+    nothing: dict[str, Any] = dict.fromkeys(("value", "low", "high", "interval", "chance", *NGRAMS))
+    found = (record for record in records if record.metric == metric and record.part is None)
+    return next(found, None) or replace(records[0], metric=records[0].metric and metric, **nothing)
 
 
 def _parts_of(records: Sequence[Record], metric: str | None) -> dict[str, Record]:
@@ -299,4 +306,4 @@ def caption(table: Table) -> str:
 
 def at_length(table: Table, length: int) -> str:
     """A length as the head of a column: tokens, and the multiple of the trained length."""
-    return f"{length} ({length / table.cell.trained_length:.3g}x)"
+    return f"{length} ({times(length / table.cell.trained_length)})"

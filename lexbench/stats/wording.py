@@ -35,6 +35,11 @@ def several(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' if count != 1 else ''}"
 
 
+def times(ratio: float) -> str:
+    """`0.5x`, `3910x`: a ratio with three digits, without an exponent from 1000 on."""
+    return f"{float(f'{ratio:.3g}'):.15g}x"
+
+
 def some(names: Sequence[str], most: int = 6, between: str = ", ") -> str:
     """The first few of many names."""
     more = f" and {len(names) - most} more" if len(names) > most else ""

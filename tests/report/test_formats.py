@@ -1,4 +1,4 @@
-"""CSV of rows: the bytes that pandas writes."""
+"""CSV of rows: the bytes that pandas writes; marks of entries in the formats of grids."""
 
 import math
 from typing import Any
@@ -6,7 +6,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from lexbench.report.formats import csv
+from lexbench.report.formats import as_html, csv, latex, markdown
+from lexbench.report.grid import Entry, Grid, Line
 
 COLUMNS: dict[str, list[Any]] = {
     "whole": [1, 2, 3],
@@ -51,3 +52,11 @@ def test_no_rows_give_nothing_or_the_line_of_names() -> None:
     none: list[dict[str, int]] = []
     assert csv(none) == ""
     assert csv(none, ("a", "b")) == "a,b\n"
+
+
+def test_a_significant_value_has_its_star_in_every_format_the_best_one_too() -> None:
+    row: Line = ["ntk", Entry(text="+0.1", best=True, star=True), Entry(text="+0.2", star=True), Entry(text="+0.3")]
+    made = Grid(head=["method", "a", "b", "c"], rows=[row], title="gains")
+    assert "| ntk    | **+0.1*** | +0.2* | +0.3 |" in markdown(made)
+    assert "ntk & \\textbf{+0.1}* & +0.2* & +0.3 \\\\" in latex(made)
+    assert "<td><b>+0.1</b>*</td><td>+0.2*</td><td>+0.3</td>" in "\n".join(as_html(made))

@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from lexbench.core.record import Sample
 from lexbench.report import looks
 from lexbench.report.plots import cost_plots, difference_maps, heatmaps, over_length, position_plots
-from lexbench.report.plots.style import LABEL, characters, said
+from lexbench.report.plots.style import LABEL, NARROW, characters, said
 from lexbench.stats.costs import Cost
 from lexbench.stats.differences import differences
 from lexbench.stats.positions import curves_by_position
@@ -166,3 +166,8 @@ def test_figures_load_no_graphical_surface() -> None:
     modules = "lexbench.report.plots.cost_plots, lexbench.report.show.plots"
     code = f"import {modules}, sys; print('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
+
+
+def test_no_name_of_the_registry_is_broken_in_the_legends_of_several_panels() -> None:
+    names = [name for family in looks.FAMILIES.values() for name in family]
+    assert [said(name, NARROW) for name in names] == names

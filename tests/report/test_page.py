@@ -218,13 +218,14 @@ def test_summaries_of_a_few_methods_are_those_of_all(cells: list[Finished]) -> N
 def test_lengths_of_summaries_are_said_in_words() -> None:
     from lexbench.stats.summaries import Summary
 
-    def said(name: str, value: float, low: float | None, high: float | None) -> Entry:
+    def said(name: str, value: float, low: float | None, high: float | None, longest: int = 2048) -> Entry:
         return headlines._tokens(
-            Summary(method="a", name=name, value=value, low=low, high=high, unit="tokens", note="", limit=2048)
+            Summary(method="a", name=name, value=value, low=low, high=high, unit="tokens", note="", limit=2048), longest
         )
 
     assert said("effective_length", math.inf, 1024, math.inf) == Entry(text="≥ 2,048", ends=("1,024", "≥ 2,048"))
     assert said("collapse", math.inf, math.inf, math.inf) == Entry(text="never")
+    assert said("collapse", math.inf, math.inf, math.inf, longest=4096) == Entry(text="> 2,048")
     assert said("collapse", 1024, None, None) == Entry(text="1,024", more="no interval")
 
 

@@ -331,6 +331,15 @@ def test_the_paired_table_is_that_of_the_report(tab: Tab, cells: list[Finished])
     assert tab.tab.locator("#paired-table tbody tr").count() == 5
 
 
+def test_a_difference_that_cannot_be_told_says_why_in_the_paired_table(tab: Tab) -> None:
+    """Inside the trained length both methods find every key."""
+    tab.tab.select_option("#setting", "1")
+    row = tab.tab.locator("#paired-table tbody tr", has=tab.tab.locator("th", has_text=re.compile("^pi$")))
+    mark = row.locator("td").nth(1).locator("sup").inner_text()
+    said = tab.tab.locator("#paired-table ol.notes li").nth(int(mark) - 1).inner_text()
+    assert said == "cannot be told: both at the ceiling (1.00)"
+
+
 def test_samples_are_read_with_what_is_expected_marked(tab: Tab, cells: list[Finished]) -> None:
     tab.tab.select_option("#setting", "1")
     tab.tab.focus("#curve-chart")

@@ -8,12 +8,15 @@ from pathlib import Path
 import matplotlib as mpl
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
+from matplotlib.text import Annotation
 
 from lexbench.commands import main
 from lexbench.report import paper_table
 from lexbench.report.plots import paper
 from lexbench.report.plots.style import STYLE, save_as
 from lexbench.stats.tables import tables
+from tests.report.outcomes import answers, refused, right
 from tests.stats.test_headline import needle, text
 
 TABLES = [
@@ -185,3 +188,69 @@ def test_latex_compiles_every_table_and_figure_within_its_column(fonts: str, tmp
             assert 0 < width <= known[name], name
         else:
             assert width == pytest.approx(known[name], abs=1), name
+
+
+def titles_of(made: Figure) -> list[str]:
+    return [axes.get_title(loc="left") for axes in made.axes]
+
+
+def test_tables_of_one_task_say_what_tells_them_apart() -> None:
+    """Seeds and models of one folder stand in the titles of panels and of the table's blocks."""
+    cells = [answers(name, right(3, 8), 512, seed=seed) for name in ("none", "yarn") for seed in (0, 1)]
+    cells += [answers(name, right(5, 8), 512, model="other") for name in ("none", "yarn")]
+    made = tables(cells)
+    with mpl.rc_context(STYLE):
+        shown = titles_of(paper.figure(made, 5.5))
+    assert shown == ["passkey, lexlet\nseed 0", "passkey, lexlet\nseed 1", "passkey, other"]
+    blocks = re.findall(r"\\textit{(.*)}}", paper_table.latex(made, 5.5))
+    assert blocks == [
+        "passkey, lexlet, accuracy, seed 0",
+        "passkey, lexlet, accuracy, seed 1",
+        "passkey, other, accuracy",
+    ]
+
+
+@pytest.mark.parametrize(("digits", "bold"), [(None, ["0.92", "0.92"]), (3, ["0.917"]), (1, ["0.9", "0.9", "0.9"])])
+def test_bold_are_all_values_that_look_like_the_best_and_no_other(digits: int | None, bold: list[str]) -> None:
+    """Means of 0.9167, 0.9157, 0.8907 and 0.5, rounded by hand."""
+    scores = {"none": 6 / 12, "pi": 11 / 12, "ntk": 11 / 12 - 0.001, "yarn": 11 / 12 - 0.026}
+    made = paper_table.latex(tables([answers(name, [each] * 8) for name, each in scores.items()]), 5.5, digits=digits)
+    assert re.findall(r"textbf{([\d.]+)}", made) == bold
+
+
+@pytest.mark.parametrize("beyond", ["refused", "nothing"])
+def test_ranked_dots_leave_no_method_out(beyond: str) -> None:
+    """Ten methods at 256; at 512 five have a value, or none has: then the dots are those of 256."""
+    names = ["none", *(str(place) for place in range(9))]
+    cells = [answers(name, right(4, 8), 256) for name in names]
+    if beyond == "nothing":
+        cells += [refused(name, 512) for name in names]
+    else:
+        cells += [answers(name, right(4, 8), 512) for name in names[:5]] + [refused(name, 512) for name in names[5:9]]
+    with mpl.rc_context(STYLE):
+        [axes] = paper.figure(tables(cells), 5.5).axes
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    assert sorted(labels) == sorted(names)
+    words = {labels[int(text.xy[1])]: text.get_text() for text in axes.texts if isinstance(text, Annotation)}
+    if beyond == "nothing":
+        assert axes.get_xlabel() == "accuracy at 256 tokens" and not words
+    else:
+        assert axes.get_xlabel() == "accuracy at 512 tokens"
+        assert words == {**dict.fromkeys(names[5:9], "refused"), names[9]: "not measured"}
+        assert set(labels[:5]) == set(words)
+
+
+def test_ranked_dots_of_refused_cells_alone_name_the_methods() -> None:
+    with mpl.rc_context(STYLE):
+        [axes] = paper.figure(tables([refused(str(place)) for place in range(10)]), 5.5).axes
+    assert [text.get_text() for text in axes.texts] == ["refused"] * 10
+
+
+def test_ranked_dots_of_a_measure_without_a_better_side_have_no_arrows() -> None:
+    """The shortest distance, 1 token, is as good as the longest, 900."""
+    distances = [1.0, *(800.0 + 10 * place for place in range(10)), 900.0]
+    cells = [answers(str(place), [each] * 4, metric="attention_distance") for place, each in enumerate(distances)]
+    with mpl.rc_context(STYLE):
+        [axes] = paper.figure(tables(cells), 5.5).axes
+    dots = sorted(float(np.asarray(line.get_xdata())[0]) for line in axes.lines if np.size(line.get_xdata()) == 1)
+    assert dots == sorted(distances)

@@ -295,3 +295,12 @@ def test_a_fixed_factor_that_was_measured_beyond_the_trained_length_stays_a_row(
     table = next(each for each in tables(cells) if each.metric == "nll")
     assert table.methods == ["none", "ntk", "ntk(factor=8.0)"] and not table.prices
     assert table.deployed == {"ntk": "ntk(factor=8.0)"}
+
+
+def test_without_the_baseline_a_gain_is_over_the_method_itself_and_the_table_says_so() -> None:
+    """3.6 at 256 and 3.4 at 2048: a gain of 0.2 over itself."""
+    found = only(text("yarn", 256, 3.6), text("yarn", 2048, 3.4), text("pi", 256, 3.6), text("pi", 2048, 3.7))
+    assert "+0.200 nats per token [+0.200, +0.200] at 2,048 over its own level at 256" in found.sentence
+    assert grid_of(found).remarks[0].startswith("Gain: NLL of the method itself at the first length minus NLL at the ")
+    base = only(text("none", 256, 3.5), text("none", 2048, 4.5), text("yarn", 256, 3.6), text("yarn", 2048, 3.4))
+    assert grid_of(base).remarks[0].startswith("Gain: NLL of the unmodified model at the first length minus NLL at ")

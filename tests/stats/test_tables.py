@@ -181,6 +181,15 @@ def test_the_lowest_loss_and_the_highest_accuracy_are_bold() -> None:
             assert bold == (alike if len({shown[name] for name in values}) > 1 else set())
 
 
+@pytest.mark.parametrize(
+    ("length", "head"),
+    [(2, "2 (0.00781x)"), (384, "384 (1.5x)"), (262_144, "262144 (1020x)"), (10**6, "1000000 (3910x)")],
+)
+def test_a_length_is_named_with_its_multiple_of_256_tokens(length: int, head: str) -> None:
+    [table] = tables([passkey("none", length, 1)])
+    assert at_length(table, length) == head
+
+
 def test_an_interval_is_shown_with_its_own_ends() -> None:
     [nll, perplexity, *_] = tables([finished("last_segment", "pi", 1024)])
     for table, digits in ((nll, 3), (perplexity, 2)):
@@ -396,3 +405,18 @@ def test_a_row_continues_no_other_state_of_its_method(one: dict[str, Any], other
         found.append(Finished(cell("passkey", "mine", length, n=4, identity=identity), made.samples))
     [table] = tables(found)
     assert len(table.methods) == rows
+
+
+def test_a_cell_without_the_bytes_of_its_texts_has_no_bits_per_byte_and_no_other_number_in_their_place() -> None:
+    lost = finished("last_segment", "none", 512, n=8)
+    lost = Finished(lost.cell, [replace(sample, bytes=None) for sample in lost.samples])
+    whole = finished("last_segment", "ntk", 512, n=8)
+    bits = next(table for table in tables([lost, whole]) if table.metric == "bits_per_byte")
+    nats = sum(float(np.sum(sample.nll, dtype=np.float64)) for sample in whole.samples if sample.nll is not None)
+    per_byte = nats / math.log(2) / sum(sample.bytes or 0 for sample in whole.samples)
+    _, _, none, ntk = cells_of(markdown(bits))
+    assert none == ["none", "no value"]
+    assert ntk[1].split()[0] == f"{per_byte:.3f}"
+    assert [(each.metric, each.value, each.low, each.uniform) for each in bits.of("none")] == [
+        ("bits_per_byte", None, None, None)
+    ]

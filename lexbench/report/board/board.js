@@ -10,7 +10,7 @@ const entries = data.columns.id.map((id, place) => {
   const own = (name) => data.columns[name][place];
   const named = (name) => data.names[name][own(name)];
   return {
-    id, place, model: named("model"), method: named("method"), task: named("task"), submission: data.submissions[own("submission")], length: own("length"), trained: data.trained[own("model")],
+    id, place, model: named("model"), method: named("method"), task: named("task"), submission: data.submissions[own("submission")], length: own("length"), trained: own("trained"),
     metric: named("metric"), better: data.better[own("metric")], value: own("value"), low: own("low"), high: own("high"), floored: own("floored"), n: own("n"), asked: own("asked"),
     note: own("note") === null ? "" : data.notes[own("note")], ranked: own("note") === null && own("value") !== null, look: data.looks[own("method")], samples: own("samples"),
   };
@@ -48,9 +48,10 @@ function shown() {
   return found;
 }
 
-const number = (value, scored) => (value === null ? "refused" : scored ? value.toFixed(2) : value.toFixed(3));
+const number = (value, scored) => (scored ? value.toFixed(2) : value.toFixed(3));
+const valueOf = (entry) => (entry.value !== null ? number(entry.value, scored(entry)) : entry.note.startsWith("refused: ") ? "refused" : "no value");
 const scored = (entry) => entry.metric === "accuracy" || (entry.better > 0 && !entry.metric.startsWith("resolution"));
-const spoken = (entry) => `${number(entry.value, scored(entry))}${entry.low === null ? "" : ` [${number(entry.low, scored(entry))}, ${number(entry.high, scored(entry))}]`}`;
+const spoken = (entry) => `${valueOf(entry)}${entry.low === null ? "" : ` [${number(entry.low, scored(entry))}, ${number(entry.high, scored(entry))}]`}`;
 
 function drawTable() {
   const found = shown();
@@ -59,7 +60,7 @@ function drawTable() {
   const rows = found.slice(chosen.page * PAGE, (chosen.page + 1) * PAGE).map((entry) => {
     const box = make("input", { type: "checkbox", "aria-label": `Compare ${entry.method} on ${entry.task} at ${entry.length}`, checked: chosen.ticked.includes(entry) });
     box.addEventListener("change", () => tick(entry, box.checked));
-    const value = make("td", { class: entry.value === null ? "none" : undefined }, number(entry.value, scored(entry)));
+    const value = make("td", { class: entry.value === null ? "none" : undefined }, valueOf(entry));
     if (entry.low !== null) value.append(make("small", {}, spoken(entry).split(" ").slice(1).join(" ")));
     const rank = entry.rank ? `${entry.rank}${entry.tied ? "=" : ""} of ${entry.among}` : "";
     const length = make("td", {}, tokens(entry.length), make("small", {}, `${Number((entry.length / entry.trained).toPrecision(3))}x`));
@@ -114,7 +115,7 @@ function drawPair() {
 }
 
 function verdict(one, two) {
-  if (one.value === null || two.value === null) return "One of them was refused: there is nothing to compare.";
+  if (one.value === null || two.value === null) return "One of them has no value: there is nothing to compare.";
   if (one.metric !== two.metric) return "They have different metrics: there is nothing to compare.";
   const { value, low, high } = difference(one, two);
   const text = `${titled(one)} minus ${titled(two)}: ${number(value, scored(one))}${low === null ? "" : ` [${number(low, scored(one))}, ${number(high, scored(one))}]`}`;
@@ -128,11 +129,11 @@ function verdict(one, two) {
 
 let rows = [];
 
-/** Both entries over length: cells of the same submission, model, method, task and metric. */
+/** Both entries over length: cells of the same submission, model, method, task and metric; of two metrics the first entry alone. */
 function drawCurves() {
   const chart = byId("pair-chart");
   const alike = (entry) => entries.filter((each) => ["submission", "model", "method", "task", "metric"].every((name) => each[name] === entry[name]) && each.value !== null).sort((a, b) => a.length - b.length);
-  const curves = chosen.ticked.map((entry) => [entry, alike(entry).filter((each, place, all) => !place || each.length !== all[place - 1].length)]);
+  const curves = chosen.ticked.filter((entry) => entry.metric === chosen.ticked[0].metric).map((entry) => [entry, alike(entry).filter((each, place, all) => !place || each.length !== all[place - 1].length)]);
   const every = curves.flatMap(([, found]) => found);
   const svg = blank(chart, 330);
   chart.dataset.name = "comparison";

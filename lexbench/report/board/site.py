@@ -94,22 +94,21 @@ def columns(audited: Audited) -> dict[str, Any]:
             "note": place("note", _note(each)) if _note(each) else None,
             "samples": each.checked.samples,
             "length": each.checked.record.length,
+            "trained": each.checked.record.trained_length,
             "n": each.checked.record.n,
             **{side: data.rounded(getattr(each.checked.record, side)) for side in ("value", "low", "high")},
             "floored": at_floor(each.checked.record),
         }
         for each in entries
     ]
-    trained = {each.checked.record.model: each.checked.record.trained_length for each in entries}
     methods = list(lists["method"])
     shapes = [data.look(each) for each in looks.looks(methods).values()]
-    fields = ("id", "submission", *lists, "samples", "length", "n", "value", "low", "high", "floored")
+    fields = ("id", "submission", *lists, "samples", "length", "trained", "n", "value", "low", "high", "floored")
     return {
         "columns": {field: [row[field] for row in rows] for field in fields},
         "names": {name: list(lists[name]) for name in ("model", "method", "task", "metric")},
         "notes": list(lists["note"]),
         "submissions": [each.name for each in audited.submissions],
-        "trained": [trained[model] for model in lists["model"]],
         "better": [metrics.better(metric or None) for metric in lists["metric"]],
         "looks": list(range(len(methods))),
         "shapes": shapes,

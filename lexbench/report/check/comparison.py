@@ -9,7 +9,7 @@ from lexbench.report import formats
 from lexbench.report.grid import Grid, Line, difference_entry, difference_notes
 from lexbench.stats.compare import AtLength, Compared, Comparison, compare
 from lexbench.stats.intervals import LEVEL
-from lexbench.stats.wording import digits, escaped, plain, scale, small, some, unit, value
+from lexbench.stats.wording import digits, escaped, plain, scale, small, some, times, unit, value
 
 LEGEND = f"""\
 B minus A over the same questions. Brackets hold 95 % intervals, pairs kept together: of NLL the bootstrap-t over
@@ -62,7 +62,7 @@ def _section(task: Compared) -> list[str]:
 
 def _row(task: Compared, entry: AtLength, seeds: bool) -> Line:
     metric, found, notes = task.metric or "", entry.found, list(_notes(entry))
-    length = f"{entry.length} ({entry.length / task.trained_length:.3g}x)" + (f" seed {entry.seed}" if seeds else "")
+    length = f"{entry.length} ({times(entry.length / task.trained_length)})" + (f" seed {entry.seed}" if seeds else "")
     difference = difference_entry(found, digits(metric), scale(metric), star=entry.significant, notes=notes)
     if found is None or found.difference is None:
         return [length, "", "", difference, "", ""]

@@ -20,6 +20,7 @@ from lexbench.stats.headline import headlines as headlines_of
 from lexbench.stats.records import load
 from lexbench.stats.summaries import RULES
 from lexbench.stats.tables import Table, at_length, caption, tables
+from lexbench.stats.wording import times
 from lexbench.store.format import Finished
 
 ROWS = ("method", "model")
@@ -272,7 +273,7 @@ def _across(shown: dict[str, Table], method: str) -> tuple[list[Column], dict[Bo
             value = record.length if lengths else record.multiple
             label = f"{value:.6g}x" if not lengths else str(record.length)
             multiple = record.multiple if not lengths or len(trained) == 1 else None
-            head = f"{label} ({multiple:.3g}x)" if lengths and multiple else label
+            head = f"{label} ({times(multiple)})" if lengths and multiple else label
             columns[value] = Column(name=label, head=head, length=record.length if lengths else None, multiple=multiple)
             records[name, label] = record
     return [columns[value] for value in sorted(columns)], records

@@ -8,7 +8,7 @@ from typing import Any
 from lexbench.core.record import Record
 from lexbench.report import looks
 from lexbench.report.grid import EMPTY, Entry, difference_entry, ends_of, value_entry
-from lexbench.report.headline import grid_of
+from lexbench.report.headline import grid_of, over_none
 from lexbench.report.leaderboard import best
 from lexbench.report.page.data import Measured, past, ranked, text
 from lexbench.stats import headline
@@ -18,7 +18,7 @@ from lexbench.stats.floors import all_alike, unspoken
 from lexbench.stats.intervals import LEVEL
 from lexbench.stats.summaries import Summary, summaries
 from lexbench.stats.tables import Table
-from lexbench.stats.wording import digits, signed
+from lexbench.stats.wording import digits, signed, times
 
 BEST = 3
 """Methods besides the baseline and the reader's own."""
@@ -32,7 +32,11 @@ def beyond(measured: Measured) -> Iterator[dict[str, Any]]:
     """What context beyond the trained length adds, beside level, retrieval and price, of every method."""
     for found in headline.headlines(measured.tables, measured.samples):
         grid = grid_of(found)
-        units = ["over none", "lower is better", *(["accuracy"] if len(grid.head) == 5 else [])]
+        units = [
+            f"over {BASELINE if over_none(found) else 'itself'}",
+            "lower is better",
+            *(["accuracy"] if len(grid.head) == 5 else []),
+        ]
         yield {
             "id": found.table.setting,
             "name": f"Context beyond {found.table.cell.trained_length:,} tokens: {measured.name(found.table)}",
@@ -140,7 +144,7 @@ def _levels(measured: Measured, table: Table, rows: Sequence[str], means: Means,
     records = {row: table.entries.get((row, longest)) for row in rows}
     yield (
         f"at {longest:,}",
-        f"{longest / trained:.3g}x the trained length",
+        f"{times(longest / trained)} the trained length",
         {row: value_entry(record) for row, record in records.items() if record is not None},
     )
     paired = measured.paired.get(table.name)
@@ -165,7 +169,7 @@ def _summed(table: Table, rows: Sequence[str], said: dict[tuple[str, str], Summa
             continue
         unit = next(iter(known.values())).unit
         if unit == "tokens":
-            entries = {row: _tokens(each) for row, each in known.items()}
+            entries = {row: _tokens(each, table.lengths[-1]) for row, each in known.items()}
         else:
             entries = {row: _change(each, digits(table.metric or "")) for row, each in known.items()}
         if name == "price":
@@ -174,12 +178,17 @@ def _summed(table: Table, rows: Sequence[str], said: dict[tuple[str, str], Summa
         yield head.format(trained=f"{table.cell.trained_length:,}"), unit, entries
 
 
-def _tokens(each: Summary) -> Entry:
-    """A length: `never` or beyond all that was measured, where it is infinite; brackets where the ends differ."""
+def _tokens(each: Summary, longest: int) -> Entry:
+    """A length; brackets where the ends differ.
+
+    An infinite one is `never`, or lies beyond the last length with a value, where longer ones were refused or failed.
+    """
 
     def at(value: float) -> str:
         if math.isinf(value):
-            return "never" if each.name == "collapse" else f"\u2265 {each.limit:,}"
+            if each.name == "collapse":
+                return "never" if each.limit == longest else f"> {each.limit:,}"
+            return f"\u2265 {each.limit:,}"
         return f"{value:,.0f}"
 
     value, low, high = (end if end is None else at(end) for end in (each.value, each.low, each.high))

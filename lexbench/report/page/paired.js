@@ -36,6 +36,7 @@ function pairedCell(row, better, notes) {
   const cell = make("td", { class: side, title: about }, row.significant ? make("b", {}, `${row.text}*`) : row.text);
   const lost = ["failed", "truncated", "unpaired"].filter((word) => row[word]).map((word) => `${several(row[word], "pair")} ${word}`);
   if (lost.length) cell.append(note(lost.join(", ")));
+  if (row.limit) cell.append(note(`cannot be told: ${row.limit}`));
   if (row.interval) cell.append(make("small", {}, row.interval));
   return cell;
 }

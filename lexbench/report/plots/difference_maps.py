@@ -28,7 +28,7 @@ from lexbench.stats.differences import SAME, Difference, Differences, digits
 from lexbench.stats.intervals import LEVEL
 from lexbench.stats.metrics import direction
 from lexbench.stats.values import number
-from lexbench.stats.wording import signed
+from lexbench.stats.wording import signed, times
 
 DIVERGING = LinearSegmentedColormap.from_list(
     "worse to better", ["#C04E00", "#F3B98C", "#FFFFFF", "#8FC3E4", "#005F9E"]
@@ -139,7 +139,7 @@ def _axes(axes: Axes, found: Differences, labels: Sequence[str]) -> None:
     lengths, trained = found.table.lengths, found.table.cell.trained_length
     axes.set_xlim(0, len(lengths))
     axes.set_ylim(len(labels), 0)
-    heads = [f"{length / trained:.3g}x\n{length}" for length in lengths]
+    heads = [f"{times(length / trained)}\n{length}" for length in lengths]
     axes.set_xticks([column + 0.5 for column in range(len(lengths))], heads, fontsize=7.5)
     axes.set_yticks([row + 0.5 for row in range(len(labels))], labels, fontsize=7.5, linespacing=0.9)
     axes.tick_params(length=0)

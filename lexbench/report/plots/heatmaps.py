@@ -29,6 +29,7 @@ from lexbench.report.plots.style import (
 )
 from lexbench.stats.intervals import Interval, mean_interval
 from lexbench.stats.tables import Table
+from lexbench.stats.wording import times
 
 STRATA = (8, 4, 2)
 LEAST = 2
@@ -241,7 +242,7 @@ def _refused(at: Panel, table: Table, method: str, count: int) -> None:
 def _lengths(at: Panel, table: Table, count: int) -> None:
     """The lengths under a panel."""
     for column, length in enumerate(table.lengths):
-        head = f"{length / table.cell.trained_length:.3g}x\n{length}"
+        head = f"{times(length / table.cell.trained_length)}\n{length}"
         at.text(column + 0.5, count + 0.05 / at.look.height, head, fontsize=7, verticalalignment="top")
 
 

@@ -31,6 +31,7 @@ from lexbench.report.plots.style import (
 from lexbench.report.plots.value_axis import Scale
 from lexbench.stats.metrics import direction
 from lexbench.stats.tables import Table
+from lexbench.stats.wording import times
 
 FLOOR: dict[str, Any] = {"color": "0.35", "linewidth": 1.1, "linestyle": ":"}
 SEEN = 0.01
@@ -123,7 +124,7 @@ def _length_axis(axes: Axes, table: Table) -> None:
     trained = table.cell.trained_length
     axes.set_xscale("log", base=2)
     kept = labelled(table.lengths, trained)
-    axes.set_xticks([length / trained for length in kept], [f"{length / trained:.3g}x\n{length}" for length in kept])
+    axes.set_xticks([length / trained for length in kept], [f"{times(length / trained)}\n{length}" for length in kept])
     axes.xaxis.set_minor_locator(mpl.ticker.NullLocator())
     axes.set_xlim(min(table.lengths[0] / trained, 1.0) / ROOM, max(table.lengths[-1] / trained, 1.0) * ROOM)
 

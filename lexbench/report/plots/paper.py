@@ -1,5 +1,6 @@
 """One figure for a paper or a page: a panel a task, one legend, in the width of a column, text as text."""
 
+import math
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from lexbench.core.files import write_text
+from lexbench.core.record import Record
 from lexbench.report import looks, paper_table
+from lexbench.report.grid import value_entry
 from lexbench.report.plots import over_length, value_axis
-from lexbench.report.plots.style import SHAPES, STYLE, save_as
+from lexbench.report.plots.style import SHAPES, STYLE, save_as, wrapped
 from lexbench.report.plots.value_axis import Scale
 from lexbench.report.select import check_highlight, named
 from lexbench.report.tables import headline_tables
@@ -96,6 +99,12 @@ def _floor_above(axes: Axes, table: Table, scale: Scale) -> None:
         )
 
 
+def _title(axes: Axes, table: Table, width: float) -> None:
+    """Task and model, and below them what tells the table from others of both."""
+    text = f"{table.cell.task}, {table.cell.model}" + (f"\n{table.differs}" if table.differs else "")
+    axes.set_title(wrapped(text, width, mpl.rcParams["font.size"]), fontsize="medium", pad=8)
+
+
 def figure(tables: Sequence[Table], width: float, highlight: Collection[str] = ()) -> Figure:
     """A panel for each table, and one legend below for all; of more than `looks.LINES` methods ranked dots.
 
@@ -119,7 +128,7 @@ def figure(tables: Sequence[Table], width: float, highlight: Collection[str] = (
         scale = value_axis.of_table(table)
         over_length.panel(axes, table, rows_of, known, scale)
         _floor_above(axes, table, scale)
-        axes.set_title(f"{table.cell.task}, {table.cell.model}", fontsize="medium", pad=8)
+        _title(axes, table, width / columns)
         axes.set_ylabel(table.label)
         axes.set_xlabel("length (x trained, tokens)")
         handles |= {str(handle.get_label()): handle for handle in over_length.handles_of(table, rows_of, known, scale)}
@@ -134,10 +143,11 @@ def figure(tables: Sequence[Table], width: float, highlight: Collection[str] = (
 
 
 def ranked(tables: Sequence[Table], width: float, highlight: Collection[str] = ()) -> Figure:
-    """Dots with intervals at the longest length, the best method at the top; a panel for each table.
+    """Dots with intervals at the longest length with a value, the best method at the top; a panel for each table.
 
-    A method without a value there has no dot. A value beyond twice the distance of the middle one from the best, and
-    beyond the baseline, has an arrow instead.
+    A method without a value there stands below the others, as a word. A value beyond twice the distance of the middle
+    one from the best, and beyond the baseline, has an arrow instead of a dot. A grey line stands at the baseline, and a
+    dotted one at the floor, where the axis reaches it.
     """
     columns = max(1, min(len(tables), int(width / LEAST)))
     rows = -(-len(tables) // columns)
@@ -145,17 +155,18 @@ def ranked(tables: Sequence[Table], width: float, highlight: Collection[str] = (
     made = Figure(figsize=(width, rows * tall), layout="constrained")
     for place, table in enumerate(tables):
         axes = made.add_subplot(rows, columns, place + 1)
-        length = table.lengths[-1]
+        valued = [record.length for record in table.entries.values() if record.value is not None]
+        length = max(valued, default=table.lengths[-1])
         known = looks.looks(table.methods, highlight)
         found = [record for record in table.at(length) if record.value is not None]
         found.sort(key=lambda each: (each.value or 0.0) * (table.better or 1))
-        values = np.array([each.value for each in found], float)
-        worst, best = values[0], values[-1]
-        edge = best + 2.0 * (np.median(values) - best) if len(values) > 2 else worst
-        base = [each.value for each in found if each.method == BASELINE and each.value is not None]
-        edge = max([min(edge, worst), *base]) if table.better < 0 else min([max(edge, worst), *base])
-        for height, record in enumerate(found):
-            look, value = known[record.method], float(values[height])
+        lacking = [method for method in reversed(table.methods) if method not in {each.method for each in found}]
+        for height, method in enumerate(lacking):
+            word = value_entry(table.entries.get((method, length))).text or "not measured"
+            axes.annotate(word, (0.02, height), xycoords=axes.get_yaxis_transform(), va="center", color="0.4")
+        edge = _edge(table, found)
+        for height, record in enumerate(found, len(lacking)):
+            look, value = known[record.method], record.value or 0.0
             low, high = (value if end is None else end for end in (record.low, record.high))
             if (value > edge) if table.better < 0 else (value < edge):
                 axes.plot(edge, height, marker=">" if table.better < 0 else "<", color=look.colour, clip_on=False)
@@ -166,10 +177,25 @@ def ranked(tables: Sequence[Table], width: float, highlight: Collection[str] = (
                 value, height, marker=SHAPES[look.marker], color=look.colour, markerfacecolor=face, markersize=4.5
             )
             if record.method == BASELINE:
-                axes.axvline(value, color=look.colour, linewidth=0.8, linestyle=":", zorder=0)
-        axes.set_yticks(range(len(found)), [each.method for each in found])
-        axes.set_ylim(-0.7, len(found) - 0.3)
+                axes.axvline(value, color="0.75", linewidth=0.8, zorder=0)
+        left, right = axes.get_xlim()
+        if left <= (level := over_length.floors(table).get(length, math.inf)) <= right:
+            axes.axvline(level, zorder=0, **over_length.FLOOR)
+        names = [*lacking, *(each.method for each in found)]
+        axes.set_yticks(range(len(names)), names)
+        axes.set_ylim(-0.7, len(names) - 0.3)
         axes.grid(axis="y", visible=False)
-        axes.set_title(f"{table.cell.task}, {table.cell.model}", fontsize="medium", pad=8)
+        _title(axes, table, width / columns)
         axes.set_xlabel(f"{table.label} at {length:,} tokens")
     return made
+
+
+def _edge(table: Table, found: Sequence[Record]) -> float:
+    """The value from which on ranked methods have an arrow, if a side is better; `found` is sorted, the worst first."""
+    values = [each.value for each in found if each.value is not None]
+    if not values or not table.better:
+        return -math.inf
+    worst, best = values[0], values[-1]
+    edge = best + 2.0 * (float(np.median(values)) - best) if len(values) > 2 else worst
+    base = [each.value for each in found if each.method == BASELINE and each.value is not None]
+    return max([min(edge, worst), *base]) if table.better < 0 else min([max(edge, worst), *base])

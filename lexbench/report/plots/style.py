@@ -67,6 +67,8 @@ PANEL = (5.2, 2.7)
 """Inches of one of several panels, with its legend."""
 LABEL = 32
 """Characters of a line of a legend."""
+NARROW = 17
+"""The same beside one of several panels: as long as the longest name of the registry's methods."""
 EM = 0.6
 """Width of a character in names, as a share of the font size; names have more small letters than capitals."""
 
@@ -246,7 +248,7 @@ def legend(axes: Axes, handles: Sequence[Line2D], band: bool) -> None:
     assert figure is not None
     alone = len(figure.axes) == 1
     for handle in handles:
-        handle.set_label(said(str(handle.get_label()), LABEL if alone else LABEL // 2))
+        handle.set_label(said(str(handle.get_label()), LABEL if alone else NARROW))
     labels = [str(handle.get_label()).split("\n") for handle in handles]
     longest = max((len(line) for lines in labels for line in lines), default=0)
     points = sum(4.5 + 10.8 * len(lines) for lines in labels)

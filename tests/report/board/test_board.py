@@ -1,11 +1,12 @@
 """The board: numbers recomputed from samples, tampering found, a site that shows both."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,9 @@ from lexbench.stats import records
 from lexbench.stats.records import records_of
 from lexbench.store import format
 from lexbench.store.format import Finished
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Locator
 
 REFERENCE = Path(__file__).parents[3] / "results" / "reference" / "lexlet_quick"
 
@@ -401,3 +405,34 @@ def test_a_page_of_somebody_else_is_not_overwritten(board: Path, tmp_path: Path)
     assert page.read_text() == "<title>mine</title>"
     for _ in range(2):  # its own is replaced
         write_site(board, ledger.read(board), tmp_path / "new")
+
+
+def test_the_board_shows_no_value_where_all_failed_and_curves_of_one_metric(
+    board: Path, chromium: "Browser", tmp_path: Path
+) -> None:
+    """A second model of the first one's name, trained on half the tokens; its texts of 512 tokens all failed."""
+    second = copied(board / "second", methods=("none",))
+    for file in (second / "cells").glob("*.parquet"):
+        known = format.read(file)
+        model = {**known.cell.identity["model"], "trained_length": 128}
+        cell = replace(known.cell, trained_length=128, identity={**known.cell.identity, "model": model})
+        lost = known.cell.task == "last_segment" and known.cell.length == 512
+        samples = [replace(each, failed="the server is gone", nll=None) if lost else each for each in known.samples]
+        file.unlink()
+        (second / "cells" / f"{cell.id}.parquet").write_bytes(format.parquet(cell, samples, known.refused))
+    command(board, add=second, by="them", out=tmp_path / "site")
+    page = chromium.new_page()
+    page.goto((tmp_path / "site" / "index.html").as_uri())
+
+    def row(method: str, task: str, length: str) -> "Locator":
+        found = page.locator("#table tbody tr").filter(has_text=method).filter(has_text=task)
+        return found.filter(has_text=re.compile(rf"{length}[\d.]+x"))
+
+    assert row("none", "last_segment", "512").locator("td").nth(6).inner_text() == "no value"
+    assert row("none", "last_segment", "2,048").locator("td").nth(5).inner_text().split() == ["2,048", "16x"]
+    assert row("yarn", "last_segment", "2,048").locator("td").nth(5).inner_text().split() == ["2,048", "8x"]
+    row("none", "last_segment", "2,048").locator("input").check()
+    row("yarn", "passkey", "2,048").locator("input").check()
+    assert page.locator("#verdict").inner_text() == "They have different metrics: there is nothing to compare."
+    assert page.locator("#pair-chart .curve").count() == 1
+    page.close()

@@ -6,6 +6,7 @@ from lexbench.core.groups import grouped
 from lexbench.report.formats import columns
 from lexbench.stats.combine import Estimate
 from lexbench.stats.metrics import is_score
+from lexbench.stats.wording import times
 from lexbench.studies.encodings.page.beside import Line, Pair, Resolved
 from lexbench.studies.encodings.page.curves import Curve, Point
 from lexbench.studies.encodings.page.shapes import Shape, shape_of, slope
@@ -40,7 +41,7 @@ def by_length(curves: Sequence[Curve], names: Sequence[str] = ("encoding", "fami
         points = {point.length: point for point in curve.points}
         entries = [_entry(points.get(length), curve.metric, notes) for length in sorted(lengths)]
         rows.append([*(curve.entry, curve.family)[: len(names)], *entries])
-    head = [*names, *(f"{lengths[length]:.3g}x ({length})" for length in sorted(lengths))]
+    head = [*names, *(f"{times(lengths[length])} ({length})" for length in sorted(lengths))]
     below = [f"({mark}) {text}" for text, mark in notes.items()]
     return [*columns(head, rows), *(["", "  \n".join(below)] if below else [])]
 
