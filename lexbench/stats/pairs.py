@@ -158,8 +158,9 @@ def _outcome(sample: Sample, metric: str) -> Outcome:
         amount = None if failed else nats
     elif failed:
         amount = 0.0 if is_score(metric) else None
-    else:
-        amount = float(sample.scores[metric])
+    else:  # a cell of a table may have other scores than its neighbours
+        score = sample.scores.get(metric)
+        amount = None if score is None else float(score)
     return Outcome(
         index=sample.index,
         cluster=sample.cluster,

@@ -249,6 +249,15 @@ def test_a_cell_whose_answers_all_failed_has_no_difference() -> None:
     assert (entry.difference, entry.pairs, entry.failed) == (None, 0, 2)
 
 
+def test_a_cell_that_lacks_its_neighbours_score_has_no_pairs() -> None:
+    own = [said(index, 1.0) for index in range(4)]
+    other = [replace(each, scores={"contains": 1.0}) for each in own]
+    beside = [answers("none", *own), answers("pi", *own), answers("none", *own, length=1024)]
+    found = compared([*beside, answers("pi", *other, length=1024)], "accuracy").entries
+    assert (found["pi", 512].pairs, found["pi", 512].difference) == (4, 0.0)
+    assert (found["pi", 1024].pairs, found["pi", 1024].difference) == (0, None)
+
+
 def test_only_nll_and_scores_are_compared_and_only_where_there_are_two_methods() -> None:
     cells = fake_cells()
     samples = {each.cell.id: each.samples for each in cells}

@@ -18,7 +18,7 @@ from lexbench.report.leaderboard.leaderboard import headlines
 from lexbench.stats import metrics
 from lexbench.stats.intervals import CONFIDENCE
 from lexbench.stats.tables import Table, tables
-from lexbench.stats.wording import plain, some
+from lexbench.stats.wording import plain, some, times
 from lexbench.store.format import Finished
 
 SOURCE, SOURCE_URL = "lexbench", "https://pypi.org/project/lexbench/"
@@ -123,7 +123,7 @@ def _results(curve: _Curve) -> list[EvalResult]:
             dataset_config=f"{cell.task}, method {curve.method}{setting}",
             dataset_args=_conditions(curve),
             metric_type=str(record.metric),
-            metric_name=f"{metrics.label(record.metric)} at {record.length} tokens ({record.multiple:.3g}x)",
+            metric_name=f"{metrics.label(record.metric)} at {record.length} tokens ({times(record.multiple)})",
             metric_value=record.value,
             metric_args=_about(record),
             verified=False,
