@@ -15,6 +15,7 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from lexbench import Refused
 from lexbench.backends.hf import layers
+from lexbench.backends.vllm.angles import own_angles
 from lexbench.core.config_facts import INTERLEAVED, facts
 from lexbench.core.model import Model
 from lexbench.core.scaled import ropes
@@ -92,6 +93,9 @@ def test_frequencies_and_scales_are_those_of_the_module(kind: str) -> None:
         inv_freq, scale = rope.own(1)
         np.testing.assert_allclose(inv_freq, layers.frequencies(rotary, each).double().numpy(), rtol=1e-6)
         assert scale == pytest.approx(layers.scale(rotary, each))
+    for each, angles in zip(found, own_angles(Model(**stated), 1), strict=True):  # what vLLM's tables are compared with
+        np.testing.assert_allclose(angles.inv_freq, layers.frequencies(rotary, each).double().numpy(), rtol=1e-6)
+        assert angles.scale == pytest.approx(layers.scale(rotary, each))
     if kind == "modernbert-decoder":
         assert [rope.layers for rope in found.values()] == [(0, 3), (1, 2)]
 
