@@ -45,6 +45,8 @@ INTERLEAVED = {
     *("glm", "glm4", "glm4v_text", "glm_ocr_text", "gptj", "helium", "llama4_text"),
 }
 """Model types that rotate dimension 2p with 2p + 1."""
+REORDERED = {"axk1", "deepseek_v3", "glm4_moe_lite", "longcat_flash", "mistral4", "youtu"}
+"""The same, unless `rope_interleave` is false. transformers brings their pairs into halves first, vLLM does not."""
 
 
 def facts(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -81,7 +83,7 @@ def facts(config: Mapping[str, Any]) -> dict[str, Any]:
         "layer_types": _layer_types(config),
         "global_head_dim": _of_global_layers(config, "head_dim", "global_head_dim"),
         "global_kv_heads": _of_global_layers(config, "num_key_value_heads", "num_global_key_value_heads"),
-        "rotary_layout": "interleaved" if rotates and config.get("model_type") in INTERLEAVED else None,
+        "rotary_layout": "interleaved" if rotates and _interleaved(config) else None,
         "layers": _first(config, "num_hidden_layers", "n_layer", "n_layers"),
         "width": width,
         "heads": heads,
@@ -89,6 +91,12 @@ def facts(config: Mapping[str, Any]) -> dict[str, Any]:
         "vocabulary": config.get("vocab_size"),
     }
     return {key: value for key, value in found.items() if value is not None}
+
+
+def _interleaved(config: Mapping[str, Any]) -> bool:
+    """Whether the weights are for pairs of neighbours."""
+    kind = config.get("model_type", "")
+    return kind in INTERLEAVED or (kind in REORDERED and config.get("rope_interleave") is not False)
 
 
 def _needs_claimed(scaling: Mapping[str, Any]) -> bool:
