@@ -29,8 +29,8 @@ class NonOverlapping(DocumentTask):
             f"of a document; {AVERAGING}; {bos_policy(tokenizer)}; documents not joined"
         )
 
-    def windows(self, document_tokens: int, length: int, has_bos: bool) -> list[tuple[int, int, int]]:
+    def windows(self, document_tokens: int, length: int, prefix: int) -> list[tuple[int, int, int]]:
         """Disjoint targets; each window begins with BOS, or with the token before its targets."""
-        given = 0 if has_bos else 1
-        firsts = range(given, document_tokens, length - 1)
-        return [(first - given, first, min(first + length - 1, document_tokens)) for first in firsts]
+        given, width = 0 if prefix else 1, length - max(1, prefix)
+        firsts = range(given, document_tokens, width)
+        return [(first - given, first, min(first + width, document_tokens)) for first in firsts]

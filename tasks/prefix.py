@@ -29,6 +29,6 @@ class Prefix(DocumentTask):
             f"documents have at least {self.document_tokens} tokens; {AVERAGING}; {bos_policy(tokenizer)}; not joined"
         )
 
-    def windows(self, document_tokens: int, length: int, has_bos: bool) -> list[tuple[int, int, int]]:
+    def windows(self, document_tokens: int, length: int, prefix: int) -> list[tuple[int, int, int]]:
         """One window."""
-        return [(0, 0 if has_bos else 1, length - has_bos)]
+        return [(0, 0 if prefix else 1, length - prefix)]

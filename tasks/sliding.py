@@ -39,13 +39,14 @@ class Sliding(DocumentTask):
             f"of a document; {AVERAGING}; {bos_policy(tokenizer)}; documents not joined"
         )
 
-    def windows(self, document_tokens: int, length: int, has_bos: bool) -> list[tuple[int, int, int]]:
+    def windows(self, document_tokens: int, length: int, prefix: int) -> list[tuple[int, int, int]]:
         """Windows of one width; the first scores all its tokens that have a token before them."""
         stride = self.stride or max(1, length // 4)
-        if stride >= length:
-            raise Refused(f"sliding by {stride} needs at least {stride + 1} tokens, asked for {length}: lower stride")
-        width = length - has_bos
+        least = stride + max(1, prefix)
+        if length < least:
+            raise Refused(f"sliding by {stride} needs at least {least} tokens, asked for {length}: lower stride")
+        width = length - prefix
         # The last window ends with the document, so it may score fewer than `stride` tokens.
         ends = [*range(width, document_tokens, stride), document_tokens]
-        firsts = [0 if has_bos else 1, *ends[:-1]]
+        firsts = [0 if prefix else 1, *ends[:-1]]
         return [(end - width, first, end) for first, end in zip(firsts, ends, strict=True)]

@@ -27,19 +27,26 @@ _LLAMA = {"hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 3
 IMPLIED: dict[str, dict[str, Any]] = {
     "llama": _LLAMA,  # the text part of LLaVA's file leaves them out
     "mistral": {**_LLAMA, "num_key_value_heads": 8},
+    "gemma2": {"sliding_window_pattern": 2},
     "gemma3_text": {"num_attention_heads": 8, "num_key_value_heads": 4, "rope_theta": 1e6, "rope_local_base_freq": 1e4}
-    | {"max_position_embeddings": 131072, "sliding_window_pattern": 6},
+    | {"max_position_embeddings": 131072, "sliding_window_pattern": 6, "vocab_size": 262208},
 }
 """Entries that a file leaves out, by model_type."""
-IMPLIED_SHARE = {"gpt_neox": 0.25, "persimmon": 0.5, "phi": 0.5, "stablelm": 0.25}
+IMPLIED_SHARE = {"bamba": 0.5, "gpt_neox": 0.25, "persimmon": 0.5, "phi": 0.5, "stablelm": 0.25}
 """Rotated share of a head, by model_type."""
 IMPLIED_HEAD_DIM = {"gemma": 256, "gemma2": 256, "gemma3_text": 256, "qwen3": 128}
 """Size of a head, by model_type."""
+NO_ROPE = {"jamba", "kimi_linear", "nemotron_h"}
+"""Model types that never rotate; their files may state a base."""
+ROPE_IF = {"granitemoehybrid": ("position_embedding_type", "rope"), "zamba2": ("use_mem_rope", True)}
+"""Model types that rotate only with this entry of their config."""
 INTERLEAVED = {
     *("codegen", "cohere", "cohere2", "cohere2_moe", "deepseek_v2", "ernie4_5", "ernie4_5_moe", "ernie4_5_vl_moe_text"),
     *("glm", "glm4", "glm4v_text", "glm_ocr_text", "gptj", "helium", "llama4_text"),
 }
 """Model types that rotate dimension 2p with 2p + 1."""
+REORDERED = {"axk1", "deepseek_v3", "glm4_moe_lite", "longcat_flash", "mistral4", "youtu"}
+"""The same, unless `rope_interleave` is false. transformers brings their pairs into halves first, vLLM does not."""
 
 
 def facts(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,7 +83,7 @@ def facts(config: Mapping[str, Any]) -> dict[str, Any]:
         "layer_types": _layer_types(config),
         "global_head_dim": _of_global_layers(config, "head_dim", "global_head_dim"),
         "global_kv_heads": _of_global_layers(config, "num_key_value_heads", "num_global_key_value_heads"),
-        "rotary_layout": "interleaved" if rotates and config.get("model_type") in INTERLEAVED else None,
+        "rotary_layout": "interleaved" if rotates and _interleaved(config) else None,
         "layers": _first(config, "num_hidden_layers", "n_layer", "n_layers"),
         "width": width,
         "heads": heads,
@@ -84,6 +91,12 @@ def facts(config: Mapping[str, Any]) -> dict[str, Any]:
         "vocabulary": config.get("vocab_size"),
     }
     return {key: value for key, value in found.items() if value is not None}
+
+
+def _interleaved(config: Mapping[str, Any]) -> bool:
+    """Whether the weights are for pairs of neighbours."""
+    kind = config.get("model_type", "")
+    return kind in INTERLEAVED or (kind in REORDERED and config.get("rope_interleave") is not False)
 
 
 def _needs_claimed(scaling: Mapping[str, Any]) -> bool:
@@ -107,6 +120,13 @@ def _layer_types(config: Mapping[str, Any]) -> tuple[str, ...] | None:
     every = config.get("global_attn_every_n_layers")
     if kinds is None and every and layers:  # ModernBERT: the first of every n does
         kinds = ["sliding_attention" if layer % every else "full_attention" for layer in range(layers)]
+    every = config.get("full_attention_interval")
+    if kinds is None and every and layers:  # Qwen3-Next: every n-th layer has attention
+        kinds = ["linear_attention" if (layer + 1) % every else "full_attention" for layer in range(layers)]
+    if kinds is None and config.get("model_type") == "llama4_text" and layers:
+        every = config.get("no_rope_layer_interval") or 4
+        rotates = config.get("no_rope_layers") or [(layer + 1) % every for layer in range(layers)]
+        kinds = ["chunked_attention" if rotating else "full_attention" for rotating in rotates]
     return tuple(kinds) if kinds and (set(kinds) != {"full_attention"} or _by_kind(_rope_parameters(config))) else None
 
 
@@ -167,10 +187,13 @@ def _rope(config: Mapping[str, Any]) -> tuple[float | None, dict[str, Any] | Non
     rope = _rope_parameters(config)
     if layers := _by_kind(rope):
         return None, {kind: _complete(kind, value, config) for kind, value in layers.items()}
-    if config.get("alibi"):  # Falcon: the file has a base even if it is not used
+    kind = config.get("model_type", "")
+    entry, value = ROPE_IF.get(kind, ("", None))
+    # Falcon with ALiBi, Granite 4.0-H: the file has a base even if it is not used.
+    if config.get("alibi") or kind in NO_ROPE or (entry and config.get(entry) != value):
         return None, None
     base = _first(rope, "rope_theta") or _first(config, "rope_theta", "rotary_emb_base")
-    base = base or IMPLIED_BASE.get(config.get("model_type", ""))
+    base = base or IMPLIED_BASE.get(kind)
     kind = _first(rope, "rope_type", "type") or "default"
     kind = "default" if kind == "mrope" else kind  # one axis for text, and nothing is scaled
     # Facts of their own; of a proportional RoPE the share is part of its formula.

@@ -8,14 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from lexbench.core.checkpoint import on_disk, read_config, suffice
+from lexbench.core.config_facts import ROPE_IF
 from lexbench.core.layer_types import is_chunked, is_windowed
 
 ROTATES_IN_WINDOWS = {"beam", "cohere2", "cohere2_moe", "exaone4", "exaone_moe", "flint", "kolibri1"}
 """Types whose layers rotate if they have a window, and have no positions otherwise."""
 SINKS = {"deepseek_v4", "flint", "gpt_oss", "granite_swa", "granitemoe_swa", "hy_v4"}
 """Types with a learned sink in every layer."""
-ROPE_IF = {"granitemoehybrid": ("position_embedding_type", "rope"), "zamba2": ("use_mem_rope", True)}
-"""Types that rotate only with this entry of their config."""
 SINKS_IN_WINDOWS = {"mimo_v2_flash"}
 STATES = ("linear_attention", "mamba", "conv", "recurrent")
 """Kinds of layers that keep a state in place of keys."""

@@ -4,6 +4,7 @@ import copy
 import datetime
 import functools
 import hashlib
+import itertools
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +33,7 @@ class FastTokenizer:
         template: from the roles of messages to the texts before, between and behind them; special tokens in these
             become tokens. It is called on first use of a chat, so a broken template fails chats only. None, or
             returning None: no chat template.
+        prefix: ids that begin every context, where these are others than BOS; None: by `begins_with_bos`.
     """
 
     def __init__(
@@ -40,11 +42,13 @@ class FastTokenizer:
         bos: int | None,
         begins_with_bos: bool,
         template: Callable[..., Sequence[str] | None] | None = None,
+        prefix: tuple[int, ...] | None = None,
     ) -> None:
         if begins_with_bos and bos is None:
             raise ValueError("model.bos is true, but the tokenizer has no BOS token: set model.bos=false")
         self.bos = bos
-        self.prefix: tuple[int, ...] = (bos,) if begins_with_bos and bos is not None else ()
+        own = (bos,) if begins_with_bos and bos is not None else ()
+        self.prefix: tuple[int, ...] = own if prefix is None else prefix
         # A file may have been saved with truncation, with padding, or with "<s>" in a text read as the token.
         tokenizer.no_truncation()
         tokenizer.no_padding()
@@ -169,17 +173,25 @@ def load_tokenizer(folder: Path, bos: bool | None = None) -> FastTokenizer:
 
     Args:
         folder: of the checkpoint, with tokenizer.json.
-        bos: whether BOS begins every context; None: as in the tokenizer's own configuration.
+        bos: whether BOS begins every context; None: as in the tokenizer's own configuration, which may put other tokens
+            there (`[gMASK]<sop>` of GLM-4).
     """
     file = folder / "tokenizer.json"
     tokenizer = read_tokenizer(file) if file.exists() else _convert(folder)
     settings = _json(folder / "tokenizer_config.json")
     bos_id = _token_id(tokenizer, settings.get("bos_token"), _json(folder / "config.json").get("bos_token_id"))
-    if bos is None:
-        stated = settings.get("add_bos_token")
-        by_itself = bos_id in tokenizer.encode("a").ids[:1] if stated is None else bool(stated)
-        bos = bos_id is not None and by_itself
-    return FastTokenizer(tokenizer, bos_id, bos, functools.partial(_template, folder, settings))
+    stated = settings.get("add_bos_token") if bos is None else bos
+    prefix = in_front(tokenizer) if stated is None else None
+    begins = bool(stated) and (bos_id is not None or bos is not None)
+    return FastTokenizer(tokenizer, bos_id, begins, functools.partial(_template, folder, settings), prefix)
+
+
+def in_front(tokenizer: tokenizers.Tokenizer) -> tuple[int, ...]:
+    """Ids of the special tokens that a tokenizer puts in front of every text by itself."""
+    tokenizer.no_padding()  # padding on the left is marked, too
+    read = tokenizer.encode("a")
+    marked = zip(read.ids, read.special_tokens_mask, strict=True)
+    return tuple(token for token, _ in itertools.takewhile(lambda each: each[1], marked))
 
 
 def given_tokenizer(given: Any) -> Tokenizer:
@@ -203,8 +215,7 @@ def given_tokenizer(given: Any) -> Tokenizer:
         return FastTokenizer(copy, None, False)
     settings = {"chat_template": given.chat_template, **given.special_tokens_map}
     bos = given.bos_token_id
-    begins = bos is not None and bos in given("a")["input_ids"][:1]
-    return FastTokenizer(copy, bos, begins, functools.partial(_template, None, settings))
+    return FastTokenizer(copy, bos, False, functools.partial(_template, None, settings), in_front(copy))
 
 
 MESSAGE = re.compile("\u2402\\d+\u2403")

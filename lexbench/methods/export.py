@@ -141,14 +141,14 @@ def _placed(
 def _unread_by_vllm(rope: Mapping[str, Any], model: Model, own: bool) -> str | None:
     """Why vLLM would not rotate by these parameters, or None."""
     kind = rope.get("rope_type")
+    if model.decoupled and kind != "default" and not own:
+        return "its multi-head latent attention takes any scaling for yarn"
     if kind == "longrope" and model.rotary_layout == "interleaved":
         return f"its longrope rotates halves of the head, {model.name} rotates neighbours"
     if own:
         return None
     if model.architecture == "gpt_oss" and kind != "yarn":
         return "its gpt-oss reads yarn's parameters only"
-    if model.decoupled and kind != "default":
-        return "its multi-head latent attention takes any scaling for yarn"
     if model.rope_extra and kind not in ("default", "yarn"):
         return f"its {kind} has no sections of mRoPE"
     return None

@@ -139,8 +139,11 @@ class DocumentTask(Task):
         """Choose documents that are long enough for the longest length."""
         return self if self.document_tokens else replace(self, document_tokens=max(lengths))
 
-    def windows(self, document_tokens: int, length: int, has_bos: bool) -> list[tuple[int, int, int]]:
-        """(begin, first target, end) of each window over a document's `document_tokens` tokens, without BOS."""
+    def windows(self, document_tokens: int, length: int, prefix: int) -> list[tuple[int, int, int]]:
+        """(begin, first target, end) of each window over a document's `document_tokens` tokens.
+
+        They do not count the `prefix` tokens that begin each window: BOS, or none.
+        """
         raise NotImplementedError
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
@@ -152,7 +155,7 @@ class DocumentTask(Task):
             raise Refused(f"{noun} reads {tokens} tokens a document, asked for {length}: raise document_tokens")
         texts = encoded_corpus(self.corpus, tokenizer)
         chosen = self._long_documents(texts, tokens, n, seed)
-        windows = self.windows(tokens - prefix, length, prefix > 0)  # of so many tokens as there are
+        windows = self.windows(tokens - prefix, length, prefix)  # of so many tokens as there are
         parts = [(document, texts[document].ids, *window) for document in chosen for window in windows]
         return [
             score_question(texts, index, document, np.concatenate([texts.prefix, ids[begin:end]]), first, end)

@@ -212,6 +212,51 @@ def test_what_a_silent_config_implies_is_what_transformers_takes(kind: str) -> N
         assert IMPLIED_HEAD_DIM[kind] == theirs.head_dim
 
 
+SHORT: dict[str, dict[str, Any]] = {
+    "gemma2": {"num_hidden_layers": 5, "sliding_window": 32},
+    "gemma3_text": {"num_hidden_layers": 7, "sliding_window": 32},
+    "llama4_text": {"num_hidden_layers": 5, "no_rope_layers": [], "attention_chunk_size": 32},
+    "qwen3_next": {"num_hidden_layers": 9, "full_attention_interval": 4},
+}
+"""Kinds of layers that published files do not list."""
+
+
+@pytest.mark.parametrize("kind", SHORT)
+def test_kinds_of_layers_and_vocabulary_that_a_file_leaves_out_are_those_of_transformers(kind: str) -> None:
+    from transformers import CONFIG_MAPPING
+
+    theirs = CONFIG_MAPPING[kind].from_dict(dict(SHORT[kind]))
+    found = facts({"model_type": kind, "rope_theta": 1e4, **SHORT[kind]})
+    assert found["layer_types"] == tuple(theirs.layer_types)
+    if kind == "gemma3_text":
+        assert found["vocabulary"] == theirs.vocab_size
+
+
+HYBRID = {"vocab_size": 96, "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2}
+UNUSED: list[tuple[str, dict[str, Any], bool]] = [
+    ("granitemoehybrid", {"position_embedding_type": "nope", "layer_types": ["mamba", "attention"]}, False),
+    ("granitemoehybrid", {"position_embedding_type": "rope", "layer_types": ["mamba", "attention"]}, True),
+    ("zamba2", {"use_mem_rope": False, "layers_block_type": ["mamba", "hybrid"]}, False),
+    ("zamba2", {"use_mem_rope": True, "layers_block_type": ["mamba", "hybrid"]}, True),
+    ("jamba", {"attn_layer_period": 2, "attn_layer_offset": 1}, False),
+    ("kimi_linear", {"mla_use_nope": True}, False),
+    ("nemotron_h", {"layers_block_type": ["mamba", "attention"]}, False),
+]
+"""Type, entries of its file, and whether its network rotates. All files state a base."""
+
+
+@pytest.mark.parametrize(("kind", "entries", "rotates"), UNUSED)
+def test_a_base_that_no_layer_uses_is_no_fact(kind: str, entries: dict[str, Any], rotates: bool) -> None:
+    import torch
+    from transformers import CONFIG_MAPPING, AutoModelForCausalLM
+
+    config = {**HYBRID, "num_hidden_layers": 2, "pad_token_id": 0, "rope_theta": 1e4, **entries}
+    with torch.device("meta"):
+        network = AutoModelForCausalLM.from_config(CONFIG_MAPPING[kind].from_dict(dict(config)))
+    assert any(hasattr(module, "inv_freq") for module in network.modules()) == rotates
+    assert facts({"model_type": kind, **config}).get("rope_base") == (1e4 if rotates else None)
+
+
 SAVED: list[tuple[str, dict[str, Any]]] = [
     ("llama", {**GROUPED, "rope_parameters": {"rope_type": "default", "rope_theta": 5e5}}),
     ("mistral", {**GROUPED, "sliding_window": 32}),

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 import tokenizers
 from tokenizers import models, processors
+from transformers import AutoTokenizer
 
 from lexbench.core.checkpoint import locate
-from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
+from lexbench.core.tokenizer import FastTokenizer, given_tokenizer, load_tokenizer
 
 TEXTS = [
     "One day, she saw a big red ball.\n\n  It was  round.",
@@ -124,6 +125,28 @@ def test_bos_begins_contexts_as_stated_or_as_the_tokenizer_does(
     loaded = load_tokenizer(folder(tmp_path, tokenizer, adds_bos, **settings), asked)
     assert loaded.prefix == prefix
     assert loaded.encode("a b").ids.tolist() == tokenizer.encode("a b").ids.tolist()
+
+
+@pytest.mark.parametrize("bos", [None, "<s>"])
+def test_all_tokens_that_a_tokenizer_puts_in_front_begin_contexts(
+    tmp_path: Path, tokenizer: FastTokenizer, bos: str | None
+) -> None:
+    """As GLM-4's file does, which states no BOS."""
+    saved = tokenizers.Tokenizer.from_str(tokenizer._tokenizer.to_str())
+    saved.add_special_tokens(["[gMASK]", "<sop>", "<|user|>"])
+    ids = [(token, saved.token_to_id(token)) for token in ("[gMASK]", "<sop>")]
+    saved.post_processor = processors.TemplateProcessing(single="[gMASK]:0 <sop>:0 $A:0", special_tokens=ids)
+    saved.enable_padding(direction="left", length=16)  # a habit of the file
+    saved.save(str(tmp_path / "tokenizer.json"))
+    settings = {"bos_token": bos, "chat_template": "[gMASK]<sop><|user|>{{ messages[0]['content'] }}"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    loaded, theirs = load_tokenizer(tmp_path), AutoTokenizer.from_pretrained(tmp_path, padding_side="right")
+    text = "One day"
+    expected = theirs(text, padding=False)["input_ids"]
+    assert [*loaded.prefix, *loaded.encode(text).ids] == expected
+    assert [*given_tokenizer(theirs).prefix, *loaded.encode(text).ids] == expected
+    assert [token for token in framed(loaded, text)[:3] if token in loaded.prefix] == list(loaded.prefix)  # not twice
+    assert load_tokenizer(tmp_path, False).prefix == ()
 
 
 def test_bos_without_a_token_is_an_error(tmp_path: Path, tokenizer: FastTokenizer) -> None:

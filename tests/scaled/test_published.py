@@ -15,7 +15,8 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from lexbench import Refused
 from lexbench.backends.hf import layers
-from lexbench.core.config_facts import INTERLEAVED, facts
+from lexbench.backends.vllm.angles import own_angles
+from lexbench.core.config_facts import INTERLEAVED, REORDERED, facts
 from lexbench.core.model import Model
 from lexbench.core.scaled import ropes
 
@@ -92,6 +93,9 @@ def test_frequencies_and_scales_are_those_of_the_module(kind: str) -> None:
         inv_freq, scale = rope.own(1)
         np.testing.assert_allclose(inv_freq, layers.frequencies(rotary, each).double().numpy(), rtol=1e-6)
         assert scale == pytest.approx(layers.scale(rotary, each))
+    for each, angles in zip(found, own_angles(Model(**stated), 1), strict=True):  # what vLLM's tables are compared with
+        np.testing.assert_allclose(angles.inv_freq, layers.frequencies(rotary, each).double().numpy(), rtol=1e-6)
+        assert angles.scale == pytest.approx(layers.scale(rotary, each))
     if kind == "modernbert-decoder":
         assert [rope.layers for rope in found.values()] == [(0, 3), (1, 2)]
 
@@ -153,3 +157,15 @@ def test_neighbours_are_rotated_where_the_modeling_code_does(kind: str) -> None:
     turned, _ = apply(vector, vector, torch.zeros(1, 1, 8), torch.ones(1, 1, 8))
     partner = int(turned.abs().flatten().argmax())
     assert partner == (1 if kind in INTERLEAVED else 4)
+
+
+@pytest.mark.parametrize("kind", sorted(REORDERED))
+def test_weights_are_for_neighbours_where_the_modeling_code_reorders_them(kind: str) -> None:
+    apply = importlib.import_module(f"transformers.models.{kind}.modeling_{kind}").apply_rotary_pos_emb_interleave
+    first, second, zeros, ones = *torch.eye(8)[:2].reshape(2, 1, 1, 1, 8), torch.zeros(1, 1, 8), torch.ones(1, 1, 8)
+    # By 90 degrees the first dimension becomes what the second one is at none.
+    quarter, whole = apply(first, first, zeros, ones)[0], apply(second, second, ones, zeros)[0]
+    torch.testing.assert_close(quarter, whole)
+    rope = {"model_type": kind, **SMALL, "rope_theta": 1e4, "qk_rope_head_dim": 8}
+    assert facts(rope)["rotary_layout"] == "interleaved"
+    assert "rotary_layout" not in facts({**rope, "rope_interleave": False})

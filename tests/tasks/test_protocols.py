@@ -57,6 +57,20 @@ def test_a_uniform_model_has_the_vocabulary_as_perplexity(tokenizer: FastTokeniz
         assert perplexity(uniform) == pytest.approx(tokenizer.vocabulary, rel=1e-6)
 
 
+@pytest.mark.parametrize("name", PERPLEXITY)
+def test_windows_have_room_for_all_tokens_in_front(
+    numbers: Callable[..., Corpus], counting_without_bos: Any, name: str
+) -> None:
+    """GLM-4 begins texts with two tokens: no window is longer than asked, and each target stands in one."""
+    counting_without_bos.prefix = (7, 8)
+    task = lexbench.task(name, corpus=numbers(40)).for_lengths([12])
+    asked = questions_of(task, counting_without_bos, 12, 1)
+    assert all(question.tokens[:2].tolist() == [7, 8] for question in asked)
+    assert {question.length for question in asked[:-1]} <= {12} and asked[-1].length <= 12
+    targets = np.concatenate([question.tokens[question.start :] for question in asked])
+    assert len(set(targets.tolist())) == len(targets) and (targets >= 10_000).all()
+
+
 @pytest.mark.parametrize("name", ["sliding", "non_overlapping", "prefix"])
 @pytest.mark.parametrize("length", [12, 20, 64])
 def test_every_target_is_scored_once(

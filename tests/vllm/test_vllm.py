@@ -26,7 +26,7 @@ from lexbench.core import registry
 from lexbench.core.attention import Attention
 from lexbench.core.checkpoint import end_tokens, read_model
 from lexbench.core.model import Model
-from lexbench.core.record import Refused
+from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Answer, AnyQuestion, Choose, Mark, Probe, Score, Write
 from lexbench.core.tokenizer import load_tokenizer
 from lexbench.studies.parity import tolerance
@@ -295,6 +295,27 @@ def test_an_engine_that_does_not_start_says_why(ended: list[Vllm]) -> None:
         backend.attend(Attention())
     with pytest.raises(Refused, match="does not start"):  # at once: it is not tried again
         backend.attend(Attention())
+
+
+def test_a_question_that_the_engine_rejects_is_deferred_in_its_words(
+    ended: list[Vllm], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not in those of an error that it met while it started, and got over: it warms up a chat template."""
+    from vllm import LLM
+
+    start = LLM.__init__
+
+    def warned(self: Any, *given: Any, **named: Any) -> None:
+        start(self, *given, **named)
+        os.write(1, b"WARNING ValueError: Tokenizer not available\n")
+
+    monkeypatch.setattr(LLM, "__init__", warned)
+    backend = started(longest=64)
+    ended.append(backend)
+    backend.attend(Attention())
+    beyond = np.array([MODEL.vocabulary or 0])
+    with pytest.raises(Deferred, match=r"^vllm's engine gives no answer \(.*vocab"):
+        backend.choose(Choose(index=0, cluster="a", prompt=TOKENS[:32], options=(TOKENS[:1], beyond), expected=0))
 
 
 def test_a_length_that_the_engine_refuses_is_a_refusal(tmp_path: Path, ended: list[Vllm]) -> None:

@@ -1,15 +1,14 @@
 """Compares an engine's tables of cos and sin with those of the definition, to prove that it rotates correctly."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from lexbench.backends.vllm.engine import Table
 from lexbench.core.attention import Attention, Positions
-from lexbench.core.checkpoint import folder_of
 from lexbench.core.model import Model
-from lexbench.core.record import Refused
+from lexbench.core.scaled import ropes
 from lexbench.kernels.reference import Angles
 
 ROUNDING = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
@@ -21,33 +20,9 @@ PLACES = 65
 def own_angles(model: Model, length: int) -> list[Angles]:
     """The model's own angles at a length, one for each kind of layer; empty if its facts have no angles.
 
-    For a model with rope scaling they come from transformers; Refused if transformers does not know the scaling.
+    Refused if a model scales its RoPE in a way that is not known here.
     """
-    if model.rope_scaling is not None:
-        return _scaled(model, length)
-    return [] if model.rope_base is None else [Angles(model.inv_freq(), 1.0, model.rotary_layout)]
-
-
-def _scaled(model: Model, length: int) -> list[Angles]:
-    from transformers import AutoConfig
-    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
-
-    assert model.rope_scaling is not None
-    config = AutoConfig.from_pretrained(folder_of(model, weights=False), trust_remote_code=False).get_text_config()
-    kinds = [None] if "rope_type" in model.rope_scaling else list(model.rope_scaling)
-    found = []
-    for kind in kinds:
-        parameters = config.rope_parameters if kind is None else config.rope_parameters[kind]
-        if parameters["rope_type"] == "default":
-            plain = replace(model, rope_scaling=None, rope_base=float(parameters["rope_theta"]))
-            found.append(Angles(plain.inv_freq(), 1.0, model.rotary_layout))
-            continue
-        if parameters["rope_type"] not in ROPE_INIT_FUNCTIONS:
-            raise Refused(f"transformers does not know how {model.name} scales its angles ({parameters['rope_type']})")
-        # In float32, as the engine has them: they come from the same formulas.
-        inv_freq, scale = ROPE_INIT_FUNCTIONS[parameters["rope_type"]](config, "cpu", seq_len=length, layer_type=kind)
-        found.append(Angles(inv_freq.double().numpy(), float(scale), model.rotary_layout))
-    return found
+    return [Angles(*rope.own(length), model.rotary_layout) for rope in ropes(model)]
 
 
 @dataclass(frozen=True, eq=False)

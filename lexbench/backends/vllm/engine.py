@@ -75,6 +75,8 @@ class Engine:
         # The engine does not name its processes, and its memory is free only when they have ended.
         before = multiprocessing.active_children()
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the engine runs)
+        self._heard = 0
+        """Bytes of the log of a start that succeeded."""
         try:
             with _outputs_into(self._log), _interruptible():
                 from vllm import LLM
@@ -96,6 +98,8 @@ class Engine:
             raise Deferred(f"vllm's engine does not start ({self._reason(error)}): {REMEDY}") from None
 
         self._processes = [each for each in multiprocessing.active_children() if each not in before]
+        # A start may log errors that it gets over: it warms up a chat template, for which it has no tokenizer here.
+        self._heard = self._log.seek(0, os.SEEK_END)
 
     def tables(self, places: Sequence[int]) -> list[Table]:
         """The tables of all workers, at these positions."""
@@ -154,8 +158,8 @@ class Engine:
         self._log.close()
 
     def _reason(self, error: Exception) -> str:
-        """The last error in the engine's log; if there is none, the raised error."""
-        self._log.seek(0)
+        """The last error in the engine's log, behind its start; if there is none, the raised error."""
+        self._log.seek(self._heard)
         lines = self._log.read().decode(errors="replace").splitlines()
         named = [found[1] for line in lines if (found := re.search(r"\b\w*(?:Error|Exception): (.+)", line))]
         causes = [
