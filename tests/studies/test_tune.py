@@ -379,6 +379,17 @@ def test_what_is_too_dear_may_be_in_doubt_as_well() -> None:
     ]
 
 
+def test_what_is_compared_with_itself_has_no_interval() -> None:
+    """By definition a difference from itself is 0; Newcombe's interval of right answers has a width even then."""
+    none = measured([1.0, 2.0, 3.0], [1.0, 0.0, 1.0], [1.0] * 3)
+    found = measured([0.5, 1.5, 2.0], [1.0, 0.0, 1.0], [1.0] * 3)
+    best, second = rank(list(zip(candidates("none", "found"), (none, found), strict=True)), none, 0.02, 1.0)
+    assert (best.candidate.label, second.candidate.label) == ("found", "none")
+    assert (best.behind.difference, best.behind.interval) == (0.0, None)
+    assert second.needles and (second.needles.difference, second.needles.interval) == (0.0, None)
+    assert best.needles and best.needles.difference == 0.0 and best.needles.interval  # another one may differ elsewhere
+
+
 def test_two_alike_are_not_told_apart() -> None:
     rng = np.random.default_rng(1)
     best, other = (measured(list(2 + 0.1 * rng.standard_normal(12)), [1.0] * 12, [1.0] * 12) for _ in range(2))
@@ -736,6 +747,67 @@ def test_a_model_that_finds_no_needles_is_judged_by_text_alone(
     monkeypatch.setattr(Fake, "asked", ())
     assert run(lexlet, tmp_path / "worthless", worth=0.0).needles is None
     assert not any(what == "needle" for _, what, _, _ in Fake.asked)
+
+
+def test_where_none_is_best_its_needles_have_no_interval(
+    lexlet: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def score(self: Fake, question: Score) -> Scored:
+        loss = float(question.length > 256 and bool(self.last.slots()))
+        return Scored(nll=np.full(question.length - question.start, loss, dtype=np.float32))
+
+    monkeypatch.setattr(Fake, "score", score)
+    result = run(lexlet, tmp_path, methods=("abf",), space={}, budget=1, worth=0.0001)
+    assert result.winner is not None and result.winner.label == "none"
+    assert "; needles found: 0.00, 0 points\n" in screen(result)
+    [row] = [line for line in ranking(result).splitlines() if line.startswith("| 1. none")]
+    assert [cell.strip() for cell in row.split("|")][5] == "0.00, 0"
+
+
+def test_a_tune_without_needles_says_that_none_were_used(lexlet: Model, tmp_path: Path) -> None:
+    page = ranking(run(lexlet, tmp_path, methods=("pi",), space={}, budget=1, needles=()))
+    assert "needles: not used." in page and "the model finds none" not in page
+
+
+def test_finalists_that_all_fail_on_fresh_texts_are_said(
+    lexlet: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond the trained length the model has no likelihood, and pi none on what the search has not read."""
+    fresh: list[int] = []
+
+    def score(self: Fake, question: Score) -> Scored:
+        wild = question.length > 256 and (not self.last.slots() or bool(fresh))
+        return Scored(nll=np.full(question.length - question.start, math.nan if wild else 1.0, dtype=np.float32))
+
+    monkeypatch.setattr(Fake, "score", score)
+
+    def planned(self: Search) -> int:
+        fresh.append(8)
+        return 8
+
+    monkeypatch.setattr(Search, "planned", planned)
+    with pytest.raises(Refused, match="no finalist has finite likelihoods of all fresh texts: use another dtype"):
+        run(lexlet, tmp_path, methods=("pi",), space={}, budget=1)
+
+
+def test_without_fresh_questions_what_is_too_dear_is_not_advised(
+    lexlet: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """yarn loses 0.8 nats inside on 2 texts of 8: 0.2, with an interval around the price; rerope is free."""
+
+    def score(self: Fake, question: Score) -> Scored:
+        self._count(question.cluster, question.length, question.index)
+        loss = 0.8 * (self.last.scale is not None and question.index % 4 == 0) if question.length == 256 else 1.0
+        loss -= 0.5 * (self.last.remap is not None and question.length > 256)
+        return Scored(nll=np.full(question.length - question.start, loss, dtype=np.float32))
+
+    monkeypatch.setattr(Fake, "score", score)
+    monkeypatch.setattr(Search, "final", lambda self, bench, questions: ([], 0))
+    result = run(lexlet, tmp_path, methods=("rerope", "yarn"), space={}, budget=2, worth=0.0)
+    prices = {tried.candidate.label: tried.price and tried.price.difference for tried in result.tried}
+    assert prices["yarn"] == pytest.approx(0.2) and not result.rows
+    assert result.winner is not None and result.winner.label == "rerope"
+    assert "The best one that can: yarn" not in (tmp_path / "result.md").read_text()
 
 
 def test_a_candidate_without_finite_likelihood_is_out(

@@ -84,7 +84,8 @@ def _verdict(result: Result) -> Iterator[tuple[str, str]]:
     found = ""
     if needles is not None and needles.value is not None:
         entry = difference_entry(needles, ".0f", 100, missing="–")
-        found = f"; needles found: {needles.value:.2f}, {entry.text} points [{', '.join(entry.ends or ())}]"
+        ends = f" [{', '.join(entry.ends)}]" if entry.ends else ""
+        found = f"; needles found: {needles.value:.2f}, {entry.text} points{ends}"
     yield "gains", f"{text} nats per token on none at {result.length} tokens (below 0: better than none){found}"
     limit = f"the limit is {result.settings.price:g}{', which its interval straddles' if row.doubtful else ''}"
     yield "costs", f"{_difference(row.inside)} nats at {result.model.trained_length} tokens, as deployed; {limit}"
@@ -141,7 +142,7 @@ def _entries(result: Result, row: Finalist, place: int) -> Line:
 def _notes(result: Result) -> Iterator[str]:
     settings = result.settings
     needles = result.needles or "none, as the model finds none inside its trained length"
-    if settings.worth == 0:
+    if settings.worth == 0 or not settings.needles:
         needles = "not used"
     yield (
         f"{several(result.fresh, 'fresh question')} of each kind (seed {settings.seed + 1}; "
@@ -188,9 +189,9 @@ def _pastes(result: Result, winner: Candidate) -> Iterator[str]:
     yield "### Python, with any model of transformers\n"
     call = f"lexbench.extend(network, {_arguments(winner, result.length)})"
     yield f"```python\nimport lexbench\n\nwith {call}:\n    ...\n```\n"
-    within = [row.candidate for row in result.rows if not row.dear]
+    within, price = [row.candidate for row in result.rows if not row.dear], result.settings.price
     if not result.rows:
-        within = [tried.candidate for tried in result.tried if tried.curve and not tried.out]
+        within = [each.candidate for each in result.tried if each.curve and not each.out and not each.above(price)]
     rivals = [candidate for candidate in within if candidate is not winner]
     deployed = result.model, result.length
     for target in export.TARGETS:

@@ -63,11 +63,11 @@ class Finalist:
     text: Paired
     """NLL to none's at the length."""
     needles: Paired | None
-    """Accuracy to none's at the length."""
+    """Accuracy to none's at the length; of none itself without an interval."""
     inside: Paired
     """NLL to none's inside the trained length: the price."""
     behind: Paired
-    """Loss to the best's; `p_holm` for those within the price that were compared with the best."""
+    """Loss to the best's, of the best without an interval; `p_holm` for those within the price compared with it."""
     dear: bool = False
     """Its price is above the stated one."""
 
@@ -105,11 +105,14 @@ def _row(candidate: Candidate, found: Measured, none: Measured, price: float, wo
     inside = price_of(none, found)
     assert inside.difference is not None, "none and a finalist without failures have a difference"
     dear, interval = inside.difference > price, inside.interval
+    needles = paired(none.needles, found.needles, "accuracy") if found.needles else None
+    if needles is not None and found is none:  # right and wrong answers have a width even where none differs
+        needles = replace(needles, interval=None)
     return Finalist(
         candidate=candidate,
         loss=found.loss(worth),
         text=paired(none.text, found.text, "nll"),
-        needles=paired(none.needles, found.needles, "accuracy") if found.needles else None,
+        needles=needles,
         inside=inside,
         behind=Paired(),
         dear=dear,
@@ -124,6 +127,8 @@ def _behind(best: Measured, other: Measured, worth: float) -> Paired:
     in Medicine 27:1693): each end is as far from the sum as the root of the squared ways of the parts to theirs.
     """
     whole = paired(best.losses(worth), other.losses(worth), "nll")
+    if other is best:
+        return replace(whole, interval=None)
     text = paired(best.text, other.text, "nll")
     if not other.needles or whole.difference is None:
         return replace(whole, interval=text.interval)

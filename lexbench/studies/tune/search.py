@@ -268,6 +268,8 @@ class Search:
             return [], 0
         found = [(candidate, self.measured(bench, candidate, fresh)) for candidate in left]
         finite = [(candidate, measured) for candidate, measured in found if not measured.failed]
+        if not finite:
+            raise Refused("no finalist has finite likelihoods of all fresh texts: use another dtype")
         return rank(finite, found[0][1], settings.price, settings.worth), fresh
 
     def _finalists(self) -> list[Candidate]:
