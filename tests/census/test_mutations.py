@@ -70,7 +70,6 @@ FAULTS = [
     ("gemma2", uncap_scores),
     ("gpt_oss", lose_sinks),
     ("gemma3_text", widen_windows),
-    pytest.param("gpt_oss", widen_windows, marks=pytest.mark.slow),
 ]
 
 
