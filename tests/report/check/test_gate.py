@@ -87,7 +87,7 @@ def test_a_baseline_of_another_corpus_gives_2_with_the_reason(capsys: pytest.Cap
     assert main(["check", str(REFERENCE), "--baseline", str(BASELINE)]) == 2
     said = capsys.readouterr().out
     assert said.startswith("NOT COMPARABLE: 12 held, 16 not comparable, ")
-    assert "last_segment nll of none on lexlet at 256, 512, 1024; " in said and "128 target tokens" in said
+    assert "last_segment on stdlib nll of none on lexlet at 256, 512, 1024; " in said and "128 target tokens" in said
 
 
 def test_wrong_input_gives_2_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
