@@ -131,7 +131,7 @@ def test_bos_begins_contexts_as_stated_or_as_the_tokenizer_does(
 def test_all_tokens_that_a_tokenizer_puts_in_front_begin_contexts(
     tmp_path: Path, tokenizer: FastTokenizer, bos: str | None
 ) -> None:
-    """As GLM-4's file does, which states no BOS."""
+    """Follow GLM-4's file, which states no BOS."""
     saved = tokenizers.Tokenizer.from_str(tokenizer._tokenizer.to_str())
     saved.add_special_tokens(["[gMASK]", "<sop>", "<|user|>"])
     ids = [(token, saved.token_to_id(token)) for token in ("[gMASK]", "<sop>")]

@@ -18,7 +18,7 @@ from tests.report.fake_run import cell
 def effects(
     scores: Mapping[int, Sequence[float]], chance: float = 0.1, other: bool = False, haystack: str | None = None
 ) -> list[LengthEffect]:
-    """Of cells whose sample i asks for i, with `other` for something else at each length; haystacks of one each."""
+    """Cells whose sample i asks for i, with `other` for something else at each length; haystacks of one each."""
     found = [
         Finished(
             cell("counting", "none", length, n=len(values)),

@@ -15,11 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lexbench.backends.hf.layers import plain_turn
+from lexbench.backends.hf.layers import ROTATION, plain_turn
 from lexbench.backends.hf.memory import trying
 
-ROTATION = "apply_rotary_pos_emb"
-"""Function of a modeling file that rotates queries and keys by cos and sin."""
 Norm = Callable[[Tensor], Tensor]
 Pair = tuple[Tensor, Tensor]
 
@@ -67,7 +65,7 @@ def _with(holder: Any, name: str, function: Callable[..., Any]) -> Iterator[None
 
 @torch.inference_mode()
 def norm_of(module: nn.Module) -> Norm | None:
-    """What computes an RMSNorm module's vectors in one kernel; None for other modules, and where it does not agree."""
+    """Our kernel with an RMSNorm module's weight; None for other modules, and where the two do not agree."""
     weight = getattr(module, "weight", None)
     eps = getattr(module, "variance_epsilon", getattr(module, "eps", None))
     named = type(module).__name__.endswith("RMSNorm") and "forward" not in vars(module)  # no hook of accelerate's
@@ -116,7 +114,7 @@ def rotation_of(own: Callable[..., Pair], tolerance: float) -> Callable[..., Pai
 
 
 def _turn(before: Tensor, after: Tensor, made: Pair, tolerance: float) -> Callable[[Tensor, Pair], Tensor] | None:
-    """What rotates vectors `before` to those `after`; None if it is not known here."""
+    """The rotation that turns vectors `before` into those `after`; None if it is not known here."""
     if torch.equal(before, after):  # cos 1 and sin 0 (`IdentityRotary`)
         return lambda vectors, made: vectors
     # Tables hold each pair's number twice, or once.

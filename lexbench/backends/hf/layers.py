@@ -24,6 +24,8 @@ WINDOWS = ("sliding_window", "attention_chunk_size")
 """Entries of configs for the sizes of windows and chunks, in tokens."""
 ENDLESS = 1 << 60
 """Tokens, more than any text has."""
+ROTATION = "apply_rotary_pos_emb"
+"""Function of a modeling file that rotates queries and keys by cos and sin."""
 SMALL = 8
 """Window of a trial, in tokens."""
 
@@ -166,7 +168,7 @@ def plain_turn(before: Tensor, after: Tensor, made: Any, pairs: int, tolerance: 
 def turn_of(module: nn.Module, before: Tensor, after: Tensor, made: Any, pairs: int, tolerance: float) -> Turn | None:
     """The Turn that makes queries `after` [B, H, T, D] from those `before`; None if none does."""
     found = plain_turn(before, after, made, pairs, tolerance)
-    theirs = vars(sys.modules[type(module).__module__]).get("apply_rotary_pos_emb")
+    theirs = vars(sys.modules[type(module).__module__]).get(ROTATION)
     # The family's own function rounds as the model does: it goes first where it fits.
     if theirs is not None:
         family = replace(found or Turn(pairs, "half", 0, False), apply=theirs, known=found is not None)

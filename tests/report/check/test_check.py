@@ -172,7 +172,7 @@ def test_unpaired_ratios_weigh_clusters_by_their_units() -> None:
 
 
 def test_no_loss_on_other_questions_is_beyond_100_points() -> None:
-    """Of 3 answers each, all right and none: with a right and a wrong one added, scipy's interval holds -1.25."""
+    """Compare 3 right answers with 3 wrong ones: with a right and a wrong one added, scipy's interval holds -1.25."""
     sides = ([1.0, 1.0, 1.0, 1.0, 0.0], [0.0, 0.0, 0.0, 1.0, 0.0])
     ends = ttest_ind(sides[1], sides[0], equal_var=False).confidence_interval()
     assert ends.low == pytest.approx(-1.25, abs=0.01) and ends.high < 1
