@@ -127,7 +127,7 @@ def settle_tokenizer(tokenizer: Any, stated: Mapping[str, Any]) -> None:
             "begins every text with BOS and does not state which token it is (tokenizer.ggml.bos_token_id)"
         )
     if begins and "add_bos_token" not in stated and stated["model"] == "gpt2":
-        tokenizer.init_kwargs["add_bos_token"] = True
+        tokenizer.add_bos_token = True
     if stated.get("eos_token_id") is None:
         raise ValueError("does not state which token ends a text (tokenizer.ggml.eos_token_id)")
 
