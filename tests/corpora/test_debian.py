@@ -6,15 +6,17 @@ import os
 import shutil
 import subprocess
 import tarfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 import lexbench
-from lexbench import Score
-from lexbench.core.tokenizer import FastTokenizer
+from lexbench import Corpus, Score
+from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.corpora import debian
 from lexbench.corpora.debian import DEBS, files_of
+from lexbench.runner.cells import Named
 from tests.corpora import debs
 
 
@@ -55,20 +57,35 @@ def test_a_real_package_has_the_files_that_dpkg_finds_in_it(name: str) -> None:
     assert files_of(name, under) == expected
 
 
+def hash_questions(corpus: Corpus, tokenizer: FastTokenizer, lengths: Sequence[int], n: int) -> str:
+    """Hash of tokens, first targets and clusters of last_segment's questions."""
+    task = lexbench.task("last_segment", corpus=corpus).for_lengths(lengths)
+    digest = hashlib.sha256()
+    for each in (each for length in lengths for each in task.questions(tokenizer, length, n, 0)):
+        assert isinstance(each, Score)
+        digest.update(each.tokens.astype("<i8").tobytes() + each.start.to_bytes(8, "little") + each.cluster.encode())
+    return digest.hexdigest()[:16]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "expected"), [("novels", "17201e7095b1b0fd"), ("manuals", "01eb2b61431f688a")])
+def test_the_real_texts_give_the_questions_of_another_clone(name: str, expected: str) -> None:
+    """The hashes of a clone with Python 3.12.1, numpy 2.0.2 and tokenizers 0.20.3, and another LEXBENCH_TEXTS."""
+    debs.need_real()
+    tokenizer = load_tokenizer(Path(lexbench.__file__).parent / "lexlet")
+    assert hash_questions(lexbench.corpus(name), tokenizer, [1024, 8192], 8) == expected
+
+
 def test_the_same_text_in_another_folder_gives_the_same_questions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tokenizer: FastTokenizer
 ) -> None:
     """As a second clone reads it: fingerprints, questions and identities have equal hashes."""
 
-    def asked(name: str) -> list[tuple[bytes, int, str]]:
-        corpus = lexbench.corpus(name)
-        task = lexbench.task("last_segment", corpus=corpus).for_lengths([32, 64])
-        questions = [each for length in (32, 64) for each in task.questions(tokenizer, length, 6, 0)]
-        scored = [each for each in questions if isinstance(each, Score)]
-        return [(each.tokens.tobytes(), each.start, corpus.fingerprint()) for each in scored]
-
     def asked_there() -> list[object]:
-        return [asked(name) for name in ("novels", "manuals")]
+        corpora = {name: lexbench.corpus(name) for name in ("novels", "manuals")}
+        named = [Named(name, corpus, name) for name, corpus in corpora.items()]
+        identities = [(each.identity(), each.fingerprint) for each in named]
+        return [*identities, *(hash_questions(corpus, tokenizer, [32, 64], 6) for corpus in corpora.values())]
 
     debs.put_all(tmp_path / "one", monkeypatch)
     first = asked_there()
