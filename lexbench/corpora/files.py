@@ -13,7 +13,7 @@ KINDS = (".txt", ".md", ".py", ".jsonl")
 
 @dataclass(frozen=True)
 class Files:
-    """A file, or all .txt, .md, .py and .jsonl files under a folder, sorted by path.
+    """A file, or all .txt, .md, .py and .jsonl files under a folder, sorted by path; needs corpus.path.
 
     A document is named after its file, relative to the folder, and after the number of its piece or line, if the file
     has several: `book.txt`, `stories.txt#17`, `meetings.jsonl#3`. Empty documents are left out.

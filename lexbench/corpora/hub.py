@@ -18,10 +18,11 @@ SAVED = ("state.json", "dataset_dict.json")
 
 @dataclass(frozen=True)
 class Hub:
-    """Rows of a dataset, one document each, in their order: `emozilla/pg19-test`, or a folder of its files.
+    """Rows of a dataset, one document each; needs the hub, or a folder of its files as corpus.dataset.
 
     Args:
-        dataset: name on the hub, or a folder with .parquet, .jsonl or .txt files, or one that `save_to_disk` wrote.
+        dataset: name on the hub, `emozilla/pg19-test`, or a folder with .parquet, .jsonl or .txt files, or one that
+            `save_to_disk` wrote.
         config: subset of the dataset, where it has several.
         split: name of the split, or a slice of it: `test`, `train[:1000]`.
         field: the column with the text; for a nested field a path: `meeting.title`. A list is joined, one line per

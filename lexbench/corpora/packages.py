@@ -22,7 +22,7 @@ LONGEST = 1 << 17
 
 @dataclass(frozen=True)
 class Packages:
-    """The files of each package in the order of their paths, joined to long documents.
+    """Files of packages by path, joined to long documents; needs nothing more, and is this machine's text.
 
     A document ends with the file that reaches `size` characters. What is left at the end of a package goes to its last
     document, and a smaller package is one document. A line with the path stands before each file:

@@ -8,7 +8,7 @@ from lexbench.corpora import Document, check_split, hash_documents, in_split
 
 @dataclass(frozen=True)
 class Pydoc:
-    """Topics of the language reference, one document each, by name.
+    """Topics of the language reference, one document each, by name; needs nothing, and is this machine's text.
 
     Args:
         split: train, test (about 15 % of the topics, chosen by a hash of their names) or all.

@@ -23,7 +23,7 @@ LEFT_OUT = {
 
 @dataclass(frozen=True)
 class Stdlib:
-    """Modules of the standard library, one document each, by name.
+    """Modules of the standard library, one document each, by name; needs nothing, and is this machine's text.
 
     Args:
         split: train, test (about 15 % of the modules, chosen by a hash of their names) or all.

@@ -30,7 +30,7 @@ PARAGRAPH = 6
 
 @dataclass(frozen=True)
 class Synthetic:
-    """Documents of short sentences, with statements that are recalled much later.
+    """Documents of short sentences, with statements that are recalled much later; needs nothing.
 
     Three kinds of sentence, drawn at random:
 

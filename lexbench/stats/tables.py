@@ -10,6 +10,7 @@ from typing import Any
 
 from lexbench.core.groups import grouped
 from lexbench.core.record import Cell, Record
+from lexbench.corpora import OF_THIS_MACHINE
 from lexbench.stats import metrics
 from lexbench.stats.floors import NGRAMS
 from lexbench.stats.prices import without_setting
@@ -293,13 +294,20 @@ def leaves(value: Any, name: str = "") -> dict[str, str]:
     return found
 
 
+def corpus_of(cell: Cell) -> str:
+    """`, corpus NAME`, and whether only this machine has its text; nothing where the task reads none."""
+    if not cell.corpus:
+        return ""
+    own = " (this machine's text)" if cell.corpus.partition("(")[0] in OF_THIS_MACHINE else ""
+    return f", corpus {cell.corpus}{own}"
+
+
 def caption(table: Table) -> str:
     """Settings that all cells of a table share: the protocol, and the rest in a second line."""
     cell = table.cell
-    corpus = f", corpus {cell.corpus}" if cell.corpus else ""
     own = f"; this table: {table.differs}" if table.differs else ""
     return (
-        f"{cell.protocol}\n{cell.n} samples a cell, seed {cell.seed}{corpus}, "
+        f"{cell.protocol}\n{cell.n} samples a cell, seed {cell.seed}{corpus_of(cell)}, "
         f"{cell.backend} in {cell.dtype} ({cell.kernel}), trained length {cell.trained_length}{own}"
     )
 

@@ -6,7 +6,8 @@ import pytest
 
 import lexbench
 from lexbench import Document
-from lexbench.corpora import hash_documents, held_out
+from lexbench.core import registry
+from lexbench.corpora import OF_THIS_MACHINE, hash_documents, held_out
 
 
 @pytest.mark.parametrize("name", ["stdlib", "pydoc", "synthetic"])
@@ -14,6 +15,14 @@ def test_a_corpus_of_the_registry_has_documents(name: str) -> None:
     documents = list(lexbench.corpus(name).documents())
     assert len(documents) > 5
     assert all(document.text for document in documents if document.name[-11:] != "__init__.py")
+
+
+def test_the_list_says_what_each_corpus_needs() -> None:
+    listed = {name: registry.summary("corpus", name) for name in registry.names("corpus")}
+    assert all("; needs " in line for line in listed.values()), listed
+    assert {name for name, line in listed.items() if "make texts" in line} == {"novels", "manuals"}
+    assert {name for name, line in listed.items() if "this machine's text" in line} == set(OF_THIS_MACHINE)
+    assert "[dataset=emozilla/pg19-test, revision=c5e39bf32e33f9111323aa68d7d9000d22722035]" in listed["pg19"]
 
 
 def test_the_hash_is_of_names_and_texts() -> None:

@@ -1,5 +1,9 @@
 """Datasets from folders on disk (no hub is asked here), and what is said where there are none."""
 
+import os
+import re
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -11,6 +15,7 @@ import lexbench
 from lexbench.core import registry
 from lexbench.corpora import Document, hub
 from lexbench.corpora.hub import Hub
+from tests.corpora import stand_in_hub
 
 ROWS = {"text": ["first", " ", None, "fourth"], "n": [1, 2, 3, 4]}
 
@@ -139,7 +144,41 @@ def test_datasets_of_the_registry_are_read_from_the_hub(name: str, monkeypatch: 
     corpus = lexbench.corpus(name)
     assert [document.text.strip() for document in corpus.documents()] == ["a text"]
     assert [str(each[0]).count("/") for each in asked] == [1]
-    assert asked[0][2] == {"split": "test", "revision": None}
+    revision = asked[0][2].pop("revision")
+    assert asked[0][2] == {"split": "test"}
+    assert revision is None if name == "proof_pile" else re.fullmatch("[0-9a-f]{40}", revision)
+
+
+READ = """
+import sys, lexbench
+pinned = lexbench.corpus("pg19")
+newest = lexbench.corpus("pg19", revision=None)
+copied = lexbench.corpus("pg19", dataset=sys.argv[1])
+print([[document.text for document in each.documents()] for each in (pinned, newest, copied)])
+print(pinned.fingerprint() == copied.fingerprint())
+"""
+
+
+@pytest.mark.slow
+def test_a_pinned_revision_is_read_from_a_hub_whose_newest_is_another(tmp_path: Path) -> None:
+    """In a process of its own: the hub's clients read the address once. A folder of the files is the same text."""
+    revision, newest = registry.read("corpus", "pg19")["revision"], "a" * 40
+    commits = {}
+    for commit, texts in ((newest, ["changed"]), (revision, ["a book", "another"])):
+        file = tmp_path / commit / "data" / "test-00000-of-00001.parquet"
+        file.parent.mkdir(parents=True)
+        datasets.Dataset.from_dict({"text": texts}).to_parquet(file)
+        commits[commit] = {"README.md": b"# Books\n", "data/test-00000-of-00001.parquet": file.read_bytes()}
+    with stand_in_hub.hub("emozilla/pg19-test", commits) as address:
+        own = {
+            "HF_ENDPOINT": address,
+            "HF_HUB_OFFLINE": "0",
+            "HF_HOME": str(tmp_path / "home"),
+            "NO_PROXY": "127.0.0.1",
+        }
+        command = [sys.executable, "-c", READ, str(tmp_path / revision)]
+        done = subprocess.run(command, env={**os.environ, **own}, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["[['a book', 'another'], ['changed'], ['a book', 'another']]", "True"]
 
 
 def test_a_folder_that_does_not_exist_is_an_error_in_one_line(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from lexbench.core.record import Sample
 from lexbench.report import formats
 from lexbench.report import tables as report_tables
 from lexbench.report.formats import columns
+from lexbench.report.page.page import environment
 from lexbench.report.tables import grid_of, setting_heading, terminal
 from lexbench.stats.records import records_of, rows_of
 from lexbench.stats.tables import Table, at_length, caption, tables
@@ -129,6 +130,18 @@ def test_the_protocol_and_what_cells_share_stand_above() -> None:
         "passkey of 5 digits in noise, strict: the key comes first, greedy, BOS\n"
         "4 samples a cell, seed 0, hf in float32 (sdpa), trained length 256"
     )
+
+
+@pytest.mark.parametrize("corpus", ["stdlib", "stdlib(split='all')", "packages(size=81920)", "pydoc"])
+def test_a_text_that_only_this_machine_has_is_said_so(corpus: str) -> None:
+    """In the caption of tables, of boards, and on the page."""
+    one = finished("last_segment", "none", 512)
+    other = Finished(cell("last_segment", "none", 512, corpus=corpus), one.samples)
+    assert f"seed 0, corpus {corpus} (this machine's text), hf in" in caption(tables([other])[0])
+    for said in ("novels", "files(path='stdlib')", "stdlibs"):
+        portable = Finished(cell("last_segment", "none", 512, corpus=said), one.samples)
+        assert f"seed 0, corpus {said}, hf in" in caption(tables([portable])[0])
+    assert environment().from_string("{{ cell|corpus }}").render(cell=other.cell).endswith("text)")
 
 
 def test_the_heading_of_a_setting_is_its_caption_in_full_sentences() -> None:

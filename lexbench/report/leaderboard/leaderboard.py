@@ -19,7 +19,7 @@ from lexbench.stats.costs import Cost
 from lexbench.stats.headline import headlines as headlines_of
 from lexbench.stats.records import load
 from lexbench.stats.summaries import RULES
-from lexbench.stats.tables import Table, at_length, caption, tables
+from lexbench.stats.tables import Table, at_length, caption, corpus_of, tables
 from lexbench.stats.wording import times
 from lexbench.store.format import Finished
 
@@ -232,9 +232,8 @@ def _of_models(
         )
     trained = {name: table.cell.trained_length for name, table in shown.items()}
     title = f"{cell.task} under {method}: {group[0].label}"
-    corpus = f", corpus {cell.corpus}" if cell.corpus else ""
     text = (
-        f"{cell.protocol}\n{cell.n} samples a cell, seed {cell.seed}{corpus}, {cell.backend} in {cell.dtype} "
+        f"{cell.protocol}\n{cell.n} samples a cell, seed {cell.seed}{corpus_of(cell)}, {cell.backend} in {cell.dtype} "
         f"({cell.kernel}), trained lengths: {', '.join(f'{name} {length}' for name, length in trained.items())}"
     )
     about = {**_about(cell), "method": method, "trained_lengths": trained, "name": f"{cell.task}-{method}"}

@@ -20,6 +20,7 @@ from lexbench.report.page import about, data, headlines, safety, samples
 from lexbench.report.select import check_highlight
 from lexbench.stats import records
 from lexbench.stats.records import Loaded
+from lexbench.stats.tables import corpus_of
 
 SCRIPTS = ("elements.js", "charts.js", "page.js", "curves.js", "depths.js", "paired.js", "browser.js")
 LIVE = "live.js"
@@ -112,6 +113,7 @@ def environment(package: str = __package__) -> jinja2.Environment:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
+    made.filters["corpus"] = corpus_of
     made.filters["grouped"] = lambda number: f"{number:,}"
     made.filters["indented"] = safety.indented
     return made

@@ -1,0 +1,84 @@
+"""Essays and a manual, out of two packages of Debian: many long documents, the same for everybody."""
+
+import html
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from lexbench.corpora import Document, hash_documents
+from lexbench.corpora.debian import LANGUAGES, files_of
+
+ESSAYS = re.compile(r"(sec|append|vol|intro|10years).*\.html")
+"""Names of the essays. The other pages of their package are lists of links and books."""
+CHAPTERS = re.compile(r"ch.*\.html")
+END = re.compile(r"<div (?:id=\"book-navigation|class=\"navfooter\")|</body>")
+"""The end of a page's text, before its links to other pages."""
+HEADER = re.compile(r"<div class=\"navheader\">.*?</div>", re.DOTALL)
+CODE = re.compile(r"<pre\b[^>]*>(.*?)</pre>", re.DOTALL)
+SPACE = re.compile(r"[ \t\r\n\f\xa0]{2,}|[\t\r\n\f\xa0]")
+TAG = re.compile(r"<(/?[A-Za-z][A-Za-z0-9]*)[^>]*>")
+LINES = re.compile(r"[ \t]*\n[ \t\n]*")
+CELLS = re.compile(r" *\t *")
+BREAKS = {
+    **dict.fromkeys(("p", "blockquote", "h1", "h2", "h3", "h4", "table", "ul", "ol", "dl", "hr", "center"), "\n\n"),
+    **dict.fromkeys(("br", "div", "li", "tr", "dt", "dd"), "\n"),
+    "/td": "\t",
+    "/th": "\t",
+}
+"""White space that a tag stands for."""
+
+
+@dataclass(frozen=True)
+class Manuals:
+    """Essays of the Anarchist FAQ and chapters of the Debian Reference; needs packages of Debian: `make texts`.
+
+    A document is an essay or a chapter. English has 131 essays and 12 chapters, every other language the 12 chapters.
+
+    Args:
+        language: en, de, es, fr, id, it, ja, pt, pt-br, zh-cn or zh-tw.
+    """
+
+    language: str = "en"
+
+    def __post_init__(self) -> None:
+        if self.language not in LANGUAGES:
+            raise ValueError(f"corpus.language must be one of {', '.join(LANGUAGES)}, got {self.language!r}")
+
+    def documents(self) -> Iterator[Document]:
+        """Essays, then chapters, each in the order of their names; ValueError without the packages."""
+        if self.language == "en":
+            yield from _pages("anarchism", "usr/share/doc/anarchism/html", ESSAYS)
+        yield from _pages(f"debian-reference-{self.language}", "usr/share/debian-reference", CHAPTERS)
+
+    def fingerprint(self) -> str:
+        """Hash of the texts."""
+        return hash_documents(self.documents())
+
+
+def _pages(package: str, under: str, wanted: re.Pattern[str]) -> Iterator[Document]:
+    for name, content in files_of(package, under).items():
+        if wanted.fullmatch(name):
+            yield Document(f"{package}/{name}", text_of_page(content.decode()))
+
+
+def text_of_page(page: str) -> str:
+    """The text of a page of HTML, by rules that no version of Python changes.
+
+    The body only, without its links to other pages. White space is one space, and that of HTML and U+00A0 alone is
+    white space. A tag of a block begins a paragraph or a line, a cell of a table ends with a tab, all other tags are
+    left out. Text in `pre` stays as it is.
+    """
+    body = END.split(page.partition("<body>")[2], maxsplit=1)[0]
+    pieces = CODE.split(HEADER.sub("", body))
+    parts = [_text(piece) if place % 2 else _prose(piece) for place, piece in enumerate(pieces)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _prose(piece: str) -> str:
+    text = CELLS.sub("\t", _text(SPACE.sub(" ", piece)))
+    return LINES.sub(lambda gap: "\n\n" if gap.group().count("\n") > 1 else "\n", text).strip(" \t\n")
+
+
+def _text(piece: str) -> str:
+    text = TAG.sub(lambda tag: BREAKS.get(tag.group(1).lower(), ""), piece)
+    return html.unescape(text).replace("\xa0", " ").strip("\n")
