@@ -2,9 +2,9 @@
 
 import csv
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -35,14 +35,14 @@ class FixedPeople(Fixed):
     needle: Tokens
     """Empty in the control."""
     others: list[tuple[str, Tokens]]
-    """Names of the other people in the text, with their needles."""
+    """Names of the people in the text that no question asks for, with their needles."""
     unused: list[str]
     """Names that are not in the text."""
 
     @property
     def bare(self) -> int:
-        """Prompt and room without a haystack, in tokens."""
-        return self.tokens + sum(map(len, [self.needle, *(needle for _, needle in self.others)]))
+        """Prompt and room without a haystack and the needles that questions ask for, in tokens."""
+        return self.tokens + sum(len(needle) for _, needle in self.others)
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,10 @@ class Associative(Task):
     prefers names of the text is covered where `options` is at most 1 + distractors, as all of them stand in the text
     then.
 
+    Several questions behind one text, which is read once: each asks for a person of its own, and these count as
+    distractors of one another, so with questions_per_text of at most 1 + distractors no text is harder. The text is one
+    cluster. Where a question is shorter in tokens than others of its text, some more haystack fills its length.
+
     Depth: as in `niah`: stratum i modulo `strata` for sample i, the nearest end of a sentence.
 
     Scores: `accuracy` (strict): the answer begins with exactly the name. `contains`: the name stands anywhere in it.
@@ -80,7 +84,8 @@ class Associative(Task):
         options: choose by likelihood among this many names with equally many tokens, from the text first; in the
             control none of them is in the text. None: the model writes.
         link: association, or direct for the control that names city and country.
-        needle: False is the control without the needle.
+        needle: False is the control without the needles that are asked for.
+        questions_per_text: questions behind each text; n counts questions.
     """
 
     form: ClassVar[tuple[str, ...]] = ("link", "needle", "room", "chat")
@@ -94,6 +99,7 @@ class Associative(Task):
     options: int | None = None
     link: str = "association"
     needle: bool = True
+    questions_per_text: int = field(default=1, metadata={"new": True})
 
     @property
     def edition(self) -> int:
@@ -106,13 +112,19 @@ class Associative(Task):
             if getattr(self, name) not in choices:
                 known = ", ".join(map(str, choices))
                 raise ValueError(f"associative's {name} must be one of {known}, got {getattr(self, name)}")
-        check_at_least("associative", self, distractors=1, strata=1, room=1, options=2)
-        if self.distractors >= len(SIGHTS):
+        check_at_least("associative", self, distractors=1, strata=1, room=1, options=2, questions_per_text=1)
+        if self._people > len(SIGHTS):
             raise ValueError(
-                f"associative's distractors must be at most {len(SIGHTS) - 1}, one a sight, got {self.distractors}"
+                f"associative's distractors must be at most {len(SIGHTS) - 1}, one a sight, got {self._people - 1}: "
+                "lower them, or questions_per_text"
             )
         if self.options and self.room:
             raise ValueError(f"associative writes nothing with options, got room={self.room}: leave it out")
+
+    @property
+    def _people(self) -> int:
+        """People in a text."""
+        return max(1 + self.distractors, self.questions_per_text)
 
     def protocol(self, tokenizer: Tokenizer) -> str:
         """Which needles in which haystack, and how the answer is scored."""
@@ -125,56 +137,96 @@ class Associative(Task):
         written = f"strict: the answer begins with the name, greedy, room {room}"
         scored = f"the likeliest of {self.options} names of equally many tokens" if self.options else written
         start = bos_and_chat(tokenizer, self.chat)
-        return f"a person by a place in {where}: {link}, other people {self.distractors}{control}; {scored}; {start}"
+        several = f", {self.questions_per_text} questions behind each text" if self.questions_per_text > 1 else ""
+        others = f"other people {self._people - 1}{several}"
+        return f"a person by a place in {where}: {link}, {others}{control}; {scored}; {start}"
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One prompt of exactly length - room tokens per sample."""
-        samples = [self._fixed(tokenizer, seed, index) for index in range(n)]
-        check_length("associative", max(sample.bare for sample in samples) + self.strata, length)
-        return [self._question(tokenizer, length, seed, sample) for sample in samples]
+        texts = [self._fixed(tokenizer, seed, text) for text in range(-(-n // self.questions_per_text))]
+        least = max(max(sample.bare for sample in text) + sum(len(sample.needle) for sample in text) for text in texts)
+        check_length("associative", least + self.strata, length)
+        asked = [self._questions_of(tokenizer, length, seed, number, text) for number, text in enumerate(texts)]
+        return [question for text in asked for question in text][:n]
 
-    def _fixed(self, tokenizer: Tokenizer, seed: int, index: int) -> FixedPeople:
-        rng = self.rng("people", seed, index)
+    def _fixed(self, tokenizer: Tokenizer, seed: int, text: int) -> list[FixedPeople]:
+        """The questions of a text."""
+        rng, count = self.rng("people", seed, text), self.questions_per_text
         # Names and sights are drawn independently: no person belongs to a place.
-        known = _names(tokenizer, self.distractors + 1, self.options)
+        known = _names(tokenizer, self._people, self.options)
         names = [known[each] for each in rng.permutation(len(known))]
-        sights = [SIGHTS[each] for each in rng.permutation(len(SIGHTS))[: self.distractors + 1]]
+        sights = [SIGHTS[each] for each in rng.permutation(len(SIGHTS))[: self._people]]
         lines = [
             tokenizer.encode(NEEDLES[self.link].format(name=name, sight=sight, city=city, country=country)).ids
             for name, (sight, city, country) in zip(names, sights, strict=False)
         ]
-        place = sights[0][self.hops]
-        ask, begin, spare = ASK.format(place=place), BEGIN.format(place=place), 0 if self.options else MARGIN
-        return FixedPeople(
-            **framed(self, tokenizer, index, [HEADER], ask, begin, [f" {names[0]}"], spare),
-            place=place,
-            name=names[0],
-            needle=lines[0] if self.needle else np.empty(0, np.int64),
-            others=list(zip(names[1:], lines[1:], strict=False)),
-            unused=names[len(lines) :],
-        )
+        spare, found = 0 if self.options else MARGIN, []
+        for number, (name, sight) in enumerate(zip(names[:count], sights, strict=False)):
+            place = sight[self.hops]
+            ask, begin = ASK.format(place=place), BEGIN.format(place=place)
+            frame = framed(self, tokenizer, text * count + number, [HEADER], ask, begin, [f" {name}"], spare)
+            found.append(
+                FixedPeople(
+                    **frame,
+                    place=place,
+                    name=name,
+                    needle=lines[number] if self.needle else np.empty(0, np.int64),
+                    others=list(zip(names[count:], lines[count:], strict=False)),
+                    unused=names[len(lines) :],
+                )
+            )
+        return found
 
-    def _question(self, tokenizer: Tokenizer, length: int, seed: int, fixed: FixedPeople) -> Write | Choose:
-        rng = self.rng("places", seed, fixed.index)
-        depth = haystack.stratified(fixed.index, self.strata, rng)
-        body = haystack.fill(self.corpus, tokenizer, length - fixed.bare, str(fixed.index), rng)
-        for _, line in fixed.others:
+    def _questions_of(
+        self, tokenizer: Tokenizer, length: int, seed: int, number: int, text: list[FixedPeople]
+    ) -> list[Write | Choose]:
+        """All questions behind one text."""
+        rng, count = self.rng("places", seed, number), len(text)
+        depths = [haystack.stratified_in_text(number, each, count, self.strata, rng) for each in range(count)]
+        sizes, needles = [fixed.bare for fixed in text], sum(len(fixed.needle) for fixed in text)
+        filled = haystack.fill(self.corpus, tokenizer, length - needles - min(sizes), str(number), rng)
+        body, more = haystack.cut(filled, length - needles - max(sizes))
+        for _, line in text[0].others:
             body, _ = haystack.put(body, line, rng.random())
-        # The depth is the share of the text without this needle, so the length is taken before it is inserted.
-        share = max(1, len(body.tokens))
-        body, place = haystack.put(body, fixed.needle, depth, self.strata)
-        facts = {"expected": [fixed.name], "place": fixed.place, "depth": place / share}
+        places: list[int] = []
+        for fixed, depth in zip(text, depths, strict=True):
+            body, place = haystack.put(body, fixed.needle, depth, self.strata)
+            # A needle that is inserted before others moves them.
+            places = [each + len(fixed.needle) * (each >= place) for each in places] + [place]
+        found = []
+        for fixed, place in zip(text, places, strict=True):
+            # A depth is a share of the text without the needle itself.
+            facts = {
+                "expected": [fixed.name],
+                "place": fixed.place,
+                "depth": place / max(1, len(body.tokens) - len(fixed.needle)),
+            }
+            others = [other.name for other in text if other is not fixed] + [name for name, _ in fixed.others]
+            whole = [body.tokens, more[: max(sizes) - fixed.bare]]
+            found.append(self._question(tokenizer, fixed, whole, body.name, facts, others, rng))
+        return found
+
+    def _question(
+        self,
+        tokenizer: Tokenizer,
+        fixed: FixedPeople,
+        body: list[Tokens],
+        cluster: str,
+        facts: dict[str, Any],
+        others: list[str],
+        rng: np.random.Generator,
+    ) -> Write | Choose:
+        """One question behind the text; `others` are the names of all other people in it."""
         if not self.options:
             # Any person of the text may be asked for; in the control the right one is none of these.
-            chance = 1 / (1 + len(fixed.others if self.needle else fixed.unused))
-            return fixed.write([body.tokens], body.name, chance, facts)
+            chance = 1 / (1 + len(others) if self.needle else self.questions_per_text + len(fixed.unused))
+            return fixed.write(body, cluster, chance, facts)
         # Wrong options are people of the text first, else a model could choose the only name that it has seen.
-        shown = [name for name, _ in fixed.others] if self.needle else []
-        wrong = [*shown, *fixed.unused][: self.options - 1]
+        wrong = [*(others if self.needle else []), *fixed.unused][: self.options - 1]
         right = int(rng.integers(self.options))
         names = [*wrong[:right], fixed.name, *wrong[right:]]
         options = [tokenizer.encode(f" {name}").ids for name in names]
-        return fixed.choose([body.tokens], body.name, options, right, facts)
+        return fixed.choose(body, cluster, options, right, facts)
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Strict accuracy of a written answer, or accuracy of the choice."""

@@ -1,7 +1,7 @@
 """Counting: how often something happened in the whole text."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -39,10 +39,11 @@ class Counting(Spread):
 
     Args:
         most: largest count, at most 9.
-        pairs: of people.
+        pairs: of people; at least as many as questions behind a text, each of which asks for one of another pair.
     """
 
     item: ClassVar[str] = r"\d+"
+    several: ClassVar[bool] = True
     most: int = 5
     pairs: int = 2
 
@@ -51,32 +52,44 @@ class Counting(Spread):
         check_at_least("counting", self, most=2, pairs=1)
         if self.most > 9:
             raise ValueError(f"counting's most must be at most 9, a digit, got {self.most}")
-        if 2 * self.pairs > len(NAMES):
-            raise ValueError(f"counting has {len(NAMES)} names, {self.pairs} pairs need {2 * self.pairs}: lower pairs")
+        if 2 * self._pairs > len(NAMES):
+            raise ValueError(
+                f"counting has {len(NAMES)} names, {self._pairs} pairs need {2 * self._pairs}: lower pairs, or "
+                "questions_per_text"
+            )
+
+    @property
+    def _pairs(self) -> int:
+        """Pairs of people in a text."""
+        return max(self.pairs, self.questions_per_text)
 
     @property
     def what(self) -> str:
         """Counts up to which, among how many people."""
-        return f"a count from 1 to {self.most}, {2 * self.pairs} people"
+        return f"a count from 1 to {self.most}, {2 * self._pairs} people"
 
     def puzzle(self, rng: np.random.Generator, words: Words) -> Puzzle:
         """Pairs of people with complementary counts, their lines in random order."""
-        names = words(NAMES, 2 * self.pairs)
-        firsts = rng.integers(1, self.most + 1, self.pairs)
+        names = words(NAMES, 2 * self._pairs)
+        firsts = rng.integers(1, self.most + 1, self._pairs)
         # People 2k and 2k + 1 are a pair: together they ring most + 1 times.
         counts = np.ravel(np.column_stack([firsts, self.most + 1 - firsts]))
         rung = rng.permutation(np.repeat(np.arange(len(names)), counts))
-        return Puzzle(
-            header=HEADER,
-            lines=[LINE.format(name=names[each]) for each in rung],
-            needed=frozenset(np.flatnonzero(rung < 2).tolist()),
-            ask=ASK.format(name=names[0]),
-            begin=BEGIN.format(name=names[0]),
-            expected=[str(counts[0])],
-            chance=1 / self.most,
-            blind=1 / self.most,
-            options=[str(count) for count in range(1, self.most + 1)],
-        )
+        asked = [
+            Puzzle(
+                header=HEADER,
+                lines=[LINE.format(name=names[each]) for each in rung],
+                needed=frozenset(np.flatnonzero(rung // 2 == pair).tolist()),
+                ask=ASK.format(name=names[2 * pair]),
+                begin=BEGIN.format(name=names[2 * pair]),
+                expected=[str(counts[2 * pair])],
+                chance=1 / self.most,
+                blind=1 / self.most,
+                options=[str(count) for count in range(1, self.most + 1)],
+            )
+            for pair in range(self.questions_per_text)
+        ]
+        return replace(asked[0], further=asked[1:])
 
     def plain(self, text: str) -> str:
         """The answer with digits for words."""

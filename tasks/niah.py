@@ -4,7 +4,7 @@ import itertools
 import math
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -66,8 +66,17 @@ class FixedNeedles(Fixed):
     """The right values, in the order of their keys."""
     needles: list[Tokens]
     """Needles of these values, in the same order; empty in the control."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FixedText:
+    """The parts of a text, and of the questions behind it, that are the same at every length."""
+
+    number: int
+    """Of the text."""
+    asked: list[FixedNeedles]
     others: list[tuple[str, Tokens]]
-    """Values of other keys, with their needles."""
+    """Values of keys that no question asks for, with their needles."""
     strata: int
     """Tokens that the haystack needs at least, one for each stratum; 0 where other needles are the haystack."""
     more: Iterator[tuple[str, Tokens]]
@@ -80,8 +89,9 @@ class FixedNeedles(Fixed):
 
     @property
     def bare(self) -> int:
-        """Prompt and room without a haystack, in tokens."""
-        return self.tokens + sum(map(len, [*self.needles, *(needle for _, needle in self.others)]))
+        """Prompt and room of the longest question without a haystack, in tokens."""
+        needles = [needle for each in self.asked for needle in each.needles]
+        return max(each.tokens for each in self.asked) + sum(map(len, [*needles, *(line for _, line in self.others)]))
 
 
 @dataclass(frozen=True)
@@ -108,6 +118,12 @@ class Niah(Task):
     have uniform places. So a heatmap by depth shows the score when one queried needle is at that depth and the others
     are anywhere. (A mean depth of several needles would mislead: one at each end would count as the middle.)
 
+    Several questions behind one text, which is read once: each asks for keys of its own, and the needles of all of them
+    are in the text. To each question the keys of the others are distractors, and count as such, so with
+    questions_per_text of at most 1 + `distractors` (of one key each) no text is harder. The questions of a text are one
+    cluster, and their first needles stand in strata spread evenly over it. Where a question is shorter in tokens than
+    the longest one of its text, some more haystack fills its length, behind all needles.
+
     Scores: `accuracy` (strict): the answer begins with a list of exactly the right values, in any order. `contains`:
     the share of them that occur anywhere in the answer (RULER's string_match_all). Chance is the better of two
     guesses: any values of the kind (with `options`, any option), or, if other keys are in the text, all values of any
@@ -130,6 +146,7 @@ class Niah(Task):
         options: choose by likelihood among this many values with equally many tokens, taken from the text first; in the
             control none of them is in the text. None: the model writes.
         needle: False is the control: the same prompt without the queried needles, so that no model can know.
+        questions_per_text: questions behind each text; n counts questions.
     """
 
     form: ClassVar[tuple[str, ...]] = ("needle", "room", "chat")
@@ -146,13 +163,15 @@ class Niah(Task):
     chat: bool = False
     options: int | None = None
     needle: bool = True
+    questions_per_text: int = field(default=1, metadata={"new": True})
 
     def __post_init__(self) -> None:
         check_haystack("niah", self, ("noise", "text", "needles"))
         for name in ("key_kind", "value_kind"):
             if getattr(self, name) not in KINDS:
                 raise ValueError(f"niah's {name} must be one of {', '.join(KINDS)}, got {getattr(self, name)}")
-        check_at_least("niah", self, values=1, queries=1, distractors=0, strata=1, room=1, options=2)
+        at_least = {"values": 1, "queries": 1, "distractors": 0, "strata": 1, "room": 1, "options": 2}
+        check_at_least("niah", self, **at_least, questions_per_text=1)
         if self.options and self.values * self.queries > 1:
             several = f"values={self.values} and queries={self.queries}"
             raise ValueError(f"niah's options need values=1 and queries=1, got {several}: leave options out")
@@ -169,47 +188,68 @@ class Niah(Task):
                 "several would need no question; set values=1, or haystack=noise or text"
             )
 
+    @property
+    def _others(self) -> int:
+        """Other keys in noise or text, for each question: those of the other questions of the text count."""
+        return max(self.distractors, self.queries * (self.questions_per_text - 1))
+
+    @property
+    def _unasked(self) -> int:
+        """Keys in noise or text that no question of the text asks for."""
+        return self._others - self.queries * (self.questions_per_text - 1)
+
     def protocol(self, tokenizer: Tokenizer) -> str:
         """Which needles in which haystack, and how the answer is scored."""
         keys = f"keys asked {self.queries} ({self.key_kind}), values a key {self.values} ({self.value_kind})"
         where = {"text": "running text", "needles": "other needles"}.get(self.haystack, self.haystack)
-        others = "as many as fit, more at greater length" if self.haystack == "needles" else self.distractors
+        others = "as many as fit, more at greater length" if self.haystack == "needles" else self._others
         control = "" if self.needle else ", control without the needles"
         room = f"{self.room}" if self.room else f"of the answer and {MARGIN} tokens a value"
         written = f"strict: the answer begins with exactly the values, in any order, greedy, room {room}"
         scored = f"the likeliest of {self.options} values of equally many tokens" if self.options else written
         chat = "chat template, " if self.chat else ""
         start = "BOS" if tokenizer.prefix else "no BOS"
-        return f"needles in {where}: {keys}, other keys {others}{control}; {scored}; {chat}{start}"
+        several = f", {self.questions_per_text} questions behind each text" if self.questions_per_text > 1 else ""
+        return f"needles in {where}: {keys}, other keys {others}{several}{control}; {scored}; {chat}{start}"
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One prompt of exactly length - room tokens per sample."""
-        check_count("niah", self.values * (self.queries + self.distractors), "needles", length)
+        asked = self.queries * self.questions_per_text
+        check_count("niah", self.values * (asked + self._unasked), "needles", length)
         check_count("niah", self.options or 0, "options", length)
-        samples = [self._fixed(tokenizer, seed, index) for index in range(n)]
-        check_length("niah", max(sample.least for sample in samples), length)
-        return [self._question(tokenizer, length, seed, sample) for sample in samples]
+        texts = [self._fixed(tokenizer, seed, text) for text in range(-(-n // self.questions_per_text))]
+        check_length("niah", max(text.least for text in texts), length)
+        return [question for text in texts for question in self._questions_of(tokenizer, length, seed, text)][:n]
 
-    def _fixed(self, tokenizer: Tokenizer, seed: int, index: int) -> FixedNeedles:
-        rng = self.rng("needles", seed, index)
+    def _fixed(self, tokenizer: Tokenizer, seed: int, number: int) -> FixedText:
+        rng = self.rng("needles", seed, number)
         strings = {kind: _distinct(kind, rng) for kind in (self.key_kind, self.value_kind)}
         values = strings[self.value_kind]
         if self.options:
             values = sampling.alike(tokenizer, values, f"niah finds no further {self.value_kind}", "lower options")
-        keys = list(itertools.islice(strings[self.key_kind], self.queries))
+        count = self.questions_per_text
+        keys = list(itertools.islice(strings[self.key_kind], self.queries * count))
         pairs = [(key, next(values)) for key in keys for _ in range(self.values)]
         more = self._more(tokenizer, strings[self.key_kind], values)
-        needles = [self._needle(tokenizer, *pair) if self.needle else np.empty(0, np.int64) for pair in pairs]
-        answer = " " + ", ".join(value for _, value in pairs)
-        spare = 0 if self.options else MARGIN * len(pairs)
-        return FixedNeedles(
-            **framed(self, tokenizer, index, *self._wording(keys), [answer], spare),
-            keys=keys,
-            values=[value for _, value in pairs],
-            needles=needles,
-            others=list(itertools.islice(more, 1 if self.haystack == "needles" else self.distractors * self.values)),
+        size = len(pairs) // count
+        groups = [pairs[first : first + size] for first in range(0, len(pairs), size)]
+        return FixedText(
+            number=number,
+            asked=[self._asked(tokenizer, number * count + each, group) for each, group in enumerate(groups)],
+            others=list(itertools.islice(more, 1 if self.haystack == "needles" else self._unasked * self.values)),
             strata=0 if self.haystack == "needles" else self.strata,
             more=more,
+        )
+
+    def _asked(self, tokenizer: Tokenizer, index: int, pairs: list[tuple[str, str]]) -> FixedNeedles:
+        """The question for these keys, each with its values."""
+        keys, values = list(dict(pairs)), [value for _, value in pairs]
+        spare = 0 if self.options else MARGIN * len(pairs)
+        return FixedNeedles(
+            **framed(self, tokenizer, index, *self._wording(keys), [f" {', '.join(values)}"], spare),
+            keys=keys,
+            values=values,
+            needles=[self._needle(tokenizer, *pair) if self.needle else np.empty(0, np.int64) for pair in pairs],
         )
 
     def _more(self, tokenizer: Tokenizer, keys: Iterator[str], values: Iterator[str]) -> Iterator[tuple[str, Tokens]]:
@@ -229,47 +269,72 @@ class Niah(Task):
         prefix = (PREFIX_ONE if one else PREFIX_SEVERAL).format(**words)
         return [HEADER.format(**words)], ask, f" {prefix}"
 
-    def _question(self, tokenizer: Tokenizer, length: int, seed: int, fixed: FixedNeedles) -> Write | Choose:
-        body, depths, others, name = self._body(tokenizer, length - fixed.bare, seed, fixed)
-        facts = {"expected": fixed.values, "keys": fixed.keys, "depth": depths[0], "depths": depths}
-        if self.options:
-            return fixed.choose([body], name, *self._choices(tokenizer, seed, fixed, others), facts)
-        return fixed.write([body], name, self._chance(len(others) // self.values), facts)
+    def _questions_of(self, tokenizer: Tokenizer, length: int, seed: int, text: FixedText) -> Iterator[Write | Choose]:
+        """All questions behind one text."""
+        body, more, depths, others, name = self._body(tokenizer, length - text.bare, seed, text)
+        longest = max(each.tokens for each in text.asked)
+        known = [value for each in text.asked for value in each.values] if self.needle else []
+        for fixed, own in zip(text.asked, depths, strict=True):
+            whole = [body, more[: longest - fixed.tokens]]
+            facts = {"expected": fixed.values, "keys": fixed.keys, "depth": own[0], "depths": own}
+            rest = [value for value in known if value not in fixed.values] + others
+            if self.options:
+                yield fixed.choose(whole, name, *self._choices(tokenizer, seed, fixed, rest, text.more), facts)
+            else:
+                yield fixed.write(whole, name, self._chance(len(rest) // self.values), facts)
 
     def _body(
-        self, tokenizer: Tokenizer, left: int, seed: int, fixed: FixedNeedles
-    ) -> tuple[Tokens, list[float], list[str], str]:
-        """The haystack with all needles, the depths of the queried ones, the other values in it, and its name.
+        self, tokenizer: Tokenizer, left: int, seed: int, text: FixedText
+    ) -> tuple[Tokens, Tokens, list[list[float]], list[str], str]:
+        """The haystack with all needles, more of it for shorter questions, depths, other values in it, and its name.
 
-        `left` is the number of tokens beyond the fixed parts.
+        Args:
+            tokenizer: of the model.
+            left: tokens beyond the fixed parts of the longest question.
+            seed: of the cell.
+            text: its fixed parts.
         """
-        rng = self.rng("places", seed, fixed.index)
-        depth = haystack.stratified(fixed.index, self.strata, rng)
-        others = list(fixed.others)
+        rng, count = self.rng("places", seed, text.number), len(text.asked)
+        begins = [haystack.stratified_in_text(text.number, each, count, self.strata, rng) for each in range(count)]
+        others = list(text.others)
         if self.haystack == "needles":
             # In order, until one does not fit; noise fills what is left.
-            while len((other := next(fixed.more))[1]) <= left:
+            while len((other := next(text.more))[1]) <= left:
                 others.append(other)
                 left -= len(other[1])
         lines = [needle for _, needle in others]
-        body = haystack.fill(self.corpus, tokenizer, left, str(fixed.index), rng)
+        sizes = [each.tokens for each in text.asked]
+        filled = haystack.fill(self.corpus, tokenizer, left + max(sizes) - min(sizes), str(text.number), rng)
+        body, more = haystack.cut(filled, left)
         if self.haystack == "needles":
             body, lines = haystack.joined(lines, body), []
-        places: list[int] = []
-        for needle in [*lines, *fixed.needles[1:]]:
-            body, place = haystack.put(body, needle, rng.random())
+        # The first needle of each question comes last: it stands in its stratum.
+        following = [(each, needle) for each, fixed in enumerate(text.asked) for needle in fixed.needles[1:]]
+        firsts = [(each, fixed.needles[0]) for each, fixed in enumerate(text.asked)]
+        put: list[tuple[int, int, int]] = []
+        for each, needle in [*((-1, line) for line in lines), *following, *firsts]:
+            first = len(put) >= len(lines) + len(following)
+            depth, strata = (begins[each], self.strata) if first else (rng.random(), None)
+            body, place = haystack.put(body, needle, depth, strata)
             # A needle that is inserted before others moves them.
-            places = [each + len(needle) * (each >= place) for each in places] + [place]
-        first = fixed.needles[0]
-        body, place = haystack.put(body, first, depth, self.strata)
-        places = [place, *(each + len(first) * (each >= place) for each in places[len(lines) :])]
+            put = [(one, at + len(needle) * (at >= place), size) for one, at, size in put] + [
+                (each, place, len(needle))
+            ]
+        put = [*put[len(put) - count :], *put[: len(put) - count]]
         # A depth is a share of the text without the needle itself.
-        rest = [max(1, len(body.tokens) - len(needle)) for needle in fixed.needles]
-        depths = [place / tokens for place, tokens in zip(places, rest, strict=True)]
-        return body.tokens, depths, [value for value, _ in others], body.name
+        depths = [
+            [place / max(1, len(body.tokens) - size) for one, place, size in put if one == each]
+            for each in range(count)
+        ]
+        return body.tokens, more, depths, [value for value, _ in others], body.name
 
     def _choices(
-        self, tokenizer: Tokenizer, seed: int, fixed: FixedNeedles, others: list[str]
+        self,
+        tokenizer: Tokenizer,
+        seed: int,
+        fixed: FixedNeedles,
+        others: list[str],
+        more: Iterator[tuple[str, Tokens]],
     ) -> tuple[tuple[Tokens, ...], int]:
         """Tokens of the options in random order, wrong ones from the text if possible; and the right one's place.
 
@@ -279,7 +344,7 @@ class Niah(Task):
         # The right option's place is drawn first, so that it does not depend on how many values the text has.
         place = int(rng.integers(wrong + 1))
         drawn = [others[place] for place in rng.permutation(len(others))[: wrong if self.needle else 0]]
-        drawn += [value for value, _ in itertools.islice(fixed.more, wrong - len(drawn))]
+        drawn += [value for value, _ in itertools.islice(more, wrong - len(drawn))]
         values = [*drawn[:place], *fixed.values, *drawn[place:]]
         return tuple(tokenizer.encode(f" {value}").ids for value in values), place
 

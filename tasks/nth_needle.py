@@ -1,7 +1,7 @@
 """The n-th of several alike: who says several words, one after another; which one counts is stated."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -56,10 +56,11 @@ class NthNeedle(Spread):
     Args:
         which: nth, first or last.
         alike: words of each person.
-        people: who speaks.
+        people: who speaks; at least as many as questions behind a text, each of which asks for another person.
     """
 
     versions: ClassVar[tuple[int, int]] = (2, 3)
+    several: ClassVar[bool] = True
     which: str = "nth"
     alike: int = 4
     people: int = 4
@@ -69,29 +70,40 @@ class NthNeedle(Spread):
         if self.which not in HEADERS:
             raise ValueError(f"nth_needle's which must be one of {', '.join(HEADERS)}, got {self.which}")
         check_at_least("nth_needle", self, alike=2, people=1)
-        if self.alike > len(ORDINALS) or self.alike * self.people > len(WORDS):
+        if self.alike > len(ORDINALS) or self.alike * self._people > len(WORDS):
             raise ValueError(
                 f"nth_needle has {len(WORDS)} words and {len(ORDINALS)} ordinals, got alike={self.alike} and "
-                f"people={self.people}: lower them"
+                f"people={self._people}: lower them"
             )
+
+    @property
+    def _people(self) -> int:
+        """People in a text."""
+        return max(self.people, self.questions_per_text)
 
     @property
     def what(self) -> str:
         """Which of how many alike needles."""
         which = {"nth": "the n-th"}.get(self.which, f"the {self.which}")
-        return f"{which} of {self.alike} alike needles, {self.people} people"
+        return f"{which} of {self.alike} alike needles, {self._people} people"
 
     def puzzle(self, rng: np.random.Generator, words: Words) -> Puzzle:
         """People who speak in random order, and a question on one of them."""
-        names = words(NAMES, self.people)
-        said_words = iter(words(WORDS, self.alike * self.people))
+        names = words(NAMES, self._people)
+        said_words = iter(words(WORDS, self.alike * self._people))
         said = [
-            (names[turn], next(said_words)) for turn in rng.permutation(np.repeat(np.arange(self.people), self.alike))
+            (names[turn], next(said_words)) for turn in rng.permutation(np.repeat(np.arange(self._people), self.alike))
         ]
+        asked = [self._of_person(rng, name, said) for name in names[: self.questions_per_text]]
+        return replace(asked[0], further=asked[1:])
+
+    def _of_person(self, rng: np.random.Generator, person: str, said: list[tuple[str, str]]) -> Puzzle:
         # Which word is the n-th depends on every earlier line of the person, so all of them are needed.
-        own = [place for place, (name, _) in enumerate(said) if name == names[0]]
+        own = [place for place, (name, _) in enumerate(said) if name == person]
+        # Words that the control lacks: those of all people who are asked for.
+        lacking = self.alike * self.questions_per_text
         n = {"nth": int(rng.integers(self.alike)), "first": 0, "last": self.alike - 1}[self.which]
-        filled = {"name": names[0], "nth": ORDINALS[n]}
+        filled = {"name": person, "nth": ORDINALS[n]}
         return Puzzle(
             header=HEADERS[self.which],
             lines=[LINE.format(name=name, word=word) for name, word in said],
@@ -101,13 +113,13 @@ class NthNeedle(Spread):
             expected=[said[own[n]][1]],
             chance=max(1 / self.alike, self._by_place()),
             options=sorted(word for _, word in said),
-            blind=1 / (self.alike if self.choose else len(WORDS) - len(said) + self.alike),
+            blind=1 / (lacking if self.choose else len(WORDS) - len(said) + lacking),
             facts={"n": n + 1},
         )
 
     def _by_place(self) -> float:
         """Accuracy of the best guess by place alone."""
-        own, every = self.alike, self.alike * self.people
+        own, every = self.alike, self.alike * self._people
         asked = {"nth": range(1, own + 1), "first": (1,), "last": (own,)}[self.which]
         best = [
             max(math.comb(k - 1, n - 1) * math.comb(every - k, own - n) for k in range(1, every + 1)) for n in asked

@@ -3,7 +3,7 @@
 import itertools
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -36,30 +36,45 @@ class Ordering(Spread):
 
     Args:
         asked: people to order.
-        others: further people who come in.
+        others: further people who come in; with several questions behind a text those of the other questions count.
     """
 
     item: ClassVar[str] = matching.one_of(NAMES)
+    several: ClassVar[bool] = True
     asked: int = 3
     others: int = 3
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_at_least("ordering", self, asked=2, others=0)
-        if self.asked + self.others > len(NAMES):
-            raise ValueError(f"ordering has {len(NAMES)} names, got {self.asked} and {self.others}: lower others")
+        if self._people > len(NAMES):
+            raise ValueError(
+                f"ordering has {len(NAMES)} names, needs {self._people}: lower others, or questions_per_text"
+            )
         if self.choose:
             raise ValueError("ordering names an order, which is no choice: set task.choose=false")
 
     @property
+    def _people(self) -> int:
+        """People in a text: each question asks for others."""
+        return self.asked + max(self.others, self.asked * (self.questions_per_text - 1))
+
+    @property
     def what(self) -> str:
         """How many people to order among how many."""
-        return f"the order of {self.asked} people among {self.asked + self.others}"
+        return f"the order of {self.asked} people among {self._people}"
 
     def puzzle(self, rng: np.random.Generator, words: Words) -> Puzzle:
         """People in random order, some of whom are asked for."""
-        names = words(NAMES, self.asked + self.others)
-        places = sorted(rng.permutation(len(names))[: self.asked].tolist())
+        names = words(NAMES, self._people)
+        drawn = rng.permutation(len(names)).tolist()
+        groups = [
+            drawn[first : first + self.asked] for first in range(0, self.asked * self.questions_per_text, self.asked)
+        ]
+        asked = [self._of_group(names, sorted(group)) for group in groups]
+        return replace(asked[0], further=asked[1:])
+
+    def _of_group(self, names: list[str], places: list[int]) -> Puzzle:
         right = [names[place] for place in places]
         return Puzzle(
             header=HEADER,

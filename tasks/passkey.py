@@ -1,19 +1,26 @@
 """Passkey retrieval: find a number that is hidden in noise."""
 
+import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 
 from lexbench import Answer, AnyQuestion, Sample, Task, Tokenizer, Write, Written
-from lexbench.taskkit import haystack, matching
+from lexbench.taskkit import haystack, matching, sampling
 from lexbench.taskkit.prompt import around, bos_and_chat, check_at_least, check_length, room_for
 from lexbench.taskkit.scoring import score_written
+from lexbench.taskkit.spread import NAMES
 
 HEADER = "A pass key is hidden in this text. Remember it.\n"
 NEEDLE = " The pass key is {key}. Remember it. {key} is the pass key."
 ASK = "\nWhat is the pass key? The pass key is"
+HEADER_SEVERAL = "Pass keys are hidden in this text. Remember them.\n"
+NEEDLE_SEVERAL = " The pass key of {name} is {key}. Remember it. {key} is the pass key of {name}."
+ASK_SEVERAL = "\nWhat is the pass key of {name}? The pass key of {name} is"
+MARGIN = 4
+"""Tokens to write beyond those of the key."""
 
 
 @dataclass(frozen=True)
@@ -24,11 +31,19 @@ class Passkey(Task):
         The grass is green. ... The pass key is 40213. Remember it. 40213 is the pass key. ... back again.
         What is the pass key? The pass key is                    <- the model writes " 40213"
 
+    Several questions behind one text, which is read once: the text holds a key of each of so many people, and each
+    question asks for the key of one of them. The text is one cluster. Everything but the last words is the same for its
+    questions; where names or keys differ in tokens, some more noise fills the length.
+
+        ... The pass key of Clara is 40213. Remember it. 40213 is the pass key of Clara. ...
+        What is the pass key of Clara? The pass key of Clara is
+
     Constant over lengths: the number of digits, the wording, one needle. Only the noise grows. Each sample draws its
     key and depth from its own seed; keys are uniform. The noise repeats the same five sentences, and the needle is
     inserted between two of them: at the end nearest to the depth, which near the least length may lie in another
     stratum. Chance: one key in 9 * 10^(digits - 1), for a guess of any key. The key is the only number in the text, so
-    a model that copies any number from there is right; `niah_multikey_1` has other numbers.
+    a model that copies any number from there is right; `niah_multikey_1` has other numbers, and so has a text with
+    several questions: there the chance is that of any key of the text, 1 / questions_per_text.
 
     Scores: `accuracy` (strict): the answer begins with the key, quoted or not, and lists no other number. `contains`:
     the key occurs anywhere in the answer. Only new tokens are scored, so echoing the prompt earns nothing.
@@ -37,7 +52,8 @@ class Passkey(Task):
         digits: of the key; the first digit is never 0.
         strata: stratify depths into this many equal parts; sample i lies in part i modulo strata.
         room: tokens to write; None: the key's tokens and four more.
-        needle: False is the control: the same prompt without the needle, so that no model can know the key.
+        needle: False is the control: the same prompt without the needles, so that no model can know a key.
+        questions_per_text: keys in a text, each asked behind it; n counts questions.
     """
 
     form: ClassVar[tuple[str, ...]] = ("needle", "room")
@@ -46,44 +62,75 @@ class Passkey(Task):
     strata: int = 8
     room: int | None = None
     needle: bool = True
+    questions_per_text: int = field(default=1, metadata={"new": True})
 
     def __post_init__(self) -> None:
-        check_at_least("passkey", self, digits=1, strata=1, room=1)
+        check_at_least("passkey", self, digits=1, strata=1, room=1, questions_per_text=1)
         if self.digits > 18:
             raise ValueError(f"passkey's digits must be at most 18, got {self.digits}: a key is a 64-bit integer")
+        if self.questions_per_text > (most := min(len(NAMES), 9 * 10 ** (self.digits - 1))):
+            raise ValueError(
+                f"passkey has {most} people with a key of their own, got questions_per_text={self.questions_per_text}: "
+                "lower it"
+            )
 
     def protocol(self, tokenizer: Tokenizer) -> str:
         """What is hidden and how the answer is scored."""
         control = "" if self.needle else ", control without the needle"
         start = bos_and_chat(tokenizer)
-        return f"passkey of {self.digits} digits in noise{control}, strict: the key comes first, greedy, {start}"
+        several = f", {self.questions_per_text} keys in a text, each asked" if self.questions_per_text > 1 else ""
+        return (
+            f"passkey of {self.digits} digits in noise{several}{control}, strict: the key comes first, greedy, {start}"
+        )
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One prompt of exactly length - room tokens per sample."""
-        return [self._question(tokenizer, length, seed, index) for index in range(n)]
+        texts = range(-(-n // self.questions_per_text))
+        return [question for text in texts for question in self._questions_of(tokenizer, length, seed, text)][:n]
 
-    def _question(self, tokenizer: Tokenizer, length: int, seed: int, index: int) -> Write:
-        rng = self.rng(length, seed, index)
+    def _questions_of(self, tokenizer: Tokenizer, length: int, seed: int, text: int) -> list[Write]:
+        """All questions behind one text."""
+        rng, count = self.rng(length, seed, text), self.questions_per_text
         # The first digit is never 0, so every key has as many digits.
         low = 10 ** (self.digits - 1)
-        key = str(rng.integers(low, 10 * low))
-        depth = haystack.stratified(index, self.strata, rng)
-        needle = tokenizer.encode(NEEDLE.format(key=key)).ids if self.needle else np.empty(0, np.int64)
-        before, after = around(tokenizer, False, [HEADER], ASK, "")
-        room = room_for("passkey", len(tokenizer.encode(f" {key}").ids), self.room, 4)
-        fixed = len(before) + len(needle) + len(after) + room
-        check_length("passkey", fixed, length)
-        noise = haystack.noise(tokenizer, length - fixed, str(index))
-        body, depths = haystack.insert(noise, [needle], [depth], self.strata)
-        return Write(
-            index=index,
-            cluster=noise.name,
-            prompt=np.concatenate([before, body, after]),
-            room=room,
-            answer=f" {key}",
-            chance=1 / (9 * low),
-            facts={"expected": key, "depth": depths[0]},
+        drawn = sampling.unused(
+            (str(rng.integers(low, 10 * low)) for _ in itertools.count()),
+            "passkey finds no further key",
+            "raise digits",
         )
+        keys, depths = list[str](), list[float]()
+        for number in range(count):
+            keys.append(next(drawn))
+            depths.append(haystack.stratified_in_text(text, number, count, self.strata, rng))
+        names = [NAMES[each] for each in rng.permutation(len(NAMES))[:count]]
+        header, needle, ask = (HEADER, NEEDLE, ASK) if count == 1 else (HEADER_SEVERAL, NEEDLE_SEVERAL, ASK_SEVERAL)
+        needles = [
+            tokenizer.encode(needle.format(name=name, key=key)).ids if self.needle else np.empty(0, np.int64)
+            for name, key in zip(names, keys, strict=True)
+        ]
+        frames = [around(tokenizer, False, [header], ask.format(name=name), "") for name in names]
+        rooms = [room_for("passkey", len(tokenizer.encode(f" {key}").ids), self.room, MARGIN) for key in keys]
+        # Prompt and room without noise, of each question.
+        fixed = [
+            len(before) + sum(map(len, needles)) + len(after) + room
+            for (before, after), room in zip(frames, rooms, strict=True)
+        ]
+        check_length("passkey", max(fixed), length)
+        # The needles stand in the noise that all questions have room for; more of it fills the length of shorter ones.
+        noise, more = haystack.cut(haystack.noise(tokenizer, length - min(fixed), str(text)), length - max(fixed))
+        body, realised = haystack.insert(noise, needles, depths, self.strata)
+        return [
+            Write(
+                index=text * count + number,
+                cluster=noise.name,
+                prompt=np.concatenate([before, body, more[: max(fixed) - fixed[number]], after]),
+                room=rooms[number],
+                answer=f" {keys[number]}",
+                chance=max(1 / (9 * low), 1 / count if self.needle and count > 1 else 0),
+                facts={"expected": keys[number], "depth": realised[number]},
+            )
+            for number, (before, after) in enumerate(frames)
+        ]
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Strict and lenient accuracy."""

@@ -1,6 +1,6 @@
 """Spread arithmetic: a sum whose terms stand far apart, each stated by the one before."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -33,39 +33,48 @@ class SpreadArithmetic(Spread):
     With steps=0 nothing is added, and each line states a number that no other line states: the model only has to find
     it. (Up to version 1 they could be equal.)
 
-    Chance: 1/10; with steps=0 1 / (1 + others), for any number of the text.
+    Chance: 1/10; with steps=0 1 / (1 + others), for any number of the text. In the control of steps=0 a guess is among
+    the digits that the text does not show.
 
     Args:
         steps: additions.
-        others: further chains.
+        others: further chains; with several questions behind a text each has a chain, and those of the others count.
     """
 
     item: ClassVar[str] = r"\d+"
     versions: ClassVar[tuple[int, int]] = (2, 2)  # its items have always been numbers
+    several: ClassVar[bool] = True
     steps: int = 2
     others: int = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_at_least("spread_arithmetic", self, steps=0, others=0)
-        if not self.steps and self.others >= MODULUS:
+        if not self.steps and self._chains > MODULUS:
             raise ValueError(
-                f"spread_arithmetic has {MODULUS} digits, got others={self.others} with steps=0: lower others"
+                f"spread_arithmetic has {MODULUS} digits, got {self._chains} chains with steps=0: lower others or "
+                "questions_per_text"
             )
-        if (1 + self.others) * (1 + self.steps) > len(WORDS):
+        if self._chains * (1 + self.steps) > len(WORDS):
             raise ValueError(
-                f"spread_arithmetic has {len(WORDS)} words, got steps={self.steps} and others={self.others}: lower them"
+                f"spread_arithmetic has {len(WORDS)} words, got steps={self.steps} and {self._chains} chains: lower "
+                "steps, others or questions_per_text"
             )
+
+    @property
+    def _chains(self) -> int:
+        """Chains in a text: one for each question, and `others` beside it."""
+        return max(1 + self.others, self.questions_per_text)
 
     @property
     def what(self) -> str:
         """How many additions among how many chains."""
-        return f"a sum modulo {MODULUS} of {self.steps + 1} spread terms, {1 + self.others} chains"
+        return f"a sum modulo {MODULUS} of {self.steps + 1} spread terms, {self._chains} chains"
 
     def puzzle(self, rng: np.random.Generator, words: Words) -> Puzzle:
         """Chains of equal size, their lines in random order."""
         size = self.steps + 1
-        names = words(WORDS, (1 + self.others) * size)
+        names = words(WORDS, self._chains * size)
         # Without additions the numbers differ, so that only one line states the answer.
         terms = rng.integers(MODULUS, size=len(names)) if self.steps else rng.permutation(MODULUS)[: len(names)]
         lines = [
@@ -73,18 +82,22 @@ class SpreadArithmetic(Spread):
             for place, name in enumerate(names)
         ]
         order = rng.permutation(len(lines))
-        return Puzzle(
-            header=HEADER,
-            lines=[lines[each] for each in order],
-            needed=frozenset(np.flatnonzero(order < size).tolist()),
-            ask=ASK.format(name=names[size - 1]),
-            begin=BEGIN.format(name=names[size - 1]),
-            expected=[str(terms[:size].sum() % MODULUS)],
-            chance=1 / MODULUS if self.steps else 1 / len(names),
-            options=[str(digit) for digit in range(MODULUS)],
-            # The control shows `others` digits that are not the answer.
-            blind=1 / MODULUS if self.steps else 1 / (MODULUS - self.others),
-        )
+        asked = [
+            Puzzle(
+                header=HEADER,
+                lines=[lines[each] for each in order],
+                needed=frozenset(np.flatnonzero(order // size == chain).tolist()),
+                ask=ASK.format(name=names[(chain + 1) * size - 1]),
+                begin=BEGIN.format(name=names[(chain + 1) * size - 1]),
+                expected=[str(terms[chain * size : (chain + 1) * size].sum() % MODULUS)],
+                chance=1 / MODULUS if self.steps else 1 / len(names),
+                options=[str(digit) for digit in range(MODULUS)],
+                # The control shows digits of chains that no question asks for, which are not the answer.
+                blind=1 / MODULUS if self.steps else 1 / (MODULUS - self._chains + self.questions_per_text),
+            )
+            for chain in range(self.questions_per_text)
+        ]
+        return replace(asked[0], further=asked[1:])
 
     def plain(self, text: str) -> str:
         """The answer as it is: its items are numbers."""

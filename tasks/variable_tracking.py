@@ -4,7 +4,7 @@ import itertools
 import math
 import string
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -59,7 +59,7 @@ class FixedChains(Fixed):
 
     chain: Chain
     needles: list[list[Tokens]]
-    """Tokens of each chain's statements, those of the queried chain first; in the control these are empty."""
+    """Tokens of each chain's statements in the text, those of queried chains first; in the control these are empty."""
 
     @property
     def least(self) -> int:
@@ -85,6 +85,10 @@ class VariableTracking(Task):
     and its other statements are uniform behind that; so only their values distinguish chains, not where they start or
     end. The depth of a sample is the share of the haystack before the queried chain's first statement.
 
+    Several questions behind one text, which is read once: each asks for a chain of its own, and those of the others are
+    distractors to it. The first statements of their chains stand in strata spread evenly over the text, which is one
+    cluster. Where a question is shorter in tokens than others of its text, some more haystack fills its length.
+
     Chance is the best guess without the value: any one chain (1 / chains); with one chain, or in the control, any
     names. The wording is ours. RULER has one chain, where all names in the text are the answer: `chains=1
     example=true`.
@@ -93,16 +97,18 @@ class VariableTracking(Task):
     each. `contains`: the share of the names that occur anywhere in the answer (RULER's string_match_all).
 
     Args:
-        chains: with equally many statements; all but one are distractors.
+        chains: with equally many statements, at least as many as questions behind a text; to each question all but one
+            are distractors.
         hops: variables per chain that copy another variable.
         haystack: "noise" (repeated sentences) or "text" (running text of the corpus).
         example: begin with an answered question about another, short text of the same form.
         strata: stratify the depth of the queried chain into this many equal parts; sample i lies in part i modulo
             strata.
         room: tokens to write; None: those of the answer and eight more.
-        needle: False is the control: the same prompt without the queried chain.
+        needle: False is the control: the same prompt without the queried chains.
         chat: use the model's chat template; the first words of the answer come after it.
         corpus: for haystack=text.
+        questions_per_text: questions behind each text; n counts questions.
     """
 
     form: ClassVar[tuple[str, ...]] = ("needle", "room", "chat", "example")
@@ -115,38 +121,50 @@ class VariableTracking(Task):
     needle: bool = True
     chat: bool = False
     corpus: Corpus | None = None
+    questions_per_text: int = field(default=1, metadata={"new": True})
 
     def __post_init__(self) -> None:
-        check_at_least("variable_tracking", self, chains=1, hops=1, strata=1, room=1)
+        check_at_least("variable_tracking", self, chains=1, hops=1, strata=1, room=1, questions_per_text=1)
         check_haystack("variable_tracking", self)
+
+    @property
+    def _chains(self) -> int:
+        """Chains in a text."""
+        return max(self.chains, self.questions_per_text)
 
     def protocol(self, tokenizer: Tokenizer) -> str:
         """How many chains in which haystack, and how the answer is scored."""
         control = "" if self.needle else ", control without the asked chain"
         shown = ", one example" if self.example else ""
+        several = f", {self.questions_per_text} asked for behind each text" if self.questions_per_text > 1 else ""
         return (
-            f"variable tracking: {self.chains} chains of {self.hops} hops in {self.haystack}{shown}{control}, "
-            f"strict: exactly the asked names come first, greedy, {bos_and_chat(tokenizer, self.chat)}"
+            f"variable tracking: {self._chains} chains of {self.hops} hops in {self.haystack}{several}{shown}"
+            f"{control}, strict: exactly the asked names come first, greedy, {bos_and_chat(tokenizer, self.chat)}"
         )
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One prompt of exactly length - room tokens per sample."""
-        check_count("variable_tracking", self.chains * (self.hops + 1), "statements", length)
-        samples = [self._fixed(tokenizer, seed, index) for index in range(n)]
-        check_length("variable_tracking", max(sample.least for sample in samples), length)
-        return [self._question(tokenizer, length, seed, sample) for sample in samples]
+        check_count("variable_tracking", self._chains * (self.hops + 1), "statements", length)
+        texts = [self._fixed(tokenizer, seed, text) for text in range(-(-n // self.questions_per_text))]
+        check_length("variable_tracking", max(sample.least for text in texts for sample in text), length)
+        asked = [self._questions_of(tokenizer, length, seed, number, text) for number, text in enumerate(texts)]
+        return [question for text in asked for question in text][:n]
 
-    def _fixed(self, tokenizer: Tokenizer, seed: int, index: int) -> FixedChains:
-        rng = self.rng("chains", seed, index)
+    def _fixed(self, tokenizer: Tokenizer, seed: int, text: int) -> list[FixedChains]:
+        """The questions of a text."""
+        rng, count = self.rng("chains", seed, text), self.questions_per_text
         new = _chains(rng, self.hops + 1)
-        # The queried chain is drawn first: its names and value do not depend on how many others there are.
-        chain, *others = itertools.islice(new, self.chains)
-        shown = self._example(rng, list(itertools.islice(new, self.chains))) if self.example else ""
-        frame = framed(self, tokenizer, index, [shown, HEADER], chain.question(), BEGIN, [chain.answer()], MARGIN)
-        needles = [[tokenizer.encode(each).ids for each in one.statements()] for one in (chain, *others)]
+        # Queried chains are drawn first: their names and values do not depend on how many others there are.
+        chains = list(itertools.islice(new, self._chains))
+        shown = self._example(rng, list(itertools.islice(new, self._chains))) if self.example else ""
+        needles = [[tokenizer.encode(each).ids for each in one.statements()] for one in chains]
         if not self.needle:
-            needles[0] = [np.empty(0, np.int64)] * (self.hops + 1)
-        return FixedChains(**frame, chain=chain, needles=needles)
+            needles[:count] = [[np.empty(0, np.int64)] * (self.hops + 1)] * count
+        found = []
+        for index, chain in enumerate(chains[:count], start=text * count):
+            frame = framed(self, tokenizer, index, [shown, HEADER], chain.question(), BEGIN, [chain.answer()], MARGIN)
+            found.append(FixedChains(**frame, chain=chain, needles=needles))
+        return found
 
     def _example(self, rng: np.random.Generator, chains: Sequence[Chain]) -> str:
         """Statements of the chains, randomly mixed, then the first chain's question and answer."""
@@ -155,22 +173,32 @@ class VariableTracking(Task):
         text = "".join(left[turn].pop(0) for turn in turns).lstrip()
         return f"{HEADER}{text}{chains[0].question()}{BEGIN}{chains[0].answer()}.\n\n"
 
-    def _question(self, tokenizer: Tokenizer, length: int, seed: int, fixed: FixedChains) -> Write:
-        rng, of_text = self.rng("places", seed, fixed.index), self.rng("text", seed, fixed.index)
-        body = haystack.fill(self.corpus, tokenizer, length - fixed.least, str(fixed.index), of_text)
-        begins = [haystack.stratified(fixed.index, self.strata, rng), *rng.random(self.chains - 1)]
+    def _questions_of(
+        self, tokenizer: Tokenizer, length: int, seed: int, number: int, text: list[FixedChains]
+    ) -> list[Write]:
+        """All questions behind one text."""
+        rng, of_text = self.rng("places", seed, number), self.rng("text", seed, number)
+        sizes, count = [fixed.least for fixed in text], len(text)
+        filled = haystack.fill(self.corpus, tokenizer, length - min(sizes), str(number), of_text)
+        body, more = haystack.cut(filled, length - max(sizes))
+        begins = [haystack.stratified_in_text(number, each, count, self.strata, rng) for each in range(count)]
+        begins += rng.random(self._chains - count).tolist()
         # Later statements are uniform behind the first, in order.
         depths = [[begin, *(begin + (1 - begin) * np.sort(rng.random(self.hops)))] for begin in begins]
-        order = rng.permutation(self.chains).tolist()  # random, as statements of two chains may share a sentence end
-        needles = [needle for chain in order for needle in fixed.needles[chain]]
+        order = rng.permutation(self._chains).tolist()  # random, as statements of two chains may share a sentence end
+        needles = [needle for chain in order for needle in text[0].needles[chain]]
         tokens, realised = haystack.insert(body, needles, [each for one in order for each in depths[one]], self.strata)
-        depth = realised[order.index(0) * (self.hops + 1)]
-        facts = {"expected": list(fixed.chain.names), "value": fixed.chain.value, "depth": depth}
-        return fixed.write([tokens], body.name, self._chance(), facts)
+        found = []
+        for chain, fixed in enumerate(text):
+            depth = realised[order.index(chain) * (self.hops + 1)]
+            facts = {"expected": list(fixed.chain.names), "value": fixed.chain.value, "depth": depth}
+            whole = [tokens, more[: max(sizes) - fixed.least]]
+            found.append(fixed.write(whole, body.name, self._chance(), facts))
+        return found
 
     def _chance(self) -> float:
         """Chance of guessing one of several chains in the text, or else any names."""
-        return 1 / self.chains if self.chains > 1 and self.needle else 1 / math.comb(26**LETTERS, self.hops + 1)
+        return 1 / self._chains if self._chains > 1 and self.needle else 1 / math.comb(26**LETTERS, self.hops + 1)
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Strict and lenient accuracy."""

@@ -32,10 +32,16 @@ class Named:
     def identity(self) -> dict[str, Any]:
         """Name and every parameter, as plain JSON; of a plug-in, which may change, also a hash of its `file`.
 
-        A task's corpus is left out, a cell names it apart. A corpus states by its fingerprint whether it has changed.
+        A task's corpus is left out, a cell names it apart. A corpus states by its fingerprint whether it has changed. A
+        parameter with the metadata "new" is left out while it has its default: older cells lack it.
         """
         # Through JSON, so that a cell read from a file has an equal identity: tuples become lists.
-        values = {f.name: getattr(self.built, f.name) for f in fields(self.built) if f.name != "corpus"}
+        values = {
+            f.name: value
+            for f in fields(self.built)
+            if f.name != "corpus"
+            and not ((value := getattr(self.built, f.name)) == f.default and f.metadata.get("new"))
+        }
         file = None if hasattr(self.built, "fingerprint") else code_of(type(self.built), *values.values())
         about = {"name": self.name, **json.loads(json.dumps(values, default=str))}
         return about if file is None else about | {"file": file}

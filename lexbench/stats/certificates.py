@@ -43,6 +43,8 @@ class Proof:
 
     losses: Floats
     """[clusters] mean loss of each, in their order."""
+    questions: int
+    """Questions of these clusters that count: some of a cluster after the first question of another one do not."""
     margin: float
     """In the metric's own unit, as all below."""
     cap: float
@@ -65,7 +67,8 @@ class Proof:
 
 def prove(baseline: Sequence[Outcome], other: Sequence[Outcome], metric: str, margin: float) -> Proof | None:
     """The proof that the other side loses less than the margin, in the metric's own unit; None without a pair."""
-    losses = cluster_losses(baseline, other, metric)
+    counted = _counted(gaps(baseline, other))
+    losses = cluster_losses(counted, metric)
     if not len(losses) or not margin > 0:
         return None
     cap = cap_of(metric, margin)
@@ -79,6 +82,7 @@ def prove(baseline: Sequence[Outcome], other: Sequence[Outcome], metric: str, ma
     more = None if len(reached) or not len(ways) else max(1, math.ceil(ways.min()))
     return Proof(
         losses=losses,
+        questions=len(counted),
         margin=margin,
         cap=cap,
         mean=float(losses.mean()),
@@ -94,18 +98,26 @@ def cap_of(metric: str, margin: float) -> float:
     return 1.0 if is_score(metric) else CAP * margin
 
 
-def cluster_losses(baseline: Sequence[Outcome], other: Sequence[Outcome], metric: str) -> Floats:
-    """[clusters] mean losses, in the order of their first question."""
+def cluster_losses(counted: Sequence[Outcome], metric: str) -> Floats:
+    """[clusters] mean losses of gaps, in the order of their first question."""
     sums: dict[str, list[float]] = {}
-    last = None
-    for each in gaps(baseline, other):
-        # A later question of a cluster that has ended would change a stake that is placed already: it is left out.
-        if each.cluster == last or each.cluster not in sums:
-            total = sums.setdefault(each.cluster, [0.0, 0.0])
-            total[0] -= better(metric) * (each.amount or 0.0)
-            total[1] += each.units
-        last = each.cluster
+    for each in counted:
+        total = sums.setdefault(each.cluster, [0.0, 0.0])
+        total[0] -= better(metric) * (each.amount or 0.0)
+        total[1] += each.units
     return np.array([loss / units for loss, units in sums.values() if units > 0])
+
+
+def _counted(found: Sequence[Outcome]) -> list[Outcome]:
+    """Gaps without later questions of a cluster that has ended: they would change a stake that is placed already."""
+    kept, ended, last = list[Outcome](), set[str](), found[0].cluster if found else ""
+    for each in found:
+        if each.cluster != last:
+            ended.add(last)
+        last = each.cluster
+        if each.cluster not in ended:
+            kept.append(each)
+    return kept
 
 
 def log_wealth(losses: ArrayLike, margin: float, cap: float) -> Floats:

@@ -153,6 +153,22 @@ def _nearest_end(haystack: Haystack, depth: float, strata: int | None, others: N
     return int(ends[np.argmin(np.abs(ends - depth * space))])
 
 
+def cut(haystack: Haystack, space: int) -> tuple[Haystack, Tokens]:
+    """The first `space` tokens of a haystack without needles, for what all questions of a text share; and the rest."""
+    assert not haystack.whole, "a needle may be cut"
+    first = Haystack(haystack.tokens[:space], haystack.ends[haystack.ends <= space], haystack.name)
+    return first, haystack.tokens[space:]
+
+
 def stratified(index: int, strata: int, rng: np.random.Generator) -> float:
     """A depth in [0, 1): uniform in stratum `index` modulo `strata`, so that all strata get equally many samples."""
     return float((index % strata + rng.random()) / strata)
+
+
+def stratified_in_text(text: int, number: int, count: int, strata: int, rng: np.random.Generator) -> float:
+    """A depth in [0, 1) for question `number` of the `count` questions behind one text.
+
+    The questions of a text stand in strata that are spread evenly over it; from text to text they move on by one
+    stratum, so all strata get equally many samples. With one question it is `stratified`.
+    """
+    return stratified(text + number * strata // count, strata, rng)

@@ -53,6 +53,8 @@ class Puzzle:
     blind: float = 0.0
     """Expected accuracy of guessing in the control."""
     facts: Mapping[str, Any] = field(default_factory=dict)
+    further: Sequence["Puzzle"] = ()
+    """Further questions behind the same text: of equal header and lines."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -79,7 +81,9 @@ class Spread(Task):
         room: tokens to write; None: those of the answer and four more.
         chat: use the model's chat template; the first words of the answer come after it.
         choose: choose by likelihood among all possible answers, where a task has such; False: the model writes.
-        needle: False is the control without the needed lines.
+        needle: False is the control without the needed lines, those of all questions of a text.
+        questions_per_text: questions behind each text, which is read once and one cluster: each asks for another chain,
+            person, ... of the puzzle, which has more of them where there are too few. n counts questions.
     """
 
     form: ClassVar[tuple[str, ...]] = ("needle", "room", "chat")
@@ -87,6 +91,8 @@ class Spread(Task):
     """Versions of a choice, and of a written answer, whose list any further word made longer one version before."""
     item: ClassVar[str] = matching.one_of(WORDS)
     """Regular expression of one item of an answer."""
+    several: ClassVar[bool] = False
+    """Whether the task makes puzzles with `further` questions."""
     _name = property(name_of)
     corpus: Corpus | None = None
     haystack: str = "noise"
@@ -94,6 +100,7 @@ class Spread(Task):
     chat: bool = False
     choose: bool = False
     needle: bool = True
+    questions_per_text: int = field(default=1, metadata={"new": True})
 
     @property
     def edition(self) -> int:
@@ -103,7 +110,12 @@ class Spread(Task):
     def __post_init__(self) -> None:
         name = self._name
         check_haystack(name, self)
-        check_at_least(name, self, room=1)
+        check_at_least(name, self, room=1, questions_per_text=1)
+        if self.questions_per_text > 1 and not self.several:
+            raise ValueError(
+                f"{name} asks one question behind each text, got questions_per_text={self.questions_per_text}: "
+                "leave it out"
+            )
         if self.choose and self.room:
             raise ValueError(f"{name} writes nothing with choose, got room={self.room}: leave it out")
 
@@ -128,26 +140,32 @@ class Spread(Task):
         scored = (
             "the likeliest of all answers" if self.choose else f"strict: the answer comes first, greedy, room {room}"
         )
-        return f"{self.what} in {self.haystack}{control}; {scored}; {bos_and_chat(tokenizer, self.chat)}"
+        several = f", {self.questions_per_text} questions behind each text" if self.questions_per_text > 1 else ""
+        return f"{self.what} in {self.haystack}{several}{control}; {scored}; {bos_and_chat(tokenizer, self.chat)}"
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One prompt of exactly length - room tokens per sample."""
-        samples = [self._fixed(tokenizer, seed, index) for index in range(n)]
-        check_length(self._name, max(sample.bare for sample in samples), length)
-        return [self._question(tokenizer, length, seed, sample) for sample in samples]
+        texts = [self._fixed(tokenizer, seed, text) for text in range(-(-n // self.questions_per_text))]
+        check_length(self._name, max(sample.bare for text in texts for sample in text), length)
+        asked = [self._asked(tokenizer, length, seed, number, text) for number, text in enumerate(texts)]
+        return [question for text in asked for question in text][:n]
 
-    def _fixed(self, tokenizer: Tokenizer, seed: int, index: int) -> FixedPuzzle:
-        rng = self.rng("puzzle", seed, index)
-        puzzle = self.puzzle(rng, lambda values, count: self._drawn(rng, tokenizer, values, count))
-        answer, spare = f" {', '.join(puzzle.expected)}", 0 if self.choose else MARGIN
+    def _fixed(self, tokenizer: Tokenizer, seed: int, text: int) -> list[FixedPuzzle]:
+        """The questions of a text."""
+        rng = self.rng("puzzle", seed, text)
+        first = self.puzzle(rng, lambda values, count: self._drawn(rng, tokenizer, values, count))
+        puzzles, spare = [first, *first.further], 0 if self.choose else MARGIN
+        assert len(puzzles) == self.questions_per_text, "a puzzle has a question for each of a text"
         # Left out after drawing: the control has the same puzzle, text and question.
-        left_out = frozenset() if self.needle else puzzle.needed
+        left_out = set[int]() if self.needle else {line for puzzle in puzzles for line in puzzle.needed}
         none = np.empty(0, np.int64)
-        return FixedPuzzle(
-            **framed(self, tokenizer, index, [puzzle.header], puzzle.ask, puzzle.begin, [answer], spare),
-            puzzle=puzzle,
-            lines=[none if i in left_out else tokenizer.encode(line).ids for i, line in enumerate(puzzle.lines)],
-        )
+        lines = [none if i in left_out else tokenizer.encode(line).ids for i, line in enumerate(first.lines)]
+        found = []
+        for index, each in enumerate(puzzles, start=text * len(puzzles)):
+            answer = f" {', '.join(each.expected)}"
+            frame = framed(self, tokenizer, index, [each.header], each.ask, each.begin, [answer], spare)
+            found.append(FixedPuzzle(**frame, puzzle=each, lines=lines))
+        return found
 
     def _drawn(self, rng: np.random.Generator, tokenizer: Tokenizer, values: Sequence[str], count: int) -> list[str]:
         """Different values in random order; for a choice those of the most common number of tokens."""
@@ -160,26 +178,40 @@ class Spread(Task):
             )
         return [values[each] for each in rng.permutation(len(values))[:count]]
 
-    def _question(self, tokenizer: Tokenizer, length: int, seed: int, fixed: FixedPuzzle) -> Write | Choose:
-        puzzle, space = fixed.puzzle, length - fixed.bare
-        body = haystack.fill(self.corpus, tokenizer, space, str(fixed.index), self.rng("filler", seed, fixed.index))
+    def _asked(
+        self, tokenizer: Tokenizer, length: int, seed: int, number: int, text: list[FixedPuzzle]
+    ) -> list[Write | Choose]:
+        sizes, lines = [fixed.bare for fixed in text], text[0].lines
+        filler = self.rng("filler", seed, number)
+        filled = haystack.fill(self.corpus, tokenizer, length - min(sizes), str(number), filler)
+        body, more = haystack.cut(filled, length - max(sizes))
         # Sorted: lines keep their order at every length. Drawn apart from the filler, so that both are the same at all
         # lengths.
-        depths = np.sort(self.rng("places", seed, fixed.index).random(len(fixed.lines)))
-        tokens, realised = haystack.insert(body, fixed.lines, depths.tolist())
+        depths = np.sort(self.rng("places", seed, number).random(len(lines)))
+        tokens, realised = haystack.insert(body, lines, depths.tolist())
+        # Where a question is shorter than others of its text, more filler stands behind all lines.
+        return [
+            self._question(tokenizer, fixed, [tokens, more[: max(sizes) - fixed.bare]], body.name, realised)
+            for fixed in text
+        ]
+
+    def _question(
+        self, tokenizer: Tokenizer, fixed: FixedPuzzle, body: list[Tokens], cluster: str, realised: list[float]
+    ) -> Write | Choose:
+        puzzle = fixed.puzzle
         facts = {**puzzle.facts, "expected": list(puzzle.expected)}
         if len(puzzle.needed) == 1:
             facts["depth"] = realised[min(puzzle.needed)]
         chance = puzzle.chance if self.needle else puzzle.blind
         if not self.choose:
-            return fixed.write([tokens], body.name, chance, facts)
+            return fixed.write(body, cluster, chance, facts)
         options = tuple(tokenizer.encode(f" {option}").ids for option in puzzle.options)
         if not options:
             raise Refused(f"{self._name} has no short list of answers to choose from: set task.choose=false")
         if len({len(option) for option in options}) > 1:
             raise Refused(f"{self._name}'s answers differ in tokens, and fewer are likelier: set task.choose=false")
         right = list(puzzle.options).index(puzzle.expected[0])
-        return fixed.choose([tokens], body.name, options, right, facts, chance)
+        return fixed.choose(body, cluster, options, right, facts, chance)
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Strict accuracy of a written answer, or accuracy of the choice."""

@@ -2,16 +2,19 @@
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from scipy.stats import binom
 
 from lexbench.commands import main
+from lexbench.report.check import power
 from lexbench.report.check.certificate import statement
 from lexbench.report.check.check import check
 from lexbench.report.check.formats import command
-from lexbench.stats.certificates import SHARES, STAKES, cluster_losses, fixed, log_wealth, needed, prove
+from lexbench.stats.certificates import SHARES, STAKES, fixed, log_wealth, needed, prove
 from lexbench.stats.pairs import Outcome
 from tests.report.outcomes import answers, folder, refused, right, texts
 
@@ -59,9 +62,12 @@ def test_no_fold_is_proven_more_often_than_one_in_twenty_where_the_loss_is_the_m
 
 
 def test_a_cluster_counts_once_by_its_questions_before_the_next_one() -> None:
-    names = ["a", "a", "b", "b", "a"]
-    before, after = outcomes([1, 1, 1, 1, 1.0], names), outcomes([0, 1, 1, 1, 0.0], names)
-    assert cluster_losses(before, after, "accuracy").tolist() == [0.5, 0.0]
+    """Two later questions of a cluster that has ended change no stake, neither the first nor the one behind it."""
+    names = ["a", "a", "b", "b", "a", "a"]
+    before, after = outcomes([1, 1, 1, 1, 1, 1.0], names), outcomes([0, 1, 1, 1, 0, 0.0], names)
+    proof = prove(before, after, "accuracy", 0.02)
+    assert proof is not None and proof.losses.tolist() == [0.5, 0.0]
+    assert (proof.clusters, proof.questions) == (2, 4)
 
 
 def test_a_large_loss_of_a_document_counts_up_to_the_cap_and_is_said() -> None:
@@ -162,3 +168,15 @@ def test_a_pilot_of_three_clusters_plans_nothing(tmp_path: Path, capsys: pytest.
     assert main.main(["power", str(base[0]), "--baseline", str(file)]) == 2
     said = "a pilot needs 4 clusters to show how much they differ, last_segment none at 512 has 3 clusters: raise n"
     assert said in capsys.readouterr().err
+
+
+def test_power_says_the_questions_of_each_cluster() -> None:
+    """8 haystacks of 4 questions: a plan counts haystacks, and n is 4 times as many."""
+    names = [f"text {place // 4}" for place in range(32)]
+    for clusters, said in ((names, "8 x 4"), (None, "32")):
+        proof = prove(outcomes([1.0] * 32, clusters), outcomes([1.0] * 32, clusters), "accuracy", 0.1)
+        assert proof is not None
+        cell = SimpleNamespace(task="passkey", method="none", length=4096)
+        verdict = SimpleNamespace(cell=cell, metric="accuracy", tolerance=10.0, proof=proof)
+        found = power.Power(verdict=cast(Any, verdict), half=20.0, most=40.0, fixed=(10, 20))
+        assert said in [each.strip() for each in power.table([found]).split("|")]

@@ -273,15 +273,20 @@ class Hf(Backend):
             else:
                 size = int(free / (passing * length + kept))
             if self.reader.device.type != "cuda":
-                size = min(size, TOGETHER // length)
+                # A joined text rotates its keys anew for further positions, which one that goes on alone keeps.
+                size = min(size, TOGETHER // (2 * length if self._turns else length))
             size = min(size, PROGRAMS // (stated(config, "num_attention_heads") or 1))
         return min(size, self._limit // length)
 
+    @property
+    def _turns(self) -> bool:
+        """Whether keys are kept at further positions too."""
+        return any(placement.hook is not None and not placement.hook.rotated for placement in self.reader.passes)
+
     def _kept_numbers(self, config: Any, length: int) -> int:
         """Numbers kept of a text: keys and values of all layers, within windows; and keys at two further positions."""
-        hooked = any(placement.hook is not None and not placement.hook.rotated for placement in self.reader.passes)
         windows = self.reader.windows if self.reader.slides else []
-        return len(self.reader.passes) * kept_numbers(config, length, windows, views=2 if hooked else 0)
+        return len(self.reader.passes) * kept_numbers(config, length, windows, views=2 if self._turns else 0)
 
     def _answers(self, questions: Sequence[Batched]) -> Sequence[Answer]:
         """Answer one batch, of one kind."""

@@ -8,18 +8,19 @@ from pathlib import Path
 from lexbench.report import formats
 from lexbench.report.check.check import check, tolerances_of
 from lexbench.report.grid import Grid
-from lexbench.stats.certificates import fixed, needed
+from lexbench.stats.certificates import Proof, fixed, needed
 from lexbench.stats.regressions import Verdict
 from lexbench.stats.wording import digits, plain, scale, several, short_unit
 
 MOST = 4000
 """Clusters beyond which no deployment is simulated."""
 SAID = f"""\
-Clusters are documents or haystacks; with one question each, they are n. certify: after so many, half and nine tenths of
-500 simulated deployments like the pilot are proven, at 5 %; they stop by themselves. fixed: clusters of a test at one
-fixed number, planned so that nine tenths of deployments that lose nothing, or half the margin, pass it. A score's plan
-takes half a question more for lost and half a one for gained: after a short pilot it is larger than what check says.
-`>{MOST}`: not within {MOST}.
+Clusters are documents or haystacks; with one question each, they are n. `8 x 4` are 8 clusters of about 4 questions:
+for such clusters n is 4 times as many. certify: after so many, half and nine tenths of 500 simulated deployments like
+the pilot are proven, at 5 %; they stop by themselves. fixed: clusters of a test at one fixed number, planned so that
+nine tenths of deployments that lose nothing, or half the margin, pass it. A score's plan takes half a question more
+for lost and half a one for gained: after a short pilot it is larger than what check says. `>{MOST}`: not within
+{MOST}.
 """
 
 
@@ -75,6 +76,12 @@ def power(folders: Sequence[Path], file: Path, tolerance: Sequence[str], loss: f
     return found
 
 
+def _clusters(proof: Proof) -> str:
+    """Number of clusters, with that of their questions where these are more."""
+    each = round(proof.questions / proof.clusters)
+    return str(proof.clusters) if each == 1 else f"{proof.clusters} x {each}"
+
+
 def table(found: Sequence[Power]) -> str:
     """A row a claim."""
     head = [
@@ -97,7 +104,7 @@ def table(found: Sequence[Power]) -> str:
             [
                 plain(f"{about.task} {metric} of {about.method} at {about.length}"),
                 f"{verdict.tolerance:g}{short_unit(metric)}",
-                str(proof.clusters),
+                _clusters(proof),
                 f"{scale(metric) * proof.mean:{digits(metric)}}",
                 *(f">{MOST}" if math.isinf(count) else f"{count:.0f}" for count in (each.half, each.most)),
                 *map(str, each.fixed),

@@ -1,0 +1,149 @@
+"""Questions behind one text, which is read once: each answer is that of the question asked alone, token by token."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lexbench
+from lexbench import Choose, Chosen, Write, Written
+from lexbench.backends.hf.backend import Hf
+from lexbench.backends.hf.reader import Reader
+from lexbench.backends.native import Native
+from lexbench.core import registry
+from lexbench.core.attention import Attention
+from lexbench.core.checkpoint import read_model
+from lexbench.core.task import AnyQuestion
+from lexbench.native.decoder import Decoder
+from lexbench.runner.answers import answers
+from lexbench.runner.reuse import in_order
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+LENGTH, COUNT = 400, 3
+METHODS = ("none", "rerope", "self_extend", "yarn", "dca", "streaming_llm")
+"""Methods under which a text's beginning does not depend on what follows."""
+
+
+@pytest.fixture(scope="module")
+def hf() -> Hf:
+    return Hf(read_model(registry.read("model", "lexlet")), dtype="float32")
+
+
+@pytest.fixture(scope="module")
+def native() -> Native:
+    return Native(read_model(registry.read("model", "lexlet")), dtype="float32")
+
+
+def tokens_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Tokens of each forward pass of either network, over all texts of its batch."""
+    read: list[int] = []
+    states, forward = Reader.states, Decoder.forward
+
+    def counted(self: Reader, tokens: Any, *more: Any) -> Any:
+        read.append(tokens.numel())
+        return states(self, tokens, *more)
+
+    def counted_by_native(self: Decoder, tokens: Any, *more: Any, **named: Any) -> Any:
+        read.append(tokens.numel())
+        return forward(self, tokens, *more, **named)
+
+    monkeypatch.setattr(Reader, "states", counted)
+    monkeypatch.setattr(Decoder, "forward", counted_by_native)
+    return read
+
+
+def asked(backend: Any, count: int = COUNT, **task: Any) -> list[AnyQuestion]:
+    made = lexbench.task(**{"name": "passkey", "questions_per_text": count, **task})
+    return list(made.questions(backend.tokenizer, LENGTH, count, 0))
+
+
+def check_alike(backend: Any, method: str, given: dict[str, Any], questions: list[AnyQuestion]) -> None:
+    """Compare the answers of a run with those of each question alone, after which nothing is kept."""
+    attention = lexbench.method(method, **given).attention(backend.model, LENGTH)
+    backend.attend(attention)
+    backend.reuse = True
+    ordered = in_order(questions, reuse=backend.sees_no_future())
+    found = [*zip(ordered, answers(backend, ordered), strict=True)]
+    backend.reuse = False
+    for question, together in found:
+        backend.attend(attention)
+        if isinstance(question, Choose):
+            assert isinstance(together, Chosen)
+            np.testing.assert_allclose(together.nll, backend.choose(question).nll, atol=2e-4)
+        else:
+            assert isinstance(question, Write) and isinstance(together, Written)
+            np.testing.assert_array_equal(together.tokens, backend.write(question).tokens)
+
+
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [
+        *(("hf", method) for method in METHODS),
+        *(
+            pytest.param("native", each, marks=[pytest.mark.slow] * (each not in ("none", "rerope")))
+            for each in METHODS
+        ),
+    ],
+)
+def test_answers_are_those_of_each_question_alone(
+    name: str, method: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = request.getfixturevalue(name)
+    read = tokens_read(monkeypatch)
+    backend.attend(lexbench.method(method).attention(backend.model, LENGTH))
+    backend.reuse = True
+    questions = asked(backend)
+    list(answers(backend, in_order(questions, reuse=True)))
+    assert sum(read) < 1.6 * LENGTH, "the text is read once"
+    check_alike(backend, method, {}, questions)
+
+
+@pytest.mark.parametrize(
+    ("method", "given"), [("dynamic_ntk", {"policy": "hf_dynamic"}), ("ms_poe", {})], ids=["frequencies", "ranks"]
+)
+def test_a_text_is_read_for_each_question_where_its_end_changes_its_beginning(
+    method: str, given: dict[str, Any], hf: Hf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = tokens_read(monkeypatch)
+    hf.attend(lexbench.method(method, **given).attention(hf.model, LENGTH))
+    hf.reuse = True
+    questions = asked(hf)
+    list(answers(hf, in_order(questions, reuse=hf.sees_no_future())))
+    assert sum(read) > 0.9 * COUNT * LENGTH
+    check_alike(hf, method, given, questions)
+
+
+@pytest.mark.parametrize("name", ["hf", "native"])
+def test_choices_behind_one_text_are_those_of_each_alone(name: str, request: pytest.FixtureRequest) -> None:
+    backend = request.getfixturevalue(name)
+    task: dict[str, Any] = {
+        "name": "niah_multikey_1",
+        "corpus": lexbench.corpus("synthetic", count=6, words=1000),
+        "options": 3,
+    }
+    check_alike(backend, "rerope", {}, asked(backend, **task))
+
+
+def test_two_questions_behind_each_text_are_enough_to_read_it_once(hf: Hf) -> None:
+    """Of two alike prompts a little less than half of all tokens is shared: the second one, but for its end."""
+    made = lexbench.task("passkey", questions_per_text=2).questions(hf.tokenizer, LENGTH, 6, 0)
+    mixed = [made[place] for place in (0, 2, 4, 1, 3, 5)]
+    ordered = in_order(mixed, reuse=True)
+    assert all(one.cluster == other.cluster for one, other in zip(ordered[::2], ordered[1::2], strict=True))
+
+
+def test_a_short_end_behind_a_long_text_needs_no_mask(hf: Hf, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stock kernel's mask of all pairs costs more than reading the end by our attention function."""
+    read, continued = tokens_read(monkeypatch), list[int]()
+    own = Reader._continued_by
+
+    def counted(self: Reader, number: int) -> Any:
+        continued.append(read[-1])
+        return own(self, number)
+
+    monkeypatch.setattr(Reader, "_continued_by", counted)
+    hf.attend(Attention())
+    hf.reuse = True
+    made = lexbench.task("niah_single_1", questions_per_text=2).questions(hf.tokenizer, 1200, 2, 0)
+    list(answers(hf, made))
+    assert len(continued) == 1 and 27 < continued[0] < 64, "27 tokens behind 1,200 are the least"
