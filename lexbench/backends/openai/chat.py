@@ -16,6 +16,8 @@ from lexbench.core.tokenizer import FastTokenizer
 
 SPARE = 64
 """Tokens by which a server's template may differ from the one here: a default system message, another date."""
+FIELDS = ("reasoning", "reasoning_content")
+"""Names of a thought beside the answer: vLLM's newer and older one."""
 Message = tuple[str, str]
 
 
@@ -27,10 +29,10 @@ class ChatDialect(Dialect):
         form: how the server is asked.
     """
 
-    _tokenizer: FastTokenizer
+    tokenizer: FastTokenizer
 
     def __init__(self, *asked: Any, form: Form) -> None:
-        self._form, self._most, self.switches = form, "max_tokens", True
+        self._form, self.switches = form, True
         super().__init__(*asked)
 
     def write(self, question: Write) -> Written:
@@ -38,6 +40,7 @@ class ChatDialect(Dialect):
 
         Refused if the server has read another number of tokens than asked, beyond `SPARE`.
         """
+        self.check_greedy()
         # A stop text within the thought would end the whole answer.
         most, until = question.thought + question.room, () if question.thought else question.until
         answer, choice = self._chat(self._messages(question), most, until)
@@ -45,10 +48,10 @@ class ChatDialect(Dialect):
         self._check_counts(answer.get("usage"), len(question.prompt), most, cut)
         thought, text = self._parted(found(self._server, choice, dict, "message"), cut)
         self._check_secret(f"{thought} {text}")
-        tokens = self._tokenizer.encode(text).ids if text else np.empty(0, np.int64)
+        tokens = self._first_tokens(text, question.room)
         if len(tokens) > question.room:  # what the thought has left over is not the answer's
             tokens, cut = tokens[: question.room], True
-            text = self._tokenizer.decode(tokens)
+            text = self.tokenizer.decode(tokens)
         unfinished = cut and not text and bool(question.thought)
         return Written(
             tokens=tokens, text=text, hit_room=cut and not question.said(text), thought=thought, thought_cut=unfinished
@@ -78,7 +81,9 @@ class ChatDialect(Dialect):
                 f"{self._server.url} stopped after {written:g} of {most} tokens: raise its limit on new tokens"
             )
         if written > most:
-            raise Refused(f"{self._server.url} wrote {written:g} tokens of at most {most}: it ignores {self._most}")
+            raise Refused(
+                f"{self._server.url} wrote {written:g} tokens of at most {most}: it ignores {self.room_field}"
+            )
 
     def _parted(self, message: Mapping[str, Any], cut: bool) -> tuple[str, str]:
         """Thought and answer: by the server's own field, else by the markers; a thought without end has no answer."""
@@ -87,7 +92,7 @@ class ChatDialect(Dialect):
             raise malformed(self._server, f"message.content must be a str, got {type(text).__name__}")
         text = text or ""
         begin, end = self._form.markers
-        for name in ("reasoning", "reasoning_content"):  # vLLM's newer and older name
+        for name in FIELDS:
             if isinstance(message.get(name), str) and message[name]:
                 return message[name], text.lstrip()
         if message.get("content") is None and not cut:
@@ -113,20 +118,20 @@ class ChatDialect(Dialect):
 
     def _read(self, prompt: Tokens) -> list[Message]:
         """The messages of a prompt that was framed as one user message, and the first words of the answer behind it."""
-        frame = self._tokenizer.frame(chat=True)
+        frame = self.tokenizer.frame(chat=True)
         end = behind(frame, prompt)
         if not np.array_equal(prompt[: len(frame.before)], frame.before):
             raise Refused("a chat server needs a question that begins as the chat template does: set task.chat=true")
-        user = [("user", self._tokenizer.decode(prompt[len(frame.before) : end - len(frame.after)]))]
-        system = [("system", self._tokenizer.system)] if self._tokenizer.system is not None else []
-        begun = self._tokenizer.decode(prompt[end:])
+        user = [("user", self.tokenizer.decode(prompt[len(frame.before) : end - len(frame.after)]))]
+        system = [("system", self.tokenizer.system)] if self.tokenizer.system is not None else []
+        begun = self.tokenizer.decode(prompt[end:])
         return [*system, *user, *([("assistant", begun)] if begun else [])]
 
     def _chat(
         self, messages: Sequence[Mapping[str, str]], most: int, until: Sequence[str] = ()
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """The answer to messages, and its only choice."""
-        body: dict[str, Any] = {"messages": messages, self._most: most}
+        body: dict[str, Any] = {"messages": messages, self.room_field: most}
         if stops := [text for text in until if text][:STOPS]:
             body["stop"] = stops
         if messages[-1]["role"] == "assistant":
@@ -137,11 +142,18 @@ class ChatDialect(Dialect):
             body["thinking_token_budget"] = self._form.thought
         return self._posted("chat/completions", body)
 
+    def _told(self, opening: str, room: int) -> Tokens:
+        """Tokens that the server writes to a message, its thought first."""
+        _, choice = self._chat([{"role": "user", "content": opening}], room)
+        message = found(self._server, choice, dict, "message")
+        parts = [message.get(name) for name in (*FIELDS, "content")]
+        return self._first_tokens("".join(part for part in parts if isinstance(part, str)), room)
+
     def _abilities(self) -> Abilities:
         """Find the fields that the server knows, by trial requests; Refused if it answers none."""
         trial = [{"role": "user", "content": "Hi"}]
         # OpenAI's newer models take max_completion_tokens only, and some servers reject the switch for thinking.
-        for self._most, self.switches in itertools.product(("max_tokens", "max_completion_tokens"), (True, False)):
+        for self.room_field, self.switches in itertools.product(("max_tokens", "max_completion_tokens"), (True, False)):
             try:
                 self._chat(trial, 1 + self._form.thought)
                 return Abilities(False, False, None, False)

@@ -13,7 +13,7 @@ STARS = "***"
 class Secret:
     """A key, found again in texts.
 
-    A part counts from a third of the key on, and from `SHORTEST` characters: an answer may have been cut inside the key.
+    A part counts from a third of the key on, and from `SHORTEST` characters: an answer may have been cut inside.
     The encoded forms are those of URLs, JSON, HTML and base64, there at each of its three alignments.
 
     Args:
@@ -29,7 +29,7 @@ class Secret:
         return any(piece in text for form in self._forms for _, piece in _pieces(form))
 
     def masked(self, text: str) -> str:
-        """The text with stars for the key and for parts of it, in any form; of a placeholder, for the whole key only."""
+        """The text with stars for the key and parts of it, in any form; of a placeholder, for the whole only."""
         if self._key:
             text = text.replace(self._key, STARS)
         for form in self._forms:
