@@ -768,6 +768,29 @@ def test_an_answer_that_holds_the_key_is_refused(monkeypatch: pytest.MonkeyPatch
         assert KEY not in repr(backend) + repr(backend.revision)
 
 
+@pytest.mark.parametrize("form", ["vllm", "echo"])
+def test_half_of_the_key_where_an_answer_is_cut_is_refused(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut by its room here, or by the server: a sample with half of a key is no better than one with the whole."""
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    whole = f" it is {KEY}"
+    ids = TOKENIZER.encode(whole).ids
+    room = next(size for size in range(len(ids)) if TOKENIZER.decode(ids[:size]).endswith("secret-01"))
+    for text in (TOKENIZER.decode(ids[:room]), whole):
+        said = TOKENIZER.encode(text).ids.tolist()
+        with asking(vllm(said, ends=False) if form == "vllm" else echo(TOKENIZER, written=text)) as (backend, _):
+            with pytest.raises(Refused, match="wrote the API key") as refusal:
+                backend.write(write(room))
+            assert "secret" not in refusal.value.reason
+
+
+def test_half_an_answer_of_a_router_defers() -> None:
+    with asking(vllm()) as (backend, server):
+        choice = {"token_ids": [5], "finish_reason": "stop", "error": {"message": "Provider\nreturned error"}}
+        server.answer = always((200, completion(50, choice, system_fingerprint="vllm-0.30.0-abc")))
+        with pytest.raises(Deferred, match=r"sent an answer with an error \(.*Provider.*\): repeat the command"):
+            backend.write(write())
+
+
 # the method that a server has
 
 
@@ -870,6 +893,12 @@ def test_the_command_line_says_it_in_one_line(tmp_path: Path, capsys: pytest.Cap
     assert main.main(["run", *settings, "lengths=[64]", f"results={tmp_path}"]) == 2
     assert capsys.readouterr().err.splitlines()[-1].startswith("lexbench: http://127.0.0.1:9/v1 does not answer")
     assert os.listdir(tmp_path) == []  # noqa: PTH208
+    for backend, remedy in (("openai", "its name on a server is backend.served=foo"), ("hf", "leave it out")):
+        words = [f"backend={backend}", "backend.model=foo", *settings[2:], "lengths=[64]", f"results={tmp_path}"]
+        assert main.main(["run", *words]) == 2
+        [*_, said] = capsys.readouterr().err.splitlines()
+        assert said.startswith("lexbench: backend.model is set by model=NAME for the whole run, got 'foo': ")
+        assert said.endswith(remedy)
 
 
 @pytest.mark.parametrize(

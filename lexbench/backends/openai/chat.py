@@ -18,6 +18,8 @@ SPARE = 64
 """Tokens by which a server's template may differ from the one here: a default system message, another date."""
 FIELDS = ("reasoning", "reasoning_content")
 """Names of a thought beside the answer: vLLM's newer and older one."""
+ROOM_FIELDS = ("max_tokens", "max_completion_tokens")
+TRIAL = [{"role": "user", "content": "Hi"}]
 Message = tuple[str, str]
 
 
@@ -86,7 +88,20 @@ class ChatDialect(Dialect):
             )
 
     def _parted(self, message: Mapping[str, Any], cut: bool) -> tuple[str, str]:
-        """Thought and answer: by the server's own field, else by the markers; a thought without end has no answer."""
+        """Thought and answer; Refused where the model is told not to think, and its thought has taken the room."""
+        thought, answer = self._split(message, cut)
+        if self._form.thinking == "none" and thought is not None and (not answer or (thought.strip() and cut)):
+            raise Refused(
+                f"{self._server.url} writes a thought in place of an answer, though it is told not to think: start it "
+                "without a parser of thoughts, or set backend.thinking=free backend.thought=2048"
+            )
+        return thought or "", answer
+
+    def _split(self, message: Mapping[str, Any], cut: bool) -> tuple[str | None, str]:
+        """Thought (None: no trace of one) and answer: by the server's own field, else by the markers.
+
+        A thought without end has no answer.
+        """
         text = message.get("content")
         if text is not None and not isinstance(text, str):
             raise malformed(self._server, f"message.content must be a str, got {type(text).__name__}")
@@ -102,11 +117,13 @@ class ChatDialect(Dialect):
         # From the right: a thought may speak of its own marker.
         thought, ended, answer = text.rpartition(end)
         if ended:
-            return thought.strip().removeprefix(begin).strip(), answer.lstrip()
+            thought = thought.strip().removeprefix(begin).strip()
+            # A block without a thought: an empty answer behind it is the model's own.
+            return (thought or None if self._form.thinking == "none" else thought), answer.lstrip()
         # the template may have written the opening marker: then only the end tells a thought
         if text.lstrip().startswith(begin) or (cut and self._form.thinking != "none"):
             return text.strip().removeprefix(begin).strip(), ""
-        return "", text
+        return None, text
 
     def _messages(self, question: Write) -> list[dict[str, str]]:
         messages = list(question.messages) or self._read(question.prompt)
@@ -128,16 +145,22 @@ class ChatDialect(Dialect):
         return [*system, *user, *([("assistant", begun)] if begun else [])]
 
     def _chat(
-        self, messages: Sequence[Mapping[str, str]], most: int, until: Sequence[str] = ()
+        self,
+        messages: Sequence[Mapping[str, str]],
+        most: int,
+        until: Sequence[str] = (),
+        thinks: bool | None = None,
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The answer to messages, and its only choice."""
+        """The answer to messages, and its only choice; `thinks` None: as the form says."""
         body: dict[str, Any] = {"messages": messages, self.room_field: most}
         if stops := [text for text in until if text][:STOPS]:
             body["stop"] = stops
         if messages[-1]["role"] == "assistant":
             body |= {"continue_final_message": True, "add_generation_prompt": False}
         if self.switches:
-            body["chat_template_kwargs"] = {"enable_thinking": self._form.thinking != "none"}
+            body["chat_template_kwargs"] = {
+                "enable_thinking": self._form.thinking != "none" if thinks is None else thinks
+            }
         if self._form.thinking == "budget":
             body["thinking_token_budget"] = self._form.thought
         return self._posted("chat/completions", body)
@@ -151,12 +174,33 @@ class ChatDialect(Dialect):
 
     def _abilities(self) -> Abilities:
         """Find the fields that the server knows, by trial requests; Refused if it answers none."""
-        trial = [{"role": "user", "content": "Hi"}]
         # OpenAI's newer models take max_completion_tokens only, and some servers reject the switch for thinking.
-        for self.room_field, self.switches in itertools.product(("max_tokens", "max_completion_tokens"), (True, False)):
+        for self.room_field, self.switches in itertools.product(ROOM_FIELDS, (True, False)):
             try:
-                self._chat(trial, 1 + self._form.thought)
-                return Abilities(False, False, None, False)
+                answer, _ = self._chat(TRIAL, 1 + self._form.thought)
             except Rejected as no:
                 last = no
+                continue
+            self._check_switch(answer)
+            return Abilities(False, False, None, False)
         raise last
+
+    def _check_switch(self, answer: Mapping[str, Any]) -> None:
+        """Refused if the server lets a model think that is told not to: it reads as many tokens as when told to.
+
+        Where the template opens the thought, nothing in an answer that is cut tells it from a thought.
+        """
+        if self._form.thinking != "none" or not self.tokenizer.thinks_unasked():
+            return
+        if self.switches:
+            try:
+                told, _ = self._chat(TRIAL, 1, thinks=True)
+            except Rejected:
+                return  # it knows the switch
+            counts = [found(self._server, each, dict, "usage").get("prompt_tokens") for each in (answer, told)]
+            if counts[0] != counts[1]:
+                return
+        raise Refused(
+            f"{self._server.url} takes no chat_template_kwargs, and the model's template opens a thought without: set "
+            "backend.thinking=free backend.thought=2048, or switch thinking off there"
+        )
