@@ -193,7 +193,7 @@ def test_an_echo_whose_rows_are_off_by_one_is_not_believed(shift: int, believed:
                 tokens = [*tokens, TOKENIZER.encode(" and").ids[0]]
                 pairs.append((nll(tokens, len(tokens) - 1), nll([*tokens, tokens[-1]], len(tokens))))
                 tokens += TOKENIZER.encode(part).ids.tolist()
-            written, read = max(pairs, key=lambda pair: abs(pair[0] - pair[1]))
+            _, (written, read) = sorted(pairs, key=lambda pair: -abs(pair[0] - pair[1]))[:2]  # one is allowed
             with pytest.raises(Refused, match=f"a token of {written:.2f} nats when it was written has {read:.2f} when"):
                 backend.score(score())
             assert backend.write(write()).text == " and"
@@ -232,9 +232,9 @@ def met(form: str, **settings: Any) -> list[Dialect]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("noise", [0.0, 0.05])
+@pytest.mark.parametrize("noise", [0.0, 0.05, 0.1])
 def test_of_40_true_servers_all_are_believed(form: str, noise: float) -> None:
-    """Rounding of 0.05 in each logit is that of bfloat16 in other batches."""
+    """Rounding of 0.05 in each logit is that of bfloat16 in other batches, and of 0.1 that of fewer bits."""
     found = [dialect.able for dialect in met(form, noise=noise)]
     assert [able.odd or able.sampled for able in found] == [""] * 40
     assert all(able.scoring and able.options == (form == "vllm") for able in found)

@@ -34,7 +34,7 @@ ROOM = 12
 """Tokens to write behind each of the `OPENINGS`."""
 SURE = 2
 """First of the `OPENINGS` after which a server is taken for greedy, where no text differed."""
-SELDOM = 0.2
+SELDOM = 0.25
 """Share of tokens at which two greedy texts may part: where two tokens are equally likely, by rounding. Draws part at
 more than half of the tokens behind `OPENINGS`, and at a third where the model is very sure."""
 
@@ -60,8 +60,8 @@ class Asked(Protocol):
 def contradiction(dialect: Asked, prompts: bool, options: bool) -> str:
     """Words for likelihoods that cannot be those of the model that writes; empty: none were seen.
 
-    The server writes one token after another, between words that it does not expect. Each must be as likely when it is
-    read as it was when it was written, and the likelihoods of the whole text must not be one constant, such as 0.
+    The server writes one token after another, between words that it does not expect. Each, but for one of eight, must
+    be as likely when it is read as it was when it was written, and a whole text must not have one constant, such as 0.
 
     Args:
         dialect: of the server.
@@ -87,7 +87,8 @@ def contradiction(dialect: Asked, prompts: bool, options: bool) -> str:
     for row in rows:
         if len(row) > 1 and np.ptp(row) < ALIKE:
             return f"gives all tokens the same likelihood, {row[0]:.2f} nats"
-    before, after = max(found, key=lambda pair: abs(pair[0] - pair[1]))
+    apart = sorted(found, key=lambda pair: -abs(pair[0] - pair[1]))
+    before, after = apart[len(found) // COMPARED]  # one of eight may be an outlier of activations in few bits
     if abs(before - after) <= APART:
         return ""
     return (
