@@ -179,6 +179,12 @@ def test_halves_of_surrogate_pairs_become_replacement_characters() -> None:
     said = b'{"a": ["x\\ud83d", {"\\uDE00": "\\ud83d\\ude00"}], "b": 1}'
     with scripted.serving(failing(9, (200, said))) as server:
         assert client(server.url).post("completions", {}) == {"a": ["x\ufffd", {"\ufffd": "\U0001f600"}], "b": 1}
+    lost = b'{"a": "Paris \\ud83d, France"}'  # inside a text the other half was not cut off
+    with (
+        scripted.serving(failing(9, (200, lost))) as server,
+        pytest.raises(Refused, match=r"malformed answer of .*: it is no UTF-8"),
+    ):
+        client(server.url).post("completions", {})
 
 
 @pytest.mark.parametrize("content", ["M\u00fcller".encode("latin-1"), b"half \xe6\x9d", b"\xed\xa0\xbd\xed\xb8\x80"])

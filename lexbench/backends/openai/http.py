@@ -7,6 +7,7 @@ import ipaddress
 import json
 import math
 import random
+import re
 import ssl
 import threading
 import time
@@ -37,6 +38,8 @@ MOST_LISTED = 16 << 20
 """Most bytes of an answer to GET, decompressed: a router's list of a thousand models takes less."""
 
 
+HALF = re.compile("[\ud800-\udfff]")
+"""Half of a surrogate pair."""
 PASSING = (408, 409, 425, 429)
 """Statuses of requests that may be sent again."""
 
@@ -200,7 +203,7 @@ class Server:
         if answer.get("error"):  # a router's, as a success; choices beside it may be of half an answer
             self._check_error(answer["error"], text)
         if "\ufffd" in text and text.encode() != content:
-            raise Refused(f"malformed answer of {self.url}: it is no UTF-8, so its texts are not what was written")
+            raise self._unwritten()
         return answer
 
     def _received(
@@ -277,18 +280,28 @@ class Server:
         if not isinstance(answer, dict):
             raise Fault(f"malformed answer of {self.url}: {self.words(text)!r} is no JSON object")
         # A server that cuts text by bytes may send half a character, as an escape that JSON allows.
-        return _with_whole_characters(answer) if "\\ud" in text.lower() else answer
+        return self._with_whole_characters(answer) if "\\ud" in text.lower() else answer
 
+    def _with_whole_characters(self, value: Any) -> Any:
+        """The same JSON value with U+FFFD for halves of surrogate pairs, which no text file and no terminal can take.
 
-def _with_whole_characters(value: Any) -> Any:
-    """The same JSON value with U+FFFD for halves of surrogate pairs, which no text file and no terminal can take."""
-    if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, list):
-        return [_with_whole_characters(each) for each in value]
-    if isinstance(value, dict):
-        return {_with_whole_characters(key): _with_whole_characters(each) for key, each in value.items()}
-    return value
+        Halves stand where a text was cut, at its ends; Refused where one is inside, as the other half is lost.
+        """
+        if isinstance(value, str):
+            joined = value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+            if HALF.search(joined[1:-1]):
+                raise self._unwritten()
+            return HALF.sub("\ufffd", joined)
+        if isinstance(value, list):
+            return [self._with_whole_characters(each) for each in value]
+        if isinstance(value, dict):
+            whole = self._with_whole_characters
+            return {whole(key): whole(each) for key, each in value.items()}
+        return value
+
+    def _unwritten(self) -> Refused:
+        """The Refused for an answer whose texts are not what the model wrote."""
+        return Refused(f"malformed answer of {self.url}: it is no UTF-8, so its texts are not what was written")
 
 
 class Hurried(httpcore2.NetworkBackend):
