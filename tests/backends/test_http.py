@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from lexbench.backends.openai import http
-from lexbench.backends.openai.http import Fault, Pace, Rejected, Server, checked_url, is_loopback
+from lexbench.backends.openai.http import Fault, Rejected, Server, checked_url, is_loopback
+from lexbench.backends.openai.network import Pace
 from lexbench.core.record import Deferred, Refused
 from tests.backends import scripted
 
