@@ -113,7 +113,7 @@ def closing(tokenizer: FastTokenizer, form: Form) -> Tokens:
     return tokenizer.template_tokens(form.markers[1] + GAP)
 
 
-def unthought(written: Written, tokenizer: Tokenizer, form: Form) -> Written:
+def without_thought(written: Written, tokenizer: Tokenizer, form: Form) -> Written:
     """The answer of a model that shall not think, without a thought that it wrote nevertheless.
 
     Refused where the thought has taken the answer's room.

@@ -165,7 +165,7 @@ class ChatDialect(Dialect):
             body["thinking_token_budget"] = self._form.thought
         return self._posted("chat/completions", body)
 
-    def _told(self, opening: str, room: int) -> Tokens:
+    def _answer_to(self, opening: str, room: int) -> Tokens:
         """Tokens that the server writes to a message, its thought first."""
         _, choice = self._chat([{"role": "user", "content": opening}], room)
         message = found(self._server, choice, dict, "message")

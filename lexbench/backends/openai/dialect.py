@@ -88,7 +88,7 @@ class Dialect:
             odd = contradiction(self, self.able.scoring is not None, self.able.options)
             if odd:
                 self.able = replace(self.able, scoring=None, options=False, odd=odd)
-        self.able = replace(self.able, sampled=sampling(self._told))
+        self.able = replace(self.able, sampled=sampling(self._answer_to))
         self._trying = False
 
     def continued(self, request: Continue) -> Continued:
@@ -150,7 +150,7 @@ class Dialect:
 
     # trials
 
-    def drawn(self, tokens: Tokens) -> tuple[int, float] | None:
+    def draw_token(self, tokens: Tokens) -> tuple[int, float] | None:
         """Id and nats of the token that the server writes behind these; None where its text is not one token more."""
         fields = {**self._exactly(), "stop_token_ids": []} if self.able.exact else {}
         choice, _ = self._complete(self.able.ids, tokens, max_tokens=1, logprobs=1, **fields)
@@ -165,11 +165,11 @@ class Dialect:
             return None  # an end, or text that joins another token
         return int(new[0]), self._replies.nll(given[0], "a new token")
 
-    def takes(self, tokens: Tokens) -> bool:
+    def can_send(self, tokens: Tokens) -> bool:
         """Whether a prompt of these tokens can be sent: as ids any, as text only what a text gives."""
         return self.able.ids or self._text(tokens) is not None
 
-    def _told(self, opening: str, room: int) -> Tokens:
+    def _answer_to(self, opening: str, room: int) -> Tokens:
         """Tokens that the server writes behind a text."""
         tokens = np.array([*self.tokenizer.prefix, *self.tokenizer.encode(opening).ids], dtype=np.int64)
         fields = self._exactly() if self.able.exact else {}

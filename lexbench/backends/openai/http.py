@@ -155,7 +155,7 @@ class Server:
         """A server's message as one line of at most SAID printable characters, with the key masked."""
         # A page may be long. The key may be split where it is cut, and the stars take less room: so far beyond SAID.
         line = "".join(each if each.isprintable() else "?" for each in " ".join(said[: 100 * SAID].split()))
-        line = self._secret.masked(line)
+        line = self._secret.mask(line)
         return line if len(line) <= SAID else f"{line[:SAID]} ..."
 
     def holds_key(self, text: str) -> bool:

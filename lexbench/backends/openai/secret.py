@@ -28,14 +28,14 @@ class Secret:
         """Whether a text contains the key or a part of it, in any form; never for a placeholder."""
         return any(piece in text for form in self._forms for _, piece in _pieces(form))
 
-    def masked(self, text: str) -> str:
+    def mask(self, text: str) -> str:
         """The text with stars for the key and parts of it, in any form; of a placeholder, for the whole only."""
         if self._key:
             text = text.replace(self._key, STARS)
         for form in self._forms:
             for start, piece in _pieces(form):
                 while (place := text.find(piece)) >= 0:
-                    text = _starred(text, place, form, start, len(piece))
+                    text = _star_out(text, place, form, start, len(piece))
         return text
 
 
@@ -66,7 +66,7 @@ def _pieces(form: str) -> list[tuple[int, str]]:
     return [(start, form[start : start + size]) for start in starts]
 
 
-def _starred(text: str, place: int, form: str, start: int, size: int) -> str:
+def _star_out(text: str, place: int, form: str, start: int, size: int) -> str:
     """The text with stars for the longest part of the form around a piece of it."""
     left = 0
     while left < min(place, start) and text[place - left - 1] == form[start - left - 1]:

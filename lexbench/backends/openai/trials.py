@@ -50,10 +50,10 @@ class Asked(Protocol):
     def next(self, tokens: Tokens, options: Tokens) -> Losses:
         """NLL of each option as the next token."""
 
-    def drawn(self, tokens: Tokens) -> tuple[int, float] | None:
+    def draw_token(self, tokens: Tokens) -> tuple[int, float] | None:
         """Id and nats of the token that the server writes behind these; None where its id cannot be told."""
 
-    def takes(self, tokens: Tokens) -> bool:
+    def can_send(self, tokens: Tokens) -> bool:
         """Whether a prompt of these tokens can be sent."""
 
 
@@ -68,7 +68,7 @@ def contradiction(dialect: Asked, prompts: bool, options: bool) -> str:
         prompts: ask for the likelihoods of the whole text.
         options: ask for the likelihood of each written token as an option of the next token.
     """
-    tokens, written = _written(dialect)
+    tokens, written = _write_between_parts(dialect)
     if len(written) < FEWEST:
         return "gives no log-probabilities of tokens that it writes, by which those of a prompt could be checked"
     found, rows = list[tuple[float, float]](), list[Losses]()
@@ -86,7 +86,7 @@ def contradiction(dialect: Asked, prompts: bool, options: bool) -> str:
         return f"does not give the likelihoods of a text that it has written itself ({refusal.reason})"
     for row in rows:
         if len(row) > 1 and np.ptp(row) < ALIKE:
-            return f"gives all tokens the same likelihood, {row[0]:.2f} nats"
+            return f"gives all tokens the same likelihood, {abs(row[0]):.2f} nats"
     apart = sorted(found, key=lambda pair: -abs(pair[0] - pair[1]))
     before, after = apart[len(found) // COMPARED]  # one of eight may be an outlier of activations in few bits
     if abs(before - after) <= APART:
@@ -97,20 +97,20 @@ def contradiction(dialect: Asked, prompts: bool, options: bool) -> str:
     )
 
 
-def _written(dialect: Asked) -> tuple[Tokens, list[tuple[int, int, float]]]:
+def _write_between_parts(dialect: Asked) -> tuple[Tokens, list[tuple[int, int, float]]]:
     """A text of `PARTS` and of tokens that the server writes between them: place, id and nats of each of these."""
     tokenizer, written = dialect.tokenizer, list[tuple[int, int, float]]()
     tokens = np.array([*tokenizer.prefix, *tokenizer.encode(PARTS[0]).ids], dtype=np.int64)
     for part in PARTS[1:]:
         following = tokenizer.encode(part).ids
         try:
-            drawn = dialect.drawn(tokens)
+            drawn = dialect.draw_token(tokens)
         except Deferred:
             raise
         except Refused:
             drawn = None
         whole = np.concatenate([tokens, [] if drawn is None else [drawn[0]], following]).astype(np.int64)
-        if drawn is not None and dialect.takes(whole):
+        if drawn is not None and dialect.can_send(whole):
             written.append((len(tokens), *drawn))
             tokens = whole
         else:
