@@ -7,7 +7,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from lexbench.backends.thinking import LocalForm, in_stages
+from lexbench.backends.thinking import LocalForm, in_stages, without_thought
 from lexbench.core.record import Refused
 from lexbench.core.task import (
     Answer,
@@ -127,7 +127,8 @@ class Completions:
 
     def _writing(self, question: Write) -> Steps:
         if not question.thought:
-            return (yield from self._continuing(question))
+            written = yield from self._continuing(question)
+            return without_thought(written, self.tokenizer, self.form)
         stages = in_stages(question, cast(FastTokenizer, self.tokenizer), self.form)
         stage = next(stages)
         while True:

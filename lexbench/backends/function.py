@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from lexbench.backends import Backend
 from lexbench.backends.causal import looks_ahead
 from lexbench.backends.draft import Draft
+from lexbench.backends.thinking import LocalForm, without_thought
 from lexbench.core.attention import Attention
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
@@ -146,7 +147,7 @@ class Function(Backend):
             following = int(logits.argmax())
             draft.add([following], [bool(logits.isnan().any())])
             text = np.append(text, following)
-        return draft.written()
+        return without_thought(draft.written(), self.tokenizer, LocalForm())
 
     def probe(self, question: Probe) -> Probed:
         """Always Refused: a function shows no attention."""

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from lexbench.core.record import Refused
-from lexbench.core.task import Frame, Tokens, Write, Written
+from lexbench.core.task import Frame, Tokenizer, Tokens, Write, Written
 from lexbench.core.tokenizer import FastTokenizer
 
 MARKERS = ("<think>", "</think>")
@@ -113,6 +113,37 @@ def closing(tokenizer: FastTokenizer, form: Form) -> Tokens:
     return tokenizer.template_tokens(form.markers[1] + GAP)
 
 
+def without_thought(written: Written, tokenizer: Tokenizer, form: Form) -> Written:
+    """The answer of a model that shall not think, without a thought that it wrote nevertheless.
+
+    Refused where the thought has taken the answer's room.
+    """
+    begin, end = form.markers
+    if not written.text.lstrip().startswith(begin):
+        return written
+    thought = _thought(written.text, form)
+    if end not in written.text or (thought and written.hit_room):
+        raise Refused(
+            f"the model writes a thought ({begin}) in the answer's room: set backend.chat=true backend.thinking=free "
+            "backend.thought=2048"
+        )
+    size = _ending(written.tokens, end, tokenizer)
+    tokens = written.tokens[size:]
+    return replace(written, tokens=tokens, text=tokenizer.decode(tokens).lstrip(), thought=thought)
+
+
+def _ending(ids: Tokens, end: str, tokenizer: Tokenizer) -> int:
+    """Number of tokens up to the marker: it may be several tokens, or share one with the text behind it."""
+    sizes = range(1, len(ids) + 1)
+    return sizes[bisect.bisect_left(sizes, True, key=lambda size: end in tokenizer.decode(ids[:size]))]
+
+
+def _thought(text: str, form: Form) -> str:
+    """The thought at the beginning of a text, without its markers."""
+    begin, end = form.markers
+    return text.partition(end)[0].strip().removeprefix(begin).strip()
+
+
 def in_stages(question: Write, tokenizer: FastTokenizer, form: Form) -> Generator[Write, Written, Written]:
     """Ask a thinking model twice: for a thought, then for the answer behind it.
 
@@ -134,10 +165,8 @@ def in_stages(question: Write, tokenizer: FastTokenizer, form: Form) -> Generato
     ids = first.tokens
     ended = end in first.text
     if ended:
-        # The marker may be several tokens, or share one with the text: the shortest beginning that spells it.
-        sizes = range(1, len(ids) + 1)
-        ids = ids[: sizes[bisect.bisect_left(sizes, True, key=lambda size: end in tokenizer.decode(ids[:size]))]]
-    thought = tokenizer.decode(ids).partition(end)[0].strip().removeprefix(begin).strip()
+        ids = ids[: _ending(ids, end, tokenizer)]
+    thought = _thought(tokenizer.decode(ids), form)
     # The template or the model may have opened the thought.
     opened = tokenizer.decode(frame.after).rstrip().endswith(begin) or first.text.lstrip().startswith(begin)
     if not (ended or first.hit_room or opened):

@@ -179,6 +179,9 @@ def checked(config: Mapping[str, Any], noun: str) -> type:
             raise ValueError(
                 f"{noun}.corpus is set by corpus=NAME for the whole run, got {config[key]!r}: leave it out"
             )
+        if noun == "backend" and key == "model":
+            remedy = f"its name on a server is backend.served={config[key]}" if "served" in known else "leave it out"
+            raise ValueError(f"backend.model is set by model=NAME for the whole run, got {config[key]!r}: {remedy}")
     hints = _hints(cls, noun)
     for key in config:
         _check(key if noun in OWN else f"{noun}.{key}", config[key], hints.get(key, Any))

@@ -19,6 +19,8 @@ from lexbench.core.task import Encoded, Frame, Tokenizer, Tokens
 
 BLANK = "\u2581"
 """SentencePiece's character for a blank."""
+OPENED = re.compile(r"[<\[](?!\|?(/|end))[^<>\[\]/]*(think|thought|reason)[^<>\[\]/]*[>\]]\s*$", re.IGNORECASE)
+"""End of a prompt that opens a thought."""
 _reading = threading.Lock()
 """Held while a tokenizer encodes: whether it reads names of special tokens as these is a state of the tokenizer."""
 
@@ -63,6 +65,8 @@ class FastTokenizer:
     """How a chat server is asked, for protocols and identities; empty: by tokens."""
     system: str | None = None
     """Message in front of the user's, in frames of a chat server."""
+    thinking: bool = False
+    """Whether the chat template lets the model think."""
 
     def as_chat(self, form: str, system: str | None, thinking: bool, thought: int) -> "FastTokenizer":
         """The same tokenizer for a server that takes messages: every frame is the chat template's.
@@ -75,7 +79,7 @@ class FastTokenizer:
         """
         other = copy.copy(self)
         other.__dict__.pop("_chat", None)
-        other.form, other.system, other.thought = form, system, thought
+        other.form, other.system, other.thinking, other.thought = form, system, thinking, thought
         if self._template is not None:
             other._template = functools.partial(self._template, thinking=thinking)
         return other
@@ -135,7 +139,8 @@ class FastTokenizer:
 
         Every second piece is a message, the others are the template's; special tokens in messages stay text.
 
-        Raises ValueError if the template is missing or cannot be rendered with these roles.
+        Raises ValueError if the template is missing, cannot be rendered with these roles, or opens a thought although
+        the model shall not think.
 
         Args:
             messages: role (system, user, assistant) and content of each.
@@ -144,12 +149,22 @@ class FastTokenizer:
         if texts is None:
             where = "backend" if self.form else "task"
             raise ValueError(f"chat=true needs a model with a chat template, this one has none: set {where}.chat=false")
+        if not self.thinking and opens_thought(texts[-1]):
+            raise ValueError(
+                "the model's chat template opens a thought, told not to or not, and the room is for the answer: set "
+                "backend.chat=true backend.thinking=free backend.thought=2048"
+            )
         pieces = [self.template_tokens(text) for text in texts]
         if self.prefix and tuple(pieces[0][: len(self.prefix)]) != self.prefix:
             pieces[0] = np.concatenate([np.asarray(self.prefix, np.int64), pieces[0]])
         for place, (_, content) in enumerate(messages):
             pieces.insert(2 * place + 1, self.encode(content).ids)
         return pieces
+
+    def thinks_unasked(self) -> bool:
+        """Whether the chat template opens a thought where it is told nothing of thinking."""
+        texts = self._template(["user"], thinking=None) if self._template else None
+        return texts is not None and opens_thought(texts[-1])
 
     def template_tokens(self, text: str) -> Tokens:
         """Tokens of a text in which names of special tokens become these, as in a chat template."""
@@ -166,6 +181,11 @@ class FastTokenizer:
         system = [("system", self.system)] if self.system is not None else []
         *before, _, after = self.talk([*system, ("user", "")])
         return Frame(np.concatenate(before), after)
+
+
+def opens_thought(prompt: str) -> bool:
+    """Whether a rendered prompt ends in a tag that opens a thought: <think>, [THINK], <|begin_of_thought|>."""
+    return OPENED.search(prompt) is not None
 
 
 def load_tokenizer(folder: Path, bos: bool | None = None) -> FastTokenizer:
@@ -228,12 +248,12 @@ SAME_DAY = "{% macro strftime_now(form) %}{{ form" + WRITTEN + " }}{% endmacro %
 
 
 def _template(
-    folder: Path | None, settings: Mapping[str, Any], roles: Sequence[str], thinking: bool = False
+    folder: Path | None, settings: Mapping[str, Any], roles: Sequence[str], thinking: bool | None = False
 ) -> list[str] | None:
     """The chat template's texts before, between and behind messages of these roles, with the generation prompt.
 
     Rendered as in transformers, with two differences: the date is fixed, and thinking is off by default, because the
-    room is for the answer.
+    room is for the answer. With `thinking` None the template decides.
     """
     file = folder / "chat_template.jinja" if folder else None
     source = file.read_text(encoding="utf-8") if file and file.exists() else settings.get("chat_template")
@@ -247,7 +267,8 @@ def _template(
 
     # Templates name special tokens: bos_token, eos_token, ...
     tokens = {key: _content(value) for key, value in settings.items() if key.endswith("_token") and value}
-    values = {**{key: token for key, token in tokens.items() if isinstance(token, str)}, "enable_thinking": thinking}
+    values: dict[str, Any] = {key: token for key, token in tokens.items() if isinstance(token, str)}
+    values |= {} if thinking is None else {"enable_thinking": thinking}
     talk = [[{"role": role, "content": f"\u2402{place}\u2403"} for place, role in enumerate(roles)]]
     try:
         rendered, _ = render_jinja_template(

@@ -153,6 +153,9 @@ def vllm(
             ids = [*written, *stops][: body["max_tokens"]]
             stopped = len(ids) <= len(written) + len(stops) and ids[-1:] == stops and bool(stops)
             choice = {"token_ids": ids, "finish_reason": "stop" if stopped else "length"}
+            if body.get("logprobs"):
+                ids = choice["token_ids"] = ids or [5]
+                choice["logprobs"] = {"token_logprobs": [-nll([*tokens, ids[0]], len(tokens))]}
         if "prompt_logprobs" in body:
             choice["prompt_logprobs"] = [
                 None,
@@ -188,7 +191,8 @@ def echo(
 ) -> Callable[[Body], Reply]:
     """Answers as the interface says, and knows nothing else.
 
-    `forms` are the pairs of logprobs and max_tokens with which it echoes; `text`: prompts must be text.
+    `forms` are the pairs of logprobs and max_tokens with which it echoes; `text`: prompts must be text. Where it tells
+    the likelihood of a new token, this is the first of `written`, or a comma.
     """
 
     def answer(body: Body) -> Reply:
@@ -206,6 +210,10 @@ def echo(
             texts = [tokenizer.decode([token]) for token in tokens]
             more = body["max_tokens"]
             choice["logprobs"] = {"tokens": texts + ["x"] * more, "token_logprobs": values + [-1.5] * more}
+        elif body.get("logprobs"):
+            choice["text"] = tokenizer.decode(tokenizer.encode(written or ",").ids[:1])
+            new = [*tokens, *tokenizer.encode(choice["text"]).ids]
+            choice["logprobs"] = {"token_logprobs": [-nll(new, len(tokens))]}
         return 200, completion(len(tokens), choice)
 
     return answer

@@ -20,10 +20,12 @@ from lexbench.core import registry
 from lexbench.core.checkpoint import read_model
 from lexbench.core.model import Model
 from lexbench.core.record import Deferred, Refused
+from lexbench.core.task import Encoded
 from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.store.store import Store
 from tests.backends import scripted
 from tests.backends.scripted import Body, Reply, listing, serving
+from tests.backends.speaking import Speaker
 
 TEMPLATE = (
     "{% for message in messages %}[{{ message.role }}]{{ message.content }}{% endfor %}"
@@ -300,6 +302,134 @@ def test_an_answer_without_content_is_no_wrong_answer(message: Body, said: str, 
             backend.write(passkey(backend))
         server.answer = talking(model, lambda _: ({"content": ""}, "stop"))
         assert backend.write(passkey(backend)).text == ""
+
+
+TAKEN: dict[str, tuple[Body, str]] = {
+    "all of it in the server's field": ({"content": None, "reasoning_content": "7"}, "stop"),
+    "all in the newer field, nothing beside it": ({"content": "", "reasoning": "7"}, "stop"),
+    "a thought in the field, cut": ({"content": None, "reasoning": "hm"}, "length"),
+    "a blank in the field": ({"content": None, "reasoning": "\n"}, "stop"),
+    "a thought without end": ({"content": "<think>hm"}, "stop"),
+    "a thought, cut": ({"content": "<think>hm"}, "length"),
+    "an answer cut behind a thought": ({"content": "<think>hm</think>7 8"}, "length"),
+    "an answer cut beside a thought": ({"content": "7 8", "reasoning": "hm"}, "length"),
+}
+GIVEN: dict[str, tuple[Body, str, tuple[str, str]]] = {
+    "an empty thought": ({"content": "<think>\n\n</think>\n\n7"}, "stop", ("", "7")),
+    "an empty thought, answer cut": ({"content": "<think></think>7 8"}, "length", ("", "7 8")),
+    "a thought and an answer": ({"content": "<think>hm</think>7"}, "stop", ("hm", "7")),
+    "both in fields": ({"content": "7", "reasoning_content": "hm"}, "stop", ("hm", "7")),
+    "an answer": ({"content": "7 8"}, "length", ("", "7 8")),
+    "an empty answer": ({"content": ""}, "stop", ("", "")),
+}
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_a_thought_that_was_not_asked_for_is_never_the_answer(name: str, model: Model) -> None:
+    message, reason = TAKEN[name]
+    with asking(model, talking(model, finder())) as (backend, server):
+        server.answer = talking(model, lambda _: (message, reason))
+        with pytest.raises(
+            Refused, match="writes a thought in place of an answer, though it is told not to"
+        ) as refusal:
+            backend.write(passkey(backend))
+        assert not isinstance(refusal.value, Deferred)
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_an_answer_is_taken_from_beside_a_thought_that_left_its_room(name: str, model: Model) -> None:
+    message, reason, expected = GIVEN[name]
+    with asking(model, talking(model, finder())) as (backend, server):
+        server.answer = talking(model, lambda _: (message, reason))
+        answer = backend.write(passkey(backend))
+        assert (answer.thought, answer.text, answer.hit_room) == (*expected, reason == "length")
+
+
+OPENING = (
+    "{% for message in messages %}[{{ message.role }}]{{ message.content }}{% endfor %}{% if add_generation_prompt %}"
+    "[assistant]<think>{% if enable_thinking is defined and not enable_thinking %}</think>{% endif %}{% endif %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("way", "believed"), [("obeys", True), ("ignores", False), ("rejects", False), ("never", True)]
+)
+def test_a_server_that_ignores_the_switch_is_not_asked_without_thinking(
+    way: str, believed: bool, model: Model, tmp_path: Path
+) -> None:
+    """It opens a thought of which a cut answer shows nothing; its own count of tokens gives it away."""
+    folder = shutil.copytree(Path(str(model.path)), tmp_path / "model")
+    file = folder / "tokenizer_config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "chat_template": OPENING}))
+    opening = read_model({**registry.read("model", "lexlet"), "path": str(folder)})
+    tokenizer = load_tokenizer(folder, model.bos)
+
+    def answer(body: Body) -> Reply:
+        switch = body.get("chat_template_kwargs")
+        if way == "rejects" and switch is not None:
+            return 400, {"error": {"message": "unknown chat_template_kwargs"}}
+        if way == "never" and switch and switch["enable_thinking"]:
+            return 400, {"error": {"message": "this model cannot think"}}
+        thinks = way in ("ignores", "rejects") or bool(switch and switch["enable_thinking"])
+        text = "".join(f"[{each['role']}]{each['content']}" for each in body["messages"])
+        text += "[assistant]<think>" + ("" if thinks else "</think>")
+        choice = {"message": {"content": "so, let me see"}, "finish_reason": "length"}
+        return 200, {"choices": [choice], "usage": {"prompt_tokens": 1 + len(tokenizer.encode(text).ids)}}
+
+    said = (
+        r"takes no chat_template_kwargs, and the model's template opens a thought without: set backend\.thinking=free"
+    )
+    expected = contextlib.nullcontext() if believed else pytest.raises(ValueError, match=said)
+    with expected, asking(opening, answer) as (backend, _):
+        assert backend.write(passkey(backend)).text == "so, let me see"
+    with asking(opening, answer, thinking="free", thought=90) as (backend, _):
+        written = backend.write(replace(passkey(backend), thought=90))
+        assert (written.thought, written.text, written.thought_cut) == ("so, let me see", "", True)
+
+
+@pytest.mark.parametrize("size", [10 << 20, 900 << 10])
+def test_an_answer_of_megabytes_is_cut_before_it_is_encoded(
+    size: int, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond the bound of bytes it is refused; within, no more characters are encoded than its room can hold."""
+    with asking(model, talking(model, finder())) as (backend, server):
+        question = passkey(backend)
+        server.answer = talking(model, lambda _: ({"content": "seven " * (size // 6)}, "stop"))
+        sizes, encode = list[int](), FastTokenizer.encode
+
+        def watch(self: FastTokenizer, text: str) -> Encoded:
+            sizes.append(len(text))
+            return encode(self, text)
+
+        monkeypatch.setattr(FastTokenizer, "encode", watch)
+        if size > 1 << 20:
+            with pytest.raises(Refused, match=r"sends more than 1\.\d+ MiB in one answer"):
+                backend.write(question)
+        else:
+            answer = backend.write(question)
+            assert len(answer.tokens) == question.room and answer.hit_room
+        assert max(sizes) <= 512 * (question.room + 1)  # no token has 512 characters
+
+
+@pytest.mark.slow
+def test_of_40_chat_servers_those_that_draw_are_noticed(model: Model) -> None:
+    tokenizer = load_tokenizer(Path(str(model.path)), model.bos)
+    for draws, noise in ((False, 0.05), (True, 0.0)):
+        noticed = 0
+        for seed in range(40):
+            speaker = Speaker(tokenizer=tokenizer, seed=seed, draws=draws, noise=noise)
+            with asking(model, speaker.chat) as (backend, _):
+                noticed += bool(backend._dialect.able.sampled)
+        assert noticed >= 39 if draws else noticed == 0
+
+
+def test_a_chat_server_that_draws_is_refused(model: Model) -> None:
+    tokenizer = load_tokenizer(Path(str(model.path)), model.bos)
+    with (
+        asking(model, Speaker(tokenizer=tokenizer, seed=3, draws=True).chat) as (backend, _),
+        pytest.raises(Refused, match="does not write greedily: 5 of 5 prompts had other answers"),
+    ):
+        backend.write(passkey(backend))
 
 
 def test_stop_texts_are_not_sent_where_a_thought_may_hold_them(model: Model) -> None:

@@ -1,10 +1,14 @@
 """One server over HTTP: retries within their bound, at the pace allowed, and no key anywhere."""
 
+import base64
 import email.utils
 import gzip
+import json
 import socket
 import threading
 import time
+import tracemalloc
+import urllib.parse
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -12,7 +16,8 @@ from typing import Any
 import pytest
 
 from lexbench.backends.openai import http
-from lexbench.backends.openai.http import Fault, Pace, Rejected, Server, checked_url, is_loopback
+from lexbench.backends.openai.http import Fault, Rejected, Server, checked_url, is_loopback
+from lexbench.backends.openai.network import Pace
 from lexbench.core.record import Deferred, Refused
 from tests.backends import scripted
 
@@ -46,6 +51,7 @@ DOWN = [
     (409, {}),
     (425, {}),
     (200, {"choices": [], "error": {"message": "Provider returned error", "code": 502}}),
+    (200, {"choices": [{"text": " half an answer"}], "error": {"message": "Provider returned error"}}),
     (200, b'{"fine": ', {"Content-Length": "50"}),  # it breaks in the middle
 ]
 
@@ -57,7 +63,7 @@ def test_what_fails_for_a_while_is_asked_again(reply: scripted.Reply) -> None:
         assert server.asked == [{"a": 1}] * 4
 
 
-@pytest.mark.parametrize("reply", DOWN[:9])
+@pytest.mark.parametrize("reply", DOWN[:10])
 def test_the_bound_holds_and_later_one_attempt_is_enough_until_one_succeeds(reply: scripted.Reply) -> None:
     with scripted.serving(failing(4 + 1, reply)) as server:
         one = client(server.url)
@@ -174,6 +180,22 @@ def test_halves_of_surrogate_pairs_become_replacement_characters() -> None:
     said = b'{"a": ["x\\ud83d", {"\\uDE00": "\\ud83d\\ude00"}], "b": 1}'
     with scripted.serving(failing(9, (200, said))) as server:
         assert client(server.url).post("completions", {}) == {"a": ["x\ufffd", {"\ufffd": "\U0001f600"}], "b": 1}
+    lost = b'{"a": "Paris \\ud83d, France"}'  # inside a text the other half was not cut off
+    with (
+        scripted.serving(failing(9, (200, lost))) as server,
+        pytest.raises(Refused, match=r"malformed answer of .*: it is no UTF-8"),
+    ):
+        client(server.url).post("completions", {})
+
+
+@pytest.mark.parametrize("content", ["M\u00fcller".encode("latin-1"), b"half \xe6\x9d", b"\xed\xa0\xbd\xed\xb8\x80"])
+def test_a_text_that_is_no_utf_8_is_not_taken_for_what_was_written(content: bytes) -> None:
+    with scripted.serving(failing(9, (200, b'{"text": "' + content + b'"}'))) as server:
+        with pytest.raises(Refused, match=r"^malformed answer of .*: it is no UTF-8") as refusal:
+            client(server.url).post("completions", {})
+        assert not isinstance(refusal.value, Deferred) and len(server.asked) == 1
+    with scripted.serving(failing(9, (200, '{"text": "M\u00fcller \ufffd"}'.encode()))) as server:
+        assert client(server.url).post("completions", {}) == {"text": "M\u00fcller \ufffd"}  # the model's own
 
 
 @pytest.mark.parametrize("status", [200, 400])
@@ -211,13 +233,43 @@ def test_an_answer_without_end_is_given_up_in_time(begins: bytes) -> None:
         assert dripped.result() < 250  # half of the 10 seconds that it would take
 
 
-def test_an_answer_beyond_the_bound_is_refused_before_it_fills_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "MOST", 1 << 20)
-    bomb = gzip.compress(b" " * (64 << 20))
-    with scripted.serving(failing(9, (200, bomb, {"Content-Encoding": "gzip"}))) as server:
-        with pytest.raises(Refused, match=r"sends more than 1 MiB in one answer") as refusal:
+BOMB = b'{"data": [' + b"[]," * (10 << 20) + b"[]]}"
+"""30 MiB, and some hundred more as lists."""
+
+
+@pytest.mark.parametrize("method", ["get", "post"])
+def test_a_small_body_that_unpacks_to_a_large_one_never_takes_its_room(method: str) -> None:
+    """The whole must stay below the bound of what was asked, and what it takes below some times the bound."""
+    packed = gzip.compress(BOMB, 9)
+    reply: scripted.Reply = (200, packed, {"Content-Encoding": "gzip"})
+    assert len(packed) < 1 << 16
+    with scripted.serving(lambda _: reply, models=reply) as server:
+        one = client(server.url)
+        tracemalloc.start()
+        try:
+            with pytest.raises(
+                Refused, match=r"sends more than (1|16) MiB in one answer: check backend.url"
+            ) as refusal:
+                one.get("models") if method == "get" else one.post("completions", {}, most=1 << 20)
+            assert not isinstance(refusal.value, Deferred)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert peak < (40 << 20 if method == "get" else 6 << 20)
+
+
+def test_compressed_answers_are_read_and_broken_ones_asked_again() -> None:
+    packed = gzip.compress(json.dumps({"fine": "\u6771\u4eac" * 1000}).encode())
+    headers = {"Content-Encoding": "gzip"}
+    for broken in (packed[:-9], b"no gzip"):
+        left = iter([(200, broken, headers)])
+        with scripted.serving(lambda _, left=left: next(left, (200, packed, headers))) as server:  # type: ignore[misc]
+            assert client(server.url).post("completions", {}) == {"fine": "\u6771\u4eac" * 1000}
+            assert len(server.asked) == 2
+    with scripted.serving(failing(9, (200, packed, {"Content-Encoding": "br"}))) as server:
+        with pytest.raises(Refused, match="compresses answers by br, which was not asked for"):
             client(server.url).post("completions", {})
-        assert not isinstance(refusal.value, Deferred) and len(server.asked) == 1
+        assert server.headers[-1]["Accept-Encoding"] == "gzip"
 
 
 def test_a_long_answer_of_a_server_is_cut() -> None:
@@ -245,6 +297,53 @@ def test_a_key_that_the_server_says_back_is_starred_out(status: int) -> None:
         with pytest.raises(Refused) as refusal:
             one.post("completions", {})
         assert "sk-" not in refusal.value.reason and KEY not in repr(one) + repr(refusal.value)
+
+
+ODD = 'pk/live+9f~"&%0123456789-abcdef'
+"""A key of characters that are written otherwise in URLs, JSON and HTML."""
+SPELLINGS: dict[str, Callable[[str], str]] = {
+    "as it is": lambda key: key,
+    "URL": lambda key: urllib.parse.quote(key, safe=""),
+    "URL in lower case": lambda key: urllib.parse.quote(key, safe="").replace("%2F", "%2f").replace("%2B", "%2b"),
+    "JSON": lambda key: json.dumps({"key": key}),
+    "base64": lambda key: base64.b64encode(key.encode()).decode(),
+    "base64 of a header": lambda key: base64.b64encode(f"Bearer {key}".encode()).decode(),
+    "base64 of user and key": lambda key: base64.b64encode(f"me:{key}".encode()).decode(),
+    "base64 in an URL": lambda key: base64.urlsafe_b64encode(f"x{key}".encode()).decode(),
+    "its first half": lambda key: key[: len(key) // 2],
+    "its last half": lambda key: key[-(len(key) // 2) :],
+    "its middle": lambda key: f"a{key[8:20]}b",
+}
+
+
+@pytest.mark.parametrize("key", [KEY, ODD])
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_a_key_is_known_in_every_spelling_and_in_part(name: str, key: str) -> None:
+    """In no message are 8 characters in a row of what was sent back."""
+    said = SPELLINGS[name](key)
+    one = client("http://127.0.0.1:1/v1", key=key)
+    assert one.holds_key(f"before {said} behind") and not one.holds_key("an answer of other words, sk-very and 0123")
+    shown = one.words(f"before {said} behind {said}, twice")
+    secret = SPELLINGS["as it is" if name.startswith("its") else name](key)[8:-8]  # what is no word of the spelling
+    assert not [place for place in range(len(secret) - 7) if secret[place : place + 8] in shown], shown
+    assert shown.startswith("before ") and shown.endswith(", twice") and "***" in shown
+
+
+@pytest.mark.parametrize("place", range(250, 301, 5))
+def test_a_key_where_a_message_is_cut_is_starred_out(place: int) -> None:
+    one = client("http://127.0.0.1:1/v1", key=KEY)
+    assert "sk-v" not in one.words("a" * place + KEY + " and more" * 9)
+
+
+def test_a_page_of_megabytes_is_cut_before_it_is_read() -> None:
+    one, page = client("http://127.0.0.1:1/v1", key=KEY), "<p> " * (4 << 20)
+    tracemalloc.start()
+    try:
+        assert len(one.words(page)) < 310
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 << 20
 
 
 def test_a_placeholder_is_no_secret() -> None:

@@ -16,7 +16,8 @@ import lexbench
 from lexbench.backends import capabilities
 from lexbench.backends.openai import http
 from lexbench.backends.openai.backend import OpenAI, in_order, started_with
-from lexbench.backends.openai.dialect import PROBE, TELLING
+from lexbench.backends.openai.dialect import TELLING, Dialect
+from lexbench.backends.openai.trials import COMPARED, PARTS
 from lexbench.core import registry
 from lexbench.core.attention import Attention
 from lexbench.core.checkpoint import read_model
@@ -26,6 +27,7 @@ from lexbench.core.tokenizer import load_tokenizer
 from lexbench.store.store import Store
 from tests.backends import scripted
 from tests.backends.scripted import Body, Reply, always, completion, echo, listing, nll, replied, serving, vllm
+from tests.backends.speaking import FAULTS, Speaker
 
 MODEL = read_model(registry.read("model", "lexlet"))
 TOKENIZER = load_tokenizer(registry.PACKAGE / "lexlet")
@@ -36,7 +38,7 @@ TOKENS = np.append(0, TOKENIZER.encode(TEXT * 4).ids)[:100]
 OPTIONS = tuple(np.random.default_rng(size).integers(3, 2000, size) for size in (1, 4, 2, 4))
 KEY = "sk-very-secret-0123456789"
 LISTED = listing("one", **scripted.VLLM)
-TRIALS = 4
+TRIALS = 25
 """Requests by which a backend finds out what a server like vLLM understands."""
 
 
@@ -180,20 +182,120 @@ def test_an_echo_whose_rows_are_off_by_one_is_not_believed(shift: int, believed:
         if body.get("echo"):
             rows = [-nll([*tokens[: p + shift], tokens[p]], p + shift) for p in range(1, len(tokens))]
             first["logprobs"]["token_logprobs"][1:] = rows
-        elif "logprobs" in body:
-            new = [*tokens, TOKENIZER.encode(" and").ids[0]]
-            first["logprobs"] = {"token_logprobs": [-nll(new, len(tokens))]}
         return status, whole
 
     with asking(answer) as (backend, _):
         if believed:
             assert backend.score(score()).nll.tolist() == costs(TOKENS, 1)
         else:
-            new = [int(each) for each in (*TOKENIZER.prefix, *TOKENIZER.encode(f"{PROBE} and").ids)]
-            written, read = nll(new, len(new) - 1), nll([*new, new[-1]], len(new))
+            tokens, pairs = [*TOKENIZER.prefix, *TOKENIZER.encode(PARTS[0]).ids.tolist()], []
+            for part in PARTS[1 : 1 + COMPARED]:
+                tokens = [*tokens, TOKENIZER.encode(" and").ids[0]]
+                pairs.append((nll(tokens, len(tokens) - 1), nll([*tokens, tokens[-1]], len(tokens))))
+                tokens += TOKENIZER.encode(part).ids.tolist()
+            _, (written, read) = sorted(pairs, key=lambda pair: -abs(pair[0] - pair[1]))[:2]  # one is allowed
             with pytest.raises(Refused, match=f"a token of {written:.2f} nats when it was written has {read:.2f} when"):
                 backend.score(score())
             assert backend.write(write()).text == " and"
+
+
+# servers that are wrong from the start
+
+FORMS: dict[str, Callable[[Speaker], Callable[[Body], Reply]]] = {
+    "vllm": lambda speaker: speaker.vllm,
+    "vllm without options": lambda speaker: speaker.without_options,
+    "echo": lambda speaker: speaker.echo,
+    "echo of text": lambda speaker: speaker.echo_of_text,
+}
+
+
+class Near(http.Server):
+    """A server that is asked without a network."""
+
+    def __init__(self, answer: Callable[[Body], Reply]) -> None:
+        super().__init__("http://127.0.0.1:1/v1", None, None, timeout=1.0, retries=0, requests_per_minute=None)
+        self.answer = answer
+
+    def post(self, path: str, body: Any, most: int = 0) -> dict[str, Any]:
+        status, whole = replied(self.answer, body)
+        if status != 200:
+            raise http.Rejected(f"HTTP {status}", status)
+        return whole
+
+
+def met(form: str, **settings: Any) -> list[Dialect]:
+    """40 servers, when they are first met."""
+    speakers = [Speaker(tokenizer=TOKENIZER, seed=seed, **settings) for seed in range(40)]
+    servers = [Near(FORMS[form](speaker)) for speaker in speakers]
+    return [Dialect(server, "one", TOKENIZER, [1], TOKENIZER.vocabulary, False) for server in servers]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("noise", [0.0, 0.05, 0.1])
+def test_of_40_true_servers_all_are_believed(form: str, noise: float) -> None:
+    """Rounding of 0.05 in each logit is that of bfloat16 in other batches, and of 0.1 that of fewer bits."""
+    found = [dialect.able for dialect in met(form, noise=noise)]
+    assert [able.odd or able.sampled for able in found] == [""] * 40
+    assert all(able.scoring and able.options == (form == "vllm") for able in found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("wrong", FAULTS)
+def test_of_40_servers_with_wrong_likelihoods_at_most_one_is_believed(wrong: str, form: str) -> None:
+    found = [dialect.able for dialect in met(form, wrong=wrong, noise=0.02)]
+    assert sum(able.scoring is not None or able.options for able in found) <= 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", FORMS)
+def test_of_40_servers_that_ignore_temperature_0_at_most_one_is_believed(form: str) -> None:
+    found = [dialect.able for dialect in met(form, draws=True)]
+    assert sum(not able.sampled for able in found) <= 1
+    assert all(able.scoring is not None and not able.odd for able in found)  # its likelihoods are right
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("wrong", ["", *FAULTS])
+def test_a_server_with_wrong_likelihoods_still_writes(wrong: str, form: str) -> None:
+    speaker = Speaker(tokenizer=TOKENIZER, seed=3, wrong=wrong)
+    with asking(FORMS[form](speaker)) as (backend, _):
+        new, values = speaker.written(TOKENS[:50].tolist(), 6)
+        assert backend.write(write(6)).tokens.tolist() == new
+        whole = np.append(TOKENS[:50], new)
+        if wrong:
+            said = "gives all tokens the same likelihood" if wrong in ("zero", "constant") else "contradicts itself"
+            for ask in (lambda: backend.score(score()), lambda: backend.choose(choice())):
+                with pytest.raises(Refused, match=rf"{said}.*: use a vLLM server, or backend=hf"):
+                    ask()
+        else:
+            np.testing.assert_allclose(backend.score(score(whole, 50)).nll, -np.array(values), rtol=1e-6)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_server_that_draws_is_asked_for_likelihoods_only(form: str) -> None:
+    speaker = Speaker(tokenizer=TOKENIZER, seed=3, draws=True)
+    with asking(FORMS[form](speaker)) as (backend, _):
+        with pytest.raises(Refused, match=r"does not write greedily: 5 of 5 prompts had other answers .*: start it so"):
+            backend.write(write(6))
+        expected = [-float(speaker.row(TOKENS[:place].tolist())[TOKENS[place]]) for place in range(40, 60)]
+        np.testing.assert_allclose(backend.score(score(TOKENS[:60], 40)).nll, expected, rtol=1e-6)
+
+
+def test_a_server_whose_likelihoods_cannot_be_checked_is_not_believed() -> None:
+    """It tells likelihoods of prompts, and none of what it writes."""
+
+    def answer(body: Body) -> Reply:
+        plain = {"echo": False, **body}
+        return (400, {"message": "no logprobs"}) if plain.get("logprobs") and not plain["echo"] else known(body)
+
+    known = echo(TOKENIZER, [(1, 0)])
+    with (
+        asking(answer) as (backend, _),
+        pytest.raises(Refused, match="gives no log-probabilities of tokens that it writes, by which"),
+    ):
+        backend.score(score())
 
 
 def test_a_server_of_texts_is_asked_only_for_tokens_that_are_a_text() -> None:
@@ -357,7 +459,7 @@ def test_an_echo_that_cannot_be_trusted_is_refused(change: Callable[[Body], obje
 def test_tokens_are_known_in_every_spelling(spelling: str) -> None:
     def answer(body: Body) -> Reply:
         status, whole = replied(echo(TOKENIZER), body)
-        if status == 200 and (said := whole["choices"][0]["logprobs"]):
+        if status == 200 and "tokens" in (said := whole["choices"][0]["logprobs"] or {}):
             said["tokens"] = [spelling.format(text.strip()) for text in said["tokens"]]
         return status, whole
 
@@ -666,6 +768,29 @@ def test_an_answer_that_holds_the_key_is_refused(monkeypatch: pytest.MonkeyPatch
         assert KEY not in repr(backend) + repr(backend.revision)
 
 
+@pytest.mark.parametrize("form", ["vllm", "echo"])
+def test_half_of_the_key_where_an_answer_is_cut_is_refused(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut by its room here, or by the server: a sample with half of a key is no better than one with the whole."""
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    whole = f" it is {KEY}"
+    ids = TOKENIZER.encode(whole).ids
+    room = next(size for size in range(len(ids)) if TOKENIZER.decode(ids[:size]).endswith("secret-01"))
+    for text in (TOKENIZER.decode(ids[:room]), whole):
+        said = TOKENIZER.encode(text).ids.tolist()
+        with asking(vllm(said, ends=False) if form == "vllm" else echo(TOKENIZER, written=text)) as (backend, _):
+            with pytest.raises(Refused, match="wrote the API key") as refusal:
+                backend.write(write(room))
+            assert "secret" not in refusal.value.reason
+
+
+def test_half_an_answer_of_a_router_defers() -> None:
+    with asking(vllm()) as (backend, server):
+        choice = {"token_ids": [5], "finish_reason": "stop", "error": {"message": "Provider\nreturned error"}}
+        server.answer = always((200, completion(50, choice, system_fingerprint="vllm-0.30.0-abc")))
+        with pytest.raises(Deferred, match=r"sent an answer with an error \(.*Provider.*\): repeat the command"):
+            backend.write(write())
+
+
 # the method that a server has
 
 
@@ -768,6 +893,12 @@ def test_the_command_line_says_it_in_one_line(tmp_path: Path, capsys: pytest.Cap
     assert main.main(["run", *settings, "lengths=[64]", f"results={tmp_path}"]) == 2
     assert capsys.readouterr().err.splitlines()[-1].startswith("lexbench: http://127.0.0.1:9/v1 does not answer")
     assert os.listdir(tmp_path) == []  # noqa: PTH208
+    for backend, remedy in (("openai", "its name on a server is backend.served=foo"), ("hf", "leave it out")):
+        words = [f"backend={backend}", "backend.model=foo", *settings[2:], "lengths=[64]", f"results={tmp_path}"]
+        assert main.main(["run", *words]) == 2
+        [*_, said] = capsys.readouterr().err.splitlines()
+        assert said.startswith("lexbench: backend.model is set by model=NAME for the whole run, got 'foo': ")
+        assert said.endswith(remedy)
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,61 @@ def test_a_thought_that_ends_by_itself_changes_nothing_of_what_the_model_writes(
     assert answer.thought == plain.text.partition(".")[0].strip()
 
 
+UNASKED: dict[str, tuple[str, bool, tuple[str, str] | None]] = {
+    "no thought": ("7 <think>", False, ("", "7 <think>")),
+    "an empty one": ("<think>\n\n</think>\n\n7", False, ("", "7")),
+    "an empty one, answer cut": ("<think></think>7 8", True, ("", "7 8")),
+    "one that leaves room": (" <think>hm</think>7", False, ("hm", "7")),
+    "one that takes room": ("<think>hm</think>7 8", True, None),
+    "cut": ("<think>hm, hm", True, None),
+    "stopped": ("<think>\n", False, None),
+}
+"""A text of a model that shall not think, whether its room ended; thought and answer, or None: refused."""
+
+
+@pytest.mark.parametrize("name", UNASKED)
+def test_a_thought_that_was_not_asked_for_is_no_answer(name: str, hf: Hf, monkeypatch: pytest.MonkeyPatch) -> None:
+    said, hit_room, expected = UNASKED[name]
+    ids = hf.tokenizer.encode(said).ids
+    plain = Written(tokens=ids, text=said, hit_room=hit_room)
+    monkeypatch.setattr(hf, "_form", LocalForm(chat=True))
+    monkeypatch.setattr(Hf, "_continued", lambda self, questions: [plain for _ in questions])
+
+    class Saying(Completions):
+        name, tokenizer, form = "saying", hf.tokenizer, LocalForm(chat=True)
+
+        def ask(self, requests: Sequence[Request]) -> list[Reply]:
+            return [Continued(tokens=ids, hit_room=hit_room) for _ in requests]
+
+    asked = question(hf.tokenizer, thought=0, room=len(ids))  # type: ignore[arg-type]
+    for backend in (hf, Saying()):
+        if expected is None:
+            with pytest.raises(
+                Refused, match=r"writes a thought \(<think>\) in the answer's room: set backend\.chat=true"
+            ):
+                backend.write(asked)
+        else:
+            answer = backend.write(asked)
+            assert (answer.thought, answer.text) == expected
+            assert hf.tokenizer.decode(answer.tokens).strip() == expected[1]
+
+
+def test_a_template_that_ignores_the_switch_ends_a_run_in_one_line(
+    model: Model, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from lexbench.commands import main
+
+    folder = shutil.copytree(Path(str(model.path)), tmp_path / "model")
+    file = folder / "tokenizer_config.json"
+    template = "{% for message in messages %}{{ message.content }}{% endfor %}[assistant]<think>"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "chat_template": template}))
+    words = ["run", f"model={folder}", "model.trained_length=256", "lengths=[300]", "n=1"]
+    for more in (["task=passkey", "backend.chat=true"], ["task=niah_single_1", "task.chat=true"]):
+        assert main.main([*words, *more, f"results={tmp_path / 'out'}"]) == 2
+        [*_, said] = capsys.readouterr().err.splitlines()
+        assert "template opens a thought" in said and said.endswith("backend.thinking=free backend.thought=2048")
+
+
 class Engine(Completions):
     """Continues by transformers, in pieces that run past stop texts."""
 

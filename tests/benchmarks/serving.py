@@ -133,6 +133,9 @@ class Engine:
                 ends = body.get("stop_token_ids", [])
                 ids = self.written(tokens, body["max_tokens"], ends)
                 choice = {"token_ids": ids, "finish_reason": "stop" if ids and ids[-1] in ends else "length"}
+                if body.get("logprobs") and ids:
+                    chances = self.read(tokens)[0][-1].log_softmax(-1)
+                    choice["logprobs"] = {"token_logprobs": [float(chances[ids[0]])]}
             if "prompt_logprobs" in body:
                 choice["prompt_logprobs"] = self.scored(tokens)
         return 200, scripted.completion(len(tokens), choice, system_fingerprint="vllm-0.30.0-abc")

@@ -242,6 +242,28 @@ def test_a_conversation_is_as_transformers_writes_it(chat_folder: Callable[..., 
     assert [loaded.decode(piece) for piece in pieces[1::2]] == [content for _, content in talk]
 
 
+@pytest.mark.parametrize("tag", ["<think>", "<think>\n", "[THINK]", "<|begin_of_thought|>", "<seed:think>"])
+def test_a_template_that_opens_a_thought_unasked_is_refused(chat_folder: Callable[..., Path], tag: str) -> None:
+    """Whether it ignores the switch, or has none; told to think, it may."""
+    asked = "{% if not enable_thinking is defined or enable_thinking %}" + tag + "{% else %}x</think>{% endif %}"
+    closed = tag.replace("<", "</").replace("[", "[/")
+    for end, ignores in ((tag, True), (asked, False), (closed, False)):
+        loaded = load_tokenizer(chat_folder(PLAIN + end), bos=False)
+        thinks = loaded.as_chat("chat", None, thinking=True, thought=9)
+        assert len(thinks.frame(chat=True).after) > 1
+        assert loaded.thinks_unasked() == (end != closed)
+        for silent in (loaded, loaded.as_chat("chat", None, thinking=False, thought=0)):
+            if ignores:
+                with pytest.raises(
+                    ValueError, match=r"opens a thought, .*: set backend\.chat=true backend\.thinking=free"
+                ):
+                    silent.frame(chat=True)
+                with pytest.raises(ValueError, match="opens a thought"):
+                    silent.talk([("user", "Hi"), ("assistant", "Yes?"), ("user", "What?")])
+            else:
+                assert len(silent.frame(chat=True).after) > 1
+
+
 def test_special_tokens_of_a_template_are_tokens_those_of_a_message_are_text(chat_folder: Callable[..., Path]) -> None:
     folder = chat_folder(PLAIN)
     loaded = load_tokenizer(folder, bos=False)

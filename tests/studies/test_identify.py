@@ -1,6 +1,7 @@
 """Naming a setup: by planted numbers, by transformers' own formulas, and by a planted setup on a real model."""
 
 import json
+import tracemalloc
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -127,6 +128,22 @@ def test_a_pack_is_read_as_it_was_written_and_nothing_else_is(tmp_path: Path) ->
             pack.read(file)
 
 
+def test_a_small_file_of_large_parts_is_no_fingerprint(tmp_path: Path) -> None:
+    """300 MB of zeros in 300 KB, which would be several times as many bytes as float64."""
+    one, file = made(), tmp_path / "pack.npz"
+    parts = pack._parts(one)
+    np.savez_compressed(file, **{**parts, "changes": np.zeros((2, 500, 150_000), np.float16)})  # type: ignore[arg-type]
+    assert file.stat().st_size < pack.LARGEST
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=r"is no fingerprint \(its parts have more than 67108864 bytes"):
+            pack.read(file)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 << 20
+
+
 def test_what_a_newcomer_gets_wrong_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"fingerprint .*none\.npz does not exist: make it with lexbench fingerprint"):
         pack.read(tmp_path / "none.npz")
@@ -194,6 +211,13 @@ class Served(Function):
         return Written(tokens=text[len(question.prompt) :], text="", hit_room=True)
 
 
+class Drawing(Served):
+    """A served table that was seen to draw, and so refuses to write."""
+
+    def write(self, question: Write) -> Written:
+        raise Refused("it does not write greedily")
+
+
 def test_what_else_is_wrong_with_a_server_is_said() -> None:
     tokens = np.random.default_rng(6).integers(0, 9, (5, 40))
     healthy = Served()
@@ -219,6 +243,7 @@ def test_what_else_is_wrong_with_a_server_is_said() -> None:
     [slips] = said(Served(slips=True))
     gaps = np.sort(SERVED, axis=1)[tokens[:, 31]]
     assert f"in 5 of 5 texts, by {np.median(gaps[:, -1] - gaps[:, -2]):.2g} nats" in slips
+    assert said(Drawing()) == ["it writes nothing that can be compared: it does not write greedily"]
     assert any(each.startswith("5 of 5 texts have other likelihoods") for each in said(Served(mixes=True)))
 
 

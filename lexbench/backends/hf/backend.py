@@ -40,7 +40,7 @@ from lexbench.backends.hf.network import (
 from lexbench.backends.hf.products import widen
 from lexbench.backends.hf.reader import KERNELS, Reader, no_triton
 from lexbench.backends.hf.state import Keys
-from lexbench.backends.thinking import MARKERS, LocalForm, in_stages
+from lexbench.backends.thinking import MARKERS, LocalForm, in_stages, without_thought
 from lexbench.core.attention import Attention
 from lexbench.core.checkpoint import dtype_of, end_tokens, folder_of, revision_of, weight_files
 from lexbench.core.machine import free_bytes
@@ -301,7 +301,7 @@ class Hf(Backend):
     def _write(self, questions: Sequence[Write]) -> list[Written]:
         """Write one batch; each answer is the same as alone. Of those that think, the thoughts come first."""
         if not any(question.thought for question in questions):
-            return self._continued(questions)
+            return [without_thought(each, self.tokenizer, self._form) for each in self._continued(questions)]
         tokenizer = cast(FastTokenizer, self.tokenizer)
         stages = [in_stages(question, tokenizer, self._form) for question in questions]
         waiting = {place: next(each) for place, each in enumerate(stages)}

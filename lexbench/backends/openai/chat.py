@@ -16,6 +16,10 @@ from lexbench.core.tokenizer import FastTokenizer
 
 SPARE = 64
 """Tokens by which a server's template may differ from the one here: a default system message, another date."""
+FIELDS = ("reasoning", "reasoning_content")
+"""Names of a thought beside the answer: vLLM's newer and older one."""
+ROOM_FIELDS = ("max_tokens", "max_completion_tokens")
+TRIAL = [{"role": "user", "content": "Hi"}]
 Message = tuple[str, str]
 
 
@@ -27,10 +31,10 @@ class ChatDialect(Dialect):
         form: how the server is asked.
     """
 
-    _tokenizer: FastTokenizer
+    tokenizer: FastTokenizer
 
     def __init__(self, *asked: Any, form: Form) -> None:
-        self._form, self._most, self.switches = form, "max_tokens", True
+        self._form, self.switches = form, True
         super().__init__(*asked)
 
     def write(self, question: Write) -> Written:
@@ -38,6 +42,7 @@ class ChatDialect(Dialect):
 
         Refused if the server has read another number of tokens than asked, beyond `SPARE`.
         """
+        self.check_greedy()
         # A stop text within the thought would end the whole answer.
         most, until = question.thought + question.room, () if question.thought else question.until
         answer, choice = self._chat(self._messages(question), most, until)
@@ -45,10 +50,10 @@ class ChatDialect(Dialect):
         self._check_counts(answer.get("usage"), len(question.prompt), most, cut)
         thought, text = self._parted(found(self._server, choice, dict, "message"), cut)
         self._check_secret(f"{thought} {text}")
-        tokens = self._tokenizer.encode(text).ids if text else np.empty(0, np.int64)
+        tokens = self._first_tokens(text, question.room)
         if len(tokens) > question.room:  # what the thought has left over is not the answer's
             tokens, cut = tokens[: question.room], True
-            text = self._tokenizer.decode(tokens)
+            text = self.tokenizer.decode(tokens)
         unfinished = cut and not text and bool(question.thought)
         return Written(
             tokens=tokens, text=text, hit_room=cut and not question.said(text), thought=thought, thought_cut=unfinished
@@ -78,16 +83,31 @@ class ChatDialect(Dialect):
                 f"{self._server.url} stopped after {written:g} of {most} tokens: raise its limit on new tokens"
             )
         if written > most:
-            raise Refused(f"{self._server.url} wrote {written:g} tokens of at most {most}: it ignores {self._most}")
+            raise Refused(
+                f"{self._server.url} wrote {written:g} tokens of at most {most}: it ignores {self.room_field}"
+            )
 
     def _parted(self, message: Mapping[str, Any], cut: bool) -> tuple[str, str]:
-        """Thought and answer: by the server's own field, else by the markers; a thought without end has no answer."""
+        """Thought and answer; Refused where the model is told not to think, and its thought has taken the room."""
+        thought, answer = self._split(message, cut)
+        if self._form.thinking == "none" and thought is not None and (not answer or (thought.strip() and cut)):
+            raise Refused(
+                f"{self._server.url} writes a thought in place of an answer, though it is told not to think: start it "
+                "without a parser of thoughts, or set backend.thinking=free backend.thought=2048"
+            )
+        return thought or "", answer
+
+    def _split(self, message: Mapping[str, Any], cut: bool) -> tuple[str | None, str]:
+        """Thought (None: no trace of one) and answer: by the server's own field, else by the markers.
+
+        A thought without end has no answer.
+        """
         text = message.get("content")
         if text is not None and not isinstance(text, str):
             raise malformed(self._server, f"message.content must be a str, got {type(text).__name__}")
         text = text or ""
         begin, end = self._form.markers
-        for name in ("reasoning", "reasoning_content"):  # vLLM's newer and older name
+        for name in FIELDS:
             if isinstance(message.get(name), str) and message[name]:
                 return message[name], text.lstrip()
         if message.get("content") is None and not cut:
@@ -97,11 +117,13 @@ class ChatDialect(Dialect):
         # From the right: a thought may speak of its own marker.
         thought, ended, answer = text.rpartition(end)
         if ended:
-            return thought.strip().removeprefix(begin).strip(), answer.lstrip()
+            thought = thought.strip().removeprefix(begin).strip()
+            # A block without a thought: an empty answer behind it is the model's own.
+            return (thought or None if self._form.thinking == "none" else thought), answer.lstrip()
         # the template may have written the opening marker: then only the end tells a thought
         if text.lstrip().startswith(begin) or (cut and self._form.thinking != "none"):
             return text.strip().removeprefix(begin).strip(), ""
-        return "", text
+        return None, text
 
     def _messages(self, question: Write) -> list[dict[str, str]]:
         messages = list(question.messages) or self._read(question.prompt)
@@ -113,38 +135,72 @@ class ChatDialect(Dialect):
 
     def _read(self, prompt: Tokens) -> list[Message]:
         """The messages of a prompt that was framed as one user message, and the first words of the answer behind it."""
-        frame = self._tokenizer.frame(chat=True)
+        frame = self.tokenizer.frame(chat=True)
         end = behind(frame, prompt)
         if not np.array_equal(prompt[: len(frame.before)], frame.before):
             raise Refused("a chat server needs a question that begins as the chat template does: set task.chat=true")
-        user = [("user", self._tokenizer.decode(prompt[len(frame.before) : end - len(frame.after)]))]
-        system = [("system", self._tokenizer.system)] if self._tokenizer.system is not None else []
-        begun = self._tokenizer.decode(prompt[end:])
+        user = [("user", self.tokenizer.decode(prompt[len(frame.before) : end - len(frame.after)]))]
+        system = [("system", self.tokenizer.system)] if self.tokenizer.system is not None else []
+        begun = self.tokenizer.decode(prompt[end:])
         return [*system, *user, *([("assistant", begun)] if begun else [])]
 
     def _chat(
-        self, messages: Sequence[Mapping[str, str]], most: int, until: Sequence[str] = ()
+        self,
+        messages: Sequence[Mapping[str, str]],
+        most: int,
+        until: Sequence[str] = (),
+        thinks: bool | None = None,
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The answer to messages, and its only choice."""
-        body: dict[str, Any] = {"messages": messages, self._most: most}
+        """The answer to messages, and its only choice; `thinks` None: as the form says."""
+        body: dict[str, Any] = {"messages": messages, self.room_field: most}
         if stops := [text for text in until if text][:STOPS]:
             body["stop"] = stops
         if messages[-1]["role"] == "assistant":
             body |= {"continue_final_message": True, "add_generation_prompt": False}
         if self.switches:
-            body["chat_template_kwargs"] = {"enable_thinking": self._form.thinking != "none"}
+            body["chat_template_kwargs"] = {
+                "enable_thinking": self._form.thinking != "none" if thinks is None else thinks
+            }
         if self._form.thinking == "budget":
             body["thinking_token_budget"] = self._form.thought
         return self._posted("chat/completions", body)
 
+    def _answer_to(self, opening: str, room: int) -> Tokens:
+        """Tokens that the server writes to a message, its thought first."""
+        _, choice = self._chat([{"role": "user", "content": opening}], room)
+        message = found(self._server, choice, dict, "message")
+        parts = [message.get(name) for name in (*FIELDS, "content")]
+        return self._first_tokens("".join(part for part in parts if isinstance(part, str)), room)
+
     def _abilities(self) -> Abilities:
         """Find the fields that the server knows, by trial requests; Refused if it answers none."""
-        trial = [{"role": "user", "content": "Hi"}]
         # OpenAI's newer models take max_completion_tokens only, and some servers reject the switch for thinking.
-        for self._most, self.switches in itertools.product(("max_tokens", "max_completion_tokens"), (True, False)):
+        for self.room_field, self.switches in itertools.product(ROOM_FIELDS, (True, False)):
             try:
-                self._chat(trial, 1 + self._form.thought)
-                return Abilities(False, False, None, False)
+                answer, _ = self._chat(TRIAL, 1 + self._form.thought)
             except Rejected as no:
                 last = no
+                continue
+            self._check_switch(answer)
+            return Abilities(False, False, None, False)
         raise last
+
+    def _check_switch(self, answer: Mapping[str, Any]) -> None:
+        """Refused if the server lets a model think that is told not to: it reads as many tokens as when told to.
+
+        Where the template opens the thought, nothing in an answer that is cut tells it from a thought.
+        """
+        if self._form.thinking != "none" or not self.tokenizer.thinks_unasked():
+            return
+        if self.switches:
+            try:
+                told, _ = self._chat(TRIAL, 1, thinks=True)
+            except Rejected:
+                return  # it knows the switch
+            counts = [found(self._server, each, dict, "usage").get("prompt_tokens") for each in (answer, told)]
+            if counts[0] != counts[1]:
+                return
+        raise Refused(
+            f"{self._server.url} takes no chat_template_kwargs, and the model's template opens a thought without: set "
+            "backend.thinking=free backend.thought=2048, or switch thinking off there"
+        )

@@ -1,14 +1,16 @@
 """Detects what a server supports of OpenAI's completions, sends requests in that form, and validates the answers."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from lexbench.backends.completions import MOST_OPTIONS, Continue, Continued, Losses
-from lexbench.backends.openai.http import Rejected, Server
+from lexbench.backends.openai.http import MOST, Rejected, Server
 from lexbench.backends.openai.replies import Replies, found, malformed, models
+from lexbench.backends.openai.trials import contradiction, sampling
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Tokenizer, Tokens
 
@@ -21,8 +23,10 @@ SCORING: Sequence[Mapping[str, Any]] = (
     {"echo": True, "logprobs": 1, "max_tokens": 1},
 )
 """Fields that request the likelihood of a prompt: vLLM's own, then OpenAI's; some servers accept one form only."""
-APART = 0.5
-"""Nats by which a token may differ between being written and being read by the same engine; rounding moves it less."""
+LONGEST_TOKEN = 512
+"""Characters of the longest token: 128 blanks or lines in today's vocabularies."""
+FEWEST_BYTES, BYTES_PER_TOKEN = 1 << 20, 1 << 10
+"""Most bytes of an answer, and for each token that it may hold: a log-probability with its names takes some 150."""
 PROBE = "The grass is green and the sky is blue."
 TELLING = (
     "In 1997: 3.14159265358979323846, then 271828182845904523536. Naïve Übermäßigkeit, Москва и Киев, 東京都と大阪府, "
@@ -47,6 +51,8 @@ class Abilities:
     """It returns log-probabilities of given next tokens (`logprob_token_ids` of vLLM)."""
     odd: str = ""
     """Why its likelihoods are not believed."""
+    sampled: str = ""
+    """Why what it writes is not believed to be greedy."""
 
 
 class Dialect:
@@ -65,20 +71,29 @@ class Dialect:
         steady: the server reports a fingerprint of its arguments (vLLM), which must not change during a run.
     """
 
+    room_field = "max_tokens"
+    """The field that limits new tokens."""
+
     def __init__(
         self, server: Server, served: str, tokenizer: Tokenizer, ends: Sequence[int], vocabulary: int, steady: bool
     ) -> None:
-        self._server, self._served, self._tokenizer = server, served, tokenizer
+        self._server, self._served, self.tokenizer = server, served, tokenizer
         self._ends, self._steady = ends, steady
         self._replies = Replies(server, tokenizer, vocabulary)
         self.fingerprint: str | None = None
         self.answering: str | None = None
         self._trying = True
         self.able = self._abilities()
+        if self.able.scoring or self.able.options:
+            odd = contradiction(self, self.able.scoring is not None, self.able.options)
+            if odd:
+                self.able = replace(self.able, scoring=None, options=False, odd=odd)
+        self.able = replace(self.able, sampled=sampling(self._answer_to))
         self._trying = False
 
     def continued(self, request: Continue) -> Continued:
-        """Greedy continuation of the tokens."""
+        """Greedy continuation of the tokens; Refused if the server was seen not to write greedily."""
+        self.check_greedy()
         until = [text for text in request.until if text][:STOPS]
         fields = {**(self._exactly() if self.able.exact else {}), **({"stop": until} if until else {})}
         choice, counted = self._complete(self.able.ids, request.tokens, max_tokens=request.room, **fields)
@@ -87,8 +102,9 @@ class Dialect:
             tokens = self._replies.new_tokens(choice, request.room)
             written: int | None = len(tokens)
         else:  # only text: its tokens may differ from the ones written, the server's count is kept
-            tokens = self._tokenizer.encode(found(self._server, choice, str, "text")).ids
-            written = counted
+            text = found(self._server, choice, str, "text")
+            self._check_secret(text)
+            tokens, written = self._first_tokens(text, request.room), counted
             if written is not None and written > request.room:
                 raise Refused(
                     f"{self._server.url} wrote {written} tokens of at most {request.room}: it ignores max_tokens"
@@ -98,7 +114,7 @@ class Dialect:
             raise Refused(
                 f"{self._server.url} stopped after {written} of {request.room} tokens: raise its limit on new tokens"
             )
-        self._check_secret(self._tokenizer.decode(tokens))
+        self._check_secret(self.tokenizer.decode(tokens))
         [ends] = np.nonzero(np.isin(tokens, self._ends))
         if len(ends):
             return Continued(tokens=tokens[: ends[0]], hit_room=False)
@@ -126,6 +142,41 @@ class Dialect:
         # Each part reads the prompt again, but for what the server's prefix cache holds.
         parts = [options[begin : begin + MOST_OPTIONS] for begin in range(0, len(options), MOST_OPTIONS)]
         return np.concatenate([self._ahead(tokens, part, len(tokens)) for part in parts])
+
+    def check_greedy(self) -> None:
+        """Refused if the server was seen not to write greedily when it was first met."""
+        if self.able.sampled:
+            raise Refused(f"{self._server.url} {self.able.sampled}: start it so that it obeys temperature 0")
+
+    # trials
+
+    def draw_token(self, tokens: Tokens) -> tuple[int, float] | None:
+        """Id and nats of the token that the server writes behind these; None where its text is not one token more."""
+        fields = {**self._exactly(), "stop_token_ids": []} if self.able.exact else {}
+        choice, _ = self._complete(self.able.ids, tokens, max_tokens=1, logprobs=1, **fields)
+        given = found(self._server, choice, list, "logprobs", "token_logprobs")
+        if self.able.exact:
+            new = self._replies.new_tokens(choice, 1)
+        else:
+            own = tokens[len(self.tokenizer.prefix) :]
+            whole = self.tokenizer.encode(self.tokenizer.decode(own) + found(self._server, choice, str, "text")).ids
+            new = whole[len(own) :] if np.array_equal(whole[: len(own)], own) else own[:0]
+        if len(new) != 1 or len(given) != 1:
+            return None  # an end, or text that joins another token
+        return int(new[0]), self._replies.nll(given[0], "a new token")
+
+    def can_send(self, tokens: Tokens) -> bool:
+        """Whether a prompt of these tokens can be sent: as ids any, as text only what a text gives."""
+        return self.able.ids or self._text(tokens) is not None
+
+    def _answer_to(self, opening: str, room: int) -> Tokens:
+        """Tokens that the server writes behind a text."""
+        tokens = np.array([*self.tokenizer.prefix, *self.tokenizer.encode(opening).ids], dtype=np.int64)
+        fields = self._exactly() if self.able.exact else {}
+        choice, _ = self._complete(self.able.ids, tokens, max_tokens=room, **fields)
+        if self.able.exact:
+            return self._replies.new_tokens(choice, room)
+        return self._first_tokens(found(self._server, choice, str, "text"), room)
 
     # requests
 
@@ -162,6 +213,10 @@ class Dialect:
     def _complete(self, ids: bool, tokens: Tokens, **fields: Any) -> tuple[dict[str, Any], int | None]:
         """The only choice of an answer, whose prompt was read whole, and its new tokens, if the server counts them."""
         prompt = tokens.tolist() if ids else self._text(tokens)
+        if prompt is None:
+            raise Refused(
+                f"{self._server.url} takes prompts as text only, and no text has these tokens: use backend=hf"
+            )
         answer, choice = self._posted("completions", {"prompt": prompt, **fields})
         usage = answer.get("usage")
         usage = usage if isinstance(usage, dict) else {}
@@ -178,8 +233,10 @@ class Dialect:
 
     def _posted(self, path: str, fields: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """A greedy answer and its only choice, by the server that this run began with."""
+        prompt = fields.get("prompt", ())  # what of a prompt's tokens or characters comes back; of messages nothing
+        most = FEWEST_BYTES + BYTES_PER_TOKEN * (len(prompt) + fields.get(self.room_field, 0))
         try:
-            answer = self._server.post(path, {"model": self._served, "temperature": 0, **fields})
+            answer = self._server.post(path, {"model": self._served, "temperature": 0, **fields}, min(most, MOST))
         except Rejected as no:
             raise self._gone(no) if no.status == 404 else no from None
         self._check_same(answer)
@@ -188,7 +245,11 @@ class Dialect:
             raise Deferred(f"{self._server.url} sent an answer without a choice: repeat the command")
         if len(choices) != 1:
             raise malformed(self._server, "it must have exactly one choice")
-        return answer, found(self._server, answer, dict, "choices", 0)
+        choice = found(self._server, answer, dict, "choices", 0)
+        if choice.get("error"):  # a router's: what is beside it is half an answer
+            said = self._server.words(json.dumps(choice["error"]))
+            raise Deferred(f"{self._server.url} sent an answer with an error ({said}): repeat the command")
+        return answer, choice
 
     def _is_cut(self, choice: Mapping[str, Any]) -> bool:
         """Whether the answer filled its room; Deferred if it ended neither so nor by itself."""
@@ -197,6 +258,11 @@ class Dialect:
             said = self._server.words(str(reason))
             raise Deferred(f"{self._server.url} cut an answer short ({said}): repeat the command")
         return bool(reason == "length")
+
+    def _first_tokens(self, text: str, room: int) -> Tokens:
+        """Tokens of a text's beginning, more than `room` if it has more: encoding 10 MB takes minutes and gigabytes."""
+        text = text[: LONGEST_TOKEN * (room + 1)]
+        return self.tokenizer.encode(text).ids if text else np.empty(0, np.int64)
 
     def _check_secret(self, text: str) -> None:
         if self._server.holds_key(text):
@@ -220,16 +286,12 @@ class Dialect:
                     "the command"
                 )
 
-    def _text(self, tokens: Tokens) -> str:
-        """The tokens as text, without the BOS that the server adds; Refused if the text gives other tokens."""
-        prefix = self._tokenizer.prefix
+    def _text(self, tokens: Tokens) -> str | None:
+        """The tokens as text, without the BOS that the server adds; None if the text gives other tokens."""
+        prefix = self.tokenizer.prefix
         own = tokens[len(prefix) :] if tuple(tokens[: len(prefix)]) == prefix else tokens
-        text = self._tokenizer.decode(own)
-        if not np.array_equal(self._tokenizer.encode(text).ids, own):
-            raise Refused(
-                f"{self._server.url} takes prompts as text only, and no text has these tokens: use backend=hf"
-            )
-        return text
+        text = self.tokenizer.decode(own)
+        return text if np.array_equal(self.tokenizer.encode(text).ids, own) else None
 
     def _gone(self, no: Rejected) -> Refused:
         """Explain a 404: Deferred if the server has another model by now, or no list of models any more, which it had.
@@ -250,37 +312,14 @@ class Dialect:
     # detection
 
     def _abilities(self) -> Abilities:
-        tokens = np.array([*self._tokenizer.prefix, *self._tokenizer.encode(PROBE).ids], dtype=np.int64)
+        tokens = np.array([*self.tokenizer.prefix, *self.tokenizer.encode(PROBE).ids], dtype=np.int64)
         ids, exact = self._prompts(tokens)
         if ids:
             self._check_tokenizer()
         # Tried, not told: the same server answers otherwise by its version and by how it was started.
         scoring = next((form for form in SCORING if _understood(self._scored, ids, form, tokens, 1)), None)
         options = ids and _understood(self._ahead, tokens, tokens[-2:], len(tokens))
-        odd = self._contradiction(ids, scoring, tokens) if scoring and "echo" in scoring else ""
-        return Abilities(ids, exact, None if odd else scoring, options, odd)
-
-    def _contradiction(self, ids: bool, form: Mapping[str, Any], tokens: Tokens) -> str:
-        """Words for a token whose likelihood differs between being written and being read; empty: none was seen."""
-        try:
-            choice, _ = self._complete(ids, tokens, max_tokens=1, logprobs=1)
-            new = found(self._server, choice, list, "logprobs", "token_logprobs")
-            text = self._tokenizer.decode(tokens[len(self._tokenizer.prefix) :]) + str(choice.get("text"))
-            whole = np.array([*self._tokenizer.prefix, *self._tokenizer.encode(text).ids], dtype=np.int64)
-            if len(new) != 1 or len(whole) != len(tokens) + 1 or not np.array_equal(whole[:-1], tokens):
-                return ""  # an end, or text that joins another token
-            written = self._replies.nll(new[0], "a new token")
-            read = float(self._scored(ids, form, whole, len(tokens))[0])
-        except Deferred:
-            raise
-        except Refused:
-            return ""
-        if abs(read - written) <= APART:
-            return ""
-        return (
-            f"contradicts itself: a token of {written:.2f} nats when it was written has {read:.2f} when it is read, so "
-            "its likelihoods of a prompt are of other tokens"
-        )
+        return Abilities(ids, exact, scoring, options)
 
     def _prompts(self, tokens: Tokens) -> tuple[bool, bool]:
         """Whether prompts may be token ids, and whether new tokens come as ids; Refused if no form is answered."""
@@ -300,7 +339,7 @@ class Dialect:
 
     def _check_tokenizer(self) -> None:
         """Raise Refused if a server that takes ids reads a text as another number of tokens: ids mean others there."""
-        own = len(self._tokenizer.encode(TELLING).ids)
+        own = len(self.tokenizer.encode(TELLING).ids)
         try:
             answer, _ = self._posted("completions", {"prompt": TELLING, "max_tokens": 1})
             read = found(self._server, answer, int, "usage", "prompt_tokens")

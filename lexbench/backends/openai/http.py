@@ -7,16 +7,19 @@ import ipaddress
 import json
 import math
 import random
+import re
 import ssl
 import threading
 import time
 import urllib.parse
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
-import httpcore2
 import httpx2
 
+from lexbench.backends.openai.network import Hurried, Pace
+from lexbench.backends.openai.secret import Secret
 from lexbench.core.record import Deferred, Refused
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
@@ -31,8 +34,12 @@ SAID = 300
 """Most characters of a server's message to show."""
 MOST = 256 << 20
 """Most bytes of an answer, decompressed: log-probabilities of a prompt of a million tokens take less."""
+MOST_LISTED = 16 << 20
+"""Most bytes of an answer to GET, decompressed: a router's list of a thousand models takes less."""
 
 
+HALF = re.compile("[\ud800-\udfff]")
+"""Half of a surrogate pair."""
 PASSING = (408, 409, 425, 429)
 """Statuses of requests that may be sent again."""
 
@@ -75,7 +82,7 @@ class Server:
         requests_per_minute: float | None,
     ) -> None:
         self.url = checked_url(url)
-        self._key, self._key_variable = key, key_variable
+        self._secret, self._key_variable = Secret(key), key_variable
         self._timeout, self._retries = timeout, retries
         self._pace = Pace(60 / requests_per_minute if requests_per_minute else 0.0)
         self._down = False
@@ -83,7 +90,8 @@ class Server:
         """Whether the server has listed its models once."""
         self._thread = threading.local()
         self._client = httpx2.Client(
-            headers={"Authorization": f"Bearer {key}"} if key else {},
+            # Only what `_content` unpacks within a bound.
+            headers={"Accept-Encoding": "gzip", **({"Authorization": f"Bearer {key}"} if key else {})},
             timeout=httpx2.Timeout(timeout, connect=min(timeout, CONNECT)),
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=IDLE),
             verify=_certificates(),
@@ -104,12 +112,17 @@ class Server:
         """
         # vLLM has its version beside the interface, not in it.
         root = self.url.removesuffix("/v1") if path.startswith("/") else f"{self.url}/"
-        return self._attempt("GET", f"{root}{path}", None, min(self._timeout, CONNECT))
+        return self._attempt("GET", f"{root}{path}", None, min(self._timeout, CONNECT), MOST_LISTED)
 
-    def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    def post(self, path: str, body: Mapping[str, Any], most: int = MOST) -> dict[str, Any]:
         """POST with retries; Deferred if all attempts fail.
 
         Raises Rejected if the server rejects the request, Refused if the answer is too large.
+
+        Args:
+            path: relative to the url.
+            body: of the request, sent as JSON.
+            most: bytes of the answer, decompressed.
         """
         # Once a question has used up its attempts, others need not wait as long: one attempt each, and only if the
         # server lists its models, until it answers again.
@@ -119,7 +132,7 @@ class Server:
             try:
                 if quick:
                     self._listed()
-                answer = self._attempt("POST", f"{self.url}/{path}", body, self._timeout)
+                answer = self._attempt("POST", f"{self.url}/{path}", body, self._timeout, most)
             except Fault as fault:
                 if attempt + 1 == attempts or fault.wait > PATIENCE:
                     self._down = True
@@ -140,13 +153,14 @@ class Server:
 
     def words(self, said: str) -> str:
         """A server's message as one line of at most SAID printable characters, with the key masked."""
-        line = "".join(each if each.isprintable() else "?" for each in " ".join(said.split()))
-        line = line.replace(self._key, "***") if self._key else line
+        # A page may be long. The key may be split where it is cut, and the stars take less room: so far beyond SAID.
+        line = "".join(each if each.isprintable() else "?" for each in " ".join(said[: 100 * SAID].split()))
+        line = self._secret.mask(line)
         return line if len(line) <= SAID else f"{line[:SAID]} ..."
 
     def holds_key(self, text: str) -> bool:
-        """Whether a text contains the key; a short key such as `EMPTY` is a placeholder, no secret."""
-        return self._key is not None and len(self._key) >= 8 and self._key in text
+        """Whether a text contains the key or a part of it, in any form (`Secret.is_in`)."""
+        return self._secret.is_in(text)
 
     def _listed(self) -> None:
         """Raise Deferred if the server does not even list its models."""
@@ -169,11 +183,13 @@ class Server:
         if stop.wait(seconds):
             raise Deferred(reason)
 
-    def _attempt(self, method: str, url: str, body: Mapping[str, Any] | None, seconds: float) -> dict[str, Any]:
+    def _attempt(
+        self, method: str, url: str, body: Mapping[str, Any] | None, seconds: float, most: int
+    ) -> dict[str, Any]:
         self._sleep(self._pace.turn(), f"{self.url} got no request: the cell ended with the error of another question")
         limit = httpx2.Timeout(seconds, connect=min(seconds, CONNECT))
         try:
-            response, content = self._received(method, url, body, seconds, limit)
+            response, content = self._received(method, url, body, seconds, limit, most)
         except httpx2.ConnectTimeout:
             raise Fault(f"{self.url} accepts no connection within {min(seconds, CONNECT):g} seconds") from None
         except httpx2.TimeoutException:
@@ -184,21 +200,40 @@ class Server:
         text = content.decode(errors="replace")
         self._check(response, text)
         answer = self._object(text)
-        if answer.get("error") and not (answer.get("choices") or answer.get("data")):  # a router's, as a success
+        if answer.get("error"):  # a router's, as a success; choices beside it may be of half an answer
             self._check_error(answer["error"], text)
+        if "\ufffd" in text and text.encode() != content:
+            raise self._unwritten()
         return answer
 
     def _received(
-        self, method: str, url: str, body: Mapping[str, Any] | None, seconds: float, limit: httpx2.Timeout
+        self, method: str, url: str, body: Mapping[str, Any] | None, seconds: float, limit: httpx2.Timeout, most: int
     ) -> tuple[httpx2.Response, bytes]:
         """The response and its whole content, within the seconds: `limit` is for each read, and a server may drip."""
-        self._thread.end, content = time.monotonic() + seconds, bytearray()
+        self._thread.end = time.monotonic() + seconds
         with self._client.stream(method, url, json=body, timeout=limit) as response:
-            for piece in response.iter_bytes():
-                content += piece
-                if len(content) > MOST:
-                    raise Refused(f"{self.url} sends more than {MOST >> 20} MiB in one answer: check backend.url")
-        return response, bytes(content)
+            return response, self._content(response, most)
+
+    def _content(self, response: httpx2.Response, most: int) -> bytes:
+        """The content, decompressed as it comes; Refused once it has more than `most` bytes, of which no more are held.
+
+        httpx2's own decoders inflate a piece of the network whole, up to a thousand times its size.
+        """
+        coding = response.headers.get("Content-Encoding", "identity").strip().lower()
+        if coding not in ("identity", "gzip", "x-gzip"):
+            raise Refused(f"{self.url} compresses answers by {self.words(coding)}, which was not asked for: use gzip")
+        unpacker = None if coding == "identity" else zlib.decompressobj(wbits=31)  # 31: gzip
+        content = bytearray()
+        for piece in response.iter_raw():
+            try:
+                content += piece if unpacker is None else unpacker.decompress(piece, most + 1 - len(content))
+            except zlib.error as error:
+                raise Fault(f"malformed answer of {self.url}: {error}") from None
+            if len(content) > most:
+                raise Refused(f"{self.url} sends more than {most / 2**20:.3g} MiB in one answer: check backend.url")
+        if unpacker is not None and content and not unpacker.eof:
+            raise Fault(f"malformed answer of {self.url}: its compressed content breaks off")
+        return bytes(content)
 
     def _check(self, response: httpx2.Response, text: str) -> None:
         """Raise Fault, Deferred or Rejected for every status except success."""
@@ -245,84 +280,28 @@ class Server:
         if not isinstance(answer, dict):
             raise Fault(f"malformed answer of {self.url}: {self.words(text)!r} is no JSON object")
         # A server that cuts text by bytes may send half a character, as an escape that JSON allows.
-        return _with_whole_characters(answer) if "\\ud" in text.lower() else answer
+        return self._with_whole_characters(answer) if "\\ud" in text.lower() else answer
 
+    def _with_whole_characters(self, value: Any) -> Any:
+        """The same JSON value with U+FFFD for halves of surrogate pairs, which no text file and no terminal can take.
 
-def _with_whole_characters(value: Any) -> Any:
-    """The same JSON value with U+FFFD for halves of surrogate pairs, which no text file and no terminal can take."""
-    if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, list):
-        return [_with_whole_characters(each) for each in value]
-    if isinstance(value, dict):
-        return {_with_whole_characters(key): _with_whole_characters(each) for key, each in value.items()}
-    return value
+        Halves stand where a text was cut, at its ends; Refused where one is inside, as the other half is lost.
+        """
+        if isinstance(value, str):
+            joined = value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+            if HALF.search(joined[1:-1]):
+                raise self._unwritten()
+            return HALF.sub("\ufffd", joined)
+        if isinstance(value, list):
+            return [self._with_whole_characters(each) for each in value]
+        if isinstance(value, dict):
+            whole = self._with_whole_characters
+            return {whole(key): whole(each) for key, each in value.items()}
+        return value
 
-
-class Hurried(httpcore2.NetworkBackend):
-    """Connections on which no read waits beyond the end of its thread's request, headers and TLS included.
-
-    Args:
-        inner: opens connections.
-        thread: `end` of each thread, on the monotonic clock in seconds.
-    """
-
-    def __init__(self, inner: httpcore2.NetworkBackend, thread: threading.local) -> None:
-        self._inner, self._thread = inner, thread
-
-    def connect_tcp(self, *args: Any, **options: Any) -> httpcore2.NetworkStream:
-        """Open a connection."""
-        return HurriedStream(self._inner.connect_tcp(*args, **options), self._thread)
-
-
-class HurriedStream(httpcore2.NetworkStream):
-    """A connection of `Hurried`."""
-
-    def __init__(self, inner: httpcore2.NetworkStream, thread: threading.local) -> None:
-        self._inner, self._thread = inner, thread
-
-    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """Read within what is left of the request's time; ReadTimeout where nothing is."""
-        left = self._thread.end - time.monotonic()
-        if left <= 0:
-            raise httpcore2.ReadTimeout
-        return self._inner.read(max_bytes, left if timeout is None else min(left, timeout))
-
-    def start_tls(self, *args: Any, **options: Any) -> httpcore2.NetworkStream:
-        """The same connection, encrypted."""
-        return HurriedStream(self._inner.start_tls(*args, **options), self._thread)
-
-    def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        """Send."""
-        self._inner.write(buffer, timeout)
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._inner.close()
-
-    def get_extra_info(self, info: str) -> Any:
-        """What the connection knows of itself."""
-        return self._inner.get_extra_info(info)
-
-
-class Pace:
-    """Rate limiter: turns at least `gap` seconds apart, shared by all threads."""
-
-    def __init__(self, gap: float) -> None:
-        self._gap, self._next, self._lock = gap, 0.0, threading.Lock()
-
-    def turn(self) -> float:
-        """Reserve the next turn; the seconds until it comes."""
-        with self._lock:
-            now = time.monotonic()
-            begin = max(now, self._next)
-            self._next = begin + self._gap
-            return begin - now
-
-    def hold(self, seconds: float) -> None:
-        """Allow no turn in the next `seconds`."""
-        with self._lock:
-            self._next = max(self._next, time.monotonic() + seconds)
+    def _unwritten(self) -> Refused:
+        """The Refused for an answer whose texts are not what the model wrote."""
+        return Refused(f"malformed answer of {self.url}: it is no UTF-8, so its texts are not what was written")
 
 
 @functools.cache

@@ -14,6 +14,7 @@ from tqdm import tqdm
 from lexbench.core.checkpoint import folder_of
 from lexbench.core.console import without_bar
 from lexbench.core.task import Score, Scored, Tokens, Write, Written
+from lexbench.core.tokenizer import opens_thought
 from lexbench.core.version import __version__
 from lexbench.integrations.lm_eval.arguments import greedy, identity, loaded, settle
 from lexbench.integrations.lm_eval.asking import answers, likelihoods
@@ -162,19 +163,20 @@ class LexbenchModel(TemplateLM):  # type: ignore[misc]
         return ids if bare else [*self._prefix, *ids]
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
-        """Apply the model's chat template; ValueError if it has none or the template fails."""
+        """Apply the model's chat template; ValueError if it has none, if it fails, or if it opens a thought."""
         from jinja2 import TemplateError
 
         name = self.setting.model.name
         if self.tokenizer.chat_template is None:
             raise ValueError(f"model {name} has no chat template: leave out --apply_chat_template")
         try:
-            return str(
+            prompt = str(
                 self.tokenizer.apply_chat_template(
                     chat_history,
                     tokenize=False,
                     add_generation_prompt=add_generation_prompt,
                     continue_final_message=not add_generation_prompt,
+                    enable_thinking=False,  # the task's room is for the answer
                 )
             )
         except TemplateError as error:
@@ -182,6 +184,12 @@ class LexbenchModel(TemplateLM):  # type: ignore[misc]
                 f"chat template of {name} cannot be rendered ({error}): leave out --system_instruction, "
                 "or --apply_chat_template"
             ) from None
+        if opens_thought(prompt):
+            raise ValueError(
+                f"chat template of {name} opens a thought, which would be scored as the answer: leave out "
+                "--apply_chat_template, or ask by lexbench run with backend.chat=true backend.thinking=free"
+            )
+        return prompt
 
     @property
     def tokenizer_name(self) -> str:

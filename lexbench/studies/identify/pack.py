@@ -32,8 +32,8 @@ from lexbench.core.task import Score, Scored, Tokens, Write, Written
 from lexbench.runner.answers import answers
 
 FORMAT = 3
-LARGEST = 1 << 20
-"""Bytes of a pack, at most."""
+LARGEST, LARGEST_UNPACKED = 1 << 20, 1 << 26
+"""Bytes of a pack, at most, and of its parts; those of 100 setups on 32,768 targets take 10 MB."""
 LONGER = "longer_"
 """Before the names of the parts of longer texts."""
 
@@ -152,6 +152,9 @@ def read(file: Path) -> Pack:
         if file.stat().st_size > LARGEST:
             raise ValueError(f"it has more than {LARGEST} bytes")
         with np.load(file, allow_pickle=False) as held:
+            # A part is unpacked to no more than the size that the archive states.
+            if sum(part.file_size for part in held.zip.infolist()) > LARGEST_UNPACKED:
+                raise ValueError(f"its parts have more than {LARGEST_UNPACKED} bytes")
             longer = {name.removeprefix(LONGER): held[name] for name in held if name.startswith(LONGER)}
             return _whole(held, _whole(longer) if longer else None)
     except FileNotFoundError:

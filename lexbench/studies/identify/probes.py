@@ -15,6 +15,7 @@ Three probes. Each allows 3 times the rounding that was measured with the checkp
 import numpy as np
 
 from lexbench.backends import Backend, capabilities
+from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Score
 from lexbench.studies.identify.identify import ALLOWED, NONE, Found, rms
 from lexbench.studies.identify.pack import Nats, Pack, nats, scored, writes
@@ -66,7 +67,13 @@ def greedy(pack: Pack, backend: Backend) -> str | None:
     """Whether the server writes what it holds for the likeliest."""
     room = pack.written.shape[1]
     pairs: list[Score] = []
-    for row, own, other in zip(pack.tokens, pack.written, writes(backend, pack.tokens, room), strict=True):
+    try:
+        written = writes(backend, pack.tokens, room)
+    except Deferred:
+        raise
+    except Refused as refusal:  # a server that was seen to draw, for example
+        return f"it writes nothing that can be compared: {refusal.reason}"
+    for row, own, other in zip(pack.tokens, pack.written, written, strict=True):
         [places] = np.nonzero(own != other)
         if len(places) and min(own[places[0]], other[places[0]]) >= 0:  # neither has ended
             before = np.concatenate([row[:-room], own[: places[0]]])

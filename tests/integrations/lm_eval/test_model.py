@@ -311,6 +311,22 @@ def test_a_conversation_is_rendered_by_the_models_own_template(tmp_path: Path) -
         lm.apply_chat_template([{"role": "system", "content": "be brief"}])
 
 
+def test_a_template_is_told_not_to_think_and_refused_where_it_opens_a_thought(tmp_path: Path) -> None:
+    folder = tmp_path / "thinking"
+    shutil.copytree(LEXLET, folder)
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    end = "{% if enable_thinking is not defined or enable_thinking %}<think>{% endif %}"
+    for opened in (end, "<think>\n"):
+        template = "{% for m in messages %}{{ m.content }}{% endfor %}assistant:" + opened
+        (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "chat_template": template}))
+        lm = ours(model=None, path=str(folder))
+        if opened == end:
+            assert lm.apply_chat_template([{"role": "user", "content": "import"}]) == "importassistant:"
+        else:
+            with pytest.raises(ValueError, match=r"opens a thought, which would be scored as the answer: leave out"):
+                lm.apply_chat_template([{"role": "user", "content": "import"}])
+
+
 def test_the_entry_point_is_our_model_and_registers() -> None:
     from lm_eval.api.registry import Registry
 
