@@ -19,7 +19,8 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,8 @@ from lexbench.store.format import Finished
 
 FEWER, MORE = ("longbench", "longbench_e"), ("long_ppl",)
 """Tasks with less than one question for each of n where their data hold less, and with more."""
+SET_TO = {"for": "length", "at": "set_to"}
+"""Of a method that is set to one length: the words of its shown name, and the names of the length in an identity."""
 HUGE = 1e30
 ROUNDED = 1e-3
 """Nats: how far below 0 log-softmax in half precision may fall."""
@@ -131,14 +134,17 @@ def _apart(finished: Finished) -> Iterator[str]:
     for name in ("model", "method", "task", "backend"):
         part = known.get(name)
         asked = part.get("name") if isinstance(part, dict) else None
-        if isinstance(asked, str) and not _labels(getattr(cell, name), asked):
+        if isinstance(part, dict) and isinstance(asked, str) and not _shows(getattr(cell, name), asked, part):
             yield f"{name} {getattr(cell, name)}, though its identity says {asked}"
 
 
-def _labels(shown: str, name: str) -> bool:
-    """Whether a shown name is that of an identity: `yarn(factor=8)+log_n` of yarn+log_n, imported `yarn at 512`."""
-    first = re.split(r"\(| at ", shown)[0]
-    return shown == name or (first != shown and f"{name}+".startswith(f"{first}+"))
+def _shows(shown: str, name: str, part: Mapping[str, Any]) -> bool:
+    """Whether a text may stand for a part of an identity: its names in their order, each alone or with parameters, and
+    the length that it is set to, where it has one: `yarn(factor=8)+log_n`, `pi for 384` of a tune, imported `yarn at 8`
+    """
+    names = r"\+".join(re.escape(each) + r"(\(.*)?" for each in name.split("+"))
+    ends = [f" {word} {part[key]}" for word, key in SET_TO.items() if key in part]
+    return any(re.fullmatch(names, shown.removesuffix(end), re.DOTALL) for end in ("", *ends))
 
 
 def unlike(cells: Iterable[Finished]) -> dict[str, str]:

@@ -70,6 +70,35 @@ def test_good_cells_break_nothing() -> None:
     assert wrong([Finished(cell("passkey", "none", 512, n=2), GOOD.samples, asked=3)]) == {}  # its file says so
 
 
+@pytest.mark.parametrize(
+    ("shown", "part", "right"),
+    [
+        ("yarn", {"name": "yarn"}, True),
+        ("yarn(factor=8.0)", {"name": "yarn", "factor": 8.0}, True),
+        ("yarn(factor=8.0)+log_n", {"name": "yarn+log_n"}, True),
+        ("yarn+log_n(at=512)", {"name": "yarn+log_n", "at": 512}, True),
+        ("pi for 384", {"name": "pi", "method": "PI(factor=None)", "length": 384}, True),
+        ("pi(factor=2.0) for 384", {"name": "pi", "length": 384}, True),
+        ("yarn(beta_fast=16)+log_n for 384", {"name": "yarn+log_n", "length": 384}, True),
+        ("yarn at 512", {"name": "yarn", "set_to": 512}, True),
+        ("mine at 5 (new)", {"name": "mine at 5"}, False),
+        ("mine at 5(new=1)", {"name": "mine at 5"}, True),
+        ("pi for 384", {"name": "pi"}, False),
+        ("pi for 512", {"name": "pi", "length": 384}, False),
+        ("yarn at 384", {"name": "yarn", "length": 384}, False),
+        ("yarn+log_n", {"name": "yarn"}, False),
+        ("yarn(factor=8.0)", {"name": "yarn+log_n"}, False),
+        ("yarn_paper", {"name": "yarn"}, False),
+        ("ntk", {"name": "ntk_fixed"}, False),
+    ],
+)
+def test_a_shown_method_is_the_identitys_with_its_parameters_and_its_length(
+    shown: str, part: dict[str, Any], right: bool
+) -> None:
+    cell_ = replace(GOOD.cell, method=shown, identity={**GOOD.cell.identity, "method": part})
+    assert (wrong([replace(GOOD, cell=cell_)]) == {}) == right
+
+
 def test_cells_that_were_asked_the_same_hold_the_same_questions() -> None:
     others = [texts(method, [3.0, 2.5, 2.0]) for method in ("ntk", "yarn")]
     assert wrong([GOOD, *others]) == {}
