@@ -41,6 +41,18 @@ def check_writable(noun: str, place: Path, remedy: str) -> None:
         raise ValueError(f"{noun} {place} cannot be made in {above} ({error.strerror}): {remedy}") from None
 
 
+def check_regular(file: Path) -> None:
+    """OSError where a path is no file but something else: opening a pipe would wait for ever."""
+    if file.exists() and not file.is_file():
+        raise OSError(errno.EINVAL, "Not a regular file", str(file))
+
+
+def read_bytes(file: Path) -> bytes:
+    """Content of a file; OSError as by `check_regular`."""
+    check_regular(file)
+    return file.read_bytes()
+
+
 def read_object(file: Path, remedy: str) -> dict[str, Any]:
     """Read a JSON file that must hold an object; otherwise ValueError in one line, with the remedy."""
     if file.exists() and not file.is_file():  # reading a pipe would wait for ever

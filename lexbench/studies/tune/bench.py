@@ -1,7 +1,7 @@
 """Runs the questions of candidates, the same for all, and stores each sample at once."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -118,12 +118,12 @@ class Bench:
 
         Raises Refused if the backend cannot answer, TimeUp if some are missing and the time is spent.
         """
-        every = self.questions(part)
-        questions, cell = every[:count], self._cell(candidate, part)
-        known = self._known(cell)
+        every, cell = self.questions(part), self._cell(candidate, part)
+        questions, asked = every[:count], {question.index for question in every}
+        known = self._known(cell, asked)
         if missing := [question for question in questions if question.index not in known]:
             self._measure(candidate, cell, missing, known)
-        if cell.id not in self._whole and known.keys() >= (asked := {question.index for question in every}):
+        if cell.id not in self._whole and known.keys() >= asked:
             # Also where an earlier command has measured the last question, and was stopped before this line.
             self.store.finish(cell, asked)
             self._whole.add(cell.id)
@@ -147,14 +147,14 @@ class Bench:
         step = Step(method, part.task, part.length, self._seed, candidate.attention, None, Workload())
         return cell_of(self._job, step, BackendFacts.of(self._backend))
 
-    def _known(self, cell: Cell) -> dict[int, Sample]:
+    def _known(self, cell: Cell, asked: Collection[int]) -> dict[int, Sample]:
         """Known samples of a cell; Refused if the cell was refused, or deferred and there is no time for it."""
         if cell.id not in self._samples:
             finished = self._finished.get(cell.id)
             deferred = finished is not None and finished.again and not self._clock.over
             if finished is not None and finished.refused is not None and not deferred:
                 raise Refused(finished.refused)
-            samples = self.store.resume(cell) if finished is None or deferred else finished.samples
+            samples = self.store.resume(cell, asked) if finished is None or deferred else finished.samples
             self._samples[cell.id] = {sample.index: sample for sample in samples}
         return self._samples[cell.id]
 
