@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from lexbench.core.files import unlike, write_text
+from lexbench.core.files import read_bytes, unlike, write_text
 from lexbench.core.record import Cell
 from lexbench.core.values import fitting
 from lexbench.stats import records
@@ -84,7 +84,7 @@ def _provenance(folders: Sequence[Path]) -> list[Mapping[str, Any]]:
     for folder in records.run_folders(folders):
         for file in sorted((folder / "jobs").glob("*.json")):
             try:
-                said = dict(json.loads(file.read_text())["provenance"])
+                said = dict(json.loads(read_bytes(file))["provenance"])
             except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
                 raise ValueError(f"job {file} cannot be read ({plain(error)}): run the same command again") from error
             found[json.dumps(said, sort_keys=True)] = said

@@ -6,12 +6,12 @@
                  asked. Older files do not say so: there n of a task of lexbench (LongBench, whose data may hold fewer:
                  at most n; LongPPL asks several windows of a document)
     questions    cells that were asked the same (task, corpus, texts' start, length, seed, n) hold the same questions:
-                 indices, clusters and depths
-    samples      no longer than the length; scores and chances in [0, 1]; depths in [0, 1]; every number finite, unless
-                 the sample failed; negative log-likelihoods and floors at least 0: probabilities are at most 1; what
-                 one sample has of scores and likelihoods, all have that did not fail
+                 indices, clusters and depths, and where they were answered tokens, targets, bytes and words
+    samples      no longer than the length, with as many targets as the identity states; scores, chances and depths in
+                 [0, 1]; every number finite, unless the sample failed; negative log-likelihoods and floors at least 0:
+                 probabilities are at most 1; what one sample has of scores and likelihoods, all have that did not fail
 
-Page checksums of a cell's file and the hash of its identity are verified where it is read (`lexbench.store.format`).
+Checksums of a cell's file and the hash of its identity are verified where it is read (`lexbench.store.format`).
 """
 
 import functools
@@ -19,7 +19,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 
 from lexbench.core import registry
 from lexbench.core.groups import grouped
-from lexbench.core.record import Sample
+from lexbench.core.record import Cell, Sample
+from lexbench.core.values import is_whole
 from lexbench.stats.metrics import is_score
 from lexbench.stats.wording import plain
 from lexbench.store.format import Finished
@@ -87,9 +88,22 @@ def faults(finished: Finished) -> list[str]:
     indices = {sample.index for sample in samples}
     if len(indices) < len(samples):
         found.append("an index twice")
-    for sample in samples:
-        found += [f"sample {sample.index} with {fault}" for fault in sample_faults(sample, cell.length)]
+    return found + begun_faults(cell, samples)
+
+
+def begun_faults(cell: Cell, samples: Sequence[Sample]) -> list[str]:
+    """What is wrong with samples of a cell, though there may be more to come, in words."""
+    found = [f"sample {one.index} with {fault}" for one in samples for fault in sample_faults(one, cell.length)]
+    task = cell.identity.get("task")
+    stated = task.get("targets") if isinstance(task, dict) and task.get("name") in _tasks() else None
+    if is_whole(stated, 1) and (odd := next((n for one in samples if (n := targets_of(one)) not in (None, stated)), 0)):
+        found.append(f"{odd} targets, though its identity says {stated}")
     return found + ([fault] if (fault := uneven(samples)) else [])
+
+
+def targets_of(sample: Sample) -> int | None:
+    """Number of targets of a likelihood that was answered; None of any other sample."""
+    return None if sample.nll is None or sample.failed is not None else len(sample.nll)
 
 
 def uneven(samples: Iterable[Sample]) -> str | None:
@@ -158,12 +172,47 @@ def unlike(cells: Iterable[Finished]) -> dict[str, str]:
         counts = Counter(questions)
         # Longest first: cells cut short by the same fault must not outvote a whole one.
         most = max(counts, key=lambda asked: (len(asked), counts[asked]))
+        sizes = _usual_sizes(group)
         for each, asked in zip(group, questions, strict=True):
             if asked != most:
                 missing = len({index for index, *_ in most} - {index for index, *_ in asked})
                 said = f"{missing} of {len(most)} questions missing" if missing else "other questions"
                 found[each.cell.id] = f"{said} than cells that were asked the same"
+            elif said := next(_other_sizes(each, sizes), ""):
+                found[each.cell.id] = f"{said} in cells that were asked the same"
     return found
+
+
+SIZES = ("tokens", "targets", "bytes", "words")
+"""Numbers that follow from a question, whatever is answered."""
+
+
+def _sizes(sample: Sample) -> tuple[int | None, ...] | None:
+    """The `SIZES` of a sample; None where it failed, or has lost a part of its question."""
+    whole = sample.failed is None and not sample.truncated
+    return (sample.tokens, targets_of(sample), sample.bytes, sample.words) if whole else None
+
+
+def _usual_sizes(cells: Sequence[Finished]) -> dict[int, tuple[int | None, ...]]:
+    """By index the sizes that most answered samples of cells have; of as many for two the larger ones."""
+    if len({tuple(map(_sizes, each.samples)) for each in cells}) == 1:
+        return {}  # nearly always: none differs
+    found: dict[int, Counter[tuple[int | None, ...]]] = {}
+    for sample in (one for each in cells for one in each.samples):
+        if sizes := _sizes(sample):
+            found.setdefault(sample.index, Counter())[sizes] += 1
+    return {
+        index: max(counts, key=lambda sizes: (counts[sizes], [-1 if size is None else size for size in sizes]))
+        for index, counts in found.items()
+    }
+
+
+def _other_sizes(finished: Finished, usual: Mapping[int, tuple[int | None, ...]]) -> Iterator[str]:
+    """Where an answered sample has not the sizes of its question."""
+    for sample in finished.samples if usual else ():
+        for name, own, other in zip(SIZES, _sizes(sample) or (), usual.get(sample.index, ()), strict=False):
+            if own != other:
+                yield f"sample {sample.index} with {own} {name}, which is {other}"
 
 
 def question_key(finished: Finished) -> str:
@@ -184,7 +233,8 @@ def wrong(cells: Iterable[Finished]) -> dict[str, str]:
     """By cell id what is wrong with cells of one folder, in one line; cells that are right are left out."""
     known = list(cells)
     found = {each.cell.id: faults(each) for each in known}
-    for name, said in unlike(known).items():
+    # A cell that is wrong by itself has no say in what the others were asked.
+    for name, said in unlike(each for each in known if not found[each.cell.id]).items():
         found[name].append(said)
     return {each.cell.id: _line(each, found[each.cell.id]) for each in known if found[each.cell.id]}
 

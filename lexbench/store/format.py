@@ -190,7 +190,7 @@ DAMAGED = (
 
 
 def samples(table: pa.Table, rows: list[dict[str, Any]] | None = None) -> list[Sample]:
-    """Samples from a table with the fields of `COLUMNS`; raises one of `DAMAGED`. `rows`: by `_rows`, which it changes."""
+    """Samples from a table with the fields of `COLUMNS`; raises one of `DAMAGED`. `rows` are those of `_rows`."""
     found = []
     losses = table.column("nll")
     for place, row in enumerate(_rows(table) if rows is None else rows):

@@ -256,16 +256,19 @@ class Store:
             torn = stream.read(1) not in (b"", b"\n")  # by a process that was killed: it spoils no further line
             stream.write(b"\n" * torn + as_json(row).encode() + b"\n")
 
-    def load(self, ids: Collection[str] | None = None) -> list[Finished]:
-        """Finished cells, all or those with the ids, sorted by id; unreadable files are listed in `problems`."""
+    def load(self, ids: Collection[str] | None = None, packed: bool = True) -> list[Finished]:
+        """Finished cells, all or those with the ids, sorted by id; unreadable files are listed in `problems`.
+
+        Without `packed` each is read from its own file, though the pack may hold it.
+        """
         if ids is None or not self._closed.keys().isdisjoint(ids):
             self._flush()
-        return self._read(states(self.folder / "cells", ids))
+        return self._read(states(self.folder / "cells", ids), packed)
 
-    def _read(self, wanted: Mapping[str, State]) -> list[Finished]:
+    def _read(self, wanted: Mapping[str, State], packed: bool = True) -> list[Finished]:
         """Finished cells by the states of their files, as `load` does."""
         self.problems = []
-        found = self._packed.load(wanted) if len(wanted) > FEW else {}
+        found = self._packed.load(wanted) if packed and len(wanted) > FEW else {}
         known = self._known(wanted)
         for name in sorted(wanted.keys() - found.keys()):
             try:

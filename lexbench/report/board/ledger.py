@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lexbench.core.files import unlike, write_text
+from lexbench.core.files import read_bytes, unlike, write_text
 from lexbench.core.values import fitting
 
 FILE = "ledger.jsonl"
@@ -65,8 +65,15 @@ def read(ledger: Path) -> list[Submission]:
 
 
 def hashes(folder: Path) -> dict[str, str]:
-    """Hash of each finished cell's file, by the cell's id."""
-    return {file.stem: digest(file.read_bytes()) for file in sorted((folder / "cells").glob("*.parquet"))}
+    """Hash of each finished cell's file, by the cell's id; empty of one that cannot be read."""
+    return {file.stem: _hash(file) for file in sorted((folder / "cells").glob("*.parquet"))}
+
+
+def _hash(file: Path) -> str:
+    try:
+        return digest(read_bytes(file))
+    except OSError:
+        return ""
 
 
 def digest(content: bytes) -> str:
