@@ -77,7 +77,7 @@ def _possible(nll: NDArray[np.float32]) -> bool:
 def faults(finished: Finished) -> list[str]:
     """What is wrong with a cell by itself, in words."""
     cell, samples = finished.cell, finished.samples
-    found = list(_apart(finished))
+    found = list(shown_otherwise(cell))
     if finished.refused is not None:
         return found + (["samples, though it is refused"] if samples else [])
     if finished.asked is not None:
@@ -133,9 +133,9 @@ def _tasks() -> frozenset[str]:
     return frozenset(file.stem for file in (registry.asset("configs") / "task").glob("*.yaml"))
 
 
-def _apart(finished: Finished) -> Iterator[str]:
-    """Shown settings that are not those of the identity; one that it lacks is not compared."""
-    cell, known = finished.cell, finished.cell.identity
+def shown_otherwise(cell: Cell) -> Iterator[str]:
+    """Shown settings that are not those of a cell's identity, in words; one that it lacks is not compared."""
+    known = cell.identity
     model, backend = known.get("model"), known.get("backend")
     pairs = [(name, getattr(cell, name), known.get(name)) for name in ("length", "seed", "n")]
     if isinstance(model, dict):

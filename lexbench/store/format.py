@@ -127,7 +127,8 @@ def _digest(about: Mapping[str, str]) -> str:
 
 def _rows(table: pa.Table) -> list[dict[str, Any]]:
     """Rows of a table without `nll`, of which to_pylist would make a Python float a token."""
-    return table.drop_columns(["nll"]).to_pylist()
+    rows: list[dict[str, Any]] = table.drop_columns(["nll"]).to_pylist()
+    return rows
 
 
 def _content(table: pa.Table, rows: Sequence[Mapping[str, Any]]) -> str:
