@@ -222,7 +222,7 @@ def test_lines_of_records_that_were_edited_or_doubled_are_found_and_a_report_men
     file.write_text("".join(f"{json.dumps(row)}\n" for row in change(rows)))
     [fault] = examine([run]).faults
     assert fault.endswith(f"records.jsonl {said}: lexbench report {run} writes it anew")
-    records.load([run], afresh=True)  # as a report does
+    records.load([run], afresh=[run])  # as a report does
     assert examine([run]).faults == []
 
 
