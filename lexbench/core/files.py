@@ -61,9 +61,12 @@ def read_object(file: Path, remedy: str) -> dict[str, Any]:
 
 
 def parse_object(content: bytes | str, place: object, remedy: str) -> dict[str, Any]:
-    """Parse what must be a JSON object, in UTF-8; otherwise ValueError in one line, with its place and the remedy."""
+    """Parse what must be a JSON object, in UTF-8; otherwise ValueError in one line, with its place and the remedy.
+
+    A byte order mark, which some editors put in front, is passed over.
+    """
     try:
-        value = json.loads(content if isinstance(content, str) else content.decode())
+        value = json.loads(content if isinstance(content, str) else content.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:  # not JSON, not even text, or nested too deeply
         raise ValueError(f"{place} must be JSON ({error}): {remedy}") from None
     if not isinstance(value, dict):
