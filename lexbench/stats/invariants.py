@@ -83,7 +83,7 @@ def faults(finished: Finished) -> list[str]:
     if finished.asked is not None:
         if not samples or len(samples) != finished.asked:
             found.append(f"{len(samples)} of {finished.asked} samples")
-    elif not samples or _miscounted(cell.task.split("(")[0], len(samples), cell.n):
+    elif not samples or _miscounted(_task_of(cell), len(samples), cell.n):
         found.append(f"{len(samples)} of {cell.n} samples")
     indices = {sample.index for sample in samples}
     if len(indices) < len(samples):
@@ -119,6 +119,13 @@ def uneven(samples: Iterable[Sample]) -> str | None:
 def amounts_of(sample: Sample) -> frozenset[str]:
     """The names of what a sample is worth: its scores, and `nll`."""
     return frozenset(sample.scores) | ({"nll"} if sample.nll is not None else frozenset())
+
+
+def _task_of(cell: Cell) -> str:
+    """Name of a cell's task, by its identity where that says it."""
+    task = cell.identity.get("task")
+    name = task.get("name") if isinstance(task, dict) else None
+    return name if isinstance(name, str) else cell.task.split("(")[0]
 
 
 def _miscounted(task: str, count: int, n: int) -> bool:
