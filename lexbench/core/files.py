@@ -41,6 +41,18 @@ def check_writable(noun: str, place: Path, remedy: str) -> None:
         raise ValueError(f"{noun} {place} cannot be made in {above} ({error.strerror}): {remedy}") from None
 
 
+def check_regular(file: Path) -> None:
+    """OSError where a path is no file but something else: opening a pipe would wait for ever."""
+    if file.exists() and not file.is_file():
+        raise OSError(errno.EINVAL, "Not a regular file", str(file))
+
+
+def read_bytes(file: Path) -> bytes:
+    """Content of a file; OSError as by `check_regular`."""
+    check_regular(file)
+    return file.read_bytes()
+
+
 def read_object(file: Path, remedy: str) -> dict[str, Any]:
     """Read a JSON file that must hold an object; otherwise ValueError in one line, with the remedy."""
     if file.exists() and not file.is_file():  # reading a pipe would wait for ever
@@ -49,9 +61,12 @@ def read_object(file: Path, remedy: str) -> dict[str, Any]:
 
 
 def parse_object(content: bytes | str, place: object, remedy: str) -> dict[str, Any]:
-    """Parse what must be a JSON object, in UTF-8; otherwise ValueError in one line, with its place and the remedy."""
+    """Parse what must be a JSON object, in UTF-8; otherwise ValueError in one line, with its place and the remedy.
+
+    A byte order mark, which some editors put in front, is passed over.
+    """
     try:
-        value = json.loads(content if isinstance(content, str) else content.decode())
+        value = json.loads(content if isinstance(content, str) else content.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:  # not JSON, not even text, or nested too deeply
         raise ValueError(f"{place} must be JSON ({error}): {remedy}") from None
     if not isinstance(value, dict):

@@ -39,6 +39,7 @@ from lexbench.stats.differences import BASELINE, Differences
 from lexbench.stats.headline import headlines
 from lexbench.stats.records import Loaded, rows_of
 from lexbench.stats.tables import Table, tables
+from lexbench.stats.wording import bracketed, escaped
 
 LEGEND = """\
 Brackets hold 95 % intervals: over resampled documents or haystacks (2000 times), or Wilson's for independent answers
@@ -67,7 +68,7 @@ class Out:
     def figure(self, name: str, text: str) -> list[str]:
         """The lines that show a figure."""
         png = f"[PNG](plots/{name}.png), " if self.png else ""
-        return [f"![{text}](plots/{name}.svg)", "", f"{png}[numbers](plots/{name}.csv)", ""]
+        return [f"![{bracketed(text)}](plots/{name}.svg)", "", f"{png}[numbers](plots/{name}.csv)", ""]
 
     def table(self, name: str, content: str) -> None:
         """Write a file of numbers."""
@@ -91,7 +92,9 @@ def write(
         most: tables with figures, at most, of a report of so many cells.
         aside: share the work with processes beside this one.
     """
-    loaded = records.load(folders, afresh=True)
+    # A report that is written elsewhere leaves the run folder as it is: it may be another's, or on a read-only disk.
+    own = [folder for folder in folders if to.folder.resolve().is_relative_to(folder.resolve())]
+    loaded = records.load(folders, afresh=own)
     samples = {finished.cell.id: finished.samples for finished in loaded.finished}
     check_highlight((finished.cell.method for finished in loaded.finished), highlight)
     every, spent = tables(loaded.finished, highlight), costs.load(folders)
@@ -195,11 +198,11 @@ def _curved(table: Table) -> bool:
 def _summary(folders: Sequence[Path], loaded: Loaded) -> str:
     """Number of cells behind the report, and what is missing."""
     refused = sum(finished.refused is not None for finished in loaded.finished)
-    lines = [f"{len(loaded.finished)} cells, {refused} of them refused, from {', '.join(map(str, folders))}."]
+    lines = [f"{len(loaded.finished)} cells, {refused} of them refused, from {', '.join(map(escaped, folders))}."]
     if loaded.unfinished:
-        names = [f"{cell.method} {cell.task} at {cell.length}" for cell in loaded.unfinished]
+        names = [escaped(f"{cell.method} {cell.task} at {cell.length}") for cell in loaded.unfinished]
         lines.append(f"\n**Unfinished, not shown:** {'; '.join(names)}. Repeat the run command to finish them.")
-    lines += [f"\n**Not readable:** {problem}" for problem in loaded.problems]
+    lines += [f"\n**Not readable:** {escaped(problem)}" for problem in loaded.problems]
     return "\n".join(lines)
 
 
@@ -251,7 +254,7 @@ def _section(table: Table, samples: Mapping[str, Sequence[Sample]], out: Out, fi
         csv(rows_of([*(record for row in table.methods for record in table.of(row)), *table.prices.values()])),
     )
     lines = [
-        f"### {table.label}",
+        f"### {escaped(table.label)}",
         "",
         markdown(grid_of(table)),
         f"All fields: [{table.name}.csv](tables/{table.name}.csv)",
@@ -260,7 +263,7 @@ def _section(table: Table, samples: Mapping[str, Sequence[Sample]], out: Out, fi
     if table.metric is None:
         return lines
     if parts_of(table):
-        lines += [f"By part of the samples, {table.label}:", "", markdown(parts_grid(table))]
+        lines += [f"By part of the samples, {escaped(table.label)}:", "", markdown(parts_grid(table))]
         lines += out.numbers(f"{table.name}-by-part", csv(rows_of(part_records(table))))
     if not _curved(table):
         return lines

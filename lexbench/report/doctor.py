@@ -1,14 +1,15 @@
 """`lexbench doctor`: what is wrong with run folders, as text and as data."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from lexbench.core.record import Cell
 from lexbench.report import formats
 from lexbench.stats import invariants
 from lexbench.stats.records import records_of, run_folders
-from lexbench.stats.wording import several
+from lexbench.stats.wording import plain, several
 from lexbench.store.records_file import stale
 from lexbench.store.store import Store
 
@@ -28,7 +29,8 @@ class Diagnosis:
 
 
 def examine(folders: Sequence[Path]) -> Diagnosis:
-    """Examine every finished cell: its file's checksums, the hash of its identity, its invariants, and its records.
+    """Examine every finished cell: its file's checksums, the hash of its identity, its invariants, and its records; and
+    every line of an unfinished one.
 
     ValueError where there is no run folder.
     """
@@ -36,7 +38,7 @@ def examine(folders: Sequence[Path]) -> Diagnosis:
     runs = run_folders(folders)
     for folder in runs:
         store = Store(folder)
-        found = store.load()
+        found = store.load(packed=False)
         unread = list(store.problems)
         start = time.perf_counter()
         said = invariants.wrong(found)
@@ -44,10 +46,25 @@ def examine(folders: Sequence[Path]) -> Diagnosis:
         good = [each for each in found if each.cell.id not in said]
         old = stale(folder, records_of, good)
         left = store.unfinished()  # adds to the problems of `load`
-        faults += [f"{folder}: {each}" for each in (*unread, *said.values(), *old, *store.problems[len(unread) :])]
+        begun = [fault for cell in left for fault in _begun(store, cell)]
+        more = store.problems[len(unread) :]
+        faults += [f"{folder}: {each}" for each in (*unread, *said.values(), *old, *more, *begun)]
         cells += len(found)
         unfinished += len(left)
     return Diagnosis(len(runs), cells, unfinished, list(dict.fromkeys(faults)), 1000 * seconds / max(1, cells))
+
+
+def _begun(store: Store, cell: Cell) -> Iterator[str]:
+    """What is wrong with an unfinished cell's samples so far."""
+    try:
+        for fault in invariants.begun_faults(cell, store.begun(cell)):
+            file = store.folder / "cells" / f"{cell.id}.jsonl"
+            yield f"samples {file} have {plain(fault)}: delete it and run the same command again"
+            return
+    except FileNotFoundError:  # another process has just finished it
+        return
+    except (OSError, ValueError) as error:
+        yield str(error)
 
 
 def command(folders: Sequence[Path], *, as_data: bool = False) -> tuple[str, int]:

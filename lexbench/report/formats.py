@@ -125,7 +125,8 @@ def _broken(lines: Sequence[str]) -> str:
 def csv(rows: Sequence[Mapping[str, Any]], names: Sequence[str] | None = None, *, as_is: bool = False) -> str:
     """Rows as CSV in full precision, with a line of names.
 
-    A column of whole numbers with a gap is written as `512.0`, as pandas does; with `as_is` as `512`.
+    A column of whole numbers with a gap is written as `512.0`, as pandas does; with `as_is` as `512`. No text
+    begins as a formula (`no_formula`).
     """
     if not rows and names is None:
         return ""
@@ -133,14 +134,25 @@ def csv(rows: Sequence[Mapping[str, Any]], names: Sequence[str] | None = None, *
     columns = ([row.get(name) for row in rows] for name in heads)
     stream = io.StringIO()  # the standard library's writer: pandas uses it, too, and takes half a second to import
     writer = stdlib_csv.writer(stream, lineterminator="\n")  # the same bytes on every system
-    writer.writerow(heads)
+    writer.writerow(map(no_formula, heads))
     writer.writerows(zip(*(_texts(column, as_is) for column in columns), strict=True))
     return stream.getvalue()
 
 
+FORMULA = re.compile(r"[=+@\t\r]|-(?![\d.]*(?:e[+-]?\d+)?$)")
+"""Beginnings of texts that a spreadsheet computes when it opens a CSV file; `-0.5` and `-` are none."""
+
+
+def no_formula(value: Any) -> Any:
+    """A text, which may be anybody's, so that no spreadsheet takes it for a formula: with an apostrophe in front."""
+    return f"'{value}" if isinstance(value, str) and FORMULA.match(value) else value
+
+
 def _texts(column: Sequence[Any], as_is: bool) -> Sequence[Any]:
-    """A column without NaN; whole numbers beside gaps or fractions become fractions."""
+    """A column without NaN and formulas; whole numbers beside gaps or fractions become fractions."""
     kinds = set(map(type, column))
+    if str in kinds:
+        column = [no_formula(each) for each in column]
     if float in kinds:
         column = [None if each != each else each for each in column]
     if as_is or int not in kinds or len(kinds) == 1 or not kinds <= {int, float, type(None)}:

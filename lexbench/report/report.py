@@ -21,7 +21,7 @@ def write_report(
     aside: bool = False,
     figures: int | None = None,
 ) -> Path:
-    """Write report.md, tables/*.csv and plots/* of run folders, and their records.jsonl anew.
+    """Write report.md, tables/*.csv and plots/* of run folders; and anew the records.jsonl of those that hold it.
 
     Nothing is done where neither they nor lexbench have changed since, and the report is as it was written.
 

@@ -27,7 +27,7 @@ from lexbench.stats.length_effect import LengthEffect
 from lexbench.stats.records import by_number
 from lexbench.stats.tables import Table, at_length, caption, tables
 from lexbench.stats.values import number
-from lexbench.stats.wording import signed
+from lexbench.stats.wording import escaped, signed
 from lexbench.store.format import Finished
 from lexbench.store.store import Store
 
@@ -208,13 +208,13 @@ def part_records(table: Table) -> list[Record]:
 
 def differences_page(found: Sequence[Differences]) -> str:
     """All paired differences of a report as Markdown."""
-    lines = [f"# Paired differences to {found[0].baseline}", "", DIFFERENCES]
+    lines = [f"# Paired differences to {escaped(found[0].baseline)}", "", DIFFERENCES]
     shown: set[str] = set()
     for each in found:
         if each.table.setting not in shown:
             lines += setting_heading(each.table)
         shown.add(each.table.setting)
-        lines += [f"### {each.table.metric} ({each.unit})", "", markdown(difference_grid(each))]
+        lines += [f"### {escaped(each.table.metric)} ({each.unit})", "", markdown(difference_grid(each))]
     return "\n".join(lines)
 
 

@@ -64,15 +64,15 @@ def _below(folder: str, without: str) -> Iterator[os.DirEntry[str]]:
     """Entries of the system's own lists: a path made of each takes ten times as long."""
     with suppress(OSError), os.scandir(folder) as entries:  # one that cannot be listed cannot be read, either
         for each in entries:
-            if not each.is_dir():
+            if not each.is_dir(follow_symlinks=False):  # a link may be one of a loop
                 yield each
-            elif not each.is_symlink() and each.name != "__pycache__" and each.path != without:
+            elif each.name != "__pycache__" and each.path != without:
                 yield from _below(each.path, without)
 
 
 def _states(files: Iterable[Path | os.DirEntry[str]]) -> Iterator[str]:
     for file in sorted(files, key=os.fspath):
-        with suppress(FileNotFoundError):  # another process has just finished a cell
+        with suppress(OSError):  # another process has just finished a cell; a loop of links
             state = file.stat()
             yield f"{os.fspath(file)} {state.st_size} {state.st_mtime_ns} {state.st_ino}"
 

@@ -35,7 +35,7 @@ def measure_cell(run: Run, model: Answerer, tokenizer: Tokenizer, cell: OpenCell
         questions = questions_of(cell, tokenizer)
         model.attend(cell)  # apply the method, which must pass its checks
         clock = Clock()  # an engine may have started just now: no cost of this cell
-        resumed = run.store.resume(cell)
+        resumed = run.store.resume(cell, [question.index for question in questions])
         done, first = {sample.index for sample in resumed}, next((s for s in resumed if s.failed is None), None)
         run.progress.began(cell, len(done))
         missing = [question for question in questions if question.index not in done]

@@ -1,6 +1,7 @@
 """A baseline: one committed JSON file with the outcome of every question of a run, to pair later runs with.
 
     schema      version of this format
+    checksum    of all else, however it is laid out; older files have none
     measured    provenance of the run folders' jobs, each machine and environment once
     questions   by hash: the columns that identify questions (index, cluster, targets, depth, bytes, words), once for
                 all cells with these questions
@@ -17,12 +18,13 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from lexbench.core.files import unlike, write_text
+from lexbench.core.files import read_bytes, unlike, write_text
 from lexbench.core.record import Cell
-from lexbench.core.values import fitting
+from lexbench.core.values import fitting, is_whole
 from lexbench.stats import records
 from lexbench.stats.cell_outcomes import Kept, changes, doubled, kept
-from lexbench.stats.invariants import possible
+from lexbench.stats.invariants import possible, shown_otherwise
+from lexbench.stats.metrics import is_score
 from lexbench.stats.pairs import Outcome
 from lexbench.stats.regressions import same_cell
 from lexbench.stats.wording import plain, several
@@ -41,6 +43,8 @@ class Baseline:
 
     cells: list[Kept]
     measured: list[Mapping[str, Any]]
+    checked: bool = True
+    """Whether it has a checksum, which holds; without one nobody sees an edit."""
 
 
 def single(cells: Sequence[Kept]) -> None:
@@ -84,7 +88,7 @@ def _provenance(folders: Sequence[Path]) -> list[Mapping[str, Any]]:
     for folder in records.run_folders(folders):
         for file in sorted((folder / "jobs").glob("*.json")):
             try:
-                said = dict(json.loads(file.read_text())["provenance"])
+                said = dict(json.loads(read_bytes(file))["provenance"])
             except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
                 raise ValueError(f"job {file} cannot be read ({plain(error)}): run the same command again") from error
             found[json.dumps(said, sort_keys=True)] = said
@@ -107,9 +111,26 @@ def as_text(cells: Sequence[Kept], measured: Sequence[Mapping[str, Any]]) -> str
         lines.append(_json({**about, **{key: text for key, text in more.items() if text is not None}}))
     asked_lines = [f'"{name}":{text}' for name, text in sorted(questions.items())]
     # Written by hand for a line a cell: the diff of a commit then shows which cells changed.
-    head = f'"schema":{SCHEMA},\n"measured":[\n'
     blocks = [",\n".join(map(_json, measured)), ",\n".join(asked_lines), ",\n".join(lines)]
-    return f'{{\n{head}{blocks[0]}\n],\n"questions":{{\n{blocks[1]}\n}},\n"cells":[\n{blocks[2]}\n]\n}}\n'
+    head = f'"schema":{SCHEMA},\n'
+    rest = f'"measured":[\n{blocks[0]}\n],\n"questions":{{\n{blocks[1]}\n}},\n"cells":[\n{blocks[2]}\n]\n}}\n'
+    checksum = f'"checksum":"{_checksum(json.loads(f"{{{head}{rest}"))}",\n'
+    return f"{{\n{head}{checksum}{rest}"
+
+
+def _checksum(page: Mapping[str, Any]) -> str:
+    """Of a file's content but for the checksum itself, the same however another program lays it out."""
+    content = {key: _as_written(value) for key, value in page.items() if key != "checksum"}
+    return hashlib.sha256(_json(content).encode()).hexdigest()[:16]
+
+
+def _as_written(value: Any) -> Any:
+    """JSON in which 8.0 is 8, as some programs write it."""
+    if isinstance(value, Mapping):
+        return {key: _as_written(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_as_written(each) for each in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _columns(found: Sequence[Outcome], names: Sequence[str]) -> dict[str, list[Any]]:
@@ -143,12 +164,16 @@ def read(file: Path) -> Baseline:
     if not file.is_file():
         raise ValueError(f"baseline {file} {unlike(file)}: write it with {_again(file)}")
     try:
-        page = json.loads(file.read_text())
+        page = json.loads(file.read_text(), parse_constant=_constant)
+        if not is_whole(page["schema"], 1):
+            raise ValueError(f"its schema must be a whole number of at least 1, got {page['schema']!r}")
         newer = page["schema"] > SCHEMA
         cells = [] if newer else [_kept(row, page["questions"]) for row in page["cells"]]
         if len({each.id for each in cells}) < len(cells):  # as a merge may leave it
             raise ValueError("a cell stands there twice")
-        found = Baseline(cells, list(page["measured"]))
+        if not newer and page.get("checksum") not in (None, _checksum(page)):
+            raise ValueError("it was edited: its checksum is another one")
+        found = Baseline(cells, list(page["measured"]), "checksum" in page)
     except (OSError, KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         said = f"{type(error).__name__}: {plain(error)}"[:100]
         raise ValueError(f"baseline {file} cannot be read ({said}): write it again with {_again(file)}") from error
@@ -157,8 +182,18 @@ def read(file: Path) -> Baseline:
     return found
 
 
+def _constant(name: str) -> float:
+    if name == "NaN":
+        raise ValueError("NaN is no number")
+    return float(name)
+
+
 def _kept(row: Mapping[str, Any], questions: Mapping[str, Any]) -> Kept:
     cell = Cell(**fitting(Cell, row["cell"], "a cell"))
+    if lacking := [part for part in ("model", "method", "task") if not isinstance(cell.identity.get(part), Mapping)]:
+        raise ValueError(f"a cell's identity has no {lacking[0]}")
+    if fault := next(shown_otherwise(cell), None):
+        raise ValueError(f"a cell has {fault}")
     corpus = cell.identity.get("corpus")
     if isinstance(corpus, Mapping) and not isinstance(corpus.get("name"), str):
         raise ValueError("a cell's corpus has no name")
@@ -176,10 +211,18 @@ def _kept(row: Mapping[str, Any], questions: Mapping[str, Any]) -> Kept:
 def _outcomes(metric: str, given: Mapping[str, Any], questions: Mapping[str, Any]) -> list[Outcome]:
     columns = {**questions[given["questions"]], **{name: given[name] for name in ANSWER if name in given}}
     for name in ("failed", "truncated"):
-        columns[name] = [bool(each) for each in columns.get(name, [0] * len(columns["index"]))]
+        flags = columns.get(name, [0] * len(columns["index"]))
+        if odd := [each for each in flags if each not in (0, 1)]:
+            raise ValueError(f"an answer has {name} {odd[0]!r}, which must be 0 or 1")
+        columns[name] = list(map(bool, flags))
     rows = zip(*columns.values(), strict=True)
     found = [Outcome(**fitting(Outcome, dict(zip(columns, row, strict=True)), "an answer")) for row in rows]
+    if len({each.index for each in found}) < len(found):
+        raise ValueError("a question stands there twice")
     for each in found:
+        if each.failed != (each.amount is None) and not (each.failed and each.amount == 0 and is_score(metric)):
+            said = f"failed, though it has {each.amount:g}" if each.amount is not None else "none, and has not failed"
+            raise ValueError(f"{plain(metric)} of question {each.index} is {said}")
         if each.amount is not None and not possible(metric, each.amount):
             raise ValueError(f"an answer has a {plain(metric)} of {each.amount:g}")
         if metric == "nll" and each.amount is not None and each.targets is None:

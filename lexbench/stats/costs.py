@@ -23,6 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
+from lexbench.core.files import read_bytes
 from lexbench.stats.combine import Summary, shared_lengths
 from lexbench.stats.intervals import CONFIDENCE, Interval, resampled
 from lexbench.stats.records import run_folders
@@ -132,7 +133,13 @@ def of_file(file: Path) -> dict[str, Cost]:
 
 
 def _rows(file: Path) -> Iterator[tuple[str, Cost]]:
-    content = file.read_text(errors="replace") if file.exists() else ""
+    try:
+        content = read_bytes(file).decode(errors="replace")
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        log.warning("costs %s cannot be read (%s): remove it", file, error.strerror)
+        return
     for number, line in enumerate(content.splitlines(), 1):
         try:
             row = json.loads(line)

@@ -6,12 +6,12 @@
                  asked. Older files do not say so: there n of a task of lexbench (LongBench, whose data may hold fewer:
                  at most n; LongPPL asks several windows of a document)
     questions    cells that were asked the same (task, corpus, texts' start, length, seed, n) hold the same questions:
-                 indices, clusters and depths
-    samples      no longer than the length; scores and chances in [0, 1]; depths in [0, 1]; every number finite, unless
-                 the sample failed; negative log-likelihoods and floors at least 0: probabilities are at most 1; what
-                 one sample has of scores and likelihoods, all have that did not fail
+                 indices, clusters and depths, and where they were answered tokens, targets, bytes and words
+    samples      no longer than the length, with as many targets as the identity states; scores, chances and depths in
+                 [0, 1]; every number finite, unless the sample failed; negative log-likelihoods and floors at least 0:
+                 probabilities are at most 1; what one sample has of scores and likelihoods, all have that did not fail
 
-Page checksums of a cell's file and the hash of its identity are verified where it is read (`lexbench.store.format`).
+Checksums of a cell's file and the hash of its identity are verified where it is read (`lexbench.store.format`).
 """
 
 import functools
@@ -19,20 +19,24 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lexbench.core import registry
 from lexbench.core.groups import grouped
-from lexbench.core.record import Sample
+from lexbench.core.record import Cell, Sample
+from lexbench.core.values import is_whole
 from lexbench.stats.metrics import is_score
 from lexbench.stats.wording import plain
 from lexbench.store.format import Finished
 
 FEWER, MORE = ("longbench", "longbench_e"), ("long_ppl",)
 """Tasks with less than one question for each of n where their data hold less, and with more."""
+SET_TO = {"for": "length", "at": "set_to"}
+"""Of a method that is set to one length: the words of its shown name, and the names of the length in an identity."""
 HUGE = 1e30
 ROUNDED = 1e-3
 """Nats: how far below 0 log-softmax in half precision may fall."""
@@ -73,20 +77,33 @@ def _possible(nll: NDArray[np.float32]) -> bool:
 def faults(finished: Finished) -> list[str]:
     """What is wrong with a cell by itself, in words."""
     cell, samples = finished.cell, finished.samples
-    found = list(_apart(finished))
+    found = list(shown_otherwise(cell))
     if finished.refused is not None:
         return found + (["samples, though it is refused"] if samples else [])
     if finished.asked is not None:
         if not samples or len(samples) != finished.asked:
             found.append(f"{len(samples)} of {finished.asked} samples")
-    elif not samples or _miscounted(cell.task.split("(")[0], len(samples), cell.n):
+    elif not samples or _miscounted(_task_of(cell), len(samples), cell.n):
         found.append(f"{len(samples)} of {cell.n} samples")
     indices = {sample.index for sample in samples}
     if len(indices) < len(samples):
         found.append("an index twice")
-    for sample in samples:
-        found += [f"sample {sample.index} with {fault}" for fault in sample_faults(sample, cell.length)]
+    return found + begun_faults(cell, samples)
+
+
+def begun_faults(cell: Cell, samples: Sequence[Sample]) -> list[str]:
+    """What is wrong with samples of a cell, though there may be more to come, in words."""
+    found = [f"sample {one.index} with {fault}" for one in samples for fault in sample_faults(one, cell.length)]
+    task = cell.identity.get("task")
+    stated = task.get("targets") if isinstance(task, dict) and task.get("name") in _tasks() else None
+    if is_whole(stated, 1) and (odd := next((n for one in samples if (n := targets_of(one)) not in (None, stated)), 0)):
+        found.append(f"{odd} targets, though its identity says {stated}")
     return found + ([fault] if (fault := uneven(samples)) else [])
+
+
+def targets_of(sample: Sample) -> int | None:
+    """Number of targets of a likelihood that was answered; None of any other sample."""
+    return None if sample.nll is None or sample.failed is not None else len(sample.nll)
 
 
 def uneven(samples: Iterable[Sample]) -> str | None:
@@ -104,6 +121,13 @@ def amounts_of(sample: Sample) -> frozenset[str]:
     return frozenset(sample.scores) | ({"nll"} if sample.nll is not None else frozenset())
 
 
+def _task_of(cell: Cell) -> str:
+    """Name of a cell's task, by its identity where that says it."""
+    task = cell.identity.get("task")
+    name = task.get("name") if isinstance(task, dict) else None
+    return name if isinstance(name, str) else cell.task.split("(")[0]
+
+
 def _miscounted(task: str, count: int, n: int) -> bool:
     """Whether a task of lexbench has too few or too many samples; one of the user's own may ask any number."""
     few, many = count < n and task not in FEWER, count > n and task not in MORE
@@ -116,9 +140,9 @@ def _tasks() -> frozenset[str]:
     return frozenset(file.stem for file in (registry.asset("configs") / "task").glob("*.yaml"))
 
 
-def _apart(finished: Finished) -> Iterator[str]:
-    """Shown settings that are not those of the identity; one that it lacks is not compared."""
-    cell, known = finished.cell, finished.cell.identity
+def shown_otherwise(cell: Cell) -> Iterator[str]:
+    """Shown settings that are not those of a cell's identity, in words; one that it lacks is not compared."""
+    known = cell.identity
     model, backend = known.get("model"), known.get("backend")
     pairs = [(name, getattr(cell, name), known.get(name)) for name in ("length", "seed", "n")]
     if isinstance(model, dict):
@@ -131,14 +155,17 @@ def _apart(finished: Finished) -> Iterator[str]:
     for name in ("model", "method", "task", "backend"):
         part = known.get(name)
         asked = part.get("name") if isinstance(part, dict) else None
-        if isinstance(asked, str) and not _labels(getattr(cell, name), asked):
+        if isinstance(part, dict) and isinstance(asked, str) and not _shows(getattr(cell, name), asked, part):
             yield f"{name} {getattr(cell, name)}, though its identity says {asked}"
 
 
-def _labels(shown: str, name: str) -> bool:
-    """Whether a shown name is that of an identity: `yarn(factor=8)+log_n` of yarn+log_n, imported `yarn at 512`."""
-    first = re.split(r"\(| at ", shown)[0]
-    return shown == name or (first != shown and f"{name}+".startswith(f"{first}+"))
+def _shows(shown: str, name: str, part: Mapping[str, Any]) -> bool:
+    """Whether a text may stand for a part of an identity: its names in their order, each alone or with parameters, and
+    the length that it is set to, where it has one: `yarn(factor=8)+log_n`, `pi for 384` of a tune, imported `yarn at 8`
+    """
+    names = r"\+".join(re.escape(each) + r"(\(.*)?" for each in name.split("+"))
+    ends = [f" {word} {part[key]}" for word, key in SET_TO.items() if key in part]
+    return any(re.fullmatch(names, shown.removesuffix(end), re.DOTALL) for end in ("", *ends))
 
 
 def unlike(cells: Iterable[Finished]) -> dict[str, str]:
@@ -152,12 +179,47 @@ def unlike(cells: Iterable[Finished]) -> dict[str, str]:
         counts = Counter(questions)
         # Longest first: cells cut short by the same fault must not outvote a whole one.
         most = max(counts, key=lambda asked: (len(asked), counts[asked]))
+        sizes = _usual_sizes(group)
         for each, asked in zip(group, questions, strict=True):
             if asked != most:
                 missing = len({index for index, *_ in most} - {index for index, *_ in asked})
                 said = f"{missing} of {len(most)} questions missing" if missing else "other questions"
                 found[each.cell.id] = f"{said} than cells that were asked the same"
+            elif said := next(_other_sizes(each, sizes), ""):
+                found[each.cell.id] = f"{said} in cells that were asked the same"
     return found
+
+
+SIZES = ("tokens", "targets", "bytes", "words")
+"""Numbers that follow from a question, whatever is answered."""
+
+
+def _sizes(sample: Sample) -> tuple[int | None, ...] | None:
+    """The `SIZES` of a sample; None where it failed, or has lost a part of its question."""
+    whole = sample.failed is None and not sample.truncated
+    return (sample.tokens, targets_of(sample), sample.bytes, sample.words) if whole else None
+
+
+def _usual_sizes(cells: Sequence[Finished]) -> dict[int, tuple[int | None, ...]]:
+    """By index the sizes that most answered samples of cells have; of as many for two the larger ones."""
+    if len({tuple(map(_sizes, each.samples)) for each in cells}) == 1:
+        return {}  # nearly always: none differs
+    found: dict[int, Counter[tuple[int | None, ...]]] = {}
+    for sample in (one for each in cells for one in each.samples):
+        if sizes := _sizes(sample):
+            found.setdefault(sample.index, Counter())[sizes] += 1
+    return {
+        index: max(counts, key=lambda sizes: (counts[sizes], [-1 if size is None else size for size in sizes]))
+        for index, counts in found.items()
+    }
+
+
+def _other_sizes(finished: Finished, usual: Mapping[int, tuple[int | None, ...]]) -> Iterator[str]:
+    """Where an answered sample has not the sizes of its question."""
+    for sample in finished.samples if usual else ():
+        for name, own, other in zip(SIZES, _sizes(sample) or (), usual.get(sample.index, ()), strict=False):
+            if own != other:
+                yield f"sample {sample.index} with {own} {name}, which is {other}"
 
 
 def question_key(finished: Finished) -> str:
@@ -178,7 +240,8 @@ def wrong(cells: Iterable[Finished]) -> dict[str, str]:
     """By cell id what is wrong with cells of one folder, in one line; cells that are right are left out."""
     known = list(cells)
     found = {each.cell.id: faults(each) for each in known}
-    for name, said in unlike(known).items():
+    # A cell that is wrong by itself has no say in what the others were asked.
+    for name, said in unlike(each for each in known if not found[each.cell.id]).items():
         found[name].append(said)
     return {each.cell.id: _line(each, found[each.cell.id]) for each in known if found[each.cell.id]}
 

@@ -4,7 +4,7 @@ import logging
 import math
 import re
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,15 +45,16 @@ def build(folders: Iterable[Path]) -> list[Record]:
     return [record for finished in load(folders).finished for record in records_of(finished)]
 
 
-def load(folders: Iterable[Path], afresh: bool = False) -> Loaded:
+def load(folders: Iterable[Path], afresh: Collection[Path] = ()) -> Loaded:
     """All cells of run folders; files that cannot be read, and cells that break an invariant (`stats.invariants`), are
-    left out, listed, and logged as warnings. With `afresh` each records.jsonl is written anew from them."""
+    left out, listed, and logged as warnings. Each records.jsonl in or below `afresh` is written anew from them."""
     stores = [Store(folder) for folder in run_folders(folders)]
     finished: dict[str, Finished] = {}
     left: dict[str, Cell] = {}
     problems: list[str] = []
     for store in stores:
-        cells = store.write_records(records_of, afresh=True) if afresh else store.load()
+        own = any(store.folder.resolve().is_relative_to(folder.resolve()) for folder in afresh)
+        cells = store.write_records(records_of, afresh=True) if own else store.load()
         odd = invariants.wrong(cells)
         problems += [f"run folder {store.folder}: {said}" for said in odd.values()]
         for cell in cells:

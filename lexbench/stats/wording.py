@@ -30,6 +30,11 @@ def _escaped(text: str) -> str:
     return MARKDOWN.sub(r"\\\g<0>", plain(text)).replace("\\$", "&#36;")
 
 
+def bracketed(text: object) -> str:
+    """A text `escaped` for the brackets of a picture or a link."""
+    return escaped(text).replace("[", "\\[").replace("]", "\\]")
+
+
 def several(count: int, noun: str) -> str:
     """`1 cell`, `2 cells`."""
     return f"{count} {noun}{'s' if count != 1 else ''}"

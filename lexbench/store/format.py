@@ -4,7 +4,7 @@ import base64
 import hashlib
 import json
 import textwrap
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from lexbench.core.files import check_regular
 from lexbench.core.record import Cell, Sample
 from lexbench.core.values import fits, fitting
 
@@ -78,7 +79,9 @@ def as_table(
     about = {"cell": as_json(_cell_row(cell)), "refused": as_json(refused), **({"again": "true"} if again else {})}
     if asked is not None:
         about["asked"] = str(asked)
-    return pa.Table.from_pylist(rows, schema=COLUMNS.with_metadata({**about, "digest": _digest(about)}))
+    table = pa.Table.from_pylist(rows, schema=COLUMNS)
+    about["content"] = _content(table, _rows(table))
+    return table.replace_schema_metadata({**about, "digest": _digest(about)})
 
 
 def as_parquet(table: pa.Table) -> bytes:
@@ -96,7 +99,7 @@ def read(file: Path, table: pa.Table | None = None) -> Finished:
         table = table_of(file) if table is None else table
         about = table.schema.metadata or {}
         _known(table.column_names, COLUMNS.names, file)
-        held = samples(table)
+        held = checked_samples(table)
         return finished(file, about[b"cell"], about[b"refused"], b"again" in about, asked_of(about), held)
     except _OtherVersionError:
         raise
@@ -107,6 +110,7 @@ def read(file: Path, table: pa.Table | None = None) -> Finished:
 
 def table_of(file: Path) -> pa.Table:
     """The table of a finished cell's file, with checksums verified; raises one of `DAMAGED`."""
+    check_regular(file)
     # One thread: Arrow's own threads abort the process at its end if they hold Python bytes (apache/arrow#34314).
     with pq.ParquetFile(file, pre_buffer=False, page_checksum_verification=True) as stored:
         table = stored.read(use_threads=False)
@@ -117,8 +121,36 @@ def table_of(file: Path) -> pa.Table:
 
 
 def _digest(about: Mapping[str, str]) -> str:
-    """Checksum of a file's metadata, because Parquet's page checksums do not cover it."""
+    """Checksum of a file's metadata, because Parquet's page checksums do not cover it; of the content's, too."""
     return hashlib.sha256(json.dumps(dict(about), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _rows(table: pa.Table) -> list[dict[str, Any]]:
+    """Rows of a table without `nll`, of which to_pylist would make a Python float a token."""
+    rows: list[dict[str, Any]] = table.drop_columns(["nll"]).to_pylist()
+    return rows
+
+
+def _content(table: pa.Table, rows: Sequence[Mapping[str, Any]]) -> str:
+    """Checksum of the samples: the page checksums of another program's file hold for whatever it wrote.
+
+    Args:
+        table: with its column `nll`.
+        rows: its other columns, by `_rows`.
+    """
+    found = hashlib.sha256()
+    for row, nll in zip(rows, table.column("nll"), strict=True):
+        found.update(repr(row).encode(errors="backslashreplace"))
+        found.update(b"-" if nll.values is None else np.from_dlpack(nll.values).astype("<f4").tobytes())
+    return found.hexdigest()[:16]
+
+
+def checked_samples(table: pa.Table) -> list[Sample]:
+    """Samples of a cell's table; raises one of `DAMAGED` also where they are not those that it was written with."""
+    rows, stated = _rows(table), (table.schema.metadata or {}).get(b"content")
+    if stated not in (None, _content(table, rows).encode()):  # None: written before there was this checksum
+        raise ValueError("its samples have changed")
+    return samples(table, rows)
 
 
 def asked_of(about: Mapping[bytes, bytes]) -> int | None:
@@ -158,11 +190,11 @@ DAMAGED = (
 """Errors that reading a damaged file raises."""
 
 
-def samples(table: pa.Table) -> list[Sample]:
-    """Samples from rows with the fields of `COLUMNS`; raises one of `DAMAGED`."""
+def samples(table: pa.Table, rows: list[dict[str, Any]] | None = None) -> list[Sample]:
+    """Samples from a table with the fields of `COLUMNS`; raises one of `DAMAGED`. `rows` are those of `_rows`."""
     found = []
-    losses = table.column("nll")  # to_pylist would make a Python float of every token
-    for place, row in enumerate(table.drop_columns(["nll"]).to_pylist()):
+    losses = table.column("nll")
+    for place, row in enumerate(_rows(table) if rows is None else rows):
         row.update(scores=json.loads(row["scores"]), facts=json.loads(row["facts"]))
         row.update(parts=tuple(row.get("parts") or ()), floors=_held(row.get("floors")))
         row.update(statistics=_unpacked(_held(row.get("statistics"))))
@@ -252,8 +284,17 @@ def sample_line(sample: Sample) -> bytes:
 
 
 def cell_of(line: bytes, file: Path) -> Cell:
-    """The cell from a first line; ValueError with the file name."""
-    return _cell(_parsed(line, file), file)
+    """The cell from a first line; ValueError with the file name, also where that is not the cell's."""
+    row = _parsed(line, file)
+    try:
+        found = _cell(row, file)
+    except _OtherVersionError:
+        raise
+    except DAMAGED as error:
+        raise ValueError(f"samples {file} cannot be read ({_short(error)}): delete it, run again") from error
+    if found.id != file.stem:
+        raise ValueError(f"samples {file} are of another cell, {found.id}: delete it, run again")
+    return found
 
 
 def sample_of(line: bytes, file: Path) -> Sample:

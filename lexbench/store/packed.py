@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lexbench.core.files import write_bytes
+from lexbench.core.files import check_regular, write_bytes
 from lexbench.store import format
 from lexbench.store.format import COLUMNS, DAMAGED, Finished
 
@@ -56,6 +56,16 @@ def state_of(status: os.stat_result) -> State:
     return State(status.st_size, status.st_mtime_ns)
 
 
+def _state(file: "os.DirEntry[str] | Path") -> State:
+    """The state of a cell's file; of a loop of links, which has none, one that no file has: it is read, and said."""
+    try:
+        return state_of(file.stat())
+    except OSError as error:
+        if isinstance(error, FileNotFoundError):
+            raise
+        return State(-1, 0)
+
+
 def states(cells: Path, ids: Collection[str] | None = None) -> dict[str, State]:
     """States of the files of finished cells, all or those with the ids, by id; empty if there is no such folder."""
     found = {}
@@ -63,7 +73,7 @@ def states(cells: Path, ids: Collection[str] | None = None) -> dict[str, State]:
         for file in os.scandir(cells) if ids is None else [cells / f"{name}.parquet" for name in ids]:
             if file.name.endswith(".parquet") and not file.name.startswith("."):
                 with suppress(FileNotFoundError):
-                    found[file.name.removesuffix(".parquet")] = state_of(file.stat())
+                    found[file.name.removesuffix(".parquet")] = _state(file)
     return found
 
 
@@ -115,6 +125,7 @@ class Packed:
     def _read(self, columns: Collection[str]) -> pa.Table:
         """Read columns of the pack; no rows if the file is missing, damaged or from another version."""
         try:
+            check_regular(self._file)
             with pq.ParquetFile(self._file, pre_buffer=False, page_checksum_verification=True) as stored:
                 if stored.schema_arrow.equals(ROWS):
                     return stored.read(columns=list(columns), use_threads=False)
@@ -135,7 +146,9 @@ def _rows(files: Mapping[Path, State], tables: Mapping[str, pa.Table]) -> pa.Tab
     heads, samples = list[dict[str, Any]](), [COLUMNS.empty_table()]
     for file, state in files.items():
         with suppress(*DAMAGED):
-            table = tables[file.stem] if file.stem in tables else format.table_of(file)
+            table = tables.get(file.stem)
+            if table is None:
+                format.checked_samples(table := format.table_of(file))
             head, whole = _head(file, state, table.schema.metadata or {}), _whole(table.replace_schema_metadata())
             heads.append(head)
             samples.append(whole)

@@ -1,20 +1,23 @@
 """The lines of records.jsonl: which stay when it is written anew, their order, and which are stale."""
 
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from lexbench.core.files import read_bytes
+from lexbench.core.groups import grouped
 from lexbench.core.record import Record
-from lexbench.store.format import Finished, as_json
+from lexbench.store.format import Finished
 from lexbench.store.packed import State, states
 
 Row = dict[str, Any]
 """A line of records.jsonl."""
 NAME = "records.jsonl"
-SAID = ("cell", "metric", "part", "n", "refused")
-"""Fields of a record by which it is found again."""
+ROUNDED = 1e-6
+"""Relative difference between the same record on two processors, at most."""
 
 
 def kept(file: Path, now: Mapping[str, State]) -> tuple[list[Row] | None, dict[str, list[Row]]]:
@@ -27,7 +30,7 @@ def kept(file: Path, now: Mapping[str, State]) -> tuple[list[Row] | None, dict[s
     found: dict[str, list[Row]] = {}
     try:
         written = file.stat().st_mtime_ns
-        before = [dict(json.loads(line)) for line in file.read_text(encoding="utf-8").splitlines()]
+        before = _rows(file)
         for row in before:
             found.setdefault(str(row["cell"]), []).append(row)
         # A cell that finished in the same tick of the clock counts as younger: it is read once more.
@@ -50,20 +53,48 @@ def in_order(rows: Iterable[Row]) -> list[Row]:
 def stale(folder: Path, records_of: Callable[[Finished], Iterable[Record]], cells: Iterable[Finished]) -> list[str]:
     """Lines where a run folder's records.jsonl does not say what these cells do, or names cells without a file."""
     file = folder / NAME
+    anew = f"lexbench report {folder} writes it anew"
     try:
-        held = [
-            {key: row[key] for key in SAID} for row in map(json.loads, file.read_text(encoding="utf-8").splitlines())
-        ]
-        lost = {str(row["cell"]) for row in held} - states(folder / "cells").keys()
+        held = grouped(_rows(file), _place)
     except FileNotFoundError:
         return []
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        return [f"{file} cannot be read ({type(error).__name__}): the same run command writes it again"]
-    rows = (record for each in cells for record in records_of(each))
-    due = {as_json({key: getattr(row, key) for key in SAID}) for row in rows}
-    apart = len(due - set(map(as_json, held)))
-    found = [f"{file} lacks {apart} of {len(due)} records: the same run command writes it again"] if apart else []
+        return [f"{file} cannot be read ({type(error).__name__}): {anew}"]
+    known = list(cells)
+    due = {_place(row): row for each in known for row in map(vars, records_of(each))}
+    here = {each.cell.id for each in known}
+    lost = {place[0] for place in held} - states(folder / "cells").keys()
+    counts = {
+        f"lacks {{}} of {len(due)} records": len(due.keys() - held.keys()),
+        "has {} records that its cells do not have": sum(place[0] in here for place in held.keys() - due.keys()),
+        "has {} records twice": sum(len(rows) > 1 for rows in held.values()),
+        "has {} records that are not those of their samples": sum(
+            not all(_same(row, due[place]) for row in rows) for place, rows in held.items() if place in due
+        ),
+    }
+    found = [f"{file} {said.format(count)}: {anew}" for said, count in counts.items() if count]
     if lost:
         which = f"{len(lost)} in all, first {min(lost)}"
         found.append(f"{file} names cells that have no file ({which}): repeat the run command to measure them")
     return found
+
+
+def _rows(file: Path) -> list[Row]:
+    """All rows of a records.jsonl; raises OSError, ValueError or TypeError."""
+    return [dict(json.loads(line)) for line in read_bytes(file).decode().splitlines()]
+
+
+def _place(row: Mapping[str, Any]) -> tuple[str, Any, Any]:
+    """What a row is of: cell, metric and part; KeyError where it does not say so."""
+    return str(row["cell"]), row["metric"], row["part"]
+
+
+def _same(one: Row, other: Row) -> bool:
+    """Whether two rows say the same, but for the last digits of numbers, which differ between processors."""
+    return one.keys() == other.keys() and all(_near(value, other[name]) for name, value in one.items())
+
+
+def _near(one: Any, other: Any) -> bool:
+    if isinstance(one, float) and isinstance(other, int | float):
+        return math.isclose(one, other, rel_tol=ROUNDED, abs_tol=ROUNDED)
+    return type(one) is type(other) and bool(one == other)

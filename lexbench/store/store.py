@@ -24,7 +24,7 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
-from lexbench.core.files import clear_leftovers, locked, write_bytes, write_text
+from lexbench.core.files import check_regular, clear_leftovers, locked, read_bytes, write_bytes, write_text
 from lexbench.core.record import Cell, Record, Sample
 from lexbench.store import format
 from lexbench.store.format import (
@@ -129,6 +129,7 @@ class Store:
         an earlier claim.
         """
         file = self._file(cell, "jsonl")
+        check_regular(file)
         while True:
             self._check_folder()
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -161,17 +162,33 @@ class Store:
         self._close(cell, found[0].samples, None, found[0].asked)
         return True
 
-    def resume(self, cell: Cell) -> list[Sample]:
-        """Samples of an interrupted run, in the order of measurement; removes an incomplete last line."""
+    def begun(self, cell: Cell) -> list[Sample]:
+        """Samples of an unfinished cell, in the order of measurement, without an incomplete last line.
+
+        ValueError where its file is of another cell, or has a line that is no sample.
+        """
+        file = self._file(cell, "jsonl")
+        lines = _whole_lines(file).splitlines()
+        if lines:
+            cell_of(lines[0], file)
+        return [sample_of(line, file) for line in lines[1:]]
+
+    def resume(self, cell: Cell, asked: Collection[int] | None = None) -> list[Sample]:
+        """Samples of an interrupted run, as `begun`; removes an incomplete last line.
+
+        ValueError where one has an index that is not in `asked`, the indices of all questions.
+        """
         file = self._file(cell, "jsonl")
         if not file.exists():
             return []
-        content = file.read_bytes()
-        whole = content.rfind(b"\n") + 1
-        if whole < len(content):
-            with file.open("r+b") as stream:
-                stream.truncate(whole)
-        return [sample_of(line, file) for line in content[:whole].splitlines()[1:]]
+        samples = self.begun(cell)
+        if asked is not None and (odd := {sample.index for sample in samples} - set(asked)):
+            raise ValueError(
+                f"samples {file} have index {min(odd)}, which is not asked: delete it and run the command again"
+            )
+        if (size := len(_whole_lines(file))) < file.stat().st_size:
+            os.truncate(file, size)
+        return samples
 
     def append(self, cell: Cell, sample: Sample) -> None:
         """Append one sample of an unfinished cell. Does nothing if another process has finished the cell.
@@ -192,9 +209,9 @@ class Store:
     def finish(self, cell: Cell, asked: Collection[int]) -> None:
         """Turn the appended samples into the file of the finished cell.
 
-        ValueError if an index in `asked`, the indices of all questions, has no sample.
+        ValueError if an index in `asked`, the indices of all questions, has no sample, or a sample another index.
         """
-        samples = self.resume(cell)
+        samples = self.resume(cell, asked)
         missing = set(asked) - {sample.index for sample in samples}
         if missing and not self.finished(cell):
             if self._vanished(cell):
@@ -239,16 +256,19 @@ class Store:
             torn = stream.read(1) not in (b"", b"\n")  # by a process that was killed: it spoils no further line
             stream.write(b"\n" * torn + as_json(row).encode() + b"\n")
 
-    def load(self, ids: Collection[str] | None = None) -> list[Finished]:
-        """Finished cells, all or those with the ids, sorted by id; unreadable files are listed in `problems`."""
+    def load(self, ids: Collection[str] | None = None, packed: bool = True) -> list[Finished]:
+        """Finished cells, all or those with the ids, sorted by id; unreadable files are listed in `problems`.
+
+        Without `packed` each is read from its own file, though the pack may hold it.
+        """
         if ids is None or not self._closed.keys().isdisjoint(ids):
             self._flush()
-        return self._read(states(self.folder / "cells", ids))
+        return self._read(states(self.folder / "cells", ids), packed)
 
-    def _read(self, wanted: Mapping[str, State]) -> list[Finished]:
+    def _read(self, wanted: Mapping[str, State], packed: bool = True) -> list[Finished]:
         """Finished cells by the states of their files, as `load` does."""
         self.problems = []
-        found = self._packed.load(wanted) if len(wanted) > FEW else {}
+        found = self._packed.load(wanted) if packed and len(wanted) > FEW else {}
         known = self._known(wanted)
         for name in sorted(wanted.keys() - found.keys()):
             try:
@@ -262,6 +282,7 @@ class Store:
         left = []
         for file in sorted((self.folder / "cells").glob("*.jsonl")):
             try:
+                check_regular(file)
                 with file.open("rb") as stream:
                     head = stream.readline()
             except FileNotFoundError:  # another process has just finished it
@@ -395,6 +416,12 @@ class Store:
     def _gone(self) -> ValueError:
         remedy = "put it back, or run the same command again"
         return ValueError(f"run folder {self.folder} was moved or removed while it was measured: {remedy}")
+
+
+def _whole_lines(file: Path) -> bytes:
+    """A file without an incomplete last line."""
+    content = read_bytes(file)
+    return content[: content.rfind(b"\n") + 1]
 
 
 def _inode(state: os.stat_result) -> tuple[int, int]:

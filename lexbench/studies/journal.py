@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lexbench.backends import Backend
-from lexbench.core.files import parse_object
+from lexbench.core.files import parse_object, read_bytes
 
 SHOWN = 60
 """Characters of a value that has changed, in an error."""
@@ -44,7 +44,7 @@ def resumed(file: Path, header: Mapping[str, Any]) -> list[dict[str, Any]]:
     ValueError for a malformed line, and, with the changes, for another header.
     """
     header = json.loads(json.dumps(header))
-    content = file.read_bytes() if file.exists() else b""
+    content = read_bytes(file) if file.exists() else b""
     whole = content[: content.rfind(b"\n") + 1]
     if not whole:
         file.parent.mkdir(parents=True, exist_ok=True)

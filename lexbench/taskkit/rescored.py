@@ -1,5 +1,7 @@
 """Scores of published predictions: rows by data set, metric and bucket, as a table or as JSON."""
 
+import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +37,17 @@ def as_data(rescored: Sequence[Rescored]) -> dict[str, Any]:
         elif row.official:
             found.setdefault(row.dataset, {})[row.bucket] = row.value
     return found
+
+
+def as_json(rescored: Sequence[Rescored]) -> str:
+    """`as_data` as JSON; a score without predictions, NaN, is null."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: plain(each) for key, each in value.items()}
+        return None if math.isnan(value) else value
+
+    return json.dumps(plain(as_data(rescored)), indent=1, allow_nan=False)
 
 
 def as_table(rescored: Sequence[Rescored], remarks: Sequence[str] = ()) -> str:

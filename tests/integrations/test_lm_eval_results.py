@@ -18,6 +18,7 @@ from lexbench.core.record import Record
 from lexbench.integrations import lm_eval
 from lexbench.integrations.lm_eval.results.command import Imported, import_lm_eval
 from lexbench.report import tables as report
+from lexbench.report.doctor import examine
 from lexbench.report.formats import markdown
 from lexbench.stats import records, tables
 from lexbench.store.format import Finished
@@ -617,6 +618,7 @@ metadata: {{version: 3}}
         words += ["--include_path", str(tmp_path), "--tasks", "colours", "--log_samples"]
         assert lm_eval.main([*words, "--output_path", str(tmp_path / "out")]) == 0
     import_lm_eval([tmp_path / "out"], tmp_path / "run", tokenizer="lexbench:lexlet")
+    assert examine([tmp_path / "run"]).faults == []
     cells = {finished.cell.method: finished for finished in Store(tmp_path / "run").load()}
     for file in (tmp_path / "out").rglob("results_*.json"):
         content = json.loads(file.read_text())

@@ -1,6 +1,8 @@
 """CSV of rows: the bytes that pandas writes; marks of entries in the formats of grids."""
 
 import math
+from csv import reader
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -8,6 +10,7 @@ import pytest
 
 from lexbench.report.formats import as_html, csv, latex, markdown
 from lexbench.report.grid import Entry, Grid, Line
+from lexbench.report.plots.style import save_numbers
 
 COLUMNS: dict[str, list[Any]] = {
     "whole": [1, 2, 3],
@@ -36,6 +39,31 @@ def test_columns_are_written_as_pandas_writes_them(as_is: bool) -> None:
 def test_one_column_is_written_as_pandas_writes_it(name: str) -> None:
     rows = [{name: each} for each in COLUMNS[name]]
     assert csv(rows) == pd.DataFrame(rows).to_csv(index=False, lineterminator="\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("=1+1", "'=1+1"),
+        ('=HYPERLINK("x")', '\'=HYPERLINK("x")'),
+        ("+1", "'+1"),
+        ("@SUM(A1)", "'@SUM(A1)"),
+        ("-1+1|x", "'-1+1|x"),
+        ("-x", "'-x"),
+        ("\t=1", "'\t=1"),
+        ("-0.5", "-0.5"),
+        ("-1e-05", "-1e-05"),
+        ("-", "-"),
+        ("yarn(factor=8.0)", "yarn(factor=8.0)"),
+        ("a=b", "a=b"),
+    ],
+)
+def test_no_cell_is_a_formula_to_a_spreadsheet(text: str, written: str, tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [{"method": text, text: -1.5}, {"method": None, text: None}]
+    save_numbers(tmp_path / "plot", ["method", text], [[text, -1.5], ["", ""]])
+    for made in (csv(rows), (tmp_path / "plot.csv").read_text()):
+        head, first, *_ = reader(made.splitlines(), strict=True)
+        assert (head, first) == (["method", written], [written, "-1.5"])
 
 
 def test_a_row_that_lacks_a_column_has_a_gap_there() -> None:

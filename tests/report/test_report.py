@@ -8,12 +8,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from markdown_it import MarkdownIt
 
 from lexbench.core.files import write_text
 from lexbench.core.record import Sample
@@ -50,10 +52,48 @@ def test_records_are_made_anew_from_the_samples(tmp_path: Path) -> None:
     keep(tmp_path, FEW)
     before = (tmp_path / "records.jsonl").read_bytes()
     (tmp_path / "records.jsonl").write_text('{"value": 1.0}\n')
-    write_report([tmp_path], tmp_path / "elsewhere")
+    write_report([tmp_path])
     assert (tmp_path / "records.jsonl").read_bytes() == before
-    assert (tmp_path / "elsewhere/report.md").exists()
-    assert not (tmp_path / "report").exists()
+
+
+def test_a_report_elsewhere_leaves_the_run_folder_as_it_is(tmp_path: Path) -> None:
+    run, other = tmp_path / "run", tmp_path / "other"
+    for folder in (run, other):
+        keep(folder, FEW)
+        (folder / "records.jsonl").write_text('{"value": 1.0}\n')
+    before = {file: file.read_bytes() for file in tmp_path.rglob("*.*")}
+    assert write_report([run, other], tmp_path / "elsewhere") == tmp_path / "elsewhere/report.md"
+    assert "8 cells" not in (tmp_path / "elsewhere/report.md").read_text()
+    write_report([other, run], other / "report")
+    changed = {file for file, content in before.items() if file.read_bytes() != content}
+    assert changed == {other / "records.jsonl"}
+    assert not (run / "report").exists()
+
+
+def test_names_in_pictures_and_headings_are_text(tmp_path: Path) -> None:
+    """Markup of HTML and of Markdown, a link that would end the picture's own, marks that turn the text around."""
+    task = "passkey <img src=x onerror=alert(1)> ](https://a.example/x.png) [b](https://b.example) \u202e&lt;"
+    metric = "acc](https://c.example)<b>"
+    made = []
+    for method in ("none", "pi"):
+        for length in (128, 512):
+            this = finished("passkey", method, length, n=8) if (method, length) != ("none", 128) else FEW[0]
+            samples = [replace(each, scores={metric: each.scores["accuracy"]}) for each in this.samples]
+            made.append(Finished(cell(task, method, length, n=len(samples) or 8), samples, this.refused))
+    kept = keep(tmp_path, made)
+    kept.append(cell(task, "yarn", 256), passkey_sample(0, 256, 0.0))
+    for file in [write_report([tmp_path]), tmp_path / "report/tables/differences.md"]:
+        page = file.read_text()
+        assert "\u202e" not in page
+        shown = MarkdownIt("commonmark", {"html": True}).enable("table").render(page)
+        assert set(re.findall(r"<([a-z]+)", shown)) & {"b", "script"} == set()
+        assert "onerror" not in "".join(re.findall(r"<img[^>]*>", re.sub(r'(alt|src)="[^"]*"', "", shown)))
+        for source in re.findall(r'(?:src|href)="([^"]*)"', shown):
+            assert re.fullmatch(r"(plots|tables)/[\w.-]+", source), source
+    pictures = re.findall(
+        r'<img src="[^"]*" alt="([^"]*)"', MarkdownIt().render((tmp_path / "report/report.md").read_text())
+    )
+    assert pictures and all("passkey &lt;img src=x onerror=alert(1)&gt; ](https" in text for text in pictures)
 
 
 def test_methods_of_several_folders_meet_in_one_table(tmp_path: Path) -> None:

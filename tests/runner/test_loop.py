@@ -127,7 +127,7 @@ def test_a_second_run_measures_nothing_again(tmp_path: Path, capsys: pytest.Capt
 
 def test_a_run_whose_cells_cannot_be_read_back_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lexbench.runner.job.LARGEST", 2**60)  # of what a job may ask, not of what a file may hold
-    with pytest.raises(ValueError, match=r"cells/\w+\.parquet cannot be read \(.* wrong seed: 9007199254740992\)"):
+    with pytest.raises(ValueError, match=r"cells/\w+\.jsonl cannot be read \(.* wrong seed: 9007199254740992\)"):
         run(tmp_path, seed=2**53, lengths=[128])
 
 

@@ -16,6 +16,7 @@ from lexbench import Write
 from lexbench.commands import main
 from lexbench.core import registry
 from lexbench.core.checkpoint import read_model
+from lexbench.report.doctor import examine
 from lexbench.runner import ray
 from lexbench.runner.ray import Settings
 from lexbench.store.store import Store
@@ -91,6 +92,7 @@ def test_a_node_that_dies_loses_and_doubles_nothing(tmp_path: Path, nodes: Any) 
     _, said = process.communicate(timeout=240)
     assert process.returncode == 0, said.decode()
     assert contents(tmp_path / "far") == contents(tmp_path / "whole")
+    assert examine([tmp_path / "far"]).faults == []
     assert {each.refused for each in Store(tmp_path / "far").load()} == {None}
     costs = [json.loads(line) for line in (tmp_path / "far/costs.jsonl").read_text().splitlines()]
     assert sorted(row["cell"] for row in costs) == sorted(file.stem for file in (tmp_path / "far/cells").iterdir())

@@ -12,8 +12,9 @@ from lexbench.commands.main import main
 from lexbench.report.doctor import examine
 from lexbench.stats import records
 from lexbench.stats.invariants import sample_faults, wrong
-from lexbench.store.format import Finished, parquet
-from tests.report.fake_run import cell, fake_cells, keep
+from lexbench.store.format import Finished, cell_line, parquet
+from lexbench.store.store import Store
+from tests.report.fake_run import cell, fake_cells, finished, keep
 from tests.report.outcomes import answers, folder, right, texts
 
 GOOD = texts("none", [3.0, 2.5, 2.0])
@@ -70,6 +71,35 @@ def test_good_cells_break_nothing() -> None:
     assert wrong([Finished(cell("passkey", "none", 512, n=2), GOOD.samples, asked=3)]) == {}  # its file says so
 
 
+@pytest.mark.parametrize(
+    ("shown", "part", "right"),
+    [
+        ("yarn", {"name": "yarn"}, True),
+        ("yarn(factor=8.0)", {"name": "yarn", "factor": 8.0}, True),
+        ("yarn(factor=8.0)+log_n", {"name": "yarn+log_n"}, True),
+        ("yarn+log_n(at=512)", {"name": "yarn+log_n", "at": 512}, True),
+        ("pi for 384", {"name": "pi", "method": "PI(factor=None)", "length": 384}, True),
+        ("pi(factor=2.0) for 384", {"name": "pi", "length": 384}, True),
+        ("yarn(beta_fast=16)+log_n for 384", {"name": "yarn+log_n", "length": 384}, True),
+        ("yarn at 512", {"name": "yarn", "set_to": 512}, True),
+        ("mine at 5 (new)", {"name": "mine at 5"}, False),
+        ("mine at 5(new=1)", {"name": "mine at 5"}, True),
+        ("pi for 384", {"name": "pi"}, False),
+        ("pi for 512", {"name": "pi", "length": 384}, False),
+        ("yarn at 384", {"name": "yarn", "length": 384}, False),
+        ("yarn+log_n", {"name": "yarn"}, False),
+        ("yarn(factor=8.0)", {"name": "yarn+log_n"}, False),
+        ("yarn_paper", {"name": "yarn"}, False),
+        ("ntk", {"name": "ntk_fixed"}, False),
+    ],
+)
+def test_a_shown_method_is_the_identitys_with_its_parameters_and_its_length(
+    shown: str, part: dict[str, Any], right: bool
+) -> None:
+    cell_ = replace(GOOD.cell, method=shown, identity={**GOOD.cell.identity, "method": part})
+    assert (wrong([replace(GOOD, cell=cell_)]) == {}) == right
+
+
 def test_cells_that_were_asked_the_same_hold_the_same_questions() -> None:
     others = [texts(method, [3.0, 2.5, 2.0]) for method in ("ntk", "yarn")]
     assert wrong([GOOD, *others]) == {}
@@ -81,6 +111,45 @@ def test_cells_that_were_asked_the_same_hold_the_same_questions() -> None:
         wrong([GOOD, replace(other_length, samples=[replace(each, cluster="b") for each in other_length.samples])])
         == {}
     )
+
+
+def test_a_cell_with_an_index_too_many_is_wrong_and_its_neighbours_are_not() -> None:
+    more = texts("ntk", [3.0, 2.5, 2.0])
+    more = replace(more, samples=[*more.samples, replace(more.samples[0], index=9)], asked=3)
+    [(name, line)] = wrong([GOOD, more]).items()
+    assert name == more.cell.id and "4 of 3 samples" in line
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"nll": np.full(2, 3.0, np.float32)}, "sample 1 with 2 targets, which is 4"),
+        ({"bytes": 26}, "sample 1 with 26 bytes, which is 13"),
+        ({"words": 3}, "sample 1 with 3 words, which is 2"),
+        ({"tokens": 256}, "sample 1 with 256 tokens, which is 512"),
+    ],
+)
+def test_the_size_of_a_question_is_that_of_cells_that_were_asked_the_same(fields: dict[str, Any], said: str) -> None:
+    others = [texts(method, [3.0, 2.5, 2.0]) for method in ("ntk", "yarn")]
+    [(name, line)] = wrong([changed(1, **fields), *others]).items()
+    assert name == GOOD.cell.id and f"has {said} in cells that were asked the same" in line
+    lost = changed(1, **{"nll": None, **fields, "failed": "lost"})
+    assert wrong([lost, *others]) == {}
+
+
+def test_of_two_cells_that_were_asked_the_same_the_one_with_fewer_targets_is_wrong() -> None:
+    cut = texts("ntk", [3.0, 2.5, 2.0])
+    cut = replace(cut, samples=[replace(each, nll=np.full(1, 2.0, np.float32)) for each in cut.samples])
+    assert list(wrong([GOOD, cut])) == list(wrong([cut, GOOD])) == [cut.cell.id]
+
+
+def test_as_many_targets_as_the_identity_states_are_in_every_sample() -> None:
+    task = {**GOOD.cell.identity["task"], "targets": 64}
+    stated = replace(GOOD, cell=replace(GOOD.cell, identity={**GOOD.cell.identity, "task": task}))
+    [line] = wrong([stated]).values()
+    assert "has 4 targets, though its identity says 64" in line
+    own = replace(stated, cell=replace(stated.cell, task="mine", identity={"task": {**task, "name": "mine"}}))
+    assert wrong([own]) == {}  # a task of the user's own may mean something else
 
 
 def test_a_cell_that_holds_half_of_its_questions_is_in_no_table_and_no_check(
@@ -130,6 +199,63 @@ def test_records_that_do_not_follow_from_their_cells_are_found(tmp_path: Path) -
     damaged.write_bytes(whole[:-40])
     assert any("cannot be read" in fault for fault in examine([run]).faults)
     damaged.write_bytes(whole)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda rows: [{**rows[0], "value": 0.75}, *rows[1:]], "has 1 records that are not those of their samples"),
+        (lambda rows: [{**rows[0], "high": 1.0}, *rows[1:]], "has 1 records that are not those of their samples"),
+        (lambda rows: [{**rows[0], "n": True}, *rows[1:]], "has 1 records that are not those of their samples"),
+        (lambda rows: [*rows, rows[0]], "has 1 records twice"),
+        (lambda rows: [*rows, {**rows[0], "metric": "mine"}], "has 1 records that its cells do not have"),
+    ],
+)
+def test_lines_of_records_that_were_edited_or_doubled_are_found_and_a_report_mends_them(
+    change: Any, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    keep(run, [finished("passkey", "ntk", 1024), finished("passkey", "yarn(factor=8.0)", 1024)])
+    file = run / "records.jsonl"
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    assert rows[0]["value"] not in (None, 0.75) and rows[0]["high"] not in (None, 1.0) and rows[0]["n"] == 32
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in change(rows)))
+    [fault] = examine([run]).faults
+    assert fault.endswith(f"records.jsonl {said}: lexbench report {run} writes it anew")
+    records.load([run], afresh=[run])  # as a report does
+    assert examine([run]).faults == []
+
+
+def test_a_numbers_last_digits_may_differ_between_processors(tmp_path: Path) -> None:
+    keep(tmp_path, [finished("passkey", "ntk", 1024)])
+    file = tmp_path / "records.jsonl"
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    rows[0]["value"] = np.nextafter(rows[0]["value"], 1)
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert examine([tmp_path]).faults == []
+
+
+def test_every_line_of_an_unfinished_cell_is_examined(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for sample in GOOD.samples[:2]:
+        store.append(GOOD.cell, sample)
+    file = tmp_path / "cells" / f"{GOOD.cell.id}.jsonl"
+    good = file.read_bytes()
+    file.write_bytes(good + b'{"index": 2, "clus')  # it is being written
+    assert (examine([tmp_path]).faults, examine([tmp_path]).unfinished) == ([], 1)
+    head, first, second = good.splitlines(keepends=True)
+    other = cell_line(texts("yarn", [3.0, 2.5, 2.0]).cell)
+    for content, said in (
+        (head + first + b"junk\n" + second, "must hold JSON lines"),
+        (head + first.replace(b'"tokens": 512', b'"tokens": 513'), "sample 0 with 513 tokens, more than the length"),
+        (head + first.replace(b'"tokens": 512', b'"tokens": "x"'), "hold a wrong line"),
+        (other + first, "are of another cell"),
+        (b"[1]\n", "must hold JSON lines"),
+        (b'{"model": 1}\n', "another version of lexbench"),
+    ):
+        file.write_bytes(content)
+        [fault] = examine([tmp_path]).faults
+        assert said in fault and file.name in fault
 
 
 def test_a_cell_whose_file_is_gone_is_found_by_its_records(tmp_path: Path) -> None:

@@ -43,9 +43,10 @@ def folder(path: Path, count: int = 100) -> Store:
         elif seed == 2:
             store.defer(this, "the server is down")
         else:
-            for sample in [*SAMPLES[: 1 + seed % len(SAMPLES)], *([large] if seed == 3 else [])]:
+            samples = [*SAMPLES[: 1 + seed % len(SAMPLES)], *([large] if seed == 3 else [])]
+            for sample in samples:
                 store.append(this, replace(sample, tokens=seed))
-            store.finish(this, [0])
+            store.finish(this, [sample.index for sample in samples])
     return store
 
 

@@ -14,10 +14,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lexbench.commands import main
 from lexbench.core.record import Cell, Sample
+from lexbench.report.view.folders import Watch
 from lexbench.stats import costs
 from lexbench.stats.records import records_of
 from lexbench.store.format import Finished
@@ -440,7 +443,7 @@ def test_files_of_older_versions_are_read(tmp_path: Path) -> None:
     assert [plain(sample) for sample in store.resume(this)] == expected
     fill(tmp_path / "new", this, SAMPLES).finish(this, indices(SAMPLES))
     written = pq.read_table(tmp_path / "new/cells" / f"{this.id}.parquet")
-    about = {key: value for key, value in written.schema.metadata.items() if key not in (b"asked", b"digest")}
+    about = {key: value for key, value in written.schema.metadata.items() if key in (b"cell", b"refused")}
     pq.write_table(written.drop_columns(list(NEW)).replace_schema_metadata(about), lines.with_suffix(".parquet"))
     [found] = store.load()
     assert [plain(sample) for sample in found.samples] == expected
@@ -569,3 +572,102 @@ def test_seconds_are_kept_to_milliseconds_and_timings_to_microseconds(tmp_path: 
     [row] = [json.loads(line) for line in (tmp_path / "costs.jsonl").open()]
     assert (row["seconds"], row["timings"]) == (1.235, [[0.001235, 3]])
     assert (row["tokens"], row["peak_bytes"], row["own_peak"]) == (7, None, False)
+
+
+def pipe(place: Path) -> None:
+    os.mkfifo(place)
+
+
+def loop(place: Path) -> None:
+    place.symlink_to(place.name)
+
+
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize("odd", [pipe, loop, Path.mkdir], ids=["pipe", "loop of links", "folder"])
+def test_what_is_no_file_among_cells_is_named_and_the_others_are_read(
+    odd: Callable[[Path], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every command that reads a run folder goes on; to open a pipe would wait for ever."""
+    good = [finished("passkey", method, 256, n=4) for method in ("none", "ntk")]
+    store = keep(tmp_path / "run", good)
+    for name in ("cells/0123.parquet", "cells/4567.jsonl", "packed.parquet"):
+        odd(tmp_path / "run" / name)
+    assert [each.cell.id for each in store.load()] == sorted(each.cell.id for each in good)
+    [unread] = store.problems
+    assert "cells/0123.parquet cannot be read" in unread
+    assert store.unfinished() == [] and "cells/4567.jsonl cannot be read" in store.problems[-1]
+    assert len(store.write_records(records_of, afresh=True)) == 2
+    for command, code in (("doctor", 1), ("report", 0), ("leaderboard", 0)):
+        assert main.main([command, str(tmp_path / "run")]) == code
+    [run] = Watch([tmp_path / "run"]).runs()
+    assert run.finished.keys() == {each.cell.id for each in good}
+    (tmp_path / "run/costs.jsonl").unlink()
+    for name in ("costs.jsonl", "jobs"):
+        odd(tmp_path / "run" / name)
+    assert main.main(["report", str(tmp_path / "run")]) == 0
+    capsys.readouterr()
+    assert costs.load([tmp_path / "run"]) == {}
+
+
+@pytest.mark.parametrize("odd", [pipe, loop, Path.mkdir], ids=["pipe", "loop of links", "folder"])
+def test_where_samples_should_stand_only_a_file_is_opened(odd: Callable[[Path], None], tmp_path: Path) -> None:
+    this = cell("passkey", "none", 256)
+    (tmp_path / "cells").mkdir()
+    odd(tmp_path / f"cells/{this.id}.jsonl")
+    with pytest.raises(OSError, match=rf"{this.id}\.jsonl"), Store(tmp_path).claimed(this):
+        pass
+    if odd is not loop:
+        with pytest.raises(OSError, match=rf"Not a regular file.*{this.id}\.jsonl"):
+            Store(tmp_path).resume(this)
+
+
+def test_samples_of_another_cell_are_not_taken(tmp_path: Path) -> None:
+    this, other = cell("passkey", "none", 256), cell("passkey", "ntk", 256)
+    store = fill(tmp_path, other, SAMPLES[2:])
+    file = tmp_path / f"cells/{other.id}.jsonl"
+    file.rename(file.with_name(f"{this.id}.jsonl"))
+    with pytest.raises(ValueError, match=rf"{this.id}\.jsonl are of another cell, {other.id}: delete it, run again"):
+        store.resume(this)
+    with pytest.raises(ValueError, match="are of another cell"):
+        store.finish(this, indices(SAMPLES[2:]))
+    assert store.unfinished() == [] and "are of another cell" in store.problems[0]
+
+
+def test_an_index_that_nobody_asked_is_not_taken(tmp_path: Path) -> None:
+    this = cell("passkey", "none", 256)
+    store = fill(tmp_path, this, SAMPLES[2:])
+    said = rf"{this.id}\.jsonl have index 4, which is not asked: delete it and run the command again"
+    with pytest.raises(ValueError, match=said):
+        store.resume(this, [2, 3])
+    with pytest.raises(ValueError, match=said):
+        store.finish(this, [2, 3])
+    assert indices(store.resume(this, [1, 2, 3, 4])) == [2, 3, 4]
+
+
+@pytest.mark.parametrize("few", [True, False], ids=["file", "pack"])
+def test_samples_that_another_program_has_changed_are_not_read(few: bool, tmp_path: Path, monkeypatch: Any) -> None:
+    """Cut targets, the rows of another cell, a text: the pages of the new file are whole, and so is its metadata."""
+    if not few:
+        monkeypatch.setattr("lexbench.store.store.FEW", 0)
+        monkeypatch.setattr("lexbench.store.packed.MANY", 1)
+    one, other = finished("last_segment", "none", 256, n=4), finished("last_segment", "none", 512, n=4)
+    store = keep(tmp_path, [one, other])
+    file = tmp_path / f"cells/{one.cell.id}.parquet"
+    good, foreign = pq.read_table(file), pq.read_table(tmp_path / f"cells/{other.cell.id}.parquet")
+    cut = pa.array([each.as_py()[:10] for each in good.column("nll")], pa.list_(pa.float32()))
+    place = good.column_names.index("nll")
+    said = pa.array(["mine"] * 4)
+    for changed in (
+        good.set_column(place, good.schema.field("nll"), cut),
+        foreign.replace_schema_metadata(good.schema.metadata),
+        good.set_column(good.column_names.index("output"), good.schema.field("output"), said),
+        good.slice(0, 3),
+        pa.concat_tables([good, good.slice(0, 1)]),
+    ):
+        pq.write_table(changed, file)
+        store = Store(tmp_path)
+        store.write_records(records_of, afresh=True)
+        assert [each.cell.id for each in Store(tmp_path).load()] == [other.cell.id]
+        assert "its samples have changed" in store.problems[0]
+    pq.write_table(good, file, compression="gzip")  # the same samples, laid out otherwise
+    assert len(Store(tmp_path).load()) == 2

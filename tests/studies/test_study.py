@@ -19,6 +19,7 @@ from lexbench.core import registry
 from lexbench.native import build
 from lexbench.native.decoder import Shape
 from lexbench.native.recipe import Recipe
+from lexbench.report.doctor import examine
 from lexbench.report.leaderboard.published import published
 from lexbench.studies.encodings import page, plan, processes
 from lexbench.studies.encodings.page.curves import Curve, curves
@@ -493,6 +494,7 @@ def test_a_killed_study_goes_on_and_repeats_nothing(
     assert main.main(command(tmp_path, *words)) == 0, capfd.readouterr().err
     first = {file: file.stat().st_mtime_ns for file in (tmp_path / "models").rglob("*.safetensors")}
     assert len(first) == 2
+    assert examine([tmp_path / "runs"]).faults == []
     found = {(curve.entry, curve.method) for curve in curves(*page.load(tmp_path / "page"))}
     assert found == {(entry, method) for entry in ("sinusoidal", "nope") for method in ("none", "bca")}
     capfd.readouterr()

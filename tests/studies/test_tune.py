@@ -21,10 +21,13 @@ from lexbench import Attention, Model, Refused
 from lexbench.backends.chance import Chance
 from lexbench.core import console, registry
 from lexbench.core.checkpoint import read_model
+from lexbench.core.record import Deferred
 from lexbench.core.task import Score, Scored, Write, Written
 from lexbench.methods import export
+from lexbench.report.doctor import examine
 from lexbench.stats.intervals import Interval
 from lexbench.stats.pairs import Outcome, Paired
+from lexbench.store.store import Store
 from lexbench.studies.journal import changes
 from lexbench.studies.tune import bench
 from lexbench.studies.tune.halving import halve, rungs
@@ -497,6 +500,46 @@ def test_an_interrupted_tune_ends_as_an_undisturbed_one_and_asks_nothing_twice(
     longer = run(lexlet, tmp_path / "parts", budget=12)
     assert len(longer.tried) == len(whole.tried) + 4
     assert {each.candidate.label for each in whole.tried} < {each.candidate.label for each in longer.tried}
+
+
+def test_a_cell_of_a_tune_that_was_killed_after_its_last_answer_is_finished_by_the_next(
+    lexlet: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = run(lexlet, tmp_path / "whole", budget=2)
+    finish, asked = Store.finish, len(Fake.asked)
+
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Store, "finish", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run(lexlet, tmp_path / "parts", budget=2)
+    [left] = (tmp_path / "parts/search/cells").glob("*.jsonl")
+    monkeypatch.setattr(Store, "finish", finish)
+    again = run(lexlet, tmp_path / "parts", budget=2)
+    assert left.with_suffix(".parquet").exists() and not left.exists()
+    assert len(Fake.asked) == 2 * asked and ranking(again) == ranking(whole)
+    assert (examine([tmp_path / "parts"]).faults, examine([tmp_path / "parts/final"]).unfinished) == ([], 0)
+
+
+def test_a_candidate_whose_backend_was_away_is_measured_by_the_next_tune(
+    lexlet: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    score = Fake.score
+
+    def away(self: Fake, question: Score) -> Scored:
+        if self.last.scale is not None:
+            raise Deferred("the server is away")
+        return score(self, question)
+
+    monkeypatch.setattr(Fake, "score", away)
+    methods = ("pi", "yarn")
+    before = {each.candidate.label: each.out for each in run(lexlet, tmp_path, budget=2, methods=methods).tried}
+    assert before["yarn"] == "refused: the server is away"
+    monkeypatch.setattr(Fake, "score", score)
+    after = {each.candidate.label: each.out for each in run(lexlet, tmp_path, budget=2, methods=methods).tried}
+    assert after["yarn"] == "too dear inside the trained length"  # Fake: 0.5 nats, where 0.02 are allowed
+    assert examine([tmp_path]).faults == []
 
 
 @pytest.mark.slow

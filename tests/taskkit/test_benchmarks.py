@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,37 @@ def test_score_prints_json_and_names_what_is_wrong(tmp_path: Path) -> None:
         infinitebench.rescore(tmp_path)
     (tmp_path / "qa1_0k_a.csv").write_text(",target,output\n0,garden,garden\n")
     with pytest.raises(ValueError, match=r"qa1_0k_a.csv must have the columns target, output, question .*: correct it"):
+        babilong.rescore(tmp_path)
+
+
+def test_a_mark_of_the_byte_order_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "qa1_0k_a.csv").write_text("target,output,question\ngarden,garden,?\n", encoding="utf-8-sig")
+    assert [row.value for row in babilong.rescore(tmp_path)] == [100.0]
+    row = json.dumps({"prediction": "7", "ground_truth": ["7"]})
+    (tmp_path / "preds_passkey.jsonl").write_text(f"{row}\n{row}\n", encoding="utf-8-sig")
+    assert [(row.value, row.n) for row in infinitebench.rescore(tmp_path)] == [(100.0, 2)]
+
+
+@pytest.mark.parametrize("name", ["id", "_id"])
+def test_an_example_that_stands_twice_in_a_file_is_counted_by_nobody(tmp_path: Path, name: str) -> None:
+    rows = [{name: number, "prediction": "7", "ground_truth": ["7"]} for number in (0, 1, 0)]
+    (tmp_path / "preds_passkey.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    with pytest.raises(ValueError, match=r"preds_passkey.jsonl:3 has the id '0' of line 1: remove one of them"):
+        infinitebench.rescore(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("target,output,output,question\na,b,a,?\n", "'output' is there twice"),
+        (",target,output,question\n0,a,a,?\n1,b,b,?\n0,a,a,?\n", "qa1_0k_a.csv:4 has the id '0' of line 2"),
+        ("target,output,question\na,a,?,more\n", "line 2 has 4 columns, the first 3"),
+        ("target,output,question\na,a\n", "line 2 has 2 columns, the first 3"),
+    ],
+)
+def test_columns_and_rows_of_a_csv_file_stand_there_once(content: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "qa1_0k_a.csv").write_text(content)
+    with pytest.raises(ValueError, match=f"must have the columns target, output, question .*{re.escape(said)}"):
         babilong.rescore(tmp_path)
 
 

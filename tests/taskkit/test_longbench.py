@@ -342,9 +342,19 @@ def test_longbench_e_is_known_by_its_folder_or_by_option(folder: Folder) -> None
     assert none == {"passage_count": 50.0}
 
 
-def test_an_empty_bucket_is_nan(folder: Folder) -> None:
-    rescored = longbench.rescore(folder(passage_count=[prediction()]), e=True)
-    assert [math.isnan(row.value) for row in rescored] == [False, True, True]
+def test_an_empty_bucket_is_nan_and_null_in_json(folder: Folder) -> None:
+    place = folder(passage_count=[prediction()])
+    assert [math.isnan(row.value) for row in longbench.rescore(place, e=True)] == [False, True, True]
+    text = longbench.score_folder(place, e=True, as_json=True)
+    assert "NaN" not in text and list(json.loads(text)["passage_count"].values())[1:] == [None, None]
+
+
+def test_a_mark_of_the_byte_order_in_predictions_is_passed_over(folder: Folder) -> None:
+    place = folder(passage_count=[prediction()])
+    file = place / "passage_count.jsonl"
+    before = longbench.rescore(place)
+    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
+    assert longbench.rescore(place) == before
 
 
 def test_means_are_rounded_as_the_official_scorers_do(folder: Folder) -> None:
@@ -377,7 +387,7 @@ def test_json_is_the_official_layout(folder: Folder) -> None:
     place = folder("pred_e/model", gov_report=[prediction("a a a a", "a")])
     scores = json.loads(longbench.score_folder(place, as_json=True))
     assert scores["gov_report"].pop("0-4k") == 100.0  # officially: repeated words count once
-    assert all(math.isnan(value) for value in scores["gov_report"].values())
+    assert all(value is None for value in scores["gov_report"].values())
     assert list(scores["gov_report"]) == ["4-8k", "8k+"]
     assert json.loads(longbench.score_folder(place, e=False, as_json=True)) == {"gov_report": 100.0}
 

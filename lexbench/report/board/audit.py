@@ -34,6 +34,7 @@ from typing import Any
 import numpy as np
 
 from lexbench.core import registry
+from lexbench.core.files import read_bytes
 from lexbench.core.machine import cores
 from lexbench.core.record import Cell, Record, Sample
 from lexbench.core.task import Choose, Chosen, Probe, Probed, Task, Write, Written
@@ -372,7 +373,7 @@ def _claims(run: Path) -> dict[tuple[str, str | None, str | None], Any]:
     """Values in records.jsonl by cell, metric and part; empty where there is none, or it cannot be read."""
     found = {}
     try:
-        for line in (run / "records.jsonl").read_text(encoding="utf-8").splitlines():
+        for line in read_bytes(run / "records.jsonl").decode().splitlines():
             row = json.loads(line)
             found[row["cell"], row["metric"], row.get("part")] = row["value"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):

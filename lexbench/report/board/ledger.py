@@ -1,23 +1,29 @@
 """The ledger: a folder with ledger.jsonl, one line for each admitted submission, in the order of admission.
 
-    {"name", "by", "url", "date", "folder", "cells": {id: sha256}, "previous"}
+    {"name", "by", "url", "date", "folder", "cells": {id: sha256}, "previous", "seal"}
 
-`folder` is a run folder, relative to the ledger's. The hashes are those of its cell files when it was admitted,
-`previous` is the hash of the line before: what is changed afterwards is found. A run folder that has grown is admitted
-again, under another name: that line holds its new cells alone.
+`folder` is a run folder, relative to the ledger's and below it. The hashes are those of its cell files when it was
+admitted, `previous` is the hash of the line before, `seal` that of the line itself without it (older lines have none):
+what is changed afterwards is found. A run folder that has grown is admitted again, under another name: that line holds
+its new cells alone.
 """
 
 import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lexbench.core.files import unlike, write_text
+from lexbench.core.files import read_bytes, unlike, write_text
 from lexbench.core.values import fitting
+from lexbench.stats.wording import plain
 
 FILE = "ledger.jsonl"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}")
+"""Names of submissions."""
+ID, HASH = re.compile(r"[0-9a-f]{16}"), re.compile(r"[0-9a-f]{32}|")
+"""Ids of cells, which are parts of paths; and hashes of their files, empty of one that could not be read."""
 FIRST = "0" * 32
 """What stands for the hash of the line before the first."""
 
@@ -36,10 +42,17 @@ class Submission:
     cells: Mapping[str, str]
     """The first 32 hexadecimal digits of the SHA-256 of each cell's file, by the cell's id."""
     previous: str
+    seal: str | None = None
+    """Hash of the line without the seal; None in lines of older versions."""
 
     def line(self) -> str:
         """As it stands in the ledger."""
-        return json.dumps(vars(self), sort_keys=True, ensure_ascii=False)
+        held = {key: value for key, value in vars(self).items() if key != "seal" or value is not None}
+        return json.dumps(held, sort_keys=True, ensure_ascii=False)
+
+    def sealed(self) -> "Submission":
+        """The same with its seal."""
+        return replace(self, seal=digest(replace(self, seal=None).line().encode()))
 
 
 def read(ledger: Path) -> list[Submission]:
@@ -59,14 +72,36 @@ def read(ledger: Path) -> list[Submission]:
             raise ValueError(f"ledger {file} cannot be read at line {number} ({said}): restore it") from None
         if each.previous != before:
             raise ValueError(f"ledger {file} was changed before line {number}: restore the lines as they were admitted")
+        if each.seal is not None and each != each.sealed():
+            raise ValueError(f"ledger {file} was changed at line {number}: restore the line as it was admitted")
+        if wrong := _wrong(each, ledger):
+            raise ValueError(f"ledger {file} has {wrong} at line {number}: restore the line as it was admitted")
         before = digest(line.encode())
         found.append(each)
     return found
 
 
+def _wrong(submission: Submission, ledger: Path) -> str:
+    """What must not stand in a line, because files are looked for and pages are made by it; empty of a good one."""
+    if not NAME.fullmatch(submission.name):
+        return f"the name {plain(submission.name)[:80]!r}"
+    if odd := [cell for cell, held in submission.cells.items() if not (ID.fullmatch(cell) and HASH.fullmatch(held))]:
+        return f"the cell {plain(odd[0])[:80]!r}"
+    place = Path(submission.folder)
+    below = not place.is_absolute() and (ledger / place).resolve().is_relative_to(ledger.resolve())
+    return "" if below and ".." not in place.parts else f"the folder {plain(submission.folder)[:80]!r}, outside of it"
+
+
 def hashes(folder: Path) -> dict[str, str]:
-    """Hash of each finished cell's file, by the cell's id."""
-    return {file.stem: digest(file.read_bytes()) for file in sorted((folder / "cells").glob("*.parquet"))}
+    """Hash of each finished cell's file, by the cell's id; empty of one that cannot be read."""
+    return {file.stem: _hash(file) for file in sorted((folder / "cells").glob("*.parquet"))}
+
+
+def _hash(file: Path) -> str:
+    try:
+        return digest(read_bytes(file))
+    except OSError:
+        return ""
 
 
 def digest(content: bytes) -> str:
@@ -80,7 +115,7 @@ def proposed(ledger: Path, run: Path, name: str, by: str, url: str | None, date:
     Raises ValueError where the name is taken or is no name of a folder, or the run folder holds no finished cell.
     """
     known = read(ledger) if (ledger / FILE).exists() else []
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}", name):
+    if not NAME.fullmatch(name):
         raise ValueError(
             f"name of a submission must be letters, digits, dots, dashes, got {name!r}: e.g. lab-yarn-2026"
         )
@@ -93,7 +128,8 @@ def proposed(ledger: Path, run: Path, name: str, by: str, url: str | None, date:
         new = "new finished cell" if held else "finished cell"
         raise ValueError(f"run folder {run} holds no {new}: give one that `lexbench run` has written")
     previous = digest(known[-1].line().encode()) if known else FIRST
-    return [*known, Submission(name=name, by=by, url=url, date=date, folder=folder, cells=cells, previous=previous)]
+    added = Submission(name=name, by=by, url=url, date=date, folder=folder, cells=cells, previous=previous)
+    return [*known, added.sealed()]
 
 
 def admitted(submissions: Sequence[Submission], folder: str) -> set[str]:

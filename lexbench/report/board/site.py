@@ -3,6 +3,7 @@
 The page works from a disk and from any server; it asks for nothing but the samples of the entries that are compared.
 """
 
+import re
 import shutil
 from collections import Counter
 from collections.abc import Sequence
@@ -23,6 +24,8 @@ from lexbench.stats.floors import at_floor
 
 SCRIPTS = ("elements.js", "charts.js")
 """Of the page."""
+SCRIPT = re.compile(r"\d+-[0-9a-f]{16}\.js")
+"""Names of the files of samples."""
 MOST = 500
 """Refused cells that the page names."""
 
@@ -32,10 +35,15 @@ def write_site(ledger: Path, submissions: Sequence[Submission], out: Path) -> tu
     page = out / "index.html"
     if page.is_file() and b"<title>lexbench board</title>" not in page.read_bytes()[: 1 << 16]:
         raise ValueError(f"{page} is not of lexbench board, which would replace it: give another --out")
+    samples = out / "samples"
+    if samples.exists() and (
+        not samples.is_dir() or not all(SCRIPT.fullmatch(each.name) for each in samples.iterdir())
+    ):
+        raise ValueError(f"{samples} is not of lexbench board, which would replace it: give another --out")
     # Samples of a submission that is gone would stay otherwise.
-    shutil.rmtree(out / "samples", ignore_errors=True)
-    (out / "samples").mkdir(parents=True)
-    audited = audit(ledger, submissions, out / "samples")
+    shutil.rmtree(samples, ignore_errors=True)
+    samples.mkdir(parents=True)
+    audited = audit(ledger, submissions, samples)
     write_text(page, _rendered(audited))
     return page, audited
 

@@ -25,6 +25,8 @@ class Check:
     """Files that could not be read."""
     measured: list[Mapping[str, Any]]
     """Provenance of the baseline."""
+    checked: bool = True
+    """Whether the baseline has a checksum."""
     certify: bool = False
     """Whether no loss must be proven, not only not found."""
 
@@ -88,6 +90,7 @@ def check(
         changes=changes(pairs),
         problems=loaded.problems,
         measured=base.measured,
+        checked=base.checked,
         certify=certify,
     )
 

@@ -148,6 +148,7 @@ def data_of(found: Check) -> dict[str, Any]:
         "comparisons": len(found.compared),
         "changes": [asdict(each) for each in found.changes],
         "problems": found.problems,
+        "checksum": found.checked,
         "measured": found.measured,
         "verdicts": [_row_of(each) for each in found.verdicts],
     }

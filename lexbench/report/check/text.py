@@ -105,6 +105,7 @@ def notes(found: Check) -> list[str]:
         *_power(found),
         *(f"changed: {plain(each)}" for each in found.changes),
         *(f"not readable: {plain(each)}" for each in found.problems),
+        *([] if found.checked else [f"{plain(found.baseline)} has no checksum to tell an edit: --update adds one"]),
         *_method(found),
     ]
 

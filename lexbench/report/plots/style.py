@@ -17,6 +17,7 @@ from matplotlib.path import Path as MarkerPath
 from numpy.typing import ArrayLike
 
 from lexbench.core.files import write_bytes, write_text
+from lexbench.report.formats import no_formula
 from lexbench.report.looks import DASHES, HIGHLIGHT, INK, Look
 
 COLOURS = (INK, "#0072B2", HIGHLIGHT, "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#8C6D31")
@@ -115,8 +116,8 @@ def save_numbers(stem: Path, names: Sequence[str], rows: Iterable[Sequence[objec
     """The numbers of a figure as stem.csv."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(names)
-    writer.writerows(rows)
+    writer.writerow(map(no_formula, names))
+    writer.writerows([no_formula(each) for each in row] for row in rows)
     write_text(stem.with_name(stem.name + ".csv"), stream.getvalue(), durable=False)
 
 

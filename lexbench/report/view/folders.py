@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lexbench.core.files import unlike
+from lexbench.core.files import check_regular, read_bytes, unlike
 from lexbench.core.values import is_whole
 
 INSIDE = ("cells", "jobs", "report")
@@ -170,6 +170,7 @@ class Watch:
         """State of an unfinished cell; None if its file has no complete line yet, or is gone."""
         known = self._growing.setdefault(file, _Growing())
         try:
+            check_regular(file)
             with file.open("rb") as stream:
                 status = os.fstat(stream.fileno())
                 if status.st_size < known.offset:  # a resumed run truncates a torn line or starts again
@@ -208,7 +209,7 @@ def _listed(folder: Path, suffix: str) -> list[tuple[str, os.stat_result]]:
             if entry.name.endswith(suffix) and not entry.name.startswith("."):
                 try:
                     found.append((entry.name, entry.stat()))
-                except FileNotFoundError:  # removed in the meantime
+                except OSError:  # removed in the meantime, or a loop of links
                     continue
     except (FileNotFoundError, NotADirectoryError):
         return []
@@ -217,12 +218,13 @@ def _listed(folder: Path, suffix: str) -> list[tuple[str, os.stat_result]]:
 
 def _is_refused(file: Path) -> bool:
     """Whether a finished cell's file holds a refusal."""
+    check_regular(file)
     return json.loads(pq.read_metadata(file).metadata[b"refused"]) is not None
 
 
 def _job(file: Path) -> Job:
     """Read a job's file; `planned` is empty if it lists no cells."""
-    content = json.loads(file.read_bytes())
+    content = json.loads(read_bytes(file))
     config = content["config"]
     planned = {
         str(row["cell"]): Planned(
@@ -240,7 +242,7 @@ def _job(file: Path) -> Job:
 def _seconds(file: Path) -> dict[str, float]:
     """Seconds of each cell, summed over its rows; malformed rows are skipped."""
     found: dict[str, float] = {}
-    for line in file.read_bytes().splitlines():
+    for line in read_bytes(file).splitlines():
         try:
             row = json.loads(line)
             cell, seconds = str(row["cell"]), float(row["seconds"])

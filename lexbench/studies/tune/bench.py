@@ -1,7 +1,7 @@
 """Runs the questions of candidates, the same for all, and stores each sample at once."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,9 +46,14 @@ class Clock:
         """Seconds spent so far."""
         return self._before + time.monotonic() - self._started
 
+    @property
+    def over(self) -> bool:
+        """Whether the limit is reached."""
+        return self.limit is not None and self.spent >= self.limit
+
     def check(self) -> None:
         """Raise TimeUp if the limit is reached."""
-        if self.limit is not None and self.spent >= self.limit:
+        if self.over:
             raise TimeUp
 
 
@@ -91,6 +96,8 @@ class Bench:
         self._preflight = preflight
         self.store = Store(folder)
         self._finished = {each.cell.id: each for each in self.store.load()}
+        self._whole = {name for name, each in self._finished.items() if not each.again}
+        """Ids of cells whose file is written."""
         self._questions: dict[tuple[str, int], Sequence[AnyQuestion]] = {}
         self._samples: dict[str, dict[int, Sample]] = {}
         self._applied: Attention | None = None
@@ -111,11 +118,15 @@ class Bench:
 
         Raises Refused if the backend cannot answer, TimeUp if some are missing and the time is spent.
         """
-        questions = self.questions(part)[:count]
-        cell = self._cell(candidate, part)
-        known = self._known(cell)
+        every, cell = self.questions(part), self._cell(candidate, part)
+        questions, asked = every[:count], {question.index for question in every}
+        known = self._known(cell, asked)
         if missing := [question for question in questions if question.index not in known]:
             self._measure(candidate, cell, missing, known)
+        if cell.id not in self._whole and known.keys() >= asked:
+            # Also where an earlier command has measured the last question, and was stopped before this line.
+            self.store.finish(cell, asked)
+            self._whole.add(cell.id)
         return outcomes([known[question.index] for question in questions], part.metric)
 
     def answers(self) -> int:
@@ -136,13 +147,14 @@ class Bench:
         step = Step(method, part.task, part.length, self._seed, candidate.attention, None, Workload())
         return cell_of(self._job, step, BackendFacts.of(self._backend))
 
-    def _known(self, cell: Cell) -> dict[int, Sample]:
-        """Known samples of a cell; Refused if the cell was refused."""
+    def _known(self, cell: Cell, asked: Collection[int]) -> dict[int, Sample]:
+        """Known samples of a cell; Refused if the cell was refused, or deferred and there is no time for it."""
         if cell.id not in self._samples:
             finished = self._finished.get(cell.id)
-            if finished is not None and finished.refused is not None:
+            deferred = finished is not None and finished.again and not self._clock.over
+            if finished is not None and finished.refused is not None and not deferred:
                 raise Refused(finished.refused)
-            samples = finished.samples if finished is not None else self.store.resume(cell)
+            samples = self.store.resume(cell, asked) if finished is None or deferred else finished.samples
             self._samples[cell.id] = {sample.index: sample for sample in samples}
         return self._samples[cell.id]
 
@@ -166,8 +178,6 @@ class Bench:
                 self.store.append(cell, kept)
                 known[question.index] = kept
                 tokens += question.length
-            if len(known) == cell.n:
-                self.store.finish(cell, known)
         except Deferred as refusal:
             self.store.defer(cell, refusal.reason)
             raise

@@ -4,11 +4,11 @@ No text of a benchmark is in here: data and prompts are read from the user's own
 """
 
 import csv
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 from lexbench.core.files import unlike
+from lexbench.taskkit import rescored
 from lexbench.taskkit.benchmarks import (
     babilong,
     graphwalks,
@@ -22,7 +22,7 @@ from lexbench.taskkit.benchmarks import (
 )
 from lexbench.taskkit.benchmarks.base import Asked, Benchmark, Example, Message
 from lexbench.taskkit.benchmarks.copy import Files, find
-from lexbench.taskkit.rescored import as_data, as_table
+from lexbench.taskkit.rescored import as_table
 
 BENCHMARKS = {
     "mrcr": mrcr.MRCR,
@@ -59,4 +59,4 @@ def score_folder(benchmark: str, folder: str | Path, scorer: str = "official", a
     if not place.is_dir():
         raise ValueError(f"folder {folder} {unlike(place)}: give one with predictions of {benchmark}")
     rows = RESCORERS[benchmark](place, scorer)
-    return json.dumps(as_data(rows), indent=1) if as_json else as_table(rows)
+    return rescored.as_json(rows) if as_json else as_table(rows)

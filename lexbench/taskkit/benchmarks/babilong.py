@@ -4,12 +4,14 @@ import csv
 import functools
 import io
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from lexbench.taskkit.benchmarks.base import Asked, Benchmark, Example
 from lexbench.taskkit.benchmarks.copy import literals, rows, value
+from lexbench.taskkit.longbench.examples import once
 from lexbench.taskkit.rescored import Rescored, example_below
 
 PLACES = ("bathroom", "bedroom", "garden", "hallway", "kitchen", "office")
@@ -102,10 +104,16 @@ def _rescored(task: str, prompt: str, length: str, file: Path, scorer: str) -> R
         raise ValueError(f"{file}: task must be one of {', '.join(TASKS)}, got {task}: remove the file")
     right = []
     try:
-        rows = csv.reader(io.StringIO(file.read_text(encoding="utf-8"), newline=""), strict=True)
-        head = next(rows, [])
+        rows = csv.reader(io.StringIO(file.read_text(encoding="utf-8-sig"), newline=""), strict=True)
+        head, known = next(rows, []), dict[str, int]()
         places = [head.index(name) for name in ("target", "output", "question")]
-        for row in rows:
+        if twice := [name for name, count in Counter(head).items() if count > 1]:
+            raise ValueError(f"{twice[0]!r} is there twice")
+        for row in filter(None, rows):
+            if len(row) != len(head):
+                raise ValueError(f"line {rows.line_num} has {len(row)} columns, the first {len(head)}")
+            if "" in head:  # the numbers of the rows, as pandas writes them
+                once(known, row[head.index("")], rows.line_num, file.name)
             target, output, question = (row[place] for place in places)
             # The official code reads files by pandas, which makes "None" and "NA" to missing values.
             missing = scorer == "official" and output in MISSING

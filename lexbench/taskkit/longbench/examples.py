@@ -104,19 +104,21 @@ def read_examples(source: Source, classes: bool) -> tuple[Mapping[str, Any], ...
 
 
 def read_rows(name: str, content: bytes, needed: Mapping[str, str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Number and content of each JSON line; ValueError if one is not an object with the needed fields.
+    """Number and content of each JSON line; ValueError if one is not an object with the needed fields, or has
+    the `_id` or `id` of an earlier one.
 
     Args:
         name: of the file.
         content: of the file, UTF-8; only line feeds end a line.
         needed: fields and their types.
     """
-    empty = True
+    empty, known = True, dict[str, int]()
     for number, line in enumerate(content.split(b"\n"), start=1):
         if not line.strip():
             continue
         empty = False
         row = parse_object(line, f"{name}:{number}", "correct or remove the line")
+        once(known, row.get("_id", row.get("id")), number, name)
         for key, wanted in needed.items():
             if key not in row:
                 raise ValueError(f"{name}:{number} has no field {key!r}: it must be {wanted}")
@@ -125,6 +127,21 @@ def read_rows(name: str, content: bytes, needed: Mapping[str, str]) -> Iterator[
         yield number, row
     if empty:
         raise ValueError(f"{name} is empty: give a file with one JSON object per line")
+
+
+def once(known: dict[str, int], name: Any, number: int, file: str) -> None:
+    """ValueError for an id that an earlier line has, whose example would count twice; None is no id.
+
+    Args:
+        known: line of each id so far, to which this one is added.
+        name: the id.
+        number: of the line.
+        file: its name.
+    """
+    if name is not None and known.setdefault(str(name), number) != number:
+        raise ValueError(
+            f"{file}:{number} has the id {str(name)[:40]!r} of line {known[str(name)]}: remove one of them"
+        )
 
 
 def _is(value: Any, wanted: str) -> bool:

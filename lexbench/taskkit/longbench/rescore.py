@@ -1,6 +1,5 @@
 """Official scores of published predictions, without a model."""
 
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from lexbench.core.files import unlike
+from lexbench.taskkit import rescored
 from lexbench.taskkit.longbench.datasets import (
     BUCKETS,
     DATASETS,
@@ -19,7 +19,7 @@ from lexbench.taskkit.longbench.datasets import (
     summary_scores,
 )
 from lexbench.taskkit.longbench.examples import STRING, STRINGS, WHOLE, read_rows
-from lexbench.taskkit.rescored import Rescored, as_data, as_table
+from lexbench.taskkit.rescored import Rescored, as_table
 
 
 def rescore(
@@ -58,9 +58,9 @@ def score_folder(
     similarity: str = "difflib",
     as_json: bool = False,
 ) -> str:
-    """The output of `lexbench score longbench` (see `rescore`): table or JSON; an empty bucket's score is NaN."""
-    rescored = rescore(folder, e, buckets, similarity)
-    return json.dumps(as_data(rescored), indent=1) if as_json else as_table(rescored, _remarks(rescored))
+    """The output of `lexbench score longbench` (see `rescore`): table or JSON; of an empty bucket NaN or null."""
+    found = rescore(folder, e, buckets, similarity)
+    return rescored.as_json(found) if as_json else as_table(found, _remarks(found))
 
 
 def _files(folder: Path) -> list[Path]:

@@ -120,8 +120,69 @@ def test_a_line_of_the_ledger_cannot_be_changed_unnoticed(board: Path) -> None:
     command(board, add=board / "second", by="them")
     text = (board / ledger.FILE).read_text()
     (board / ledger.FILE).write_text(text.replace('"by": "us"', '"by": "me"'))
-    with pytest.raises(ValueError, match="was changed before line 2"):
+    with pytest.raises(ValueError, match="was changed at line 1"):
         ledger.read(board)
+
+
+@pytest.mark.parametrize("old", ['"us"', '"2026-', '"first"'])
+def test_an_edit_of_the_last_line_is_found(board: Path, old: str) -> None:
+    text = (board / ledger.FILE).read_text()
+    assert text.count("\n") == 1 and old in text
+    (board / ledger.FILE).write_text(text.replace(old, old.replace("2", "3").replace("s", "t")))
+    with pytest.raises(ValueError, match="was changed at line 1: restore the line"):
+        ledger.read(board)
+
+
+def test_lines_without_a_seal_are_read_and_the_next_one_holds_them(board: Path) -> None:
+    [line] = map(json.loads, (board / ledger.FILE).read_text().splitlines())
+    del line["seal"]
+    (board / ledger.FILE).write_text(f"{json.dumps(line, sort_keys=True)}\n")
+    assert ledger.read(board)[0].seal is None
+    copied(board / "second", methods=("none",))
+    command(board, add=board / "second", by="them")
+    assert "seal" not in (board / ledger.FILE).read_text().splitlines()[0]
+    first, second = ledger.read(board)
+    assert (first.seal, second) == (None, second.sealed())
+
+
+def forged(board: Path, **fields: Any) -> None:
+    """Write the ledger's one line with other fields, under a seal that holds."""
+    [one] = ledger.read(board)
+    ledger.write(board, [replace(one, **fields).sealed()])
+
+
+@pytest.mark.parametrize("folder", ["../outside", "{0}/outside", "first/../../outside", "link", "."])
+def test_a_line_leads_to_no_folder_outside_of_the_ledgers(board: Path, tmp_path: Path, folder: str) -> None:
+    (board / "first").rename(tmp_path / "outside")
+    (board / "link").symlink_to(tmp_path / "outside")
+    forged(board, folder=folder.format(tmp_path))
+    if folder == ".":  # its own
+        assert {each.why for each in audited(board).refused} == {"missing: the ledger has it"}
+        return
+    with pytest.raises(ValueError, match=r"has the folder '.*', outside of it at line 1"):
+        command(board)
+
+
+@pytest.mark.parametrize("field", ["name", "cells"])
+def test_names_of_a_line_are_no_paths(board: Path, field: str) -> None:
+    name = "../../elsewhere"
+    forged(board, **{field: {name: "0" * 32} if field == "cells" else name})
+    with pytest.raises(ValueError, match=rf"has the {field.removesuffix('s')} '{name}' at line 1"):
+        command(board)
+
+
+def test_a_site_replaces_no_folder_of_samples_that_is_not_its_own(board: Path) -> None:
+    """Beside a ledger a submission may be called samples."""
+    before = (board / ledger.FILE).read_bytes()
+    (board / "first").rename(board / "samples")
+    for out in (board, board / "samples" / "cells"):
+        if out != board:
+            (out / "samples").mkdir()
+            (out / "samples" / "mine.txt").write_text("mine")
+        with pytest.raises(ValueError, match="samples is not of lexbench board, which would replace it"):
+            command(board, out)
+    assert len(list((board / "samples/cells").glob("*.parquet"))) == 6
+    assert (board / ledger.FILE).read_bytes() == before
 
 
 def test_a_submission_with_a_score_that_its_answer_has_not_is_not_admitted(board: Path) -> None:
@@ -159,7 +220,7 @@ def test_a_likelihood_without_its_worst_documents_is_not_ranked(board: Path) -> 
 def test_a_likelihood_of_its_best_targets_is_not_admitted(board: Path) -> None:
     second = copied(board / "second", tasks=("last_segment",), methods=("none",))
     nats(lambda nll: np.sort(nll)[:32])(file_of(second, "last_segment", 512))
-    with pytest.raises(ValueError, match="sample 0 with another question than cells that were asked the same"):
+    with pytest.raises(ValueError, match="32 targets, though its identity says 64"):
         command(board, add=second, by="them")
 
 

@@ -1,8 +1,10 @@
 """What cannot be a baseline: an outage, and numbers that no answer has."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,7 +45,8 @@ def test_numbers_that_no_answer_has_are_no_baseline(
     file.write_text(content.replace('"amount":[12,', f'"amount":[{amount},'))
     assert main(["check", str(run[0]), "--baseline", str(file)]) == 2
     [line] = capsys.readouterr().err.splitlines()
-    assert "cannot be read" in line and "an answer has a nll of" in line
+    said = "NaN is no number" if amount == "NaN" else "an answer has a nll of"
+    assert "cannot be read" in line and said in line
 
 
 @pytest.mark.parametrize(
@@ -64,6 +67,79 @@ def test_a_baseline_that_lost_a_part_is_one_line(
     assert main(["check", str(run[0]), "--baseline", str(file)]) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert said in line
+
+
+def edited(change: Callable[[dict[str, Any]], Any], checksum: bool) -> str:
+    """The good baseline's text after a change, as an older version or an editor leaves it."""
+    page = json.loads(baseline.as_text([kept(GOOD)], []))
+    if not checksum:
+        del page["checksum"]
+    change(page)
+    return json.dumps(page)
+
+
+def answer(page: dict[str, Any], name: str, value: Any) -> None:
+    """Change the second of six answers."""
+    columns = page["cells"][0]["outcomes"]["nll"]
+    columns.setdefault(name, [0] * 6)[1] = value
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda page: page.update(schema=-5), "its schema must be a whole number of at least 1, got -5"),
+        (lambda page: page.update(schema=0.5), "its schema must be a whole number of at least 1, got 0.5"),
+        (lambda page: page.update(schema=True), "its schema must be a whole number of at least 1, got True"),
+        (lambda page: page.update(schema=float("nan")), "NaN is no number"),
+        (lambda page: page["cells"][0]["cell"].update(identity={}), "a cell's identity has no model"),
+        (lambda page: page["cells"][0]["cell"]["identity"].update(method="none"), "a cell's identity has no method"),
+        (lambda page: page["cells"][0]["cell"].update(length=1024), "a cell has length 1024, though its identity"),
+        (lambda page: answer(page, "failed", 1), "nll of question 1 is failed, though it has 10"),
+        (lambda page: answer(page, "failed", 2), "an answer has failed 2, which must be 0 or 1"),
+        (lambda page: answer(page, "truncated", "yes"), "an answer has truncated 'yes', which must be 0 or 1"),
+        (lambda page: answer(page, "amount", None), "nll of question 1 is none, and has not failed"),
+        (lambda page: next(iter(page["questions"].values()))["index"].__setitem__(1, 0), "a question stands there"),
+    ],
+)
+def test_what_no_baseline_can_say_is_refused_without_a_checksum_too(
+    change: Any, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = folder(tmp_path / "run", GOOD)
+    file = tmp_path / "b.json"
+    file.write_text(edited(change, checksum=False))
+    assert main(["check", str(run[0]), "--baseline", str(file)]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert said in line and "--update" in line
+
+
+def test_an_edit_that_could_be_true_is_found_by_the_checksum(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = folder(tmp_path / "run", GOOD)
+    file = tmp_path / "b.json"
+    file.write_text(edited(lambda page: answer(page, "amount", 110), checksum=True))
+    assert main(["check", str(run[0]), "--baseline", str(file)]) == 2
+    assert "it was edited: its checksum is another one" in capsys.readouterr().err
+    file.write_text(edited(lambda page: page["measured"].append({"dtype": "float32"}), checksum=True))
+    assert main(["check", str(run[0]), "--baseline", str(file)]) == 2
+
+
+def test_a_baseline_without_a_checksum_is_read_with_a_note_and_update_adds_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = folder(tmp_path / "run", GOOD)
+    file = tmp_path / "b.json"
+    file.write_text(edited(lambda page: None, checksum=False))
+    assert main(["check", str(run[0]), "--baseline", str(file)]) == 0
+    assert f"{file} has no checksum to tell an edit: --update adds one" in capsys.readouterr().out
+    assert main(["check", str(run[0]), "--baseline", str(file), "--update"]) == 0
+    content = file.read_text()
+    assert main(["check", str(run[0]), "--baseline", str(file)]) == 0
+    assert "no checksum" not in capsys.readouterr().out
+    laid_out = json.dumps(json.loads(content), indent=4, sort_keys=False).replace('"amount": [\n', '"amount":[')
+    assert '"length": 512,' in laid_out
+    file.write_text(laid_out.replace('"length": 512,', '"length": 512, ').replace(" 12,\n", " 12.0,\n"))
+    assert main(["check", str(run[0]), "--baseline", str(file)]) == 0, "the same, laid out by another program"
 
 
 def test_a_text_without_a_target_is_written_and_read_again(tmp_path: Path) -> None:

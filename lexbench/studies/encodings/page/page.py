@@ -12,7 +12,7 @@ from lexbench.core.files import write_text
 from lexbench.core.groups import grouped
 from lexbench.report.formats import columns
 from lexbench.stats.metrics import label
-from lexbench.stats.wording import several
+from lexbench.stats.wording import bracketed, several
 from lexbench.studies.encodings.page import beside, expectation, orders, plots, predictions, tables, tokens
 from lexbench.studies.encodings.page.curves import NONE, Curve, curves
 from lexbench.studies.encodings.page.measured import Row, load
@@ -263,7 +263,7 @@ def _figures(found: Sequence[Curve], about: Mapping[str, Any], folder: Path, ste
     name = f"{stem or found[0].name}-{found[0].method}"
     plots.small_multiples(found, about["trained_length"], folder / "plots" / name)
     text = f"{label(found[0].metric)} of {found[0].task} over length, {found[0].method}"
-    return [f"![{text}](plots/{name}.svg)", "", f"[PNG](plots/{name}.png), [numbers](plots/{name}.csv)", ""]
+    return [f"![{bracketed(text)}](plots/{name}.svg)", "", f"[PNG](plots/{name}.png), [numbers](plots/{name}.csv)", ""]
 
 
 def _beside(
