@@ -16,9 +16,10 @@ MOST = 4000
 """Clusters beyond which no deployment is simulated."""
 SAID = f"""\
 Clusters are documents or haystacks; with one question each, they are n. certify: after so many, half and nine tenths of
-500 simulated deployments like the pilot are proven, at 5 %; they stop by themselves. fixed: clusters of a test at one
-fixed number, planned so that nine tenths of deployments that lose nothing, or half the margin, pass it. A score's plan
-takes half a question more for lost and half a one for gained: after a short pilot it is larger than what check says.
+500 simulated deployments like the pilot are proven, at 5 %; those of scores stop by themselves, of nats run so many at
+once. fixed: clusters of a test at one fixed number, planned so that nine tenths of deployments that lose nothing, or
+half the margin, pass it. A score's plan takes half a question more for lost and half a one for gained: after a short
+pilot it is larger than what check says.
 `>{MOST}`: not within {MOST}.
 """
 
