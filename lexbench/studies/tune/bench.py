@@ -118,6 +118,10 @@ class Bench:
             self._measure(candidate, cell, missing, known)
         return outcomes([known[question.index] for question in questions], part.metric)
 
+    def samples(self, candidate: Candidate, part: Part) -> list[Sample]:
+        """Samples of a part that are measured already."""
+        return list(self._known(self._cell(candidate, part)).values())
+
     def answers(self) -> int:
         """Number of answered questions in the cells used so far."""
         return sum(map(len, self._samples.values()))
