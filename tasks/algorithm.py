@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lexbench import Answer, AnyQuestion, Mark, Sample, Task, Tokenizer
+from lexbench.taskkit.blind import struck_out
 from lexbench.taskkit.prompt import bos_and_chat, check_length
 from lexbench.taskkit.sampling import single_tokens
 from lexbench.taskkit.scoring import score_marks
@@ -29,9 +30,10 @@ class Algorithm(Task):
     digit is it? Blank lines at the start make the length exact. A sum has as many digits as its numbers: the last
     carry is dropped. Constant over lengths: everything but the number of digits. Digits are independent and uniform.
 
-    Chance is 1/10. More than chance without the algorithm: naming the commonest digit (`commonest` in the sample's
-    facts) and naming the digit before (`again`), which in sorted strings is nearly always right: there read `exact`,
-    and `accuracy` beside `again`.
+    Chance is that of the best guess without the algorithm. Of a sum 1/10. Of a reversed string that of naming the
+    commonest digit that is left, which needs the digits and not their order; naming the commonest at every place has
+    less (`commonest` in the sample's facts). Of a sorted string that of naming the digit before (`again`), which is
+    nearly always right: there read `exact`.
 
     Scores: `accuracy`, the share of places where the right digit is the likeliest, given the right tokens before it;
     `exact`, 1 if every place is right.
@@ -76,6 +78,10 @@ class Algorithm(Task):
             result = np.sort(string) if self.kind == "sort" else string[::-1]
             # Behind the digits, + and = comes the sign of reverse or sort.
             asked = np.concatenate([symbols[string], symbols[12:]])
+        again = float((result[1:] == result[:-1]).sum() / size)
+        guess = struck_out(np.bincount(result).tolist()) if self.kind == "reverse" else 1 / 10
+        if self.kind == "sort":
+            guess = max(guess, again)
         blank = np.repeat(line, length - len(prefix) - len(asked) - size)
         return Mark(
             index=index,
@@ -83,10 +89,11 @@ class Algorithm(Task):
             tokens=np.concatenate([prefix, blank, asked, symbols[result]]),
             places=np.arange(length - size, length),
             options=symbols[:10],
+            guess=guess,
             facts={
                 "size": size,
                 "commonest": float(np.bincount(result).max() / size),
-                "again": float((result[1:] == result[:-1]).sum() / size),
+                "again": again,
             },
         )
 

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lexbench import Answer, AnyQuestion, Mark, Sample, Task, Tokenizer
+from lexbench.taskkit.blind import struck_out
 from lexbench.taskkit.prompt import bos_and_chat, check_at_least, check_length
 from lexbench.taskkit.sampling import single_tokens
 from lexbench.taskkit.scoring import score_marks
@@ -28,8 +29,9 @@ class Copy(Task):
     lines at the start make the length exact.
 
     Symbols are independent and uniform, so a guess without the string scores 1 / symbols. Naming the string's
-    commonest symbol at every place scores that symbol's share (`commonest` in the sample's facts), which approaches
-    1 / symbols for long strings.
+    commonest symbol at every place scores that symbol's share (`commonest` in the sample's facts). Chance is that of a
+    guess that knows the string's symbols and not their order: it strikes out what has come, and names the commonest of
+    what is left. All approach 1 / symbols for long strings.
 
     Scores: `accuracy`, the share of places where the right symbol is the likeliest, given the right tokens before it;
     `exact`, 1 if every place is right.
@@ -84,5 +86,6 @@ class Copy(Task):
             tokens=np.concatenate([begin, text]),
             places=len(begin) + repeated[repeated % (size + 1) != size],
             options=symbols,
+            guess=struck_out(np.bincount(drawn).tolist()),
             facts={"size": size, "commonest": float(np.bincount(drawn).max() / size)},
         )

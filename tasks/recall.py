@@ -1,5 +1,6 @@
 """Associative recall: keys with values, and each key is asked for later."""
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -7,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lexbench import Answer, AnyQuestion, Mark, Refused, Sample, Task, Tokenizer
+from lexbench.taskkit.blind import struck_out
 from lexbench.taskkit.prompt import bos_and_chat, check_length
 from lexbench.taskkit.sampling import single_tokens
 from lexbench.taskkit.scoring import score_marks
@@ -16,6 +18,8 @@ VALUES = "0123456789"
 NOISE = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 LONGEST = 13
 """Symbols of a key: 26^13 keys still fit in 63 bits."""
+TEXTS, SLOTS = 1000, 2048
+"""Texts of which guesses by the order of the list are simulated, and places in each; in more places they score less."""
 STEEPEST = 16
 """Power: j^15 fits in a 64-bit float at every length."""
 
@@ -36,10 +40,12 @@ class Recall(Task):
     grows; its mean is half of the length, and a mark's `place` equals it up to the few tokens of the pairs. With
     pairs=null the number of pairs grows instead (a quarter of the text), and with it the load on memory.
 
-    Chance: values occur equally often (each of `pairs` digits once, or all ten digits for more pairs), and the options
-    are the values in the text. Every key is queried once, so always naming one value, or naming values at random,
-    scores exactly 1 / options. A model that crosses out the values seen so far scores more without reading any key:
-    (1 + 1/2 + ... + 1/pairs) / pairs for up to ten pairs, e.g. 0.34 for 8 pairs.
+    Chance: that of the best guess that reads no key. Values occur equally often (each of `pairs` digits once, or all
+    ten digits for more pairs), and the options are the values in the text. Every key is queried once, so always naming
+    one value, or naming values at random, scores exactly 1 / options. Crossing out the values seen so far scores more:
+    (1 + 1/2 + ... + 1/pairs) / pairs for up to ten pairs, e.g. 0.34 for 8 pairs. With power below 1 the first pairs of
+    the list tend to be queried first, and above 1 last: naming the first or the last pair that is left has 0.37 of 8
+    pairs with power=0.01 in short texts. Chance is the best of these.
 
     Scores: `accuracy`, the share of queries where the right value is the likeliest, given the right tokens before it;
     `exact`, 1 if every query is right.
@@ -104,6 +110,10 @@ class Recall(Task):
             tokens=np.concatenate([prefix, known.reshape(-1), rest]),
             places=len(prefix) + known.size + wide * np.sort(queries) + self.key,
             options=options,
+            guess=max(
+                struck_out(np.unique(known[:, -1], return_counts=True)[1].tolist()),
+                *_in_order(pairs, min(slots, SLOTS), self.power),
+            ),
             facts={"pairs": pairs},
         )
 
@@ -116,3 +126,19 @@ class Recall(Task):
         if pairs > len(KEYS) ** self.key:
             raise Refused(f"recall has {len(KEYS) ** self.key} keys, {before + space} tokens need {pairs}: raise key")
         return pairs
+
+
+@functools.lru_cache(maxsize=1 << 10)
+def _in_order(pairs: int, slots: int, power: float) -> tuple[float, float]:
+    """Accuracy of naming the first pair of the list that is left, and the last one, simulated with a fixed seed.
+
+    0 where the order of the list says nothing (uniform places), or values stand in several pairs.
+    """
+    if power == 1 or pairs > len(VALUES):
+        return 0.0, 0.0
+    rng, weights = np.random.default_rng(0), np.arange(1, slots + 1) ** (power - 1.0)
+    share = weights / weights.sum()
+    drawn = np.stack([rng.choice(slots, pairs, replace=False, p=share) for _ in range(TEXTS)])
+    later = np.argsort(drawn, axis=1)[:, ::-1]  # the pairs by the places of their queries, from the end
+    first, last = np.minimum.accumulate(later, axis=1), np.maximum.accumulate(later, axis=1)
+    return float((later == first).mean()), float((later == last).mean())

@@ -81,6 +81,44 @@ def limit(one: Kept, other: Kept, metric: str) -> str | None:
     return floors.both_at_floor(left, right) or floors.both_at_ceiling(left, right)
 
 
+Text = tuple[str, str, str | None]
+"""Model, task and corpus of a likelihood."""
+
+
+def text_of(cell: Cell) -> Text:
+    """The text whose likelihood a cell measures."""
+    return cell.model, cell.task, cell.corpus
+
+
+def unspoken_texts(pairs: Iterable[tuple[Kept, Kept]]) -> dict[Text, str]:
+    """Why nothing is told of likelihoods, by the text of the second cells: on neither side the model speaks it.
+
+    Asked at the longest length within the trained one, of `none` where the first side has it there
+    (`floors.unspoken`).
+    """
+    found = {}
+    for text, group in grouped(pairs, lambda pair: text_of(pair[1].cell)).items():
+        inside = [pair for pair in group if all(_inside(side) for side in pair)]
+        last = max((pair[1].cell.length for pair in inside), default=0)
+        asked = [pair for pair in inside if pair[1].cell.length == last]
+        asked = [pair for pair in asked if pair[0].cell.method == "none"] or asked
+        reasons = [_unspoken(side, pair) for pair in asked for side in pair]
+        if reasons and reasons[0] is not None and all(reasons):
+            found[text] = reasons[0]
+    return found
+
+
+def _inside(each: Kept) -> bool:
+    """Whether a cell has likelihoods within the trained length."""
+    return "nll" in each.outcomes and each.cell.length <= each.cell.trained_length
+
+
+def _unspoken(each: Kept, pair: tuple[Kept, Kept]) -> str | None:
+    levels = pair[1].floors.get("nll") or pair[0].floors.get("nll") or {}  # of the same targets; a baseline has none
+    cell = each.cell
+    return floors.unspoken_outcomes(cell.model, cell.method, cell.length, each.outcomes["nll"], levels)
+
+
 def metrics_of(samples: Sequence[Sample]) -> list[str]:
     """Metrics of samples: nll, from which other likelihoods follow, or all scores and measures."""
     if any(sample.nll is not None for sample in samples):

@@ -1,4 +1,4 @@
-"""Certificates of non-inferiority: proof, by betting, that a loss is below a margin, at any number of questions.
+"""Certificates of non-inferiority: proof, by betting, that a loss is below a margin.
 
 The loss x_c of cluster c (a document, a haystack) is how much worse the run is than the baseline on the same questions.
 Against the hypothesis that the mean loss is the margin m or more, a bettor stakes a fraction on each cluster:
@@ -11,8 +11,10 @@ question, stop as soon as it is proven, and go on with a larger n where it is no
 minimum of clusters.
 
 - Scores lie in [0, 1], so no loss is above 1: cap = 1, and the claim is on the mean loss itself.
-- Nats have no bound, and no test without one can prove a mean. The claim is on losses counted up to cap = 4 margins for
-  each document; how many lost more is stated beside it. Gains count in full.
+- Nats have no bound, and no test without one can prove a mean. Losses are counted up to cap = 4 margins for each
+  document; how many lost more is stated beside it. Gains count in full, so noise of several margins would lower the
+  mean that is counted: the 95 % interval of the mean loss itself (`cluster_bootstrap`, nothing capped) must end below
+  the margin, too. That end holds at the clusters of the run, not at every number of them.
 - Clusters of several questions count once, by the mean loss of the questions up to the first of another cluster, so
   that a larger n changes no earlier stake.
 - Of several claims each has its own 5 %: a certificate of all is false only if one of them is.
@@ -23,9 +25,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from lexbench.stats.intervals import LEVEL, Floats
+from lexbench.stats.intervals import LEVEL, Floats, cluster_bootstrap, student_reach
 from lexbench.stats.metrics import better, is_score
 from lexbench.stats.pairs import Outcome, gaps
 
@@ -50,12 +52,14 @@ class Proof:
     cap: float
     mean: float
     """Mean loss of the clusters, not capped."""
+    end: float | None
+    """Upper end of the 95 % interval of that mean, to lie below the margin; None: a score, whose loss has a bound."""
     above: int
     """Clusters that lost more than the cap."""
     wealth: float
     """The largest so far: 1 / wealth is an anytime-valid p-value."""
     at: int | None
-    """Clusters after which it was proven; None: it is not."""
+    """Clusters after which the wealth was 20; None: it was not, or the interval ends above the margin."""
     more: int | None
     """Clusters still needed if the next ones lose as these did; None: proven, or these lose too much."""
 
@@ -71,26 +75,51 @@ def prove(baseline: Sequence[Outcome], other: Sequence[Outcome], metric: str, ma
     losses = cluster_losses(counted, metric)
     if not len(losses) or not margin > 0:
         return None
+    return prove_losses(losses, metric, margin, len(counted))
+
+
+def prove_losses(losses: Floats, metric: str, margin: float, questions: int | None = None) -> Proof:
+    """The proof of losses [clusters] against a margin; `questions` in all clusters, None: one in each."""
     cap = cap_of(metric, margin)
     logs = log_wealth(losses[None], margin, cap)[0]
-    least = math.log(1 / LEVEL)
-    reached = np.flatnonzero(logs >= least)
-    won = margin - np.minimum(losses, cap)
-    grown = np.log(1 + _stakes(margin, cap)[:, None] * won).sum(axis=1)  # of each stake by itself
-    # Further clusters until a stake's own share of the wealth is 20, if it grows on at its rate; the fastest decides.
-    ways = (least - np.log(SHARES) - grown)[grown > 0] / grown[grown > 0] * len(losses)
-    more = None if len(reached) or not len(ways) else max(1, math.ceil(ways.min()))
+    reached = np.flatnonzero(logs >= math.log(1 / LEVEL))
+    mean, end = float(losses.mean()), None if is_score(metric) else _end(losses)
+    sure = bool(len(reached)) and (end is None or end < margin)
     return Proof(
         losses=losses,
-        questions=len(counted),
+        questions=len(losses) if questions is None else questions,
         margin=margin,
         cap=cap,
-        mean=float(losses.mean()),
+        mean=mean,
+        end=end,
         above=int((losses > cap).sum()),
         wealth=math.exp(min(float(logs.max()), 700.0)),  # beyond 709 it is no float64
-        at=int(reached[0]) + 1 if len(reached) else None,
-        more=more,
+        at=int(reached[0]) + 1 if sure else None,
+        more=None if sure else _more(losses, margin, cap, mean, end),
     )
+
+
+def _end(losses: Floats) -> float:
+    """Upper end of the 95 % interval of the mean of losses [clusters]; infinite for one cluster."""
+    found = cluster_bootstrap(losses, np.ones(len(losses)), [str(place) for place in range(len(losses))])
+    return math.inf if found is None else found.high
+
+
+def _more(losses: Floats, margin: float, cap: float, mean: float, end: float | None) -> int | None:
+    """Clusters still needed if the next ones lose as these [clusters] did; None where no number proves it."""
+    clusters = len(losses)
+    grown = np.log(1 + _stakes(margin, cap)[:, None] * (margin - np.minimum(losses, cap))).sum(axis=1)
+    # Further clusters until a stake's own share of the wealth is 20, if it grows on at its rate; the fastest decides.
+    ways = (math.log(1 / LEVEL) - np.log(SHARES) - grown)[grown > 0] / grown[grown > 0] * clusters
+    if not len(ways):
+        return None
+    bets = max(1, math.ceil(float(ways.min())))
+    if end is None or math.isinf(end):
+        return bets
+    if mean >= margin:
+        return None
+    # The interval's half width shrinks with the square root of the clusters.
+    return max(bets, math.ceil(clusters * ((end - mean) / (margin - mean)) ** 2) - clusters)
 
 
 def cap_of(metric: str, margin: float) -> float:
@@ -141,9 +170,29 @@ def needed(losses: ArrayLike, metric: str, margin: float, most: int, loss: float
     that a pilot without any is not taken for proof.
     """
     drawn = _deployments(np.asarray(losses, np.float64), metric, most, loss, 500)
-    reached = log_wealth(drawn, margin, cap_of(metric, margin)) >= math.log(1 / LEVEL)
-    stops = np.where(reached.any(axis=1), reached.argmax(axis=1) + 1.0, np.inf)
-    return np.asarray(np.quantile(stops, [0.5, 0.8, 0.9], method="higher"))
+    found = proven(drawn, metric, margin).sum(axis=0)
+    # Of 500 more than 250, 400 and 450.
+    enough = [found > math.ceil(quantile * (len(drawn) - 1)) for quantile in (0.5, 0.8, 0.9)]
+    return np.array([each.argmax() + 1.0 if each.any() else np.inf for each in enough])
+
+
+def proven(losses: ArrayLike, metric: str, margin: float) -> NDArray[np.bool_]:
+    """[series, clusters] whether so many clusters of losses [series, clusters] prove a mean loss below the margin.
+
+    Of losses without a bound the interval's end is Student's at the level of the bootstrap-t: thousands of bootstraps
+    would take minutes.
+    """
+    values = np.asarray(losses, np.float64)
+    reached = log_wealth(values, margin, cap_of(metric, margin)) >= math.log(1 / LEVEL)
+    found = np.asarray(np.maximum.accumulate(reached, axis=-1))
+    if is_score(metric):
+        return found
+    counts = np.arange(1, values.shape[-1] + 1)
+    middle = values.mean(axis=-1, keepdims=True)
+    means = np.cumsum(values - middle, axis=-1) / counts
+    squares = np.maximum(np.cumsum((values - middle) ** 2, axis=-1) - counts * means**2, 0.0)
+    ends = middle + means + student_reach(counts) * np.sqrt(squares / counts)
+    return np.asarray(found & (counts > 1) & (ends < margin))
 
 
 def _deployments(losses: Floats, metric: str, most: int, loss: float | None, count: int) -> Floats:

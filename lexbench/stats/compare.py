@@ -25,7 +25,9 @@ from lexbench.stats.cell_outcomes import (
     limit,
     matched,
     other_questions,
+    text_of,
     unlike_questions,
+    unspoken_texts,
 )
 from lexbench.stats.intervals import LEVEL
 from lexbench.stats.pairs import Paired, corrected, missable, paired
@@ -186,6 +188,7 @@ def _named(cell: Cell) -> str:
 def _by_task(pairs: Sequence[tuple[Kept, Kept]]) -> list[Compared]:
     """The pairs of each task, by length and seed."""
     groups = grouped(pairs, lambda pair: (pair[0].cell.task, pair[0].cell.corpus))
+    silent = unspoken_texts(pairs)
     made = []
     for (task, corpus), group in groups.items():
         ordered = sorted(group, key=lambda pair: (pair[0].cell.length, pair[0].cell.seed))
@@ -196,15 +199,15 @@ def _by_task(pairs: Sequence[tuple[Kept, Kept]]) -> list[Compared]:
                 task=f"{task} on {corpus}" if [name for name, _ in groups].count(task) > 1 else task,
                 metric=metric,
                 trained_length=ordered[0][0].cell.trained_length,
-                entries=[_entry(one, other, metric) for one, other in ordered],
+                entries=[_entry(one, other, metric, silent.get(text_of(other.cell))) for one, other in ordered],
                 verdict="",
             )
         )
     return sorted(made, key=lambda each: (metrics.order(each.metric), each.task))
 
 
-def _entry(one: Kept, other: Kept, metric: str | None) -> AtLength:
-    """One comparison, not yet corrected for the others."""
+def _entry(one: Kept, other: Kept, metric: str | None, silent: str | None) -> AtLength:
+    """One comparison, not yet corrected for the others; `silent` is why nothing is told of likelihoods."""
     blank = AtLength(length=one.cell.length, seed=one.cell.seed)
     unlike = unlike_questions(one.cell, other.cell) or other_questions(one.cell, other.cell)
     for name, side in (("A", one), ("B", other)):
@@ -219,7 +222,8 @@ def _entry(one: Kept, other: Kept, metric: str | None) -> AtLength:
         return replace(blank, apart=_told_apart(one, other, metric, found.unlike))
     if found.difference is None:
         return replace(blank, apart="no question has a value on both sides")
-    return replace(blank, found=replace(found, limit=limit(one, other, metric)))
+    why = silent if metric == "nll" else None
+    return replace(blank, found=replace(found, limit=why or limit(one, other, metric)))
 
 
 def _told_apart(one: Kept, other: Kept, metric: str, index: int) -> str:

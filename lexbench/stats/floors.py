@@ -154,20 +154,53 @@ def unspoken(records: Sequence[Record]) -> str | None:
     The NLL there, or the end of its interval, reaches what a uniform guess or a count of tokens has.
     """
     inside = [each for each in records if each.length <= each.trained_length and each.value is not None]
-    known = {name: level for name in NGRAMS[:2] if inside and (level := getattr(inside[-1], name)) is not None}
-    if not known or inside[-1].metric != "nll" or inside[-1].value is None:
+    if not inside or inside[-1].metric != "nll":
         return None
-    each, name = inside[-1], min(known, key=known.__getitem__)
-    value, floor, ends = inside[-1].value, known[name], ""
+    each = inside[-1]
+    known = {name: level for name in NGRAMS if (level := getattr(each, name)) is not None}
+    said = _unspoken(each.model, each.method, each.length, each, known, each.clusters)
+    if said is None:
+        return None
+    return " ".join(f"{part}." for part in said)
+
+
+def unspoken_outcomes(
+    model: str, method: str, length: int, found: Sequence[Outcome], levels: Mapping[str, float]
+) -> str | None:
+    """Say the same of outcomes without a Record, without what follows from it.
+
+    Args:
+        model: name of the model.
+        method: shown name of the method, preferably the unmodified model.
+        length: of the texts, within the trained length.
+        found: outcomes of NLL.
+        levels: floors of NLL by name (`of_samples`).
+    """
+    said = _unspoken(
+        model, method, length, of_outcomes(found, "nll", levels), levels, len({each.cluster for each in found})
+    )
+    return said and said[0]
+
+
+def _unspoken(
+    model: str, method: str, length: int, standing: Standing, levels: Mapping[str, float], clusters: int
+) -> tuple[str, str] | None:
+    """That a model does not speak a text, or may not, and what follows; None where it does."""
+    known = {name: levels[name] for name in NGRAMS[:2] if name in levels}
+    if not known or standing.value is None:
+        return None
+    name = min(known, key=known.__getitem__)
+    value, floor, ends = standing.value, known[name], ""
     says, rest = "does not speak this text", "No difference between methods tells anything here"
     if value < floor:
-        if each.low is None or each.high is None or each.high < floor:
+        if standing.low is None or standing.high is None or standing.high < floor:
             return None
-        ends = f" [{each.low:.3f}, {each.high:.3f}]"
-        says = f"may not speak this text, {several(each.clusters, 'document')} cannot tell"
+        ends = f" [{standing.low:.3f}, {standing.high:.3f}]"
+        says = f"may not speak this text, {several(clusters, 'document')} cannot tell"
         rest = "No gain is claimed"
     rival = "a uniform guess" if name == "uniform" else "counting tokens"
     return (
-        f"{each.model} {says}: {each.method} has {value:.3f}{ends} nats per token at {each.length} tokens, within its "
-        f"trained length, where {rival} has {floor:.3f}. {rest}."
+        f"{model} {says}: {method} has {value:.3f}{ends} nats per token at {length} tokens, within its trained length, "
+        f"where {rival} has {floor:.3f}",
+        rest,
     )

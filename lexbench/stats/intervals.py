@@ -130,10 +130,26 @@ def _reaches(families: Sequence[Floats]) -> tuple[Floats, Floats]:
         studentised = np.where(flat, np.copysign(np.inf, shift), shift / np.sqrt(spread))
     # A resample of nearly equal clusters has hardly any spread, and its t would be an end by itself: hence the clip.
     studentised = np.where(np.abs(shift) <= 1e-9 * level, 0.0, np.clip(studentised, -FAR * usual, FAR * usual))
-    tail = (1 - CONFIDENCE) / 2 * (1 - CALIBRATED / 2 / max(CALIBRATED, few))
+    tail = float(_tail(few))
     low, high = np.quantile(studentised, [tail, 1 - tail], axis=0)
     # The upper quantile makes the lower end: resamples far above the value say that it may lie as far above the truth.
     return np.maximum(high, 0.0) * level, np.maximum(-low, 0.0) * level
+
+
+def _tail(clusters: ArrayLike) -> Floats:
+    """Share of resamples beyond each end of the bootstrap-t of so many clusters: 97.5 % up to 32, then down to 95 %."""
+    return np.asarray((1 - CONFIDENCE) / 2 * (1 - CALIBRATED / 2 / np.maximum(CALIBRATED, clusters)))
+
+
+def student_reach(clusters: NDArray[np.int64]) -> Floats:
+    """Student's distance from a mean to its interval's end, divided by sqrt(sum (x - mean)^2 / clusters).
+
+    At the nominal level of `reaches`. One cluster, which has no interval, is taken for two.
+    """
+    from scipy.special import stdtrit
+
+    free = np.maximum(clusters - 1, 1)
+    return np.asarray(stdtrit(free, 1 - _tail(clusters)) / np.sqrt(free))
 
 
 def _squares(influences: Floats) -> Floats:

@@ -26,7 +26,17 @@ from typing import Any
 
 from lexbench.core.record import Cell
 from lexbench.stats import metrics
-from lexbench.stats.cell_outcomes import Change, Kept, headline, limit, matched, other_questions, unlike_questions
+from lexbench.stats.cell_outcomes import (
+    Change,
+    Kept,
+    headline,
+    limit,
+    matched,
+    other_questions,
+    text_of,
+    unlike_questions,
+    unspoken_texts,
+)
 from lexbench.stats.certificates import Proof, prove
 from lexbench.stats.intervals import LEVEL
 from lexbench.stats.pairs import Outcome, Paired, corrected, paired, unpaired
@@ -107,7 +117,8 @@ def judge(
     for place, each in corrected(family).items():
         found[place] = _settled(replace(found[place], found=each), each, len(family))
     if certify:
-        found = [_proven(verdict) for verdict in found]
+        silent = unspoken_texts(pairs)
+        found = [_proven(verdict, silent.get(text_of(verdict.cell))) for verdict in found]
     return sorted(found, key=_order), pairs
 
 
@@ -284,8 +295,8 @@ def _loss(verdict: Verdict) -> float:
     return -metrics.better(metric) * ((found and found.difference) or 0.0) * scale(metric)
 
 
-def _proven(verdict: Verdict) -> Verdict:
-    """A verdict of held or improved, judged by its proof; all others stay."""
+def _proven(verdict: Verdict, silent: str | None) -> Verdict:
+    """A verdict of held or improved, judged by its proof; others stay. `silent`: the model does not speak a text."""
     if verdict.status not in ("held", "improved") or verdict.found is None:
         return verdict
     proof, blank = verdict.proof, replace(verdict, status="not proven")
@@ -295,6 +306,8 @@ def _proven(verdict: Verdict) -> Verdict:
     lost = f"{several(proof.clusters, 'cluster')} lose {proof.mean * scale(verdict.metric or ''):.3g} on average"
     if _loss(verdict) > verdict.tolerance + ROUNDED:
         return replace(blank, reason=f"{lost}, more than the tolerance: raise n")
+    if silent and verdict.metric == "nll":
+        return replace(blank, reason=f"nothing is certified of it: {silent}")
     limited = verdict.found.limit
     if limited and "ceiling" not in limited and metrics.is_score(verdict.metric):
         return replace(blank, reason=f"cannot be told: {limited}")

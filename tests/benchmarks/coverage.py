@@ -5,8 +5,9 @@
 Prints tables of simulations with fixed seeds: the coverage of 95 % intervals, and the share of families of 12
 comparisons with a finding, each of a true difference of 0 (`stars`) or a true loss of just the tolerance (`check`).
 Noise of mean 0: normal, exponential, lognormal (of one standard normal), and pairs, a lognormal value less 0.4 times
-another. Documents have three windows of unlike numbers of targets, and half of the noise in common; those of unlike
-sizes a lognormal number of targets. Answers are right or wrong, alone, in haystacks of 4, and as paired differences.
+another; sparse, a gamma value of shape 0.3, and one in ten at 1 with the others near 0. Documents have three windows of
+unlike numbers of targets, and half of the noise in common; those of unlike sizes a lognormal number of targets. Answers
+are right or wrong, alone, in haystacks of 4, and as paired differences.
 """
 
 import argparse
@@ -36,7 +37,11 @@ NOISE: dict[str, Draw] = {
     "exponential": lambda rng, n: rng.exponential(size=n) - 1,
     "lognormal": lambda rng, n: rng.lognormal(size=n) - math.exp(0.5),
     "pairs": lambda rng, n: NOISE["lognormal"](rng, n) - 0.4 * NOISE["lognormal"](rng, n),
+    "gamma(0.3)": lambda rng, n: rng.gamma(0.3, size=n) - 0.3,
+    "one in ten far away": lambda rng, n: (rng.random(n) < 0.1) - 0.1 + 0.01 * rng.normal(size=n),
 }
+SPARSE = ("gamma(0.3)", "one in ten far away")
+"""Noise on one side, of which many samples show nothing."""
 CLUSTERS = (8, 16, 32)
 FAMILY = 12
 
@@ -82,12 +87,14 @@ def covers(kind: str, n: int, rng: np.random.Generator) -> bool:
 
 UNLIKE = "documents of unlike sizes, normal"
 KINDS = (
-    *NOISE,
+    *(noise for noise in NOISE if noise not in SPARSE),
     *(f"documents, {noise}" for noise in ("normal", "exponential", "lognormal")),
     *("right or wrong, 0.9", "right or wrong in fours", "F1"),
     *("pairs of answers, 5 % and 15 %", "pairs of answers, 10 % lost"),
     UNLIKE,
+    *SPARSE,
 )
+"""The place of each is part of its seed."""
 
 
 def coverage(kind: str, n: int, repeats: int) -> float:

@@ -8,10 +8,15 @@ import pytest
 from scipy.stats import binomtest
 
 from lexbench.core.record import Record
+from lexbench.report.check.check import check
 from lexbench.report.check.comparison import markdown
+from lexbench.report.check.formats import command
+from lexbench.report.check.power import power, table
+from lexbench.report.check.text import text
 from lexbench.report.grid import best_of
 from lexbench.report.leaderboard.leaderboard import leaderboard
 from lexbench.report.page import data, headlines
+from lexbench.report.versus import write_versus
 from lexbench.stats.compare import compare
 from lexbench.stats.differences import differences
 from lexbench.stats.floors import at_ceiling, at_floor, unspoken
@@ -117,6 +122,39 @@ def test_the_leaderboard_names_no_best_of_methods_at_chance(tmp_path: Path) -> N
     page = leaderboard(folder(tmp_path, guessed("none", 6), guessed("ntk", 8)))
     assert "At 512 (2x) no row can be told from another: every row is at chance (0.25)." in page
     assert "| **" not in page
+
+
+def test_a_text_in_another_language_is_said_wherever_something_is_compared_on_it(tmp_path: Path) -> None:
+    """Beyond the trained length B has 4.9 nats, below all that counting has: on a text that neither side speaks."""
+    none, other = (
+        [spoken(name, 6.5, 256), spoken(name, beyond, 512)] for name, beyond in (("none", 7.3), ("dca", 4.9))
+    )
+    said = "lexlet does not speak this text: none has 6.500 nats per token at 256 tokens"
+    [task] = compare(folder(tmp_path / "a", *none), folder(tmp_path / "b", *other)).tasks
+    assert task.verdict.startswith(f"cannot be told: {said}")
+    assert not any(entry.significant for entry in task.entries)
+    spoken_of = [spoken("none", 4.5, 256), spoken("none", 7.3, 512)]
+    [task] = compare(folder(tmp_path / "c", *spoken_of), folder(tmp_path / "d", *other)).tasks
+    assert "B is" in task.verdict  # one side speaks it
+    both = folder(tmp_path / "e", *none, *other)
+    written = write_versus(both[0], {each.cell.id for each in (*none, *other)}, "dca", tmp_path / "versus")
+    [sentence] = [line for line in written.splitlines() if line.startswith("- ")]
+    assert f"cannot be told: {said}" in sentence and "dca is" not in sentence
+
+
+def test_a_gate_on_a_text_that_the_model_does_not_speak_says_so_and_certifies_nothing_of_it(tmp_path: Path) -> None:
+    def cells(loss: float) -> list[Finished]:
+        made = texts("none", [loss + place / 100 for place in range(20)], 256)
+        return [Finished(made.cell, [replace(each, floors=NGRAMS) for each in made.samples])]
+
+    for name, loss, told in (("unspoken", 6.5, True), ("spoken", 4.5, False)):
+        run, file = folder(tmp_path / name, *cells(loss)), tmp_path / f"{name}.json"
+        command(run, file, update=True)
+        said = "lexlet does not speak this text: none has 6.595 nats per token at 256 tokens"
+        held, certified = check(run, file), check(run, file, certify=True)
+        assert held.code == 0 and (said in text(held)) is told
+        assert (certified.word == "NOT PROVEN") is told
+    assert said in table(power([tmp_path / "unspoken"], tmp_path / "unspoken.json", []))
 
 
 def test_a_text_in_another_language_is_said_by_the_page_and_the_leaderboard(tmp_path: Path) -> None:

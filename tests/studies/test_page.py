@@ -15,11 +15,13 @@ from matplotlib.figure import Figure
 
 from lexbench.core.record import Sample
 from lexbench.stats.combine import Estimate
+from lexbench.stats.records import records_of
 from lexbench.store.format import Finished
 from lexbench.studies.encodings import page as study_page
 from lexbench.studies.encodings.page import beside, plots, predictions
 from lexbench.studies.encodings.page import page as page_text
 from lexbench.studies.encodings.page.curves import HEADLINES, Curve, Point, curves, difference, over_seeds
+from lexbench.studies.encodings.page.measured import Row
 from lexbench.studies.encodings.page.shapes import Shape, shape, shape_of, slope
 from lexbench.studies.encodings.settings import Prediction
 from tests.report.fake_run import cell, keep
@@ -553,6 +555,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (page / "models.json").write_text(json.dumps(about))
     study_page.keep(study_page.measured(sorted((tmp_path / "runs").iterdir())), page)
     return page
+
+
+def test_models_that_do_not_speak_the_text_are_named() -> None:
+    """Inside the trained length 3.5 nats, where counting tokens has 3.2; for the other model it has 4.9."""
+    rows = []
+    for name, floor in (("rope-seed0", 3.2), ("alibi-seed0", 4.9)):
+        made = likelihoods(name, "none", 256, 0)
+        samples = [replace(each, floors={"uniform": 5.0, "unigram": floor}) for each in made.samples]
+        rows += [Row(each) for each in records_of(replace(made, samples=samples))]
+    [said] = [line for line in page_text._unspoken(rows) if line]
+    assert said.startswith("- rope-seed0 does not speak this text: none has 3.500 nats per token at 256 tokens")
 
 
 def test_models_trained_further_are_named_with_their_start_and_tokens() -> None:

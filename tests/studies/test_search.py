@@ -138,12 +138,24 @@ def test_start_tokens_are_written_where_there_are_some(lexlet: Model, tmp_path: 
     assert yaml.safe_load(result.file.read_text())["start_tokens"] == 16
 
 
+def test_a_text_that_the_model_does_not_speak_is_said(
+    lexlet: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard = Fake.score
+    result = run(lexlet, tmp_path / "spoken.yaml", settings=Settings(population=2, parents=2, iterations=1))
+    assert result.unspoken is None and "claimed" not in result.table()
+    monkeypatch.setattr(Fake, "score", lambda self, question: Scored(nll=heard(self, question).nll + np.float32(9)))
+    result = run(lexlet, tmp_path / "unspoken.yaml", settings=Settings(population=2, parents=2, iterations=1))
+    said = "No gain is claimed: lexlet does not speak this text: none has "
+    assert result.table().splitlines()[-1].startswith(said) and f"# {said}" in result.file.read_text()
+
+
 def test_candidates_are_measured_on_the_same_texts_and_compared_on_others(lexlet: Model, tmp_path: Path) -> None:
     result = run(lexlet, tmp_path / "found.yaml")
     searching = Fake.asked[: 2 * result.found.evaluations]
     searched = searching[:2]
     assert searching == searched * result.found.evaluations
-    comparing = Fake.asked[len(searching) :]
+    comparing = Fake.asked[len(searching) : -2]  # last, two texts of the trained length
     fresh = comparing[2:4]
     assert comparing == (searched + fresh) * len(result.rows)
     assert len({*searched, *fresh}) == 4

@@ -648,7 +648,7 @@ def test_where_nothing_within_the_price_beats_none_what_lies_above_it_is_shown(
     def score(self: Fake, question: Score) -> Scored:
         self._count(question.cluster, question.length, question.index)
         yarn = self.last.scale is not None
-        loss = 0.8 * (yarn and question.index % 4 == 0) if question.length == 256 else 3.0 - 2 * yarn
+        loss = 0.8 * (yarn and question.index % 4 == 0) if question.length == 256 else 0.9 - 0.8 * yarn
         return Scored(nll=np.full(question.length - question.start, loss, dtype=np.float32))
 
     monkeypatch.setattr(Fake, "score", score)
@@ -660,6 +660,43 @@ def test_where_nothing_within_the_price_beats_none_what_lies_above_it_is_shown(
     assert "| 2. yarn too dear ~ |" in " ".join(table.split())
     assert table.count("~") == 2  # and the legend's
     assert "\n8 fresh questions of each kind" in table and "2 candidates measured in 1 round, " in table
+
+
+def test_nothing_wins_on_a_text_that_the_model_does_not_speak(
+    lexlet: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Inside the trained length it has 9 nats, and a uniform guess among its tokens less; beyond it pi is better."""
+
+    def score(self: Fake, question: Score) -> Scored:
+        nll = 9.0 if question.length == 256 else 10.0 - bool(self.last.slots())
+        return Scored(nll=np.full(question.length - question.start, nll, dtype=np.float32))
+
+    assert math.log(lexlet.vocabulary or 0) < 9.0
+    monkeypatch.setattr(Fake, "score", score)
+    result = run(lexlet, tmp_path, methods=("pi",), space={}, budget=1)
+    assert result.rows[0].candidate.label == "pi" and result.winner is None
+    said = "Nothing is advised for lexlet at 1024 tokens, 4 times the trained: lexlet does not speak this text: "
+    said += "none has 9.000"
+    page = (tmp_path / "result.md").read_text()
+    assert said in screen(result) and said in page and "lexbench.extend" not in page
+    assert not re.search(r"\bbest\b", screen(result), re.IGNORECASE)
+    kept = json.loads((tmp_path / "result.json").read_text())
+    assert kept["winner"] is None and not kept["exports"] and kept["unspoken"] == result.unspoken
+
+
+def test_a_winner_whose_text_is_at_its_floor_is_said(
+    lexlet: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the length pi has 7 nats, less than none, and more than pairs of tokens counted."""
+
+    def score(self: Fake, question: Score) -> Scored:
+        nll = 1.0 if question.length == 256 else 8.0 - bool(self.last.slots())
+        return Scored(nll=np.full(question.length - question.start, nll, dtype=np.float32))
+
+    monkeypatch.setattr(Fake, "score", score)
+    result = run(lexlet, tmp_path, methods=("pi",), space={}, budget=1)
+    assert result.winner is not None and result.winner.label == "pi"
+    assert "**pi**; its text is no better there than the bigram floor (" in screen(result)
 
 
 @pytest.mark.slow

@@ -163,11 +163,13 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-def rows(folder: Path, part: str, length: int, tokenizer: FastTokenizer, n: int = 3) -> list[ruler_made.Row]:
+def rows(
+    folder: Path, part: str, length: int, tokenizer: FastTokenizer, n: int = 3, framing: int = 0
+) -> list[ruler_made.Row]:
     def count(text: str) -> int:
         return len(tokenizer.encode(text).ids)
 
-    wanted = ruler_made.Wanted(folder / "scripts/data/synthetic", part, length, 0, 0, count)
+    wanted = ruler_made.Wanted(folder / "scripts/data/synthetic", part, length, framing, 0, count)
     return [row for row, _ in zip(ruler_made.made(wanted), range(n), strict=False)]
 
 
@@ -185,6 +187,12 @@ QUICK = (2000, "fwe"), (2000, "vt"), (2000, "qa_1"), (4100, "niah_single_2")
 def test_the_bytes_are_those_of_its_own_scripts(part: str, length: int, known: Path, lexlet: FastTokenizer) -> None:
     made = [[row.input, row.answer_prefix, row.outputs, row.length] for row in rows(known, part, length, lexlet)]
     assert hashlib.sha256(json.dumps(made).encode()).hexdigest()[:16] == WRITTEN[length][part]
+
+
+def test_the_length_counts_the_tokens_around_the_prompt(known: Path, lexlet: FastTokenizer) -> None:
+    """Its `--model_template_token` is taken off `--max_seq_length`: 40 of 2,040 leave the rows of 2,000."""
+    for part in ("niah_single_1", "fwe"):
+        assert rows(known, part, 2040, lexlet, framing=40) == rows(known, part, 2000, lexlet)
 
 
 def test_a_checkout_is_asked_with_its_own_prompts(known: Path, lexlet: FastTokenizer) -> None:

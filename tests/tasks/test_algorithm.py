@@ -37,13 +37,27 @@ def test_numbers_are_added_units_first(tokenizer: FastTokenizer, length: int) ->
         assert int(result[::-1]) == (first + second) % 10 ** len(result)
 
 
+def test_chance_is_that_of_the_best_guess_without_the_algorithm(tokenizer: FastTokenizer) -> None:
+    """Reversed: strike out the digits that have come and name the commonest one left. Added: any digit."""
+    got: list[float] = []
+    chances: list[float] = []
+    for _, result, question in found("reverse", tokenizer, 30) * 40:
+        order = np.random.default_rng(len(got)).permutation([int(digit) for digit in result])
+        counts = [np.bincount(order[place:]).max() / (len(order) - place) for place in range(len(order))]
+        got.append(float(np.mean(counts)))
+        chances.append(question.chance)
+    assert np.mean(got) == pytest.approx(np.mean(chances), abs=4 * np.std(got) / len(got) ** 0.5)
+    assert all(question.chance == 0.1 for _, _, question in found("addition", tokenizer, 30))
+    assert all(question.chance == max(0.1, question.facts["again"]) for _, _, question in found("sort", tokenizer, 30))
+
+
 def test_a_perfect_answer_is_right_and_short_lengths_are_refused(tokenizer: FastTokenizer) -> None:
     task = lexbench.task("sort")
     ((_, result, question), *_) = found("sort", tokenizer, 40)
     right = np.array([int(digit) for digit in result])
     answer = Marked(nll=(right[:, None] != np.arange(10)).astype(np.float32))
     sample = task.score(question, answer)
-    assert sample.scores == {"accuracy": 1.0, "exact": 1.0} and sample.chance == 0.1
+    assert sample.scores == {"accuracy": 1.0, "exact": 1.0} and sample.chance == question.facts["again"]
     assert question.facts["again"] == pytest.approx(sum(a == b for a, b in pairwise(result)) / 19)
     with pytest.raises(Refused):
         lexbench.task("addition").questions(tokenizer, 5, 1, 0)

@@ -40,7 +40,7 @@ def test_the_second_half_is_the_first_again(tokenizer: FastTokenizer, length: in
         assert list(source) == list(question.tokens[question.places])
         answer = Marked(nll=(source[:, None] != question.options).astype(np.float32))
         assert task.score(question, answer).scores == {"accuracy": 1.0, "exact": 1.0}
-        assert task.score(question, perfect(question, tokenizer)).chance == 1 / 36
+        assert task.score(question, perfect(question, tokenizer)).chance == question.chance > 1 / 36
 
 
 @pytest.mark.parametrize("length", [30, 31, 32, 33, 34, 35])
@@ -67,10 +67,21 @@ def test_symbols_are_uniform_and_independent(tokenizer: FastTokenizer) -> None:
     assert stats.chisquare(pairs).pvalue > 0.001
 
 
-def test_guessing_gets_exactly_chance_over_all_strings(
+def left(question: Mark) -> Marked:
+    """The commonest symbol of those that are left at each place, ties shared."""
+    right = [int(token) for token in question.tokens[question.places]]
+    counts = [[right[place:].count(option) for option in question.options.tolist()] for place in range(len(right))]
+    return Marked(nll=np.array([[float(count < max(row)) for count in row] for row in counts], np.float32))
+
+
+def test_naming_what_is_left_gets_exactly_chance_over_all_strings(
     tokenizer: FastTokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All strings of three out of three symbols: naming one symbol everywhere is right at a third of the places."""
+    """All strings of three out of three symbols: naming one symbol everywhere is right at a third of the places.
+
+    Naming the commonest symbol of those left has the mean of all strings' chances: aaa has 1, abc (1/3 + 1/2 + 1) / 3,
+    aab (2/3 + (1 + 1/2 + 1/2) / 3 + 1) / 3.
+    """
     task = lexbench.task("copy", symbols=3)
 
     class Digits:
@@ -86,7 +97,13 @@ def test_guessing_gets_exactly_chance_over_all_strings(
     assert {tokenizer.decode(question.options) for question in questions} == {"012"}
     for option in range(3):
         got = [task.score(question, always(question, option)).scores["accuracy"] for question in questions]
-        assert np.mean(got) == pytest.approx(1 / 3) == questions[0].chance
+        assert np.mean(got) == pytest.approx(1 / 3)
+    kinds = {1: 1.0, 3: 11 / 18, 2: 7 / 9}
+    for question in questions:
+        different = len({*tokenizer.decode(question.tokens)[-3:]})
+        assert question.chance == pytest.approx(kinds[different], abs=0.01)  # simulated where a symbol occurs twice
+    got = [task.score(question, left(question)).scores["accuracy"] for question in questions]
+    assert np.mean(got) == pytest.approx(np.mean([question.chance for question in questions]), abs=0.005)
 
 
 def test_commonest_is_what_naming_the_commonest_symbol_gets(tokenizer: FastTokenizer) -> None:

@@ -177,7 +177,7 @@ GUESSERS: dict[str, Callable[[list[str]], str]] = {
 
 
 @functools.cache
-def puzzles(name: str, **parameters: Any) -> list[Puzzle]:
+def puzzles(name: str, count: int = N, **parameters: Any) -> list[Puzzle]:
     """Puzzles as the task draws them, of words of any size."""
     task: Any = lexbench.task(name, **parameters)
 
@@ -185,7 +185,7 @@ def puzzles(name: str, **parameters: Any) -> list[Puzzle]:
         found: Puzzle = task.puzzle(rng, lambda of, count: [of[i] for i in rng.permutation(len(of))[:count]])
         return found
 
-    return [puzzle(task.rng("puzzle", 0, index)) for index in range(N)]
+    return [puzzle(task.rng("puzzle", 0, index)) for index in range(count)]
 
 
 @pytest.mark.parametrize("name", ["nth_needle", "conflicting_needles", "spread_arithmetic", "many_labels"])
@@ -229,6 +229,34 @@ def test_an_option_by_its_place_or_frequency_in_the_text_is_right_at_most_as_oft
     chance = puzzle.blind if control else puzzle.chance
     for guess, each in hits.items():
         assert stats.binomtest(round(sum(each)), N, chance, alternative="greater").pvalue > 1e-3, guess
+
+
+COUNTERS: dict[str, Callable[[list[int]], int]] = {
+    "largest": max,
+    "least": min,
+    "any": lambda counts: counts[0],
+    "commonest": lambda counts: Counter(counts).most_common(1)[0][0],
+}
+
+
+@pytest.mark.parametrize(("most", "pairs"), [(5, 2), (4, 2), (9, 3), (3, 1)])
+def test_counting_without_the_name_that_is_asked_for_gets_at_most_chance(most: int, pairs: int) -> None:
+    """The commonest of all counts gets just chance: every pair of counts is as likely, worked out one by one."""
+    both = [
+        [count for first in firsts for count in (first, most + 1 - first)]
+        for firsts in itertools.product(range(1, most + 1), repeat=pairs)
+    ]
+    shares = [Counter(counts).most_common(1)[0][1] / len(counts) for counts in both]
+    found = puzzles("counting", 2000, most=most, pairs=pairs)
+    assert found[0].chance == pytest.approx(sum(shares) / len(shares))
+    for name, guess in COUNTERS.items():
+        right = 0
+        for puzzle in found:
+            counts = Counter(line.split()[0] for line in puzzle.lines)
+            right += str(guess(sorted(counts.values()))) == puzzle.expected[0]
+        assert stats.binomtest(right, 2000, found[0].chance, alternative="greater").pvalue > 1e-3, name
+        if name == "commonest":
+            assert stats.binomtest(right, 2000, found[0].chance).pvalue > 1e-3
 
 
 def test_the_number_of_lines_does_not_tell_a_count() -> None:
@@ -321,7 +349,8 @@ def test_a_choice_is_among_answers_of_equal_size(lexlet: FastTokenizer, name: st
         lines, ask = parts(lexlet, question)
         assert [names[question.expected]] == question.facts["expected"] == READERS[name](lines, ask)
         assert len({len(option) for option in question.options}) == 1
-        assert question.chance == {"nth_needle": 1 / 2, "conflicting_needles": 1 / 2}.get(name, 1 / len(names))
+        known = {"nth_needle": 1 / 2, "conflicting_needles": 1 / 2, "counting": pytest.approx(0.44)}
+        assert question.chance == known.get(name, 1 / len(names))
         best = Chosen(nll=-np.eye(len(names))[question.expected])
         assert task.score(question, best).scores == {"accuracy": 1.0}
 
@@ -361,7 +390,7 @@ def test_written_questions_state_a_chance(lexlet: FastTokenizer) -> None:
     assert chances == {
         **dict.fromkeys(("nth_needle", "conflicting_needles", "graph_walk", "graph_walk_bfs"), 0.25),
         **{
-            "counting": 0.2,
+            "counting": pytest.approx(0.44),
             "ordering": pytest.approx(1 / 6),
             "spread_arithmetic": 0.1,
             "many_labels": pytest.approx(1 / 6),

@@ -70,6 +70,7 @@ def proof_of(verdict: Verdict) -> dict[str, Any] | None:
         return None
     return {
         "mean_loss": by * proof.mean,
+        "mean_loss_high": None if proof.end is None else by * proof.end,
         "losses_counted_up_to": by * proof.cap,
         "clusters": proof.clusters,
         "clusters_that_lost_more": proof.above,

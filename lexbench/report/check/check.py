@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from lexbench.stats import baseline, records
-from lexbench.stats.cell_outcomes import Change, changes, kept
+from lexbench.stats.cell_outcomes import Change, changes, kept, unspoken_texts
 from lexbench.stats.intervals import LEVEL
 from lexbench.stats.metrics import is_score
 from lexbench.stats.regressions import GONE, Verdict, judge, same_cell
@@ -27,6 +27,8 @@ class Check:
     """Provenance of the baseline."""
     checked: bool = True
     """Whether the baseline has a checksum."""
+    unspoken: list[str] = field(default_factory=list)
+    """Texts that the model does not speak, one line each: only large losses of their likelihoods are found."""
     certify: bool = False
     """Whether no loss must be proven, not only not found."""
 
@@ -91,6 +93,7 @@ def check(
         problems=loaded.problems,
         measured=base.measured,
         checked=base.checked,
+        unspoken=list(unspoken_texts(pairs).values()),
         certify=certify,
     )
 

@@ -147,6 +147,7 @@ def data_of(found: Check) -> dict[str, Any]:
         "level": LEVEL,
         "comparisons": len(found.compared),
         "changes": [asdict(each) for each in found.changes],
+        "unspoken": found.unspoken,
         "problems": found.problems,
         "checksum": found.checked,
         "measured": found.measured,

@@ -17,10 +17,10 @@ MOST = 4000
 SAID = f"""\
 Clusters are documents or haystacks; with one question each, they are n. `8 x 4` are 8 clusters of about 4 questions:
 for such clusters n is 4 times as many. certify: after so many, half and nine tenths of 500 simulated deployments like
-the pilot are proven, at 5 %; they stop by themselves. fixed: clusters of a test at one fixed number, planned so that
-nine tenths of deployments that lose nothing, or half the margin, pass it. A score's plan takes half a question more
-for lost and half a one for gained: after a short pilot it is larger than what check says. `>{MOST}`: not within
-{MOST}.
+the pilot are proven, at 5 %; those of scores stop by themselves, of nats run so many at once. fixed: clusters of a test
+at one fixed number, planned so that nine tenths of deployments that lose nothing, or half the margin, pass it. For a
+score, the plan takes half a question more for lost and half a one for gained: after a short pilot it is larger than
+what check says. `>{MOST}`: not within {MOST}.
 """
 
 
@@ -35,6 +35,8 @@ class Power:
     """The same of nine tenths."""
     fixed: tuple[int, int]
     """Clusters of a fixed test planned at no loss, and at half the margin."""
+    unspoken: Sequence[str]
+    """Texts of the whole pilot that the model does not speak: nothing is certified of their likelihoods."""
 
 
 LEAST = 4
@@ -57,8 +59,8 @@ def power(folders: Sequence[Path], file: Path, tolerance: Sequence[str], loss: f
     tolerances = tolerances_of(tolerance)
     if zero := [name for name, margin in tolerances.items() if margin == 0]:
         raise ValueError(f"tolerance {zero[0]} must be above 0, got 0: no test proves that nothing is lost")
-    found = []
-    for each in check(folders, file, tolerances, certify=True).verdicts:
+    found, checked = [], check(folders, file, tolerances, certify=True)
+    for each in checked.verdicts:
         if each.proof is None or each.metric is None:
             continue
         if each.proof.clusters < LEAST:
@@ -70,7 +72,7 @@ def power(folders: Sequence[Path], file: Path, tolerance: Sequence[str], loss: f
         margin, losses = each.proof.margin, each.proof.losses
         half, _, most = needed(losses, each.metric, margin, MOST, None if loss is None else loss * margin)
         planned = fixed(losses, each.metric, margin), fixed(losses, each.metric, margin, margin / 2)
-        found.append(Power(verdict=each, half=float(half), most=float(most), fixed=planned))
+        found.append(Power(verdict=each, half=float(half), most=float(most), fixed=planned, unspoken=checked.unspoken))
     if not found:
         raise ValueError("pilot and baseline share no question with a value: run what the baseline was made from")
     return found
@@ -110,4 +112,5 @@ def table(found: Sequence[Power]) -> str:
                 *map(str, each.fixed),
             ]
         )
-    return formats.markdown(Grid(head=head, rows=rows)) + "\n" + SAID
+    silent = [f"{plain(text)}: nothing is certified of its likelihood." for text in found[0].unspoken]
+    return "\n".join([formats.markdown(Grid(head=head, rows=rows)), *silent, SAID])

@@ -101,6 +101,7 @@ def notes(found: Check) -> list[str]:
             f"held: {each}"
             for each in _by_reason([each for each in found.of("held") if each.reason and not _doubted(each)])
         ),
+        *(f"{plain(each)}: only large losses of its likelihood are found" for each in found.unspoken),
         *_unpaired(found),
         *_power(found),
         *(f"changed: {plain(each)}" for each in found.changes),

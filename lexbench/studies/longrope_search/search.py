@@ -18,8 +18,11 @@ from lexbench.core.task import Score, Task
 from lexbench.core.version import __version__
 from lexbench.corpora import Corpus
 from lexbench.methods.rotary import critical_dimension, su_scale
+from lexbench.runner.answers import answer, scored
 from lexbench.runner.backend_pool import using
 from lexbench.runner.cells import BackendFacts
+from lexbench.stats import floors
+from lexbench.stats.pairs import outcomes
 from lexbench.studies.journal import conditions
 from lexbench.studies.longrope_search.evolution import Candidate, Found, Settings, search
 
@@ -45,12 +48,15 @@ class Result:
     found: Found
     file: Path
     rows: tuple[Row, ...]
+    unspoken: str | None = None
+    """That the model does not speak the texts inside its trained length, or may not; None: it does."""
 
     def table(self) -> str:
         """The comparison as a text table."""
         width = max(len(row.name) for row in self.rows)
         lines = [f"{'NLL in nats':{width}}  searched   fresh"]
         lines += [f"{row.name:{width}}  {row.searched:8.4f}  {row.fresh:6.4f}" for row in self.rows]
+        lines += [f"No gain is claimed: {self.unspoken}."] if self.unspoken else []
         return "\n".join(lines)
 
 
@@ -127,7 +133,8 @@ def find(
             Row(name, mean_nll(loaded, searched, attention), mean_nll(loaded, fresh, attention))
             for name, attention in compared.items()
         )
-    result = Result(found, file, rows)
+        unspoken = _unspoken(loaded, model, corpus, n, settings.seed)
+    result = Result(found, file, rows, unspoken)
     write_text(file, _yaml(result, model, length, settings, searched))
     return result
 
@@ -156,6 +163,20 @@ def mean_nll(backend: Backend, questions: Sequence[Score], attention: Attention)
     backend.attend(attention)
     losses = [backend.score(question).nll for question in questions]
     return float(np.concatenate(losses).astype(np.float64).mean())
+
+
+def _unspoken(loaded: Backend, model: Model, corpus: Corpus, n: int, seed: int) -> str | None:
+    """That the model does not speak n texts of its trained length; None where it does, or they give no questions."""
+    length = model.trained_length
+    task: Task = registry.build(registry.read("task", "last_segment"), "task", corpus=corpus).for_lengths([length])
+    try:
+        questions = task.questions(loaded.tokenizer, length, n, seed)
+    except Refused:
+        return None
+    loaded.attend(Attention())
+    samples = [scored(task, loaded.tokenizer, question, answer(loaded, question)) for question in questions]
+    found, levels = outcomes(samples, "nll"), floors.of_samples(samples, "nll")
+    return floors.unspoken_outcomes(model.name, "none", length, found, levels)
 
 
 def _checked(model: Model, length: int | None, out: str | Path | None, n: int) -> tuple[int, Path]:

@@ -129,6 +129,11 @@ class Bench:
             self._whole.add(cell.id)
         return outcomes([known[question.index] for question in questions], part.metric)
 
+    def samples(self, candidate: Candidate, part: Part) -> list[Sample]:
+        """Samples of a part that are measured already."""
+        asked = {question.index for question in self.questions(part)}
+        return list(self._known(self._cell(candidate, part), asked).values())
+
     def answers(self) -> int:
         """Number of answered questions in the cells used so far."""
         return sum(map(len, self._samples.values()))

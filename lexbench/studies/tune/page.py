@@ -73,6 +73,8 @@ def _table(result: Result) -> Grid:
 
 def _unbeaten(result: Result) -> list[str]:
     """A line on what would beat `none` above the price, where nothing within it does."""
+    if result.unspoken:
+        return []
     dear = _dear(result) if result.winner is None or result.winner.label == "none" else ""
     return [dear] if dear else []
 
@@ -113,13 +115,20 @@ def _alike(result: Result) -> list[str]:
 
 
 def _sentence(result: Result) -> str:
+    stretch = f"{result.length / result.model.trained_length:.3g} times the trained"
+    if result.unspoken:
+        return (
+            f"Nothing is advised for {escaped(result.model.name)} at {result.length} tokens, {stretch}: "
+            f"{escaped(result.unspoken)}. Give a text that it speaks: corpus=NAME."
+        )
     best = f"**{escaped(result.winner.label)}**" if result.winner else "nothing within the price"
     if result.winner and result.winner.label == "none":
         best += "; nothing within the price beats the baseline"
     elif "none" in _alike(result):
         best += "; it cannot be told from the baseline"
-    stretch = result.length / result.model.trained_length
-    return f"Best for {escaped(result.model.name)} at {result.length} tokens, {stretch:.3g} times the trained: {best}."
+    if result.floored:
+        best += f"; its text is no better there than {result.floored}"
+    return f"Best for {escaped(result.model.name)} at {result.length} tokens, {stretch}: {best}."
 
 
 def _entries(result: Result, row: Finalist, place: int) -> Line:
@@ -131,7 +140,7 @@ def _entries(result: Result, row: Finalist, place: int) -> Line:
     return [
         Entry(text=f"{place + 1}. {row.candidate.label}", more=mark),
         f"{row.loss:.3f}",
-        "best" if place == 0 else difference_entry(row.behind, missing="–"),
+        ("–" if result.unspoken else "best") if place == 0 else difference_entry(row.behind, missing="–"),
         difference_entry(row.text, missing="–"),
         needles,
         difference_entry(row.inside, missing="–", more="" if row.dear else doubt),
@@ -250,7 +259,9 @@ def _difference(paired: Paired) -> str:
 def markdown(result: Result) -> str:
     """The whole page."""
     lines = [f"# Tuning {escaped(result.model.name)}\n", ranking(result), "## To paste\n"]
-    if result.winner is None:
+    if result.unspoken:
+        lines.append("Nothing: the model does not speak the text, or too few documents show that it does.\n")
+    elif result.winner is None:
         lines.append("Nothing is within the price: raise price, or serve the model as it is.\n")
     else:
         lines += _pastes(result, result.winner)
@@ -323,6 +334,7 @@ def write(result: Result, out: Path) -> None:
         "answers": result.answers,
         "needles": result.needles,
         "winner": winner.label if winner else None,
+        "unspoken": result.unspoken,
         "exports": {
             target: dict(zip(("text", "refused"), winner.exported(target, result.model, result.length), strict=True))
             for target in export.TARGETS

@@ -35,10 +35,19 @@ class Result:
     seconds: float
     """Seconds spent, including earlier commands."""
     file: Path
+    unspoken: str | None = None
+    """That the model does not speak the text inside its trained length, or may not; None: it does."""
+    floored: str | None = None
+    """Floor that the winner's text reaches at the length, in words; None: it is better."""
 
     @property
     def winner(self) -> Candidate | None:
-        """The best finalist within the price; without finalists, the best candidate of the search."""
+        """The best finalist within the price; without finalists, the best candidate of the search.
+
+        None where nothing is within the price, and where the model does not speak the text.
+        """
+        if self.unspoken:
+            return None
         if self.rows:
             return None if self.rows[0].dear else self.rows[0].candidate
         price = self.settings.price

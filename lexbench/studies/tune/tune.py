@@ -27,6 +27,8 @@ from lexbench.runner.cells import BackendFacts
 from lexbench.runner.job import Job
 from lexbench.runner.plan import keep_job
 from lexbench.runner.verify import Preflight
+from lexbench.stats import floors
+from lexbench.stats.pairs import outcomes
 from lexbench.store.store import Store
 from lexbench.studies.journal import changes, conditions
 from lexbench.studies.tune import page
@@ -85,6 +87,7 @@ def tune(
             clock.limit = 0.0 if done else settings.seconds
         final, planned = _fresh(job, loaded, search, clock, preflight, length)
         rows, fresh = search.final(final, planned)
+        unspoken = _unspoken(search, bench, final)
     for each in (bench, final):
         each.write_records()
     result = Result(
@@ -101,7 +104,9 @@ def tune(
         answers=bench.answers() + final.answers(),
         seconds=clock.spent,
         file=out / "result.md",
+        unspoken=unspoken,
     )
+    result = replace(result, floored=_floored(result, search, bench, final))
     page.write(result, out)
     return result
 
@@ -254,6 +259,22 @@ def _fresh(
             if count == settings.n:
                 raise
     return bench, count
+
+
+def _unspoken(search: Search, *benches: Bench) -> str | None:
+    """That the model does not speak the text inside its trained length, by all that was measured of `none` there."""
+    samples = [each for bench in benches for each in bench.samples(search.none, search.inside)]
+    found, levels = outcomes(samples, "nll"), floors.of_samples(samples, "nll")
+    return floors.unspoken_outcomes(search.model.name, search.none.label, search.inside.length, found, levels)
+
+
+def _floored(result: Result, search: Search, bench: Bench, final: Bench) -> str | None:
+    """Floor that the winner's text reaches at the length; None where it is better, or nothing has won."""
+    if result.winner is None:
+        return None
+    samples = (final if result.rows else bench).samples(result.winner, search.text)
+    standing = floors.of_outcomes(outcomes(samples, "nll"), "nll", floors.of_samples(samples, "nll"))
+    return floors.floor_text(standing) if floors.at_floor(standing) else None
 
 
 def _seen(bench: Bench, final: Bench, text: Part, fresh: int) -> int:

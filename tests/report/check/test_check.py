@@ -697,6 +697,10 @@ def test_the_size_of_a_loss_that_can_pass_is_said(tmp_path: Path) -> None:
     assert [binomtest(lost, lost, alternative="greater").pvalue <= 0.05 for lost in (4, 5)] == [False, True]
     same_answers = text(gate(tmp_path / "same", [answers("yarn", right(12, 12))], [answers("yarn", right(12, 12))]))
     assert "a loss of up to so much can pass: accuracy 43.7 points" in same_answers  # 2 + 100 * 5 / 12
+    # Two comparisons share the level: 6 lost answers are 2^-6 = 0.016, 5 are 0.031, more than 0.05 / 2.
+    assert [binomtest(lost, lost, alternative="greater").pvalue <= 0.05 / 2 for lost in (5, 6)] == [False, True]
+    two = [answers("yarn", right(12, 12), length) for length in (512, 1024)]
+    assert "a loss of up to so much can pass: accuracy 52 points" in text(gate(tmp_path / "two", two, two))
     passed = gate(tmp_path / "four", [answers("yarn", right(12, 12))], [answers("yarn", right(8, 12))])
     assert passed.code == 0
     rng = np.random.default_rng(2)

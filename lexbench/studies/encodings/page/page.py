@@ -11,6 +11,7 @@ from typing import Any
 from lexbench.core.files import write_text
 from lexbench.core.groups import grouped
 from lexbench.report.formats import columns
+from lexbench.stats.floors import unspoken
 from lexbench.stats.metrics import label
 from lexbench.stats.wording import bracketed, several
 from lexbench.studies.encodings.page import beside, expectation, orders, plots, predictions, tables, tokens
@@ -60,6 +61,7 @@ def _algorithms(rows: Sequence[Row], about: Mapping[str, Any], folder: Path) -> 
 def _encodings(rows: Sequence[Row], about: Mapping[str, Any], folder: Path) -> list[str]:
     found = curves(rows, about)
     lines = ["# Encodings, trained alike", "", HEAD.format(study=about["study"]), *_models(about), *_floors(about)]
+    lines += _unspoken(rows)
     trained = [curve for curve in found if curve.family != FURTHER]
     compared = _compared(trained, about)
     lines += _learned(trained, about)
@@ -237,6 +239,14 @@ def _contradictions(found: Sequence[Curve], about: Mapping[str, Any], compared: 
 
 def _counts(verdicts: Sequence[str], names: Sequence[str]) -> str:
     return ", ".join(f"{verdicts.count(name)} {name}" for name in names if name in verdicts)
+
+
+def _unspoken(rows: Sequence[Row]) -> list[str]:
+    """List of the models that do not speak a text of the questions within their trained length."""
+    plain = [row.record for row in rows if row.record.metric == "nll" and row.record.method == NONE]
+    asked = grouped(sorted(plain, key=lambda each: each.length), lambda each: (each.model, each.task, each.protocol))
+    said = [f"- {why}" for records in asked.values() if (why := unspoken(records))]
+    return [*said, ""] if said else []
 
 
 def _shapes(found: Sequence[Curve], about: Mapping[str, Any], folder: Path, task: str = TASK) -> list[str]:
