@@ -300,7 +300,9 @@ def _of_rope(each: Rope, part: Attention, length: int, target: str, method: Meth
     if part.inv_freq is None:
         part = replace(part, inv_freq=each.own(length)[0])
     seen = each.seen(over, length)
-    if own.get("mscale_all_dim") and each.plain.decoupled:  # multi-head latent attention: its softmax scale is computed from these, and stays
+    if (
+        own.get("mscale_all_dim") and each.plain.decoupled
+    ):  # multi-head latent attention: its softmax scale is computed from these, and stays
         rope = _pair_by_pair(part, each.plain, length)
         rope |= {key: own[key] for key in ("factor", "mscale_all_dim")}
     elif seen.frequencies is None:
