@@ -135,7 +135,7 @@ PROBED = 16
 
 
 def _check_seen(mask: Any, positions: "np.ndarray[Any, np.dtype[np.int64]]") -> None:
-    """SlotError where a mask leaves a query without keys, a softmax over nothing, or is another one when asked again."""
+    """SlotError where a mask is another one when asked again, or leaves a query without keys: no softmax of nothing."""
     if not np.array_equal(mask.allowed(positions, positions), mask.allowed(positions, positions)):
         raise SlotError("mask.allowed must allow the same keys each time, got others: draw from a fixed seed")
     for query in positions:
