@@ -1,10 +1,14 @@
 """Tokens that a model cannot read: its tokenizer makes them, and its embedding ends before them."""
 
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
 from lexbench.core.record import Refused
-from lexbench.core.task import Tokens
 
 
-def check_embedded(tokens: Tokens, rows: int, name: str) -> None:
+def check_embedded(tokens: NDArray[np.integer[Any]], rows: int, name: str) -> None:
     """Refused for a token beyond a model's embedding; tokens of the tokenizer that no text holds do not matter.
 
     Args:
