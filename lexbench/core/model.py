@@ -12,7 +12,10 @@ from numpy.typing import NDArray
 from lexbench.core.record import Refused
 from lexbench.core.values import LARGEST, fits, is_whole
 
-COUNTS = ("trained_length", "head_dim", "rotary_dim", "layers", "width", "heads", "kv_heads", "vocabulary")
+COUNTS = (
+    *("trained_length", "max_position_embeddings", "head_dim", "global_head_dim", "rotary_dim", "layers", "width"),
+    *("heads", "kv_heads", "global_kv_heads", "vocabulary"),
+)
 PLAIN = {
     "name": "a text",
     "rope_scaling": "names and values",

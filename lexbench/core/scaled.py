@@ -32,7 +32,7 @@ from lexbench.core.fence import attention_from
 from lexbench.core.layer_types import is_windowed
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
-from lexbench.core.values import is_whole
+from lexbench.core.values import LARGEST, is_whole
 
 OVER = ("scaled", "plain")
 LAYERS = ("global", "all")
@@ -224,6 +224,9 @@ class Fixed:
             raise ValueError(
                 f"method.at must be a whole number of at least 1 token, got {self.at!r}: e.g. method.at=8192"
             )
+
+        if self.at >= LARGEST:
+            raise ValueError(f"method.at must be below 2^53 tokens, got {self.at}: e.g. method.at=8192")
 
     def attention(self, model: Model, length: int) -> Attention:
         """The method's Attention at `at` tokens; Refused as by the method."""
