@@ -2,16 +2,19 @@
 
 import gc
 import weakref
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import transformers
 
 import lexbench
 from lexbench import Refused
+from lexbench.backends.hf.extended import check_frequencies, model_of
 from lexbench.methods.yarn import Yarn
 
 SIZES = {
@@ -100,6 +103,20 @@ def test_a_cast_that_rounds_the_frequencies_is_refused(dtype: str, back: bool, m
     model = model.float() if back else model
     with pytest.raises(ValueError, match=ROUNDED.format(dtype)):
         lexbench.extend(model, method, length=64)
+
+
+@dataclass(frozen=True)
+class Still:
+    """No pair turns: 0 is exact in every dtype."""
+
+    def attention(self, model: lexbench.Model, length: int) -> lexbench.Attention:
+        return lexbench.Attention(inv_freq=np.zeros(model.rotated // 2))
+
+
+def test_a_methods_frequencies_are_not_taken_for_rounded_ones() -> None:
+    model = network()
+    with lexbench.extend(model, Still()):
+        check_frequencies(model, model_of(model, None))
 
 
 def test_a_network_cast_by_transformers_keeps_its_frequencies(tmp_path: Path) -> None:

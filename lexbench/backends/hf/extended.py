@@ -120,8 +120,9 @@ def _rounded_to(found: Tensor, expected: Floats | None) -> torch.dtype | None:
         if expected is None or len(expected) != len(found):
             rounded = found.dtype == dtype
         else:
-            exact = np.allclose(found.double().cpu().numpy(), expected, rtol=1e-6, atol=0)
-            rounded = not exact and torch.equal(found, found.to(dtype).to(found.dtype))
+            values = found.double().cpu().numpy()
+            exact, near = (np.allclose(values, expected, rtol, atol) for rtol, atol in ((1e-6, 0), (2**-8, 2**-24)))
+            rounded = near and not exact and torch.equal(found, found.to(dtype).to(found.dtype))
         if rounded:
             return dtype
     return None
