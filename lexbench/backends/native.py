@@ -14,6 +14,7 @@ from lexbench.backends.caches import PrefixCache
 from lexbench.backends.causal import looks_ahead
 from lexbench.backends.devices import device_of
 from lexbench.backends.draft import Draft
+from lexbench.backends.embedded import check_embedded
 from lexbench.core.attention import Attention
 from lexbench.core.checkpoint import end_tokens, fingerprint, folder_of, weight_files
 from lexbench.core.model import Model
@@ -145,6 +146,7 @@ class Native(Backend):
         return text, last
 
     def _ids(self, tokens: NDArray[np.integer[Any]]) -> Tensor:
+        check_embedded(tokens, self._decoder.shape.vocabulary, self.model.name)
         return torch.from_numpy(tokens).to(self._device)
 
     @torch.inference_mode()
@@ -176,7 +178,7 @@ class Native(Backend):
         """NLL of the options, from all logits at once."""
         tokens = self._ids(question.tokens[: question.places[-1]])
         text = self._read(int(question.places[0]), question.length)
-        logits = text(tokens)[self._ids(question.places - 1)]
+        logits = text(tokens)[torch.from_numpy(question.places - 1).to(self._device)]
         return Marked(nll=-logits.log_softmax(-1)[:, self._ids(question.options)].float().cpu().numpy())
 
     @torch.inference_mode()

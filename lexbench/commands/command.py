@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import yaml
 
 from lexbench.core import registry
-from lexbench.core.values import is_whole
+from lexbench.core.values import LARGEST, is_whole
 
 GROUPS = (*registry.GROUPS, "recipe", "study")
 """Settings that name a yaml of a folder in configs/, whose parameters can be set too: method=yarn method.factor=8."""
@@ -247,4 +247,6 @@ def length_of(config: Mapping[str, Any]) -> int | None:
     length: Any = config["length"]
     if length is not None and not is_whole(length, 1):
         raise ValueError(f"length must be a whole number of at least 1 token, got {length}: e.g. length=32768")
+    if length is not None and length >= LARGEST:
+        raise ValueError(f"length must be below 2^53 tokens, got {length}: e.g. length=32768")
     return None if length is None else int(length)

@@ -17,6 +17,11 @@ from lexbench.core.values import fits
 
 FILES = ["*.json", "*.jinja", "tokenizer.model"]
 WEIGHTS = ["*.safetensors"]
+ADAPTER = "adapter_config.json"
+"""File of peft: its folder holds an adapter, alone or beside the weights that it changes."""
+MERGE = (
+    "merge it into its base (peft's merge_and_unload, then save_pretrained into a new folder, the tokenizer beside it)"
+)
 OURS = "lexbench"
 """model_type of checkpoints made by `lexbench train`, if transformers has no such architecture."""
 NUMBERS = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
@@ -117,6 +122,8 @@ def read_config(path: str, revision: str | None = None) -> dict[str, Any]:
     if folder := on_disk(path):
         file = folder / "config.json"
         if not file.is_file():
+            if (folder / ADAPTER).exists():
+                raise ValueError(f"model folder {path} holds an adapter alone ({ADAPTER}): {MERGE}")
             raise ValueError(f"model folder {path} has no config.json: give a folder in Hugging Face form")
     else:
         from huggingface_hub import hf_hub_download
@@ -257,7 +264,15 @@ def end_tokens(folder: Path) -> frozenset[int]:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The checkpoint's safetensors files; ValueError if there are none, or some of its index are missing."""
+    """The checkpoint's safetensors files; ValueError if there are none, or some of its index are missing.
+
+    And where an adapter lies beside them: it is a part of the model, which is not read here.
+    """
+    if (folder / ADAPTER).exists():
+        raise ValueError(
+            f"model folder {folder} holds an adapter ({ADAPTER}), and weights without it are another model: "
+            f"{MERGE}, or move its files away to measure the base"
+        )
     index = folder / "model.safetensors.index.json"
     named = read_object(index, "get it again").get("weight_map") if index.exists() else None
     parts = {str(name) for name in named.values()} if isinstance(named, Mapping) else set[str]()

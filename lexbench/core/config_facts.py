@@ -48,6 +48,25 @@ INTERLEAVED = {
 REORDERED = {"axk1", "deepseek_v3", "glm4_moe_lite", "longcat_flash", "mistral4", "youtu"}
 """The same, unless `rope_interleave` is false. transformers brings their pairs into halves first, vLLM does not."""
 
+ANGLES = {
+    *("rope_type", "type", "rope_theta", "partial_rotary_factor", "factor", "alpha"),
+    *("original_max_position_embeddings", "attention_factor", "mscale", "mscale_all_dim"),
+    *("beta_fast", "beta_slow", "truncate", "low_freq_factor", "high_freq_factor"),
+    *("short_factor", "long_factor", "short_mscale", "long_mscale", "attn_factor", "extrapolation_factor"),
+}
+"""Rope parameters of which angles are computed, or that a scaling of the angles replaces."""
+QUERY_SCALE = "llama_4_scaling_beta"
+"""Rope parameter of a factor of the queries, log of the position by original_max_position_embeddings (Ministral)."""
+
+
+def other_entries(rope: Mapping[str, Any]) -> dict[str, Any]:
+    """The rope parameters that are read for something else than angles, and the length that they share with these."""
+    found = {key: value for key, value in rope.items() if key not in ANGLES}
+    shared = rope.get("original_max_position_embeddings")
+    if QUERY_SCALE in found and shared is not None:
+        found["original_max_position_embeddings"] = shared
+    return found
+
 
 def facts(config: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of `Model` in a config.json of transformers 4 or 5; unstated fields are left out.
@@ -64,7 +83,11 @@ def facts(config: Mapping[str, Any]) -> dict[str, Any]:
     width = _first(config, "hidden_size", "n_embd", "d_model")
     head_dim = _head_dim(config, width, heads)
     base, scaling = _rope(config)
-    extra = {key: value for key, value in _rope_parameters(config).items() if key.startswith("mrope")}
+    extra = {} if _by_kind(_rope_parameters(config)) else other_entries(_rope_parameters(config))
+    if original := config.get(
+        "original_max_position_embeddings"
+    ):  # transformers takes it before that of rope parameters
+        extra["original_max_position_embeddings"] = original
     rotates = base is not None or scaling is not None
     if head_dim is None and heads is None and not rotates:  # no attention: a state of the whole width
         head_dim = width

@@ -67,8 +67,8 @@ def _said(error: BaseException) -> str:
 def attention_from(method: Any, model: Model, length: int, doing: str = "attention", *before: Attention) -> Attention:
     """What a method gives for a model at a length, checked.
 
-    Raises ValueError in one line that names the method's class for what no model can take, Deferred where the method
-    fails, and Refused as the method does.
+    Raises ValueError in one line that names the method's class for what no model can take, or where the method gives
+    another Attention when it is asked again; Deferred where the method fails, and Refused as the method does.
 
     Args:
         method: the method.
@@ -81,8 +81,10 @@ def attention_from(method: Any, model: Model, length: int, doing: str = "attenti
     _check_signature(name, getattr(method, doing), len(before))
     with fenced(name):
         try:
-            given = getattr(method, doing)(*before, model, length)
+            given, again = (getattr(method, doing)(*before, model, length) for _ in range(2))
             _check_attention(given, model, length)
+            if not isinstance(again, Attention) or again.as_data() != given.as_data():
+                raise SlotError("must return the same Attention each time, got another one: draw from a fixed seed")
         except SlotError as error:
             raise ValueError(f"{name}: {' '.join(str(error).split())}") from None
         found: Attention = given
@@ -133,7 +135,9 @@ PROBED = 16
 
 
 def _check_seen(mask: Any, positions: "np.ndarray[Any, np.dtype[np.int64]]") -> None:
-    """SlotError where a mask leaves a query without keys: a softmax over nothing is no number."""
+    """SlotError where a mask is another one when asked again, or leaves a query without keys: no softmax of nothing."""
+    if not np.array_equal(mask.allowed(positions, positions), mask.allowed(positions, positions)):
+        raise SlotError("mask.allowed must allow the same keys each time, got others: draw from a fixed seed")
     for query in positions:
         if not mask.allowed(np.array([query]), np.arange(query + 1)).any():
             raise SlotError(f"mask.allowed must let each query see a key, got none for query {query}: allow its own")

@@ -12,7 +12,10 @@ from numpy.typing import NDArray
 from lexbench.core.record import Refused
 from lexbench.core.values import LARGEST, fits, is_whole
 
-COUNTS = ("trained_length", "head_dim", "rotary_dim", "layers", "width", "heads", "kv_heads", "vocabulary")
+COUNTS = (
+    *("trained_length", "max_position_embeddings", "head_dim", "global_head_dim", "rotary_dim", "layers", "width"),
+    *("heads", "kv_heads", "global_kv_heads", "vocabulary"),
+)
 PLAIN = {
     "name": "a text",
     "rope_scaling": "names and values",
@@ -48,7 +51,8 @@ class Model:
     If kinds of layers rotate differently, it maps each kind to its parameters, and `rope_base` is None.
     """
     rope_extra: Mapping[str, Any] | None = None
-    """Other rope parameters of config.json that scale nothing, such as the sections of mRoPE."""
+    """Entries of config.json's rope parameters that are read for something else than angles, such as the sections of
+    mRoPE or a scale of the queries; and an original_max_position_embeddings that others read, too."""
     decoupled: bool = False
     """Whether the rotated dimensions are a part of the head that config.json counts apart (multi-head latent)."""
     architecture: str | None = None

@@ -27,11 +27,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from lexbench.core.attention import Attention, Floats
+from lexbench.core.config_facts import other_entries
 from lexbench.core.fence import attention_from
 from lexbench.core.layer_types import is_windowed
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
-from lexbench.core.values import is_whole
+from lexbench.core.values import LARGEST, is_whole
 
 OVER = ("scaled", "plain")
 LAYERS = ("global", "all")
@@ -127,8 +128,15 @@ def _of_kind(model: Model, kind: str, parameters: Mapping[str, Any]) -> Rope:
     if parameters.get("rope_theta") is None:
         raise Refused(f"the config of {model.name} states no base for the RoPE of its {kind} layers: state rope_theta")
     base = float(parameters["rope_theta"])
+    extra = {**(model.rope_extra or {}), **other_entries(parameters)} or None
     plain = replace(
-        model, rope_scaling=None, rope_base=base, head_dim=head_dim, rotary_dim=rotary_dim, kv_heads=kv_heads
+        model,
+        rope_scaling=None,
+        rope_extra=extra,
+        rope_base=base,
+        head_dim=head_dim,
+        rotary_dim=rotary_dim,
+        kv_heads=kv_heads,
     )
     assert model.layer_types is not None
     layers = tuple(layer for layer, each in enumerate(model.layer_types) if each == kind)
@@ -217,6 +225,9 @@ class Fixed:
                 f"method.at must be a whole number of at least 1 token, got {self.at!r}: e.g. method.at=8192"
             )
 
+        if self.at >= LARGEST:
+            raise ValueError(f"method.at must be below 2^53 tokens, got {self.at}: e.g. method.at=8192")
+
     def attention(self, model: Model, length: int) -> Attention:
         """The method's Attention at `at` tokens; Refused as by the method."""
         return attention_of(self.method, model, self.at)
@@ -300,7 +311,7 @@ def _yarn(model: Model, parameters: Mapping[str, Any], length: int, nested: bool
     scale = parameters.get("attention_factor")
     if scale is None:
         by, over_all = parameters.get("mscale"), parameters.get("mscale_all_dim")
-        scale = _mscale(factor, by) / _mscale(factor, over_all) if by and over_all else _mscale(factor, 1)
+        scale = mscale(factor, by) / mscale(factor, over_all) if by and over_all else mscale(factor, 1)
     turns = parameters.get("beta_fast") or 32, parameters.get("beta_slow") or 1
     # YaRN (2309.00071): the pair p that turns beta times within the original length, L b^(-2p/d) / 2 pi = beta.
     low, high = (dims * math.log(original / (each * 2 * math.pi)) / (2 * math.log(base)) for each in turns)
@@ -314,7 +325,8 @@ def _yarn(model: Model, parameters: Mapping[str, Any], length: int, nested: bool
     return model.inv_freq() * (slowed / factor + 1 - slowed), float(scale)
 
 
-def _mscale(factor: float, by: float) -> float:
+def mscale(factor: float, by: float) -> float:
+    """DeepSeek's scale of cos and sin: 0.1 m ln s + 1, and 1 for a factor s of at most 1."""
     return 1.0 if factor <= 1 else 0.1 * by * math.log(factor) + 1.0
 
 

@@ -5,7 +5,9 @@ import datetime
 import functools
 import hashlib
 import itertools
+import json
 import re
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -67,6 +69,8 @@ class FastTokenizer:
     """Message in front of the user's, in frames of a chat server."""
     thinking: bool = False
     """Whether the chat template lets the model think."""
+    disagreement: str | None = None
+    """What is said where two files of its folder begin texts with other tokens, and which is followed."""
 
     def as_chat(self, form: str, system: str | None, thinking: bool, thought: int) -> "FastTokenizer":
         """The same tokenizer for a server that takes messages: every frame is the chat template's.
@@ -194,16 +198,33 @@ def load_tokenizer(folder: Path, bos: bool | None = None) -> FastTokenizer:
     Args:
         folder: of the checkpoint, with tokenizer.json.
         bos: whether BOS begins every context; None: as in the tokenizer's own configuration, which may put other tokens
-            there (`[gMASK]<sop>` of GLM-4).
+            there (`[gMASK]<sop>` of GLM-4): `add_bos_token` of tokenizer_config.json where it is stated, else what
+            tokenizer.json puts there. Where the two disagree, a line says so, once in a process.
     """
     file = folder / "tokenizer.json"
     tokenizer = read_tokenizer(file) if file.exists() else _convert(folder)
     settings = _json(folder / "tokenizer_config.json")
     bos_id = _token_id(tokenizer, settings.get("bos_token"), _json(folder / "config.json").get("bos_token_id"))
     stated = settings.get("add_bos_token") if bos is None else bos
-    prefix = in_front(tokenizer) if stated is None else None
+    front = in_front(tokenizer)
     begins = bool(stated) and (bos_id is not None or bos is not None)
-    return FastTokenizer(tokenizer, bos_id, begins, functools.partial(_template, folder, settings), prefix)
+    template = functools.partial(_template, folder, settings)
+    found = FastTokenizer(tokenizer, bos_id, begins, template, front if stated is None else None)
+    if bos is None and found.prefix != front:
+        ours, theirs = (" ".join(str(tokenizer.id_to_token(token)) for token in ids) for ids in (found.prefix, front))
+        found.disagreement = (
+            f"texts begin with {ours or 'no token'}, by add_bos_token={json.dumps(stated)} of "
+            f"tokenizer_config.json, and with {theirs or 'no token'} by {file.name} beside it: "
+            "the first is followed, model.bos=true or model.bos=false overrules both"
+        )
+        _say_once(f"in {folder} {found.disagreement}")
+    return found
+
+
+@functools.cache
+def _say_once(line: str) -> None:
+    """Print a line on standard error, the first time in this process only."""
+    print(f"lexbench: {line}", file=sys.stderr)
 
 
 def in_front(tokenizer: tokenizers.Tokenizer) -> tuple[int, ...]:
@@ -212,6 +233,15 @@ def in_front(tokenizer: tokenizers.Tokenizer) -> tuple[int, ...]:
     read = tokenizer.encode("a")
     marked = zip(read.ids, read.special_tokens_mask, strict=True)
     return tuple(token for token, _ in itertools.takewhile(lambda each: each[1], marked))
+
+
+def put_in_front(tokenizer: tokenizers.Tokenizer, ids: Sequence[int]) -> None:
+    """Let a tokenizer put these tokens in front of every text, and no others around it."""
+    named = [(tokenizer.id_to_token(token), token) for token in ids]
+    single = [*(f"{name}:0" for name, _ in named), "$A:0"]
+    tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
+        single=single, pair=[*single, "$B:1"], special_tokens=named
+    )
 
 
 def given_tokenizer(given: Any) -> Tokenizer:

@@ -6,7 +6,7 @@ The export is exact or refused: it rotates every pair as the method does, at eac
 import json
 import math
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,8 +19,8 @@ from lexbench.core.fence import fenced
 from lexbench.core.method import Method
 from lexbench.core.model import Model
 from lexbench.core.record import Deferred, Refused
-from lexbench.core.scaled import Fixed, OnScaled, Rope, attention_of, ropes
-from lexbench.methods.rotary import as_transformers, yarn_scale
+from lexbench.core.scaled import Fixed, OnScaled, Rope, attention_of, joined, mscale, ropes
+from lexbench.methods.rotary import as_transformers, kept_entries, yarn_scale
 
 TARGETS = ("transformers", "vllm", "llama.cpp")
 STILL = 1e39
@@ -31,6 +31,10 @@ SAID = {"remap": "remapped distances"}
 """Slots in the field's words, where their names are ours."""
 VLLM_SCALES = ("short_mscale", "long_mscale")
 """Keys that vLLM's longrope, and transformers' of Phi-MoE, read instead of attention_factor."""
+PAIR = {"mscale": 1.0, "mscale_all_dim": 0.0}
+"""DeepSeek's keys of a scale, and what vLLM takes where they are left out."""
+STATES_SCALE = frozenset({"attention_factor", "attn_factor", *PAIR})
+"""Keys by which a checkpoint's own parameters state a scale of cos and sin."""
 
 
 def export(method: Method, label: str, model: Model, length: int, target: str) -> str:
@@ -149,7 +153,7 @@ def _unread_by_vllm(rope: Mapping[str, Any], model: Model, own: bool) -> str | N
         return None
     if model.architecture == "gpt_oss" and kind != "yarn":
         return "its gpt-oss reads yarn's parameters only"
-    if model.rope_extra and kind not in ("default", "yarn"):
+    if any(entry.startswith("mrope") for entry in model.rope_extra or {}) and kind not in ("default", "yarn"):
         return f"its {kind} has no sections of mRoPE"
     return None
 
@@ -163,13 +167,20 @@ def _parameters(method: Method | None, attention: Attention, model: Model, lengt
         rope = None
     if rope is None:
         rope = _ladder_parameters(attention, model)
+    # An entry that is read for something else, too, stays; in a table of all pairs it changes no angle.
+    if rope is not None and any(rope.get(key, value) != value for key, value in _kept(rope, model).items()):
+        rope = None
     longrope_only = target == "transformers" and model.architecture in LONGROPE_ONLY
     if rope is None or (longrope_only and rope["rope_type"] != "default"):
         rope = _pair_by_pair(attention, model, length)
     if rope["rope_type"] == "longrope" and (target == "vllm" or model.architecture == "phimoe"):
         # vLLM computes a scale of its own from the factor unless both are given; transformers' Phi-MoE needs both.
         rope = {**rope, **dict.fromkeys(VLLM_SCALES, scale)}
-    return {**as_transformers(model, rope["rope_type"]), **rope}
+    return {**as_transformers(model, rope["rope_type"]), **rope, **_kept(rope, model)}
+
+
+def _kept(rope: Mapping[str, Any], model: Model) -> dict[str, Any]:
+    return kept_entries(model, rope["rope_type"])
 
 
 def _named(method: Method | None, model: Model, length: int) -> dict[str, Any] | None:
@@ -289,14 +300,16 @@ def _of_rope(each: Rope, part: Attention, length: int, target: str, method: Meth
     if part.inv_freq is None:
         part = replace(part, inv_freq=each.own(length)[0])
     seen = each.seen(over, length)
-    if own.get("mscale_all_dim"):  # multi-head latent attention: its softmax scale is computed from these, and stays
+    if (
+        own.get("mscale_all_dim") and each.plain.decoupled
+    ):  # multi-head latent attention: its softmax scale is computed from these, and stays
         rope = _pair_by_pair(part, each.plain, length)
         rope |= {key: own[key] for key in ("factor", "mscale_all_dim")}
     elif seen.frequencies is None:
         rope = _parameters(start, part, seen, length, target)
     else:
         rope = _parameters(None, part, each.plain, length, target)
-    rope = {**as_transformers(each.plain, rope["rope_type"]), **rope}
+    rope = {**as_transformers(each.plain, rope["rope_type"]), **rope, **_kept(rope, each.plain)}
     if "partial_rotary_factor" in own and "partial_rotary_factor" not in rope:
         rope["partial_rotary_factor"] = 1.0  # vLLM merges these parameters with the checkpoint's own
     return rope
@@ -310,6 +323,11 @@ def _own(label: str, model: Model, length: int, target: str) -> dict[str, Any]:
     rope, kinds = dict(model.rope_scaling), list(model.rope_scaling.values())
     if "rope_type" in rope:  # else each kind of layers has its own, base included
         kinds = [rope]
+    if target == "vllm" and any(STATES_SCALE.intersection(kind) for kind in kinds):
+        unread = [each for each in ropes(model) if not _reads_scale(each, length)]
+        if unread:
+            return _scaled(_as_stated(unread, model, length), label, model, length, target, None)
+    if "rope_type" in rope:
         rope = {**as_transformers(replace(model, rope_scaling=None), rope["rope_type"]), **rope}
     tied = [kind for kind in kinds if _tied(kind, length, target)]
     if not tied:
@@ -322,6 +340,31 @@ def _own(label: str, model: Model, length: int, target: str) -> dict[str, Any]:
             f"beyond {model.trained_length}: lower length, or run it with backend=hf"
         )
     return {"hf_overrides": {}, "max_model_len": length}
+
+
+def _reads_scale(each: Rope, length: int) -> bool:
+    """Whether every release of vLLM computes the scale of cos and sin that a RoPE's parameters mean in transformers.
+
+    Releases up to 0.25 ignore an attention_factor, and a pair of mscale but in multi-head latent attention.
+    """
+    own, scale = each.parameters, each.own(length)[1]
+    factor = own.get("factor")
+    if own["rope_type"] == "longrope":
+        return STATES_SCALE.isdisjoint(own) or not {*VLLM_SCALES}.isdisjoint(own)
+    if own["rope_type"] != "yarn" or factor is None:
+        return bool(own["rope_type"] != "yarn")
+    by, over_all = (default if own.get(name) is None else own[name] for name, default in PAIR.items())
+    theirs = mscale(factor, by) / mscale(factor, over_all) if each.plain.decoupled else mscale(factor, 1.0)
+    return math.isclose(scale, theirs * (own.get("attn_factor") or 1.0), rel_tol=1e-9)
+
+
+def _as_stated(some: Sequence[Rope], model: Model, length: int) -> Attention:
+    """Some RoPEs of a model, as transformers computes them, as an Attention in their layers."""
+    made = [Attention(inv_freq=inv_freq, scale=scale) for inv_freq, scale in (each.own(length) for each in some)]
+    if some[0].layers is None:
+        return made[0]
+    by_layer = {layer: attention for each, attention in zip(some, made, strict=True) for layer in each.layers or ()}
+    return joined([by_layer.get(layer, Attention()) for layer in range(len(model.layer_types or ()))])
 
 
 def _tied(kind: Mapping[str, Any], length: int, target: str) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from lexbench.core.attention import Attention, Floats
+from lexbench.core.config_facts import QUERY_SCALE
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 
@@ -165,9 +166,17 @@ def yarn_scale(factor: float) -> float:
     return 0.1 * math.log(factor) + 1
 
 
+def kept_entries(model: Model, kind: str) -> dict[str, Any]:
+    """The rope parameters that a model keeps beside those of any rope type."""
+    kept = dict(model.rope_extra or {})
+    if QUERY_SCALE not in kept and kind not in ("yarn", "longrope", "llama3"):  # which alone read it
+        kept.pop("original_max_position_embeddings", None)
+    return kept
+
+
 def as_transformers(model: Model, kind: str, **parameters: Any) -> dict[str, Any]:
     """transformers' `rope_parameters` of one rope type: the base, the rotated share of the head, and parameters."""
-    found = {"rope_type": kind, "rope_theta": model.rotary_base(), **(model.rope_extra or {}), **parameters}
+    found = {"rope_type": kind, "rope_theta": model.rotary_base(), **kept_entries(model, kind), **parameters}
     if model.frequencies is not None:
         raise Refused(f"{model.name} has frequencies of its own, no rope type of transformers starts from them")
     if model.rotated == model.head_dim or model.decoupled:

@@ -215,6 +215,8 @@ def keep_job(store: Store, job: Job, backend: BackendFacts, cells: Sequence[Open
         "kernel": backend.kernel,
         "corpus_fingerprint": job.corpus.fingerprint if any(map(uses_corpus, job.tasks)) else None,
     }
+    if said := getattr(backend.tokenizer, "disagreement", None):
+        measured["tokenizer"] = said
     names = ("method", "task", "length", "seed")
     planned = [
         {"cell": cell.id, **{name: getattr(cell, name) for name in names}, "tokens": cell.step.workload.tokens}

@@ -2,15 +2,19 @@
 
 import gc
 import weakref
+from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import transformers
 
 import lexbench
 from lexbench import Refused
+from lexbench.backends.hf.extended import check_frequencies, model_of
 from lexbench.methods.yarn import Yarn
 
 SIZES = {
@@ -86,6 +90,43 @@ def test_pi_is_transformers_linear_scaling() -> None:
     theirs.load_state_dict(model.state_dict())
     with lexbench.extend(model, "pi", factor=4):
         torch.testing.assert_close(logits(model), logits(theirs), atol=1e-4, rtol=1e-4)
+
+
+ROUNDED = "rotary frequencies of .* must be float32, a cast has rounded them to {}: load it by from_pretrained"
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("back", [False, True])
+@pytest.mark.parametrize("method", ["none", "yarn", "rerope"])
+def test_a_cast_that_rounds_the_frequencies_is_refused(dtype: str, back: bool, method: str) -> None:
+    model = network("qwen3").to(getattr(torch, dtype))
+    model = model.float() if back else model
+    with pytest.raises(ValueError, match=ROUNDED.format(dtype)):
+        lexbench.extend(model, method, length=64)
+
+
+@dataclass(frozen=True)
+class Still:
+    """No pair turns: 0 is exact in every dtype."""
+
+    def attention(self, model: lexbench.Model, length: int) -> lexbench.Attention:
+        return lexbench.Attention(inv_freq=np.zeros(model.rotated // 2))
+
+
+def test_a_methods_frequencies_are_not_taken_for_rounded_ones() -> None:
+    model = network()
+    with lexbench.extend(model, Still()):
+        check_frequencies(model, model_of(model, None))
+
+
+def test_a_network_cast_by_transformers_keeps_its_frequencies(tmp_path: Path) -> None:
+    network().save_pretrained(tmp_path)
+    for dtype in (torch.bfloat16, torch.float64):
+        model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=dtype).eval()
+        exact = 10_000.0 ** (-torch.arange(0, 16, 2, dtype=torch.float64) / 16)
+        torch.testing.assert_close(model.model.rotary_emb.inv_freq.double(), exact, rtol=1e-6, atol=0)
+        lexbench.extend(model, "yarn", length=64).restore()
+    lexbench.extend(network().double(), "yarn", length=64).restore()  # rounds nothing
 
 
 @pytest.mark.slow

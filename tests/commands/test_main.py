@@ -95,6 +95,7 @@ def test_argparse_errors_leave_with_two(lexbench: Command) -> None:
         (["import", "lm_eval", "nowhere", "--into", "here"], "results nowhere do not exist"),
         (["verify", "method=pi", "length=1"], "verify needs a text of at least 2 tokens, got 1"),
         (["verify", "method=pi", "length=abc"], "length must be a whole number of at least 1 token, got abc"),
+        (["show", "method=pi", f"length={10**18}"], f"length must be below 2^53 tokens, got {10**18}"),
         (["show", "method=pi", "length=0"], "length must be a whole number of at least 1 token, got 0"),
         (["search", "length=abc", "out=x.yaml"], "length must be a whole number of at least 1 token, got abc"),
         (["search", "length=512"], "out"),

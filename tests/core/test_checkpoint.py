@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -376,3 +377,23 @@ def test_a_pipe_in_place_of_a_file_is_said_and_not_waited_for(tmp_path: Path) ->
     os.mkfifo(tmp_path / "config.json")
     with pytest.raises(ValueError, match=r"has no config\.json"):
         read_config(str(tmp_path))
+
+
+def test_an_adapter_beside_the_weights_is_not_left_out_in_silence(tmp_path: Path) -> None:
+    """transformers reads it where peft is installed, and else measures the base under the adapter's name."""
+    from lexbench.backends.hf import Hf
+    from lexbench.backends.native import Native
+
+    folder = tmp_path / "tuned"
+    shutil.copytree(locate("lexbench:lexlet"), folder)
+    (folder / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "lexlet"}')
+    said = (
+        r"tuned holds an adapter \(adapter_config.json\).* merge it into its base .*merge_and_unload.* move its files"
+    )
+    for load in (Hf, Native):
+        with pytest.raises(ValueError, match=said) as error:
+            load(read_model({"path": str(folder)}))
+        assert "\n" not in str(error.value)
+    (folder / "config.json").unlink()
+    with pytest.raises(ValueError, match=r"tuned holds an adapter alone .*: merge it into its base"):
+        read_model({"path": str(folder)})

@@ -132,6 +132,11 @@ def test_a_length_that_is_none_is_one_line(at: Any) -> None:
         read_method({**registry.read("method", "ntk"), "name": "ntk", "at": at})
 
 
+def test_a_length_that_no_number_holds_exactly_is_one_line() -> None:
+    with pytest.raises(ValueError, match=r"method\.at must be below 2\^53 tokens, got 1000000000000000000000: e\.g\."):
+        read_method({**registry.read("method", "yarn"), "name": "yarn", "at": 10**21})
+
+
 def test_a_yaml_of_the_user_may_compose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "method").mkdir()
     (tmp_path / "method" / "both.yaml").write_text("compose: [{name: yarn, factor: 4}, log_n]\n")

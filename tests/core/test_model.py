@@ -93,3 +93,5 @@ def test_a_head_of_odd_size_may_stay_unrotated() -> None:
 def test_a_length_that_no_cell_can_hold_is_refused(length: int) -> None:
     with pytest.raises(ValueError, match=r"model\.trained_length must be below 2\^53"):
         Model(name="m", trained_length=length, head_dim=8)
+    with pytest.raises(ValueError, match=r"model\.max_position_embeddings must be below 2\^53"):
+        Model(name="m", trained_length=256, head_dim=8, max_position_embeddings=length)

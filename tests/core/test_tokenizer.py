@@ -127,6 +127,32 @@ def test_bos_begins_contexts_as_stated_or_as_the_tokenizer_does(
     assert loaded.encode("a b").ids.tolist() == tokenizer.encode("a b").ids.tolist()
 
 
+@pytest.mark.parametrize("asked", [None, True, False])
+@pytest.mark.parametrize("stated", [{}, {"add_bos_token": None}, {"add_bos_token": True}, {"add_bos_token": False}])
+@pytest.mark.parametrize("adds_bos", [True, False])
+def test_two_files_that_begin_texts_otherwise_are_named_in_one_line(
+    tmp_path: Path,
+    tokenizer: FastTokenizer,
+    adds_bos: bool,
+    stated: dict[str, object],
+    asked: bool | None,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    place = folder(tmp_path, tokenizer, adds_bos, bos_token="<s>", **stated)
+    loaded, theirs = load_tokenizer(place, asked), AutoTokenizer.from_pretrained(place)("a")["input_ids"]
+    load_tokenizer(place, asked)
+    said = capsys.readouterr().err
+    agree = [*loaded.prefix, *loaded.encode("a").ids] == theirs
+    if agree or asked is not None:
+        assert said == "" and loaded.disagreement is None
+        return
+    ours, other = ("<s>", "no token") if stated["add_bos_token"] else ("no token", "<s>")
+    assert said == f"lexbench: in {place} {loaded.disagreement}\n" and said.count("\n") == 1
+    assert f"texts begin with {ours}, by add_bos_token=" in said
+    assert " of tokenizer_config.json, " in said and f"and with {other} by tokenizer.json beside it" in said
+    assert "model.bos=true or model.bos=false" in said
+
+
 @pytest.mark.parametrize("bos", [None, "<s>"])
 def test_all_tokens_that_a_tokenizer_puts_in_front_begin_contexts(
     tmp_path: Path, tokenizer: FastTokenizer, bos: str | None

@@ -3,7 +3,7 @@
 import json
 import math
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -605,7 +605,6 @@ def test_vllm_alone_reads_some_of_them_from_max_position_embeddings() -> None:
     for rope, reach in (
         ({"rope_type": "yarn", "factor": 4.0, **ORIGINAL}, 4096),
         ({**LONG, **ORIGINAL, "factor": 4.0}, 0),
-        ({**LONG, **ORIGINAL, "attention_factor": 1.1}, 0),
     ):
         model = scaled(rope)
         assert as_data(NoMethod(), "none", model, 8192, "transformers")["max_position_embeddings"] == 8192
@@ -615,6 +614,62 @@ def test_vllm_alone_reads_some_of_them_from_max_position_embeddings() -> None:
             export(NoMethod(), "none", model, 4097, "vllm")
     whole = scaled({**LONG, **ORIGINAL, "short_mscale": 1.0, "long_mscale": 1.1})
     assert as_data(NoMethod(), "none", whole, 8192, "vllm")["hf_overrides"]["max_position_embeddings"] == 8192
+
+
+YARN = {"rope_type": "yarn", "factor": 4.0, **ORIGINAL}
+
+
+@pytest.mark.parametrize(
+    ("more", "scale"),
+    [
+        ({"attention_factor": 1.0}, 1.0),
+        ({"attention_factor": 1.3}, 1.3),
+        ({"mscale": 0.5, "mscale_all_dim": 1.0}, (0.05 * math.log(4) + 1) / (0.1 * math.log(4) + 1)),
+    ],
+)
+def test_vllm_gets_a_models_own_scale_where_it_reads_it(more: dict[str, Any], scale: float) -> None:
+    """Releases up to 0.25 take 0.1 ln 4 + 1 whatever a yarn states, and a scale of their own of a longrope."""
+    plain, own = scaled(YARN), scaled({**YARN, **more})
+    frequencies = table(plain, {"max_position_embeddings": 4096, **rope_of(plain, 4096)})[0]
+    for length in (2048, 8192):  # within and beyond factor times the original length
+        found, theirs, rows = table(own, {"max_position_embeddings": length, **rope_of(own, length)})
+        np.testing.assert_allclose(found, frequencies, rtol=1e-10)
+        assert theirs == pytest.approx(scale, rel=1e-12) and rows >= length
+
+
+def rope_of(model: Model, length: int) -> dict[str, Any]:
+    overrides: dict[str, Any] = as_data(NoMethod(), "none", model, length, "vllm")["hf_overrides"]
+    return overrides
+
+
+def test_vllm_gets_the_scale_of_a_models_own_longrope() -> None:
+    model = scaled({**LONG, **ORIGINAL, "attention_factor": 1.1})
+    for length in (4096, 8192):
+        found, scale, rows = table(model, rope_of(model, length))
+        np.testing.assert_allclose(found, ladder(model) / 4, rtol=1e-10)
+        assert (scale, rows) == (1.1, length)
+
+
+def test_a_models_own_scale_that_vllm_reads_stays_as_it_is() -> None:
+    usual = scaled({**YARN, "attention_factor": 0.1 * math.log(4) + 1})
+    latent = replace(scaled({**YARN, "mscale": 0.5, "mscale_all_dim": 1.0}), decoupled=True, rotary_dim=32)
+    for model in (usual, latent):
+        assert rope_of(model, 4096)["rope_parameters"] == {"rope_theta": 5e5, **(model.rope_scaling or {})}
+    unread = replace(latent, rope_scaling={**YARN, "attention_factor": 1.0})
+    with pytest.raises(Refused, match="its multi-head latent attention takes any scaling for yarn"):
+        rope_of(unread, 4096)
+
+
+def test_each_kind_of_layers_keeps_its_own_scale() -> None:
+    kinds = {"full_attention": {**YARN, "rope_theta": 5e5, "attention_factor": 1.0}, "sliding_attention": PLAIN}
+    layers = ("sliding_attention", "full_attention")
+    model = Model(name="own", trained_length=4096, head_dim=64, rope_scaling=kinds, layer_types=layers, layers=2)
+    rope = rope_of(model, 4096)["rope_parameters"]
+    assert rope["sliding_attention"] == PLAIN
+    assert rope["full_attention"]["short_mscale"] == rope["full_attention"]["long_mscale"] == 1.0
+
+
+PLAIN = {"rope_type": "default", "rope_theta": 1e4}
 
 
 def test_llama_cpp_has_no_flags_for_angles_that_are_scaled_already() -> None:

@@ -200,3 +200,46 @@ def test_a_mask_that_leaves_a_query_without_keys_is_refused() -> None:
     assert attention_from(Masked(0), model, 256).slots() == ("mask",)
     with pytest.raises(ValueError, match="must let each query see a key, got none for query 0: allow its own"):
         attention_from(Masked(1), model, 256)
+
+
+@dataclass(frozen=True)
+class Jittered:
+    """Frequencies that differ a little at each call; with a seed, the same ones."""
+
+    seed: int | None = None
+
+    def attention(self, model: lexbench.Model, length: int) -> lexbench.Attention:
+        drawn = np.random.default_rng(self.seed).normal(1, 1e-3, model.rotated // 2)
+        return lexbench.Attention(inv_freq=model.inv_freq() * drawn)
+
+
+def test_a_method_that_gives_another_attention_at_each_call_is_refused() -> None:
+    model = lexbench.Model(name="m", trained_length=256, head_dim=16, rope_base=10_000.0)
+    with pytest.raises(
+        ValueError, match=r"^Jittered\.attention: must return the same Attention each time, got another"
+    ):
+        attention_from(Jittered(), model, 512)
+    fixed = attention_from(Jittered(seed=0), model, 512).inv_freq
+    assert fixed is not None and not np.allclose(fixed, model.inv_freq(), rtol=1e-4)
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A mask that leaves out other keys at each call."""
+
+    def allowed(self, q: Positions, k: Positions) -> Any:
+        far = np.random.default_rng().random((len(q), len(k))) < 0.5
+        return (k[None, :] <= q[:, None]) & (far | (k[None, :] == q[:, None]))
+
+
+@dataclass(frozen=True)
+class Dropping:
+    def attention(self, model: lexbench.Model, length: int) -> lexbench.Attention:
+        mask: Any = Dropped()
+        return lexbench.Attention(mask=mask)
+
+
+def test_a_mask_that_draws_at_random_is_refused() -> None:
+    model = lexbench.Model(name="m", trained_length=256, head_dim=16, rope_base=10_000.0)
+    with pytest.raises(ValueError, match=r"mask\.allowed must allow the same keys each time"):
+        attention_from(Dropping(), model, 512)

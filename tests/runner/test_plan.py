@@ -283,6 +283,21 @@ def test_the_job_is_kept_with_what_it_is_measured_with_and_its_cells(tmp_path: P
     assert [(each["cells"], each["provenance"]["corpus_fingerprint"]) for each in pages] == [([], None)]
 
 
+def test_a_job_keeps_that_two_files_begin_texts_otherwise(tmp_path: Path) -> None:
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        text = (locate("lexbench:lexlet") / name).read_text()
+        (tmp_path / name).write_text(text.replace('"add_bos_token": true', '"add_bos_token": false'))
+    said = json.loads(kept(tmp_path / "run", load_tokenizer(tmp_path)))["provenance"]["tokenizer"]
+    assert said.startswith("texts begin with no token, by add_bos_token=false") and str(tmp_path) not in said
+    assert "tokenizer" not in json.loads(kept(tmp_path / "sound", tokenizer()))["provenance"]
+
+
+def kept(folder: Path, words: FastTokenizer) -> str:
+    keep_job(Store(folder), job([64], seeds=[0]), BackendFacts("chance", "1.0", "float32", "eager", "abc", words))
+    [file] = (folder / "jobs").iterdir()
+    return file.read_text()
+
+
 def test_a_cells_identity_holds_all_that_its_samples_depend_on() -> None:
     asked = job([64, 512], ("last_segment", "passkey"), seeds=[5])
     facts = BackendFacts("hf", "transformers 5", "bfloat16", "sdpa", "abc", tokenizer())

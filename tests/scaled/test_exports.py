@@ -12,6 +12,7 @@ import torch
 import transformers
 
 from lexbench import Model, Refused
+from lexbench.backends.hf.extended import Extended
 from lexbench.core.config_facts import facts
 from lexbench.core.method import named_method, read_method
 from lexbench.core.scaled import OVER, attention_of, ropes
@@ -68,8 +69,9 @@ def assert_as_asked(config: Any, model: Model, method: Any) -> None:
         given, given_scale = read_back(config, rope.kind)
         np.testing.assert_allclose(given, own if part.inv_freq is None else part.inv_freq, rtol=2e-6, atol=1e-30)
         assert given_scale == pytest.approx(scale if part.scale is None else part.scale)
-        extra = config.get_text_config().rope_parameters
-        assert {key: extra[key] for key in model.rope_extra or {}} == (model.rope_extra or {})
+        text = config.get_text_config()
+        kept = {**vars(text), **(text.rope_parameters if rope.kind is None else text.rope_parameters[rope.kind])}
+        assert {key: kept[key] for key in rope.plain.rope_extra or {}} == (rope.plain.rope_extra or {})
 
 
 def loaded(folder: Path, entries: dict[str, Any]) -> Iterator[Any]:
@@ -154,6 +156,63 @@ def test_the_softmax_scale_of_latent_attention_stays(tmp_path: Path) -> None:
                 transformers.AutoModel.from_config(each).layers[0].self_attn.scaling for each in (before, after)
             ]
         assert scalings[0] == scalings[1] != 16**-0.5
+
+
+QUERIES: dict[str, Any] = {"llama_4_scaling_beta": 0.5, "original_max_position_embeddings": 8}
+"""A scale of queries, log of the position in steps of 8 tokens."""
+
+
+QUERY_ROPES = [families.rope(**QUERIES), families.rope("yarn", factor=8.0, **QUERIES)]
+
+
+@pytest.mark.parametrize("own", QUERY_ROPES, ids=lambda own: own["rope_type"])
+def test_a_scale_of_queries_stays(own: dict[str, Any], tmp_path: Path) -> None:
+    """The network with the printed parameters gives the logits of the method in the network as it was."""
+    torch.manual_seed(0)
+    network = tiny.network_of("ministral3", **families.SHARED, rope_parameters=own).eval()
+    network.config.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    model = Model(name="m", path=str(tmp_path), **{**facts(config), "trained_length": TRAINED})
+    tokens = torch.arange(LENGTH)[None] % tiny.VOCABULARY
+    seen = []
+    for name, over in (("none", "scaled"), ("yarn", "scaled"), ("yarn", "plain"), ("pi", "plain"), ("abf", "plain")):
+        built = named_method(name, over=over)
+        entries = json.loads(export(built, name, model, LENGTH, "transformers"))
+        changed = transformers.AutoConfig.from_pretrained(tmp_path, **entries)
+        served = type(network)(changed).eval()
+        served.load_state_dict(network.state_dict())
+        with torch.no_grad(), Extended(network, built, LENGTH, TRAINED):
+            expected = network(tokens, use_cache=False).logits
+        with torch.no_grad():
+            found = served(tokens, use_cache=False).logits
+        assert (found - expected).abs().max() < 1e-3 * expected.std(), (name, over)
+        seen.append(expected)
+        told = export(built, name, model, LENGTH, "vllm")
+        assert '"llama_4_scaling_beta": 0.5' in told and '"original_max_position_embeddings": 8' in told
+    assert (seen[0] - seen[1]).std() > 0.01 * seen[0].std()  # the methods differ
+
+
+@pytest.mark.parametrize("own", QUERY_ROPES, ids=lambda own: own["rope_type"])
+def test_a_scale_of_queries_stays_in_latent_attention(own: dict[str, Any], tmp_path: Path) -> None:
+    tiny.config_of("mistral4", **families.SHARED, rope_parameters=own).save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    model = Model(name="m", path=str(tmp_path), **{**facts(config), "trained_length": TRAINED})
+    for name, over in (("none", "scaled"), ("yarn", "scaled"), ("yarn", "plain"), ("pi", "plain")):
+        entries = json.loads(export(named_method(name, over=over), name, model, LENGTH, "transformers"))
+        rope = transformers.AutoConfig.from_pretrained(tmp_path, **entries).rope_parameters
+        assert {key: rope[key] for key in QUERIES} == QUERIES
+
+
+def test_a_length_beside_the_rope_parameters_is_kept(tmp_path: Path) -> None:
+    """transformers reads it in place of the one that an export prints."""
+    stated = {**OLD_LLAMA, "max_position_embeddings": 4096, "original_max_position_embeddings": 1024}
+    (tmp_path / "config.json").write_text(json.dumps({**stated, "num_hidden_layers": 1, "vocab_size": 8}))
+    model = Model(name="m", path=str(tmp_path), **facts(stated))
+    entries = json.loads(export(named_method("yarn"), "yarn", model, 16384, "transformers"))
+    rotary = rotary_of(transformers.AutoConfig.from_pretrained(tmp_path, **entries))
+    expected = attention_of(named_method("yarn"), model, 16384)
+    assert expected.inv_freq is not None
+    np.testing.assert_allclose(rotary.inv_freq.double().numpy(), expected.inv_freq, rtol=2e-6)
 
 
 @pytest.mark.parametrize(

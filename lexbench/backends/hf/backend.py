@@ -447,7 +447,7 @@ class Hf(Backend):
 
     def _marked(self, states: Tensor, question: Mark) -> "np.ndarray[Any, np.dtype[np.float32]]":
         """[places, options] NLL behind [passes, T, width] states."""
-        states = states[:, self.reader.ids(question.places - 1)[0].to(states.device)]
+        states = states[:, torch.from_numpy(question.places - 1).to(states.device)]
         options = self.reader.ids(question.options)[0].to(states.device)
         return likelihood.nll_of_options(states, self.reader.head.exact(), options, self._chunk).cpu().numpy()
 

@@ -5,13 +5,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import numpy as np
+import torch
+from torch import Tensor
+
+from lexbench.backends.hf.layers import frequencies, kinds_of
+from lexbench.backends.hf.network import towers
 from lexbench.backends.hf.rotary import AttentionInstaller
-from lexbench.core.attention import Attention
+from lexbench.core.attention import Attention, Floats
 from lexbench.core.config_facts import facts
 from lexbench.core.method import Method
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
-from lexbench.core.scaled import attention_of
+from lexbench.core.scaled import attention_of, ropes
 from lexbench.core.values import is_whole
 
 _extended: "weakref.WeakSet[Any]" = weakref.WeakSet()
@@ -37,7 +43,8 @@ class Extended:
         trained_length: of the model, if its config lacks it or is wrong.
 
     Raises:
-        ValueError: a method is already applied, length is needed, or a parameter does not fit.
+        ValueError: a method is already applied, length is needed, a parameter does not fit, or a cast has rounded the
+            network's rotary frequencies.
         Refused: the model's code does not allow the method; names the slot.
     """
 
@@ -52,6 +59,7 @@ class Extended:
         if length is not None and not is_whole(length, 1):
             raise ValueError(f"length must be a whole number of at least 1 token, got {length!r}: prompt and answer")
         self.model = model_of(network, trained_length)
+        check_frequencies(network, self.model)
         self.attention = _at(method, self.model, length)
         if self.attention.mixture is not None:
             raise Refused("extend cannot realise mixture: it needs several passes, use backend=hf")
@@ -84,6 +92,40 @@ def model_of(network: Any, trained_length: int | None, name: str | None = None) 
         raise ValueError("the model's config does not state its trained length: give trained_length=...")
     own = str(getattr(network.config, "_name_or_path", "")) or type(network).__name__
     return Model(name=name or (Path(own).name if Path(own).is_dir() else own), **found)
+
+
+def check_frequencies(network: Any, model: Model) -> None:
+    """ValueError where a cast has rounded a network's rotary frequencies, as `.to(torch.bfloat16)` does.
+
+    A frequency in bfloat16 is off by up to 1/512: at position 8192 by 16 radians in a pair that turns by 1 a token.
+    """
+    try:
+        known = {rope.kind: rope.own(1)[0] for rope in ropes(model)}
+    except Refused:
+        known = {}
+    for module in towers(network)[0].modules():
+        for kind in kinds_of(module):
+            expected = known.get(kind, next(iter(known.values())) if len(known) == 1 else None)
+            if (dtype := _rounded_to(frequencies(module, kind), expected)) is not None:
+                name = str(dtype).removeprefix("torch.")
+                raise ValueError(
+                    f"the rotary frequencies of {model.name} must be float32, a cast has rounded them to {name}: "
+                    f"load it by from_pretrained(..., dtype=torch.{name}), which keeps them"
+                )
+
+
+def _rounded_to(found: Tensor, expected: Floats | None) -> torch.dtype | None:
+    """The dtype to which frequencies were rounded, once or now; None: they were not."""
+    for dtype in (torch.bfloat16, torch.float16):
+        if expected is None or len(expected) != len(found):
+            rounded = found.dtype == dtype
+        else:
+            values = found.double().cpu().numpy()
+            exact, near = (np.allclose(values, expected, rtol, atol) for rtol, atol in ((1e-6, 0), (2**-8, 2**-24)))
+            rounded = near and not exact and torch.equal(found, found.to(dtype).to(found.dtype))
+        if rounded:
+            return dtype
+    return None
 
 
 def _at(method: Method, model: Model, length: int | None) -> Attention:

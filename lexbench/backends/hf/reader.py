@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from lexbench.backends.caches import PrefixCache, in_common
+from lexbench.backends.embedded import check_embedded
 from lexbench.backends.hf.batches import READ, READ_ON_CPU, about_alike
 from lexbench.backends.hf.fused import Fused
 from lexbench.backends.hf.graphs import LEAST, Found, Repeated
@@ -60,7 +61,9 @@ class Reader:
         self._model = model
         self.dtype = str(network.dtype).removeprefix("torch.")
         self.network, self.base, self.head = parts(network, model.name)
-        self.device: torch.device = network.get_input_embeddings().weight.device
+        embeddings = network.get_input_embeddings().weight
+        self.device: torch.device = embeddings.device
+        self._rows = len(embeddings)
         self.spread = len({weight.device for weight in network.parameters()}) > 1
         """Whether the layers stand on several GPUs."""
         self.positions_end = positions_end(self.base, sample(self.network, 1))
@@ -375,7 +378,12 @@ class Reader:
         return any(is_set(config, name) for name in ("v_head_dim", "attn_logit_softcapping"))
 
     def ids(self, *texts: Tokens) -> Tensor:
-        """[B, T] on the device; shorter texts end in further tokens, which none of theirs sees."""
+        """[B, T] on the device; shorter texts end in further tokens, which none of theirs sees.
+
+        Refused for a token beyond the embedding: on a GPU the embedding itself would end all work.
+        """
+        for text in texts:
+            check_embedded(text, self._rows, self._model.name)
         width = max(map(len, texts))
         rows = [np.pad(text, (0, width - len(text)), mode="edge") if len(text) < width else text for text in texts]
         return torch.from_numpy(np.stack(rows).astype("int64")).to(self.device)

@@ -12,6 +12,7 @@ import numpy as np
 
 from lexbench.backends import Backend, Capabilities
 from lexbench.backends.completions import Completions, Continue, Continued, Reply, Request, in_turn
+from lexbench.backends.embedded import check_embedded
 from lexbench.backends.thinking import MARKERS, LocalForm
 from lexbench.backends.vllm.angles import ROUNDING, Proof, own_angles
 from lexbench.backends.vllm.engine import Engine
@@ -188,6 +189,8 @@ class Vllm(Completions, Backend):
         if longest > self._longest:
             raise Deferred(f"vllm was started for {self._longest} tokens, asked for {longest}: give backend.longest")
         self._check_length(longest)
+        for each in requests:
+            check_embedded(each.tokens, self.model.vocabulary or self.tokenizer.vocabulary, self.model.name)
         with self._at_work():
             assert self._engine is not None, "attend must come first"
             replies = self._engine.ask([_piece(request) for request in requests])

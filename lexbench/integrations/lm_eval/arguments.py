@@ -112,8 +112,13 @@ def _usual_length(model: Model, method: Method) -> int:
 
 
 def identity(setting: Setting, backend: Backend) -> dict[str, Any]:
-    """Everything that results depend on, as plain JSON with the keys of a cell's identity."""
+    """Everything that results depend on, as plain JSON with the keys of a cell's identity.
+
+    And what was said of two files of the model's folder that begin texts with other tokens.
+    """
+    said = getattr(backend.tokenizer, "disagreement", None)
     return {
+        **({"tokenizer": said} if said else {}),
         "model": {
             "name": setting.model.name,
             "revision": backend.revision,

@@ -4,7 +4,7 @@ import atexit
 import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from lm_eval.api.model import TemplateLM
@@ -14,7 +14,7 @@ from tqdm import tqdm
 from lexbench.core.checkpoint import folder_of
 from lexbench.core.console import without_bar
 from lexbench.core.task import Score, Scored, Tokens, Write, Written
-from lexbench.core.tokenizer import opens_thought
+from lexbench.core.tokenizer import given_tokenizer, opens_thought, put_in_front
 from lexbench.core.version import __version__
 from lexbench.integrations.lm_eval.arguments import greedy, identity, loaded, settle
 from lexbench.integrations.lm_eval.asking import answers, likelihoods
@@ -44,9 +44,11 @@ class LexbenchModel(TemplateLM):  # type: ignore[misc]
         self._running = loaded(self.setting)
         # The harness never closes a model.
         atexit.register(done_with, self._running)
-        self._prefix = [*self._running.tokenizer.prefix]
+        self._prefix: list[int] = [*self._running.tokenizer.prefix]
         folder = folder_of(self.setting.model, weights=False)
         self.tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        if given_tokenizer(self.tokenizer).prefix != tuple(self._prefix):  # transformers follows another file
+            put_in_front(self.tokenizer.backend_tokenizer, self._prefix)
         self._truncated: dict[str, Counter[str]] = {}
 
     # requests of the harness
@@ -73,18 +75,22 @@ class LexbenchModel(TemplateLM):  # type: ignore[misc]
     def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
         """For each text: ln p of all its tokens (nats), in disjoint windows of `max_length` tokens.
 
-        The first window is conditioned on one BOS (or end) token, which is no target; a later window on the last token
-        of the previous one; the last window on as many earlier tokens as fill it.
+        The first window is conditioned on what begins every text, or else on one BOS (or end) token, which is no
+        target; a later window on the last token of the previous one; the last window on as many earlier tokens as fill
+        it.
         """
+        *first, prefix = self._opening
+        room = self.max_length - len(first)
         questions: list[Score] = []
         parts: list[int] = []
         for index, request in enumerate(requests):
             tokens = self.tok_encode(request.args[0], add_special_tokens=False)
             windows = [
                 make_disjoint_window(window)
-                for window in get_rolling_token_windows(tokens, self.prefix_token_id, self.max_length, context_len=1)
+                for window in get_rolling_token_windows(tokens, prefix, room, context_len=1)
             ]
-            for before, after in windows:
+            for number, (before, after) in enumerate(windows):
+                before = before if number else [*first, *before]
                 questions.append(_score(len(questions), before, after, self.max_length))
                 parts.append(index)
         totals, left = [0.0] * len(requests), Counter(parts)
@@ -115,7 +121,7 @@ class LexbenchModel(TemplateLM):  # type: ignore[misc]
                     f"max_gen_toks must be at least 1 and below max_length {self.max_length}, got {room}: "
                     "give --gen_kwargs max_gen_toks=..., or raise max_length"
                 )
-            tokens = self.tok_encode(context) or [self.prefix_token_id]
+            tokens = self.tok_encode(context) or self._opening
             # The last tokens that leave this room; the index is negative, as the room is smaller.
             kept = np.array(tokens[room - self.max_length :], dtype=np.int64)
             cut.append(len(kept) < len(tokens))
@@ -146,12 +152,17 @@ class LexbenchModel(TemplateLM):  # type: ignore[misc]
 
     @property
     def prefix_token_id(self) -> int:
-        """The context of a request without context: BOS, or the end token if there is no BOS."""
+        """The last token of the context of a request without context."""
+        return self._opening[-1]
+
+    @property
+    def _opening(self) -> list[int]:
+        """The context of a request without context: what begins every text; else BOS, or the end token without BOS."""
         bos = self._running.tokenizer.bos
         token = self.eot_token_id if bos is None else bos
-        if token is None:
+        if not self._prefix and token is None:
             raise ValueError(f"{self.setting.model.name} has neither BOS nor an end token: use tasks with a context")
-        return token
+        return self._prefix or [cast(int, token)]
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **kwargs: Any) -> list[int]:
         """Tokens of a text; special tokens spelled out in it are encoded as such, as chat templates need.
@@ -200,11 +211,11 @@ class LexbenchModel(TemplateLM):  # type: ignore[misc]
         """Tokens of both, by the harness's rules: spaces at the end of the context move to the continuation."""
         if context:
             before, after = self._encode_pair(context, continuation)
-            before = before or [self.prefix_token_id]
+            before = before or self._opening
         else:
-            before, after = [self.prefix_token_id], self.tok_encode(continuation, add_special_tokens=False)
-            if after[:1] == before:
-                after = after[1:]
+            before, after = self._opening, self.tok_encode(continuation, add_special_tokens=False)
+            if after[: len(before)] == before:
+                after = after[len(before) :]
         if not after:
             raise ValueError(f"the continuation {continuation!r} adds no token to its context: fix the task's choices")
         return before, after

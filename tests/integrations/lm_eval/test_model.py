@@ -265,6 +265,41 @@ def test_nothing_before_a_text_is_bos() -> None:
     assert bare.loglikelihood([request("  ", "import")], disable_tqdm=True)[0][0] == pytest.approx(blank[0], abs=1e-4)
 
 
+SOP = {"id": "</s>", "type_id": 0}
+FRONTS: dict[str, Any] = {
+    "none": [],
+    "bos": [{"SpecialToken": {"id": "<s>", "type_id": 0}}],
+    "two": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"SpecialToken": SOP}],
+}
+"""Tokens that tokenizer.json puts in front of every text; two, as GLM-4 has them."""
+
+
+@pytest.mark.parametrize("front", FRONTS)
+@pytest.mark.parametrize("stated", [None, True, False])
+def test_contexts_begin_by_one_rule_whoever_encodes(front: str, stated: bool | None, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    shutil.copytree(LEXLET, folder)
+    words = json.loads((folder / "tokenizer.json").read_text())
+    words["post_processor"]["single"] = [*FRONTS[front], {"Sequence": {"id": "A", "type_id": 0}}]
+    words["post_processor"]["special_tokens"]["</s>"] = {"id": "</s>", "ids": [1], "tokens": ["</s>"]}
+    (folder / "tokenizer.json").write_text(json.dumps(words))
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "add_bos_token": stated}))
+    lm = ours(model=None, path=str(folder))
+    begins = {"none": [], "bos": [BOS], "two": [BOS, 1]}[front] if stated is None else [BOS] * stated
+    assert lm._running.tokenizer.prefix == tuple(begins)
+    expected = [*begins, *tokens_of("import")]
+    assert lm.tok_encode("import") == lm.tokenizer("import")["input_ids"] == lm.tokenizer.encode("import") == expected
+    opening = begins or [BOS]  # an empty context is what begins every text, else BOS
+    [(total, _)] = lm.loglikelihood([request("", "import")], disable_tqdm=True)
+    whole = from_logits([*opening, *tokens_of("import")], len(opening))[0]
+    assert total == pytest.approx(whole, abs=1e-3)
+    [rolled] = lm.loglikelihood_rolling([request("import")], disable_tqdm=True)
+    assert rolled == pytest.approx(whole, abs=1e-3)
+    said = lm.get_model_info()["lexbench"].get("tokenizer")
+    assert (said is not None) == (stated is not None and begins != {"none": [], "bos": [BOS], "two": [BOS, 1]}[front])
+
+
 def test_a_tokenizer_without_special_tokens_needs_contexts(tmp_path: Path) -> None:
     folder = tmp_path / "plain"
     shutil.copytree(LEXLET, folder)
