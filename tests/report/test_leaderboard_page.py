@@ -18,10 +18,10 @@ from lexbench.stats.tables import tables
 
 ROOT = Path(__file__).parent.parent.parent
 COMMANDS = (
-    "lexbench leaderboard results/reference/lexlet results/reference/stories260K",
+    "lexbench leaderboard results/reference/lexlet",
     "lexbench leaderboard results/reference/lexlet --columns summary",
 )
-SHOWN = "results/reference/lexlet_quick"
+SHOWN = "results/reference/lexlet"
 """Folder whose headline the README has."""
 FIGURE = "docs/assets/collapse.svg"
 PARTLY_MADE = sorted({*(ROOT / "results/reference").glob("*.md")} - {ROOT / "results/reference/smollm2.md"})
