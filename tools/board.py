@@ -1,9 +1,8 @@
 """What `lexbench board` takes as a ledger grows: python tools/board.py --entries 1000 10000
 
-Each entry is a committed cell of results/reference/lexlet_quick (16 samples; likelihoods, written answers, choices,
-marks and measures of attention as they are there) under another seed, so every entry has an identity of its own. The
-files are written and admitted first; then a process, with one more for each processor, recomputes all and writes the
-site.
+Each entry is a committed cell of results/reference/lexlet (32 samples, likelihoods and written answers) under another
+seed, so every entry has an identity of its own. The files are written and admitted first; then a process, with one more
+for each processor, recomputes all and writes the site.
 """
 
 import argparse
@@ -20,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from lexbench.report.board import ledger
 from lexbench.store import format
 
-REFERENCE = Path(__file__).parents[1] / "results" / "reference" / "lexlet_quick" / "cells"
+REFERENCE = Path(__file__).parents[1] / "results" / "reference" / "lexlet" / "cells"
 
 
 def make(folder: Path, entries: int) -> None:

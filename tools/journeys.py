@@ -121,7 +121,7 @@ def main() -> None:
     sides.table(":journey", "commands", "lines of Python", "seconds", "processor seconds")
     with tempfile.TemporaryDirectory() as temporary:
         reference = Path(temporary) / "reference"
-        every = sorted((sides.ROOT / "results" / "reference" / "lexlet_quick" / "cells").glob("*.parquet"))
+        every = sorted((sides.ROOT / "results" / "reference" / "lexlet" / "cells").glob("*.parquet"))
         (reference / "cells").mkdir(parents=True)
         for file in every:
             shutil.copy(file, reference / "cells")

@@ -9,13 +9,13 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from lexbench.core.record import Record
 from lexbench.stats import costs
 from lexbench.store.records_file import NAME
 
@@ -39,9 +39,10 @@ def repeated(table: pa.Table) -> list[str]:
     return [name for name in table.column_names if 4 * len(table.column(name).unique()) <= len(table)]
 
 
-def read_records(file: Path) -> list[dict[str, Any]]:
-    """Records of such a file, as records.jsonl has them."""
-    return [{name: row[name] for name in row if name not in COSTS} for row in pq.read_table(file).to_pylist()]
+def read_records(file: Path) -> list[Record]:
+    """Records of such a file, in the order of records.jsonl."""
+    rows = pq.read_table(file).to_pylist()
+    return [Record(**{name: value for name, value in row.items() if name not in COSTS}) for row in rows]
 
 
 def main(words: Sequence[str] | None = None) -> None:

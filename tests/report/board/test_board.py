@@ -24,7 +24,7 @@ from lexbench.store.format import Finished
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator
 
-REFERENCE = Path(__file__).parents[3] / "results" / "reference" / "lexlet_quick"
+REFERENCE = Path(__file__).parents[3] / "results" / "reference" / "lexlet"
 
 
 def copied(
@@ -359,11 +359,11 @@ TAMPERINGS: dict[str, tuple[str, Callable[[Path], None]]] = {
 @pytest.mark.slow
 def test_a_hundred_planted_tamperings_are_caught_and_nothing_else(tmp_path: Path) -> None:
     """Checksums are made to hold, and the submission is admitted as it is: only its content can tell."""
-    tasks = (LIKELIHOOD, WRITTEN, CHOICE, MARKS, PROBE)
-    methods = ("none", "ntk", "yarn", "rerope", "dca", "chunkllama", "self_extend", "streaming_llm")
-    first = copied(tmp_path / "first", tasks, methods)
+    first = Path(shutil.copytree(REFERENCE, tmp_path / "first"))
+    tasks = "task=[{name: needle, options: 4}, running_arithmetic, resolution]"
+    words = ["method=none,ntk,yarn,rerope,self_extend,streaming_llm", tasks, "lengths=[128,192,256]", "n=4"]
+    assert main.main(["run", "-m", *words, "price=false", f"results={first}"]) == 0
     second = Path(shutil.copytree(first, tmp_path / "second"))
-    (second / "records.jsonl").write_text((REFERENCE / "records.jsonl").read_text())
     cells: dict[str, list[Finished]] = {}
     for file in sorted((second / "cells").glob("*.parquet")):
         finished = format.read(file)
