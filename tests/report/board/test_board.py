@@ -345,7 +345,7 @@ TAMPERINGS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "another method": (LIKELIHOOD, with_cell(method="mine")),
     "more bytes": (LIKELIHOOD, sample_wise(lambda each: replace(each, bytes=2 * (each.bytes or 0)))),
     "a file that is cut": (LIKELIHOOD, cut),
-    "a byte": (MARKS, one_byte),
+    "a byte": (LIKELIHOOD, one_byte),
     "another name": (CHOICE, renamed),
     "another length": (LIKELIHOOD, with_cell(length=4096)),
     "another seed": (WRITTEN, with_cell(seed=7)),
@@ -361,7 +361,7 @@ def test_a_hundred_planted_tamperings_are_caught_and_nothing_else(tmp_path: Path
     """Checksums are made to hold, and the submission is admitted as it is: only its content can tell."""
     first = Path(shutil.copytree(REFERENCE, tmp_path / "first"))
     tasks = "task=[{name: needle, options: 4}, running_arithmetic, resolution]"
-    words = ["method=none,ntk,yarn,rerope,self_extend,streaming_llm", tasks, "lengths=[128,192,256]", "n=4"]
+    words = ["method=none,ntk,yarn,rerope,self_extend,streaming_llm", tasks, "lengths=[120,124,128]", "n=3"]
     assert main.main(["run", "-m", *words, "price=false", f"results={first}"]) == 0
     second = Path(shutil.copytree(first, tmp_path / "second"))
     cells: dict[str, list[Finished]] = {}
@@ -377,7 +377,7 @@ def test_a_hundred_planted_tamperings_are_caught_and_nothing_else(tmp_path: Path
             if not cells[task] or len(planted) == 100:
                 continue
             finished = cells[task].pop()
-            if name.startswith("perfect") and records_of(finished)[0].value == 1:
+            if name.startswith(("perfect", "other questions")) and records_of(finished)[0].value == 1:
                 continue
             file = second / "cells" / f"{finished.cell.id}.parquet"
             known = set((second / "cells").iterdir())
