@@ -361,13 +361,13 @@ def test_a_hundred_planted_tamperings_are_caught_and_nothing_else(tmp_path: Path
     """Checksums are made to hold, and the submission is admitted as it is: only its content can tell."""
     first = Path(shutil.copytree(REFERENCE, tmp_path / "first"))
     tasks = "task=[{name: needle, options: 4}, running_arithmetic, resolution]"
-    words = ["method=none,ntk,yarn,rerope,self_extend,streaming_llm", tasks, "lengths=[120,124,128]", "n=3"]
+    words = ["method=none,ntk,yarn,rerope,self_extend,streaming_llm", tasks, "lengths=[116,120,124,128]", "n=3"]
     assert main.main(["run", "-m", *words, "price=false", f"results={first}"]) == 0
     second = Path(shutil.copytree(first, tmp_path / "second"))
     cells: dict[str, list[Finished]] = {}
     for file in sorted((second / "cells").glob("*.parquet")):
         finished = format.read(file)
-        if finished.samples and not (finished.cell.task == WRITTEN and finished.cell.method == "rerope"):
+        if finished.cell.task != WRITTEN or (records_of(finished)[0].value or 0) < 1:  # nothing is better than perfect
             cells.setdefault(finished.cell.task, []).append(finished)
     planted: dict[str, str] = {}
     names = list(TAMPERINGS)
@@ -377,7 +377,7 @@ def test_a_hundred_planted_tamperings_are_caught_and_nothing_else(tmp_path: Path
             if not cells[task] or len(planted) == 100:
                 continue
             finished = cells[task].pop()
-            if name.startswith(("perfect", "other questions")) and records_of(finished)[0].value == 1:
+            if name.startswith("perfect") and records_of(finished)[0].value == 1:
                 continue
             file = second / "cells" / f"{finished.cell.id}.parquet"
             known = set((second / "cells").iterdir())
