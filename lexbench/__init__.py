@@ -6,8 +6,6 @@
 A method, task, corpus or backend of your own is a file and a yaml: see docs/adding.md.
 """
 
-from typing import Any
-
 from lexbench.api import Run, corpus, evaluate, extend, method, run, task
 from lexbench.core.attention import Attention
 from lexbench.core.method import Method
@@ -71,10 +69,3 @@ __all__ = [
     "run",
     "task",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    """Names of 0.1 that have moved: they work for one more version, with a warning that says where they are now."""
-    from lexbench.core import moved
-
-    return moved.find(name)

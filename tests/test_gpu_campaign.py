@@ -1,4 +1,4 @@
-"""The GPU campaign (tests/benchmarks/gpu.py) at toy sizes, here on a CPU: every kind of step, and going on."""
+"""The GPU campaign (tools/gpu.py) at toy sizes, here on a CPU: every kind of step, and going on."""
 
 import json
 import sys
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.benchmarks import gpu
+from tools import gpu
 
 ONE_OF_EACH = [
     "check/kernels/width_20",

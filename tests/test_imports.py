@@ -95,22 +95,6 @@ for module in {WITHOUT_TORCH}:
     assert done.stdout.splitlines() == WITHOUT_TORCH
 
 
-def test_old_public_names_work_with_a_warning_that_says_where_they_are() -> None:
-    from lexbench.core import moved
-    from lexbench.core.attention import Window
-    from lexbench.taskkit import sampling
-
-    with pytest.warns(DeprecationWarning, match="from lexbench.core.attention import Window"):
-        assert lexbench.Window is Window
-    with pytest.warns(DeprecationWarning, match=r"import lexbench\.taskkit\.sampling"):
-        assert lexbench.draw is sampling
-    for name in moved.NAMES:
-        with pytest.warns(DeprecationWarning, match=name):
-            assert getattr(lexbench, name) is not None
-    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
-        lexbench.nothing  # noqa: B018
-
-
 def test_no_public_function_shadows_a_module() -> None:
     modules = {path.stem for path in (ROOT / "lexbench").iterdir() if path.is_dir() or path.suffix == ".py"}
     assert not modules & set(lexbench.__all__)

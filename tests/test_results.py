@@ -1,97 +1,192 @@
 """Committed results are what the committed records give: nothing in them is typed."""
 
-import inspect
+import hashlib
 import json
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import jsonschema
+import pyarrow.parquet as pq
 import pytest
 
-import lexbench
 from lexbench.commands import main
-from lexbench.core.record import Sample
-from lexbench.store.store import Store
+from lexbench.core.record import Record
+from lexbench.report.schema import schema
 from tests.report.pictures import drawn
-from tests.smollm2.page import page as smollm2
+from tools.keep_records import keep_records, read_records
 
-REFERENCE = Path(__file__).parent.parent / "results" / "reference"
-RUNS = sorted(cells.parent.name for cells in REFERENCE.glob("*/cells"))
-"""Run folders; most have a page beside them."""
+RESULTS = Path(__file__).parent.parent / "results"
+REFERENCE = RESULTS / "reference"
+PAGES = sorted(file.with_suffix(".md") for file in REFERENCE.glob("*.parquet"))
+"""Pages whose cells were taken out: their records stand beside them."""
+DIFFERENCES = "Each entry is a method's value minus the baseline's"
+"""Begins the part of a page that is a report's tables/differences.md."""
+Table = tuple[str, str, list[str], dict[str, list[str]]]
+"""Task and model, metric and unit, lengths, and cells by method."""
 
 
 def rows(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
+def tables(text: str) -> Iterator[Table]:
+    """Every table of differences."""
+    task = metric = ""
+    for block in text.split("\n\n"):
+        if block.startswith("## "):
+            task = block[3:].splitlines()[0]
+        elif block.startswith("### "):
+            metric = block[4:].splitlines()[0]
+        elif block.startswith("| method"):
+            head, _, *lines = ([each.strip() for each in line.split("|")[1:-1]] for line in block.splitlines())
+            yield task, metric, [each.split(" ")[0] for each in head[1:]], {name: cells for name, *cells in lines}
+
+
+def differences(page: Path) -> str:
+    return page.read_text().partition(DIFFERENCES)[2]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("folder", RUNS)
-def test_a_reference_table_is_the_report_of_its_records(
-    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_the_records_of_the_committed_run_are_those_of_its_cells(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shutil.copytree(REFERENCE / folder, tmp_path / "run")
-    if folder != "lexlet_quick":
-        monkeypatch.setattr("lexbench.report.report.DRAWN", 0)
+    """And its report has figures, and the differences that the page of all methods shows, but for their stars."""
+    shutil.copytree(REFERENCE / "lexlet", tmp_path / "run")
     with drawn() as figures:  # they are made, and left white
         assert main.main(["report", str(tmp_path / "run"), "--out", str(tmp_path / "report")]) == 0
-    assert bool(figures) == (folder == "lexlet_quick")
-    ours, theirs = (rows(where / "records.jsonl") for where in (tmp_path / "run", REFERENCE / folder))
+    assert figures
+    ours, theirs = (rows(where / "records.jsonl") for where in (tmp_path / "run", REFERENCE / "lexlet"))
     assert len(ours) == len(theirs)
     for one, two in zip(ours, theirs, strict=True):
         assert one.keys() == two.keys()
         for name, value in two.items():  # sums may end in another bit on another processor
             assert one[name] == (pytest.approx(value, rel=1e-12) if isinstance(value, float) else value), name
-    if not (REFERENCE / f"{folder}.md").exists():
-        return  # the page of another folder shows it
-    page = (REFERENCE / f"{folder}.md").read_text()
-    table = (tmp_path / "report" / "tables" / "differences.md").read_text()
-    assert table.split("\n", 1)[1].strip() in page  # all but its title
-    if folder == "smollm2":
-        assert page == smollm2(tmp_path / "report")
+    shown = {each[:2]: each[3] for each in tables(differences(REFERENCE / "lexlet.md"))}
+    made = list(tables((tmp_path / "report/tables/differences.md").read_text()))
+    assert len(made) == len(shown) == 3
+    for task, metric, _, by_method in made:  # stars are corrected for the number of methods, notes are numbered
+        for method, cells in by_method.items():
+            plain = [
+                [re.sub(r"\*| \(\d.*\)$", "", each) for each in both] for both in (cells, shown[task, metric][method])
+            ]
+            assert plain[0] == plain[1], (task, metric, method)
+
+
+def test_the_committed_run_is_a_part_of_the_records_of_its_page() -> None:
+    kept = {json.dumps(vars(record), sort_keys=True) for record in read_records(REFERENCE / "lexlet.parquet")}
+    assert {json.dumps(row, sort_keys=True) for row in rows(REFERENCE / "lexlet" / "records.jsonl")} < kept
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_tables_of_a_page_have_the_hash_that_a_run_made_again_must_give(page: Path) -> None:
+    [named] = re.findall(r"`([0-9a-f]{64})`", page.read_text())
+    assert f"grep '^|' runs/{page.stem}/report/tables/differences.md | sha256sum" in page.read_text()
+    shown = "".join(f"{line}\n" for line in differences(page).splitlines() if line.startswith("|"))
+    assert hashlib.sha256(shown.encode()).hexdigest() == named
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_differences_of_a_page_are_those_of_its_records(page: Path) -> None:
+    """Of the mean over all samples: a score is shown in points, hundredths of it."""
+    known: dict[tuple[str, str, str, str], Record] = {}
+    for record in read_records(page.with_suffix(".parquet")):
+        if record.part is None and record.metric:
+            known[f"{record.task} on {record.model}", record.metric, record.method, str(record.length)] = record
+    count = 0
+    for task, metric, lengths, by_method in tables(differences(page)):
+        name, _, unit = metric.rstrip(")").partition(" (")
+        for method, cells in by_method.items():
+            for length, cell in zip(lengths, cells, strict=True):
+                shown = re.match(r"[+-]?[\d.]+", cell)
+                if not shown:
+                    continue
+                value = known[task, name, method.removesuffix(" (value)"), length].value
+                base = 0.0 if method.endswith(" (value)") else known[task, name, "none", length].value
+                assert value is not None and base is not None
+                digits = len(shown[0].partition(".")[2])
+                assert float(shown[0]) == pytest.approx(
+                    (100 if unit == "points" else 1) * (value - base), abs=0.5000001 * 10**-digits
+                ), (task, metric, method, length)
+                count += 1
+    assert count >= 40
+
+
+@pytest.mark.parametrize(
+    "page", [REFERENCE / "small_models.md", REFERENCE / "leaderboard.md"], ids=lambda page: page.stem
+)
+def test_values_with_intervals_on_a_page_are_those_of_records(page: Path) -> None:
+    names = ["lexlet", "stories260K"] if page.stem == "leaderboard" else [page.stem]
+    known = [
+        record for name in names for record in read_records(REFERENCE / f"{name}.parquet") if record.value is not None
+    ]
+    shown: dict[str, set[str]] = {}
+    for record in known:
+        ends = (record.value, record.low, record.high)
+        if None not in ends:
+            for digits in (2, 3):
+                one, low, high = (f"{each:.{digits}f}" for each in ends)
+                shown.setdefault(record.method, set()).add(f"{one} [{low}, {high}]")
+    count = 0
+    for block in page.read_text().partition(DIFFERENCES)[0].split("\n\n"):
+        lines = [[each.strip() for each in line.split("|")[1:-1]] for line in block.splitlines() if line[0] == "|"]
+        columns = [
+            place for place, each in enumerate(lines[0] if lines else ()) if re.fullmatch(r"\d+ \([\d.]+x\)", each)
+        ]
+        for method, *cells in lines[2:]:
+            for place in columns:
+                if "[" in (cell := re.sub(r"\*|≈", "", cells[place - 1])):
+                    assert cell in shown[method], (method, cell)
+                    count += 1
+    assert count > 20
+
+
+@pytest.mark.parametrize(
+    "file", [*(page.with_suffix(".parquet") for page in PAGES), REFERENCE / "today/records.parquet"]
+)
+def test_kept_records_are_records_of_eight_samples_and_more(file: Path) -> None:
+    records = read_records(file)
+    assert all(record.refused or record.n >= 8 for record in records)
+    validator = jsonschema.Draft202012Validator(schema())
+    for record in {record.metric: record for record in records}.values():
+        validator.validate(vars(record))
+    for machine in json.loads(pq.read_schema(file).metadata[b"provenance"]):
+        assert {"processor", "packages", "python", "git", "corpus_fingerprint"} <= machine.keys()
+
+
+def test_records_come_back_from_the_file_that_keeps_them(tmp_path: Path) -> None:
+    run = REFERENCE / "lexlet"
+    keep_records(run, tmp_path / "kept.parquet")
+    assert [vars(record) for record in read_records(tmp_path / "kept.parquet")] == rows(run / "records.jsonl")
+    spent: dict[str, float] = {}
+    for row in rows(run / "costs.jsonl"):
+        spent[row["cell"]] = spent.get(row["cell"], 0.0) + row["seconds"]
+    kept = pq.read_table(tmp_path / "kept.parquet", columns=["cell", "seconds"]).to_pylist()
+    assert {row["cell"]: row["seconds"] for row in kept} == pytest.approx(spent)
 
 
 def test_puzzles_of_today_are_above_chance_as_their_page_says() -> None:
     """Real weights inside their trained length: on one model the intervals of four made tasks lie above chance."""
-    folder = REFERENCE / "today"
-    found = [row for row in rows(folder / "records.jsonl") if row["metric"] == "accuracy"]
-    page = (folder / "README.md").read_text()
-    above = [(row["model"], row["length"], row["task"]) for row in found if row["low"] > row["chance"]]
-    assert len([each for each in above if each[:2] == ("gemma-3-270m", 256)]) >= 4
-    assert all(row["length"] <= row["trained_length"] for row in found)
-    for row in found:
-        cells = [row["model"], f"`{row['task']}`", str(row["length"])]
-        cells += [f"{row[name]:.2f}" for name in ("value", "low", "high", "chance")]
-        marked = "yes" if (row["model"], row["length"], row["task"]) in above else "no"
-        assert f"| {' | '.join([*cells, str(row['n']), marked])} |" in page
-    [cell] = {row["cell"] for row in found if row["task"].startswith("conflicting_needles")}
-    [finished] = Store(folder).load({cell})
-    firsts = sum(chosen_word(sample) == first_word(sample) for sample in finished.samples)
-    assert f"chose the first in {firsts} of {len(finished.samples)} samples" in " ".join(page.split())
+    records = read_records(REFERENCE / "today" / "records.parquet")
+    page = (REFERENCE / "today" / "README.md").read_text()
+    found = [each for each in records if each.metric == "accuracy"]
+    above = [each for each in found if (each.low or 0) > (each.chance or 0)]
+    assert len([each for each in above if (each.model, each.length) == ("gemma-3-270m", 256)]) >= 4
+    assert all(each.length <= each.trained_length for each in found)
+    for each in found:
+        cells = [each.model, f"`{each.task}`", str(each.length)]
+        cells += [f"{value:.2f}" for value in (each.value, each.low, each.high, each.chance)]
+        marked = "yes" if each in above else "no"
+        assert f"| {' | '.join([*cells, str(each.n), marked])} |" in page
+    ours = [each for each in records if not each.task.startswith("graph_walk(")]
+    made = "".join(f"| none   | {each.value:.3f} [{each.low:.3f}, {each.high:.3f}] |\n" for each in ours)
+    assert f"`{hashlib.sha256(made.encode()).hexdigest()}`" in page
 
 
-def first_word(sample: Sample) -> str:
-    """The first word of the person that `conflicting_needles` asks for."""
-    [asked] = re.findall(r"Which word of (\w+) counts", str(sample.prompt))
-    said: list[tuple[str, str]] = re.findall(r"(\w+) says the word (\w+)", str(sample.prompt))
-    return next(word for name, word in said if name == asked)
-
-
-def chosen_word(sample: Sample) -> str:
-    """The likeliest of the words, which are the options in the order of the alphabet."""
-    words: list[str] = sorted(re.findall(r"says the word (\w+)", str(sample.prompt)))
-    return words[int(np.argmin(sample.statistics["option_nll"]))]
-
-
-@pytest.mark.parametrize("folder", ["today", "smollm2_associative"])
-def test_choices_of_committed_puzzles_are_of_the_version_that_is_here(folder: str) -> None:
-    """Written answers of these tasks are scored otherwise by now, and have a version of their own."""
-    for cell in {each.cell.id: each.cell for each in Store(REFERENCE / folder).load()}.values():
-        given = cell.identity["task"]
-        if given["name"].startswith("graph_walk"):
-            continue  # measured before version 2 of its choice
-        taken = {name: value for name, value in given.items() if name not in ("name", "version", "corpus")}
-        parameters = inspect.signature(type(lexbench.task(given["name"]))).parameters
-        form = {name: value for name, value in taken.items() if name in parameters}
-        assert lexbench.task(given["name"], **form).edition == given["version"], cell.task
+def test_results_are_light_enough_to_be_copied_in_seconds() -> None:
+    """What the tree may weigh: a figure twice, or a run's cells, would be noticed here."""
+    files = [file for file in RESULTS.rglob("*") if file.is_file() and "report" not in file.parts]
+    assert len(files) <= 250 and sum(file.stat().st_size for file in files) < 6_000_000
+    assert not [file for file in files if file.suffix == ".png"]

@@ -210,7 +210,7 @@ def _overrides(command: Command, words: list[str]) -> list[str]:
     Parameters (method.factor) are checked when the object is built, because only its class knows them.
     """
     flags, settings = _split(words)
-    settings = [_quoted(_setting(command, each)) for word in _ray_executor(settings) for each in _model_path(word)]
+    settings = [_quoted(_setting(command, each)) for word in settings for each in _model_path(word)]
     extra = registry.config_dirs()[1:]
     for folder in extra:
         # hydra reads these files itself, without our guard against aliases that fill the memory.
@@ -372,24 +372,6 @@ def _model_path(word: str) -> list[str]:
     ]
 
 
-def _ray_executor(words: list[str]) -> list[str]:
-    """The words with `executor=ray` for `hydra/launcher=ray`, which goes in 0.3, and a message that says so."""
-    if "hydra/launcher=ray" not in words:
-        return words
-    message = "lexbench: hydra/launcher=ray is executor=ray now, with ray.cpus, ray.gpus, ...; the old name goes in 0.3"
-    print(message, file=sys.stderr)
-    found = ["executor=ray"]
-    for word in words:
-        key, _, value = word.partition("=")
-        setting = key.removeprefix("hydra.launcher.")
-        if word == "hydra/launcher=ray":
-            continue
-        if setting != key and setting not in RAY_SETTINGS:
-            raise ValueError(f"{key} has no counterpart with executor=ray: leave it out")
-        found.append(word if setting == key else f"{RAY_SETTINGS[setting]}={value}")
-    return found
-
-
 def _installed(word: str) -> None:
     """ValueError for hydra/launcher=NAME if the package of that launcher is missing."""
     key, _, name = word.partition("=")
@@ -405,13 +387,6 @@ def _found(module: str) -> bool:
         return False
 
 
-RAY_SETTINGS = {
-    "address": "ray.address",
-    "memory_gb": "ray.memory_gb",
-    "num_cpus": "ray.cpus",
-    "num_gpus": "ray.gpus",
-}
-"""By setting of the launcher for ray, which there was in 0.1, the setting of the executor."""
 LAUNCHERS = {
     "joblib": "hydra_plugins.hydra_joblib_launcher",
     "submitit_local": "hydra_plugins.hydra_submitit_launcher",

@@ -48,7 +48,6 @@ MODULES = (
     *(identify, fingerprint, show, search, score, keys, export, convert, verify, lm_eval, list_, train, study),
 )
 COMMANDS: dict[str, Command] = {module.COMMAND.name: module.COMMAND for module in MODULES}
-RENAMED = {"suite": "study"}
 LONGEST = 1000
 """Characters of a message at most: a file or a setting may put very much into it."""
 COLLECT = (100_000, 20, 20)
@@ -66,9 +65,6 @@ def main(given: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if given is None else given)
     if words[:1] == ["-sc"]:
         return _complete(words)
-    if words and words[0] in RENAMED:
-        old, words[0] = words[0], RENAMED[words[0]]
-        print(f"lexbench {old} is lexbench {words[0]} now; the old name goes in 0.3", file=sys.stderr)
     options, rest = parser().parse_known_args(words)
     command: Command = options.command
     try:
@@ -135,7 +131,7 @@ def _complete(words: list[str]) -> int:
         return 0
     program, *typed = os.environ.get("COMP_LINE", "").split(" ")
     typed = [word for word in typed[:-1] if word] + typed[-1:]
-    name, last = RENAMED.get(typed[0], typed[0]), typed[-1]
+    name, last = typed[0], typed[-1]
     if len(typed) == 1 or name not in COMMANDS:
         found = list(COMMANDS) if len(typed) == 1 else []
     elif last.startswith("-"):

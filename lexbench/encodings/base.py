@@ -10,7 +10,6 @@ float64 and may be fractional or random: [T] where all texts share them, else [B
 
 import copy
 import math
-import warnings
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Self
@@ -31,8 +30,6 @@ HOOKS = (
     *("products", "attention", "mix"),
 )
 """The hooks through which an encoding changes the model."""
-RENAMED = {"enter": "layer_input", "meet": "qk"}
-"""Old names of hooks; they work until 0.3, with a warning."""
 
 
 class Encoding(nn.Module):
@@ -60,18 +57,6 @@ class Encoding(nn.Module):
     """Values of its newer parameters for folders that were trained before these parameters existed."""
     reach: int | None = None
     """Tokens that positions cover in training, with shorter texts; None: the trained length."""
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        """Accept hooks under their old names, with a warning, and let `super()` find them under both."""
-        super().__init_subclass__(**options)
-        own = vars(cls)
-        for old, new in RENAMED.items():
-            if old in own and new not in own:
-                said = f"{cls.__qualname__}: hook {old} is now called {new}, and its old name goes in 0.3: rename it"
-                warnings.warn(said, DeprecationWarning, stacklevel=2)
-                setattr(cls, new, own[old])
-            elif new in own:
-                setattr(cls, old, own[new])
 
     # the whole model
 
@@ -240,8 +225,6 @@ class Encoding(nn.Module):
     def mix(self, logits: Tensor, values: Tensor, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         """[B, H, Q, D] outputs, from logits [B, H, Q, K], -inf where a key is not seen, and values [B, KV, K, D]."""
         return per_group(logits.softmax(-1), values)
-
-    enter, meet = layer_input, qk  # for super() calls in encodings with the old names
 
 
 def overridden(encoding: Encoding, base: type[Encoding]) -> frozenset[str]:

@@ -10,7 +10,7 @@ from torch import Generator, Tensor, nn
 
 from lexbench.core.attention import Attention
 from lexbench.core.task import Tokenizer
-from lexbench.encodings.base import DEVIATION, HOOKS, RENAMED, Encoding, Rotate, overridden
+from lexbench.encodings.base import DEVIATION, HOOKS, Encoding, Rotate, overridden
 
 Class = TypeVar("Class", bound=type[Encoding])
 DIGITS = "give encoding.digits token ids, or texts such as ['0', '1']"
@@ -18,7 +18,6 @@ DIGITS = "give encoding.digits token ids, or texts such as ['0', '1']"
 PASSED_ON = (
     *HOOKS,
     *("remaps", "rescores", "weighs", "counts", "held", "longest", "facts", "initialise", "rotating", "scaling"),
-    *RENAMED,
 )
 """Attributes that a wrapper takes from the inner encoding, unless its class defines them."""
 

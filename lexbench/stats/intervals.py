@@ -23,7 +23,7 @@ FAR = 3.0
 """Ends are at most so many times as far away as Student's."""
 SKEW = 0.75
 """Student's t of n lognormal values has at most the tails of a Student with 0.75 sqrt(n) degrees of freedom: at n from
-8 to 64, and the level of 12 comparisons (tests/benchmarks/coverage.py)."""
+8 to 64, and the level of 12 comparisons (tools/coverage.py)."""
 BLOCK = 1 << 22
 """Numbers drawn at once."""
 FEW = 128

@@ -26,9 +26,9 @@ from lexbench.core.task import AnyQuestion, Choose, Chosen, Mark, Marked, Score,
 from lexbench.runner.answers import answer, answers
 from lexbench.store.format import Finished
 from lexbench.store.store import Store
-from tests.benchmarks import gpu
 from tests.census import tiny as census
 from tests.runner.test_reuse import check_alike
+from tools import gpu
 
 pytestmark = pytest.mark.usefixtures("one_thread", "unverified")
 LENGTHS = [200]

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from lexbench import run
-from tests.census import asking, page, tiny
+from tests.census import asking, tiny
+from tools import models_page
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 REPRESENTATIVE = (
@@ -20,13 +21,15 @@ REPRESENTATIVE = (
 def check(kind: str) -> None:
     found = asking.census(kind)
     assert not found.dishonest
-    assert page.row(kind, found) == page.rows()[kind], "docs/models.md is old: python -m tests.census.page"
+    assert models_page.row(kind, found) == models_page.rows()[kind], (
+        "docs/models.md is old: python -m tools.models_page"
+    )
 
 
 @pytest.mark.parametrize("kind", REPRESENTATIVE)
 def test_a_type_answers_as_the_stock_model(kind: str) -> None:
     check(kind)
-    assert page.rows()[kind].split("|")[2:4] == [" yes ", " yes "]
+    assert models_page.rows()[kind].split("|")[2:4] == [" yes ", " yes "]
 
 
 @pytest.mark.slow
@@ -42,10 +45,10 @@ def test_every_type_answers_as_the_stock_model_or_says_why_not(kind: str) -> Non
 
 
 def test_the_page_has_every_type_of_transformers() -> None:
-    assert page.PAGE.read_text().startswith(page.HEAD)
-    found = page.rows()
+    assert models_page.PAGE.read_text().startswith(models_page.HEAD)
+    found = models_page.rows()
     assert list(found) == sorted(tiny.types())
-    assert {kind: found[kind] for kind in tiny.UNMADE} == {kind: page.unmade(kind) for kind in tiny.UNMADE}
+    assert {kind: found[kind] for kind in tiny.UNMADE} == {kind: models_page.unmade(kind) for kind in tiny.UNMADE}
 
 
 @pytest.mark.parametrize("kind", ["mamba", "gemma2"])

@@ -11,7 +11,8 @@ from transformers.masking_utils import eager_mask
 
 from lexbench import Refused
 from lexbench.backends.hf.network import load
-from tests.census import asking, page, tiny
+from tests.census import asking, tiny
+from tools import models_page
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 TEXT = torch.arange(40, 48)[None]
@@ -19,10 +20,12 @@ TEXT = torch.arange(40, 48)[None]
 
 def refused(kind: str) -> str:
     """The last cell of the type's row."""
-    return page.rows()[kind].split("|")[-2].strip()
+    return models_page.rows()[kind].split("|")[-2].strip()
 
 
-REFUSED = [kind for kind, row in page.rows().items() if kind not in tiny.UNMADE and row.split("|")[2].strip() == "-"]
+REFUSED = [
+    kind for kind, row in models_page.rows().items() if kind not in tiny.UNMADE and row.split("|")[2].strip() == "-"
+]
 NOT_CAUSAL = ("cpmant", "paligemma", "xlm", "xlnet")
 NEEDS_AN_IMAGE = ("blip", "idefics")
 ENCODERS = ("pix2struct", "t5gemma2", "udop", "vision-encoder-decoder", "pp_formulanet", "florence2")
@@ -51,7 +54,7 @@ def test_a_type_made_causal_is_right(tmp_path: Path) -> None:
 def test_an_encoder_is_refused_until_its_config_makes_it_a_decoder(kind: str, tmp_path: Path) -> None:
     with pytest.raises(Refused, match="is not causal"):
         asking.open_hf(tiny.save(tmp_path / "encoder", kind, is_decoder=False))
-    assert page.rows()[kind].split("|")[2:4] == [" yes ", " yes "]
+    assert models_page.rows()[kind].split("|")[2:4] == [" yes ", " yes "]
 
 
 IMAGE: dict[str, Callable[[Any], dict[str, Any]]] = {
@@ -101,13 +104,13 @@ def test_diffusion_gemma_gives_logits_of_a_block() -> None:
 
 
 def test_moshi_writes_where_its_window_drops_no_keys(tmp_path: Path) -> None:
-    assert page.rows()["moshi"].split("|")[2:4] == [" yes ", " - "]
+    assert models_page.rows()["moshi"].split("|")[2:4] == [" yes ", " - "]
     found = asking.ask(tiny.save(tmp_path / "moshi", "moshi", sliding_window=tiny.LONGEST))
     assert all(found.asked[kind].right for kind in asking.GOES_ON)
 
 
 def test_probes_beyond_a_window_work_without_the_window(tmp_path: Path) -> None:
-    assert page.rows()["mistral"].split("|")[5] == " within "
+    assert models_page.rows()["mistral"].split("|")[5] == " within "
     assert asking.ask(tiny.save(tmp_path / "mistral", "mistral", sliding_window=None)).asked["probe"].right
 
 

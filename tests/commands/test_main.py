@@ -1,4 +1,4 @@
-"""The entry point: help, completion, old names, and wrong words in one line."""
+"""The entry point: help, completion, and wrong words in one line."""
 
 import json
 import subprocess
@@ -59,13 +59,6 @@ def test_completion_offers_what_a_command_takes(
 @pytest.mark.parametrize("shell", ["bash", "fish"])
 def test_completion_is_installed_by_a_script(shell: str, lexbench: Command) -> None:
     assert "complete" in lexbench("-sc", f"install={shell}").stdout
-
-
-def test_the_old_name_of_study_works_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.main(["suite", "encodingz"]) == 2
-    renamed, wrong = capsys.readouterr().err.splitlines()
-    assert renamed == "lexbench suite is lexbench study now; the old name goes in 0.3"
-    assert "unknown study 'encodingz': did you mean encodings?" in wrong
 
 
 def test_a_users_own_folder_of_configs_is_seen_by_run_show_and_list(lexbench: Command, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Faults of every kind, done to real runs: nothing is lost. `python tests/benchmarks/faults.py` does hundreds."""
+"""Faults of every kind, done to real runs: nothing is lost. `python tools/faults.py` does hundreds."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ KINDS = 9
 
 @pytest.mark.slow
 def test_no_fault_loses_anything() -> None:
-    words = [sys.executable, "tests/benchmarks/faults.py", "--kills", "8", "--tries", "1", "--seed", "1"]
+    words = [sys.executable, "tools/faults.py", "--kills", "8", "--tries", "1", "--seed", "1"]
     ran = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert ran.returncode == 0, f"{' '.join(words)}\n{ran.stdout}\n{ran.stderr[-3000:]}"
     rows = [line.split(" | ") for line in ran.stdout.splitlines() if line.startswith("| ")][2:]

@@ -74,10 +74,10 @@ def _offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def quick(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+def committed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     """The samples of a committed run as a dataset, and what was said."""
-    out = tmp_path_factory.mktemp("quick") / "samples"
-    return out, share_samples([REFERENCE / "lexlet_quick"], out)[1]
+    out = tmp_path_factory.mktemp("committed") / "samples"
+    return out, share_samples([REFERENCE / "lexlet"], out)[1]
 
 
 def rows_of(run: str) -> list[dict[str, Any]]:
@@ -97,16 +97,18 @@ def share(folder: Path, **options: Any) -> list[EvalResult]:
 @pytest.mark.slow
 def test_values_intervals_and_counts_on_a_card_are_those_of_records_jsonl(tmp_path: Path) -> None:
     card = tmp_path / "README.md"
-    said, notes = share_card([REFERENCE / "lexlet_quick"], str(card), methods=["none", "yarn"])
+    said, notes = share_card([REFERENCE / "lexlet"], str(card), methods=["none", "yarn"])
     assert said == str(card)
-    headlines = {"last_segment": "perplexity", "resolution": "resolution"}
+    headlines = {"last_segment": "perplexity", "passkey": "accuracy"}
     rows = [
         row
-        for row in rows_of("lexlet_quick")
-        if row["method"] in ("none", "yarn") and row["metric"] == headlines.get(row["task"], "accuracy")
+        for row in rows_of("lexlet")
+        if row["method"] in ("none", "yarn") and row["metric"] == headlines[row["task"]]
     ]
     found = {str((result.metric_args or {})["cell"]): result for result in on(card)}
-    assert found.keys() == {row["cell"] for row in rows} and len(on(card)) == len(rows) == 56  # 2 x (5 x 5 + 3)
+    assert (
+        found.keys() == {row["cell"] for row in rows} and len(on(card)) == len(rows) == 20
+    )  # 2 methods, 2 tasks, 5 lengths
     for row in rows:
         result = found[row["cell"]]
         about, conditions = result.metric_args or {}, result.dataset_args or {}
@@ -122,7 +124,7 @@ def test_values_intervals_and_counts_on_a_card_are_those_of_records_jsonl(tmp_pa
         assert result.task_type == "text-generation" and result.verified is False
         assert result.source_name == "lexbench" and result.source_url
         assert f"at {row['length']} tokens" in str(result.metric_name)
-    assert notes == ["card: 56 values of 12 curves", "4 cells refused: left out"]
+    assert notes == ["card: 20 values of 4 curves"]
 
 
 def test_a_new_card_is_what_is_printed_and_the_hubs_library_loses_nothing_of_it(tmp_path: Path) -> None:
@@ -356,39 +358,37 @@ def test_what_is_left_out_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_committed_run_loads_as_one_dataset_and_task_by_task(quick: tuple[Path, list[str]]) -> None:
-    out, notes = quick
-    rows = rows_of("lexlet_quick")
+def test_a_committed_run_loads_as_one_dataset_and_task_by_task(committed: tuple[Path, list[str]]) -> None:
+    out, notes = committed
+    rows = rows_of("lexlet")
     cells = {row["cell"]: row for row in rows if row["refused"] is None}
-    assert notes == ["samples: 3904 of 244 cells, 6 tasks", "20 cells refused, without samples"]
+    assert notes == ["samples: 2112 of 66 cells, 2 tasks"]
     every = load_dataset(str(out), split="test")
-    assert (
-        len(every) == len(load_dataset("parquet", data_files=f"{out}/*/*.parquet", split="train")) == 16 * 244 == 3904
-    )
-    assert Counter(every["cell"]) == dict.fromkeys(cells, 16)
+    assert len(every) == len(load_dataset("parquet", data_files=f"{out}/*/*.parquet", split="train")) == 32 * 66 == 2112
+    assert Counter(every["cell"]) == dict.fromkeys(cells, 32)
     about = head((out / "README.md").read_text())
     assert about["size_categories"] == ["1K<n<10K"] and about["task_categories"] == ["text-generation"]
     named = configurations(row["task"] for row in rows)
     assert datasets.get_dataset_config_names(str(out)) == ["all", *named.values()]
-    for task in ("passkey", "distractor_qa(options=4)"):
+    for task in ("passkey", "last_segment"):
         name = named[task]
         ours = load_dataset(str(out), name, split="test")
-        assert set(ours["task"]) == {task} and len(ours) == 16 * len({i for i in cells if cells[i]["task"] == task})
+        assert set(ours["task"]) == {task} and len(ours) == 32 * len({i for i in cells if cells[i]["task"] == task})
     table = every.remove_columns(["nll", "prompt"]).to_pandas()
     for name, ours in table.groupby("cell"):
         told = cells[name]
         for column in ("model", "method", "task", "length", "trained_length", "seed", "protocol", "version"):
             assert set(ours[column]) == {told[column]}
-        assert ours.multiple.eq(told["length"] / 256).all() and sorted(ours["index"]) == list(range(16))
+        assert ours.multiple.eq(told["length"] / 256).all() and sorted(ours["index"]) == list(range(32))
         assert (ours.tokens.min(), ours.tokens.max()) == (told["tokens_min"], told["tokens_max"])
 
 
 @pytest.mark.slow
-def test_perplexities_and_scores_follow_from_the_rows(quick: tuple[Path, list[str]]) -> None:
-    table = pq.read_table(sorted(quick[0].glob("*/*.parquet")), partitioning=None).to_pandas()
+def test_perplexities_and_scores_follow_from_the_rows(committed: tuple[Path, list[str]]) -> None:
+    table = pq.read_table(sorted(committed[0].glob("*/*.parquet")), partitioning=None).to_pandas()
     cells = dict(list(table.groupby("cell")))
     seen = 0
-    for row in rows_of("lexlet_quick"):
+    for row in rows_of("lexlet"):
         if row["metric"] in (None, "nll", "word_perplexity"):
             continue
         ours = cells[row["cell"]]
@@ -400,7 +400,7 @@ def test_perplexities_and_scores_follow_from_the_rows(quick: tuple[Path, list[st
             made = ours[f"score_{row['metric']}"].mean()
         assert made == pytest.approx(row["value"], rel=1e-6)
         seen += 1
-    assert seen == 596  # 40 x 2 likelihoods, 40 x (2 + 6 + 2) and 24 + 40 scores, 4 x 13 at the price
+    assert seen == 132  # 6 x 5 and 3 prices, of 2 likelihoods and of 2 scores
 
 
 def test_failed_and_truncated_rows_stay(tmp_path: Path) -> None:

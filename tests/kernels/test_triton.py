@@ -196,7 +196,7 @@ def of_networks() -> dict[str, float]:
 
     from lexbench.backends.hf.fused import Fused
     from lexbench.kernels import triton_rotate
-    from tests.benchmarks.gpu import FAMILIES, SMALL
+    from tools.gpu import FAMILIES, SMALL
 
     kernel, found, ids = triton_rotate.rotate, dict[str, float](), torch.arange(2, 14).view(2, 6)
     # GLM-4 rotates a part of each head, in pairs of neighbours.

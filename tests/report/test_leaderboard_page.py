@@ -11,21 +11,18 @@ import pytest
 from lexbench.report import formats, headline
 from lexbench.report.leaderboard.leaderboard import leaderboard
 from lexbench.report.plots.paper import write_figure
-from lexbench.report.report import write_report
 from lexbench.stats.headline import headlines
 from lexbench.stats.records import load
 from lexbench.stats.tables import tables
 
 ROOT = Path(__file__).parent.parent.parent
 COMMANDS = (
-    "lexbench leaderboard results/reference/lexlet results/reference/stories260K",
+    "lexbench leaderboard results/reference/lexlet",
     "lexbench leaderboard results/reference/lexlet --columns summary",
 )
-SHOWN = "results/reference/lexlet_quick"
+SHOWN = "results/reference/lexlet"
 """Folder whose headline the README has."""
 FIGURE = "docs/assets/collapse.svg"
-PARTLY_MADE = sorted({*(ROOT / "results/reference").glob("*.md")} - {ROOT / "results/reference/smollm2.md"})
-"""Pages with tables and sentences by hand; SmolLM2's is made whole, and tests/test_results.py holds all of it."""
 DRAWN = ("none", "ntk", "yarn", "rerope", "self_extend", "streaming_llm")
 
 
@@ -89,24 +86,17 @@ def test_the_figure_is_what_the_records_give() -> None:
     assert (ROOT / FIGURE).read_bytes() == figure(), f"draw it anew: python {Path(__file__).relative_to(ROOT)}"
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("undrawn")
-@pytest.mark.parametrize("page", PARTLY_MADE, ids=lambda page: page.stem)
-def test_rows_with_intervals_on_a_reference_page_are_those_of_its_records(page: Path, tmp_path: Path) -> None:
-    write_report([page.with_suffix("")], tmp_path)
-    made = [
-        line for name in ("report.md", "tables/differences.md") for line in (tmp_path / name).read_text().splitlines()
-    ]
-    shown = [line for line in page.read_text().splitlines() if line.startswith("|") and "[" in line]
-    assert shown and [line for line in shown if line not in made] == []
-
-
-def test_the_page_names_every_method_of_its_records_in_every_table() -> None:
-    shown = [block for block in around("results/README.md")[1].split("\n\n") if block.startswith("| method")]
+@pytest.mark.parametrize(
+    ("page", "count", "known"),
+    [("results/README.md", 5, 6), ("results/reference/leaderboard.md", 7, 37)],
+    ids=["six", "all"],
+)
+def test_a_page_names_every_method_of_its_records_in_every_table(page: str, count: int, known: int) -> None:
+    shown = [block for block in (ROOT / page).read_text().split("\n\n") if block.startswith("| method")]
     methods = [sorted(re.findall(r"^\| ([a-z]\w*) +\|", table, re.MULTILINE)) for table in shown]
-    assert len(shown) == 7
+    assert len(shown) == count
     assert all(names == methods[0] for names in methods)
-    assert len(methods[0]) == 1 + 37  # the head is one of them
+    assert len(methods[0]) == 1 + known  # the head is one of them
     assert all(line.isascii() or "≈" in line for table in shown for line in table.splitlines())
 
 

@@ -27,7 +27,7 @@ from tests.report import fake_run
 pytestmark = pytest.mark.slow
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install -e '.[dev]'")
 
-QUICK = Path(__file__).parent.parents[1] / "results" / "reference" / "lexlet_quick"
+LEXLET = Path(__file__).parent.parents[1] / "results" / "reference" / "lexlet"
 EVIL = (
     '<img src=x onerror="window.planted=1">',
     "</script><script>window.planted=1</script>",
@@ -623,7 +623,7 @@ def test_the_policy_holds_against_a_script_that_got_in(chromium: Any, file: Path
 
 
 def test_the_reference_run_opens_clean(chromium: Any, tmp_path: Path) -> None:
-    watched = opened(chromium, page.write_page([QUICK], tmp_path / "page.html").as_uri())
+    watched = opened(chromium, page.write_page([LEXLET], tmp_path / "page.html").as_uri())
     for setting in range(watched.tab.locator("#setting option").count()):
         watched.tab.select_option("#setting", str(setting))
         for metric in range(watched.tab.locator("#metric option").count()):

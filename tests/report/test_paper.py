@@ -63,7 +63,7 @@ def test_a_floor_above_the_axis_is_said() -> None:
 def test_the_command_draws_what_is_chosen_and_says_what_is_wrong(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = str(Path(__file__).parents[2] / "results" / "reference" / "lexlet_quick")
+    folder = str(Path(__file__).parents[2] / "results" / "reference" / "lexlet")
     out = tmp_path / "figure.svg"
     asked = ["figure", folder, "--task", "passkey", "--out", str(out)]
     assert main.main([*asked, "--method", "none", "rerope"]) == 0

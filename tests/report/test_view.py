@@ -404,10 +404,9 @@ def test_cells_alike_in_all_but_the_seed_take_the_same_time(tmp_path: Path) -> N
     assert tell(tmp_path)["remaining"] == {"low": 3.0, "high": 3.0}
 
 
-@pytest.mark.parametrize("name", ["lexlet", "lexlet_quick", "stories260K"])
-def test_estimates_hold_what_committed_runs_took(name: str) -> None:
-    """Each run once more, cell by cell: before each the rest of its job is estimated, and compared with the truth."""
-    [run] = Watch([Path(__file__).parent.parent.parent / "results" / "reference" / name]).runs()
+def test_estimates_hold_what_the_committed_run_took() -> None:
+    """The run once more, cell by cell: before each the rest of its job is estimated, and compared with the truth."""
+    [run] = Watch([Path(__file__).parent.parent.parent / "results" / "reference" / "lexlet"]).runs()
     costs = [json.loads(line) for line in (run.folder / "costs.jsonl").read_text().splitlines()]
     cells = {each.cell.id: each.cell for each in heads(run.folder)}
     jobs: dict[tuple[str, str], dict[str, Planned]] = {}
@@ -428,7 +427,7 @@ def test_estimates_hold_what_committed_runs_took(name: str) -> None:
                 truth = sum(run.seconds[other] for other in left)
                 assert estimated
                 held.append(estimated["low"] <= truth <= estimated["high"])
-    assert len(held) > 100
+    assert len(held) > 40
     assert sum(held) / len(held) > 0.85
 
 
@@ -533,11 +532,11 @@ def test_cells_of_earlier_plans_are_no_progress_of_this_one(tmp_path: Path) -> N
     assert (tell(tmp_path)["planned"], tell(tmp_path)["finished"]) == (1, 0)
 
 
-def test_committed_runs_are_finished() -> None:
+def test_the_committed_run_is_finished() -> None:
     folder = Path(__file__).parent.parent.parent / "results" / "reference"
     told = tell(folder, time.time())
     count = len(list(folder.rglob("cells/*.parquet")))
-    assert told["finished"] == count > 700
+    assert told["finished"] == count == 66
     assert told["running"] == [] and told["problems"] == [] and told["remaining"] is None
 
 

@@ -194,17 +194,6 @@ def test_an_error_travels_as_itself_or_in_words() -> None:
     assert isinstance(foreign, ValueError) and str(foreign) == "gone, 404"
 
 
-def test_the_old_launcher_for_ray_is_the_executor_with_a_message(capsys: pytest.CaptureFixture[str]) -> None:
-    given = ["hydra/launcher=ray", "hydra.launcher.num_gpus=0.5", "hydra.launcher.memory_gb=16", "n=2"]
-    assert hydra_config._overrides(run.COMMAND, ["-m", *given]) == [
-        "-m",
-        *["executor=ray", "ray.gpus=0.5", "ray.memory_gb=16", "n=2"],
-    ]
-    assert "hydra/launcher=ray is executor=ray now" in capsys.readouterr().err
-    with pytest.raises(ValueError, match=r"hydra\.launcher\.timeout_min has no counterpart with executor=ray"):
-        hydra_config._overrides(run.COMMAND, ["-m", "hydra/launcher=ray", "hydra.launcher.timeout_min=90"])
-
-
 SBATCH = """#!{python}
 import os, re, subprocess, sys
 script = sys.argv[1]

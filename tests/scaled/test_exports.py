@@ -18,8 +18,9 @@ from lexbench.core.method import named_method, read_method
 from lexbench.core.scaled import OVER, attention_of, ropes
 from lexbench.methods.export import export
 from tests.census import tiny
-from tests.scaled import families, page
+from tests.scaled import families
 from tests.scaled.families import FAMILIES, LENGTH, TRAINED
+from tools import methods_page
 
 NESTED = {
     "gemma3": {"text_config": {**families.SHARED, **FAMILIES["Gemma 3"].changes}},
@@ -106,7 +107,7 @@ def test_transformers_reads_the_frequencies_back(name: str, tmp_path: Path) -> N
 @pytest.mark.parametrize("name", KINDS)
 def test_transformers_reads_every_method_back(name: str, tmp_path: Path) -> None:
     model, count = saved(name, tmp_path), 0
-    for method in page.METHODS:
+    for method in methods_page.METHODS:
         for over in OVER:
             built = named_method(method, over=over)
             try:

@@ -17,9 +17,10 @@ from lexbench.core.method import named_method, read_method
 from lexbench.core.scaled import attention_of, joined, ropes
 from lexbench.runner import verify
 from tests.census import tiny
-from tests.scaled import families, page
+from tests.scaled import families
 from tests.scaled.families import ASKED, FAMILIES, LENGTH, TRAINED, WINDOW
 from tests.scaled.oracle import Oracle
+from tools import methods_page
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -40,8 +41,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str],
         oracle.close()
 
 
-def _ask(model: tuple[Hf, Oracle], method: str, over: str) -> page.Found:
-    return page.ask(model[0], model[1], method, over)
+def _ask(model: tuple[Hf, Oracle], method: str, over: str) -> methods_page.Found:
+    return methods_page.ask(model[0], model[1], method, over)
 
 
 @pytest.mark.parametrize(
@@ -78,10 +79,10 @@ def test_the_comparison_sees_a_wrong_layer(models: Any, family: str, wrong: dict
     hf, oracle = models(family)
     right, oracle.family = oracle.family, replace(oracle.family, **wrong)
     try:
-        found = page.ask(hf, oracle, "rerope", "scaled")
+        found = methods_page.ask(hf, oracle, "rerope", "scaled")
     finally:
         oracle.family = right
-    assert found.error is not None and found.error > 100 * page.TOLERANCE
+    assert found.error is not None and found.error > 100 * methods_page.TOLERANCE
 
 
 def test_the_comparison_sees_a_lost_sink(models: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +91,7 @@ def test_the_comparison_sees_a_lost_sink(models: Any, monkeypatch: pytest.Monkey
     kernel = hook.kernel
     monkeypatch.setattr(hook, "kernel", lambda *given, sinks=None, **more: kernel(*given, **more))
     error = _ask(models("gpt-oss"), "sliding_window", "scaled")
-    assert "does not reproduce its logits" in error.refused or (error.error or 0) > 100 * page.TOLERANCE
+    assert "does not reproduce its logits" in error.refused or (error.error or 0) > 100 * methods_page.TOLERANCE
 
 
 @pytest.mark.parametrize(("family", "method"), [("gpt-oss", "rerope"), ("Gemma 3", "yarn"), ("SmolLM3", "jet_long")])
@@ -105,28 +106,30 @@ def test_a_method_passes_its_self_check(models: Any, family: str, method: str) -
 def test_all_layers_are_changed_where_that_is_asked(models: Any) -> None:
     hf, oracle = models("Gemma 3")
     hf.attend(attention_of(named_method("ntk", layers="all"), hf.model, LENGTH))
-    given = hf.logits(page.TOKENS, [LENGTH], LENGTH).double()
+    given = hf.logits(methods_page.TOKENS, [LENGTH], LENGTH).double()
     oracle.set("ntk", everywhere=True)
-    expected = oracle.logits(page.TOKENS)
-    assert float((given - expected).std() / expected.std()) <= page.TOLERANCE
+    expected = oracle.logits(methods_page.TOKENS)
+    assert float((given - expected).std() / expected.std()) <= methods_page.TOLERANCE
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_method_is_its_formula_or_says_why_not(family: str, tmp_path: Path) -> None:
-    found = page.asked(family, tmp_path / "m")
+    found = methods_page.asked(family, tmp_path / "m")
     wrong = {
         (over, name): each for over in found for name, each in found[over].items() if each.error and not each.right
     }
     assert not wrong
-    assert page.row(family, found) == page.rows()[family], "the page is old: python -m tests.scaled.page"
+    assert methods_page.row(family, found) == methods_page.rows()[family], (
+        "the page is old: python -m tools.methods_page"
+    )
 
 
 def test_the_page_has_every_family() -> None:
-    assert page.PAGE.read_text().startswith(page.HEAD)
-    assert list(page.rows()) == list(FAMILIES)
+    assert methods_page.PAGE.read_text().startswith(methods_page.HEAD)
+    assert list(methods_page.rows()) == list(FAMILIES)
     for family in ASKED:
-        assert min(int(cell) for cell in page.rows()[family].split("|")[3:5]) >= 30
+        assert min(int(cell) for cell in methods_page.rows()[family].split("|")[3:5]) >= 30
 
 
 # the rule

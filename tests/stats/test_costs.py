@@ -212,7 +212,7 @@ def test_memory_of_batches_is_not_that_of_a_token(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_committed_run_has_a_cost_for_every_measured_cell() -> None:
-    folder = Path(__file__).parents[2] / "results" / "reference" / "lexlet_quick"
+    folder = Path(__file__).parents[2] / "results" / "reference" / "lexlet"
     finished, costs = load_records([folder]).finished, load([folder])
     assert {each.cell.id for each in finished if each.refused is None} <= costs.keys()
     assert all(1e-6 < (cost.seconds_per_token or 1e-3) < 1e-2 for cost in costs.values())

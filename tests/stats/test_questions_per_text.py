@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.benchmarks.coverage_texts import LEAST, coverage
+from tools.coverage_texts import LEAST, coverage
 
 
 @pytest.mark.slow

@@ -1,9 +1,9 @@
-"""Intervals and tests hold what docs/statistics.md promises, by short runs of tests/benchmarks/coverage.py."""
+"""Intervals and tests hold what docs/statistics.md promises, by short runs of tools/coverage.py."""
 
 import pytest
 from scipy.stats import binom
 
-from tests.benchmarks.coverage import KINDS, UNLIKE, coverage, false_families
+from tools.coverage import KINDS, UNLIKE, coverage, false_families
 
 
 @pytest.mark.slow

@@ -320,7 +320,7 @@ def test_a_planted_setup_is_named_from_the_command_line(tmp_path: Path, capsys: 
 @pytest.mark.usefixtures("one_thread")
 def test_a_server_is_named_by_its_log_probabilities_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from tests.backends import scripted
-    from tests.benchmarks.serving import Engine
+    from tools.serving import Engine
 
     file = str(tmp_path / "lexlet.npz")
     assert main.main(["fingerprint", "model=lexlet", "corpus=synthetic", "length=96", "n=6", "--out", file]) == 0

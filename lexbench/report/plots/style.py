@@ -74,7 +74,7 @@ EM = 0.6
 """Width of a character in names, as a share of the font size; names have more small letters than capitals."""
 
 
-def save(figure: Figure, stem: Path, png: bool = True) -> None:
+def save(figure: Figure, stem: Path, png: bool = False) -> None:
     """The figure as stem.svg and, if asked for, as stem.png, without dates or random ids.
 
     Its layout is fixed from here on.

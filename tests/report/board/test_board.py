@@ -24,7 +24,7 @@ from lexbench.store.format import Finished
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator
 
-REFERENCE = Path(__file__).parents[3] / "results" / "reference" / "lexlet_quick"
+REFERENCE = Path(__file__).parents[3] / "results" / "reference" / "lexlet"
 
 
 def copied(
@@ -406,7 +406,7 @@ TAMPERINGS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "another method": (LIKELIHOOD, with_cell(method="mine")),
     "more bytes": (LIKELIHOOD, sample_wise(lambda each: replace(each, bytes=2 * (each.bytes or 0)))),
     "a file that is cut": (LIKELIHOOD, cut),
-    "a byte": (MARKS, one_byte),
+    "a byte": (LIKELIHOOD, one_byte),
     "another name": (CHOICE, renamed),
     "another length": (LIKELIHOOD, with_cell(length=4096)),
     "another seed": (WRITTEN, with_cell(seed=7)),
@@ -420,15 +420,15 @@ TAMPERINGS: dict[str, tuple[str, Callable[[Path], None]]] = {
 @pytest.mark.slow
 def test_a_hundred_planted_tamperings_are_caught_and_nothing_else(tmp_path: Path) -> None:
     """Checksums are made to hold, and the submission is admitted as it is: only its content can tell."""
-    tasks = (LIKELIHOOD, WRITTEN, CHOICE, MARKS, PROBE)
-    methods = ("none", "ntk", "yarn", "rerope", "dca", "chunkllama", "self_extend", "streaming_llm")
-    first = copied(tmp_path / "first", tasks, methods)
+    first = Path(shutil.copytree(REFERENCE, tmp_path / "first"))
+    tasks = "task=[{name: needle, options: 4}, running_arithmetic, resolution]"
+    words = ["method=none,ntk,yarn,rerope,self_extend,streaming_llm", tasks, "lengths=[116,120,124,128]", "n=3"]
+    assert main.main(["run", "-m", *words, "price=false", f"results={first}"]) == 0
     second = Path(shutil.copytree(first, tmp_path / "second"))
-    (second / "records.jsonl").write_text((REFERENCE / "records.jsonl").read_text())
     cells: dict[str, list[Finished]] = {}
     for file in sorted((second / "cells").glob("*.parquet")):
         finished = format.read(file)
-        if finished.samples and not (finished.cell.task == WRITTEN and finished.cell.method == "rerope"):
+        if finished.cell.task != WRITTEN or (records_of(finished)[0].value or 0) < 1:  # nothing is better than perfect
             cells.setdefault(finished.cell.task, []).append(finished)
     planted: dict[str, str] = {}
     names = list(TAMPERINGS)

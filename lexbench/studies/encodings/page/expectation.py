@@ -66,7 +66,6 @@ def section(about: Mapping[str, Any], folder: Path) -> list[str]:
         rows.append([entry, *(f"{values[round(at * length)]:.3f}" for at in MULTIPLES), f"{climbs:.3f}"])
     head = ["encoding", *(f"g at {at:g}x" for at in MULTIPLES), "climbs"]
     said = ["![expected logit by distance](plots/expectation.svg)", ""]
-    said += ["[PNG](plots/expectation.png), [numbers](plots/expectation.csv)", ""]
     return ["### Expected logits by distance", "", FIGURE_2, *columns(head, rows), "", *said]
 
 

@@ -28,7 +28,7 @@ HEAD = """\
 One small decoder is trained for each encoding, on all tasks together. Everything else is the same: initial weights,
 rows and their order, number of steps. It is asked strings up to ten times as long as the longest that it learnt from.
 What was predicted was stated before (`PREREGISTRATION.md`). `lexbench study {study}` makes this page from
-`measured.parquet` and `models.json`.
+`measured.parquet` and `models.json`, and the numbers of its figure in `plots/`. A repository may keep the figure alone.
 """
 RULE = f"""\
 A task counts for an encoding that has an accuracy of at least {LEARNT:g} at the trained length; of what it has not
@@ -118,7 +118,6 @@ def lines(rows: Sequence[Row], about: Mapping[str, Any], stated: Sequence[Order]
         *("## What was learnt", "", "Accuracy at the trained length; in brackets what was not learnt.", ""),
         *_learnt(found, tasks),
         *("", "## How far it reaches", "", "![accuracy over length, by task](plots/accuracy.svg)", ""),
-        *("[PNG](plots/accuracy.png), [numbers](plots/accuracy.csv)", ""),
         *(line for task in tasks for line in _task(found, task, chances[task])),
         *("## Limits", "", LIMITS),
     ]

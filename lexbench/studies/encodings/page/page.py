@@ -41,6 +41,8 @@ ORDER = (
     *("running_arithmetic", "sliding", "prefix", "resolution"),
 )
 """Order of tasks on the page; others follow."""
+PICTURED = (TASK, "copy", "passkey")
+"""Tasks whose curves without a method are shown as a figure."""
 FURTHER = "finetuned"
 """Family of the finetuned models."""
 
@@ -267,13 +269,15 @@ def _shapes(found: Sequence[Curve], about: Mapping[str, Any], folder: Path, task
 
 
 def _figures(found: Sequence[Curve], about: Mapping[str, Any], folder: Path, stem: str = "") -> list[str]:
-    """A figure and its links, where there is a value; its files are named by the task where no stem is given."""
+    """Draw the figure of curves with a value, named by the task where no stem is given; show those of `PICTURED`."""
     if not any(point.value for curve in found for point in curve.points):
         return []
     name = f"{stem or found[0].name}-{found[0].method}"
     plots.small_multiples(found, about["trained_length"], folder / "plots" / name)
+    if found[0].method != NONE or found[0].name not in PICTURED:
+        return []
     text = f"{label(found[0].metric)} of {found[0].task} over length, {found[0].method}"
-    return [f"![{bracketed(text)}](plots/{name}.svg)", "", f"[PNG](plots/{name}.png), [numbers](plots/{name}.csv)", ""]
+    return [f"![{bracketed(text)}](plots/{name}.svg)", ""]
 
 
 def _beside(
@@ -380,8 +384,6 @@ def _steepness(found: Sequence[Curve], folder: Path) -> list[str]:
         f"{said}LEX predicts a negative one: with higher resolution beyond the trained length, NLL rises less.",
         "",
         "![attention resolution against the slope of the curve](plots/resolution-slope.svg)",
-        "",
-        "[PNG](plots/resolution-slope.png), [numbers](plots/resolution-slope.csv)",
         "",
     ]
 

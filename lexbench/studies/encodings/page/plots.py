@@ -36,7 +36,7 @@ def small_multiples(
     stem: Path,
     title: str | None = None,
 ) -> None:
-    """Plot curves of one metric and method, one panel per family, with floors, to stem.svg, stem.png and stem.csv.
+    """Plot curves of one metric and method, one panel per family, with floors, to stem.svg and stem.csv.
 
     The title is the task and method if none is given. A curve without a value, refused at every length, is in the CSV
     only.
@@ -156,7 +156,7 @@ def _panel(panel: Axes, curves: Sequence[Curve], trained_length: int, limits: tu
 def steepness(curves: Sequence[Curve], multiple: float, task: str, stem: Path) -> list[tuple[str, float, float]]:
     """Plot attention resolution at a multiple against the slope of the task's curve, one point per encoding.
 
-    Returns (encoding, resolution, slope); writes stem.svg, stem.png and stem.csv if there are at least two points.
+    Returns (encoding, resolution, slope); writes stem.svg and stem.csv if there are at least two points.
     """
     flat = {curve.entry: curve for curve in curves if curve.task == task and curve.method == NONE}
     known = []

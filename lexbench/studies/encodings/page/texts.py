@@ -5,7 +5,8 @@ One small decoder is trained from scratch for each positional encoding and seed.
 of steps and initial weights are the same, but for weights of the encoding. All models answer the same questions at
 lengths from a fraction of the trained length to many times of it, without a method and with blockwise causal attention
 (`bca`), which limits each query to a distance within the trained length. `lexbench study` ({study}) makes this page
-from `measured.parquet` and `models.json`.
+from `measured.parquet` and `models.json`, and the figures and numbers of all curves in `plots/`. A repository may keep
+only the figures that this page shows.
 """
 FLOORS = """\
 Loss of held-out text at the end of the training, beside what counting n-grams of the same training texts reaches on
