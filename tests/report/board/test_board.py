@@ -204,7 +204,7 @@ def test_the_same_cell_measured_elsewhere_is_ranked_if_its_answers_agree_and_mar
     marks = {
         each.checked.cell.length: each.marks for each in audited(board).entries if each.submission.name == "second"
     }
-    assert marks == {512: [], 1024: ["16 of its answers are not those of the same cell of first"], 2048: []}
+    assert marks == {512: [], 1024: ["32 of its answers are not those of the same cell of first"], 2048: []}
 
 
 def test_a_likelihood_without_its_worst_documents_is_not_ranked(board: Path) -> None:
