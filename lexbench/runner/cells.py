@@ -8,6 +8,7 @@ from typing import Any
 from lexbench.backends import Backend
 from lexbench.core.attention import Attention
 from lexbench.core.fence import fenced
+from lexbench.core.new_fields import stated_fields, stated_text
 from lexbench.core.plug_in import code_of
 from lexbench.core.record import Cell
 from lexbench.core.task import Tokenizer
@@ -35,9 +36,9 @@ class Named:
         A task's corpus is left out, a cell names it apart. A corpus states by its fingerprint whether it has changed.
         """
         # Through JSON, so that a cell read from a file has an equal identity: tuples become lists.
-        values = {f.name: getattr(self.built, f.name) for f in fields(self.built) if f.name != "corpus"}
+        values = {f.name: getattr(self.built, f.name) for f in stated_fields(self.built) if f.name != "corpus"}
         file = None if hasattr(self.built, "fingerprint") else code_of(type(self.built), *values.values())
-        about = {"name": self.name, **json.loads(json.dumps(values, default=str))}
+        about = {"name": self.name, **json.loads(json.dumps(values, default=stated_text))}
         return about if file is None else about | {"file": file}
 
     @functools.cached_property
