@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
+from lexbench.core.method_key import BASELINE
 from lexbench.report.grid import EMPTY, Entry, Grid, Line, best_of, ends_of, value_entry
-from lexbench.stats.differences import BASELINE
 from lexbench.stats.headline import Headline, Row
 from lexbench.stats.summaries import Summary
 from lexbench.stats.tables import caption

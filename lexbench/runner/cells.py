@@ -2,12 +2,13 @@
 
 import functools
 import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from lexbench.backends import Backend
 from lexbench.core.attention import Attention
 from lexbench.core.fence import fenced
+from lexbench.core.method_key import OWN_POLICY, MethodKey, Purpose
 from lexbench.core.new_fields import stated_fields, stated_text
 from lexbench.core.plug_in import code_of
 from lexbench.core.record import Cell
@@ -57,6 +58,19 @@ class Named:
 
 
 @dataclass(frozen=True)
+class NamedMethod(Named):
+    """A method, with its key in tables and what its cells are measured for."""
+
+    key: MethodKey = field(kw_only=True)
+    purpose: Purpose = field(default=OWN_POLICY, kw_only=True)
+
+    @classmethod
+    def of(cls, name: str, built: Any, key: MethodKey, purpose: Purpose = OWN_POLICY) -> "NamedMethod":
+        """The method of a key, which also gives its label."""
+        return cls(name, built, str(key), key=key, purpose=purpose)
+
+
+@dataclass(frozen=True)
 class Workload:
     """The computing that one cell takes."""
 
@@ -80,7 +94,7 @@ class Workload:
 class Step:
     """One planned cell: the objects that it is made of, and its workload."""
 
-    method: Named
+    method: NamedMethod
     task: Named
     length: int
     seed: int

@@ -181,7 +181,7 @@ def _changes(one: Cell, other: Cell) -> Iterator[Change]:
     for change in _differing(one, other, one.identity.keys() - set(asked)):
         if one.method == other.method or not change.name.startswith(("method.", "attention")):
             yield replace(change, name=f"attention of {one.method}") if change.name == "attention" else change
-    for name, here, there in (("method", one.method, other.method), ("lexbench", one.version, other.version)):
+    for name, here, there in (("method", str(one.method), str(other.method)), ("lexbench", one.version, other.version)):
         if here != there:
             yield Change(name, here, there)
 

@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lexbench.core.groups import grouped
+from lexbench.core.method_key import BASELINE, MethodKey
 from lexbench.core.record import Sample
-from lexbench.stats.differences import BASELINE
 from lexbench.stats.intervals import Floats, Interval, correlations, mean_interval, ratio, reaches, recovered
 from lexbench.stats.pairs import Outcome, outcomes
 from lexbench.stats.tables import Place, Table
@@ -230,7 +230,7 @@ def halves(outcomes: Sequence[Outcome]) -> tuple[list[Outcome], list[Outcome]]:
 class Summary:
     """One number that summarizes a method's curve, its 95 % interval, and the lengths it covers."""
 
-    method: str
+    method: MethodKey
     """Row of the table."""
     name: str
     value: float | None
@@ -257,7 +257,7 @@ class Curves:
     outcomes: dict[Place, list[Outcome]]
     levels: dict[Place, Level]
     shared: list[int]
-    base: str | None
+    base: MethodKey | None
     """Method whose level is the reference; None: each method's own."""
 
     @property
@@ -280,11 +280,11 @@ class Curves:
         """Shared lengths up to the trained length."""
         return [length for length in self.shared if length <= self.trained]
 
-    def valued(self, row: str) -> bool:
+    def valued(self, row: MethodKey) -> bool:
         """Whether a method has a value at any length."""
         return any(name == row for name, _ in self.levels)
 
-    def references(self, row: str, length: int) -> list[Place]:
+    def references(self, row: MethodKey, length: int) -> list[Place]:
         """Cells whose best value is the level at a length."""
         name, end = self.base or row, min(length, self.trained)
         return [(name, each) for each in self.table.lengths if each <= end and (name, each) in self.levels]
@@ -317,7 +317,7 @@ class Curves:
         found = {at: [self.pair(each, at) for each in self.references(*at)] for at in self.levels}
         return {at: known for at, each in found.items() if (known := [pair for pair in each if pair])}
 
-    def floor(self, row: str, length: int) -> float | None:
+    def floor(self, row: MethodKey, length: int) -> float | None:
         """The value that needs no model: chance, or the best of counting n-grams; 0 of a score of unknown chance."""
         known = self.table.entries[row, length].floor
         return 0.0 if known is None and self.scored else known
@@ -326,7 +326,9 @@ class Curves:
         """Score of guessing; 0 where unknown."""
         return max((record.chance or 0.0 for record in self.table.at(length)), default=0.0)
 
-    def summary(self, row: str, name: str, estimate: Estimate | str, note: str = "", p: float | None = None) -> Summary:
+    def summary(
+        self, row: MethodKey, name: str, estimate: Estimate | str, note: str = "", p: float | None = None
+    ) -> Summary:
         """A summary in nats or points; a text in place of the estimate is the reason for no value."""
         unit = "points" if self.scored else "nats per token"
         if isinstance(estimate, str):

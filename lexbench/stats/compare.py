@@ -7,12 +7,13 @@ haystacks (`intervals.difference_p`), with Holm's correction over all lengths an
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from lexbench.core.groups import grouped
+from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Cell
 from lexbench.stats import metrics, records
 from lexbench.stats.cell_outcomes import (
@@ -29,8 +30,9 @@ from lexbench.stats.cell_outcomes import (
 )
 from lexbench.stats.intervals import LEVEL
 from lexbench.stats.pairs import Paired, corrected, missable, paired
-from lexbench.stats.tables import price_rows
+from lexbench.stats.prices import price_rows
 from lexbench.stats.wording import listed, plain, scale, several, short_unit, small, some
+from lexbench.store.cell_rows import with_purposes
 
 SELECTORS = ("method", "model", "task", "backend", "dtype", "kernel", "seed", "version", "length")
 
@@ -151,10 +153,20 @@ def _selected(cells: list[Kept], words: Sequence[str], side: str) -> list[Kept]:
 def _without_prices(cells: list[Kept]) -> list[Kept]:
     """Cells without those that tell only the price of another method's factor."""
     priced = {
-        trained: price_rows([(each.cell.method, each.cell.length) for each in cells], trained)[1]
-        for trained in {each.cell.trained_length for each in cells}
+        trained: price_rows(_by_place(with_purposes(alike)))[1]
+        for trained, alike in grouped((each.cell for each in cells), lambda cell: cell.trained_length).items()
     }
     return [each for each in cells if each.cell.method not in priced[each.cell.trained_length]]
+
+
+def _by_place(cells: Iterable[Cell]) -> dict[tuple[MethodKey, int], Cell]:
+    """Cells by method and length; of several, as of two tasks, one that was measured for more than a price."""
+    found: dict[tuple[MethodKey, int], Cell] = {}
+    for cell in cells:
+        known = found.get((cell.method, cell.length))
+        if known is None or (known.purpose is not None and known.purpose.price_only):
+            found[cell.method, cell.length] = cell
+    return found
 
 
 def _single(cells: Sequence[Kept], side: str) -> None:

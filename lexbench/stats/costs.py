@@ -23,6 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
+from lexbench.core.method_key import MethodKey
 from lexbench.stats.combine import Summary, shared_lengths
 from lexbench.stats.intervals import CONFIDENCE, Interval, resampled
 from lexbench.stats.records import run_folders
@@ -102,7 +103,7 @@ def batches(timings: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
 class Price:
     """Quality and cost of one method at one length."""
 
-    method: str
+    method: MethodKey
     length: int
     value: float
     """Value of the table's metric, like `low` and `high`."""
@@ -195,7 +196,7 @@ def cost_summaries(table: Table, costs: Mapping[str, Cost]) -> list[Summary]:
     return found
 
 
-def _seconds(row: str, costs: Mapping[int, Cost]) -> Summary:
+def _seconds(row: MethodKey, costs: Mapping[int, Cost]) -> Summary:
     name, unit = "seconds_per_token", "seconds per token"
     if not costs:
         return Summary(method=row, name=name, value=None, unit=unit, note="no length at which all methods have a cost")
@@ -216,7 +217,7 @@ def _seconds(row: str, costs: Mapping[int, Cost]) -> Summary:
     )
 
 
-def _bytes(row: str, costs: Mapping[int, Cost]) -> Summary:
+def _bytes(row: MethodKey, costs: Mapping[int, Cost]) -> Summary:
     value: float | None = None
     peaks = {length: cost.peak_bytes for length, cost in sorted(costs.items()) if cost.peak_bytes is not None}
     rises = [after - before for before, after in itertools.pairwise(peaks.values())]

@@ -17,7 +17,6 @@ Page checksums of a cell's file and the hash of its identity are verified where 
 import functools
 import json
 import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
@@ -26,6 +25,7 @@ from numpy.typing import NDArray
 
 from lexbench.core import registry
 from lexbench.core.groups import grouped
+from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Sample
 from lexbench.stats.metrics import is_score
 from lexbench.stats.wording import plain
@@ -79,7 +79,7 @@ def faults(finished: Finished) -> list[str]:
     if finished.asked is not None:
         if not samples or len(samples) != finished.asked:
             found.append(f"{len(samples)} of {finished.asked} samples")
-    elif not samples or _miscounted(cell.task.split("(")[0], len(samples), cell.n):
+    elif not samples or _miscounted(cell.task_name, len(samples), cell.n):
         found.append(f"{len(samples)} of {cell.n} samples")
     indices = {sample.index for sample in samples}
     if len(indices) < len(samples):
@@ -131,14 +131,15 @@ def _apart(finished: Finished) -> Iterator[str]:
     for name in ("model", "method", "task", "backend"):
         part = known.get(name)
         asked = part.get("name") if isinstance(part, dict) else None
-        if isinstance(asked, str) and not _labels(getattr(cell, name), asked):
+        if isinstance(asked, str) and not _has_name(getattr(cell, name), asked):
             yield f"{name} {getattr(cell, name)}, though its identity says {asked}"
 
 
-def _labels(shown: str, name: str) -> bool:
-    """Whether a shown name is that of an identity: `yarn(factor=8)+log_n` of yarn+log_n, imported `yarn at 512`."""
-    first = re.split(r"\(| at ", shown)[0]
-    return shown == name or (first != shown and f"{name}+".startswith(f"{first}+"))
+def _has_name(shown: MethodKey | str, name: str) -> bool:
+    """Whether what a cell shows has the name of its identity; parameters stand in brackets behind it."""
+    if isinstance(shown, MethodKey):
+        return name in (shown.bare, shown.text)
+    return shown == name or shown.startswith(f"{name}(")
 
 
 def unlike(cells: Iterable[Finished]) -> dict[str, str]:

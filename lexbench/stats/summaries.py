@@ -40,6 +40,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from lexbench.core.method_key import BASELINE, MethodKey
 from lexbench.core.record import Sample
 from lexbench.stats import metrics
 from lexbench.stats.combine import (
@@ -53,10 +54,9 @@ from lexbench.stats.combine import (
     levels,
     shared_lengths,
 )
-from lexbench.stats.differences import BASELINE
 from lexbench.stats.gain import gains
 from lexbench.stats.pairs import Outcome, gaps, outcomes, paired
-from lexbench.stats.prices import without_setting
+from lexbench.stats.prices import setting_of
 from lexbench.stats.tables import Place, Table
 
 __all__ = ["Summary", "effective_lengths", "prices", "shared_lengths", "summaries"]
@@ -110,7 +110,7 @@ def summaries(table: Table, samples: Mapping[str, Sequence[Sample]]) -> list[Sum
     return found
 
 
-def prices(table: Table, samples: Mapping[str, Sequence[Sample]]) -> dict[str, Summary]:
+def prices(table: Table, samples: Mapping[str, Sequence[Sample]]) -> dict[MethodKey, Summary]:
     """The price of each method of a table of NLL or of a score; `samples` are those of each cell id."""
     curves = curves_of(table, samples)
     return {row: _price(curves, samples, row) for row in table.methods}
@@ -179,7 +179,7 @@ def _losses(curves: Curves, share: float) -> Losses:
     }
 
 
-def _judged(curves: Curves, losses: Losses, row: str) -> Judged:
+def _judged(curves: Curves, losses: Losses, row: MethodKey) -> Judged:
     """Loss of a method at each length.
 
     Refused lengths before the first judged one, too short for the task, are left out.
@@ -204,7 +204,7 @@ def _end(behind: Estimate, side: str) -> float:
     return math.nan if end is None else float(end)
 
 
-def _inverted(row: str, name: str, judged: Judged, says: Callable[[str], float], note: Sequence[str]) -> Summary:
+def _inverted(row: MethodKey, name: str, judged: Judged, says: Callable[[str], float], note: Sequence[str]) -> Summary:
     """A length that a curve says with its values, its worse ends (`high`: far behind) and its better ones."""
     value, *ends = (says(side) for side in ("value", "high", "low"))
     low, high = (None, None) if any(map(math.isnan, ends)) else ends
@@ -221,7 +221,7 @@ def _inverted(row: str, name: str, judged: Judged, says: Callable[[str], float],
     )
 
 
-def _effective_length(curves: Curves, losses: Losses, row: str, rule: str, margin: float) -> Summary:
+def _effective_length(curves: Curves, losses: Losses, row: MethodKey, rule: str, margin: float) -> Summary:
     # Against a level of 0 the loss is minus the score: 85.6 points or more are a loss of -85.6 or less.
     slack = (-margin if rule == "fixed" else margin) / (100.0 if curves.scored else 1.0)
     judged = _judged(curves, losses, row)
@@ -249,7 +249,7 @@ def _effective_length(curves: Curves, losses: Losses, row: str, rule: str, margi
     return _inverted(row, "effective_length", judged, reach, note)
 
 
-def _collapse(curves: Curves, losses: Losses, row: str) -> Summary:
+def _collapse(curves: Curves, losses: Losses, row: MethodKey) -> Summary:
     share, rise = (HALF, 0.0) if curves.scored else (1.0, RISE)
     judged = _judged(curves, losses, row)
     if why := _unjudged(curves, row, judged, POINTS / 100 if curves.scored else RISE):
@@ -273,7 +273,7 @@ def _collapse(curves: Curves, losses: Losses, row: str) -> Summary:
     return _inverted(row, "collapse", judged, begin, note)
 
 
-def _unjudged(curves: Curves, row: str, judged: Judged, slack: float) -> str | None:
+def _unjudged(curves: Curves, row: MethodKey, judged: Judged, slack: float) -> str | None:
     """Why a method has no summary; None where it has one."""
     if not curves.valued(row):
         return NOTHING
@@ -292,7 +292,7 @@ def _level(curves: Curves) -> str:
     return f"the best of {curves.base or 'its own'} up to {curves.trained}"
 
 
-def _coverage(curves: Curves, row: str, judged: Judged) -> Iterator[str]:
+def _coverage(curves: Curves, row: MethodKey, judged: Judged) -> Iterator[str]:
     """Coverage of the judged lengths."""
     lengths = [length for length, behind in judged if behind]
     if len(lengths) < len(curves.table.lengths):
@@ -310,7 +310,7 @@ def _covers(lengths: Sequence[int], of: Sequence[int]) -> str:
     return f"{len(lengths)} of {len(of)} lengths: {ends}"
 
 
-def _mean_height(curves: Curves, row: str, name: str, lengths: Sequence[int], of: Sequence[int]) -> Summary:
+def _mean_height(curves: Curves, row: MethodKey, name: str, lengths: Sequence[int], of: Sequence[int]) -> Summary:
     if not curves.valued(row):
         return curves.summary(row, name, NOTHING)
     if len(lengths) < 2:
@@ -336,15 +336,14 @@ def _trapezoids(lengths: Sequence[int]) -> dict[int, float]:
     return dict(zip(lengths, weights.tolist(), strict=True))
 
 
-def _price(curves: Curves, samples: Mapping[str, Sequence[Sample]], row: str) -> Summary:
+def _price(curves: Curves, samples: Mapping[str, Sequence[Sample]], row: MethodKey) -> Summary:
     """Method - none on the same questions: as deployed, where that was measured."""
     record = curves.table.price_of(row)
     if record is None and row in curves.table.follows:
         return curves.summary(row, "price", "not measured: run it with price=true")
     if record is None:
         return _local_price(curves, row, "price")
-    *_, setting = without_setting(curves.table.deployed[row], curves.trained) or ("",)
-    note = f"{setting} at {record.length}"
+    note = f"{setting_of(curves.table.deployed[row])} at {record.length}"
     base = curves.outcomes.get((BASELINE, record.length), [])
     if record.value is None or not base:
         return curves.summary(row, "price", f"{note} {'is refused' if record.refused else 'has no value'}")
@@ -352,7 +351,7 @@ def _price(curves: Curves, samples: Mapping[str, Sequence[Sample]], row: str) ->
     return _paired_price(curves, row, "price", {record.length: (base, other)}, {record.length: 1.0}, note)
 
 
-def _local_price(curves: Curves, row: str, name: str) -> Summary:
+def _local_price(curves: Curves, row: MethodKey, name: str) -> Summary:
     """Method - none on the same questions, mean of the shared lengths up to the trained one."""
     weights = {length: 1 / len(curves.inside) for length in curves.inside}
     missing = [each for each in (BASELINE, row) if not curves.valued(each)]
@@ -370,7 +369,7 @@ def _local_price(curves: Curves, row: str, name: str) -> Summary:
 
 def _paired_price(
     curves: Curves,
-    row: str,
+    row: MethodKey,
     name: str,
     sides: Mapping[int, tuple[list[Outcome], list[Outcome]]],
     weights: Mapping[int, float],
@@ -416,7 +415,7 @@ def _pooled(
     return pooled
 
 
-def _context_gain(curves: Curves, samples: Mapping[str, Sequence[Sample]], row: str) -> Summary:
+def _context_gain(curves: Curves, samples: Mapping[str, Sequence[Sample]], row: MethodKey) -> Summary:
     if not curves.valued(row):
         return curves.summary(row, "context_gain", NOTHING)
     if not curves.inside or curves.shared[-1] <= curves.trained:
@@ -442,7 +441,7 @@ def _context_gain(curves: Curves, samples: Mapping[str, Sequence[Sample]], row: 
 
 def _position_biases(curves: Curves) -> Iterator[Summary]:
     """Inside the trained length and beyond it, where needles of any cell have depths."""
-    parts: dict[tuple[str, int, bool], list[Outcome]] = {}
+    parts: dict[tuple[MethodKey, int, bool], list[Outcome]] = {}
     for (row, length), group in curves.outcomes.items():
         for each in group:
             if each.depth is not None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from lexbench.core.method_key import key_from
 from lexbench.core.record import Cell, Sample
 from lexbench.stats.records import records_of
 from lexbench.store.format import Finished
@@ -29,7 +30,7 @@ def cell(task: str, method: str, length: int, *, n: int = 32, seed: int = 0, **c
     likelihood = not task.startswith("passkey")
     values: dict[str, Any] = {
         "model": "lexlet",
-        "method": method,
+        "method": key_from(method),
         "task": task,
         "length": length,
         "trained_length": TRAINED,

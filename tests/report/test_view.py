@@ -274,7 +274,7 @@ def write_plan(folder: Path, planned: Sequence[Cell], name: str = "0123", **chan
     rows = [
         {
             "cell": each.id,
-            "method": each.method,
+            "method": str(each.method),
             "task": each.task,
             "length": each.length,
             "seed": each.seed,
@@ -413,8 +413,8 @@ def test_estimates_hold_what_committed_runs_took(name: str) -> None:
     jobs: dict[tuple[str, str], dict[str, Planned]] = {}
     for row in costs:
         each = cells[row["cell"]]
-        planned = Planned(each.method, each.task, each.length, each.seed, row["tokens"])
-        jobs.setdefault((each.method, each.task), {})[each.id] = planned
+        planned = Planned(str(each.method), each.task, each.length, each.seed, row["tokens"])
+        jobs.setdefault((str(each.method), each.task), {})[each.id] = planned
     plan = [Job(str(number), "lexlet", 32, 0.0, job) for number, job in enumerate(jobs.values())]
     done: dict[str, float] = {}
     held = []

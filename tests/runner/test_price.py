@@ -11,7 +11,6 @@ from lexbench.core.checkpoint import folder_of
 from lexbench.core.tokenizer import load_tokenizer
 from lexbench.runner.job import Job
 from lexbench.runner.plan import plan
-from lexbench.stats.prices import without_setting
 
 LENGTHS = [64, 128, 1024]  # lexlet was trained at 256
 
@@ -98,23 +97,3 @@ def test_a_factor_that_is_measured_anyway_is_measured_once() -> None:
 def test_a_price_that_is_no_switch_is_refused() -> None:
     with pytest.raises(ValueError, match=r"price must be true or false, got 0\.02"):
         job({"name": "ntk"}, price=0.02)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("label", "found"),
-    [
-        ("ntk(factor=8.0)", ("ntk", 8.0, "factor 8")),
-        ("yarn(factor=8.0, beta_fast=16.0)+log_n", ("yarn(beta_fast=16.0)+log_n", 8.0, "factor 8")),
-        ("yarn(beta_fast=16.0, factor=2.5)", ("yarn(beta_fast=16.0)", 2.5, "factor 2.5")),
-        ("self_extend(at=2048)", ("self_extend", 8.0, "set for 2048")),
-        ("leaky_rerope(window=64, at=512)", ("leaky_rerope(window=64)", 2.0, "set for 512")),
-        ("self_extend+log_n(at=2048)", ("self_extend+log_n", 8.0, "set for 2048")),
-        ("own(beat=2048)", None),
-        ("ntk(factor=8.0, at=2048)", None),
-        ("pi(factor=8.0)+ntk(factor=4.0)", None),
-        ("yarn(attention_factor=1.0)", None),
-        ("none", None),
-    ],
-)
-def test_a_setting_is_read_off_a_label(label: str, found: tuple[str, float, str] | None) -> None:
-    assert without_setting(label, 256) == found

@@ -12,6 +12,7 @@ from typing import Any
 from scipy.stats import binomtest
 
 from lexbench.commands import main
+from lexbench.core.method_key import MethodKey
 from lexbench.report.formats import columns, markdown
 from lexbench.report.headline import grid_of
 from lexbench.report.tables import difference_grid, headline_tables
@@ -154,7 +155,7 @@ def _eight() -> dict[str, str]:
     pairs = [each for each in (differences(table, samples) for table in headline_tables(found)) if each]
     return {
         "eight_methods": ", ".join(f"`{name}`" for name in methods),
-        "eight_commas": ",".join(methods),
+        "eight_commas": ",".join(map(str, methods)),
         "eight": markdown(replace(grid_of(headline), title="With eight samples at twice the trained length")).strip(),
         "eight_differences": "\n\n".join(
             f"`{each.table.cell.task}`:\n\n{markdown(difference_grid(each)).strip()}" for each in pairs
@@ -221,7 +222,8 @@ def _longrope() -> dict[str, str]:
     found = load([LONGROPE]).finished
     samples = {each.cell.id: each.samples for each in found}
     [table] = [each for each in tables(found) if each.metric == "nll"]
-    pairs = differences(table, samples, "yarn")
+    yarn = MethodKey.named("yarn")
+    pairs = differences(table, samples, yarn)
     assert pairs is not None
     short, long = table.lengths
     lines = []
@@ -235,13 +237,13 @@ def _longrope() -> dict[str, str]:
                 f"{apart.difference:+.3f} [{apart.low:+.3f}, {apart.high:+.3f}]" if apart else "",
             ]
         )
-    mine = pairs.entries["longrope_smollm2", long]
+    mine = pairs.entries[MethodKey.named("longrope_smollm2"), long]
     assert mine.difference is not None and mine.low is not None and mine.high is not None
     better = "are below" if mine.high < 0 else "are above" if mine.low > 0 else "cannot be told from"
     others = {name: values for name, values in searched.items() if name != "found"}
     first, fresh = (min(others, key=lambda name: others[name][side]) for side in (0, 1))
     told = (
-        f"On {table.entries['yarn', long].n} texts of other files they {better} `yarn`:** {mine.difference:+.3f} nats "
+        f"On {table.entries[yarn, long].n} texts of other files they {better} `yarn`:** {mine.difference:+.3f} nats "
         f"[{mine.low:+.3f}, {mine.high:+.3f}]. On the document of the search they have {searched['found'][0]:.4f}, the "
         f"best other row (`{first}`) {others[first][0]:.4f}; on a second document {searched['found'][1]:.4f}, and "
         f"`{fresh}` {others[fresh][1]:.4f}."
@@ -249,7 +251,7 @@ def _longrope() -> dict[str, str]:
     head = ["method", f"NLL at {short:,}", f"NLL at {long:,}", f"minus yarn at {long:,}"]
     evolution = re.search(r"in (\d+) candidates, \{(.*)\}", " ".join(about))
     assert evolution
-    record = table.entries["yarn", long]
+    record = table.entries[yarn, long]
     settings = f"Protocol: {table.cell.protocol}. {table.cell.n} texts of packages, seed 0, {table.cell.backend} in "
     return {
         "searched_on": next(line for line in about if line.startswith("Searched on")).split(": ")[1],

@@ -336,7 +336,7 @@ def test_all_of_it_as_data(tmp_path: Path) -> None:
 def test_names_of_others_can_do_nothing(tmp_path: Path) -> None:
     name = "a|b\n# <script>\x1b"
     shown = markdown(sides(tmp_path, [texts("none", [3.0] * 8)], [texts(name, [2.0] * 8)]))
-    assert "- method: A none, B a\\|b # \\<script>" in shown and "\x1b" not in shown
+    assert "- method: A none, B 'a\\|b\\\\n# \\<script>\\\\x1b'" in shown and "\x1b" not in shown
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from lexbench.core.groups import grouped
+from lexbench.core.method_key import MethodKey
 from lexbench.report import formats
 from lexbench.report.check.check import Check
 from lexbench.report.grid import Entry, Grid, Line
@@ -144,7 +145,7 @@ def _places(verdicts: Iterable[Verdict]) -> str:
     return some(found, between="; ")
 
 
-def _line(verdict: Verdict) -> tuple[str, str, str, str]:
+def _line(verdict: Verdict) -> tuple[str, str, MethodKey, str]:
     return verdict.cell.task, verdict.metric or "", verdict.cell.method, verdict.cell.model
 
 

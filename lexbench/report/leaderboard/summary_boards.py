@@ -4,12 +4,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from lexbench.core.method_key import MethodKey
 from lexbench.report.grid import ends_of
 from lexbench.report.leaderboard.best import Mark, Samples
-from lexbench.report.leaderboard.boards import Board, BoardPlace, Column, Value
+from lexbench.report.leaderboard.boards import Board, BoardPlace, Column, RowName, Value, rows_by_name
 from lexbench.stats.costs import Cost, cost_summaries
 from lexbench.stats.summaries import RULES, THE_BASELINE, Summary, effective_lengths, summaries
-from lexbench.stats.tables import Table, by_name
+from lexbench.stats.tables import Table
 from lexbench.stats.values import FATES, samples_of
 from lexbench.stats.wording import signed, some
 
@@ -47,9 +48,9 @@ def summary_board(
     caption: str,
     about: Mapping[str, object],
     corner: str,
-    shown: Mapping[str, Table],
+    shown: Mapping[RowName, Table],
     samples: Samples,
-    method: str | None = None,
+    method: MethodKey | None = None,
     rule: str = RULES[0],
     margin: float | None = None,
     costs: Mapping[str, Cost] | None = None,
@@ -99,8 +100,10 @@ def summary_board(
         side = 0 if nats_of_several_models else 1 if name in LONGER else table.better if name in HEIGHTS else 0
         made_entries, usual = _column(column, side)
         for row, entry in made_entries.items():
+            of = method or row
+            assert isinstance(of, MethodKey), "summaries are of a method"
             counted = entry.value is not None and unit not in COSTS
-            entries[row, name] = _counted(entry, shown[row], method or row) if counted else entry
+            entries[row, name] = _counted(entry, shown[row], of) if counted else entry
         remarks.append(f"{_head(name)}{f' ({unit})' if unit != _head(name) else ''}: {_said(name, usual)}.")
     if nats_of_several_models:
         remarks.append(TOKENIZERS)
@@ -135,7 +138,7 @@ def _summaries(
     return [ruled[each.method] if each.name == "effective_length" else each for each in found]
 
 
-def _counted(entry: Value, table: Table, method: str) -> Value:
+def _counted(entry: Value, table: Table, method: MethodKey) -> Value:
     """An entry with sample counts of its row over all lengths."""
     records = [record for record in table.of(method) if not record.refused]
     n, failed, truncated = (sum(getattr(each, name) for each in records) for name in ("n", "failed", "truncated"))
@@ -156,7 +159,7 @@ def _said(name: str, usual: Sequence[str]) -> str:
     return (" " if name in LONGER else ", ").join(filter(None, [MEANING.get(name), "; ".join(usual)]))
 
 
-def _column(found: Mapping[str, Summary], side: int) -> tuple[dict[str, Value], list[str]]:
+def _column(found: Mapping[RowName, Summary], side: int) -> tuple[dict[RowName, Value], list[str]]:
     """The entries of one summary, the best ones marked, and the notes that most of them share."""
     notes = {row: _notes(each) for row, each in found.items() if each.value is not None}
     every = [note for some_notes in notes.values() for note in some_notes if not note.startswith(OWN_NOTES)]
@@ -184,7 +187,7 @@ def _open(each: Summary) -> bool:
     return each.value is not None and math.isinf(each.value)
 
 
-def _ranked(found: Mapping[str, Summary]) -> dict[str, float]:
+def _ranked(found: Mapping[RowName, Summary]) -> dict[RowName, float]:
     """Values to rank rows by: a curve that ends early is known only up to its end.
 
     So `> 512` ranks between 512 and longer lengths of other rows, and where it would be the best, no row is marked.
@@ -227,9 +230,9 @@ def _text(each: Summary, value: float) -> str:
     return f"{value:{digits}}" if each.name in ("area", "area_beyond") else signed(value, digits)
 
 
-def _sorted(rows: Sequence[str], found: Mapping[BoardPlace, Summary], better: int) -> tuple[list[str], str]:
+def _sorted(rows: Sequence[RowName], found: Mapping[BoardPlace, Summary], better: int) -> tuple[list[RowName], str]:
     """Rows, and their order in a sentence."""
-    names = by_name(rows)
+    names = rows_by_name(rows)
     for name in ORDER:
         values = _ranked({row: found[row, name] for row in rows if (row, name) in found})
         if values:

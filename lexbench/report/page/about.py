@@ -6,18 +6,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from lexbench.core.method_key import MethodKey
 from lexbench.report.page.data import Measured
 from lexbench.stats.records import Loaded
 
 
 def refusals(measured: Measured) -> list[dict[str, Any]]:
     """Refused cells, those of one reason together: at each of the lengths, each of the methods."""
-    methods: dict[tuple[str, str, int], list[str]] = {}
+    methods: dict[tuple[str, str, int], list[MethodKey]] = {}
     for table, *_ in measured.settings:
         for (method, length), record in sorted(table.entries.items()):
             if record.refused:
                 methods.setdefault((measured.name(table), record.refused, length), []).append(method)
-    lengths: dict[tuple[str, str, tuple[str, ...]], list[int]] = {}
+    lengths: dict[tuple[str, str, tuple[MethodKey, ...]], list[int]] = {}
     for (task, reason, length), refused in methods.items():
         lengths.setdefault((task, reason, tuple(refused)), []).append(length)
     return [

@@ -116,11 +116,11 @@ def _plain(identity: Mapping[str, Any], above: str = "") -> dict[str, Any]:
 
 def _curve(finished: Finished) -> tuple[str, str, str, int]:
     cell = finished.cell
-    return cell.model, cell.method, cell.task, cell.seed
+    return cell.model, str(cell.method), cell.task, cell.seed
 
 
 def _order(record: Record) -> tuple[str, str, str, int, str]:
-    return record.model, record.task, record.method, record.length, record.metric or ""
+    return record.model, record.task, str(record.method), record.length, record.metric or ""
 
 
 def _row(record: Record, finished: Finished, base: Finished | None) -> Row:
