@@ -154,14 +154,15 @@ def deployment_of(config: Mapping[str, Any], model: Model) -> tuple[MethodKey, f
     is given deploys the same without the factor. None for any other, and for one that states several factors.
     """
     if config.get("at") is not None:
-        return read_method({**config, "at": None})[2], config["at"] / model.trained_length
+        free = {key: value for key, value in config.items() if key != "at"}
+        return read_method(free)[2], config["at"] / model.trained_length
     entries = method_entries(config["compose"]) if "compose" in config else [dict(config)]
     follows = [_follows_without_factor(entry) for entry in entries]
-    factors = {entry["factor"] for entry, free in zip(entries, follows, strict=True) if free}
+    factors = {entry["factor"] for entry, each in zip(entries, follows, strict=True) if each}
     if len(factors) != 1:
         return None
-    free = [{**entry, "factor": None} if each else entry for entry, each in zip(entries, follows, strict=True)]
-    base = {**config, "compose": free} if "compose" in config else free[0]
+    parts = [{**entry, "factor": None} if each else entry for entry, each in zip(entries, follows, strict=True)]
+    base = {**config, "compose": parts} if "compose" in config else parts[0]
     return read_method(base)[2], float(factors.pop())
 
 

@@ -192,7 +192,7 @@ def test_pages_and_figures_take_the_same_looks() -> None:
     [setting] = data.settings(data.Measured.of(samples))
     rules = dict(re.findall(r"\.hue-(\d) \{ color: light-dark\((#\w+),", page.hues()))
     for name, shown in zip(setting["methods"], setting["looks"], strict=True):
-        look = looks.looks(table.methods)[name]
+        look = looks.looks(table.methods)[key_from(name)]
         assert rules[str(shown["hue"])] == look.colour and shown["mark"] == look.marker
         assert f'"{shown["mark"]}"' in f'"{look.marker}"' and shown["front"] == (name == "mine")
     script = (Path(page.__file__).parent / "charts.js").read_text()
@@ -214,7 +214,7 @@ def test_ones_own_method_is_in_the_summary_however_bad_it_is() -> None:
         for length in (256, 512)
     ]
     [told] = headlines(data.Measured.of(cells, ["yarn"]))
-    assert [row["method"] for row in told["rows"]] == [*METHODS[:3], "yarn", "mine", "none"]
+    assert [str(row["method"]) for row in told["rows"]] == [*METHODS[:3], "yarn", "mine", "none"]
 
 
 def test_lines_of_one_colour_differ_in_marker_and_stroke() -> None:

@@ -102,8 +102,7 @@ def test_a_run_folder_and_a_baseline_of_an_earlier_version_are_read(tmp_path: Pa
     (tmp_path / "old.json").write_text(json.dumps(page))
     now, before = (baseline.read(tmp_path / name).cells for name in ("b.json", "old.json"))
     assert [each.cell.method for each in now] == [each.cell.method for each in before]
-    [line] = [file for file in (folder / "cells").glob("*.parquet")][:1]
-    assert Store(folder).load({line.stem})[0].cell.id == line.stem
+    assert len(Store(folder).load()) == 2
 
 
 def stated(label: str, length: int, factor: Any, attention: Any) -> Cell:

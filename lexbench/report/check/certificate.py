@@ -59,7 +59,8 @@ def _said(claim: Verdict) -> str:
 
 def _claim(verdict: Verdict) -> dict[str, Any]:
     cell, metric = verdict.cell, verdict.metric or ""
-    about = {name: getattr(cell, name) for name in ("model", "method", "task", "length", "seed", "protocol")}
+    about = {name: getattr(cell, name) for name in ("model", "task", "length", "seed", "protocol")}
+    about["method"] = str(cell.method)
     row = {**about, "metric": metric, "unit": unit(metric), "margin": verdict.tolerance, "status": verdict.status}
     return {**row, "reason": verdict.reason, "proof": proof_of(verdict)}
 

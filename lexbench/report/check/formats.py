@@ -155,7 +155,8 @@ def data_of(found: Check) -> dict[str, Any]:
 
 def _row_of(verdict: Verdict) -> dict[str, Any]:
     cell, found, metric = verdict.cell, verdict.found, verdict.metric or ""
-    about = {name: getattr(cell, name) for name in ("model", "method", "task", "length", "seed", "trained_length")}
+    about = {name: getattr(cell, name) for name in ("model", "task", "length", "seed", "trained_length")}
+    about["method"] = str(cell.method)
     row = {**about, "metric": verdict.metric, "unit": unit(metric), "status": verdict.status, "reason": verdict.reason}
     if found is not None and found.difference is not None:
         row |= found.numbers(scale(metric))

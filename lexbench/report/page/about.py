@@ -22,7 +22,7 @@ def refusals(measured: Measured) -> list[dict[str, Any]]:
     for (task, reason, length), refused in methods.items():
         lengths.setdefault((task, reason, tuple(refused)), []).append(length)
     return [
-        {"task": task, "methods": refused, "lengths": sorted(at), "reason": reason}
+        {"task": task, "methods": list(map(str, refused)), "lengths": sorted(at), "reason": reason}
         for (task, reason, refused), at in lengths.items()
     ]
 
@@ -38,7 +38,7 @@ def losses(measured: Measured) -> list[dict[str, Any]]:
             if not record.refused and (record.failed or record.truncated or missing):
                 counts = {"failed": record.failed, "truncated": record.truncated, "missing": missing}
                 said = "; ".join(f"{reason} ({count})" for reason, count in reasons.most_common(3))
-                place = {"task": measured.name(table), "method": method, "length": length}
+                place = {"task": measured.name(table), "method": str(method), "length": length}
                 found.append({**place, **counts, "n": table.cell.n, "reasons": said})
     return found
 

@@ -96,7 +96,7 @@ def _headline(measured: Measured, table: Table) -> dict[str, Any]:
         "columns": [{"head": head, "unit": unit} for head, unit, _ in columns],
         "rows": [
             {
-                "method": row,
+                "method": str(row),
                 "baseline": row == BASELINE,
                 "entries": [entries.get(row, EMPTY) for _, _, entries in columns],
             }

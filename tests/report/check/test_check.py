@@ -745,7 +745,10 @@ def test_annotations_name_lengths_and_methods_and_are_escaped(mixed: Check) -> N
         mixed.verdicts[1], cell=replace(mixed.verdicts[1].cell, method=MethodKey.named("50%\r\n::error::x##[y]"))
     )
     [line] = annotations(Check(baseline="b", verdicts=[odd], changes=[], problems=[], measured=[]))
-    assert "passkey accuracy of 50%25 ::error::x## [y] on lexlet at 512" in line and len(line.splitlines()) == 1
+    assert (
+        "passkey accuracy of '50%25\\r\\n::error::x#\\x23[y]' on lexlet at 512" in line
+    assert len(line.splitlines()) == 1
+    )
 
 
 def test_annotations_are_ten_of_a_kind_at_most(tmp_path: Path) -> None:
@@ -775,11 +778,12 @@ def test_names_of_others_can_do_nothing(tmp_path: Path) -> None:
     name = "a|b\n\x1b[31m<script>`[x](y)\x00"
     old, new = answers(name, right(16, 16)), answers(name, right(2, 16))
     found = gate(tmp_path, [old], [new])
-    clean = "a|b [31m<script>`[x](y)"
+    clean = r"'a|b\n\x1b[31m<script>`[x](y)\x00'"
+    safe = r"'a\|b\\n\\x1b[31m\<script>\`[x]\(y)\\x00'"
     assert "\x1b" not in text(found) and f"passkey accuracy of {clean} on lexlet at 512" in text(found)
     shown = markdown(found)
-    assert "| passkey accuracy (points): a\\|b [31m\\<script>\\`[x]\\(y) | -87.5 LOST |" in shown
-    assert "- lost: passkey accuracy of a\\|b [31m\\<script>\\`[x]\\(y) on lexlet at 512: 100.0 -> 12.5 points" in shown
+    assert f"| passkey accuracy (points): {safe} | -87.5 LOST |" in shown
+    assert f"- lost: passkey accuracy of {safe} on lexlet at 512: 100.0 -> 12.5 points" in shown
     file = tmp_path / "x.xml"
     file.write_bytes(junit(found))
     [suite] = JUnitXml.fromfile(str(file))
