@@ -745,10 +745,8 @@ def test_annotations_name_lengths_and_methods_and_are_escaped(mixed: Check) -> N
         mixed.verdicts[1], cell=replace(mixed.verdicts[1].cell, method=MethodKey.named("50%\r\n::error::x##[y]"))
     )
     [line] = annotations(Check(baseline="b", verdicts=[odd], changes=[], problems=[], measured=[]))
-    assert (
-        "passkey accuracy of '50%25\\r\\n::error::x#\\x23[y]' on lexlet at 512" in line
+    assert "passkey accuracy of '50%25\\r\\n::error::x#\\x23[y]' on lexlet at 512" in line
     assert len(line.splitlines()) == 1
-    )
 
 
 def test_annotations_are_ten_of_a_kind_at_most(tmp_path: Path) -> None:
