@@ -14,6 +14,7 @@ from lexbench.report.leaderboard.leaderboard import headlines as judged
 from lexbench.report.plots import paper
 from lexbench.report.plots.style import STYLE, save_as
 from lexbench.report.tables import headline_tables
+from lexbench.report.verdicts import verdict_text
 from lexbench.stats.compare import compare
 from lexbench.stats.headline import headlines
 from lexbench.stats.tables import Table, tables
@@ -70,7 +71,7 @@ def _sentences(table: Table, folder: Path, cells: Collection[str], mine: MethodK
         found = compare(folder, folder, one, other, cells)
         [task] = [each for each in found.tasks if each.task == table.cell.task]
         role = rival.method if rival.method == BASELINE else f"the best of the others, {rival.method},"
-        said += f"; {role} has {_value(rival)}: {task.verdict.replace('B is', f'{mine} is')}"
+        said += f"; {role} has {_value(rival)}: {verdict_text(task, str(mine))}"
     yield f"{said}."
 
 

@@ -12,6 +12,7 @@ from lexbench.report.check.comparison import markdown
 from lexbench.report.grid import best_of
 from lexbench.report.leaderboard.leaderboard import leaderboard
 from lexbench.report.page import data, headlines
+from lexbench.report.verdicts import verdict_text
 from lexbench.stats.compare import compare
 from lexbench.stats.differences import differences
 from lexbench.stats.floors import at_ceiling, at_floor, unspoken
@@ -76,7 +77,7 @@ def test_two_sides_at_one_limit_cannot_be_told(
 ) -> None:
     one, two = guessed("none", count, chance), guessed("yarn", other, chance)
     found = compare(folder(tmp_path / "a", one), folder(tmp_path / "b", two))
-    assert [task.verdict for task in found.tasks] == [f"cannot be told: {why}"]
+    assert [verdict_text(task) for task in found.tasks] == [f"cannot be told: {why}"]
     assert f"**Cannot be told: {why}.**" in markdown(found)
     table = next(iter(tables([one, two])))
     beside = differences(table, {each.cell.id: each.samples for each in (one, two)})
@@ -90,12 +91,12 @@ def test_two_likelihoods_beyond_their_floor_cannot_be_told_whatever_p_says(tmp_p
     found = compare(folder(tmp_path / "a", one), folder(tmp_path / "b", two))
     [entry] = found.tasks[0].entries
     assert entry.found is not None and entry.found.p_holm == 2**-7 and not entry.significant
-    assert found.tasks[0].verdict == "cannot be told: both are worse than the bigram floor (5.000)"
+    assert verdict_text(found.tasks[0]) == "cannot be told: both are worse than the bigram floor (5.000)"
 
 
 def test_a_real_difference_between_a_floor_and_a_value_above_it_stays_one(tmp_path: Path) -> None:
     found = compare(folder(tmp_path / "a", guessed("none", 8)), folder(tmp_path / "b", guessed("yarn", 30)))
-    assert found.tasks[0].verdict == "B is better at every length"
+    assert verdict_text(found.tasks[0]) == "B is better at every length"
 
 
 def test_the_page_names_no_best_of_methods_at_chance() -> None:
