@@ -223,7 +223,7 @@ def test_lengths_of_summaries_are_said_in_words() -> None:
 
     def said(name: str, value: float, low: float | None, high: float | None, longest: int = 2048) -> Entry:
         return headlines._tokens(
-            Summary(method=row, name=name, value=value, low=low, high=high, unit="tokens", note="", limit=2048),
+            Summary(method=row, name=name, value=value, low=low, high=high, unit="tokens", notes=(), limit=2048),
             longest,
         )
 

@@ -141,7 +141,7 @@ def _conditions(curve: _Curve) -> dict[str, Any]:
     model = cell.identity.get("model")
     return {
         "task": cell.task,
-        "method": curve.values[0].method,
+        "method": str(curve.values[0].method),
         **{name: getattr(cell, name) for name in ("corpus", "trained_length", "protocol", "seed")},
         "samples": cell.n,
         **{name: getattr(cell, name) for name in ("backend", "dtype", "kernel")},

@@ -8,8 +8,9 @@ from lexbench.core.method_key import MethodKey
 from lexbench.report.grid import ends_of
 from lexbench.report.leaderboard.best import Mark, Samples
 from lexbench.report.leaderboard.boards import Board, BoardPlace, Column, RowName, Value, rows_by_name
+from lexbench.stats.combine import SummaryNote, SummaryNoteKind
 from lexbench.stats.costs import Cost, cost_summaries
-from lexbench.stats.summaries import RULES, THE_BASELINE, Summary, effective_lengths, summaries
+from lexbench.stats.summaries import RULES, Summary, effective_lengths, summaries
 from lexbench.stats.tables import Table
 from lexbench.stats.values import FATES, samples_of
 from lexbench.stats.wording import signed, some
@@ -19,8 +20,8 @@ ORDER = ("area_beyond", "area", "effective_length")
 LONGER = ("effective_length", "collapse")
 """Summaries of which higher is better; areas and prices follow the metric."""
 HEIGHTS = ("area", "area_beyond", "price", "price_local")
-OWN_NOTES = (THE_BASELINE, "refused at", "no value at")
-"""Starts of notes that always stay with their own entry."""
+OWN_NOTES = (SummaryNoteKind.BASELINE, SummaryNoteKind.ENDED)
+"""Kinds of notes that always stay with their own entry."""
 COSTS = {"seconds per token": ".3g", "bytes per token": ".0f"}
 """Digits by unit. No best mark: intervals leave out what the machine did during one cell and not another."""
 MEANING = {
@@ -152,17 +153,19 @@ def _head(name: str) -> str:
     return name.replace("_", " ")
 
 
-def _said(name: str, usual: Sequence[str]) -> str:
+def _said(name: str, usual: Sequence[SummaryNote]) -> str:
     """Meaning of a summary, and the notes that most entries share."""
     if name in LONGER and not usual:
         return "as the notes say"
-    return (" " if name in LONGER else ", ").join(filter(None, [MEANING.get(name), "; ".join(usual)]))
+    return (" " if name in LONGER else ", ").join(
+        filter(None, [MEANING.get(name), "; ".join(note.text for note in usual)])
+    )
 
 
-def _column(found: Mapping[RowName, Summary], side: int) -> tuple[dict[RowName, Value], list[str]]:
+def _column(found: Mapping[RowName, Summary], side: int) -> tuple[dict[RowName, Value], list[SummaryNote]]:
     """The entries of one summary, the best ones marked, and the notes that most of them share."""
     notes = {row: _notes(each) for row, each in found.items() if each.value is not None}
-    every = [note for some_notes in notes.values() for note in some_notes if not note.startswith(OWN_NOTES)]
+    every = [note for own in notes.values() for note in own if note.kind not in OWN_NOTES]
     usual = [note for note in dict.fromkeys(every) if 2 * every.count(note) > len(notes)]
     entries = {row: _entry(each, usual) for row, each in found.items()}
     values = _ranked(found)
@@ -200,13 +203,12 @@ def _ranked(found: Mapping[RowName, Summary]) -> dict[RowName, float]:
     }
 
 
-def _notes(each: Summary) -> list[str]:
-    """Note fragments not already shown in the value."""
-    parts = each.note.split("; ") if each.note else []
-    return [part for part in parts if not (_open(each) and part.startswith(("never, ", ">= ")))]
+def _notes(each: Summary) -> list[SummaryNote]:
+    """Notes that the value does not show already."""
+    return [note for note in each.notes if not (_open(each) and note.kind is SummaryNoteKind.BEYOND)]
 
 
-def _entry(each: Summary, usual: Sequence[str]) -> Value:
+def _entry(each: Summary, usual: Sequence[SummaryNote]) -> Value:
     unit = 100 if each.unit == "points" else 1  # as data, scores are shares on every board
     value, low, high = (None if end is None else end / unit for end in (each.value, each.low, each.high))
     return Value(
@@ -216,7 +218,7 @@ def _entry(each: Summary, usual: Sequence[str]) -> Value:
         high=high,
         ends=ends_of(each.low, each.high, lambda end: _text(each, end)),
         interval=each.interval,
-        notes=tuple(note for note in _notes(each) if note not in usual),
+        notes=tuple(note.text for note in _notes(each) if note not in usual),
     )
 
 
