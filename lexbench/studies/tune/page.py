@@ -117,7 +117,7 @@ def _sentence(result: Result) -> str:
     best = f"**{escaped(result.winner.label)}**" if result.winner else "nothing within the price"
     if result.winner and result.winner.key == BASELINE:
         best += "; nothing within the price beats the baseline"
-    elif "none" in _alike(result):
+    elif any(row.tied and row.candidate.key == BASELINE for row in result.rows):
         best += "; it cannot be told from the baseline"
     stretch = result.length / result.model.trained_length
     return f"Best for {escaped(result.model.name)} at {result.length} tokens, {stretch:.3g} times the trained: {best}."
