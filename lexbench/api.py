@@ -12,6 +12,7 @@ from lexbench.core import registry
 from lexbench.core.attention import Attention
 from lexbench.core.files import unlike
 from lexbench.core.method import Method, named_method
+from lexbench.core.method_key import BASELINE
 from lexbench.core.model import Model
 from lexbench.core.task import Task
 from lexbench.corpora import Corpus
@@ -98,7 +99,7 @@ class Run:
             table
             for table in every
             if (table.metric == metric if metric else table.metric != "perplexity")  # it is nll's, exponentiated
-            and task in (None, table.cell.task, table.cell.task.split("(")[0])
+            and task in (None, table.cell.task, table.cell.task_name)
         ]
         if not found:
             known = sorted({f"{table.cell.task}: {table.metric}" for table in tables(self._finished())})
@@ -123,7 +124,7 @@ class Run:
         import pandas as pd
 
         rows = {
-            (table.cell.task, table.metric, table.cell.seed, method): {
+            (table.cell.task, table.metric, table.cell.seed, str(method)): {
                 length: table.entries[method, length].value if (method, length) in table.entries else None
                 for length in table.lengths
             }
@@ -313,7 +314,7 @@ def _check_extended(model: Any, job: "Job", kept: bool) -> None:
     extended = sys.modules.get("lexbench.backends.hf.extended")  # where nothing was extended, it need not be loaded
     if extended is None or not extended.is_extended(model):
         return
-    if others := [method.label for method in job.methods if method.label != "none"]:
+    if others := [method.label for method in job.methods if method.key != BASELINE]:
         raise ValueError(
             f"a network under extend is measured as it is, by method=none, got {', '.join(others)}: restore() it first"
         )

@@ -201,7 +201,7 @@ def test_the_numbers_of_the_page_on_curves_are_those_of_the_committed_records() 
         r"^\| `(\w+)` \| ([\d.]+) \| ([\d.]+) \| (\d+) % \|$", (DOCS / "reading.md").read_text(), re.MULTILINE
     )
     known = {
-        (record.method, record.task, record.metric, record.length): record
+        (str(record.method), record.task, record.metric, record.length): record
         for record in read_records(ROOT / "results" / "reference" / "lexlet.parquet")
     }
     assert {method for method, *_ in rows} == {"none", "sliding_window", "rerope"}

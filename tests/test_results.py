@@ -94,7 +94,7 @@ def test_the_differences_of_a_page_are_those_of_its_records(page: Path) -> None:
     known: dict[tuple[str, str, str, str], Record] = {}
     for record in read_records(page.with_suffix(".parquet")):
         if record.part is None and record.metric:
-            known[f"{record.task} on {record.model}", record.metric, record.method, str(record.length)] = record
+            known[f"{record.task} on {record.model}", record.metric, str(record.method), str(record.length)] = record
     count = 0
     for task, metric, lengths, by_method in tables(differences(page)):
         name, _, unit = metric.rstrip(")").partition(" (")
@@ -128,7 +128,7 @@ def test_values_with_intervals_on_a_page_are_those_of_records(page: Path) -> Non
         if None not in ends:
             for digits in (2, 3):
                 one, low, high = (f"{each:.{digits}f}" for each in ends)
-                shown.setdefault(record.method, set()).add(f"{one} [{low}, {high}]")
+                shown.setdefault(str(record.method), set()).add(f"{one} [{low}, {high}]")
     count = 0
     for block in page.read_text().partition(DIFFERENCES)[0].split("\n\n"):
         lines = [[each.strip() for each in line.split("|")[1:-1]] for line in block.splitlines() if line[0] == "|"]

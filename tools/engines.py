@@ -38,7 +38,8 @@ Served = Callable[[Mapping[str, Any]], AbstractContextManager[str]]
 
 def exported(model: Model, given: Mapping[str, Any], length: int, target: str) -> tuple[str, Attention, dict[str, Any]]:
     """Label of a method, what it asks of hf, and its export."""
-    _, method, label = read_method({**registry.read("method", given["name"]), **given})
+    _, method, key = read_method({**registry.read("method", given["name"]), **given})
+    label = str(key)
     return label, attention_of(method, model, length), as_data(method, label, model, length, target)
 
 

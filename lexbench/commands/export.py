@@ -19,21 +19,22 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     """Print the configuration."""
     from lexbench.core.checkpoint import read_known_model
     from lexbench.core.method import read_method
+    from lexbench.core.method_key import BASELINE
     from lexbench.methods import export
 
     config, choices = hydra_config.composed(COMMAND, words)
     model = read_known_model(config["model"])
-    _, method, label = read_method(part(config, choices, "method"))
+    _, method, key = read_method(part(config, choices, "method"))
     length = length_of(config)
     if length is None:
         raise ValueError("export needs the tokens in use, prompt and answer: give length=32768")
-    if length <= model.trained_length and label != "none":
+    if length <= model.trained_length and key != BASELINE:
         print(
             f"lexbench: length {length} is within the trained length {model.trained_length} of {model.name}: "
             "shorter texts need no method",
             file=sys.stderr,
         )
-    deployed = (method, label, model, length, options.to)
+    deployed = (method, str(key), model, length, options.to)
     print(json.dumps(export.as_data(*deployed), indent=1) if options.json else export.export(*deployed))
     return 0
 

@@ -24,15 +24,16 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
     config, choices = hydra_config.composed(COMMAND, words)
     model = read_known_model(config["model"])
-    _, method, label = read_method(part(config, choices, "method"))
+    _, method, key = read_method(part(config, choices, "method"))
     length = length_of(config) or model.trained_length
-    shown = (model, label, attention_of(method, model, length), length)
+    attention = attention_of(method, model, length)
     if options.plot:
         from lexbench.report.show import plots
 
-        plots.plot(*shown, options.plot)
+        plots.plot(model, key, attention, length, options.plot)
         print(options.plot)
     else:
+        shown = (model, str(key), attention, length)
         own = properties(config["model"])
         data = {**table.as_data(*shown), "own": own}
         print(json.dumps(data, indent=1) if options.json else table.table(*shown, own))

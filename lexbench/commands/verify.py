@@ -76,15 +76,15 @@ def _check_methods(options: argparse.Namespace, words: list[str]) -> int:
         from lexbench.runner.backend_pool import using
 
         model = read_model(config["model"])
-        _, method, label = read_method(part(config, choices, "method"))
+        _, method, key = read_method(part(config, choices, "method"))
         length = length_of(config) or 2 * model.trained_length
         with using(model, part(config, choices, "backend"), length) as backend:
             try:
                 if not capabilities(backend).verifiable:
                     raise Refused(f"{backend.name} shows no logits to verify: use backend=hf")
-                rows.append((label, length, verify.verify(backend, attention_of(method, model, length), length)))
+                rows.append((str(key), length, verify.verify(backend, attention_of(method, model, length), length)))
             except Refused as refusal:
-                rows.append((label, length, refusal.reason))
+                rows.append((str(key), length, refusal.reason))
 
     hydra_config.jobs(COMMAND, job, words)
     if options.json:

@@ -44,7 +44,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     check_folder("--out", out, "--out DIR")
     check_writable("--out", out, "give another --out DIR")
     ids = [cell.id for cell in execute(job)]
-    print(write_versus(job.results, set(ids), job.methods[-1].label, out))
+    print(write_versus(job.results, set(ids), job.methods[-1].key, out))
     return run.exit_code([(job.results, ids)])
 
 

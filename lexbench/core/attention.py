@@ -21,6 +21,7 @@ from typing import Any, Protocol, get_type_hints
 import numpy as np
 from numpy.typing import NDArray
 
+from lexbench.core.new_fields import stated_fields
 from lexbench.core.plug_in import code_of
 from lexbench.core.values import fits
 
@@ -559,6 +560,6 @@ def _plain(value: Any, inside: bool = False) -> Any:
     if is_dataclass(value):
         file = code_of(type(value))
         about = {} if inside and file is None else {"kind": type(value).__name__}
-        held = {each.name: _plain(getattr(value, each.name), inside=file is None) for each in fields(value)}
+        held = {each.name: _plain(getattr(value, each.name), inside=file is None) for each in stated_fields(value)}
         return about | held | ({} if file is None else {"file": file})
     return value

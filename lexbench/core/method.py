@@ -1,17 +1,19 @@
 """Build methods from configs, one or several combined: `method=[yarn,log_n]`."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from lexbench.core import registry
 from lexbench.core.attention import Attention
 from lexbench.core.fence import attention_from
+from lexbench.core.method_key import OVER, MethodKey
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.scaled import Fixed, OnScaled, attention_of
+from lexbench.core.values import is_whole
 
-STARTING = {"over": "scaled", "layers": None}
+STARTING = {"over": OVER, "layers": None}
 """Parameters of every method, and their defaults."""
 
 
@@ -61,37 +63,37 @@ def named_method(name: str | Sequence[str | Mapping[str, Any]], **parameters: An
     return read_method({"compose": name, **parameters})[1]
 
 
-def read_method(config: Mapping[str, Any]) -> tuple[str, Method, str]:
-    """Name, method and label from a method's config; its `compose` lists names, or names with parameters.
+def read_method(config: Mapping[str, Any]) -> tuple[str, Method, MethodKey]:
+    """Name, method and key from a method's config; its `compose` lists names, or names with parameters.
 
     `over` and `layers` are parameters of every method: what it starts from on a scaled model (`core.scaled`); and `at`:
     the length for which it is set, at all lengths.
     """
     if config.get("at") is not None:
-        known, inner, label = read_method({key: value for key, value in config.items() if key != "at"})
-        return known, Fixed(inner, config["at"]), _with_parameter(label, f"at={config['at']!r}", "compose" in config)
+        known, inner, key = read_method({name: value for name, value in config.items() if name != "at"})
+        return known, Fixed(inner, config["at"]), replace(key, at=config["at"])
     config, start = _starting(config)
     if start:
-        known, inner, label = read_method(config)
-        stated = ", ".join(f"{key}={value!r}" for key, value in start.items())
-        return known, OnScaled(inner, **start), _with_parameter(label, stated, "compose" in config)
+        known, inner, key = read_method(config)
+        return known, OnScaled(inner, **start), replace(key, **start)
     if "compose" not in config:
         name = str(config["name"])
         method: Method = registry.build(config, "method")
-        return name, method, registry.label(method, name, "method")
+        return name, method, MethodKey.named(name, **registry.changed_parameters(method, name, "method"))
     if extra := sorted(set(config) - {"compose", "name", "_target_"}):
         raise ValueError(
             f"a composed method has no parameters of its own, got method.{extra[0]}: "
             f"write method=[{{name:yarn,{extra[0]}:...}},log_n]"
         )
     found = [read_method(entry) for entry in method_entries(config["compose"])]
-    names, parts, labels = zip(*found, strict=True)
-    return "+".join(names), Composed(names, parts), "+".join(labels)
+    names, parts, keys = zip(*found, strict=True)
+    return "+".join(names), Composed(names, parts), MethodKey(tuple(part for key in keys for part in _parts(key)))
 
 
-def _with_parameter(label: str, stated: str, composed: bool) -> str:
-    """`yarn(at=8)`, `yarn(factor=8.0, at=8)`; of a composition `yarn+log_n(at=8)`."""
-    return f"{label}({stated})" if composed or not label.endswith(")") else f"{label.removesuffix(')')}, {stated})"
+def _parts(key: MethodKey) -> Iterator[tuple[str, tuple[tuple[str, Any], ...]]]:
+    """The parts of a composed method's part; the length for which it alone is set is one of its parameters."""
+    for name, parameters in key.parts:
+        yield name, parameters if key.at is None else (*parameters, ("at", key.at))
 
 
 def _starting(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -143,6 +145,56 @@ def deployed(config: Mapping[str, Any], model: Model, inside: int, longest: int)
     except Refused:
         return None
     return None if here == there else {**config, "at": longest}
+
+
+def deployment_of(config: Mapping[str, Any], model: Model) -> tuple[MethodKey, float] | None:
+    """The method whose deployed form a config is, and the longest length of that deployment over the trained one.
+
+    A config that is set for a length deploys the same without it; one with a factor that follows the length while none
+    is given deploys the same without the factor. None for any other, and for one that states several factors.
+    """
+    if config.get("at") is not None:
+        free = {key: value for key, value in config.items() if key != "at"}
+        return read_method(free)[2], config["at"] / model.trained_length
+    entries = method_entries(config["compose"]) if "compose" in config else [dict(config)]
+    follows = [_follows_without_factor(entry) for entry in entries]
+    factors = {entry["factor"] for entry, each in zip(entries, follows, strict=True) if each}
+    if len(factors) != 1:
+        return None
+    parts = [{**entry, "factor": None} if each else entry for entry, each in zip(entries, follows, strict=True)]
+    base = {**config, "compose": parts} if "compose" in config else parts[0]
+    return read_method(base)[2], float(factors.pop())
+
+
+def _follows_without_factor(config: Mapping[str, Any]) -> bool:
+    """Whether a method with this factor follows the length if none is given: then no factor is its default."""
+    if config.get("factor") is None:
+        return False
+    kept = {key: value for key, value in config.items() if key not in (*STARTING, "at")}
+    try:
+        _, method, key = read_method({**kept, "factor": None})
+    except ValueError:  # it cannot do without
+        return False
+    return getattr(method, "factor", 0) is None and "factor" not in dict(key.parts[0][1])
+
+
+PROBED = (0.5, 1, 2, 8, 64)
+"""Multiples of the trained length at which a method that does not follow the length is looked at."""
+
+
+def without_idle_at(config: Mapping[str, Any], model: Model) -> dict[str, Any]:
+    """A method's config without `at` where that changes nothing, as of a method that does not follow the length."""
+    at: Any = config.get("at")
+    if not is_whole(at, 1):
+        return dict(config)
+    free = {key: value for key, value in config.items() if key != "at"}
+    method = read_method(free)[1]
+    lengths = {int(at), *(max(2, round(multiple * model.trained_length)) for multiple in PROBED)}
+    try:
+        found = [attention_of(method, model, length).as_data() for length in sorted(lengths)]
+    except Refused:
+        return dict(config)
+    return free if all(each == found[0] for each in found) else dict(config)
 
 
 def _per_text(method: Any) -> bool:

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lexbench.core.method_key import MethodKey, Purpose
+
 
 class Refused(Exception):  # noqa: N818 (a refusal is a result, not an error)
     """A cell has no honest answer. Raised anywhere below the runner, and recorded with its reason."""
@@ -75,10 +77,9 @@ class Cell:
     """One (model, method, task, length, seed) as shown in tables, and its whole identity."""
 
     model: str
-    method: str
-    """Name with every parameter that differs from its default: `yarn(factor=8.0)`."""
+    method: MethodKey
     task: str
-    """In the same form: `passkey(digits=7)`."""
+    """Name with every parameter that differs from its default: `passkey(digits=7)`."""
     length: int
     trained_length: int
     seed: int
@@ -93,6 +94,15 @@ class Cell:
     """Version of lexbench at the measurement; not part of the identity."""
     identity: Mapping[str, Any]
     """JSON values of everything that affects the numbers; resuming, caching and comparison use its hash."""
+    purpose: Purpose | None = None
+    """What it was measured for; None: by a version that does not say so, or by another program."""
+
+    @property
+    def task_name(self) -> str:
+        """Name of the task without its parameters."""
+        stated = self.identity.get("task")
+        name = stated.get("name") if isinstance(stated, Mapping) else None
+        return name if isinstance(name, str) else self.task
 
     @functools.cached_property
     def id(self) -> str:
@@ -111,7 +121,7 @@ class Record:
     cell: str
     """Hash of the cell's identity, and name of its sample file."""
     model: str
-    method: str
+    method: MethodKey
     """Name with every parameter that differs from its default: `yarn(factor=8.0)`."""
     attention: str | None
     """The method's attention at this length: every slot in use, frequencies by both ends; None: unchanged."""
@@ -156,6 +166,10 @@ class Record:
     corpus: str | None
     version: str
     """Version of lexbench at the measurement."""
+
+    def as_row(self) -> dict[str, Any]:
+        """All fields by name, the method as its label."""
+        return {**vars(self), "method": str(self.method)}
 
     @property
     def floor_of(self) -> str | None:

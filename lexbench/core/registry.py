@@ -272,6 +272,13 @@ def label(instance: Any, name: str, noun: str) -> str:
 
     Of a corpus's files and folders only the last part is shown: labels are published, the user's folders are private.
     """
+    changed = changed_parameters(instance, name, noun)
+    shown = [f"{key}={_public(value, noun)!r}" for key, value in changed.items()]
+    return f"{name}({', '.join(shown)})" if shown else name
+
+
+def changed_parameters(instance: Any, name: str, noun: str) -> dict[str, Any]:
+    """Every parameter that the user changed, except the corpus; ValueError for a class that is no frozen dataclass."""
     if not is_dataclass(instance):
         raise ValueError(f"{noun} class {type(instance).__name__} must be a dataclass: its fields are its parameters")
     kind: Any = type(instance)
@@ -279,9 +286,7 @@ def label(instance: Any, name: str, noun: str) -> str:
         raise ValueError(f"{noun} class {kind.__name__} must be frozen: write @dataclass(frozen=True)")
     stated = read(noun, name) if name in names(noun) else {}
     usual = {f.name: _frozen(stated.get(f.name, f.default)) for f in fields(instance) if f.name != "corpus"}
-    shown = [f for f in fields(instance) if f.name != "corpus" and getattr(instance, f.name) != usual[f.name]]
-    changed = [f"{f.name}={_public(getattr(instance, f.name), noun)!r}" for f in shown]
-    return f"{name}({', '.join(changed)})" if changed else name
+    return {key: value for key, default in usual.items() if (value := getattr(instance, key)) != default}
 
 
 def _public(value: Any, noun: str) -> Any:

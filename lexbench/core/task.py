@@ -3,12 +3,13 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lexbench.core.new_fields import stated_fields
 from lexbench.core.record import Sample
 
 Tokens = NDArray[np.int64]
@@ -320,11 +321,7 @@ class Task:
         "new") enters only where it is not its default, so that those seeds stay. The corpus does not enter: the same
         text gives the same questions wherever its file is.
         """
-        hashed = [
-            f
-            for f in fields(self)  # type: ignore[arg-type]
-            if f.name != "corpus" and not (f.metadata.get("new") and getattr(self, f.name) == f.default)
-        ]
+        hashed = [f for f in stated_fields(self) if f.name != "corpus"]
         parameters = {f.name: str(f.default if f.name in self.form else getattr(self, f.name)) for f in hashed}
         key = json.dumps([type(self).__name__, self.edition, parameters, *place], sort_keys=True)
         return np.random.default_rng(np.frombuffer(hashlib.sha256(key.encode()).digest(), dtype=np.uint32))

@@ -11,7 +11,7 @@ from lexbench.integrations.exchange.common import About
 from lexbench.integrations.hub.dataset_card import sample_card
 from lexbench.integrations.hub.dataset_files import Head, configurations, heads, write_samples
 from lexbench.integrations.hub.model_card import ModelIndex, model_index, on_card
-from lexbench.report.select import named
+from lexbench.report.select import named_methods, named_tasks
 from lexbench.stats.records import Loaded, load, run_folders
 from lexbench.stats.wording import plain, several, some
 from lexbench.store.format import Finished
@@ -123,8 +123,8 @@ def _chosen(folders: Sequence[Path], tasks: Sequence[str], methods: Sequence[str
 
 
 def _of(cells: Sequence[CellT], tasks: Sequence[str], methods: Sequence[str]) -> list[CellT]:
-    labels = named((each.cell.task for each in cells), tasks, "task")
-    rules = named((each.cell.method for each in cells), methods, "method")
+    labels = named_tasks((each.cell for each in cells), tasks)
+    rules = named_methods((each.cell.method for each in cells), methods)
     return [each for each in cells if each.cell.task in labels and each.cell.method in rules]
 
 

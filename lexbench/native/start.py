@@ -126,7 +126,8 @@ class Scaling:
 
 
 def _read(method: Mapping[str, Any]) -> tuple[str, Method, str]:
-    return read_method({**registry.read("method", method["name"]), **method})
+    name, built, key = read_method({**registry.read("method", method["name"]), **method})
+    return name, built, str(key)
 
 
 def checked(method: Mapping[str, Any], start: Start | None, reach: int | None = None) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from lexbench.core.files import write_text
 from lexbench.core.machine import cores
+from lexbench.core.method_key import BASELINE
 from lexbench.core.record import Sample
 from lexbench.report import longbench
 from lexbench.report.formats import csv, markdown
@@ -35,7 +36,7 @@ from lexbench.report.tables import (
 from lexbench.report.unchanged import HEAD
 from lexbench.stats import costs, differences, gain, length_effect, positions, records
 from lexbench.stats.costs import Cost
-from lexbench.stats.differences import BASELINE, Differences
+from lexbench.stats.differences import Differences
 from lexbench.stats.headline import headlines
 from lexbench.stats.records import Loaded, rows_of
 from lexbench.stats.tables import Table, tables

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Record
 from lexbench.stats import metrics
 from lexbench.stats.floors import at_floor
@@ -38,7 +39,7 @@ class Grid:
     """Rows of entries under a head, with lines above and below."""
 
     head: Sequence[str]
-    rows: Sequence[Sequence[Entry | str]]
+    rows: Sequence[Sequence[Entry | MethodKey | str]]
     labels: int = 1
     """Number of leading columns that hold labels."""
     title: str = ""
@@ -58,14 +59,14 @@ class Grid:
             marks = ", ".join(str(notes.setdefault(note, len(notes) + 1)) for note in entry.notes)
             return " ".join(filter(None, [interval, entry.more, f"({marks})" if marks else ""]))
 
-        made = [[each if isinstance(each, Entry) else Entry(text=each) for each in row] for row in self.rows]
+        made = [[each if isinstance(each, Entry) else Entry(text=str(each)) for each in row] for row in self.rows]
         rows = [[(entry, rest(entry)) for entry in row] for row in made]
         return rows, [*self.remarks, *(f"({mark}) {text}" for text, mark in notes.items()), *self.below]
 
 
 EMPTY = Entry(text="")
-Line = list[Entry | str]
-"""A row of a grid; text alone is a label."""
+Line = list[Entry | MethodKey | str]
+"""A row of a grid; a key or a text alone is a label."""
 
 
 def value_entry(record: Record | None, *, best: str | None = None, more: str = "", n: int | None = None) -> Entry:

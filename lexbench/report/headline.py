@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
+from lexbench.core.method_key import BASELINE
 from lexbench.report.grid import EMPTY, Entry, Grid, Line, best_of, ends_of, value_entry
-from lexbench.stats.differences import BASELINE
+from lexbench.stats.combine import SummaryNoteKind
 from lexbench.stats.headline import Headline, Row
 from lexbench.stats.summaries import Summary
 from lexbench.stats.tables import caption
@@ -95,6 +96,6 @@ def _price(each: Summary | None) -> Entry:
         return EMPTY
     if each.value is None:
         return Entry(text="no value", notes=(each.note,))
-    setting = next((part for part in each.note.split("; ") if part.startswith(("factor ", "set for "))), "")
+    settings = tuple(note.text for note in each.notes if note.kind is SummaryNoteKind.SETTING)
     ends = ends_of(each.low, each.high, signed)
-    return Entry(text=signed(each.value), ends=ends, notes=(setting,) if setting else ())
+    return Entry(text=signed(each.value), ends=ends, notes=settings)

@@ -7,12 +7,11 @@ that no other method has, with a star. Methods of one name with other parameters
 hollow markers tell them apart.
 """
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from lexbench.stats.differences import BASELINE
+from lexbench.core.method_key import BASELINE, MethodKey
 
 FAMILIES: dict[str, tuple[str, ...]] = {
     "interpolation": ("pi", "yarn", "ntk_by_parts", "yarn_paper", "llama3", "resonance"),
@@ -26,7 +25,9 @@ FAMILIES: dict[str, tuple[str, ...]] = {
 """Families of the registry's methods, at most seven methods each."""
 OWN = "your methods"
 """The family of methods outside the registry."""
-ORDER = (OWN, BASELINE, *FAMILIES)
+UNCHANGED = "none"
+"""The family of the baseline alone."""
+ORDER = (OWN, UNCHANGED, *FAMILIES)
 """Families in the order of their panels."""
 INK = "#000000"
 HIGHLIGHT = "#F8004A"
@@ -63,29 +64,21 @@ class Look:
         return LIGHT[self.tone]
 
 
-def names_in(label: str) -> list[str]:
-    """Names of the methods in a label: `yarn(factor=8)+log_n #2` has yarn and log_n."""
-    text, bare = "", re.sub(r" #\d+$", "", label)
-    while text != bare:
-        text, bare = bare, re.sub(r"\([^()]*\)", "", bare)
-    return [re.split(r"[ ,(]", part.strip())[0] for part in bare.split("+")]
-
-
-def is_own(label: str) -> bool:
+def is_own(method: MethodKey) -> bool:
     """Whether any part of it is outside the registry."""
-    return any(name != BASELINE and name not in _PLACES for name in names_in(label))
+    return any(name not in BASELINE.names and name not in _PLACES for name in method.names)
 
 
-def own_of(methods: Iterable[str], highlight: Collection[str] = ()) -> list[str]:
+def own_of(methods: Iterable[MethodKey], highlight: Collection[str] = ()) -> list[MethodKey]:
     """The reader's own methods: outside the registry, or named by `highlight` with or without their parameters."""
     return [each for each in methods if each != BASELINE and _in_front(each, highlight)]
 
 
-def _in_front(method: str, highlight: Collection[str]) -> bool:
-    return is_own(method) or method in highlight or not set(highlight).isdisjoint(names_in(method))
+def _in_front(method: MethodKey, highlight: Collection[str]) -> bool:
+    return is_own(method) or str(method) in highlight or not set(highlight).isdisjoint(method.names)
 
 
-def looks(methods: Sequence[str], highlight: Collection[str] = ()) -> dict[str, Look]:
+def looks(methods: Sequence[MethodKey], highlight: Collection[str] = ()) -> dict[MethodKey, Look]:
     """The look of each method; of several with one colour and marker, the first has the usual dashes."""
     seen: Counter[tuple[int, str]] = Counter()
     found = {}
@@ -98,13 +91,13 @@ def looks(methods: Sequence[str], highlight: Collection[str] = ()) -> dict[str, 
     return found
 
 
-def _usual(method: str) -> tuple[str, int, str, int]:
+def _usual(method: MethodKey) -> tuple[str, int, str, int]:
     """Family, tone, marker and dash of a method without parameters."""
     if is_own(method):
         return OWN, 1, "star", 0
-    named = [name for name in names_in(method) if name != BASELINE]
+    named = [name for name in method.names if name not in BASELINE.names]
     if not named:
-        return BASELINE, 0, "circle", 0
+        return UNCHANGED, 0, "circle", 0
     family, number, place = _PLACES[named[0]]
     return family, 2 + (number - place) % len(HUES), MARKERS[(number + 2 * place) % len(MARKERS)], number
 
@@ -117,7 +110,7 @@ _PLACES = {
 """Family, its number and the place in it, of each method of the registry."""
 
 
-def panels(methods: Sequence[str], highlight: Collection[str] = ()) -> list[tuple[str, list[str]]]:
+def panels(methods: Sequence[MethodKey], highlight: Collection[str] = ()) -> list[tuple[str, list[MethodKey]]]:
     """Title and methods of each panel: one where the lines are few, else one a family.
 
     The baseline is in every panel, and the reader's own methods are while they are three or fewer.
@@ -136,7 +129,7 @@ def panels(methods: Sequence[str], highlight: Collection[str] = ()) -> list[tupl
     return found
 
 
-def ordered(methods: Sequence[str], highlight: Collection[str]) -> list[str]:
+def ordered(methods: Sequence[MethodKey], highlight: Collection[str]) -> list[MethodKey]:
     """The baseline, the reader's own, then the others as they come."""
     first = [method for method in methods if method == BASELINE] + own_of(methods, highlight)
     return [*first, *(method for method in methods if method not in first)]

@@ -135,7 +135,7 @@ def _rows(table: Table, lengths: Sequence[int], digits: int | None, highlight: C
     best = {length: best_of(table.at(length), text) for length in lengths}
     rows = []
     for method in looks.ordered(table.methods, highlight):
-        row = [Cell(method)]
+        row = [Cell(str(method))]
         for length in lengths:
             record = table.entries.get((method, length))
             if record is None or record.value is None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, get_args, get_type_hints
 
+from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Record
 
 
@@ -32,7 +33,13 @@ def schema() -> dict[str, Any]:
     }
 
 
-JSON_TYPES: Mapping[Any, str] = {str: "string", int: "integer", float: "number", type(None): "null"}
+JSON_TYPES: Mapping[Any, str] = {
+    str: "string",
+    MethodKey: "string",
+    int: "integer",
+    float: "number",
+    type(None): "null",
+}
 
 
 def _json_type(kind: Any) -> str | list[str]:

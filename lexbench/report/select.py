@@ -1,27 +1,40 @@
-"""Resolve a user's names of tasks and methods to labels in runs."""
+"""Resolve a user's names of tasks and methods to those in runs."""
 
 from collections.abc import Collection, Iterable, Sequence
 
+from lexbench.core.method_key import MethodKey
+from lexbench.core.record import Cell
 from lexbench.core.registry import nearest
-from lexbench.report.looks import names_in
 from lexbench.stats.wording import some
 
 
-def named(known: Iterable[str], wanted: Sequence[str], noun: str) -> set[str]:
-    """Labels that match the wanted names; all labels if none are wanted.
+def named_methods(known: Iterable[MethodKey], wanted: Sequence[str]) -> set[MethodKey]:
+    """Methods that match the wanted names; all methods if none are wanted.
+
+    A name matches the method whose label it is; without parameters, every method of that name. Raises ValueError for a
+    name without a match.
+    """
+    methods = set(known)
+    _check(wanted, "method", sorted(map(str, methods)), {method.bare for method in methods})
+    return {method for method in methods if not wanted or {str(method), method.bare} & set(wanted)}
+
+
+def named_tasks(cells: Iterable[Cell], wanted: Sequence[str]) -> set[str]:
+    """Labels of tasks that match the wanted names; all labels if none are wanted.
 
     A name matches its own label, `passkey(digits=7)`; without parameters, every label of that name. Raises ValueError
     for a name without a match.
     """
-    labels = sorted(set(known))
-    _check(wanted, noun, labels, {label.split("(")[0] for label in labels})
-    return {label for label in labels if not wanted or {label, label.split("(")[0]} & set(wanted)}
+    names = {cell.task: cell.task_name for cell in cells}
+    _check(wanted, "task", sorted(names), set(names.values()))
+    return {label for label, name in names.items() if not wanted or {label, name} & set(wanted)}
 
 
-def check_highlight(known: Iterable[str], wanted: Collection[str]) -> None:
+def check_highlight(known: Iterable[MethodKey], wanted: Collection[str]) -> None:
     """ValueError for a method to highlight that these labels do not name, with or without their parameters."""
-    labels = sorted(set(known))
-    _check(wanted, "method to highlight", labels, {name for label in labels for name in names_in(label)})
+    methods = set(known)
+    names = {name for method in methods for name in method.names}
+    _check(wanted, "method to highlight", sorted(map(str, methods)), names)
 
 
 def _check(wanted: Iterable[str], noun: str, labels: Sequence[str], bare: Collection[str]) -> None:

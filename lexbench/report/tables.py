@@ -1,8 +1,11 @@
 """The tables of a report as grids and pages: values, parts, paired differences, context gain, collapse by position."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from lexbench.core.groups import grouped
+from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Record
 from lexbench.report.formats import heading, markdown
 from lexbench.report.grid import (
@@ -75,7 +78,7 @@ def grid_of(table: Table) -> Grid:
     best = {length: best_of(table.at(length)) for length in table.lengths}
     truncated = table.truncated
 
-    def at(row: str, length: int) -> Entry:
+    def at(row: MethodKey, length: int) -> Entry:
         record = table.entries.get((row, length))
         more = cut(record) if record and truncated else ""
         return value_entry(record, best=best[length], more=more, n=table.cell.n)
@@ -85,9 +88,16 @@ def grid_of(table: Table) -> Grid:
         rows.append([row, *(value_entry(table.prices.get((row, length)), n=table.cell.n) for length in table.lengths)])
     columns = {str(length): table.at(length) for length in table.lengths}
     silent = unspoken(table.of(table.methods[0])) if table.methods else None  # none, where it was measured
-    below = [*floor_lines(columns), *([silent] if silent else []), *(f"{each}." for each in table.states)]
+    below = [*floor_lines(columns), *([silent] if silent else []), *_states(table)]
     below += [*([CUT] if truncated else []), *realised_line(columns)]
     return Grid(head=["method", *_heads(table)], rows=rows, below=below)
+
+
+def _states(table: Table) -> Iterator[str]:
+    """Parameters that tell twins apart, a line for each key: `pi: factor 4.0; pi #2: factor 8.0.`"""
+    for rows in grouped(table.states, lambda row: replace(row, twin=1)).values():
+        told = [(row, ", ".join(f"{name} {value}" for name, value in table.states[row].items())) for row in rows]
+        yield f"{'; '.join(f'{row}: {said}' for row, said in told)}."
 
 
 def floor_lines(records: Mapping[str, Sequence[Record]]) -> Iterator[str]:

@@ -6,6 +6,7 @@ from pathlib import Path
 import matplotlib as mpl
 
 from lexbench.core.files import write_text
+from lexbench.core.method_key import BASELINE, MethodKey
 from lexbench.core.record import Record
 from lexbench.report import formats, headline
 from lexbench.report.grid import ends_of
@@ -13,8 +14,8 @@ from lexbench.report.leaderboard.leaderboard import headlines as judged
 from lexbench.report.plots import paper
 from lexbench.report.plots.style import STYLE, save_as
 from lexbench.report.tables import headline_tables
+from lexbench.report.verdicts import verdict_text
 from lexbench.stats.compare import compare
-from lexbench.stats.differences import BASELINE
 from lexbench.stats.headline import headlines
 from lexbench.stats.tables import Table, tables
 from lexbench.stats.values import number
@@ -22,13 +23,13 @@ from lexbench.stats.wording import escaped, times
 from lexbench.store.store import Store
 
 
-def write_versus(folder: Path, cells: Collection[str], mine: str, out: Path) -> str:
+def write_versus(folder: Path, cells: Collection[str], mine: MethodKey, out: Path) -> str:
     """Write versus.md, .svg and .pdf into `out`.
 
     Args:
         folder: run folder.
         cells: ids of the cells to show.
-        mine: label of the method that is compared with all others.
+        mine: the method that is compared with all others.
         out: is made where it is missing.
 
     Returns the text of versus.md.
@@ -37,7 +38,7 @@ def write_versus(folder: Path, cells: Collection[str], mine: str, out: Path) -> 
     shown = [table for table in headline_tables(finished) if table.metric != "perplexity"]
     out.mkdir(parents=True, exist_ok=True)
     with mpl.rc_context(STYLE):
-        figure = paper.figure(shown, paper.WIDTHS["page"], [mine])
+        figure = paper.figure(shown, paper.WIDTHS["page"], [str(mine)])
         for suffix in (".svg", ".pdf"):
             save_as(figure, out / f"versus{suffix}")
     lines = [f"# {escaped(mine)} against others on {escaped(shown[0].cell.model)}", "", "![](versus.svg)", ""]
@@ -51,7 +52,7 @@ def write_versus(folder: Path, cells: Collection[str], mine: str, out: Path) -> 
     return text
 
 
-def _sentences(table: Table, folder: Path, cells: Collection[str], mine: str) -> Iterator[str]:
+def _sentences(table: Table, folder: Path, cells: Collection[str], mine: MethodKey) -> Iterator[str]:
     """What a table says of the method: beside none, and beside the best of the others, at the longest length."""
     name = table.cell.task + (f" ({table.differs})" if table.differs else "")
     valued = {row: records for row in table.methods if (records := [r for r in table.of(row) if r.value is not None])}
@@ -70,7 +71,7 @@ def _sentences(table: Table, folder: Path, cells: Collection[str], mine: str) ->
         found = compare(folder, folder, one, other, cells)
         [task] = [each for each in found.tasks if each.task == table.cell.task]
         role = rival.method if rival.method == BASELINE else f"the best of the others, {rival.method},"
-        said += f"; {role} has {_value(rival)}: {task.verdict.replace('B is', f'{mine} is')}"
+        said += f"; {role} has {_value(rival)}: {verdict_text(task, str(mine))}"
     yield f"{said}."
 
 

@@ -2,12 +2,14 @@
 
 import functools
 import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from lexbench.backends import Backend
 from lexbench.core.attention import Attention
 from lexbench.core.fence import fenced
+from lexbench.core.method_key import OWN_POLICY, MethodKey, Purpose
+from lexbench.core.new_fields import stated_fields, stated_text
 from lexbench.core.plug_in import code_of
 from lexbench.core.record import Cell
 from lexbench.core.task import Tokenizer
@@ -36,14 +38,9 @@ class Named:
         parameter with the metadata "new" is left out while it has its default: older cells lack it.
         """
         # Through JSON, so that a cell read from a file has an equal identity: tuples become lists.
-        values = {
-            f.name: value
-            for f in fields(self.built)
-            if f.name != "corpus"
-            and not ((value := getattr(self.built, f.name)) == f.default and f.metadata.get("new"))
-        }
+        values = {f.name: getattr(self.built, f.name) for f in stated_fields(self.built) if f.name != "corpus"}
         file = None if hasattr(self.built, "fingerprint") else code_of(type(self.built), *values.values())
-        about = {"name": self.name, **json.loads(json.dumps(values, default=str))}
+        about = {"name": self.name, **json.loads(json.dumps(values, default=stated_text))}
         return about if file is None else about | {"file": file}
 
     @functools.cached_property
@@ -59,6 +56,19 @@ class Named:
             encoded_corpus.cache_clear()
             _fingerprints[self.built] = found
         return found
+
+
+@dataclass(frozen=True)
+class NamedMethod(Named):
+    """A method, with its key in tables and what its cells are measured for."""
+
+    key: MethodKey = field(kw_only=True)
+    purpose: Purpose = field(default=OWN_POLICY, kw_only=True)
+
+    @classmethod
+    def of(cls, name: str, built: Any, key: MethodKey, purpose: Purpose = OWN_POLICY) -> "NamedMethod":
+        """The method of a key, which also gives its label."""
+        return cls(name, built, str(key), key=key, purpose=purpose)
 
 
 @dataclass(frozen=True)
@@ -85,7 +95,7 @@ class Workload:
 class Step:
     """One planned cell: the objects that it is made of, and its workload."""
 
-    method: Named
+    method: NamedMethod
     task: Named
     length: int
     seed: int

@@ -2,6 +2,7 @@
 
 import math
 
+from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Cell
 from lexbench.stats.metrics import is_score, order
 from lexbench.stats.records import records_of
@@ -19,9 +20,9 @@ class Collapses:
     """
 
     def __init__(self) -> None:
-        self._within: dict[tuple[str, str, int], tuple[int, float]] = {}
+        self._within: dict[tuple[MethodKey, str, int], tuple[int, float]] = {}
         """The longest length within the trained one that is known, and its value."""
-        self._at: dict[tuple[str, str, int], tuple[int, str]] = {}
+        self._at: dict[tuple[MethodKey, str, int], tuple[int, str]] = {}
         """The length of a collapse, and what is said of it."""
 
     def learn(self, finished: Finished) -> None:

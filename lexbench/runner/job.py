@@ -10,11 +10,12 @@ from lexbench.core import registry, suites
 from lexbench.core.checkpoint import read_model
 from lexbench.core.fence import fenced
 from lexbench.core.files import check_folder
-from lexbench.core.method import deployed, read_method
+from lexbench.core.method import deployed, deployment_of, read_method, without_idle_at
+from lexbench.core.method_key import OWN_POLICY, Purpose
 from lexbench.core.model import Model
 from lexbench.core.values import LARGEST, is_whole
 from lexbench.corpora import for_lengths, usual_corpus
-from lexbench.runner.cells import Named
+from lexbench.runner.cells import Named, NamedMethod
 
 MOST_SAMPLES = 1_000_000
 """Bound of n: all questions of a cell are in memory at once."""
@@ -27,7 +28,7 @@ class Job:
     """Everything that one run measures, checked before anything is loaded."""
 
     model: Model
-    methods: Sequence[Named]
+    methods: Sequence[NamedMethod]
     tasks: Sequence[Named]
     corpus: Named
     backend: Mapping[str, Any]
@@ -39,7 +40,7 @@ class Job:
     """Take from earlier answers what they hold already."""
     stop_after_collapse: bool = False
     """Skip the longer lengths of a method that has collapsed."""
-    deployed: Sequence[Named] = ()
+    deployed: Sequence[NamedMethod] = ()
     """Methods that follow the length, set as for the longest length: measured at `price_length` only."""
     price_length: int | None = None
     """The longest length within the trained one."""
@@ -88,7 +89,8 @@ class Job:
         text = _text(corpus, tokens)
         entries = [entry for config in tasks for entry in suites.entries(config)]
         settled = [_settled(_named("task", entry, corpus=text.built), tokens) for entry in entries]
-        named = [_method(each) for each in methods]
+        measured = [without_idle_at(each, facts) for each in methods]
+        named = [_method(each, facts) for each in measured]
         place = _place(results, facts.name)
         inside = [length for length in tokens if length <= facts.trained_length]
         priced = price and bool(inside) and tokens[-1] > facts.trained_length
@@ -105,7 +107,7 @@ class Job:
         return cls(
             model=facts,
             methods=named,
-            deployed=_deployed(methods, named, facts, inside[-1], tokens[-1]) if priced else (),
+            deployed=_deployed(measured, named, facts, inside[-1], tokens[-1]) if priced else (),
             price_length=inside[-1] if priced else None,
             tasks=settled,
             corpus=text,
@@ -174,11 +176,16 @@ def _settled(task: Named, lengths: Sequence[int]) -> Named:
 
 
 def _deployed(
-    methods: Sequence[Mapping[str, Any]], named: Sequence[Named], model: Model, inside: int, longest: int
-) -> list[Named]:
+    methods: Sequence[Mapping[str, Any]], named: Sequence[NamedMethod], model: Model, inside: int, longest: int
+) -> list[NamedMethod]:
     """The methods that follow the length, set as for the longest; without those that are measured anyway."""
-    fixed = [_method(config) for each in methods if (config := deployed(each, model, inside, longest))]
-    return [each for each in fixed if each.label not in {method.label for method in named}]
+    known, found = {method.key for method in named}, []
+    for config, method in zip(methods, named, strict=True):
+        if fixed := deployed(config, model, inside, longest):
+            name, built, key = read_method(fixed)
+            purpose = Purpose(method.key, longest / model.trained_length, price_only=True)
+            found += [NamedMethod.of(name, built, key, purpose)] if key not in known else []
+    return found
 
 
 def _whole(name: str, value: Any, least: int, remedy: str) -> None:
@@ -259,6 +266,8 @@ def _named(noun: str, config: Mapping[str, Any], **inserted: Any) -> Named:
     return Named(name, built, registry.label(built, name, noun))
 
 
-def _method(config: Mapping[str, Any]) -> Named:
-    name, method, label = read_method(config)
-    return Named(name, method, label)
+def _method(config: Mapping[str, Any], model: Model) -> NamedMethod:
+    """A method that is measured for itself, which may also be the form that a deployment of another one has."""
+    name, method, key = read_method(config)
+    of = deployment_of(config, model)
+    return NamedMethod.of(name, method, key, OWN_POLICY if of is None else Purpose(*of))

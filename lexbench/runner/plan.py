@@ -20,7 +20,7 @@ from lexbench.core.record import Deferred, Refused
 from lexbench.core.scaled import attention_of
 from lexbench.core.task import Tokenizer
 from lexbench.core.version import __version__
-from lexbench.runner.cells import BackendFacts, Named, OpenCell, Step, Workload
+from lexbench.runner.cells import BackendFacts, Named, NamedMethod, OpenCell, Step, Workload
 from lexbench.runner.forecast import duration, parameters, speed, workload
 from lexbench.runner.job import Job
 from lexbench.runner.questions import questions_or_reason
@@ -107,7 +107,7 @@ def _fitted(task: Named, job: Job, tokenizer: Tokenizer) -> tuple[Named, Mapping
     return replace(task, built=task.stated.for_lengths(lengths)) if too_long else task, too_long
 
 
-def _methods(job: Job, length: int) -> list[Named]:
+def _methods(job: Job, length: int) -> list[NamedMethod]:
     """Methods of the cells of a length."""
     return [*job.methods, *(job.deployed if length == job.price_length else ())]
 
@@ -217,9 +217,14 @@ def keep_job(store: Store, job: Job, backend: BackendFacts, cells: Sequence[Open
     }
     if said := getattr(backend.tokenizer, "disagreement", None):
         measured["tokenizer"] = said
-    names = ("method", "task", "length", "seed")
+    names = ("task", "length", "seed")
     planned = [
-        {"cell": cell.id, **{name: getattr(cell, name) for name in names}, "tokens": cell.step.workload.tokens}
+        {
+            "cell": cell.id,
+            **{name: getattr(cell, name) for name in names},
+            "method": str(cell.method),
+            "tokens": cell.step.workload.tokens,
+        }
         for cell in cells
     ]
     page = {"config": job.config, "provenance": {**machine.gather(), **measured}, "cells": planned}
@@ -256,7 +261,8 @@ def cell_of(job: Job, step: Step, backend: BackendFacts) -> OpenCell:
     }
     return OpenCell(
         model=job.model.name,
-        method=step.method.label,
+        method=step.method.key,
+        purpose=step.method.purpose,
         task=step.task.label,
         length=step.length,
         trained_length=job.model.trained_length,

@@ -200,4 +200,4 @@ class Progress:
 
     def _text(self, cell: OpenCell, doing: str = "") -> str:
         count = f"{len(self._left)} {'cell' if len(self._left) == 1 else 'cells'} left"
-        return f"{count}: {' '.join(filter(None, [doing, cell.task, cell.method, str(cell.length)]))}"
+        return f"{count}: {' '.join(filter(None, [doing, cell.task, str(cell.method), str(cell.length)]))}"

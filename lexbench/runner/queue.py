@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Cell
 from lexbench.runner.cells import OpenCell
 from lexbench.runner.reuse import attended
@@ -23,7 +24,7 @@ class Queue:
 
     def __init__(self, cells: Iterable[OpenCell], store: Store, ascending: bool = False) -> None:
         self._left: dict[str, OpenCell] = {}
-        self._of_method: dict[str, dict[str, OpenCell]] = {}
+        self._of_method: dict[MethodKey, dict[str, OpenCell]] = {}
         """The same cells, by method."""
         self._held: dict[str, OpenCell] = {}
         """Cells that another run measures."""
@@ -40,7 +41,7 @@ class Queue:
         In their order; or `by_method`, for one of several workers: the next of the method that it had last, else of the
         method that no other worker has and that has most cells left.
         """
-        method = ""
+        method: MethodKey | None = None
         while (cell := self._take(method, by_method)) is not None:
             yield cell
             method = cell.method
@@ -87,7 +88,7 @@ class Queue:
         """Whether the cell was given out again although another run measures it."""
         return cell.id in self._held
 
-    def _take(self, method: str, by_method: bool) -> OpenCell | None:
+    def _take(self, method: MethodKey | None, by_method: bool) -> OpenCell | None:
         """The next cell that need not wait; None when all are finished."""
         with self._changed:
             while self.open:
@@ -104,7 +105,7 @@ class Queue:
                 self._changed.wait()
             return None
 
-    def _by_method(self, method: str) -> Iterator[OpenCell]:
+    def _by_method(self, method: MethodKey | None) -> Iterator[OpenCell]:
         taken = {cell.method for cell in self._busy.values()}
         sizes = {name: len(cells) for name, cells in self._of_method.items()}
         for name in sorted(sizes, key=lambda name: (name != method, name in taken, -sizes[name])):

@@ -14,12 +14,11 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from lexbench.core.files import read_bytes, unlike, write_text
-from lexbench.core.record import Cell
 from lexbench.core.values import fitting, is_whole
 from lexbench.stats import records
 from lexbench.stats.cell_outcomes import Kept, changes, doubled, kept
@@ -28,6 +27,7 @@ from lexbench.stats.metrics import is_score
 from lexbench.stats.pairs import Outcome
 from lexbench.stats.regressions import same_cell
 from lexbench.stats.wording import plain, several
+from lexbench.store.cell_rows import cell_row, read_cell
 
 SCHEMA = 1
 BEGINS = re.compile(r'\s*\{\s*"schema"\s*:')
@@ -106,7 +106,7 @@ def as_text(cells: Sequence[Kept], measured: Sequence[Mapping[str, Any]]) -> str
             name = hashlib.sha256(asked.encode()).hexdigest()[:12]
             questions[name] = asked
             given[metric] = {"questions": name, **_columns(found, ANSWER)}
-        about = {"id": each.id, "cell": asdict(each.cell), "outcomes": given}
+        about = {"id": each.id, "cell": cell_row(each.cell), "outcomes": given}
         more = {"refused": each.refused, "failure": each.failure}
         lines.append(_json({**about, **{key: text for key, text in more.items() if text is not None}}))
     asked_lines = [f'"{name}":{text}' for name, text in sorted(questions.items())]
@@ -189,7 +189,7 @@ def _constant(name: str) -> float:
 
 
 def _kept(row: Mapping[str, Any], questions: Mapping[str, Any]) -> Kept:
-    cell = Cell(**fitting(Cell, row["cell"], "a cell"))
+    cell = read_cell(row["cell"], "a cell")
     if lacking := [part for part in ("model", "method", "task") if not isinstance(cell.identity.get(part), Mapping)]:
         raise ValueError(f"a cell's identity has no {lacking[0]}")
     if fault := next(shown_otherwise(cell), None):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lexbench.core.groups import grouped
+from lexbench.core.method_key import BASELINE
 from lexbench.core.record import Cell, Sample
 from lexbench.stats import floors, metrics
 from lexbench.stats.pairs import Outcome, outcomes
@@ -101,7 +102,7 @@ def unspoken_texts(pairs: Iterable[tuple[Kept, Kept]]) -> dict[Text, str]:
         inside = [pair for pair in group if all(_inside(side) for side in pair)]
         last = max((pair[1].cell.length for pair in inside), default=0)
         asked = [pair for pair in inside if pair[1].cell.length == last]
-        asked = [pair for pair in asked if pair[0].cell.method == "none"] or asked
+        asked = [pair for pair in asked if pair[0].cell.method == BASELINE] or asked
         reasons = [_unspoken(side, pair) for pair in asked for side in pair]
         if reasons and reasons[0] is not None and all(reasons):
             found[text] = reasons[0]
@@ -219,7 +220,7 @@ def _changes(one: Cell, other: Cell) -> Iterator[Change]:
     for change in _differing(one, other, one.identity.keys() - set(asked)):
         if one.method == other.method or not change.name.startswith(("method.", "attention")):
             yield replace(change, name=f"attention of {one.method}") if change.name == "attention" else change
-    for name, here, there in (("method", one.method, other.method), ("lexbench", one.version, other.version)):
+    for name, here, there in (("method", str(one.method), str(other.method)), ("lexbench", one.version, other.version)):
         if here != there:
             yield Change(name, here, there)
 

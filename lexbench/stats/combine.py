@@ -16,15 +16,16 @@ The second has a width at accuracies of 0 and 1, unlike resampling. Of two level
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lexbench.core.groups import grouped
+from lexbench.core.method_key import BASELINE, MethodKey
 from lexbench.core.record import Sample
-from lexbench.stats.differences import BASELINE
 from lexbench.stats.intervals import Floats, Interval, correlations, mean_interval, ratio, reaches, recovered
 from lexbench.stats.pairs import Outcome, outcomes
 from lexbench.stats.tables import Place, Table
@@ -226,27 +227,62 @@ def halves(outcomes: Sequence[Outcome]) -> tuple[list[Outcome], list[Outcome]]:
     return gained, lost
 
 
+class SummaryNoteKind(Enum):
+    """What a note on a summary tells, where that decides how it is shown."""
+
+    PLAIN = "plain"
+    BASELINE = "baseline"
+    """The row is the baseline itself."""
+    ENDED = "ended"
+    """Lengths at which the method was refused or has no value."""
+    BEYOND = "beyond"
+    """The value lies beyond every measured length."""
+    SETTING = "setting"
+    """The setting of a deployed form, and the length at which it was measured."""
+
+
+@dataclass(frozen=True)
+class SummaryNote:
+    """A note on a summary."""
+
+    kind: SummaryNoteKind
+    text: str
+
+
+def plain_notes(*texts: str) -> tuple[SummaryNote, ...]:
+    """Notes that stand beside any entry alike."""
+    return tuple(SummaryNote(SummaryNoteKind.PLAIN, text) for text in texts)
+
+
+TOO_FEW_CLUSTERS = "no interval: too few clusters"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Summary:
     """One number that summarizes a method's curve, its 95 % interval, and the lengths it covers."""
 
-    method: str
+    method: MethodKey
     """Row of the table."""
     name: str
     value: float | None
-    """None: not measurable, reason in `note`; inf: never, or beyond every measured length."""
+    """None: not measurable, reason in `notes`; inf: never, or beyond every measured length."""
     low: float | None = None
     high: float | None = None
     interval: str | None = None
     """cluster_bootstrap, mover (see combine) or inversion."""
     unit: str
-    note: str
+    notes: tuple[SummaryNote, ...]
     p: float | None = None
     """For a difference to the baseline: two-sided, by sign flips, uncorrected."""
     limit: int | None = None
     """The longest judged length, which inf exceeds."""
     floor: float | None = None
     """The value that needs no model, in the same unit; None: not known."""
+
+    @property
+    def note(self) -> str:
+        """All notes in a line."""
+        return "; ".join(note.text for note in self.notes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,7 +293,7 @@ class Curves:
     outcomes: dict[Place, list[Outcome]]
     levels: dict[Place, Level]
     shared: list[int]
-    base: str | None
+    base: MethodKey | None
     """Method whose level is the reference; None: each method's own."""
 
     @property
@@ -280,11 +316,11 @@ class Curves:
         """Shared lengths up to the trained length."""
         return [length for length in self.shared if length <= self.trained]
 
-    def valued(self, row: str) -> bool:
+    def valued(self, row: MethodKey) -> bool:
         """Whether a method has a value at any length."""
         return any(name == row for name, _ in self.levels)
 
-    def references(self, row: str, length: int) -> list[Place]:
+    def references(self, row: MethodKey, length: int) -> list[Place]:
         """Cells whose best value is the level at a length."""
         name, end = self.base or row, min(length, self.trained)
         return [(name, each) for each in self.table.lengths if each <= end and (name, each) in self.levels]
@@ -317,7 +353,7 @@ class Curves:
         found = {at: [self.pair(each, at) for each in self.references(*at)] for at in self.levels}
         return {at: known for at, each in found.items() if (known := [pair for pair in each if pair])}
 
-    def floor(self, row: str, length: int) -> float | None:
+    def floor(self, row: MethodKey, length: int) -> float | None:
         """The value that needs no model: chance, or the best of counting n-grams; 0 of a score of unknown chance."""
         known = self.table.entries[row, length].floor
         return 0.0 if known is None and self.scored else known
@@ -326,16 +362,24 @@ class Curves:
         """Score of guessing; 0 where unknown."""
         return max((record.chance or 0.0 for record in self.table.at(length)), default=0.0)
 
-    def summary(self, row: str, name: str, estimate: Estimate | str, note: str = "", p: float | None = None) -> Summary:
+    def summary(
+        self,
+        row: MethodKey,
+        name: str,
+        estimate: Estimate | str,
+        notes: Sequence[SummaryNote] = (),
+        p: float | None = None,
+    ) -> Summary:
         """A summary in nats or points; a text in place of the estimate is the reason for no value."""
         unit = "points" if self.scored else "nats per token"
         if isinstance(estimate, str):
-            return Summary(method=row, name=name, value=None, unit=unit, note=estimate)
+            return Summary(method=row, name=name, value=None, unit=unit, notes=plain_notes(estimate))
         factor = 100.0 if self.scored else 1.0
         low, high = (None if end is None else factor * end for end in (estimate.low, estimate.high))
-        said = note if low is not None else f"{note}; no interval: too few clusters"
+        told = (*notes, *(() if low is not None else plain_notes(TOO_FEW_CLUSTERS)))
         kind, value = estimate.kind, factor * estimate.value + 0.0  # no -0.0
-        return Summary(method=row, name=name, value=value, low=low, high=high, interval=kind, unit=unit, note=said, p=p)
+        ends: dict[str, Any] = {"value": value, "low": low, "high": high, "interval": kind}
+        return Summary(method=row, name=name, unit=unit, notes=told, p=p, **ends)
 
 
 def shared_lengths(table: Table) -> list[int]:

@@ -7,12 +7,14 @@ haystacks (`intervals.difference_p`), with Holm's correction over all lengths an
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from lexbench.core.groups import grouped
+from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Cell
 from lexbench.stats import metrics, records
 from lexbench.stats.cell_outcomes import (
@@ -31,8 +33,9 @@ from lexbench.stats.cell_outcomes import (
 )
 from lexbench.stats.intervals import LEVEL
 from lexbench.stats.pairs import Paired, corrected, missable, paired
-from lexbench.stats.tables import price_rows
-from lexbench.stats.wording import listed, plain, scale, several, short_unit, small, some
+from lexbench.stats.prices import price_rows
+from lexbench.stats.wording import plain, scale, several, some
+from lexbench.store.cell_rows import with_purposes
 
 SELECTORS = ("method", "model", "task", "backend", "dtype", "kernel", "seed", "version", "length")
 
@@ -54,6 +57,60 @@ class AtLength:
         return bool(self.found and self.found.significant)
 
 
+class Direction(Enum):
+    """What side B is beside side A."""
+
+    BETTER = "better"
+    WORSE = "worse"
+    HIGHER = "higher"
+    """Of a metric without a better side."""
+    LOWER = "lower"
+
+
+class VerdictKind(Enum):
+    """Kinds of verdicts on one task."""
+
+    NOT_COMPARABLE = "not comparable"
+    MIXED = "mixed"
+    """Significant in both directions."""
+    ONE_SIDED = "one-sided"
+    """Significant in one direction alone."""
+    AT_LIMIT = "at a limit"
+    """Both sides are at a floor or at the ceiling wherever they were compared."""
+    ALL_THE_SAME = "all the same"
+    """Every question gave the same on both sides."""
+    TOO_FEW = "too few"
+    """No difference could be significant with so few clusters."""
+    NOT_DETECTED = "not detected"
+
+
+class Lengths(NamedTuple):
+    """A length at which a difference is significant, and for how many of the seeds asked there."""
+
+    length: int
+    seeds: int
+    asked: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskVerdict:
+    """The verdict on one task, as data; `lexbench.report.verdicts` says it in words."""
+
+    kind: VerdictKind
+    where: Mapping[Direction, Sequence[Lengths]] = field(default_factory=dict)
+    """Lengths with a significant difference, by what side B is there."""
+    everywhere: bool = False
+    """Whether all comparisons are significant."""
+    seeds: int = 1
+    """The most seeds asked at one length."""
+    limits: Sequence[tuple[str, int]] = ()
+    """Why a length cannot tell, and the length."""
+    clusters: int = 0
+    least_p: float = 1.0
+    """The smallest p that so many clusters allow."""
+    comparisons: int = 0
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Compared:
     """One task, by its headline metric."""
@@ -64,7 +121,7 @@ class Compared:
     trained_length: int
     """Value of side A."""
     entries: list[AtLength]
-    verdict: str
+    verdict: TaskVerdict
     smallest: float | None = None
     """In the table's unit: the largest of what each comparison may miss as the first of all (`pairs.missable`), and of
     the differences that are not significant."""
@@ -153,10 +210,20 @@ def _selected(cells: list[Kept], words: Sequence[str], side: str) -> list[Kept]:
 def _without_prices(cells: list[Kept]) -> list[Kept]:
     """Cells without those that tell only the price of another method's factor."""
     priced = {
-        trained: price_rows([(each.cell.method, each.cell.length) for each in cells], trained)[1]
-        for trained in {each.cell.trained_length for each in cells}
+        trained: price_rows(_by_place(with_purposes(alike)))[1]
+        for trained, alike in grouped((each.cell for each in cells), lambda cell: cell.trained_length).items()
     }
     return [each for each in cells if each.cell.method not in priced[each.cell.trained_length]]
+
+
+def _by_place(cells: Iterable[Cell]) -> dict[tuple[MethodKey, int], Cell]:
+    """Cells by method and length; of several, as of two tasks, one that was measured for more than a price."""
+    found: dict[tuple[MethodKey, int], Cell] = {}
+    for cell in cells:
+        known = found.get((cell.method, cell.length))
+        if known is None or (known.purpose is not None and known.purpose.price_only):
+            found[cell.method, cell.length] = cell
+    return found
 
 
 def _single(cells: Sequence[Kept], side: str) -> None:
@@ -200,7 +267,7 @@ def _by_task(pairs: Sequence[tuple[Kept, Kept]]) -> list[Compared]:
                 metric=metric,
                 trained_length=ordered[0][0].cell.trained_length,
                 entries=[_entry(one, other, metric, silent.get(text_of(other.cell))) for one, other in ordered],
-                verdict="",
+                verdict=TaskVerdict(kind=VerdictKind.NOT_COMPARABLE),
             )
         )
     return sorted(made, key=lambda each: (metrics.order(each.metric), each.task))
@@ -251,7 +318,7 @@ def _corrected(tasks: Sequence[Compared]) -> list[Compared]:
 
 
 def _verdicts(tasks: Sequence[Compared]) -> list[Compared]:
-    """With each task's verdict in words."""
+    """With each task's verdict."""
     comparisons = sum(entry.found is not None for task in tasks for entry in task.entries)
     made = []
     for task in tasks:
@@ -270,52 +337,44 @@ def _missed(found: Paired, metric: str, comparisons: int) -> float:
     return max(missable(found, metric, LEVEL / comparisons), shown)
 
 
-def _verdict(task: Compared, comparisons: int) -> str:
-    """Verdict on one task in words."""
+def _verdict(task: Compared, comparisons: int) -> TaskVerdict:
+    """The verdict on one task."""
     compared = [entry.found for entry in task.entries if entry.found is not None]
     if not compared:
-        return "not comparable"
-    real = [(entry.length, entry.found.difference) for entry in task.entries if entry.significant and entry.found]
-    side = metrics.better(task.metric)
-    where: dict[str, list[int]] = {}
-    for length, difference in real:
-        up = (difference or 0.0) > 0
-        word = ("better" if up == (side > 0) else "worse") if side else ("higher" if up else "lower")
-        where.setdefault(word, []).append(length)
-    asked = Counter(entry.length for entry in task.entries)
-    if len(where) > 1:
-        said = ", and ".join(f"{word} at {_of_seeds(at, asked)}" for word, at in where.items())
-        return f"mixed by length{' and seed' if max(asked.values()) > 1 else ''}: B is {said}"
-    for word, at in where.items():
-        return f"B is {word} at {'every length' if len(real) == len(task.entries) else _of_seeds(at, asked)}"
+        return TaskVerdict(kind=VerdictKind.NOT_COMPARABLE)
+    if where := _significant(task):
+        several = VerdictKind.MIXED if len(where) > 1 else VerdictKind.ONE_SIDED
+        seeds = max(Counter(entry.length for entry in task.entries).values())
+        real = sum(entry.significant for entry in task.entries)
+        return TaskVerdict(kind=several, where=where, seeds=seeds, everywhere=real == len(task.entries))
     limits = [(entry.found.limit, entry.length) for entry in task.entries if entry.found]
-    if all(why for why, _ in limits):
-        return f"cannot be told: {_limits(limits)}"
+    known = tuple((why, length) for why, length in limits if why)
+    if len(known) == len(limits):
+        return TaskVerdict(kind=VerdictKind.AT_LIMIT, limits=known)
     if not any(found.changed for found in compared):
-        return "no difference: every question gave the same"
-    clusters = max(found.clusters for found in compared)
-    least = min(found.least for found in compared)
+        return TaskVerdict(kind=VerdictKind.ALL_THE_SAME)
+    clusters, least = max(found.clusters for found in compared), min(found.least for found in compared)
     if least * comparisons > LEVEL:
-        few = f"with {several(clusters, 'cluster')} no p is below {small(least)}, before correction"
-        return f"too few samples to detect any difference: {few} for {several(comparisons, 'comparison')}"
-    told = [(why, length) for why, length in limits if why]
-    aside = f"; cannot be told at {listed([at for _, at in told])}: {_limits(told)}" if told else ""
-    size = f": one of up to {task.smallest:.3g}{short_unit(task.metric or '')} may be missed" if task.smallest else ""
-    return f"no difference detected{size}{aside}"
+        few = TaskVerdict(kind=VerdictKind.TOO_FEW, clusters=clusters, least_p=least)
+        return replace(few, comparisons=comparisons)
+    return TaskVerdict(kind=VerdictKind.NOT_DETECTED, limits=known)
 
 
-def _of_seeds(lengths: Sequence[int], asked: Mapping[int, int]) -> str:
-    """`256, 512 (1 of 3 seeds)`: lengths that hold for all of the seeds asked there, and those that hold for some."""
-    counts = Counter(lengths)
-    some_seeds = {at: f" ({count} of {asked[at]} seeds)" if count < asked[at] else "" for at, count in counts.items()}
-    return ", ".join(f"{at}{some_seeds[at]}" for at in sorted(counts))
+def _significant(task: Compared) -> dict[Direction, list[Lengths]]:
+    """By direction, the lengths with a significant difference."""
+    asked = Counter(entry.length for entry in task.entries)
+    found: dict[Direction, list[int]] = {}
+    for entry in task.entries:
+        if entry.significant and entry.found:
+            found.setdefault(_direction(task.metric, entry.found.difference or 0.0), []).append(entry.length)
+    return {
+        direction: [Lengths(at, count, asked[at]) for at, count in sorted(Counter(lengths).items())]
+        for direction, lengths in found.items()
+    }
 
 
-def _limits(found: Sequence[tuple[str | None, int]]) -> str:
-    """`both at chance (0.25)`; by length where the reasons differ."""
-    by_reason: dict[str, list[int]] = {}
-    for why, length in found:
-        by_reason.setdefault(why or "", []).append(length)
-    if len(by_reason) == 1:
-        return next(iter(by_reason))
-    return ", ".join(f"{why} at {listed(at)}" for why, at in by_reason.items())
+def _direction(metric: str | None, difference: float) -> Direction:
+    up, side = difference > 0, metrics.better(metric)
+    if not side:
+        return Direction.HIGHER if up else Direction.LOWER
+    return Direction.BETTER if up == (side > 0) else Direction.WORSE

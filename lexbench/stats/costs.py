@@ -24,7 +24,8 @@ from pathlib import Path
 import numpy as np
 
 from lexbench.core.files import read_bytes
-from lexbench.stats.combine import Summary, shared_lengths
+from lexbench.core.method_key import MethodKey
+from lexbench.stats.combine import Summary, SummaryNote, plain_notes, shared_lengths
 from lexbench.stats.intervals import CONFIDENCE, Interval, resampled
 from lexbench.stats.records import run_folders
 from lexbench.stats.tables import Table
@@ -103,7 +104,7 @@ def batches(timings: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
 class Price:
     """Quality and cost of one method at one length."""
 
-    method: str
+    method: MethodKey
     length: int
     value: float
     """Value of the table's metric, like `low` and `high`."""
@@ -202,15 +203,21 @@ def cost_summaries(table: Table, costs: Mapping[str, Cost]) -> list[Summary]:
     return found
 
 
-def _seconds(row: str, costs: Mapping[int, Cost]) -> Summary:
+def _seconds(row: MethodKey, costs: Mapping[int, Cost]) -> Summary:
     name, unit = "seconds_per_token", "seconds per token"
     if not costs:
-        return Summary(method=row, name=name, value=None, unit=unit, note="no length at which all methods have a cost")
+        return Summary(
+            method=row,
+            name=name,
+            value=None,
+            unit=unit,
+            notes=plain_notes("no length at which all methods have a cost"),
+        )
     length = max(costs)
     rate = costs[length].rate
     if rate is None:
         note = f"timed once at {length}: a comparison needs two timings of a cell"
-        return Summary(method=row, name=name, value=None, unit=unit, note=note)
+        return Summary(method=row, name=name, value=None, unit=unit, notes=plain_notes(note))
     return Summary(
         method=row,
         name=name,
@@ -219,12 +226,15 @@ def _seconds(row: str, costs: Mapping[int, Cost]) -> Summary:
         low=rate.interval.low,
         high=rate.interval.high,
         interval=rate.interval.kind,
-        note=f"at {length}; wall clock, each cell's answers timed one by one: compare inside one run only",
+        notes=plain_notes(
+            f"at {length}", "wall clock, each cell's answers timed one by one: compare inside one run only"
+        ),
     )
 
 
-def _bytes(row: str, costs: Mapping[int, Cost]) -> Summary:
+def _bytes(row: MethodKey, costs: Mapping[int, Cost]) -> Summary:
     value: float | None = None
+    whole: tuple[SummaryNote, ...] = ()
     peaks = {length: cost.peak_bytes for length, cost in sorted(costs.items()) if cost.peak_bytes is not None}
     rises = [after - before for before, after in itertools.pairwise(peaks.values())]
     if len(costs) < 2:
@@ -240,5 +250,8 @@ def _bytes(row: str, costs: Mapping[int, Cost]) -> Summary:
     else:
         first, last = min(costs), max(costs)
         value = (peaks[last] - peaks[first]) / (last - first)
-        note = f"rise of the peak from {first} to {last}; {peaks[last]} bytes in all at {last}"
-    return Summary(method=row, name="bytes_per_token", value=value, unit="bytes per token", note=note)
+        note = f"rise of the peak from {first} to {last}"
+        whole = plain_notes(f"{peaks[last]} bytes in all at {last}")
+    return Summary(
+        method=row, name="bytes_per_token", value=value, unit="bytes per token", notes=(*plain_notes(note), *whole)
+    )

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from lexbench.core.method_key import BASELINE, MethodKey
 from lexbench.core.record import Record, Sample
 from lexbench.stats.floors import both_at_ceiling, both_at_floor
 from lexbench.stats.intervals import LEVEL, least_p
@@ -14,7 +15,6 @@ from lexbench.stats.pairs import Outcome, Paired, corrected, outcomes, paired
 from lexbench.stats.tables import Place, Table
 from lexbench.stats.wording import scale, several, unit
 
-BASELINE = "none"
 SAME = "same attention"
 """Reason to test nothing: both cells have one attention, so they differ by rounding alone."""
 
@@ -23,7 +23,7 @@ SAME = "same attention"
 class Difference(Paired):
     """A method minus the baseline at one length, in the table's unit."""
 
-    method: str
+    method: MethodKey
     length: int
     cell: str
     """Id of the method's cell."""
@@ -39,7 +39,7 @@ class Differences:
     """The methods of a table against one of them."""
 
     table: Table
-    baseline: str
+    baseline: MethodKey
     entries: dict[Place, Difference]
 
     @property
@@ -53,7 +53,9 @@ class Differences:
         return unit(self.table.metric or "")
 
 
-def differences(table: Table, samples: Mapping[str, Sequence[Sample]], baseline: str = BASELINE) -> Differences | None:
+def differences(
+    table: Table, samples: Mapping[str, Sequence[Sample]], baseline: MethodKey = BASELINE
+) -> Differences | None:
     """Every method of a table minus the baseline, at each length.
 
     `samples` are those of each cell id. Cells of a table share all of their identity but method and length, so the
@@ -75,7 +77,7 @@ def differences(table: Table, samples: Mapping[str, Sequence[Sample]], baseline:
 
 
 def _difference(
-    table: Table, known: Mapping[Place, Sequence[Outcome]], baseline: str, row: str, length: int
+    table: Table, known: Mapping[Place, Sequence[Outcome]], baseline: MethodKey, row: MethodKey, length: int
 ) -> Difference:
     """One comparison, not yet corrected for the others."""
     record, base = table.entries[row, length], table.entries.get((baseline, length))
@@ -138,12 +140,12 @@ def rows_of(found: Sequence[Differences]) -> list[dict[str, Any]]:
         for (_, length), entry in each.entries.items():
             cell = each.table.cell
             shared = {name: getattr(cell, name) for name in ("model", "task", "seed", "trained_length")}
-            about = {"metric": each.table.metric, "unit": each.unit, "baseline": each.baseline}
+            about = {"metric": each.table.metric, "unit": each.unit, "baseline": str(each.baseline)}
             setting = {name: getattr(cell, name) for name in ("protocol", "backend", "dtype", "kernel", "corpus", "n")}
             multiple = length / cell.trained_length
             numbers = {"cell": entry.cell, "baseline_cell": entry.baseline_cell, **entry.numbers()}
             tests = {"interval": entry.interval.kind if entry.interval else None, **entry.tests()}
             reasons = {"refused": entry.refused, "apart": entry.apart, "limit": entry.limit}
-            own = {"method": entry.method, "length": length, **numbers, **tests, **entry.counts(), **reasons}
+            own = {"method": str(entry.method), "length": length, **numbers, **tests, **entry.counts(), **reasons}
             rows.append({**shared, **about, "multiple": multiple, **own, **setting, "version": cell.version})
     return rows

@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Record, Sample
 from lexbench.stats import metrics
 from lexbench.stats.intervals import cluster_bootstrap, mean_interval
@@ -165,13 +166,13 @@ def unspoken(records: Sequence[Record]) -> str | None:
 
 
 def unspoken_outcomes(
-    model: str, method: str, length: int, found: Sequence[Outcome], levels: Mapping[str, float]
+    model: str, method: MethodKey, length: int, found: Sequence[Outcome], levels: Mapping[str, float]
 ) -> str | None:
     """Say the same of outcomes without a Record, without what follows from it.
 
     Args:
         model: name of the model.
-        method: shown name of the method, preferably the unmodified model.
+        method: preferably the unmodified model.
         length: of the texts, within the trained length.
         found: outcomes of NLL.
         levels: floors of NLL by name (`of_samples`).
@@ -183,7 +184,7 @@ def unspoken_outcomes(
 
 
 def _unspoken(
-    model: str, method: str, length: int, standing: Standing, levels: Mapping[str, float], clusters: int
+    model: str, method: MethodKey, length: int, standing: Standing, levels: Mapping[str, float], clusters: int
 ) -> tuple[str, str] | None:
     """That a model does not speak a text, or may not, and what follows; None where it does."""
     known = {name: levels[name] for name in NGRAMS[:2] if name in levels}

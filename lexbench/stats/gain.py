@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Sample
 from lexbench.stats.intervals import Floats, cluster_bootstrap, cluster_sums, difference_p
 from lexbench.stats.tables import Place, Table
@@ -41,7 +42,7 @@ class Drop:
 class Gain:
     """Gain of a method at one length."""
 
-    method: str
+    method: MethodKey
     length: int
     cell: str
     refused: str | None
@@ -143,7 +144,7 @@ def rows_of(table: Table, found: Sequence[Gain]) -> list[dict[str, Any]]:
     """One row per method and length, in full precision."""
     rows = []
     for each in found:
-        row = {"method": each.method, "length": each.length, "multiple": each.length / table.cell.trained_length}
+        row = {"method": str(each.method), "length": each.length, "multiple": each.length / table.cell.trained_length}
         row |= {"from_length": table.lengths[0], "cell": each.cell}
         for name, change in (("gain", each.gain), ("step", each.step)):
             ends = {name: "value", f"{name}_low": "low", f"{name}_high": "high"}

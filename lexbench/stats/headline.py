@@ -18,9 +18,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lexbench.core.groups import grouped
+from lexbench.core.method_key import BASELINE, MethodKey
 from lexbench.core.record import Record, Sample
 from lexbench.stats.combine import combination, levels
-from lexbench.stats.differences import BASELINE
 from lexbench.stats.floors import all_alike, at_floor, floor_text, unspoken
 from lexbench.stats.gain import Drop, drop
 from lexbench.stats.intervals import LEVEL, holm
@@ -37,7 +37,7 @@ Samples = Mapping[str, Sequence[Sample]]
 class Row:
     """One method."""
 
-    method: str
+    method: MethodKey
     level: Record | None
     gain: Drop | None
     """None: a cell is refused or failed, or the two lengths do not score the same targets."""
@@ -128,14 +128,14 @@ def _order(row: Row) -> tuple[bool, float, float]:
     return (not row.gains, gain if row.gains else -found, gain)
 
 
-def _gain(table: Table, samples: Samples, row: str, start: int, longest: int) -> Drop | None:
+def _gain(table: Table, samples: Samples, row: MethodKey, start: int, longest: int) -> Drop | None:
     base = BASELINE if _valued(table, BASELINE, start) else row
     if not (_valued(table, base, start) and _valued(table, row, longest)):
         return None
     return drop(table, samples, (base, start), (row, longest))
 
 
-def _valued(table: Table, row: str, length: int) -> bool:
+def _valued(table: Table, row: MethodKey, length: int) -> bool:
     record = table.entries.get((row, length))
     return record is not None and record.value is not None
 

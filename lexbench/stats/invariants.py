@@ -17,7 +17,6 @@ Checksums of a cell's file and the hash of its identity are verified where it is
 import functools
 import json
 import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -27,6 +26,7 @@ from numpy.typing import NDArray
 
 from lexbench.core import registry
 from lexbench.core.groups import grouped
+from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Cell, Sample
 from lexbench.core.values import is_whole
 from lexbench.stats.metrics import is_score
@@ -35,8 +35,8 @@ from lexbench.store.format import Finished
 
 FEWER, MORE = ("longbench", "longbench_e"), ("long_ppl",)
 """Tasks with less than one question for each of n where their data hold less, and with more."""
-SET_TO = {"for": "length", "at": "set_to"}
-"""Of a method that is set to one length: the words of its shown name, and the names of the length in an identity."""
+SET_TO = ("at", "length", "set_to")
+"""Names in an identity of the length that a method is set to: of a run, a tune and an import."""
 HUGE = 1e30
 ROUNDED = 1e-3
 """Nats: how far below 0 log-softmax in half precision may fall."""
@@ -83,7 +83,7 @@ def faults(finished: Finished) -> list[str]:
     if finished.asked is not None:
         if not samples or len(samples) != finished.asked:
             found.append(f"{len(samples)} of {finished.asked} samples")
-    elif not samples or _miscounted(_task_of(cell), len(samples), cell.n):
+    elif not samples or _miscounted(cell.task_name, len(samples), cell.n):
         found.append(f"{len(samples)} of {cell.n} samples")
     indices = {sample.index for sample in samples}
     if len(indices) < len(samples):
@@ -121,13 +121,6 @@ def amounts_of(sample: Sample) -> frozenset[str]:
     return frozenset(sample.scores) | ({"nll"} if sample.nll is not None else frozenset())
 
 
-def _task_of(cell: Cell) -> str:
-    """Name of a cell's task, by its identity where that says it."""
-    task = cell.identity.get("task")
-    name = task.get("name") if isinstance(task, dict) else None
-    return name if isinstance(name, str) else cell.task.split("(")[0]
-
-
 def _miscounted(task: str, count: int, n: int) -> bool:
     """Whether a task of lexbench has too few or too many samples; one of the user's own may ask any number."""
     few, many = count < n and task not in FEWER, count > n and task not in MORE
@@ -159,13 +152,12 @@ def shown_otherwise(cell: Cell) -> Iterator[str]:
             yield f"{name} {getattr(cell, name)}, though its identity says {asked}"
 
 
-def _shows(shown: str, name: str, part: Mapping[str, Any]) -> bool:
-    """Whether a text may stand for a part of an identity: its names in their order, each alone or with parameters, and
-    the length that it is set to, where it has one: `yarn(factor=8)+log_n`, `pi for 384` of a tune, imported `yarn at 8`
-    """
-    names = r"\+".join(re.escape(each) + r"(\(.*)?" for each in name.split("+"))
-    ends = [f" {word} {part[key]}" for word, key in SET_TO.items() if key in part]
-    return any(re.fullmatch(names, shown.removesuffix(end), re.DOTALL) for end in ("", *ends))
+def _shows(shown: MethodKey | str, name: str, part: Mapping[str, Any]) -> bool:
+    """Whether what a cell shows has the name of a part of its identity, and the length that the part is set to."""
+    if isinstance(shown, MethodKey):
+        fits = shown.at is None or shown.at in [part.get(each) for each in SET_TO]
+        return fits and name in (shown.bare, shown.text)
+    return shown == name or shown.startswith(f"{name}(")
 
 
 def unlike(cells: Iterable[Finished]) -> dict[str, str]:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Sample
 from lexbench.stats.floors import at_floor
 from lexbench.stats.intervals import (
@@ -33,7 +34,7 @@ from lexbench.stats.tables import Table
 class LengthEffect:
     """Effect of the length on a method's score."""
 
-    method: str
+    method: MethodKey
     length: int
     value: float | None
     """None: the score at the shortest length is at its floor."""
@@ -117,4 +118,7 @@ def _score(sample: Sample, metric: str) -> float:
 def rows_of(table: Table, found: Sequence[LengthEffect]) -> list[dict[str, Any]]:
     """One row per method and length, in full precision."""
     shared = {"metric": table.metric, "from_length": table.lengths[0]}
-    return [{**vars(each), "multiple": each.length / table.cell.trained_length, **shared} for each in found]
+    return [
+        {**vars(each), "method": str(each.method), "multiple": each.length / table.cell.trained_length, **shared}
+        for each in found
+    ]

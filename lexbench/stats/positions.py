@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Sample
 from lexbench.stats.intervals import CONFIDENCE, Floats, reaches, resampled
 from lexbench.stats.tables import Table
@@ -47,7 +48,7 @@ class BinValue:
 class PositionCurve:
     """One method at one length, by position."""
 
-    method: str
+    method: MethodKey
     length: int
     edges: NDArray[np.int64]
     """[bins + 1] first position of each bin, and the window's end."""
@@ -139,7 +140,7 @@ def bin_edges(length: int, trained_length: int) -> NDArray[np.int64]:
     return np.asarray([*edges, length], np.int64)
 
 
-def _curve(row: str, length: int, trained: int, targets: _Targets, likelihood: bool) -> PositionCurve:
+def _curve(row: MethodKey, length: int, trained: int, targets: _Targets, likelihood: bool) -> PositionCurve:
     edges = bin_edges(length, trained)
     sums = _sums(
         targets, [*itertools.pairwise(edges.tolist()), (trained // 2, trained), (trained, max(trained, length))]
@@ -218,7 +219,11 @@ def rows_of(table: Table, curves: Sequence[PositionCurve]) -> list[dict[str, Any
     for curve in curves:
         if curve.collapse is not None:
             cell = table.entries[curve.method, curve.length].cell
-            row = {"method": curve.method, "length": curve.length, "multiple": curve.length / table.cell.trained_length}
+            row = {
+                "method": str(curve.method),
+                "length": curve.length,
+                "multiple": curve.length / table.cell.trained_length,
+            }
             row |= {"cell": cell, "samples": curve.samples, "clusters": curve.clusters}
             places = ("collapse_position", curve.collapse, ".0f")
             for name, each, digits in (("in_range", curve.level, ""), ("beyond", curve.beyond, ""), places):

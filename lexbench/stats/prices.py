@@ -7,21 +7,43 @@ method with this factor, or with all that it sets at this length, are rows of th
 no mean.
 """
 
-import re
+from collections.abc import Mapping
+from dataclasses import replace
 
-# Not the end of another name, as in `beta_factor=`; with the comma behind it, so that nothing is left of it.
-SETTING = re.compile(r"(?<!\w)(factor|at)=([\d.e+]+)(?:, )?")
+from lexbench.core.groups import grouped
+from lexbench.core.method_key import MethodKey
+from lexbench.core.record import Cell
 
 
-def without_setting(label: str, trained: int) -> tuple[str, float, str] | None:
-    """A method's label without its factor or length, the stretch of it, and its words; None without one, or several.
+def price_rows(cells: Mapping[tuple[MethodKey, int], Cell]) -> tuple[dict[MethodKey, MethodKey], set[MethodKey]]:
+    """Rows of a fixed setting by the row that follows the length; and those that tell its price alone.
 
-    `yarn(factor=8.0, beta_fast=16.0)+log_n` is (`yarn(beta_fast=16.0)+log_n`, 8.0, `factor 8`); with 256 trained tokens
-    `self_extend(at=2048)` is (`self_extend`, 8.0, `set for 2048`).
+    The deployed setting is that of the longest length; where several were measured, the largest up to it. `cells` are
+    of one setting, by row and length, each with its purpose.
     """
-    settings = set(SETTING.findall(label))
-    if len(settings) != 1:
-        return None
-    [(kind, number)] = settings
-    bare, value = SETTING.sub("", label).replace(", )", ")").replace("()", ""), float(number)
-    return (bare, value, f"factor {value:g}") if kind == "factor" else (bare, value / trained, f"set for {number}")
+    rows = grouped(cells, lambda place: place[0])
+    deployed: dict[MethodKey, tuple[float, MethodKey]] = {}
+    priced = set()
+    for row, places in rows.items():
+        purposes = [purpose for place in places if (purpose := cells[place].purpose) is not None]
+        deploying = next((each for each in purposes if each.deploys is not None and each.stretch is not None), None)
+        if deploying is None or deploying.deploys is None or deploying.stretch is None:
+            continue
+        base = replace(deploying.deploys, twin=row.twin)
+        reach = max((cells[place].length / cells[place].trained_length for place in rows.get(base, ())), default=0.0)
+        if not 1 < deploying.stretch <= reach:
+            continue
+        best = deployed.get(base)
+        if best is None or best < (deploying.stretch, row):
+            deployed[base] = deploying.stretch, row
+        if all(each.price_only for each in purposes):
+            priced.add(row)
+    return {base: row for base, (_, row) in deployed.items()}, priced
+
+
+def setting_of(row: MethodKey) -> str:
+    """The setting of a deployed row in words: `factor 8`, `set for 2048`."""
+    if row.at is not None:
+        return f"set for {row.at}"
+    factor = next(value for _, given in row.parts for name, value in given if name == "factor")
+    return f"factor {float(factor):g}"

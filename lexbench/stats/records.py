@@ -268,4 +268,4 @@ def dataframe(records: Sequence[Record]) -> "pd.DataFrame":
 
 def rows_of(records: Sequence[Record]) -> list[dict[str, Any]]:
     """One row per record, with `multiple`: length / trained_length."""
-    return [{**vars(record), "multiple": record.multiple} for record in records]
+    return [{**record.as_row(), "multiple": record.multiple} for record in records]

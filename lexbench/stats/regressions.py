@@ -24,6 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from lexbench.core.method_key import BASELINE
 from lexbench.core.record import Cell
 from lexbench.stats import metrics
 from lexbench.stats.cell_outcomes import (
@@ -124,7 +125,7 @@ def judge(
 
 def _order(verdict: Verdict) -> tuple[Any, ...]:
     cell = verdict.cell
-    about = cell.model, cell.task, metrics.order(verdict.metric), cell.method != "none", cell.method
+    about = cell.model, cell.task, metrics.order(verdict.metric), cell.method != BASELINE, cell.method
     return *about, cell.length, cell.seed
 
 

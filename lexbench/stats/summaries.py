@@ -40,23 +40,27 @@ from dataclasses import replace
 
 import numpy as np
 
+from lexbench.core.method_key import BASELINE, MethodKey
 from lexbench.core.record import Sample
 from lexbench.stats import metrics
 from lexbench.stats.combine import (
+    TOO_FEW_CLUSTERS,
     Curves,
     Estimate,
     Summary,
+    SummaryNote,
+    SummaryNoteKind,
     combination,
     contrasts,
     curves_of,
     halves,
     levels,
+    plain_notes,
     shared_lengths,
 )
-from lexbench.stats.differences import BASELINE
 from lexbench.stats.gain import gains
 from lexbench.stats.pairs import Outcome, gaps, outcomes, paired
-from lexbench.stats.prices import without_setting
+from lexbench.stats.prices import setting_of
 from lexbench.stats.tables import Place, Table
 
 __all__ = ["Summary", "effective_lengths", "prices", "shared_lengths", "summaries"]
@@ -110,7 +114,7 @@ def summaries(table: Table, samples: Mapping[str, Sequence[Sample]]) -> list[Sum
     return found
 
 
-def prices(table: Table, samples: Mapping[str, Sequence[Sample]]) -> dict[str, Summary]:
+def prices(table: Table, samples: Mapping[str, Sequence[Sample]]) -> dict[MethodKey, Summary]:
     """The price of each method of a table of NLL or of a score; `samples` are those of each cell id."""
     curves = curves_of(table, samples)
     return {row: _price(curves, samples, row) for row in table.methods}
@@ -179,7 +183,7 @@ def _losses(curves: Curves, share: float) -> Losses:
     }
 
 
-def _judged(curves: Curves, losses: Losses, row: str) -> Judged:
+def _judged(curves: Curves, losses: Losses, row: MethodKey) -> Judged:
     """Loss of a method at each length.
 
     Refused lengths before the first judged one, too short for the task, are left out.
@@ -204,7 +208,9 @@ def _end(behind: Estimate, side: str) -> float:
     return math.nan if end is None else float(end)
 
 
-def _inverted(row: str, name: str, judged: Judged, says: Callable[[str], float], note: Sequence[str]) -> Summary:
+def _inverted(
+    row: MethodKey, name: str, judged: Judged, says: Callable[[str], float], notes: Sequence[SummaryNote]
+) -> Summary:
     """A length that a curve says with its values, its worse ends (`high`: far behind) and its better ones."""
     value, *ends = (says(side) for side in ("value", "high", "low"))
     low, high = (None, None) if any(map(math.isnan, ends)) else ends
@@ -216,17 +222,17 @@ def _inverted(row: str, name: str, judged: Judged, says: Callable[[str], float],
         high=high,
         interval=None if low is None else "inversion",
         unit="tokens",
-        note="; ".join([*note, *([] if low is not None else ["no interval: too few clusters"])]),
+        notes=(*notes, *(() if low is not None else plain_notes(TOO_FEW_CLUSTERS))),
         limit=_last(judged),
     )
 
 
-def _effective_length(curves: Curves, losses: Losses, row: str, rule: str, margin: float) -> Summary:
+def _effective_length(curves: Curves, losses: Losses, row: MethodKey, rule: str, margin: float) -> Summary:
     # Against a level of 0 the loss is minus the score: 85.6 points or more are a loss of -85.6 or less.
     slack = (-margin if rule == "fixed" else margin) / (100.0 if curves.scored else 1.0)
     judged = _judged(curves, losses, row)
     if why := _unjudged(curves, row, judged, slack):
-        return Summary(method=row, name="effective_length", value=None, unit="tokens", note=why)
+        return Summary(method=row, name="effective_length", value=None, unit="tokens", notes=plain_notes(why))
 
     def reach(side: str) -> float:
         reached = 0.0
@@ -242,18 +248,18 @@ def _effective_length(curves: Curves, losses: Losses, row: str, rule: str, margi
     value = reach("value")
     unit = "points" if curves.scored else "nats"
     threshold = f"at least {margin:g} points" if rule == "fixed" else f"within {margin:g} {unit} of {_level(curves)}"
-    said = {0.0: f"< {first}, the shortest judged", math.inf: f">= {last}, the longest measured"}
-    note = [said[value]] if value in said else []
-    note += [threshold, *([] if rule == "monotone" else [f"rule {rule}"]), *_coverage(curves, row, judged)]
-    note += [] if curves.base or rule == "fixed" else [OWN]
-    return _inverted(row, "effective_length", judged, reach, note)
+    notes = [SummaryNote(SummaryNoteKind.BEYOND, f">= {last}, the longest measured")] if value == math.inf else []
+    notes += plain_notes(f"< {first}, the shortest judged") if value == 0.0 else ()
+    notes += plain_notes(threshold, *([] if rule == "monotone" else [f"rule {rule}"]))
+    notes += [*_coverage(curves, row, judged), *(() if curves.base or rule == "fixed" else plain_notes(OWN))]
+    return _inverted(row, "effective_length", judged, reach, notes)
 
 
-def _collapse(curves: Curves, losses: Losses, row: str) -> Summary:
+def _collapse(curves: Curves, losses: Losses, row: MethodKey) -> Summary:
     share, rise = (HALF, 0.0) if curves.scored else (1.0, RISE)
     judged = _judged(curves, losses, row)
     if why := _unjudged(curves, row, judged, POINTS / 100 if curves.scored else RISE):
-        return Summary(method=row, name="collapse", value=None, unit="tokens", note=why)
+        return Summary(method=row, name="collapse", value=None, unit="tokens", notes=plain_notes(why))
 
     def begin(side: str) -> float:
         begins = math.inf
@@ -268,12 +274,13 @@ def _collapse(curves: Curves, losses: Losses, row: str) -> Summary:
         return begins
 
     depth = "less than half of what is above chance in" if curves.scored else f"more than {RISE:g} nats above"
-    note = [f"never, up to {_last(judged)}"] if begin("value") == math.inf else []
-    note += [f"{depth} {_level(curves)}", *_coverage(curves, row, judged), *([] if curves.base else [OWN])]
-    return _inverted(row, "collapse", judged, begin, note)
+    never = SummaryNote(SummaryNoteKind.BEYOND, f"never, up to {_last(judged)}")
+    notes = [*([never] if begin("value") == math.inf else []), *plain_notes(f"{depth} {_level(curves)}")]
+    notes += [*_coverage(curves, row, judged), *(() if curves.base else plain_notes(OWN))]
+    return _inverted(row, "collapse", judged, begin, notes)
 
 
-def _unjudged(curves: Curves, row: str, judged: Judged, slack: float) -> str | None:
+def _unjudged(curves: Curves, row: MethodKey, judged: Judged, slack: float) -> str | None:
     """Why a method has no summary; None where it has one."""
     if not curves.valued(row):
         return NOTHING
@@ -292,17 +299,18 @@ def _level(curves: Curves) -> str:
     return f"the best of {curves.base or 'its own'} up to {curves.trained}"
 
 
-def _coverage(curves: Curves, row: str, judged: Judged) -> Iterator[str]:
+def _coverage(curves: Curves, row: MethodKey, judged: Judged) -> Iterator[SummaryNote]:
     """Coverage of the judged lengths."""
     lengths = [length for length, behind in judged if behind]
     if len(lengths) < len(curves.table.lengths):
-        yield f"{len(lengths)} of {len(curves.table.lengths)} lengths"
+        yield from plain_notes(f"{len(lengths)} of {len(curves.table.lengths)} lengths")
     ended = [length for length, behind in judged if behind is None]
     if ended:
         refused = any(curves.table.entries[row, length].refused for length in ended)
-        yield f"{'refused' if refused else 'no value'} at {', '.join(map(str, ended))}"
+        said = f"{'refused' if refused else 'no value'} at {', '.join(map(str, ended))}"
+        yield SummaryNote(SummaryNoteKind.ENDED, said)
     if lengths[-1] <= curves.trained:
-        yield f"nothing beyond the trained {curves.trained} was measured"
+        yield from plain_notes(f"nothing beyond the trained {curves.trained} was measured")
 
 
 def _covers(lengths: Sequence[int], of: Sequence[int]) -> str:
@@ -310,7 +318,7 @@ def _covers(lengths: Sequence[int], of: Sequence[int]) -> str:
     return f"{len(lengths)} of {len(of)} lengths: {ends}"
 
 
-def _mean_height(curves: Curves, row: str, name: str, lengths: Sequence[int], of: Sequence[int]) -> Summary:
+def _mean_height(curves: Curves, row: MethodKey, name: str, lengths: Sequence[int], of: Sequence[int]) -> Summary:
     if not curves.valued(row):
         return curves.summary(row, name, NOTHING)
     if len(lengths) < 2:
@@ -320,7 +328,7 @@ def _mean_height(curves: Curves, row: str, name: str, lengths: Sequence[int], of
     mean = combination(terms, curves.scored)
     if curves.table.metric in metrics.LIKELIHOODS and mean.low is not None:
         mean = replace(mean, low=max(mean.low, 0.0))  # no NLL is below 0
-    found = curves.summary(row, name, mean, _covers(lengths, of))
+    found = curves.summary(row, name, mean, plain_notes(_covers(lengths, of)))
     floors = [curves.floor(row, length) for length in weights]
     known = [weight * floor for weight, floor in zip(weights.values(), floors, strict=True) if floor is not None]
     scale = 100.0 if curves.scored else 1.0
@@ -336,23 +344,23 @@ def _trapezoids(lengths: Sequence[int]) -> dict[int, float]:
     return dict(zip(lengths, weights.tolist(), strict=True))
 
 
-def _price(curves: Curves, samples: Mapping[str, Sequence[Sample]], row: str) -> Summary:
+def _price(curves: Curves, samples: Mapping[str, Sequence[Sample]], row: MethodKey) -> Summary:
     """Method - none on the same questions: as deployed, where that was measured."""
     record = curves.table.price_of(row)
     if record is None and row in curves.table.follows:
         return curves.summary(row, "price", "not measured: run it with price=true")
     if record is None:
         return _local_price(curves, row, "price")
-    *_, setting = without_setting(curves.table.deployed[row], curves.trained) or ("",)
-    note = f"{setting} at {record.length}"
+    note = f"{setting_of(curves.table.deployed[row])} at {record.length}"
     base = curves.outcomes.get((BASELINE, record.length), [])
     if record.value is None or not base:
         return curves.summary(row, "price", f"{note} {'is refused' if record.refused else 'has no value'}")
     other = outcomes(samples.get(record.cell, ()), curves.table.metric or "")
-    return _paired_price(curves, row, "price", {record.length: (base, other)}, {record.length: 1.0}, note)
+    covers = SummaryNote(SummaryNoteKind.SETTING, note)
+    return _paired_price(curves, row, "price", {record.length: (base, other)}, {record.length: 1.0}, covers)
 
 
-def _local_price(curves: Curves, row: str, name: str) -> Summary:
+def _local_price(curves: Curves, row: MethodKey, name: str) -> Summary:
     """Method - none on the same questions, mean of the shared lengths up to the trained one."""
     weights = {length: 1 / len(curves.inside) for length in curves.inside}
     missing = [each for each in (BASELINE, row) if not curves.valued(each)]
@@ -362,19 +370,21 @@ def _local_price(curves: Curves, row: str, name: str) -> Summary:
         reason = f"no length up to the trained {curves.trained} that all methods have"
         return curves.summary(row, name, reason)
     if row == BASELINE:
-        return replace(curves.summary(row, name, THE_BASELINE), value=0.0)
+        baseline = SummaryNote(SummaryNoteKind.BASELINE, THE_BASELINE)
+        return replace(curves.summary(row, name, THE_BASELINE), value=0.0, notes=(baseline,))
     sides = {length: (curves.outcomes[BASELINE, length], curves.outcomes[row, length]) for length in weights}
     up_to = [length for length in curves.table.lengths if length <= curves.trained]
-    return _paired_price(curves, row, name, sides, weights, _covers(list(weights), up_to))
+    [covers] = plain_notes(_covers(list(weights), up_to))
+    return _paired_price(curves, row, name, sides, weights, covers)
 
 
 def _paired_price(
     curves: Curves,
-    row: str,
+    row: MethodKey,
     name: str,
     sides: Mapping[int, tuple[list[Outcome], list[Outcome]]],
     weights: Mapping[int, float],
-    covers: str,
+    covers: SummaryNote,
 ) -> Summary:
     """The weighted mean of the differences of several lengths, with its interval and p."""
     found = {length: gaps(*pair) for length, pair in sides.items()}
@@ -395,7 +405,7 @@ def _paired_price(
     price = combination(terms, curves.right_or_wrong)
     if curves.scored and price.low is not None and price.high is not None:  # no score changes by more than 1
         price = replace(price, low=max(-1.0, price.low), high=min(1.0, price.high))
-    return curves.summary(row, name, price, f"{covers}; {whole.pairs} pairs", whole.p)
+    return curves.summary(row, name, price, (covers, *plain_notes(f"{whole.pairs} pairs")), whole.p)
 
 
 def _pooled(
@@ -416,7 +426,7 @@ def _pooled(
     return pooled
 
 
-def _context_gain(curves: Curves, samples: Mapping[str, Sequence[Sample]], row: str) -> Summary:
+def _context_gain(curves: Curves, samples: Mapping[str, Sequence[Sample]], row: MethodKey) -> Summary:
     if not curves.valued(row):
         return curves.summary(row, "context_gain", NOTHING)
     if not curves.inside or curves.shared[-1] <= curves.trained:
@@ -437,12 +447,12 @@ def _context_gain(curves: Curves, samples: Mapping[str, Sequence[Sample]], row: 
     estimate = Estimate(change.value, change.low, change.high, kind)
     note = f"{ends[0]} to {ends[1]}, {change.targets} targets"
     note += f", {change.left_out} failed" if change.left_out else ""
-    return curves.summary(row, "context_gain", estimate, note)
+    return curves.summary(row, "context_gain", estimate, plain_notes(note))
 
 
 def _position_biases(curves: Curves) -> Iterator[Summary]:
     """Inside the trained length and beyond it, where needles of any cell have depths."""
-    parts: dict[tuple[str, int, bool], list[Outcome]] = {}
+    parts: dict[tuple[MethodKey, int, bool], list[Outcome]] = {}
     for (row, length), group in curves.outcomes.items():
         for each in group:
             if each.depth is not None:
@@ -465,6 +475,6 @@ def _position_biases(curves: Curves) -> Iterator[Summary]:
                     for length in lengths
                     for sign, outer in ((1, True), (-1, False))
                 ]
-                yield curves.summary(row, name, combination(terms, True), _covers(lengths, of))
+                yield curves.summary(row, name, combination(terms, True), plain_notes(_covers(lengths, of)))
             else:
                 yield curves.summary(row, name, "no length at which all methods have needles in both halves of depths")

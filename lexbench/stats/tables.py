@@ -9,13 +9,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lexbench.core.groups import grouped
+from lexbench.core.method_key import MethodKey, by_name
 from lexbench.core.record import Cell, Record
 from lexbench.corpora import OF_THIS_MACHINE
 from lexbench.stats import metrics
 from lexbench.stats.floors import NGRAMS
-from lexbench.stats.prices import without_setting
+from lexbench.stats.prices import price_rows
 from lexbench.stats.records import records_of
 from lexbench.stats.wording import times
+from lexbench.store.cell_rows import with_purposes
 from lexbench.store.format import Finished
 
 log = logging.getLogger(__name__)
@@ -24,7 +26,7 @@ TELLING = ("backend.name", "seed", "corpus.name", "backend.dtype")
 """Fields of an identity that tell tables apart in words that readers know, the first choice first."""
 OF_IMPORTS = ("set_to", "samples")
 """Keys of an imported cell's method that are no parameters: they may differ by length within a row."""
-Place = tuple[str, int]
+Place = tuple[MethodKey, int]
 """Row and length."""
 
 
@@ -44,18 +46,18 @@ class Table:
     """Fields that differ from other tables of the same model and task; empty without such tables."""
     entries: dict[Place, Record]
     """Records over all samples of a cell."""
-    methods: list[str]
+    methods: list[MethodKey]
     lengths: list[int]
     parts: dict[Place, dict[str, Record]] = field(default_factory=dict)
     """Records of the parts of a cell, by the part's name, in their order."""
     highlight: frozenset[str] = frozenset()
     """Names of methods that figures and summaries always show, like those outside the registry."""
-    deployed: dict[str, str] = field(default_factory=dict)
+    deployed: dict[MethodKey, MethodKey] = field(default_factory=dict)
     """Row of a method that follows the length, and the row set as for its longest length."""
-    follows: frozenset[str] = frozenset()
+    follows: frozenset[MethodKey] = frozenset()
     """Methods whose factor follows the length: inside the trained length they are none, by construction."""
-    states: Sequence[str] = ()
-    """Parameters that tell rows of one label apart, a line a label."""
+    states: Mapping[MethodKey, Mapping[str, str]] = field(default_factory=dict)
+    """Of rows whose keys are twins, the parameters that tell them apart."""
     attentions: Mapping[str, Any] = field(default_factory=dict)
     """Attention of each cell id as its identity states it, all slots in use; None: not known."""
     prices: dict[Place, Record] = field(default_factory=dict)
@@ -81,14 +83,14 @@ class Table:
         """Whether any sample of any cell was truncated."""
         return any(record.truncated for record in self.entries.values())
 
-    def price_of(self, row: str) -> Record | None:
+    def price_of(self, row: MethodKey) -> Record | None:
         """The deployed form of a row, at its longest length within the trained one."""
         name = self.deployed.get(row)
         every = {**self.entries, **self.prices}
         inside = [at for at in every if at[0] == name and at[1] <= self.cell.trained_length]
         return every[max(inside, key=lambda at: at[1])] if inside else None
 
-    def of(self, row: str) -> list[Record]:
+    def of(self, row: MethodKey) -> list[Record]:
         """Records of one method, by length."""
         return [self.entries[row, length] for length in self.lengths if (row, length) in self.entries]
 
@@ -108,9 +110,12 @@ def tables(finished: Iterable[Finished], highlight: Iterable[str] = ()) -> list[
     for setting, group in groups.items():
         cell = group[0].cell
         about, own = (cell.model, cell.task), leaves(cell.identity)
-        numbers, stated = _rows(group)
-        every, states = _placed(group, numbers), _states(stated)
-        deployed, priced = price_rows(every, cell.trained_length)
+        twins, stated = _twins(group)
+        placed, states = _placed(group, twins), _states(stated)
+        every = {place: records_of(each) for place, each in placed.items()}
+        deployed, priced = price_rows(
+            dict(zip(placed, with_purposes(each.cell for each in placed.values()), strict=True))
+        )
         entries = {place: records for place, records in every.items() if place[0] not in priced}
         known = {record.metric for records in entries.values() for record in records} - {None}
         for metric in sorted(known, key=metrics.order) or [None]:
@@ -139,11 +144,6 @@ def tables(finished: Iterable[Finished], highlight: Iterable[str] = ()) -> list[
     return made
 
 
-def by_name(rows: Iterable[str]) -> list[str]:
-    """Rows by name, the baseline first."""
-    return sorted(rows, key=lambda row: (row.split(" #")[0] != "none", row))
-
-
 def _setting(cell: Cell) -> str:
     """Hash of everything that cells of one table must share: the identity without method and length."""
     # The attention is the method at one length.
@@ -153,21 +153,21 @@ def _setting(cell: Cell) -> str:
     return hashlib.sha256(json.dumps([shared, shown], sort_keys=True).encode()).hexdigest()[:8]
 
 
-def _placed(group: Sequence[Finished], numbers: Mapping[str, int]) -> dict[Place, list[Record]]:
-    """Records by row and length; methods with one label that meet at a length have a row each: `pi`, `pi #2`.
+def _placed(group: Sequence[Finished], twins: Mapping[str, int]) -> dict[Place, Finished]:
+    """Cells by row and length; methods with one key that meet at a length have a row each, numbered: `pi`, `pi #2`.
 
-    Methods with one label differ in a default that has changed. Cells that differ in the attention alone, as after a
+    Methods with one key differ in a default that has changed. Cells that differ in the attention alone, as after a
     change of a method's code, cannot be told apart over lengths: a row may mix them, and a warning says so.
     """
-    placed: dict[Place, list[Record]] = {}
+    placed: dict[Place, Finished] = {}
     mixed = set()
     for finished in group:
         cell = finished.cell
-        number = numbers[cell.id]
-        while (row := _row(cell.method, number), cell.length) in placed:
+        twin = twins[cell.id]
+        while (row := replace(cell.method, twin=twin), cell.length) in placed:
             mixed.add(cell.method)
-            number += 1
-        placed[row, cell.length] = records_of(finished)
+            twin += 1
+        placed[row, cell.length] = finished
     for method in sorted(mixed):
         log.warning(
             "cells of %s on %s differ in the attention alone, as after a change of its code: a row may mix both; run "
@@ -177,30 +177,25 @@ def _placed(group: Sequence[Finished], numbers: Mapping[str, int]) -> dict[Place
     return placed
 
 
-def _states(stated_by_label: Mapping[str, Sequence[Mapping[str, str]]]) -> list[str]:
-    """Parameters that tell the rows of one label apart: `pi: factor 4.0; pi #2: factor 8.0`."""
-    said = []
-    for method, rows in stated_by_label.items():
+def _states(stated: Mapping[MethodKey, Sequence[Mapping[str, str]]]) -> dict[MethodKey, dict[str, str]]:
+    """Parameters that tell the twins of one key apart, by row."""
+    found = {}
+    for method, rows in stated.items():
         names = dict.fromkeys(name for stated in rows for name in stated)
         odd = [name for name in names if len({stated.get(name) for stated in rows}) > 1]
-        shown = [", ".join(f"{name} {stated[name]}" for name in odd if name in stated) for stated in rows]
-        if odd:
-            said.append("; ".join(f"{_row(method, place)}: {each}" for place, each in enumerate(shown, 1)))
-    return said
+        for twin, each in enumerate(rows if odd else (), 1):
+            found[replace(method, twin=twin)] = {name: each[name] for name in odd if name in each}
+    return found
 
 
-def _row(method: str, number: int) -> str:
-    return method if number == 1 else f"{method} #{number}"
+def _twins(group: Sequence[Finished]) -> tuple[dict[str, int], dict[MethodKey, list[dict[str, str]]]]:
+    """By cell id, the number of its row among those of its method's key; and by key the parameters of its rows.
 
-
-def _rows(group: Sequence[Finished]) -> tuple[dict[str, int], dict[str, list[dict[str, str]]]]:
-    """By cell id, the row of its method with its parameters; and by label the parameters of its rows.
-
-    The row is the first of that label that the cell may continue: a row has no length twice, and no parameter in two
+    The row is the first of that key that the cell may continue: a row has no length twice, and no parameter in two
     states; a parameter that older cells lack may be new.
     """
     cells = grouped((finished.cell for finished in group), lambda cell: (cell.method, _spec(cell)))
-    rows: dict[str, list[tuple[set[int], dict[str, str]]]] = {}
+    rows: dict[MethodKey, list[tuple[set[int], dict[str, str]]]] = {}
     numbers = {}
     for (method, spec), alike in cells.items():
         own = {cell.length for cell in alike}
@@ -230,27 +225,6 @@ def _factor_follows(method: Any) -> bool:
     if isinstance(method, Mapping):
         return ("factor" in method and method["factor"] is None) or any(map(_factor_follows, method.values()))
     return isinstance(method, list) and any(map(_factor_follows, method))
-
-
-def price_rows(places: Iterable[Place], trained: int) -> tuple[dict[str, str], set[str]]:
-    """Rows of a fixed setting by the row that follows the length; and those that tell its price alone.
-
-    The deployed setting is that of the longest length; where several were measured, the largest up to it.
-    """
-    longest: dict[str, int] = {}
-    for row, length in places:
-        longest[row] = max(length, longest.get(row, 0))
-    deployed: dict[str, tuple[float, str]] = {}
-    priced = set()
-    for row in longest:
-        base, factor, _ = without_setting(row, trained) or ("", 0.0, "")
-        reach = longest.get(base, 0) / trained
-        if not 1 < factor <= reach:
-            continue
-        deployed[base] = max(deployed.get(base, (0.0, "")), (factor, row))
-        if longest[row] <= trained:
-            priced.add(row)
-    return {base: row for base, (_, row) in deployed.items()}, priced
 
 
 def _of_metric(records: Sequence[Record], metric: str | None) -> Record:

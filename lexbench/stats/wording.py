@@ -45,10 +45,10 @@ def times(ratio: float) -> str:
     return f"{float(f'{ratio:.3g}'):.15g}x"
 
 
-def some(names: Sequence[str], most: int = 6, between: str = ", ") -> str:
+def some(names: Sequence[object], most: int = 6, between: str = ", ") -> str:
     """The first few of many names."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return plain(between.join(names[:most])) + more if names else "nothing"
+    return plain(between.join(map(str, names[:most]))) + more if names else "nothing"
 
 
 def listed(lengths: Sequence[int]) -> str:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from lexbench.core.files import check_regular
 from lexbench.core.record import Cell, Sample
 from lexbench.core.values import fits, fitting
+from lexbench.store.cell_rows import KNOWN, LATER, cell_row, read_cell
 
 COLUMNS = pa.schema(
     [
@@ -76,7 +77,7 @@ def as_table(
     for _, sample in sorted(once.items()):
         row = _sample_row(sample)
         rows.append(row | {name: as_json(row[name]) for name in ("scores", "floors", "statistics", "facts")})
-    about = {"cell": as_json(_cell_row(cell)), "refused": as_json(refused), **({"again": "true"} if again else {})}
+    about = {"cell": as_json(cell_row(cell)), "refused": as_json(refused), **({"again": "true"} if again else {})}
     if asked is not None:
         about["asked"] = str(asked)
     table = pa.Table.from_pylist(rows, schema=COLUMNS)
@@ -219,18 +220,13 @@ def _known(names: Iterable[str], known: Collection[str], file: Path) -> None:
         )
 
 
-def _cell_row(cell: Cell) -> dict[str, Any]:
-    return {field.name: getattr(cell, field.name) for field in fields(Cell)}
-
-
 def _cell(row: Mapping[str, Any], file: Path) -> Cell:
-    known = {field.name for field in fields(Cell)}
-    if isinstance(row, Mapping) and row.keys() != known:
-        odd = ", ".join(sorted(row.keys() ^ known))
+    if isinstance(row, Mapping) and row.keys() | LATER != KNOWN:
+        odd = ", ".join(sorted(row.keys() ^ KNOWN))
         raise _OtherVersionError(
             f"cell {file} was written by another version of lexbench (differs in {odd}): use that version"
         )
-    return Cell(**fitting(Cell, row, "its identity"))
+    return read_cell(row, "its identity")
 
 
 def _sample_row(sample: Sample) -> dict[str, Any]:
@@ -271,7 +267,7 @@ def check_sample(sample: Sample) -> None:
 
 def cell_line(cell: Cell) -> bytes:
     """The first line of an unfinished cell's file."""
-    return as_json(_cell_row(cell)).encode() + b"\n"
+    return as_json(cell_row(cell)).encode() + b"\n"
 
 
 def sample_line(sample: Sample) -> bytes:

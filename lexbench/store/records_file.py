@@ -61,7 +61,7 @@ def stale(folder: Path, records_of: Callable[[Finished], Iterable[Record]], cell
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         return [f"{file} cannot be read ({type(error).__name__}): {anew}"]
     known = list(cells)
-    due = {_place(row): row for each in known for row in map(vars, records_of(each))}
+    due = {_place(row): row for each in known for record in records_of(each) for row in [record.as_row()]}
     here = {each.cell.id for each in known}
     lost = {place[0] for place in held} - states(folder / "cells").keys()
     counts = {

@@ -321,7 +321,7 @@ class Store:
                 now = states(cells)  # again, as it may take long
             before, old = (None, {}) if afresh else kept(records, now)
             read = self._read({name: state for name, state in now.items() if name not in old})
-            new = [vars(record) for each in read for record in records_of(each)]
+            new = [record.as_row() for each in read for record in records_of(each)]
             rows = in_order([*new, *(row for rows in old.values() for row in rows)])
             if rows != before:
                 write_text(records, "".join(f"{as_json(row)}\n" for row in rows))

@@ -65,13 +65,13 @@ def find(
     Raises ValueError for a wrong configuration, Refused if no document is long enough or a likelihood is not finite.
     """
     rule = Rule.of(model, longest, short, window, gain=gain, loss=loss)
-    name, built, label = read_method(method)
+    name, built, key = read_method(method)
     file = _checked(model, name, rule, out, n)
     attention = attention_of(built, model, rule.longest)
     with using(model, backend, rule.longest) as loaded:
         texts = EncodedCorpus(corpus, loaded.tokenizer)
         chosen = _documents(texts, rule, n)
-        header = _header(loaded, label, attention, rule, corpus.fingerprint(), len(chosen))
+        header = _header(loaded, str(key), attention, rule, corpus.fingerprint(), len(chosen))
         part = file.with_name(f"{file.name}.part")
         done = len(resumed(part, header))
         loaded.attend(attention)

@@ -101,8 +101,8 @@ def test_a_wrong_list_is_one_line(config: dict[str, Any], said: str) -> None:
 
 
 def test_labels_name_every_part_and_changed_parameter() -> None:
-    name, _, label = read_method({"compose": [{"name": "yarn", "factor": 8.0}, "log_n"]})
-    assert (name, label) == ("yarn+log_n", "yarn(factor=8.0)+log_n")
+    name, _, key = read_method({"compose": [{"name": "yarn", "factor": 8.0}, "log_n"]})
+    assert (name, str(key)) == ("yarn+log_n", "yarn(factor=8.0)+log_n")
 
 
 @pytest.mark.parametrize("length", [64, 4096, 65536])
@@ -110,18 +110,18 @@ def test_labels_name_every_part_and_changed_parameter() -> None:
 @pytest.mark.parametrize("name", ["self_extend", "ntk", "rerope"])
 def test_a_method_at_a_length_is_what_it_is_at_that_length(name: str, over: str, length: int) -> None:
     for model in (LLAMA2, replace(LLAMA2, rope_scaling={"rope_type": "linear", "factor": 2.0})):
-        _, fixed, label = read_method({**registry.read("method", name), "name": name, "over": over, "at": 16384})
+        _, fixed, key = read_method({**registry.read("method", name), "name": name, "over": over, "at": 16384})
         free = read_method({**registry.read("method", name), "name": name, "over": over})[1]
         assert attention_of(fixed, model, length).as_data() == attention_of(free, model, 16384).as_data()
-        assert label == f"{name}(at=16384)" if over == "scaled" else f"{name}(over='plain', at=16384)"
+        assert str(key) == (f"{name}(at=16384)" if over == "scaled" else f"{name}(over='plain', at=16384)")
 
 
 def test_composed_methods_are_set_for_a_length_together_or_one_by_one() -> None:
-    _, both, label = read_method({"compose": ["ntk", "leaky_rerope"], "at": 16384})
-    assert label == "ntk+leaky_rerope(at=16384)"
+    _, both, key = read_method({"compose": ["ntk", "leaky_rerope"], "at": 16384})
+    assert str(key) == "ntk+leaky_rerope(at=16384)"
     assert attention_of(both, LLAMA2, 64).as_data() == slots("ntk", "leaky_rerope", length=16384).as_data()
-    _, one, label = read_method({"compose": [{"name": "ntk", "at": 16384}, "leaky_rerope"]})
-    assert label == "ntk(at=16384)+leaky_rerope"
+    _, one, key = read_method({"compose": [{"name": "ntk", "at": 16384}, "leaky_rerope"]})
+    assert str(key) == "ntk(at=16384)+leaky_rerope"
     apart = {**slots("ntk", length=16384).as_data(), **slots("leaky_rerope", length=8192).as_data()}
     assert attention_of(one, LLAMA2, 8192).as_data() == apart
 

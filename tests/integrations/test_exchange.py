@@ -48,7 +48,7 @@ def results(harness: Path, method: str, length: int) -> dict[str, Any]:
 
 def accuracies(folder: Path) -> dict[tuple[int, str], Record]:
     every = records.build([folder])
-    return {(each.length, each.method.split(" at ")[0]): each for each in every if each.metric == "accuracy"}
+    return {(each.length, each.method.bare): each for each in every if each.metric == "accuracy"}
 
 
 def test_lm_eval_prints_the_values_and_its_own_standard_error(folder: Path, harness: Path) -> None:

@@ -249,7 +249,7 @@ def test_names_that_nobody_chose_with_care_come_back(tmp_path: Path) -> None:
     [result] = share(tmp_path)
     assert head((tmp_path / "README.md").read_text())["model-index"][0]["name"] == NASTY
     conditions = result.dataset_args or {}
-    assert (conditions["task"], conditions["method"]) == (this.task, this.method)
+    assert (conditions["task"], conditions["method"]) == (this.task, str(this.method))
     assert conditions["protocol"] == conditions["corpus"] == conditions["kernel"] == result.metric_type == NASTY
     assert str(result.dataset_name).isprintable() and str(result.metric_name) == f"{NASTY} at 512 tokens (2x)"
     share_samples([tmp_path], tmp_path / "out")
@@ -413,7 +413,7 @@ def test_failed_and_truncated_rows_stay(tmp_path: Path) -> None:
     ]
     assert [(row["method"], row["index"], row["tokens"]) for row in rows if row["truncated"]] == [("pi", 31, 2008)]
     assert rows[3]["nll"] is None
-    samples = {(each.cell.method, sample.index): sample for each in store.load() for sample in each.samples}
+    samples = {(str(each.cell.method), sample.index): sample for each in store.load() for sample in each.samples}
     for row in rows:
         sample = samples[row["method"], row["index"]]
         assert row["nll"] is None if sample.nll is None else row["nll"] == sample.nll.tolist()

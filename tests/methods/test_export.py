@@ -225,9 +225,9 @@ def test_a_base_or_a_factor_is_said_in_one_number() -> None:
 
 
 def test_a_method_set_for_another_length_is_said_as_it_is_there() -> None:
-    _, method, label = read_method({**registry.read("method", "ntk"), "name": "ntk", "at": 1024})
+    _, method, key = read_method({**registry.read("method", "ntk"), "name": "ntk", "at": 1024})
     for target in ("transformers", "vllm"):
-        said = as_data(method, label, FULL, 4096, target)
+        said = as_data(method, str(key), FULL, 4096, target)
         rope = said.get("hf_overrides", said)["rope_parameters"]
         assert rope == {"rope_type": "default", "rope_theta": pytest.approx(10_000 * 4 ** (64 / 62), rel=1e-11)}
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from lexbench.core.method_key import key_from
 from lexbench.core.record import Cell, Sample
 from lexbench.stats.records import records_of
 from lexbench.store.format import Finished
@@ -29,7 +30,7 @@ def cell(task: str, method: str, length: int, *, n: int = 32, seed: int = 0, **c
     likelihood = not task.startswith("passkey")
     values: dict[str, Any] = {
         "model": "lexlet",
-        "method": method,
+        "method": key_from(method),
         "task": task,
         "length": length,
         "trained_length": TRAINED,
@@ -49,7 +50,7 @@ def cell(task: str, method: str, length: int, *, n: int = 32, seed: int = 0, **c
         "model": {"name": values["model"], "revision": "5f0c"},
         "method": {"name": method},
         "attention": {"scale": length / 7} if method != "none" else {},
-        "task": {"name": task, "version": 1},
+        "task": {"name": task.partition("(")[0], "version": 1, **({"stated": task} if "(" in task else {})},
         "corpus": values["corpus"],
         "backend": {"name": values["backend"], "dtype": values["dtype"], "kernel": values["kernel"]},
         **{key: values[key] for key in ("length", "seed", "n")},

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from lexbench.core.method_key import key_from
 from lexbench.core.record import Sample
 from lexbench.stats import pairs
 from lexbench.stats.combine import combination, halves, levels
@@ -138,8 +139,10 @@ def simulated(task: str, make: Callable[[np.random.Generator], Made], truth: Tru
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pairs, "sign_flip_p", lambda sums: 1.0)  # tested elsewhere, and most of the time
         for _ in range(RUNS):
-            samples = {table.entries[place].cell: each for place, each in make(rng).items()}
-            found.append({(each.method, each.name): each for each in summaries(table, samples)})
+            samples = {
+                table.entries[key_from(method), length].cell: each for (method, length), each in make(rng).items()
+            }
+            found.append({(str(each.method), each.name): each for each in summaries(table, samples)})
     return Simulated(found, truth)
 
 

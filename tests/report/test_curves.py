@@ -53,7 +53,7 @@ def table_of(cells: list[Finished]) -> Table:
 
 
 def test_a_curve_is_the_mean_over_samples_and_distances() -> None:
-    found = {(curve.method, curve.length): curve for curve in curves_of(table_of(CELLS), SAMPLES)}
+    found = {(str(curve.method), curve.length): curve for curve in curves_of(table_of(CELLS), SAMPLES)}
     assert len(found) == 6
     curve = found["none", 1024]
     assert curve.samples == 2
@@ -115,7 +115,7 @@ def test_the_figure_stands_beside_its_numbers(tmp_path: Path) -> None:
     assert ElementTree.parse(tmp_path / "a.svg").getroot().tag.endswith("svg")
     rows = list(csv.DictReader((tmp_path / "a.csv").open()))
     for curve in curves_of(table, SAMPLES):
-        mine = [row for row in rows if (row["method"], row["length"]) == (curve.method, str(curve.length))]
+        mine = [row for row in rows if (row["method"], row["length"]) == (str(curve.method), str(curve.length))]
         logits = [row for row in mine if row["measure"] == "mean_logit"]
         assert [int(row["begin"]) for row in logits] == curve.begins.tolist()
         assert [float(row["value"] or "nan") for row in logits] == pytest.approx(curve.logits.tolist(), nan_ok=True)
@@ -139,7 +139,7 @@ def test_failed_samples_and_refused_cells_are_left_out(tmp_path: Path) -> None:
     refused = Finished(cell("resolution", "pi", 256, n=2), [], "hf cannot probe a mixture")
     samples = {each.cell.id: each.samples for each in (mixed, refused)}
     [curve] = curves_of(table_of([mixed, refused]), samples)
-    assert (curve.method, curve.samples) == ("none", 1)
+    assert (str(curve.method), curve.samples) == ("none", 1)
     assert curve.logits[10] == pytest.approx(-0.1, abs=1e-6)
     assert curves(table_of([mixed, refused]), samples, tmp_path / "a")
 

@@ -17,6 +17,7 @@ from markdown_it import MarkdownIt
 from numpy.typing import ArrayLike
 from scipy.stats import binomtest, t
 
+from lexbench.core.method_key import MethodKey, key_from
 from lexbench.core.record import Sample
 from lexbench.report.formats import columns
 from lexbench.report.leaderboard.best import against, marks
@@ -64,7 +65,7 @@ def board(found: Sequence[Finished], rows: str = "method", columns: str = "lengt
 
 
 def column(made: Board, name: str) -> dict[str, Value]:
-    return {row: made.entries[row, name] for row in made.rows if (row, name) in made.entries}
+    return {str(row): made.entries[row, name] for row in made.rows if (row, name) in made.entries}
 
 
 def test_a_row_is_level_with_the_best_unless_the_paired_test_with_holm_says_otherwise() -> None:
@@ -98,10 +99,12 @@ def test_a_column_in_which_all_are_alike_has_no_best() -> None:
 
 def test_too_few_clusters_to_tell_anything_are_said() -> None:
     made = board([answers(method, 512, [hit] * 5) for method, hit in (("none", 1), ("pi", 0))])
-    assert made.entries["pi", "512"].mark.level  # p is 2 / 2^5
+    assert made.entries[key_from("pi"), "512"].mark.level  # p is 2 / 2^5
     assert "At 512 (2x), 5 documents or haystacks are too few to tell any row from the best." in made.remarks
     enough = board([answers(method, 512, [hit] * 6) for method, hit in (("none", 1), ("pi", 0))])
-    assert not enough.entries["pi", "512"].mark.level and not any("too few" in said for said in enough.remarks)
+    assert not enough.entries[key_from("pi"), "512"].mark.level and not any(
+        "too few" in said for said in enough.remarks
+    )
 
 
 def test_rows_that_were_asked_other_questions_are_not_tested() -> None:
@@ -110,27 +113,29 @@ def test_rows_that_were_asked_other_questions_are_not_tested() -> None:
         [Sample(index=i, cluster=f"other {i}", tokens=512, scores={"accuracy": 0.0}) for i in range(8)],
     )
     made = board([answers("none", 512, [1] * 8), other])
-    assert made.entries["pi", "512"].mark.p_holm is None and not made.entries["pi", "512"].mark.level
+    assert (
+        made.entries[key_from("pi"), "512"].mark.p_holm is None and not made.entries[key_from("pi"), "512"].mark.level
+    )
     assert "At 512 (2x) not tested, as the questions are not those of the best: pi." in made.remarks
 
 
 def test_the_mean_is_of_nats_and_exponentiated_once() -> None:
     found = [texts("none", 512, [1.0, 1.0], [3.0, 3.0]), texts("none", 1024, [2.0, 2.0], [5.0, 5.0])]
     made = board(found)
-    mean = made.entries["none", "mean"]
+    mean = made.entries[key_from("none"), "mean"]
     assert mean.value == 0.5 * (2.0 + 3.5)
     # two documents at both lengths, means 1.5 and 4.0: Student's error is 1.25, the lower end below 0
     ends = (0.0, 2.75 + 1.25 * t.ppf(0.975, 1))
     assert (mean.low, mean.high) == pytest.approx(ends)
     assert (mean.n, mean.clusters) == (4, 2)
-    perplexity = made.entries["none", "perplexity"]
+    perplexity = made.entries[key_from("none"), "perplexity"]
     assert [perplexity.value, perplexity.low, perplexity.high] == pytest.approx([math.exp(x) for x in (2.75, *ends)])
     assert [each.head for each in made.columns] == ["512 (2x)", "1024 (4x)", "mean of 2", "its perplexity"]
 
 
 def test_the_mean_of_scores_has_a_width_where_all_are_right() -> None:
     made = board([answers("none", length, [1] * 10) for length in (512, 1024)])
-    mean = made.entries["none", "mean"]
+    mean = made.entries[key_from("none"), "mean"]
     # two independent lengths of the same weight: distances to Wilson's ends, by Pythagoras
     assert mean.value == mean.high == 1.0
     assert mean.low == pytest.approx(1 - math.sqrt(2) * 0.5 * (1 - wilson(10, 10).low))
@@ -148,12 +153,12 @@ def test_the_mean_goes_over_lengths_beyond_the_trained_one_that_all_rows_share()
     )
     assert f"{said} pi." in made.remarks
     assert made.remarks[0] == "Rows by the mean, best first; last, without a value: yarn."
-    assert made.rows == ["none", "pi", "yarn"]
+    assert list(map(str, made.rows)) == ["none", "pi", "yarn"]
 
 
 def test_without_a_shared_length_there_is_no_mean_and_no_rank() -> None:
     made = board([answers("yarn", 512, [1, 1]), answers("pi", 1024, [1, 0])])
-    assert made.rows == ["pi", "yarn"] and made.remarks[0] == "Rows by name."
+    assert list(map(str, made.rows)) == ["pi", "yarn"] and made.remarks[0] == "Rows by name."
     said = "No mean: none of 2 lengths beyond the trained length has a value in every row"
     assert f"{said}; 512 is lacking in pi; 1024 is lacking in yarn." in made.remarks
     assert {each.name for each in made.columns} == {"512", "1024"}
@@ -209,7 +214,7 @@ def test_equal_rows_are_shown_as_behind_as_often_as_the_legend_says() -> None:
             found = [texts(f"m{row}", 512, *[[each] for each in losses]) for row, losses in enumerate(drawn)]
             first = records_of(found[0])[0]
             records = {
-                each.cell.method: replace(first, cell=each.cell.id, value=float(losses.mean()))
+                str(each.cell.method): replace(first, cell=each.cell.id, value=float(losses.mean()))
                 for each, losses in zip(found, drawn, strict=True)
             }
             samples = {each.cell.id: each.samples for each in found}
@@ -223,12 +228,15 @@ def test_equal_rows_are_shown_as_behind_as_often_as_the_legend_says() -> None:
 def test_everything_a_reader_must_know_stands_in_the_entries() -> None:
     made = {each.about["task"]: each for each in boards(fake_cells())}
     passkey, segment = made["passkey"], made["last_segment"]
-    assert passkey.entries["none", "128"].shown == "refused"
-    assert "passkey needs at least 145 tokens" in passkey.entries["none", "128"].notes[0]
-    assert passkey.entries["ntk", "1024"].failed == 1
-    assert passkey.entries["ntk", "1024"].notes == ("1 of 32 samples failed, counted as 0",)
-    assert segment.entries["ntk", "1024"].notes == ("1 of 32 samples failed, left out of the value",)
-    assert passkey.entries["pi", "2048"].more == "3% cut" and passkey.entries["pi", "1024"].more == "0% cut"
+    assert passkey.entries[key_from("none"), "128"].shown == "refused"
+    assert "passkey needs at least 145 tokens" in passkey.entries[key_from("none"), "128"].notes[0]
+    assert passkey.entries[key_from("ntk"), "1024"].failed == 1
+    assert passkey.entries[key_from("ntk"), "1024"].notes == ("1 of 32 samples failed, counted as 0",)
+    assert segment.entries[key_from("ntk"), "1024"].notes == ("1 of 32 samples failed, left out of the value",)
+    assert (
+        passkey.entries[key_from("pi"), "2048"].more == "3% cut"
+        and passkey.entries[key_from("pi"), "1024"].more == "0% cut"
+    )
     assert "Realised tokens: 2008 to 2048 at 2048 (8x)." in passkey.remarks
     assert all(entry.ends for board in made.values() for entry in board.entries.values() if entry.value is not None)
     for each in tables(fake_cells()):
@@ -247,20 +255,20 @@ def test_truncated_shares_are_of_all_samples_and_of_all_lengths_of_a_mean() -> N
     found = [Finished(cell("passkey", "none", length, n=4), samples) for length in (512, 1024)]
     found += [answers("none", 2048, [1, 1, 1, 1])]
     made = board(found)
-    assert [made.entries["none", name].more for name in ("512", "2048", "mean")] == [
+    assert [made.entries[key_from("none"), name].more for name in ("512", "2048", "mean")] == [
         "25% cut",
         "0% cut",
         "17% cut",
     ]  # 2 of 12
-    assert [made.entries["none", "mean"].truncated, made.entries["none", "mean"].failed] == [2, 2]
-    assert made.entries["none", "mean"].notes == ("2 of 12 samples failed, counted as 0",)
+    assert [made.entries[key_from("none"), "mean"].truncated, made.entries[key_from("none"), "mean"].failed] == [2, 2]
+    assert made.entries[key_from("none"), "mean"].notes == ("2 of 12 samples failed, counted as 0",)
 
 
 def test_one_board_holds_one_setting() -> None:
     found = [answers("none", 512, [1, 0], seed=seed) for seed in (0, 1)]
     found += [answers("pi", 512, [1, 1], protocol="another", seed=0)]
     made = boards(found)
-    assert sorted((each.caption.split("\n")[0], each.about["seed"], tuple(each.rows)) for each in made) == [
+    assert sorted((each.caption.split("\n")[0], each.about["seed"], tuple(map(str, each.rows))) for each in made) == [
         ("another", 0, ("pi",)),
         ("passkey of 5 digits in noise, strict: the key comes first, greedy, BOS", 0, ("none",)),
         ("passkey of 5 digits in noise, strict: the key comes first, greedy, BOS", 1, ("none",)),
@@ -346,9 +354,11 @@ def test_summaries_stand_as_they_are_and_lengths_beyond_all_measured_say_so() ->
     expected = {(each.method, each.name): each for each in summaries(table, {f.cell.id: f.samples for f in found})}
     assert set(expected) == set(made.entries)
     for place, entry in made.entries.items():
-        each = expected[place]
+        row, name = place
+        assert isinstance(row, MethodKey)
+        each = expected[row, name]
         assert (entry.value, entry.low, entry.high) == (each.value, each.low, each.high)
-    assert made.entries["yarn(factor=8.0)", "collapse"].shown == "> 2048"
+    assert made.entries[key_from("yarn(factor=8.0)"), "collapse"].shown == "> 2048"
     areas = [made.entries[row, "area_beyond"].value for row in made.rows]
     assert areas == sorted(areas, key=lambda area: area or 0.0) and made.remarks[0].startswith("Rows by area beyond")
     best = {name: [row for row in made.rows if made.entries[row, name].mark.best] for name in ("area", "context_gain")}
@@ -367,12 +377,12 @@ def test_a_row_that_ran_out_of_memory_gains_no_mark() -> None:
         return board(found, columns="summary")
 
     def collapse(made: Board) -> dict[str, tuple[str, bool]]:
-        entries = {row: made.entries[row, "collapse"] for row in sorted(made.rows)}
+        entries = {str(row): made.entries[row, "collapse"] for row in sorted(made.rows, key=str)}
         return {row: (entry.shown, entry.mark.best) for row, entry in entries.items()}
 
     later = made(none=(3, 4, 4, 4), pi=(3, 3, 3, 4), yarn=(3, 3, 0, 0))
     assert collapse(later) == {"none": ("512", False), "pi": ("2048", True), "yarn": ("> 512", False)}
-    assert "refused at 1024, 2048" in later.entries["yarn", "collapse"].notes
+    assert "refused at 1024, 2048" in later.entries[key_from("yarn"), "collapse"].notes
     sooner = made(none=(3, 4, 4, 4), pi=(3, 4, 4, 4), yarn=(3, 3, 0, 0))  # yarn may be the best, and nobody knows
     assert collapse(sooner) == {"none": ("512", False), "pi": ("512", False), "yarn": ("> 512", False)}
     held = made(none=(3, 3, 3, 3), pi=(3, 3, 3, 4), yarn=(3, 3, 3, 0))
@@ -383,7 +393,7 @@ def test_a_row_that_ran_out_of_memory_gains_no_mark() -> None:
 
 def test_what_the_baseline_is_stands_in_its_own_entry() -> None:
     made = board([texts("none", n, [3.0], [3.1]) for n in (256, 512)], columns="summary")
-    assert made.entries["none", "price"].notes == ("the baseline",)
+    assert made.entries[key_from("none"), "price"].notes == ("the baseline",)
     assert not any("the baseline" in remark for remark in made.remarks)
 
 
@@ -395,14 +405,14 @@ def test_summaries_say_what_failed_and_what_was_truncated() -> None:
         changed.append(Finished(each.cell, [*lost, *each.samples[3:-1], last]))
     made = board(changed, columns="summary")
     for name in ("effective_length", "area", "price"):
-        entry, whole = (made.entries[row, name] for row in ("pi", "none"))
+        entry, whole = (made.entries[key_from(row), name] for row in ("pi", "none"))
         assert (entry.n, entry.failed, entry.truncated) == (39, 9, 1)
         assert "over all lengths 9 of 48 samples failed, left out of the value" in entry.notes
         assert "over all lengths 1 of 48 samples truncated" in entry.notes
         assert (whole.n, whole.failed, whole.truncated) == (48, 0, 0)
     scored = [answers(row, n, [1, 1, 0, 0]) for row in ("none", "pi") for n in (256, 512)]
     lost = [replace(one, failed="gone", scores={}) if one.index == 3 else one for one in scored[-1].samples]
-    entry = board([*scored[:-1], Finished(scored[-1].cell, lost)], columns="summary").entries["pi", "area"]
+    entry = board([*scored[:-1], Finished(scored[-1].cell, lost)], columns="summary").entries[key_from("pi"), "area"]
     assert (entry.n, entry.failed) == (8, 1)
     assert "over all lengths 1 of 8 samples failed, counted as 0" in entry.notes
 
@@ -461,7 +471,7 @@ def test_counts_of_one_are_singular_and_narrow_columns_are_markdown() -> None:
     made = board([texts(row, n, [loss, loss]) for row, loss in (("none", 3.0), ("pi", 4.0)) for n in (512, 1024)])
     assert "At mean of 2, 1 document or haystack is too few to tell any row from the best." in made.remarks
     one = Finished(cell("last_segment", "none", 512, n=16), [text(0, [3.0, 3.0])])
-    assert "1 sample of 16 asked" in board([one]).entries["none", "512"].notes
+    assert "1 sample of 16 asked" in board([one]).entries[key_from("none"), "512"].notes
     assert columns(["m", "1"], [["a", "2"]])[1] == "| --- | --: |"
 
 
@@ -475,7 +485,7 @@ def test_summaries_of_models_leave_out_what_depends_on_the_tokenizer() -> None:
     flat += [texts("none", n, *[[loss] * 2] * 8, model="a") for n, loss in ((128, 3.0), (256, 3.0), (512, 4.0))]
     apart = board(flat, rows="model", columns="summary")
     assert [apart.entries[row, "effective_length"].shown for row in "ab"] == ["256", "> 512"]
-    assert apart.rows == ["a", "b"] and apart.remarks[0] == "Rows by name."
+    assert list(map(str, apart.rows)) == ["a", "b"] and apart.remarks[0] == "Rows by name."
     assert not any(entry.mark.best for entry in apart.entries.values())
 
 
@@ -743,7 +753,7 @@ def test_measures_without_a_better_side_have_no_best() -> None:
         for name, value in (("yarn", 1.0), ("none", 2.0))
     ]
     made = board(found)
-    assert made.rows == ["none", "yarn"] and made.remarks[0] == "Rows by name."
+    assert list(map(str, made.rows)) == ["none", "yarn"] and made.remarks[0] == "Rows by name."
     assert not any(entry.mark.best for entry in made.entries.values())
 
 
@@ -781,11 +791,11 @@ def test_an_area_that_reaches_chance_is_not_the_best() -> None:
         scored_half(method, length, right) for length in (256, 512) for method, right in (("none", 9), ("pi", 8))
     ]
     made = board(guesses, columns="summary")
-    assert made.entries["none", "area"].value is not None
-    assert not any(made.entries[row, "area"].mark.best for row in ("none", "pi"))
+    assert made.entries[key_from("none"), "area"].value is not None
+    assert not any(made.entries[key_from(row), "area"].mark.best for row in ("none", "pi"))
     sure = [scored_half(method, length, right) for length in (256, 512) for method, right in (("none", 16), ("pi", 8))]
     made = board(sure, columns="summary")
-    assert made.entries["none", "area"].mark.best and not made.entries["pi", "area"].mark.best
+    assert made.entries[key_from("none"), "area"].mark.best and not made.entries[key_from("pi"), "area"].mark.best
 
 
 def test_a_row_that_failed_or_was_refused_everywhere_has_no_summary() -> None:
@@ -796,5 +806,5 @@ def test_a_row_that_failed_or_was_refused_everywhere_has_no_summary() -> None:
         Finished(scored_half("ntk", 128, 0).cell, [], "too short"),
     ]
     made = board([short, long, *odd], columns="summary")
-    assert made.entries["ntk", "area"].value is None
-    assert made.entries["none", "area"].value == 1.0
+    assert made.entries[key_from("ntk"), "area"].value is None
+    assert made.entries[key_from("none"), "area"].value == 1.0

@@ -88,7 +88,7 @@ def test_methods_stand_apart_and_a_measured_data_set_covers_its_refusal(tmp_path
     )
     (tmp_path / "lcc_e.jsonl").write_text("{}")
     task = lexbench.task("longbench", dataset="lcc", e=True, data=str(tmp_path))
-    found = {each.cell.method: each for each in layouts([*cells, Finished(of("lcc", task, "yarn"), [sample])])}
+    found = {str(each.cell.method): each for each in layouts([*cells, Finished(of("lcc", task, "yarn"), [sample])])}
     assert found["none"].refused == {"qasper": "qasper refused", "lcc": "lcc refused"} and not found["none"].rows
     assert found["yarn"].refused == {"qasper": "qasper refused"}
     assert {column: record.value for column, record in found["yarn"].rows["lcc"].items()} == {"all": 0.5, "4-8k": 0.5}

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from matplotlib.lines import Line2D
 
+from lexbench.core.method_key import key_from
 from lexbench.core.record import Sample
 from lexbench.report import looks
 from lexbench.report.plots import cost_plots, difference_maps, heatmaps, over_length, position_plots
@@ -117,7 +118,7 @@ def test_no_figure_cuts_words_off_or_lays_them_on_one_another(tmp_path: Path, ca
 
 def test_lines_are_told_apart_without_colour() -> None:
     for names in looks.FAMILIES.values():
-        seen = {(look.marker, look.dash) for look in looks.looks(["none", *names]).values()}
+        seen = {(look.marker, look.dash) for look in looks.looks(list(map(key_from, ["none", *names]))).values()}
         assert len(seen) == len(names) + 1
 
 

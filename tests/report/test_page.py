@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from lexbench.commands import main
+from lexbench.core.method_key import key_from
 from lexbench.core.record import Sample
 from lexbench.report.grid import Entry
 from lexbench.report.page import about, data, headlines, page, safety, samples
@@ -101,7 +102,7 @@ def test_values_are_those_of_the_records(parsed: Parsed, cells: list[Finished]) 
             if record.metric is None:
                 continue
             [metric] = [one for one in setting["metrics"] if one["metric"] == record.metric]
-            found = entry(metric["values"], setting, each.cell.method, each.cell.length)
+            found = entry(metric["values"], setting, str(each.cell.method), each.cell.length)
             for side in ("value", "low", "high"):
                 assert found[side] == pytest.approx(getattr(record, side), rel=1e-5)
             assert (found["n"], found["clusters"]) == (record.n, record.clusters)
@@ -119,7 +120,7 @@ def test_a_refused_cell_says_why_and_has_no_value(parsed: Parsed) -> None:
 def test_depths_are_means_of_their_strata(parsed: Parsed, cells: list[Finished]) -> None:
     [setting] = [each for each in parsed.data["settings"] if each["label"] == "passkey"]
     [cell] = [
-        each for each in cells if (each.cell.task, each.cell.method, each.cell.length) == ("passkey", "none", 512)
+        each for each in cells if (each.cell.task, str(each.cell.method), each.cell.length) == ("passkey", "none", 512)
     ]
     strata = entry(setting["metrics"][0]["depths"], setting, "none", 512)["strata"]
     assert len(strata) == 8
@@ -137,7 +138,7 @@ def test_paired_differences_are_those_of_the_report(parsed: Parsed, cells: list[
     assert found is not None
     [setting] = [each for each in parsed.data["settings"] if each["label"] == "last_segment"]
     for (method, length), each in found.entries.items():
-        row = entry(setting["metrics"][0]["paired"]["rows"], setting, method, length)
+        row = entry(setting["metrics"][0]["paired"]["rows"], setting, str(method), length)
         if each.difference is None:
             assert "value" not in row and row["why"]
         else:
@@ -165,7 +166,7 @@ def test_methods_stand_by_their_mean_past_the_trained_length() -> None:
     made.append(Finished(cell("last_segment", "early", 1024), [], "too long"))
     table = next(each for each in tables(made) if each.metric == "nll")
     assert data.past(table) == [512]
-    assert data.ranked(table) == ["early", "late", "none"]
+    assert list(map(str, data.ranked(table))) == ["early", "late", "none"]
     assert data.ranking(table) == "the mean past the trained length"
     assert data.ranking(replace(table, metric="entropy")) is None  # neither side is better
     inside = Finished(cell("last_segment", "none", 128), [plain(index, 1.0) for index in range(4)])
@@ -183,7 +184,7 @@ def test_the_headline_names_the_best_and_what_cannot_be_told_from_it(cells: list
         values = [
             np.mean(np.concatenate([s.nll for s in each.samples if s.nll is not None], dtype=np.float64))
             for each in cells
-            if (each.cell.task, each.cell.method) == ("last_segment", method) and each.cell.length in (512, 1024)
+            if (each.cell.task, str(each.cell.method)) == ("last_segment", method) and each.cell.length in (512, 1024)
         ]
         means[method] = np.mean(values)
     best = min(means, key=means.__getitem__)
@@ -210,17 +211,20 @@ def test_the_page_begins_with_the_likelihoods_whatever_the_names_of_other_tasks(
 def test_summaries_of_a_few_methods_are_those_of_all(cells: list[Finished]) -> None:
     known = {each.cell.id: each.samples for each in cells}
     for table in tables(cells):
-        few = headlines._few(table, ["none", "pi"])
-        whole = [each for each in summaries(table, known) if each.method in ("none", "pi")]
-        assert [each for each in summaries(few, known) if each.method in ("none", "pi")] == whole
+        few = headlines._few(table, [key_from("none"), key_from("pi")])
+        whole = [each for each in summaries(table, known) if str(each.method) in ("none", "pi")]
+        assert [each for each in summaries(few, known) if str(each.method) in ("none", "pi")] == whole
 
 
 def test_lengths_of_summaries_are_said_in_words() -> None:
     from lexbench.stats.summaries import Summary
 
+    row = key_from("a")
+
     def said(name: str, value: float, low: float | None, high: float | None, longest: int = 2048) -> Entry:
         return headlines._tokens(
-            Summary(method="a", name=name, value=value, low=low, high=high, unit="tokens", note="", limit=2048), longest
+            Summary(method=row, name=name, value=value, low=low, high=high, unit="tokens", notes=(), limit=2048),
+            longest,
         )
 
     assert said("effective_length", math.inf, 1024, math.inf) == Entry(text="≥ 2,048", ends=("1,024", "≥ 2,048"))
@@ -231,7 +235,7 @@ def test_lengths_of_summaries_are_said_in_words() -> None:
 
 def test_refusals_of_one_reason_stand_together(cells: list[Finished]) -> None:
     found = about.refusals(data.Measured.of(cells))
-    assert [(each["task"], each["methods"], each["lengths"]) for each in found] == [
+    assert [(each["task"], tuple(each["methods"]), each["lengths"]) for each in found] == [
         ("last_segment", ("rerope",), [2048]),
         ("passkey", ("none",), [128]),
         ("passkey", ("rerope",), [2048]),
@@ -240,7 +244,8 @@ def test_refusals_of_one_reason_stand_together(cells: list[Finished]) -> None:
 
 def test_failed_truncated_and_missing_samples_are_counted(cells: list[Finished]) -> None:
     fewer = [
-        replace(each, samples=each.samples[:30]) if each.cell.method == "yarn(factor=8.0)" else each for each in cells
+        replace(each, samples=each.samples[:30]) if str(each.cell.method) == "yarn(factor=8.0)" else each
+        for each in cells
     ]
     found = about.losses(data.Measured.of(fewer))
     counts = {(each["task"], each["method"], each["length"]): each for each in found}
@@ -423,8 +428,8 @@ def test_untrusted_text_makes_no_element_and_no_attribute(tmp_path: Path) -> Non
         made = []
         for each in fake_cells(losses={"none": 0.0, "pi": 0.0}):
             changed: dict[str, Any] = dict.fromkeys(("model", "protocol", "backend", "dtype", "kernel", "corpus"), name)
-            method = each.cell.method if each.cell.method == "none" else name
-            this = replace(each.cell, task=f"{name} {each.cell.task}", method=method, **changed)
+            method = str(each.cell.method) if str(each.cell.method) == "none" else name
+            this = replace(each.cell, task=f"{name} {each.cell.task}", method=key_from(method), **changed)
             identity = {**this.identity, "method": {"name": method}, "task": {"name": this.task}}
             identity["backend"] = dict.fromkeys(("name", "dtype", "kernel"), name)
             identity["model"] = {**this.identity["model"], "name": name}

@@ -16,6 +16,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from lexbench.core.method_key import key_from
 from lexbench.core.record import Record, Sample
 from lexbench.report import looks
 from lexbench.report.page import page
@@ -170,7 +171,7 @@ def test_the_table_sorts_by_a_length_filters_by_name_and_ranks_with_ties(tab: Ta
     tab.tab.locator("#curve-table thead button", has_text="512").click()
     rows = tab.tab.locator("#curve-table tbody tr")
     shown = [row.split() for row in rows.all_inner_texts()]
-    here = {record.method: record for record in table.at(512)}
+    here = {str(record.method): record for record in table.at(512)}
     assert [row[0] for row in shown] == sorted(here, key=lambda method: here[method].value or 0)
     heads = tab.tab.locator("#curve-table thead th")
 
@@ -202,7 +203,7 @@ def test_the_table_sorts_by_a_length_filters_by_name_and_ranks_with_ties(tab: Ta
     tab.tab.fill("#table-filter", "")
     tab.tab.select_option("#setting", label="passkey")  # a score: the best first is the highest first
     tab.tab.locator("#curve-table thead button", has_text="512").click()
-    found = {record.method: record.value or 0 for record in table_of(cells, "passkey", "accuracy").at(512)}
+    found = {str(record.method): record.value or 0 for record in table_of(cells, "passkey", "accuracy").at(512)}
     values = [found[name] for name in rows.locator("th").all_inner_texts()]
     assert values == sorted(values, reverse=True) and values[0] > values[-1] and orders()[4] == "descending"
 
@@ -231,7 +232,7 @@ def test_two_methods_answer_one_question_side_by_side(tab: Tab, cells: list[Fini
     tab.tab.click("#next")
     tab.waits("document.querySelector('#beside-sample p').textContent.includes('sample 1 ')")
     found = {
-        each.cell.method: each.samples[1]
+        str(each.cell.method): each.samples[1]
         for each in cells
         if each.cell.length == 2048 and each.cell.task == "passkey" and each.samples
     }
@@ -266,7 +267,7 @@ def test_keys_walk_along_the_points_and_say_value_interval_and_n(tab: Tab, cells
     assert refused.startswith("rerope at 2,048 tokens (8x): refused")
     assert "out of memory at batch 1" in refused
     tab.walk("ArrowLeft")
-    record = table.entries["rerope", 1024]
+    record = table.entries[key_from("rerope"), 1024]
     expected = (
         f"rerope at 1,024 tokens (4x): {record.value:.3f} [{record.low:.3f}, {record.high:.3f}], n 32 in 8 clusters"
     )
@@ -283,7 +284,7 @@ def test_a_pointer_over_a_point_shows_it_and_a_click_reads_its_samples(tab: Tab,
     point.scroll_into_view_if_needed()
     box = point.bounding_box()
     tab.tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    record = table_of(cells, "passkey", "accuracy").entries["none", 512]
+    record = table_of(cells, "passkey", "accuracy").entries[key_from("none"), 512]
     tab.waits("!document.querySelector('#curve-chart .tip').hidden")
     shown = tab.text("#curve-chart .tip")
     assert f"{record.value:.2f} [{record.low:.2f}, {record.high:.2f}]" in shown
@@ -298,7 +299,7 @@ def test_depth_maps_hold_the_mean_scores_of_each_stratum(tab: Tab, cells: list[F
     tab.tab.select_option("#setting", "1")
     assert tab.tab.locator("#depth-chart .title").count() == 5
     [cell] = [
-        each for each in cells if (each.cell.task, each.cell.method, each.cell.length) == ("passkey", "none", 512)
+        each for each in cells if (each.cell.task, str(each.cell.method), each.cell.length) == ("passkey", "none", 512)
     ]
     deepest = [each.scores["accuracy"] for each in cell.samples if (each.depth or 0) >= 7 / 8]
     said = tab.tab.evaluate("fields[7][2].said")
@@ -319,7 +320,7 @@ def test_the_paired_table_is_that_of_the_report(tab: Tab, cells: list[Finished])
 
     found = differences(table_of(cells, "last_segment", "nll"), {each.cell.id: each.samples for each in cells})
     assert found is not None
-    each = found.entries["pi", 2048]
+    each = found.entries[key_from("pi"), 2048]
     row = tab.tab.locator("#paired-table tbody tr", has=tab.tab.locator("th", has_text=re.compile("^pi$")))
     text = row.locator("td").nth(4).inner_text().split()
     assert text[0].rstrip("*0123456789") == f"{each.difference:+.3f}".rstrip("0123456789")
@@ -346,7 +347,7 @@ def test_samples_are_read_with_what_is_expected_marked(tab: Tab, cells: list[Fin
     tab.walk("Home", "End", "Enter")  # none at 2048 tokens
     tab.reads()
     [cell] = [
-        each for each in cells if (each.cell.task, each.cell.method, each.cell.length) == ("passkey", "none", 2048)
+        each for each in cells if (each.cell.task, str(each.cell.method), each.cell.length) == ("passkey", "none", 2048)
     ]
     assert tab.tab.locator("#sample mark").first.inner_text() == "40000"
     assert tab.text("#sample-place") == "1 of 32"
@@ -368,7 +369,9 @@ def test_the_nll_of_a_sample_is_summed_up_and_drawn(tab: Tab, cells: list[Finish
     tab.reads()
     tab.waits("document.querySelector('#sample .sample-chart .line')")
     [cell] = [
-        each for each in cells if (each.cell.task, each.cell.method, each.cell.length) == ("last_segment", "none", 128)
+        each
+        for each in cells
+        if (each.cell.task, str(each.cell.method), each.cell.length) == ("last_segment", "none", 128)
     ]
     losses = cell.samples[0].nll
     assert losses is not None
@@ -530,7 +533,7 @@ def evil_cells() -> list[Finished]:
             for length in (128, 512):
                 shape = "passkey" if place % 2 else "last_segment"
                 finished = fake_run.finished(shape, "pi", length, n=8)
-                cell = replace(finished.cell, task=evil, method=method, **changed)
+                cell = replace(finished.cell, task=evil, method=key_from(method), **changed)
                 cell = replace(
                     cell,
                     identity={
@@ -652,7 +655,9 @@ def test_the_served_page_fetches_the_samples_of_the_cell_that_is_picked(
         assert watched.tab.locator("#sample-place").inner_text() == "1 of 32"
         server.shutdown()
     [cell] = [
-        each.cell for each in cells if (each.cell.task, each.cell.method, each.cell.length) == ("passkey", "none", 2048)
+        each.cell
+        for each in cells
+        if (each.cell.task, str(each.cell.method), each.cell.length) == ("passkey", "none", 2048)
     ]
     fetched = [address.rsplit("/", 2)[1:] for address in watched.asked if "/samples/" in address]
     assert fetched[-1] == ["samples", f"{cell.id}.json"]

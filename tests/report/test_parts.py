@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lexbench.core.method_key import key_from
 from lexbench.core.record import Record, Sample
 from lexbench.report import formats
 from lexbench.report.plots.heatmaps import depth_strata
@@ -54,7 +55,7 @@ def test_parts_of_a_table_are_those_of_its_metric_in_their_order() -> None:
     both = replace(this, samples=[replace(each, scores={**each.scores, "rouge_l": 0.25}) for each in this.samples])
     made = {table.metric: table for table in tables([both])}
     values = {
-        metric: {part: record.value for part, record in table.parts["none", 512].items()}
+        metric: {part: record.value for part, record in table.parts[key_from("none"), 512].items()}
         for metric, table in made.items()
     }
     assert values == {

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from lexbench.core.method_key import key_from
 from lexbench.core.record import Sample
 from lexbench.report.versus import write_versus
 from lexbench.store.format import Finished
@@ -11,7 +12,7 @@ from tests.report.outcomes import answers, asked, right
 
 def sentences(folder: Path, cells: list[Finished]) -> list[str]:
     keep(folder, cells)
-    text = write_versus(folder, {each.cell.id for each in cells}, "dca", folder / "versus")
+    text = write_versus(folder, {each.cell.id for each in cells}, key_from("dca"), folder / "versus")
     return [line for line in text.splitlines() if line.startswith("- ")]
 
 

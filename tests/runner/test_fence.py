@@ -59,7 +59,7 @@ def test_a_failing_method_of_a_user_costs_its_own_cell_only(
     words = ["run", "-m", "method=broken,none", "task=passkey", "backend=chance", "lengths=[128,512]", "n=2"]
     assert main.main([*words, "--config-dir", str(tmp_path / "mine"), f"results={tmp_path / 'run'}"]) == 0
     assert "Traceback" not in capsys.readouterr().err
-    found = {(each.cell.method, each.cell.length): each for each in Store(tmp_path / "run").load()}
+    found = {(str(each.cell.method), each.cell.length): each for each in Store(tmp_path / "run").load()}
     assert [at for at, each in found.items() if each.refused] == [("broken", 512)]
     reason = found["broken", 512].refused
     assert reason is not None

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from lexbench.runner.cells import Named, Step, Workload
+from lexbench.core.method_key import MethodKey
+from lexbench.runner.cells import Named, NamedMethod, Step, Workload
 from lexbench.runner.forecast import Forecast
 
 
@@ -14,7 +15,7 @@ def part(label: str) -> Named:
 def step(length: int, method: str = "none", n: int = 8, written: int = 0) -> Step:
     """A cell of n texts; operations of a small network by hand: 10^6 a token, 10^3 a pair."""
     cost = Workload(n, n * length, 1e6 * n * length, 1e3 * n * length**2, written)
-    return Step(part(method), part("passkey"), length, 0, None, None, cost)
+    return Step(NamedMethod.of(method, None, MethodKey.named(method)), part("passkey"), length, 0, None, None, cost)
 
 
 def true_seconds(each: Step) -> float:

@@ -173,7 +173,7 @@ def test_twins_of_a_deferred_cell_share_their_samples(tmp_path: Path, monkeypatc
 
     def measured() -> dict[str, int]:
         run(tmp_path, method=["ntk", "pi", "llama3"], lengths=[256], n=3)
-        return {each.cell.method: len(each.samples) for each in Store(tmp_path).load()}
+        return {str(each.cell.method): len(each.samples) for each in Store(tmp_path).load()}
 
     monkeypatch.setattr(answers, "answer", deferred)
     assert measured() == {"ntk": 0, "pi": 3, "llama3": 3} and len(asked) == 2 + 3

@@ -17,9 +17,10 @@ from lexbench.backends.hf.batches import kept_numbers
 from lexbench.core import registry
 from lexbench.core.checkpoint import locate, read_model
 from lexbench.core.config_facts import facts
+from lexbench.core.method_key import MethodKey
 from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.corpora.synthetic import Synthetic
-from lexbench.runner.cells import BackendFacts, Named, Step, Workload
+from lexbench.runner.cells import BackendFacts, Named, NamedMethod, Step, Workload
 from lexbench.runner.forecast import duration, parameters, workload
 from lexbench.runner.job import Job
 from lexbench.runner.plan import cell_of, describe, keep_job, least_memory, peak_memory, plan
@@ -69,10 +70,14 @@ def part(label: str) -> Named:
     return Named(label, None, label)
 
 
+def method(name: str) -> NamedMethod:
+    return NamedMethod.of(name, None, MethodKey.named(name))
+
+
 def test_the_plan_names_everything_and_what_is_refused() -> None:
     steps = [
-        Step(part("none"), part("passkey"), 64, 0, None, None, Workload(4, 1000, 1e6)),
-        Step(part("none"), part("passkey"), 16, 0, None, "needs 55 tokens", Workload()),
+        Step(method("none"), part("passkey"), 64, 0, None, None, Workload(4, 1000, 1e6)),
+        Step(method("none"), part("passkey"), 16, 0, None, "needs 55 tokens", Workload()),
     ]
     text = describe(MODEL, steps, Path("runs/m"))
     assert "1 cell, 1,000 tokens" in text
@@ -174,7 +179,7 @@ def test_no_memory_is_asked_for_what_layers_with_windows_or_states_do_not_keep()
     """Of four layers one keeps all keys: at 1000 tokens 1 x 8 numbers each of keys and values, half of the width 32."""
     kinds = ["sliding_attention", "linear_attention", "full_attention", "chunked_attention"]
     model = replace(MODEL, layers=4, kv_heads=2, layer_types=tuple(kinds))
-    writing = Step(part("none"), part("t"), 1000, 0, None, None, Workload(1, 1000, steps=7))
+    writing = Step(method("none"), part("t"), 1000, 0, None, None, Workload(1, 1000, steps=7))
     cache = 1000 * 2 * 2 * 8
     assert least_memory(model, writing, "float32") == 4 * (1000 * (3 * 32 + 2 * 2 * 8) + cache)
     whole = replace(model, parameters=10**6)
@@ -186,7 +191,7 @@ def test_no_memory_is_asked_for_what_layers_with_windows_or_states_do_not_keep()
 def read_and_written(length: int) -> tuple[Step, Step]:
     """Cells of this length: one whose questions are only read, and one whose answers are written."""
     reading, writing = (
-        Step(part("none"), part("t"), length, 0, None, None, Workload(1, length, steps=steps)) for steps in (0, 7)
+        Step(method("none"), part("t"), length, 0, None, None, Workload(1, length, steps=steps)) for steps in (0, 7)
     )
     return reading, writing
 
@@ -231,12 +236,12 @@ def test_the_plan_in_words_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lexbench.core.machine.accelerated", lambda: False)
     corpus_task = Named("last_segment", task("last_segment", Synthetic()), "last_segment")
     steps = [
-        Step(part("none"), corpus_task, 1 << 20, 0, None, None, Workload(4, 2_000_000, 2e9, 1e9)),
-        Step(part("pi"), corpus_task, 1 << 20, 0, None, None, Workload(4, 2_000_000, 2e9, 1e9)),
-        Step(part("pi"), part("passkey"), 16, 0, None, "needs 55 tokens", Workload(9, 9, 9e9)),
-        Step(part("pi"), part("passkey"), 16, 1, None, "needs 55 tokens", Workload(9, 9, 9e9)),
-        Step(part("none"), part("passkey"), 8, 0, None, "needs 55 tokens", Workload()),
-        Step(part("none"), part("passkey"), 9, 0, None, "needs 56 tokens", Workload()),
+        Step(method("none"), corpus_task, 1 << 20, 0, None, None, Workload(4, 2_000_000, 2e9, 1e9)),
+        Step(method("pi"), corpus_task, 1 << 20, 0, None, None, Workload(4, 2_000_000, 2e9, 1e9)),
+        Step(method("pi"), part("passkey"), 16, 0, None, "needs 55 tokens", Workload(9, 9, 9e9)),
+        Step(method("pi"), part("passkey"), 16, 1, None, "needs 55 tokens", Workload(9, 9, 9e9)),
+        Step(method("none"), part("passkey"), 8, 0, None, "needs 55 tokens", Workload()),
+        Step(method("none"), part("passkey"), 9, 0, None, "needs 56 tokens", Workload()),
     ]
     gib = 4 * (27776 + 2**20 * 32 * 14) / 2**30
     assert describe(MODEL, steps, Path("runs/m"), "stdlib").splitlines() == [
@@ -272,7 +277,7 @@ def test_the_job_is_kept_with_what_it_is_measured_with_and_its_cells(tmp_path: P
     measured = {"model_revision": "abc", "backend": "1.0", "dtype": "float32", "kernel": "eager"}
     assert page["provenance"].items() >= {**measured, "corpus_fingerprint": asked.corpus.fingerprint}.items()
     assert page["cells"] == [
-        {"cell": cell.id, "method": cell.method, "task": "last_segment", "length": 64, "seed": 0, "tokens": 128}
+        {"cell": cell.id, "method": str(cell.method), "task": "last_segment", "length": 64, "seed": 0, "tokens": 128}
         for cell in cells
     ]
     keep_job(Store(tmp_path), asked, facts, cells)
@@ -308,7 +313,7 @@ def test_a_cells_identity_holds_all_that_its_samples_depend_on() -> None:
     assert (pi.identity["length"], pi.identity["seed"], pi.identity["n"]) == (512, 5, 2)
     assert pi.identity["method"]["name"] == "pi" and pi.identity["attention"] is not None
     assert pi.identity["task"]["version"] == 2 and pi.identity["corpus"] is None and pi.corpus is None
-    assert (pi.model, pi.method, pi.task, pi.length, pi.trained_length) == ("lexlet", "pi", "passkey", 512, 256)
+    assert (pi.model, str(pi.method), pi.task, pi.length, pi.trained_length) == ("lexlet", "pi", "passkey", 512, 256)
     segment = cell_of(asked, cells["last_segment", "none", 64], facts)
     assert segment.identity["corpus"]["fingerprint"] == asked.corpus.fingerprint
     assert segment.corpus == "synthetic(count=3, words=200)"

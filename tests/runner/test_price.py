@@ -8,10 +8,12 @@ import pytest
 
 from lexbench.core import registry
 from lexbench.core.checkpoint import folder_of
+from lexbench.core.method_key import OWN_POLICY, MethodKey, Purpose
 from lexbench.core.tokenizer import load_tokenizer
+from lexbench.runner.cells import BackendFacts
 from lexbench.runner.job import Job
-from lexbench.runner.plan import plan
-from lexbench.stats.prices import without_setting
+from lexbench.runner.plan import cell_of, plan
+from lexbench.stats.prices import price_rows
 
 LENGTHS = [64, 128, 1024]  # lexlet was trained at 256
 
@@ -100,21 +102,52 @@ def test_a_price_that_is_no_switch_is_refused() -> None:
         job({"name": "ntk"}, price=0.02)  # type: ignore[arg-type]
 
 
+def purpose_of(method: Mapping[str, Any]) -> Purpose:
+    [only] = job(method).methods
+    return only.purpose
+
+
+def test_a_cell_states_the_method_whose_deployed_form_it_is() -> None:
+    ntk, extended = MethodKey.named("ntk"), MethodKey.named("self_extend")
+    assert [each.purpose for each in job({"name": "ntk"}).deployed] == [Purpose(ntk, 4.0, price_only=True)]
+    assert purpose_of({"name": "ntk", "factor": 8.0}) == Purpose(ntk, 8.0)
+    assert purpose_of({"name": "self_extend", "at": 2048}) == Purpose(extended, 8.0)
+    both = MethodKey((("yarn", (("beta_fast", 16.0),)), ("log_n", ())))
+    parts = {"compose": [{"name": "yarn", "factor": 4.0, "beta_fast": 16.0}, "log_n"]}
+    assert purpose_of(parts) == Purpose(both, 4.0)
+
+
 @pytest.mark.parametrize(
-    ("label", "found"),
+    "method",
     [
-        ("ntk(factor=8.0)", ("ntk", 8.0, "factor 8")),
-        ("yarn(factor=8.0, beta_fast=16.0)+log_n", ("yarn(beta_fast=16.0)+log_n", 8.0, "factor 8")),
-        ("yarn(beta_fast=16.0, factor=2.5)", ("yarn(beta_fast=16.0)", 2.5, "factor 2.5")),
-        ("self_extend(at=2048)", ("self_extend", 8.0, "set for 2048")),
-        ("leaky_rerope(window=64, at=512)", ("leaky_rerope(window=64)", 2.0, "set for 512")),
-        ("self_extend+log_n(at=2048)", ("self_extend+log_n", 8.0, "set for 2048")),
-        ("own(beat=2048)", None),
-        ("ntk(factor=8.0, at=2048)", None),
-        ("pi(factor=8.0)+ntk(factor=4.0)", None),
-        ("yarn(attention_factor=1.0)", None),
-        ("none", None),
+        {"name": "none"},
+        {"name": "ntk"},
+        {"name": "dynamic_ntk", "factor": 2.0},
+        {"name": "sliding_window", "window": 64},
     ],
+    ids=["nothing", "its own policy", "a factor of its own", "another parameter"],
 )
-def test_a_setting_is_read_off_a_label(label: str, found: tuple[str, float, str] | None) -> None:
-    assert without_setting(label, 256) == found
+def test_others_are_measured_for_themselves(method: Mapping[str, Any]) -> None:
+    """`dynamic_ntk` has a factor of its own: a second one is another method, and no deployed form of the first."""
+    assert purpose_of(method) == OWN_POLICY
+
+
+def test_the_deployed_form_is_written_into_its_cell() -> None:
+    asked = job({"name": "none"}, {"name": "ntk"})
+    tokenizer = load_tokenizer(folder_of(asked.model, weights=False))
+    backend = BackendFacts("chance", "1.0", "float32", "eager", "abc", tokenizer)
+    cells = [cell_of(asked, step, backend) for step in plan(asked, tokenizer)]
+    found = {(str(cell.method), cell.length): cell.purpose for cell in cells}
+    assert found.pop(("ntk(factor=4.0)", 128)) == Purpose(MethodKey.named("ntk"), 4.0, price_only=True)
+    assert set(found.values()) == {OWN_POLICY}
+    deployed, priced = price_rows({(cell.method, cell.length): cell for cell in cells})
+    assert deployed == {MethodKey.named("ntk"): MethodKey.named("ntk", factor=4.0)}
+    assert priced == {MethodKey.named("ntk", factor=4.0)}
+
+
+def test_a_method_that_does_not_follow_the_length_has_no_length_for_which_it_is_set() -> None:
+    """`-m method=none,yarn method.at=1024` measures the baseline, and no row `none(at=1024)`."""
+    methods = [{"name": name, "at": 1024} for name in ("none", "yarn", "sliding_window")]
+    assert [each.label for each in job(*methods).methods] == ["none", "yarn(at=1024)", "sliding_window"]
+    both = {"compose": ["sliding_window", "self_extend"], "at": 1024}
+    assert [each.label for each in job(both).methods] == ["sliding_window+self_extend(at=1024)"]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from lexbench.core.method_key import key_from
 from lexbench.runner.cells import OpenCell
 from lexbench.runner.queue import Queue
 from lexbench.store.store import Store
@@ -13,9 +14,9 @@ from tests.runner.open_cells import open_cell
 
 def taken(queue: Queue, method: str = "", by_method: bool = True) -> tuple[str, int]:
     """Method and length of the cell that a worker under this method gets next; it stays busy."""
-    cell = queue._take(method, by_method)
+    cell = queue._take(key_from(method), by_method)
     assert cell is not None
-    return cell.method, cell.length
+    return str(cell.method), cell.length
 
 
 def finish(queue: Queue, cell: OpenCell) -> None:
@@ -47,8 +48,8 @@ def test_longer_cells_wait_for_shorter_ones_where_they_may_be_skipped(tmp_path: 
     first, longer, other = open_cell("none", 256), open_cell("none", 512), open_cell("none", 512, "prefix")
     queue = Queue([first, longer, other], Store(tmp_path), ascending=True)
     assert taken(queue, by_method=False) == ("none", 256)
-    assert queue._take("none", True) is other
-    waiting = threading.Thread(target=lambda: given.append(queue._take("none", True)))
+    assert queue._take(key_from("none"), True) is other
+    waiting = threading.Thread(target=lambda: given.append(queue._take(key_from("none"), True)))
     given: list[OpenCell | None] = []
     waiting.start()
     waiting.join(0.2)
@@ -65,7 +66,7 @@ def test_a_twin_waits_for_the_one_that_is_measured(tmp_path: Path) -> None:
     assert taken(queue, by_method=False) == ("ntk", 256)
     assert taken(queue, by_method=False) == ("yarn", 512)
     given: list[OpenCell | None] = []
-    waiting = threading.Thread(target=lambda: given.append(queue._take("", False)))
+    waiting = threading.Thread(target=lambda: given.append(queue._take(key_from(""), False)))
     waiting.start()
     waiting.join(0.2)
     assert waiting.is_alive()
@@ -77,7 +78,7 @@ def test_a_twin_waits_for_the_one_that_is_measured(tmp_path: Path) -> None:
 def test_a_cell_whose_worker_is_lost_comes_first(tmp_path: Path) -> None:
     cells = [open_cell("none", 512), open_cell("none", 256)]
     queue = Queue(cells, Store(tmp_path))
-    lost = queue._take("", True)
+    lost = queue._take(key_from(""), True)
     assert lost is cells[0]
     with pytest.raises(RuntimeError), queue.claimed(lost):
         raise RuntimeError
@@ -129,8 +130,8 @@ def test_a_cell_that_fails_after_the_end_is_not_given_out_and_nobody_waits_for_i
     alike = {"inv_freq": [1.0]}
     one, twin = open_cell("ntk", 256, attention=alike), open_cell("yarn", 256, attention=alike)
     queue, given = Queue([one, twin], Store(tmp_path)), list[OpenCell | None]()
-    assert queue._take("", True) is one
-    waiting = threading.Thread(target=lambda: given.append(queue._take("", True)), daemon=True)
+    assert queue._take(key_from(""), True) is one
+    waiting = threading.Thread(target=lambda: given.append(queue._take(key_from(""), True)), daemon=True)
     waiting.start()  # for its twin
     block = queue.claimed(one)
     block.__enter__()

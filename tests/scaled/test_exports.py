@@ -235,9 +235,9 @@ def test_what_a_target_cannot_read_is_refused(name: str, method: str, target: st
 
 def test_a_label_names_what_it_starts_from(tmp_path: Path) -> None:
     model = saved("Gemma 3", tmp_path)
-    _, method, label = read_method({"_target_": "lexbench.methods.rerope.Rerope", "name": "rerope", "over": "plain"})
+    _, method, key = read_method({"_target_": "lexbench.methods.rerope.Rerope", "name": "rerope", "over": "plain"})
     with pytest.raises(Refused, match=r"cannot express .*remapped distances \(rerope\(over='plain'\)\)"):
-        export(method, label, model, LENGTH, "vllm")
+        export(method, str(key), model, LENGTH, "vllm")
 
 
 OLD_LLAMA = {"model_type": "llama", "hidden_size": 32, "num_attention_heads": 4, "rope_theta": 200.0}

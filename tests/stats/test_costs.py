@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lexbench.core.method_key import key_from
 from lexbench.stats.costs import Cost, batches, cost_summaries, load, prices
 from lexbench.stats.records import load as load_records
 from lexbench.stats.summaries import Summary
@@ -34,7 +35,7 @@ def run(folder: Path, own_peak: bool) -> tuple[Table, dict[str, Cost]]:
     lines = []
     for each in made:
         each_cell, tokens = each.cell, 32 * each.cell.length
-        rate = 4e-6 if each_cell.method == "ntk" else 2e-6
+        rate = 4e-6 if str(each_cell.method) == "ntk" else 2e-6
         parts = [[part * rate * tokens, tokens // 2] for part in (0.4, 0.6)]
         more = {"timings": parts, **({"own_peak": True} if own_peak else {})}
         lines.append(row(each_cell.id, rate * tokens, tokens, 5_000_000 + 100 * each_cell.length, **more))
@@ -44,7 +45,7 @@ def run(folder: Path, own_peak: bool) -> tuple[Table, dict[str, Cost]]:
 
 
 def by_method(found: list[Summary], name: str) -> dict[str, Summary]:
-    return {each.method: each for each in found if each.name == name}
+    return {str(each.method): each for each in found if each.name == name}
 
 
 def test_rows_of_a_resumed_cell_are_added_up(tmp_path: Path) -> None:
@@ -112,7 +113,7 @@ def test_a_cost_that_no_machine_has_is_left_out(
 def test_prices_hold_quality_and_cost_of_every_cell_that_has_both(tmp_path: Path) -> None:
     table, costs = run(tmp_path, own_peak=False)
     found = prices(table, costs)
-    assert [(each.method, each.length) for each in found if each.method == "rerope"] == [
+    assert [(str(each.method), each.length) for each in found if str(each.method) == "rerope"] == [
         ("rerope", length)
         for length in (128, 256, 512, 1024)  # refused at 2048
     ]
@@ -120,9 +121,9 @@ def test_prices_hold_quality_and_cost_of_every_cell_that_has_both(tmp_path: Path
     for each in found:
         record = table.entries[each.method, each.length]
         assert (each.value, each.low, each.high) == (record.value, record.low, record.high)
-        assert each.cost.seconds_per_token == pytest.approx(4e-6 if each.method == "ntk" else 2e-6)
-    del costs[table.entries["ntk", 256].cell]
-    assert ("ntk", 256) not in {(each.method, each.length) for each in prices(table, costs)}
+        assert each.cost.seconds_per_token == pytest.approx(4e-6 if str(each.method) == "ntk" else 2e-6)
+    del costs[table.entries[key_from("ntk"), 256].cell]
+    assert ("ntk", 256) not in {(str(each.method), each.length) for each in prices(table, costs)}
 
 
 def test_seconds_per_token_are_those_of_the_longest_length_that_all_have(tmp_path: Path) -> None:
@@ -136,7 +137,7 @@ def test_seconds_per_token_are_those_of_the_longest_length_that_all_have(tmp_pat
     ends = (found["ntk"].low, found["ntk"].high)
     assert ends == pytest.approx((0.8 * 4e-6, 1.2 * 4e-6))
     assert (found["ntk"].interval, found["ntk"].unit) == ("cluster_bootstrap", "seconds per token")
-    del costs[table.entries["ntk", 1024].cell]
+    del costs[table.entries[key_from("ntk"), 1024].cell]
     assert by_method(cost_summaries(table, costs), "seconds_per_token")["none"].note.startswith("at 512;")
     assert cost_summaries(table, {})[0].note == "no length at which all methods have a cost"
     assert not any(math.isfinite(each.value) for each in cost_summaries(table, {}) if each.value is not None)
@@ -154,7 +155,7 @@ def test_bytes_per_token_are_the_rise_of_peaks_that_were_counted_cell_by_cell(tm
 
 def test_one_peak_of_a_process_among_those_of_cells_is_enough_to_say_nothing(tmp_path: Path) -> None:
     table, costs = run(tmp_path, own_peak=True)
-    name = table.entries["none", 512].cell
+    name = table.entries[key_from("none"), 512].cell
     costs[name] = replace(costs[name], own_peak=False)
     found = by_method(cost_summaries(table, costs), "bytes_per_token")
     assert found["none"].value is None and found["ntk"].value == pytest.approx(100.0)
@@ -162,9 +163,9 @@ def test_one_peak_of_a_process_among_those_of_cells_is_enough_to_say_nothing(tmp
 
 def test_a_cost_without_tokens_has_no_price(tmp_path: Path) -> None:
     table, costs = run(tmp_path, own_peak=False)
-    name = table.entries["ntk", 512].cell
+    name = table.entries[key_from("ntk"), 512].cell
     costs[name] = replace(costs[name], tokens=0)
-    assert ("ntk", 512) not in {(each.method, each.length) for each in prices(table, costs)}
+    assert ("ntk", 512) not in {(str(each.method), each.length) for each in prices(table, costs)}
 
 
 def test_a_cell_that_was_timed_once_has_no_seconds_per_token(tmp_path: Path) -> None:
@@ -195,7 +196,7 @@ def test_seconds_per_token_are_those_of_all_timings_together() -> None:
 def test_memory_a_token_is_never_below_zero(tmp_path: Path, peaks: dict[int, int]) -> None:
     table, costs = run(tmp_path, own_peak=True)
     for length, peak in peaks.items():
-        name = table.entries["none", length].cell
+        name = table.entries[key_from("none"), length].cell
         costs[name] = replace(costs[name], peak_bytes=peak)
     found = by_method(cost_summaries(table, costs), "bytes_per_token")
     assert found["none"].value is None and found["none"].note.startswith("the peak does not rise with the length")
@@ -204,7 +205,7 @@ def test_memory_a_token_is_never_below_zero(tmp_path: Path, peaks: dict[int, int
 
 def test_memory_of_batches_is_not_that_of_a_token(tmp_path: Path) -> None:
     table, costs = run(tmp_path, own_peak=True)
-    name = table.entries["none", 512].cell
+    name = table.entries[key_from("none"), 512].cell
     costs[name] = replace(costs[name], timings=((1.0, 10), (1e-4, 10)))
     found = by_method(cost_summaries(table, costs), "bytes_per_token")["none"]
     assert found.value is None and "batches" in found.note

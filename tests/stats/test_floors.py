@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from scipy.stats import binomtest
 
+from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Record
 from lexbench.report.check.check import check
 from lexbench.report.check.comparison import markdown
@@ -16,6 +17,7 @@ from lexbench.report.check.text import text
 from lexbench.report.grid import best_of
 from lexbench.report.leaderboard.leaderboard import leaderboard
 from lexbench.report.page import data, headlines
+from lexbench.report.verdicts import verdict_text
 from lexbench.report.versus import write_versus
 from lexbench.stats.compare import compare
 from lexbench.stats.differences import differences
@@ -81,7 +83,7 @@ def test_two_sides_at_one_limit_cannot_be_told(
 ) -> None:
     one, two = guessed("none", count, chance), guessed("yarn", other, chance)
     found = compare(folder(tmp_path / "a", one), folder(tmp_path / "b", two))
-    assert [task.verdict for task in found.tasks] == [f"cannot be told: {why}"]
+    assert [verdict_text(task) for task in found.tasks] == [f"cannot be told: {why}"]
     assert f"**Cannot be told: {why}.**" in markdown(found)
     table = next(iter(tables([one, two])))
     beside = differences(table, {each.cell.id: each.samples for each in (one, two)})
@@ -95,12 +97,12 @@ def test_two_likelihoods_beyond_their_floor_cannot_be_told_whatever_p_says(tmp_p
     found = compare(folder(tmp_path / "a", one), folder(tmp_path / "b", two))
     [entry] = found.tasks[0].entries
     assert entry.found is not None and entry.found.p_holm == 2**-7 and not entry.significant
-    assert found.tasks[0].verdict == "cannot be told: both are worse than the bigram floor (5.000)"
+    assert verdict_text(found.tasks[0]) == "cannot be told: both are worse than the bigram floor (5.000)"
 
 
 def test_a_real_difference_between_a_floor_and_a_value_above_it_stays_one(tmp_path: Path) -> None:
     found = compare(folder(tmp_path / "a", guessed("none", 8)), folder(tmp_path / "b", guessed("yarn", 30)))
-    assert found.tasks[0].verdict == "B is better at every length"
+    assert verdict_text(found.tasks[0]) == "B is better at every length"
 
 
 def test_the_page_names_no_best_of_methods_at_chance() -> None:
@@ -131,13 +133,15 @@ def test_a_text_in_another_language_is_said_wherever_something_is_compared_on_it
     )
     said = "lexlet does not speak this text: none has 6.500 nats per token at 256 tokens"
     [task] = compare(folder(tmp_path / "a", *none), folder(tmp_path / "b", *other)).tasks
-    assert task.verdict.startswith(f"cannot be told: {said}")
+    assert verdict_text(task).startswith(f"cannot be told: {said}")
     assert not any(entry.significant for entry in task.entries)
     spoken_of = [spoken("none", 4.5, 256), spoken("none", 7.3, 512)]
     [task] = compare(folder(tmp_path / "c", *spoken_of), folder(tmp_path / "d", *other)).tasks
-    assert "B is" in task.verdict  # one side speaks it
+    assert "B is" in verdict_text(task)  # one side speaks it
     both = folder(tmp_path / "e", *none, *other)
-    written = write_versus(both[0], {each.cell.id for each in (*none, *other)}, "dca", tmp_path / "versus")
+    written = write_versus(
+        both[0], {each.cell.id for each in (*none, *other)}, MethodKey.named("dca"), tmp_path / "versus"
+    )
     [sentence] = [line for line in written.splitlines() if line.startswith("- ")]
     assert f"cannot be told: {said}" in sentence and "dca is" not in sentence
 

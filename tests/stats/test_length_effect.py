@@ -38,7 +38,7 @@ def effects(
     ]
     [table] = [table for table in tables(found) if table.metric == "accuracy"]
     made = length_effects(table, {each.cell.id: each.samples for each in found})
-    assert not made or [row[0] for row in length_effect_grid(table, made).rows] == ["none"]
+    assert not made or [str(row[0]) for row in length_effect_grid(table, made).rows] == ["none"]
     return made
 
 

@@ -14,6 +14,7 @@ from scipy.stats import t
 
 import lexbench
 from lexbench import Mark, Marked, Sample, Score, Scored
+from lexbench.core.method_key import key_from
 from lexbench.core.tokenizer import FastTokenizer
 from lexbench.corpora.synthetic import Synthetic
 from lexbench.report import formats
@@ -221,7 +222,7 @@ def test_every_length_and_method_has_a_curve_and_refusals_have_none() -> None:
         *cells({"pi": [prefix(0, np.ones(1023))]}),
         Finished(cell("prefix", "none", 1024, n=1), [], "out of memory"),
     ]
-    assert [(each.method, each.length) for each in curves(found)] == [("none", 512), ("pi", 512), ("pi", 1024)]
+    assert [(str(each.method), each.length) for each in curves(found)] == [("none", 512), ("pi", 512), ("pi", 1024)]
 
 
 def marked(index: int, right: Sequence[int], step: int = 16, length: int = 1024, failed: bool = False) -> Sample:
@@ -328,7 +329,9 @@ def test_a_method_keeps_its_colour_where_another_is_refused(tmp_path: Path) -> N
     found.append(Finished(cell("prefix", "pi", 1024, n=1), [], "no"))
     plot(table_of(found)[0], curves(found), tmp_path / "a")
     picture = (tmp_path / "a.svg").read_text().lower()
-    assert looks(["yarn"])["yarn"].colour.lower() in picture and looks(["pi"])["pi"].colour.lower() not in picture
+    known = looks([key_from("yarn"), key_from("pi")])
+    assert known[key_from("yarn")].colour.lower() in picture
+    assert known[key_from("pi")].colour.lower() not in picture
 
 
 def test_marks_are_drawn_with_their_chance(tmp_path: Path) -> None:
@@ -341,7 +344,7 @@ def test_marks_are_drawn_with_their_chance(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("undrawn")
 def test_a_report_shows_positions_of_what_has_them(tmp_path: Path) -> None:
     table, samples = shown()
-    named = {each.cell: each.method for each in table.entries.values()}
+    named = {each.cell: str(each.method) for each in table.entries.values()}
     found = [
         Finished(cell("prefix", named[name], 512 if each[0].tokens == 512 else 1024, n=2), each)
         for name, each in samples.items()

@@ -10,6 +10,7 @@ import pytest
 from scipy.integrate import trapezoid
 from scipy.stats import binomtest, ttest_1samp
 
+from lexbench.core.method_key import key_from
 from lexbench.core.record import Sample
 from lexbench.stats.combine import Level, combination, contrasts, levels
 from lexbench.stats.intervals import Interval, cluster_bootstrap
@@ -63,7 +64,7 @@ def table_of(curves: Mapping[str, Curve], metric: str = "nll", n: int = 40) -> t
 def found(curves: Mapping[str, Curve], name: str, metric: str = "nll", n: int = 40) -> dict[str, Summary]:
     """The summary of one name of each method."""
     every = summaries(*table_of(curves, metric, n))
-    return {each.method: each for each in every if each.name == name}
+    return {str(each.method): each for each in every if each.name == name}
 
 
 FLAT = {128: 3.0, 256: 3.0, 512: 3.0, 1024: 3.0, 2048: 3.0}
@@ -209,7 +210,7 @@ def test_ruler_gives_its_published_effective_lengths_by_its_fixed_threshold() ->
         for model, (scores, _) in published.items()
     }
     table, samples = table_of(curves, "accuracy", n=1000)
-    by = {each.method: each for each in effective_lengths(table, samples, "fixed")}
+    by = {str(each.method): each for each in effective_lengths(table, samples, "fixed")}
     assert {model: each.value for model, each in by.items()} == {model: last for model, (_, last) in published.items()}
     assert "at least 85.6 points; rule fixed" in by["GLM4-9B"].note
 
@@ -266,13 +267,13 @@ def test_levels_and_lengths_are_compared_on_the_documents_that_both_sides_have()
             replace(one, nll=one.nll + np.float32(3.0)) if one.index == 0 and one.nll is not None else one
             for one in each
         ]
-    lost = table.entries["pi", 1024].cell
+    lost = table.entries[key_from("pi"), 1024].cell
     samples[lost] = without(samples[lost], 0)
     # the level is 3 + 3 / 16 = 3.19 over 16 documents, and 3.0 over the 15 that pi has at 1024: 0.26 or 0.45 behind
-    by = {each.method: each for each in effective_lengths(table, samples, margin=0.4)}
+    by = {str(each.method): each for each in effective_lengths(table, samples, margin=0.4)}
     assert (by["pi"].value, by["pi"].low, by["pi"].high) == (512, 512, 512)
     assert by["none"].value == math.inf
-    by = {each.method: each for each in effective_lengths(table, samples, margin=0.46)}
+    by = {str(each.method): each for each in effective_lengths(table, samples, margin=0.46)}
     assert by["pi"].value == math.inf
 
 
@@ -280,20 +281,20 @@ def test_a_baseline_that_failed_is_left_out_on_both_sides() -> None:
     table, samples = table_of({"none": {256: 3.0, 512: 3.0}, "pi": {256: 3.0, 512: 3.0}}, n=16)
     for name, each in samples.items():
         samples[name] = [replace(one, nll=np.full(4, 3.0 + 0.1 * (one.index - 7.5), np.float32)) for one in each]
-    level = table.entries["none", 256].cell
+    level = table.entries[key_from("none"), 256].cell
     samples[level] = without(samples[level], 13, 14, 15)  # what is left has a mean of 3 - 0.15
-    by = {each.method: each for each in summaries(table, samples) if each.name == "effective_length"}
+    by = {str(each.method): each for each in summaries(table, samples) if each.name == "effective_length"}
     assert {(each.value, each.low, each.high) for each in by.values()} == {(math.inf,) * 3}
     samples[level] = without(samples[level], *range(1, 16))
-    other = table.entries["pi", 512].cell
+    other = table.entries[key_from("pi"), 512].cell
     samples[other] = without(samples[other], 0)  # no document in common
-    [pi] = [each for each in summaries(table, samples) if (each.method, each.name) == ("pi", "effective_length")]
+    [pi] = [each for each in summaries(table, samples) if (str(each.method), each.name) == ("pi", "effective_length")]
     assert (pi.value, pi.limit) == (256, 256) and "no value at 512" in pi.note
 
 
 def test_lengths_with_other_documents_are_compared_as_they_are() -> None:
     table, samples = table_of({"none": {256: 3.0, 512: 3.05}}, n=16)
-    level, longer = (table.entries["none", length].cell for length in (256, 512))
+    level, longer = (table.entries[key_from("none"), length].cell for length in (256, 512))
     spread = [3.0 + 0.1 * (index - 7.5) for index in range(16)]  # a mean of 2.85 in the first 13
     samples[level] = [replace(each, nll=np.full(4, spread[each.index], np.float32)) for each in samples[level]]
     samples[longer] = [replace(each, cluster=f"other {each.index}") for each in samples[longer][:13]]
@@ -303,12 +304,12 @@ def test_lengths_with_other_documents_are_compared_as_they_are() -> None:
 
 def test_amounts_that_are_not_finite_failed() -> None:
     table, samples = table_of({"none": {256: 3.0}, "pi": {256: 3.25}}, n=8)
-    name = table.entries["pi", 256].cell
+    name = table.entries[key_from("pi"), 256].cell
     for odd in (np.nan, np.inf):
         broken = [replace(each, nll=np.full(4, odd, np.float32)) if each.index < 3 else each for each in samples[name]]
         made = outcomes(broken, "nll")
         assert [(each.failed, each.amount is None) for each in made] == [(True, True)] * 3 + [(False, False)] * 5
-        by = {each.method: each for each in summaries(table, {**samples, name: broken}) if each.name == "price"}
+        by = {str(each.method): each for each in summaries(table, {**samples, name: broken}) if each.name == "price"}
         assert by["pi"].value == pytest.approx(0.25, abs=1e-6) and by["pi"].note.startswith(
             "1 of 1 lengths: 256; 5 pairs"
         )
@@ -336,7 +337,7 @@ def test_the_area_beyond_begins_at_the_trained_length() -> None:
 def test_a_flat_curve_is_its_own_area_and_its_interval_that_of_the_level() -> None:
     table, samples = table_of({"none": FLAT})
     each = next(each for each in summaries(table, samples) if each.name == "area")
-    record = table.entries["none", 256]
+    record = table.entries[key_from("none"), 256]
     assert (each.value, each.low, each.high) == pytest.approx((record.value, record.low, record.high), rel=1e-12)
 
 
@@ -355,7 +356,7 @@ def test_averages_go_over_the_lengths_that_all_methods_have() -> None:
     }
     table, samples = table_of(curves)
     assert shared_lengths(table) == [256, 512, 1024]
-    by = {(each.method, each.name): each for each in summaries(table, samples)}
+    by = {(str(each.method), each.name): each for each in summaries(table, samples)}
     assert by["pi", "area"].note == "3 of 5 lengths: 256 to 1024"
     assert by["pi", "area_beyond"].note == "3 of 4 lengths: 256 to 1024"
     assert by["pi", "price"].note == "1 of 2 lengths: 256; 40 pairs"
@@ -368,7 +369,7 @@ def test_averages_go_over_the_lengths_that_all_methods_have() -> None:
 @pytest.mark.parametrize("curve", [{256: 3.0}, {2048: 3.0}])
 def test_one_length_has_no_area_and_no_gain(curve: Curve) -> None:
     table, samples = table_of({"none": curve, "pi": curve})
-    by = {(each.method, each.name): each for each in summaries(table, samples)}
+    by = {(str(each.method), each.name): each for each in summaries(table, samples)}
     for name in ("area", "area_beyond", "context_gain"):
         assert by["pi", name].value is None and "that all methods have" in by["pi", name].note
     assert (by["pi", "price"].value is None) == (256 not in curve)
@@ -376,7 +377,7 @@ def test_one_length_has_no_area_and_no_gain(curve: Curve) -> None:
 
 def test_nothing_shared_says_so() -> None:
     table, samples = table_of({"none": {256: 3.0}, "pi": {512: 3.0}})
-    by = {each.name: each for each in summaries(table, samples) if each.method == "pi"}
+    by = {each.name: each for each in summaries(table, samples) if str(each.method) == "pi"}
     assert shared_lengths(table) == []
     assert by["area"].note == "an area needs two lengths that all methods have, here 0"
     assert by["price"].note == "no length up to the trained 256 that all methods have"
@@ -400,13 +401,13 @@ def test_the_p_of_a_price_flips_whole_documents_over_all_its_lengths() -> None:
     shifts = {128: [0.5, -0.4, 0.3, 0.2, -0.6], 256: [-0.1, 0.3, 0.2, -0.2, 0.4]}
     table, samples = table_of({"none": dict.fromkeys(shifts, 3.0), "pi": dict.fromkeys(shifts, 3.0)}, n=5)
     for length, each in shifts.items():
-        at = table.entries["pi", length].cell
+        at = table.entries[key_from("pi"), length].cell
         samples[at] = [
             replace(sample, nll=sample.nll + np.float32(shift))
             for sample, shift in zip(samples[at], each, strict=True)
             if sample.nll is not None
         ]
-    price = next(s for s in summaries(table, samples) if (s.method, s.name) == ("pi", "price"))
+    price = next(s for s in summaries(table, samples) if (str(s.method), s.name) == ("pi", "price"))
     sums = np.mean(list(shifts.values()), axis=0)
     flipped = [abs(np.dot(signs, sums)) for signs in itertools.product((1, -1), repeat=5)]
     assert price.value == pytest.approx(sums.mean(), abs=1e-6)
@@ -428,7 +429,7 @@ def test_the_price_at_one_length_is_the_paired_difference_with_its_interval() ->
     made = [Finished(finished[0].cell, base), Finished(finished[1].cell, changed)]
     table = next(each for each in tables(made) if each.metric == "nll")
     by = summaries(table, {each.cell.id: each.samples for each in made})
-    each = next(each for each in by if (each.method, each.name) == ("pi", "price"))
+    each = next(each for each in by if (str(each.method), each.name) == ("pi", "price"))
     sums = [float((sample.nll.astype(float) - 3.0).sum()) for sample in changed if sample.nll is not None]
     sizes = [len(sample.nll) for sample in changed if sample.nll is not None]
     interval = cluster_bootstrap(sums, sizes, [sample.cluster for sample in changed])
@@ -456,11 +457,11 @@ def test_partial_scores_are_resampled_and_unlike_questions_are_not_paired() -> N
         made.append(Finished(cell("passkey", method, 256, n=8), samples))
     table = next(each for each in tables(made) if each.metric == "accuracy")
     asked = {each.cell.id: each.samples for each in made}
-    by = {each.name: each for each in summaries(table, asked) if each.method == "pi"}
+    by = {each.name: each for each in summaries(table, asked) if str(each.method) == "pi"}
     low, high = (100 * end for end in _ends(cluster_bootstrap([0.0, 0.1] * 4, [1] * 8, list("01234567"))))
     assert (by["price"].value, by["price"].low, by["price"].high) == pytest.approx((5.0, low, high))
     asked[made[1].cell.id] = [replace(each, depth=0.99) if each.index == 5 else each for each in made[1].samples]
-    by = {each.name: each for each in summaries(table, asked) if each.method == "pi"}
+    by = {each.name: each for each in summaries(table, asked) if str(each.method) == "pi"}
     assert by["price"].value is None
     assert by["price"].note == "sample 5 at 256 is not the question that none was asked: run both anew"
 
@@ -478,7 +479,7 @@ def test_no_price_in_points_is_beyond_100() -> None:
     [price] = [
         each
         for each in summaries(table, {each.cell.id: each.samples for each in made})
-        if (each.method, each.name) == ("pi", "price")
+        if (str(each.method), each.name) == ("pi", "price")
     ]
     assert (price.value, price.low, price.high) == pytest.approx((-40.0, -100.0, 100 * reach.high))
 
@@ -503,7 +504,7 @@ def test_context_gain_is_nll_at_the_trained_length_minus_that_at_the_longest() -
 
 def test_other_targets_make_no_gain() -> None:
     table, samples = table_of({"none": {256: 3.0, 512: 2.0}})
-    other = table.entries["none", 512].cell
+    other = table.entries[key_from("none"), 512].cell
     samples[other] = [replace(each, facts={**each.facts, "first_target": 101, "end": 105}) for each in samples[other]]
     each = next(each for each in summaries(table, samples) if each.name == "context_gain")
     assert each.value is None and each.note == "256 and 512 do not score the same targets"
@@ -527,7 +528,7 @@ def with_depths(scores: Mapping[int, Sequence[float]], method: str = "none") -> 
 def biases(made: Sequence[Finished]) -> dict[str, Summary]:
     table = next(each for each in tables(made) if each.metric == "accuracy")
     every = summaries(table, {each.cell.id: each.samples for each in made})
-    return {each.name: each for each in every if each.name.startswith("position_bias") and each.method == "none"}
+    return {each.name: each for each in every if each.name.startswith("position_bias") and str(each.method) == "none"}
 
 
 def test_position_bias_is_the_outer_half_minus_the_inner_one() -> None:
@@ -666,7 +667,11 @@ def test_a_level_alone_has_the_interval_of_its_record() -> None:
 
 
 def test_one_document_allows_no_interval_and_still_has_values() -> None:
-    by = {each.name: each for each in summaries(*table_of({"none": RISING, "pi": RISING}, n=1)) if each.method == "pi"}
+    by = {
+        each.name: each
+        for each in summaries(*table_of({"none": RISING, "pi": RISING}, n=1))
+        if str(each.method) == "pi"
+    }
     for name, value in (("effective_length", 512), ("area_beyond", 3.2), ("price", 0.0), ("context_gain", -1.1)):
         assert by[name].value == pytest.approx(value, abs=1e-6)
         assert (by[name].low, by[name].high, by[name].interval) == (None, None, None)
@@ -683,7 +688,7 @@ def test_a_whole_run_says_what_its_curves_say() -> None:
     made = fake_cells()
     samples = {each.cell.id: each.samples for each in made}
     by = {
-        (table.metric, each.method, each.name): each
+        (table.metric, str(each.method), each.name): each
         for table in tables(made)
         for each in summaries(table, samples)
         if table.metric in ("nll", "accuracy")
@@ -698,7 +703,7 @@ def test_a_whole_run_says_what_its_curves_say() -> None:
 
 def test_a_question_that_differs_is_named_with_its_length() -> None:
     table, samples = table_of({"none": {128: 0.5, 256: 0.5}, "pi": {128: 0.5, 256: 0.5}}, "accuracy", n=8)
-    changed = table.entries["pi", 256].cell
+    changed = table.entries[key_from("pi"), 256].cell
     samples[changed] = [replace(each, cluster="another") if each.index == 3 else each for each in samples[changed]]
-    price = next(each for each in summaries(table, samples) if (each.method, each.name) == ("pi", "price"))
+    price = next(each for each in summaries(table, samples) if (str(each.method), each.name) == ("pi", "price"))
     assert price.note == "sample 3 at 256 is not the question that none was asked: run both anew"

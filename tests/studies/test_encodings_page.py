@@ -85,7 +85,7 @@ def laboratory() -> dict[tuple[str, str, int], list[float]]:
     found: dict[tuple[str, str, int], list[float]] = {}
     for row in page.load(FOLDER)[0]:
         each = row.record
-        if each.method == "none" and each.metric in ("nll", "accuracy") and each.value is not None:
+        if str(each.method) == "none" and each.metric in ("nll", "accuracy") and each.value is not None:
             entry, task = each.model.partition("-seed")[0], each.task.partition("(")[0]
             found.setdefault((entry, task, each.length), []).append(each.value)
     return found

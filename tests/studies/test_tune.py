@@ -21,6 +21,7 @@ from lexbench import Attention, Model, Refused
 from lexbench.backends.chance import Chance
 from lexbench.core import console, registry
 from lexbench.core.checkpoint import read_model
+from lexbench.core.method_key import key_from
 from lexbench.core.record import Deferred
 from lexbench.core.task import Score, Scored, Write, Written
 from lexbench.methods import export
@@ -284,7 +285,7 @@ def test_the_loss_weighs_text_by_targets_and_needles_by_their_worth() -> None:
 
 
 def candidates(*names: str) -> list[Candidate]:
-    return [Candidate({"name": name}, name, None, None) for name in names]
+    return [Candidate({"name": name}, key_from(name), None, None) for name in names]
 
 
 def test_rows_are_ranked_and_those_above_the_price_come_last() -> None:

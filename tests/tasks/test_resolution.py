@@ -169,7 +169,7 @@ def test_a_run_keeps_statistics_from_which_every_record_follows(tmp_path: Path) 
         kept = [sample.statistics for sample in each.samples]
         for metric, name in names.items():
             expected = np.mean([statistics[name] for statistics in kept])
-            assert rows[each.cell.method, each.cell.length, metric] == pytest.approx(expected, rel=1e-6)
+            assert rows[str(each.cell.method), each.cell.length, metric] == pytest.approx(expected, rel=1e-6)
         assert all(len(statistics["curve"]) == each.cell.length for statistics in kept)
     for metric in names:  # below its window rerope is the model itself
         assert rows["none", 64, metric] == pytest.approx(rows["rerope", 64, metric])

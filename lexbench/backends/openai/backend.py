@@ -189,16 +189,16 @@ def started_with(serves: Any, length: int | None, model: Model) -> tuple[str, di
     several = not isinstance(serves, str | Mapping)
     try:
         listed = method_entries(serves if several else [serves])
-        _, method, label = read_method({"compose": listed} if several else listed[0])
+        _, method, key = read_method({"compose": listed} if several else listed[0])
         lengths = [length] if length else [model.trained_length, 8 * model.trained_length]
         slots = [attention_of(method, model, each).as_data() for each in lengths]
     except (ValueError, Refused) as error:
         raise ValueError(f"backend.serves: {error}") from None
     if slots[0] != slots[-1]:
         raise ValueError(
-            f"backend.serves={label} depends on the length: give backend.serves_length=N, the tokens it was started for"
+            f"backend.serves={key} depends on the length: give backend.serves_length=N, the tokens it was started for"
         )
-    return (f"{label} at {length} tokens" if length else label), slots[0]
+    return (f"{key} at {length} tokens" if length else str(key)), slots[0]
 
 
 # what the server reports about itself

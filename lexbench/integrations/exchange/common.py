@@ -51,8 +51,13 @@ def references(sample: Sample) -> list[str]:
 def shared(finished: Finished) -> dict[str, Any]:
     """The conditions of a cell."""
     cell = finished.cell
-    names = ("method", "length", "trained_length", "seed", "n", "protocol", "backend", "dtype", "kernel", "corpus")
-    return {"lexbench": cell.version, "cell": cell.id, **{name: getattr(cell, name) for name in names}}
+    names = ("length", "trained_length", "seed", "n", "protocol", "backend", "dtype", "kernel", "corpus")
+    return {
+        "lexbench": cell.version,
+        "cell": cell.id,
+        "method": str(cell.method),
+        **{name: getattr(cell, name) for name in names},
+    }
 
 
 def part(finished: Finished, name: str) -> dict[str, Any]:
@@ -78,14 +83,14 @@ def groups(cells: Sequence[Finished], *names: str) -> Iterator[list[Finished]]:
     found: dict[str, list[Finished]] = {}
     for each in sorted(cells, key=lambda each: (each.cell.task, each.cell.length, each.cell.id)):
         identity = [each.cell.identity.get(part) for part in ("model", "method", "backend")]
-        key = [each.cell.model, each.cell.method, *(getattr(each.cell, name) for name in names), identity]
+        key = [each.cell.model, str(each.cell.method), *(getattr(each.cell, name) for name in names), identity]
         found.setdefault(json.dumps(key, sort_keys=True, default=str), []).append(each)
     yield from (found[key] for key in sorted(found))
 
 
-def plain_name(text: str) -> str:
+def plain_name(name: object) -> str:
     """A name for a file or a folder."""
-    return re.sub(r"[^A-Za-z0-9_.]+", "-", text).strip("-.") or "unnamed"
+    return re.sub(r"[^A-Za-z0-9_.]+", "-", str(name)).strip("-.") or "unnamed"
 
 
 def identifier(*parts: object) -> str:

@@ -65,7 +65,7 @@ def _evaluation(group: Sequence[Finished], kept: Sequence[tuple[Finished, Record
             "additional_details": {
                 "deployment_type": "self_deployed",
                 "model_availability": "open_weights" if cell.backend != "openai" else "unknown",
-                "method": cell.method,
+                "method": str(cell.method),
                 "trained_length": str(cell.trained_length),
                 "dtype": cell.dtype,
                 "kernel": cell.kernel,

@@ -21,7 +21,7 @@ def files(cells: Sequence[Finished], about: About) -> Iterator[File]:
         for each in run:
             if each.samples:
                 name = "_".join([when.replace(":", "-"), common.plain_name(each.cell.task), each.cell.id])
-                unique = common.identifier(run[0].cell.model, run[0].cell.method)
+                unique = common.identifier(run[0].cell.model, str(run[0].cell.method))
                 yield f"{name}.json", common.dumped(_log(each, when, unique))
 
 
@@ -38,7 +38,7 @@ def _log(finished: Finished, when: str, run: str) -> dict[str, Any]:
             "task_id": common.identifier(cell.task, cell.length, cell.protocol),
             "task_version": common.version(finished),
             "task_display_name": f"{cell.task} at {cell.length} tokens, {cell.method}",
-            "task_args": {"length": cell.length, "method": cell.method, "seed": cell.seed},
+            "task_args": {"length": cell.length, "method": str(cell.method), "seed": cell.seed},
             "dataset": {
                 "name": cell.corpus or cell.task,
                 "samples": len(finished.samples),
@@ -46,12 +46,12 @@ def _log(finished: Finished, when: str, run: str) -> dict[str, Any]:
                 "shuffled": False,
             },
             "model": f"lexbench/{cell.model}",
-            "model_args": {"method": cell.method, "dtype": cell.dtype, "kernel": cell.kernel},
+            "model_args": {"method": str(cell.method), "dtype": cell.dtype, "kernel": cell.kernel},
             "config": {"limit": cell.n},
             "packages": {"lexbench": cell.version},
             "metadata": common.shared(finished),
         },
-        "plan": {"name": cell.method, "steps": [], "config": {}},
+        "plan": {"name": str(cell.method), "steps": [], "config": {}},
         "results": {
             "total_samples": len(finished.samples),
             "completed_samples": sum(sample.failed is None for sample in finished.samples),

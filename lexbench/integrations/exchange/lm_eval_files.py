@@ -86,7 +86,8 @@ def _results(tasks: dict[str, Finished], about: About) -> dict[str, Any]:
         "version": cell.version,
         "model": {**model, **common.part(first, "model")},
         "method": common.part(first, "method"),
-        "label": cell.method,
+        "label": str(cell.method),
+        "method_key": cell.method.as_data(),
         "length": cell.length,
         "attention": common.part(first, "attention"),
         "backend": {
@@ -114,7 +115,7 @@ def _results(tasks: dict[str, Finished], about: About) -> dict[str, Any]:
         },
         "config": {
             "model": "lexbench",
-            "model_args": {"model": cell.model, "method": cell.method, "max_length": cell.length},
+            "model_args": {"model": cell.model, "method": str(cell.method), "max_length": cell.length},
             "model_dtype": f"torch.{cell.dtype}",
             "random_seed": cell.seed,
             "fewshot_seed": cell.seed,

@@ -5,6 +5,7 @@ from typing import Any
 
 from huggingface_hub import DatasetCardData
 
+from lexbench.core.method_key import by_name
 from lexbench.integrations.hub.card_yaml import MARK, with_key
 from lexbench.integrations.hub.dataset_files import SCORE, Head
 from lexbench.stats.wording import escaped, listed, plain, several, some
@@ -81,7 +82,7 @@ def _text(cells: Sequence[Head], configurations: Mapping[str, str]) -> str:
     for task, name in configurations.items():
         of_task = [each for each in cells if each.cell.task == task and each.samples]
         models = some(sorted({each.cell.model for each in of_task}), 3)
-        methods = sorted({each.cell.method for each in of_task}, key=lambda method: (method != "none", method))
+        methods = by_name({each.cell.method for each in of_task})
         lengths = listed([each.cell.length for each in of_task])
         samples = str(sum(each.samples for each in of_task))
         rows.append([name, escaped(task), escaped(models), escaped(some(methods)), lengths, str(len(of_task)), samples])

@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lexbench.core.method_key import BASELINE
 from lexbench.core.record import Cell, Sample
 from lexbench.stats import metrics
 from lexbench.stats.records import run_folders
@@ -76,7 +77,7 @@ def heads(folders: Iterable[Path], problems: list[str]) -> list[Head]:
 
     def order(head: Head) -> tuple[Any, ...]:
         cell = head.cell
-        return cell.task, cell.model, cell.method != "none", cell.method, cell.length, cell.seed, cell.id
+        return cell.task, cell.model, cell.method != BASELINE, cell.method, cell.length, cell.seed, cell.id
 
     return sorted(found.values(), key=order)
 
@@ -146,6 +147,7 @@ def _loaded(cells: Sequence[Head]) -> Iterator[Finished]:
 def _rows(finished: Finished, columns: pa.Schema) -> pa.Table:
     cell = finished.cell
     about = {name: getattr(cell, name) for name in OF_CELLS if name not in ("multiple", "cell")}
+    about["method"] = str(cell.method)
     shared = {**about, "multiple": cell.length / cell.trained_length, "cell": cell.id}
     return pa.Table.from_pylist([{**shared, **_row(sample)} for sample in finished.samples], schema=columns)
 

@@ -12,6 +12,7 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCard
 from huggingface_hub.repocard_data import eval_results_to_model_index
 
+from lexbench.core.method_key import BASELINE, MethodKey
 from lexbench.core.record import Record
 from lexbench.integrations.hub.card_yaml import MARK, head, with_key
 from lexbench.report.leaderboard.leaderboard import headlines
@@ -46,7 +47,7 @@ class ModelIndex:
 @dataclass(frozen=True, eq=False)
 class _Curve:
     table: Table
-    method: str
+    method: MethodKey
     rivals: bool
     """Whether the same model and task have curves of other settings."""
 
@@ -89,7 +90,7 @@ def model_index(finished: Iterable[Finished], *, every_method: bool = False) -> 
         models=[entry for model, results in models.items() for entry in eval_results_to_model_index(model, results)],
         curves=len(filled),
         values=sum(len(results) for results in models.values()),
-        left_out=sorted({curve.method for curve in curves} - names),
+        left_out=list(map(str, sorted({curve.method for curve in curves} - names))),
         refused=len(refusals),
         without_value=len(empty) - len(refusals),
     )
@@ -98,7 +99,7 @@ def model_index(finished: Iterable[Finished], *, every_method: bool = False) -> 
 def _readable(curves: Sequence[_Curve]) -> list[_Curve]:
     """All curves, or only those of `none` if there are too many values."""
     values = sum(len(curve.values) for curve in curves)
-    bare = [curve for curve in curves if curve.method == "none"]
+    bare = [curve for curve in curves if curve.method == BASELINE]
     if values > MOST and not any(curve.values for curve in bare):
         names = some(sorted({curve.method for curve in curves}), 40)
         raise ValueError(f"a card with {values} values is too long (at most {MOST}): choose --method from {names}")
@@ -140,7 +141,7 @@ def _conditions(curve: _Curve) -> dict[str, Any]:
     model = cell.identity.get("model")
     return {
         "task": cell.task,
-        "method": curve.values[0].method,
+        "method": str(curve.values[0].method),
         **{name: getattr(cell, name) for name in ("corpus", "trained_length", "protocol", "seed")},
         "samples": cell.n,
         **{name: getattr(cell, name) for name in ("backend", "dtype", "kernel")},

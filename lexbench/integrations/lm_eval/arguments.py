@@ -16,7 +16,7 @@ from lexbench.core.scaled import attention_of
 from lexbench.core.values import is_whole
 from lexbench.integrations.lm_eval import ROOM, ROOMS
 from lexbench.runner.backend_pool import opened
-from lexbench.runner.cells import Named
+from lexbench.runner.cells import NamedMethod
 from lexbench.runner.verify import CHEAP, failure, verify
 
 OURS = ("model", "path", "method", "backend", "dtype", "device", "max_length", "trained_length")
@@ -33,7 +33,7 @@ class Setting:
     """A model and a method, checked before anything is loaded."""
 
     model: Model
-    method: Named
+    method: NamedMethod
     backend: Mapping[str, Any]
     max_length: int
     """Most tokens that the model reads; the last token of an answer is scored, not read."""
@@ -88,10 +88,10 @@ def _model(given: Mapping[str, Any], stated: Mapping[str, Any]) -> Model:
     return read_model({**known, **over, **stated})
 
 
-def _method(given: Any, parameters: Mapping[str, Any]) -> Named:
+def _method(given: Any, parameters: Mapping[str, Any]) -> NamedMethod:
     """A method, by name and parameters; a list of methods is composed."""
     if not isinstance(given, str):
-        return Named(*read_method({"compose": given, **parameters}))
+        return NamedMethod.of(*read_method({"compose": given, **parameters}))
     config = {**registry.read("method", given), **parameters, "name": given}
     if "compose" not in config:
         takes = [*registry.parameters(registry.class_of(config, "method"))]
@@ -101,7 +101,7 @@ def _method(given: Any, parameters: Mapping[str, Any]) -> Named:
                 hint = f"did you mean {close[0]}? " if close else ""
                 own = ", ".join(takes) or "has no parameters"
                 raise ValueError(f"unknown argument {key}: {hint}choose from {', '.join(OURS)}; {given}: {own}")
-    return Named(*read_method(config))
+    return NamedMethod.of(*read_method(config))
 
 
 def _usual_length(model: Model, method: Method) -> int:
@@ -127,6 +127,7 @@ def identity(setting: Setting, backend: Backend) -> dict[str, Any]:
         },
         "method": setting.method.identity(),
         "label": setting.method.label,
+        "method_key": setting.method.key.as_data(),
         "length": setting.max_length,
         "attention": setting.attention.as_data(),
         "backend": {"name": backend.name, "version": backend.version, "dtype": backend.dtype, "kernel": backend.kernel},

@@ -95,7 +95,7 @@ def columns(audited: Audited) -> dict[str, Any]:
             "id": each.checked.cell.id,
             "submission": numbers[each.submission.name],
             "model": place("model", each.checked.record.model),
-            "method": place("method", each.checked.record.method),
+            "method": place("method", str(each.checked.record.method)),
             "task": place("task", each.checked.record.task),
             "metric": place("metric", each.checked.record.metric or ""),
             "asked": place("asked", each.checked.key),
@@ -109,7 +109,7 @@ def columns(audited: Audited) -> dict[str, Any]:
         }
         for each in entries
     ]
-    methods = list(lists["method"])
+    methods = list(dict.fromkeys(each.checked.record.method for each in entries))
     shapes = [data.look(each) for each in looks.looks(methods).values()]
     fields = ("id", "submission", *lists, "samples", "length", "trained", "n", "value", "low", "high", "floored")
     return {

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lexbench.core.files import sha256
+from lexbench.core.method_key import BASELINE
 from lexbench.core.version import __version__
 from lexbench.report.check.check import Check
 from lexbench.stats.intervals import CONFIDENCE, LEVEL
@@ -40,7 +41,7 @@ def statement(found: Check) -> str:
         return f"Not certified: {found.word.lower()}."
     claims: dict[str, dict[str, None]] = {}  # by model and method, each once: several seeds claim the same
     for each in found.of("proven"):
-        method = "" if each.cell.method == "none" else f" with {each.cell.method}"
+        method = "" if each.cell.method == BASELINE else f" with {each.cell.method}"
         claims.setdefault(f"{each.cell.model}{method}", {})[_said(each)] = None
     said = "; ".join(f"{subject} loses {'; '.join(texts)}" for subject, texts in claims.items())
     return f"At {100 * CONFIDENCE:g} %, {said}."
@@ -58,7 +59,8 @@ def _said(claim: Verdict) -> str:
 
 def _claim(verdict: Verdict) -> dict[str, Any]:
     cell, metric = verdict.cell, verdict.metric or ""
-    about = {name: getattr(cell, name) for name in ("model", "method", "task", "length", "seed", "protocol")}
+    about = {name: getattr(cell, name) for name in ("model", "task", "length", "seed", "protocol")}
+    about["method"] = str(cell.method)
     row = {**about, "metric": metric, "unit": unit(metric), "margin": verdict.tolerance, "status": verdict.status}
     return {**row, "reason": verdict.reason, "proof": proof_of(verdict)}
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from lexbench.report import formats
 from lexbench.report.grid import Grid, Line, difference_entry, difference_notes
+from lexbench.report.verdicts import verdict_text
 from lexbench.stats.compare import AtLength, Compared, Comparison, compare
 from lexbench.stats.intervals import LEVEL
 from lexbench.stats.wording import digits, escaped, plain, scale, small, some, times, unit, value
@@ -56,7 +57,8 @@ def _section(task: Compared) -> list[str]:
     seeds = len({entry.seed for entry in task.entries}) > 1
     head = ["length", "A", "B", "B - A", "p (Holm)", "pairs"]
     grid = Grid(head=head, rows=[_row(task, entry, seeds) for entry in task.entries])
-    verdict = escaped(f"{task.verdict[:1].upper()}{task.verdict[1:]}.")
+    said = verdict_text(task)
+    verdict = escaped(f"{said[:1].upper()}{said[1:]}.")
     return [title, "", f"**{verdict}**", "", formats.markdown(grid)]
 
 
@@ -89,7 +91,8 @@ def data_of(found: Comparison) -> dict[str, Any]:
         "changes": [asdict(each) for each in found.changes],
         "tasks": [
             {
-                **{name: getattr(task, name) for name in ("task", "metric", "trained_length", "verdict")},
+                **{name: getattr(task, name) for name in ("task", "metric", "trained_length")},
+                "verdict": verdict_text(task),
                 "unit": unit(task.metric or ""),
                 "could_be_missed": task.smallest,
                 "entries": [_entry(task, entry) for entry in task.entries],

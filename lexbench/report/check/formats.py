@@ -9,7 +9,7 @@ from lexbench.core.files import write_bytes, write_text
 from lexbench.report import formats
 from lexbench.report.check.certificate import certificate, proof_of
 from lexbench.report.check.check import Check, check, tolerances_of
-from lexbench.report.check.text import markdown, notes, numbers, text
+from lexbench.report.check.text import NoteKind, markdown, notes, numbers, text
 from lexbench.stats import baseline
 from lexbench.stats.intervals import LEVEL, least_p
 from lexbench.stats.regressions import Verdict
@@ -17,8 +17,12 @@ from lexbench.stats.wording import escaped, plain, scale, several, small, unit
 
 ANNOTATIONS = 10
 """Annotations of one kind that GitHub shows per step."""
-SEVERITIES = {"lost": "error", "not comparable": "error", "not proven": "error", "gained": "notice", "new": "notice"}
-"""Level of an annotation, by the first words of its note; other notes are warnings."""
+SEVERITIES = {
+    **dict.fromkeys((NoteKind.LOST, NoteKind.NOT_COMPARABLE, NoteKind.NOT_PROVEN), "error"),
+    **dict.fromkeys((NoteKind.DOUBTED, NoteKind.UNPAIRED, NoteKind.NO_POWER, NoteKind.NOT_READABLE), "warning"),
+    **dict.fromkeys((NoteKind.GAINED, NoteKind.NEW), "notice"),
+}
+"""Level of an annotation, by the kind of its note; other notes have none."""
 
 
 def command(
@@ -93,9 +97,8 @@ def annotations(found: Check) -> list[str]:
     """Workflow commands of GitHub Actions, at most ten of a kind; the last one says how many more there are."""
     kinds: dict[str, list[str]] = {"error": [], "warning": [], "notice": []}
     for note in notes(found):
-        first = note.split(":")[0].split(",")[0]
-        if first in SEVERITIES or first.startswith(("~", "no power", "not readable", "other questions")):
-            kinds[SEVERITIES.get(first, "warning")].append(note)
+        if note.kind in SEVERITIES:
+            kinds[SEVERITIES[note.kind]].append(str(note))
     lines = []
     for kind, said in kinds.items():
         if len(said) > ANNOTATIONS:
@@ -157,7 +160,8 @@ def data_of(found: Check) -> dict[str, Any]:
 
 def _row_of(verdict: Verdict) -> dict[str, Any]:
     cell, found, metric = verdict.cell, verdict.found, verdict.metric or ""
-    about = {name: getattr(cell, name) for name in ("model", "method", "task", "length", "seed", "trained_length")}
+    about = {name: getattr(cell, name) for name in ("model", "task", "length", "seed", "trained_length")}
+    about["method"] = str(cell.method)
     row = {**about, "metric": verdict.metric, "unit": unit(metric), "status": verdict.status, "reason": verdict.reason}
     if found is not None and found.difference is not None:
         row |= found.numbers(scale(metric))

@@ -1,8 +1,11 @@
 """A check as text: one table of differences, and notes."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
 
 from lexbench.core.groups import grouped
+from lexbench.core.method_key import MethodKey
 from lexbench.report import formats
 from lexbench.report.check.check import Check
 from lexbench.report.grid import Entry, Grid, Line
@@ -23,7 +26,7 @@ def text(found: Check) -> str:
     told = rows if len(rows) <= ROWS else [(name, group) for name, group in rows if any(map(_tells, group))]
     left_out = [f"{several(len(rows) - len(told), 'row')} held or new, not shown"] if len(told) < len(rows) else []
     shown = ["", _table(told, plain).rstrip()] if told else []
-    return "\n".join([headline(found), *shown, "", *left_out, *notes(found)])
+    return "\n".join([headline(found), *shown, "", *left_out, *map(str, notes(found))])
 
 
 def markdown(found: Check) -> str:
@@ -87,28 +90,63 @@ def _entry(verdict: Verdict) -> Entry:
     return Entry(text=number or "refused", more="~" if number and _doubted(verdict) else "")
 
 
-def notes(found: Check) -> list[str]:
+class NoteKind(Enum):
+    """What a note on a check tells, the worst first; its value begins the line."""
+
+    LOST = "lost: "
+    NOT_COMPARABLE = "not comparable: "
+    NOT_PROVEN = "not proven: "
+    PROVEN = "proven: "
+    DOUBTED = "~ "
+    """A loss beyond the tolerance that is held for want of significance."""
+    GAINED = "gained, --update keeps it: "
+    NEW = "new: "
+    HELD = "held: "
+    UNSPOKEN = "not spoken: "
+    UNPAIRED = "other questions, compared unpaired, with less power: "
+    NO_POWER = "no power: "
+    REACH = "a loss of up to so much can pass: "
+    CHANGED = "changed: "
+    NOT_READABLE = "not readable: "
+    NO_CHECKSUM = "no checksum: "
+    METHOD = ""
+
+
+@dataclass(frozen=True)
+class CheckNote:
+    """A note on a check."""
+
+    kind: NoteKind
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.kind.value}{self.text}"
+
+
+def notes(found: Check) -> list[CheckNote]:
     """Notes in plain lines, the worst first."""
-    return [
-        *(f"lost: {each}" for each in _each(found.of("regressed"))),
-        *(f"not comparable: {each}" for each in _by_reason(found.of("not comparable"))),
-        *(f"not proven: {each}" for each in _each(found.of("not proven"))),
-        *(f"proven: {each}" for each in _each(found.of("proven"))),
-        *(f"~ {each}" for each in _each(list(filter(_doubted, found.verdicts)))),
-        *(f"gained, --update keeps it: {each}" for each in _each(found.of("improved"))),
-        *(f"new: {each}" for each in _by_reason(found.of("new"))),
-        *(
-            f"held: {each}"
-            for each in _by_reason([each for each in found.of("held") if each.reason and not _doubted(each)])
-        ),
-        *(f"{plain(each)}: only large losses of its likelihood are found" for each in found.unspoken),
-        *_unpaired(found),
-        *_power(found),
-        *(f"changed: {plain(each)}" for each in found.changes),
-        *(f"not readable: {plain(each)}" for each in found.problems),
-        *([] if found.checked else [f"{plain(found.baseline)} has no checksum to tell an edit: --update adds one"]),
-        *_method(found),
-    ]
+    doubted = list(filter(_doubted, found.verdicts))
+    held = [each for each in found.of("held") if each.reason and not _doubted(each)]
+    unsealed = [] if found.checked else [f"{plain(found.baseline)} has no checksum to tell an edit: --update adds one"]
+    told: dict[NoteKind, Iterable[str]] = {
+        NoteKind.LOST: _each(found.of("regressed")),
+        NoteKind.NOT_COMPARABLE: _by_reason(found.of("not comparable")),
+        NoteKind.NOT_PROVEN: _each(found.of("not proven")),
+        NoteKind.PROVEN: _each(found.of("proven")),
+        NoteKind.DOUBTED: _each(doubted),
+        NoteKind.GAINED: _each(found.of("improved")),
+        NoteKind.NEW: _by_reason(found.of("new")),
+        NoteKind.HELD: _by_reason(held),
+        NoteKind.UNSPOKEN: (f"{plain(each)}: only large losses of its likelihood are found" for each in found.unspoken),
+        NoteKind.UNPAIRED: _unpaired(found),
+        NoteKind.NO_POWER: _no_power(found),
+        NoteKind.REACH: _reach(found),
+        NoteKind.CHANGED: map(plain, found.changes),
+        NoteKind.NOT_READABLE: map(plain, found.problems),
+        NoteKind.NO_CHECKSUM: unsealed,
+        NoteKind.METHOD: _method(found),
+    }
+    return [CheckNote(kind, text) for kind, texts in told.items() for text in texts]
 
 
 def _each(verdicts: Sequence[Verdict]) -> Iterator[str]:
@@ -146,25 +184,29 @@ def _places(verdicts: Iterable[Verdict]) -> str:
     return some(found, between="; ")
 
 
-def _line(verdict: Verdict) -> tuple[str, str, str, str]:
+def _line(verdict: Verdict) -> tuple[str, str, MethodKey, str]:
     return verdict.cell.task, verdict.metric or "", verdict.cell.method, verdict.cell.model
 
 
 def _unpaired(found: Check) -> Iterator[str]:
     others = [each for each in found.compared if each.unpaired]
     for reason, group in grouped(others, lambda each: str(each.unpaired)).items():
-        yield f"other questions, compared unpaired, with less power: {_places(group)}: {reason}"
+        yield f"{_places(group)}: {reason}"
 
 
-def _power(found: Check) -> Iterator[str]:
-    """Power of the comparisons."""
+def _no_power(found: Check) -> Iterator[str]:
+    """Comparisons in which no loss could be significant."""
     comparisons, blind = len(found.compared), found.powerless
     if blind:
         fewest = min(each.found.clusters for each in blind if each.found)
         least = max(each.found.least for each in blind if each.found)
         few = f"with {several(fewest, 'cluster')} no p is below {small(least)}"
-        yield f"no power: {few}, too much for {several(comparisons, 'comparison')}: raise n ({_places(blind)})"
-    reach: dict[str, float] = {}
+        yield f"{few}, too much for {several(comparisons, 'comparison')}: raise n ({_places(blind)})"
+
+
+def _reach(found: Check) -> Iterator[str]:
+    """The largest losses that could pass."""
+    comparisons, reach = len(found.compared), dict[str, float]()
     for each in found.compared:
         if each.found and each.metric:
             # One-sided: half of the flips' two-sided p; that of the test for skew stays two-sided.
@@ -174,7 +216,7 @@ def _power(found: Check) -> Iterator[str]:
             reach[each.metric] = max(reach.get(each.metric, 0.0), most)
     if reach:
         sizes = ", ".join(f"{plain(name)} {most:.3g}{short_unit(name)}" for name, most in reach.items())
-        yield f"a loss of up to so much can pass: {sizes}"
+        yield sizes
 
 
 def _method(found: Check) -> Iterator[str]:

@@ -1,9 +1,9 @@
 """Best row of a column, rows that tie with it statistically, and means over shared lengths."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from lexbench.core.record import Record, Sample
 from lexbench.stats import metrics
@@ -14,6 +14,7 @@ from lexbench.stats.pairs import Outcome, Paired, corrected, outcomes, paired
 from lexbench.stats.values import number
 
 Samples = Mapping[str, Sequence[Sample]]
+Row = TypeVar("Row", bound=Hashable)
 """Samples by cell id."""
 
 
@@ -82,7 +83,7 @@ def outcomes_of(record: Record, samples: Samples) -> list[Outcome]:
     ]
 
 
-def marks(rows: Mapping[str, Sequence[Record]], shown: Mapping[str, Record], samples: Samples) -> dict[str, Mark]:
+def marks(rows: Mapping[Row, Sequence[Record]], shown: Mapping[Row, Record], samples: Samples) -> dict[Row, Mark]:
     """The best of a column, and the rows that tie with it statistically.
 
     Args:

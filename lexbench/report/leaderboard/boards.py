@@ -3,9 +3,10 @@
 A board holds one setting: with methods as rows a table of the report, with models as rows one task under one method.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from lexbench.core.method_key import MethodKey, by_name
 from lexbench.core.record import Record
 from lexbench.report.grid import cut, value_entry
 from lexbench.report.leaderboard.best import Mark, Samples, exponentiated, marks, mean
@@ -13,7 +14,6 @@ from lexbench.report.tables import floor_lines, realised_line
 from lexbench.stats import metrics
 from lexbench.stats.floors import all_alike
 from lexbench.stats.intervals import LEVEL, least_p
-from lexbench.stats.tables import by_name
 from lexbench.stats.wording import some
 
 MEAN, PERPLEXITY = "mean", "perplexity"
@@ -60,7 +60,9 @@ class Value:
     notes: tuple[str, ...] = ()
 
 
-BoardPlace = tuple[str, str]
+RowName = MethodKey | str
+"""A method, or the name of a model."""
+BoardPlace = tuple[RowName, str]
 """Row, and name of the column."""
 
 
@@ -75,7 +77,7 @@ class Board:
     """The same as data: task, model or method, metric, protocol, backend and so on."""
     corner: str
     """Kind of the rows: method or model."""
-    rows: list[str]
+    rows: list[RowName]
     columns: list[Column]
     entries: dict[BoardPlace, Value]
     remarks: list[str] = field(default_factory=list)
@@ -142,7 +144,7 @@ def lengths_board(
     )
 
 
-def _whole(row: str, shared: Sequence[Column], records: Mapping[BoardPlace, Record]) -> list[Record]:
+def _whole(row: RowName, shared: Sequence[Column], records: Mapping[BoardPlace, Record]) -> list[Record]:
     """A row's records of all shared columns; none where one has no value."""
     found = [records[row, column.name] for column in shared if (row, column.name) in records]
     return found if len(found) == len(shared) and all(record.value is not None for record in found) else []
@@ -151,7 +153,7 @@ def _whole(row: str, shared: Sequence[Column], records: Mapping[BoardPlace, Reco
 def _shared(columns: Sequence[Column], records: Mapping[BoardPlace, Record]) -> tuple[list[Column], list[str]]:
     """Columns to average over: beyond the trained length, if any is, and with a value in every row that has any."""
     valued = {place for place, record in records.items() if record.value is not None}
-    rows = sorted({row for row, _ in valued})
+    rows = sorted({row for row, _ in valued}, key=_text)
     beyond = [column for column in columns if (column.multiple or 0) > 1]
     wanted = beyond or list(columns)
     shared = [column for column in wanted if rows and all((row, column.name) in valued for row in rows)]
@@ -197,7 +199,7 @@ def _entry(record: Record, truncated: bool, asked: int | None) -> Value:
     )
 
 
-def _limits(column: Column, shown: Mapping[str, Record], found: Mapping[str, Mark]) -> Iterator[str]:
+def _limits(column: Column, shown: Mapping[RowName, Record], found: Mapping[RowName, Mark]) -> Iterator[str]:
     """Why rows of a column have no mark, and where marks lack power."""
     untested = [row for row, mark in found.items() if mark.p_holm is None and not mark.best]
     if untested:
@@ -210,10 +212,10 @@ def _limits(column: Column, shown: Mapping[str, Record], found: Mapping[str, Mar
 
 
 def _sorted(
-    named: Sequence[str], shared: Sequence[Column], shown: Mapping[BoardPlace, Record]
-) -> tuple[list[str], str]:
+    named: Sequence[RowName], shared: Sequence[Column], shown: Mapping[BoardPlace, Record]
+) -> tuple[list[RowName], str]:
     """Rows, and their order in a sentence."""
-    names = by_name(named)
+    names = rows_by_name(named)
     side = metrics.better(next((record.metric for record in shown.values() if record.metric), None))
     if not shared or not side:
         return names, "Rows by name."
@@ -224,6 +226,17 @@ def _sorted(
     last = [row for row in names if row not in known]
     below = f"; last, without a value: {some(last, 3)}" if last else ""
     return rows + last, f"Rows by {'the mean' if by == MEAN else f'the value at {shared[0].head}'}, best first{below}."
+
+
+def rows_by_name(rows: Iterable[RowName]) -> list[RowName]:
+    """Methods, the baseline first, or models, by name."""
+    known = list(rows)
+    methods = by_name(row for row in known if isinstance(row, MethodKey))
+    return [*methods, *sorted(row for row in known if isinstance(row, str))]
+
+
+def _text(row: RowName) -> str:
+    return row.text if isinstance(row, MethodKey) else row
 
 
 def _below(columns: Sequence[Column], records: Mapping[BoardPlace, Record]) -> Iterator[str]:

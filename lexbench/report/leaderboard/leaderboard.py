@@ -6,14 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from lexbench.core.groups import grouped
+from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Cell, Record
 from lexbench.report.headline import grid_of
 from lexbench.report.leaderboard.best import Samples
-from lexbench.report.leaderboard.boards import Board, BoardPlace, Column, lengths_board
+from lexbench.report.leaderboard.boards import Board, BoardPlace, Column, RowName, lengths_board
 from lexbench.report.leaderboard.page import FORMATS, Leaderboard
 from lexbench.report.leaderboard.published import published as published_tables
 from lexbench.report.leaderboard.summary_boards import summary_board
-from lexbench.report.select import named
+from lexbench.report.select import named_tasks
 from lexbench.stats import costs as costs_of_runs
 from lexbench.stats.costs import Cost
 from lexbench.stats.headline import headlines as headlines_of
@@ -102,7 +103,7 @@ def leaderboard(
 def _of_tasks(finished: Iterable[Finished], tasks: Sequence[str]) -> Iterator[Finished]:
     """Cells of the named tasks."""
     every = list(finished)
-    labels = named((each.cell.task for each in every), tasks, "task")
+    labels = named_tasks((each.cell for each in every), tasks)
     return (each for each in every if each.cell.task in labels)
 
 
@@ -135,7 +136,7 @@ def by_method(
         title = f"{cell.task} on {cell.model}: {table.label}"
         about = {**_about(cell), "model": cell.model, "trained_length": cell.trained_length, "name": table.name}
         if columns == "summary":
-            shown = dict.fromkeys(table.methods, table)
+            shown: dict[RowName, Table] = dict.fromkeys(table.methods, table)
             boards += summary_board(
                 title, caption(table), about, "method", shown, samples, rule=rule, margin=margin, costs=costs
             )
@@ -146,7 +147,9 @@ def by_method(
             )
             for length in table.lengths
         ]
-        records = {(row, str(length)): record for (row, length), record in table.entries.items()}
+        records: dict[BoardPlace, Record] = {
+            (row, str(length)): record for (row, length), record in table.entries.items()
+        }
         boards.append(
             lengths_board(
                 title=title,
@@ -166,7 +169,7 @@ def by_model(
     every: Sequence[Table], samples: Samples, columns: str, rule: str = RULES[0], margin: float | None = None
 ) -> list[Board]:
     """A board for every task and method that several models were measured by alike."""
-    asked: dict[tuple[str, str], list[Table]] = {}
+    asked: dict[tuple[str, MethodKey], list[Table]] = {}
     for table in headlines(every, "bits_per_byte" if columns == "length" else None):
         for method in table.methods:
             asked.setdefault((table.cell.task, method), []).append(table)
@@ -201,7 +204,7 @@ def _apart_from_model(cell: Cell) -> str:
     return json.dumps([shared, _about(cell)], sort_keys=True)
 
 
-def _mixed(task: str, method: str, found: Sequence[Table]) -> str:
+def _mixed(task: str, method: MethodKey, found: Sequence[Table]) -> str:
     """Name what two models do not share, and the remedy."""
     one = found[0].cell
     other = next(table.cell for table in found if table.cell.model != one.model)
@@ -216,10 +219,10 @@ def _mixed(task: str, method: str, found: Sequence[Table]) -> str:
 
 
 def _of_models(
-    group: Sequence[Table], method: str, samples: Samples, columns: str, rule: str, margin: float | None
+    group: Sequence[Table], method: MethodKey, samples: Samples, columns: str, rule: str, margin: float | None
 ) -> list[Board]:
     """Models of one setting under one method."""
-    shown: dict[str, Table] = {}
+    shown: dict[RowName, Table] = {}
     for table in group:
         twice = table.cell.model in shown
         shown[f"{table.cell.model} ({table.differs})" if twice else table.cell.model] = table
@@ -236,7 +239,7 @@ def _of_models(
         f"{cell.protocol}\n{cell.n} samples a cell, seed {cell.seed}{corpus_of(cell)}, {cell.backend} in {cell.dtype} "
         f"({cell.kernel}), trained lengths: {', '.join(f'{name} {length}' for name, length in trained.items())}"
     )
-    about = {**_about(cell), "method": method, "trained_lengths": trained, "name": f"{cell.task}-{method}"}
+    about = {**_about(cell), "method": str(method), "trained_lengths": trained, "name": f"{cell.task}-{method}"}
     if columns == "summary":
         return summary_board(title, text, about, "model", shown, samples, method, rule, margin)
     heads, records = _across(shown, method)
@@ -254,7 +257,7 @@ def _of_models(
     ]
 
 
-def _across(shown: dict[str, Table], method: str) -> tuple[list[Column], dict[BoardPlace, Record]]:
+def _across(shown: dict[RowName, Table], method: MethodKey) -> tuple[list[Column], dict[BoardPlace, Record]]:
     """Records of several models by length where they share lengths, or else by multiple of the trained length."""
     found = {name: table.of(method) for name, table in shown.items()}
     by_length, by_multiple = (

@@ -8,7 +8,7 @@ from typing import Any
 
 from lexbench.report import formats
 from lexbench.report.grid import CUT, EMPTY, Entry, Grid
-from lexbench.report.leaderboard.boards import Board, Column, Value
+from lexbench.report.leaderboard.boards import Board, Column, RowName, Value
 from lexbench.report.leaderboard.published import Published, grid
 from lexbench.stats.wording import escaped
 
@@ -161,7 +161,7 @@ def as_json(page: Leaderboard) -> str:
             "corner": board.corner,
             "about": board.about,
             "remarks": board.remarks,
-            "rows": board.rows,
+            "rows": list(map(str, board.rows)),
             "columns": [asdict(column) for column in board.columns],
             "entries": [_data(row, column.name, entry) for row, column, entry in _in_order(board)],
         }
@@ -178,17 +178,17 @@ def as_json(page: Leaderboard) -> str:
     return formats.as_json(whole, ascii_only=False) + "\n"
 
 
-def _in_order(board: Board) -> Iterator[tuple[str, Column, Value]]:
+def _in_order(board: Board) -> Iterator[tuple[RowName, Column, Value]]:
     for row in board.rows:
         for column in board.columns:
             if (row, column.name) in board.entries:
                 yield row, column, board.entries[row, column.name]
 
 
-def _data(row: str, column: str, value: Value) -> dict[str, Any]:
+def _data(row: RowName, column: str, value: Value) -> dict[str, Any]:
     # Not asdict, which copies every text: there may be tens of thousands of values.
     known = {key: each for key, each in vars(value).items() if key not in ("mark", "ends", "more")}
-    return {"row": row, "column": column, **known, **vars(value.mark)}
+    return {"row": str(row), "column": column, **known, **vars(value.mark)}
 
 
 ABOUT = ("task", "model", "method", "metric", "protocol", "n", "seed", "corpus", "backend", "dtype", "kernel")
@@ -206,7 +206,7 @@ def as_csv(page: Leaderboard) -> str:
             known |= {"samples": known.pop("n"), "notes": "; ".join(value.notes)}
             known.pop("shown")
             own = {"length": column.length, "multiple": column.multiple}
-            lines.append({"kind": "entry", "board": board.title, **about, **known, **own, board.corner: row})
+            lines.append({"kind": "entry", "board": board.title, **about, **known, **own, board.corner: str(row)})
     for kind, texts in (("unreadable", page.unreadable), ("unfinished", page.unfinished)):
         lines += [{"kind": kind, "notes": text} for text in texts]
     return formats.csv(lines, ("kind", "board", *ABOUT, *fields, *more), as_is=True)

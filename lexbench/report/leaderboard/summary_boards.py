@@ -4,12 +4,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from lexbench.core.method_key import MethodKey
 from lexbench.report.grid import ends_of
 from lexbench.report.leaderboard.best import Mark, Samples
-from lexbench.report.leaderboard.boards import Board, BoardPlace, Column, Value
+from lexbench.report.leaderboard.boards import Board, BoardPlace, Column, RowName, Value, rows_by_name
+from lexbench.stats.combine import SummaryNote, SummaryNoteKind
 from lexbench.stats.costs import Cost, cost_summaries
-from lexbench.stats.summaries import RULES, THE_BASELINE, Summary, effective_lengths, summaries
-from lexbench.stats.tables import Table, by_name
+from lexbench.stats.summaries import RULES, Summary, effective_lengths, summaries
+from lexbench.stats.tables import Table
 from lexbench.stats.values import FATES, samples_of
 from lexbench.stats.wording import signed, some
 
@@ -18,8 +20,8 @@ ORDER = ("area_beyond", "area", "effective_length")
 LONGER = ("effective_length", "collapse")
 """Summaries of which higher is better; areas and prices follow the metric."""
 HEIGHTS = ("area", "area_beyond", "price", "price_local")
-OWN_NOTES = (THE_BASELINE, "refused at", "no value at")
-"""Starts of notes that always stay with their own entry."""
+OWN_NOTES = (SummaryNoteKind.BASELINE, SummaryNoteKind.ENDED)
+"""Kinds of notes that always stay with their own entry."""
 COSTS = {"seconds per token": ".3g", "bytes per token": ".0f"}
 """Digits by unit. No best mark: intervals leave out what the machine did during one cell and not another."""
 MEANING = {
@@ -47,9 +49,9 @@ def summary_board(
     caption: str,
     about: Mapping[str, object],
     corner: str,
-    shown: Mapping[str, Table],
+    shown: Mapping[RowName, Table],
     samples: Samples,
-    method: str | None = None,
+    method: MethodKey | None = None,
     rule: str = RULES[0],
     margin: float | None = None,
     costs: Mapping[str, Cost] | None = None,
@@ -99,8 +101,10 @@ def summary_board(
         side = 0 if nats_of_several_models else 1 if name in LONGER else table.better if name in HEIGHTS else 0
         made_entries, usual = _column(column, side)
         for row, entry in made_entries.items():
+            of = method or row
+            assert isinstance(of, MethodKey), "summaries are of a method"
             counted = entry.value is not None and unit not in COSTS
-            entries[row, name] = _counted(entry, shown[row], method or row) if counted else entry
+            entries[row, name] = _counted(entry, shown[row], of) if counted else entry
         remarks.append(f"{_head(name)}{f' ({unit})' if unit != _head(name) else ''}: {_said(name, usual)}.")
     if nats_of_several_models:
         remarks.append(TOKENIZERS)
@@ -135,7 +139,7 @@ def _summaries(
     return [ruled[each.method] if each.name == "effective_length" else each for each in found]
 
 
-def _counted(entry: Value, table: Table, method: str) -> Value:
+def _counted(entry: Value, table: Table, method: MethodKey) -> Value:
     """An entry with sample counts of its row over all lengths."""
     records = [record for record in table.of(method) if not record.refused]
     n, failed, truncated = (sum(getattr(each, name) for each in records) for name in ("n", "failed", "truncated"))
@@ -149,17 +153,19 @@ def _head(name: str) -> str:
     return name.replace("_", " ")
 
 
-def _said(name: str, usual: Sequence[str]) -> str:
+def _said(name: str, usual: Sequence[SummaryNote]) -> str:
     """Meaning of a summary, and the notes that most entries share."""
     if name in LONGER and not usual:
         return "as the notes say"
-    return (" " if name in LONGER else ", ").join(filter(None, [MEANING.get(name), "; ".join(usual)]))
+    return (" " if name in LONGER else ", ").join(
+        filter(None, [MEANING.get(name), "; ".join(note.text for note in usual)])
+    )
 
 
-def _column(found: Mapping[str, Summary], side: int) -> tuple[dict[str, Value], list[str]]:
+def _column(found: Mapping[RowName, Summary], side: int) -> tuple[dict[RowName, Value], list[SummaryNote]]:
     """The entries of one summary, the best ones marked, and the notes that most of them share."""
     notes = {row: _notes(each) for row, each in found.items() if each.value is not None}
-    every = [note for some_notes in notes.values() for note in some_notes if not note.startswith(OWN_NOTES)]
+    every = [note for own in notes.values() for note in own if note.kind not in OWN_NOTES]
     usual = [note for note in dict.fromkeys(every) if 2 * every.count(note) > len(notes)]
     entries = {row: _entry(each, usual) for row, each in found.items()}
     values = _ranked(found)
@@ -184,7 +190,7 @@ def _open(each: Summary) -> bool:
     return each.value is not None and math.isinf(each.value)
 
 
-def _ranked(found: Mapping[str, Summary]) -> dict[str, float]:
+def _ranked(found: Mapping[RowName, Summary]) -> dict[RowName, float]:
     """Values to rank rows by: a curve that ends early is known only up to its end.
 
     So `> 512` ranks between 512 and longer lengths of other rows, and where it would be the best, no row is marked.
@@ -197,13 +203,12 @@ def _ranked(found: Mapping[str, Summary]) -> dict[str, float]:
     }
 
 
-def _notes(each: Summary) -> list[str]:
-    """Note fragments not already shown in the value."""
-    parts = each.note.split("; ") if each.note else []
-    return [part for part in parts if not (_open(each) and part.startswith(("never, ", ">= ")))]
+def _notes(each: Summary) -> list[SummaryNote]:
+    """Notes that the value does not show already."""
+    return [note for note in each.notes if not (_open(each) and note.kind is SummaryNoteKind.BEYOND)]
 
 
-def _entry(each: Summary, usual: Sequence[str]) -> Value:
+def _entry(each: Summary, usual: Sequence[SummaryNote]) -> Value:
     unit = 100 if each.unit == "points" else 1  # as data, scores are shares on every board
     value, low, high = (None if end is None else end / unit for end in (each.value, each.low, each.high))
     return Value(
@@ -213,7 +218,7 @@ def _entry(each: Summary, usual: Sequence[str]) -> Value:
         high=high,
         ends=ends_of(each.low, each.high, lambda end: _text(each, end)),
         interval=each.interval,
-        notes=tuple(note for note in _notes(each) if note not in usual),
+        notes=tuple(note.text for note in _notes(each) if note not in usual),
     )
 
 
@@ -227,9 +232,9 @@ def _text(each: Summary, value: float) -> str:
     return f"{value:{digits}}" if each.name in ("area", "area_beyond") else signed(value, digits)
 
 
-def _sorted(rows: Sequence[str], found: Mapping[BoardPlace, Summary], better: int) -> tuple[list[str], str]:
+def _sorted(rows: Sequence[RowName], found: Mapping[BoardPlace, Summary], better: int) -> tuple[list[RowName], str]:
     """Rows, and their order in a sentence."""
-    names = by_name(rows)
+    names = rows_by_name(rows)
     for name in ORDER:
         values = _ranked({row: found[row, name] for row in rows if (row, name) in found})
         if values:

@@ -6,22 +6,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from lexbench.core.method_key import MethodKey
 from lexbench.report.page.data import Measured
 from lexbench.stats.records import Loaded
 
 
 def refusals(measured: Measured) -> list[dict[str, Any]]:
     """Refused cells, those of one reason together: at each of the lengths, each of the methods."""
-    methods: dict[tuple[str, str, int], list[str]] = {}
+    methods: dict[tuple[str, str, int], list[MethodKey]] = {}
     for table, *_ in measured.settings:
         for (method, length), record in sorted(table.entries.items()):
             if record.refused:
                 methods.setdefault((measured.name(table), record.refused, length), []).append(method)
-    lengths: dict[tuple[str, str, tuple[str, ...]], list[int]] = {}
+    lengths: dict[tuple[str, str, tuple[MethodKey, ...]], list[int]] = {}
     for (task, reason, length), refused in methods.items():
         lengths.setdefault((task, reason, tuple(refused)), []).append(length)
     return [
-        {"task": task, "methods": refused, "lengths": sorted(at), "reason": reason}
+        {"task": task, "methods": list(map(str, refused)), "lengths": sorted(at), "reason": reason}
         for (task, reason, refused), at in lengths.items()
     ]
 
@@ -37,7 +38,7 @@ def losses(measured: Measured) -> list[dict[str, Any]]:
             if not record.refused and (record.failed or record.truncated or missing):
                 counts = {"failed": record.failed, "truncated": record.truncated, "missing": missing}
                 said = "; ".join(f"{reason} ({count})" for reason, count in reasons.most_common(3))
-                place = {"task": measured.name(table), "method": method, "length": length}
+                place = {"task": measured.name(table), "method": str(method), "length": length}
                 found.append({**place, **counts, "n": table.cell.n, "reasons": said})
     return found
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lexbench.core.groups import grouped
+from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Record, Sample
 from lexbench.report import looks
 from lexbench.report.grid import difference_entry, value_entry
@@ -14,7 +15,7 @@ from lexbench.report.plots.over_length import floor_name, floors
 from lexbench.stats import differences, values
 from lexbench.stats.combine import shared_lengths
 from lexbench.stats.floors import NGRAMS, at_floor
-from lexbench.stats.tables import Table, caption, tables
+from lexbench.stats.tables import Place, Table, caption, tables
 from lexbench.stats.wording import digits
 from lexbench.store.format import Finished
 
@@ -69,7 +70,7 @@ def _setting(measured: Measured, group: Sequence[Table]) -> dict[str, Any]:
         "about": rest,
         "trained": table.cell.trained_length,
         "lengths": table.lengths,
-        "methods": table.methods,
+        "methods": list(map(str, table.methods)),
         "looks": [look(each) for each in looks.looks(table.methods, table.highlight).values()],
         "cells": [_cell(measured, table, place, record) for place, record in table.entries.items()],
         "metrics": [_metric(measured, each) for each in group],
@@ -83,12 +84,12 @@ def look(shown: looks.Look) -> dict[str, Any]:
     return {**about, "dash": dash, "family": shown.family}
 
 
-def _cell(measured: Measured, table: Table, place: tuple[str, int], record: Record) -> dict[str, Any]:
+def _cell(measured: Measured, table: Table, place: Place, record: Record) -> dict[str, Any]:
     found = {**_place(table, *place), "id": record.cell, "samples": len(measured.samples.get(record.cell, ()))}
     return {**found, "refused": record.refused} if record.refused else found
 
 
-def _place(table: Table, method: str, length: int) -> dict[str, int]:
+def _place(table: Table, method: MethodKey, length: int) -> dict[str, int]:
     return {"method": table.methods.index(method), "length": table.lengths.index(length)}
 
 
@@ -128,7 +129,7 @@ def past(table: Table) -> list[int]:
     return [length for length in shared_lengths(table) if length > table.cell.trained_length]
 
 
-def ranked(table: Table) -> list[str]:
+def ranked(table: Table) -> list[MethodKey]:
     """Methods, the best mean past the trained length first, over lengths that all share; those without values last.
 
     Where no such length lies past it, the mean over all shared lengths; where no side is better, the table's order.
@@ -137,7 +138,7 @@ def ranked(table: Table) -> list[str]:
         return table.methods
     lengths = past(table) or shared_lengths(table)
 
-    def worth(method: str) -> tuple[bool, float]:
+    def worth(method: MethodKey) -> tuple[bool, float]:
         known = {record.length: record.value for record in table.of(method) if record.value is not None}
         values = [known[length] for length in lengths if length in known]
         return not known, -table.better * math.fsum(values) / max(len(values), 1)
@@ -177,7 +178,7 @@ def rounded(value: float | None) -> float | None:
 
 def _depths(table: Table, samples: Mapping[str, Sequence[Sample]]) -> Iterator[dict[str, Any]]:
     """By method and length: the strata of depth from the start to the end of the text."""
-    strata: dict[tuple[str, int], list[list[float | None]]] = {}
+    strata: dict[Place, list[list[float | None]]] = {}
     for each in depth_strata(table, samples):
         ends = (each.interval.low, each.interval.high) if each.interval else (None, None)
         row = [each.n, *map(rounded, (each.value, *ends))]
@@ -194,7 +195,7 @@ def _paired(found: differences.Differences | None) -> dict[str, Any] | None:
     table = found.table
     rows = [{**_place(table, *place), **_difference(table, each)} for place, each in found.entries.items()]
     coverage = list(differences.coverage(found))
-    return {"baseline": found.baseline, "unit": found.unit, "coverage": coverage, "rows": rows}
+    return {"baseline": str(found.baseline), "unit": found.unit, "coverage": coverage, "rows": rows}
 
 
 def _difference(table: Table, each: differences.Difference) -> dict[str, Any]:

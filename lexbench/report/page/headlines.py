@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from lexbench.core.method_key import BASELINE, MethodKey
 from lexbench.core.record import Record
 from lexbench.report import looks
 from lexbench.report.grid import EMPTY, Entry, difference_entry, ends_of, value_entry
@@ -13,7 +14,6 @@ from lexbench.report.leaderboard import best
 from lexbench.report.page.data import Measured, past, ranked, text
 from lexbench.stats import headline
 from lexbench.stats.combine import shared_lengths
-from lexbench.stats.differences import BASELINE
 from lexbench.stats.floors import all_alike, unspoken
 from lexbench.stats.intervals import LEVEL
 from lexbench.stats.summaries import Summary, summaries
@@ -52,7 +52,7 @@ def beyond(measured: Measured) -> Iterator[dict[str, Any]]:
                 {
                     "method": str(method),
                     "baseline": method == BASELINE,
-                    "entries": [entry if isinstance(entry, Entry) else Entry(text=entry) for entry in entries],
+                    "entries": [entry if isinstance(entry, Entry) else Entry(text=str(entry)) for entry in entries],
                 }
                 for method, *entries in grid.rows
             ],
@@ -96,7 +96,7 @@ def _headline(measured: Measured, table: Table) -> dict[str, Any]:
         "columns": [{"head": head, "unit": unit} for head, unit, _ in columns],
         "rows": [
             {
-                "method": row,
+                "method": str(row),
                 "baseline": row == BASELINE,
                 "entries": [entries.get(row, EMPTY) for _, _, entries in columns],
             }
@@ -106,20 +106,20 @@ def _headline(measured: Measured, table: Table) -> dict[str, Any]:
     }
 
 
-def _few(table: Table, rows: Sequence[str]) -> Table:
+def _few(table: Table, rows: Sequence[MethodKey]) -> Table:
     """The table of some methods alone, where that changes no summary of theirs: averages go over the same lengths."""
     kept = [method for method in table.methods if method in rows]
     few = replace(table, methods=kept, entries={at: each for at, each in table.entries.items() if at[0] in rows})
     return few if shared_lengths(few) == shared_lengths(table) else table
 
 
-Means = dict[str, Record]
-Marks = dict[str, best.Mark]
-Column = tuple[str, str, dict[str, Entry]]
+Means = dict[MethodKey, Record]
+Marks = dict[MethodKey, best.Mark]
+Column = tuple[str, str, dict[MethodKey, Entry]]
 """Head, unit, and the entry of each method."""
 
 
-def _means(measured: Measured, table: Table, order: Sequence[str]) -> tuple[Means, Marks]:
+def _means(measured: Measured, table: Table, order: Sequence[MethodKey]) -> tuple[Means, Marks]:
     """Mean of each method past the trained length, and its mark beside the best."""
     lengths = past(table)
     if not lengths:
@@ -129,7 +129,9 @@ def _means(measured: Measured, table: Table, order: Sequence[str]) -> tuple[Mean
     return means, best.marks(rows, means, measured.samples)
 
 
-def _levels(measured: Measured, table: Table, rows: Sequence[str], means: Means, marks: Marks) -> Iterator[Column]:
+def _levels(
+    measured: Measured, table: Table, rows: Sequence[MethodKey], means: Means, marks: Marks
+) -> Iterator[Column]:
     """Values: the mean past the trained length, that of the longest length, and its difference to the baseline."""
     trained, longest = table.cell.trained_length, table.lengths[-1]
     lengths = past(table)
@@ -161,7 +163,7 @@ def _levels(measured: Measured, table: Table, rows: Sequence[str], means: Means,
         )
 
 
-def _summed(table: Table, rows: Sequence[str], said: dict[tuple[str, str], Summary]) -> Iterator[Column]:
+def _summed(table: Table, rows: Sequence[MethodKey], said: dict[tuple[str, MethodKey], Summary]) -> Iterator[Column]:
     """Sum up the curve of a method."""
     for name, head in SUMMARIES.items():
         known = {row: said[name, row] for row in rows if (name, row) in said and said[name, row].value is not None}
@@ -227,7 +229,6 @@ def _sentence(table: Table, means: Means, marks: Marks) -> str:
     return f"{said}; every other method is significantly worse." if worse else f"{said}."
 
 
-def _listed(methods: Sequence[str]) -> str:
-    if len(methods) > NAMED:
-        return f"{', '.join(methods[:NAMED])} and {len(methods) - NAMED} more"
-    return ", ".join(methods)
+def _listed(methods: Sequence[MethodKey]) -> str:
+    more = f" and {len(methods) - NAMED} more" if len(methods) > NAMED else ""
+    return ", ".join(map(str, methods[:NAMED])) + more

@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
+from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Sample
 from lexbench.report import looks
 from lexbench.report.looks import Look
@@ -37,7 +38,7 @@ TRAINED: dict[str, Any] = {"color": "0.55", "linewidth": 1.0, "linestyle": (0, (
 class AttentionCurve:
     """Attention of one method at one length, mean over samples."""
 
-    method: str
+    method: MethodKey
     length: int
     samples: int
     begins: Places
@@ -115,7 +116,7 @@ def curves_of(table: Table, samples: Mapping[str, Sequence[Sample]]) -> Iterator
                 yield _curve(method, record.length, known)
 
 
-def _curve(method: str, length: int, known: Sequence[Mapping[str, NDArray[np.float32]]]) -> AttentionCurve:
+def _curve(method: MethodKey, length: int, known: Sequence[Mapping[str, NDArray[np.float32]]]) -> AttentionCurve:
     curve = np.mean([each["curve"] for each in known], axis=0, dtype=np.float64)
     mass = np.mean([each["mass"].mean((0, 1), dtype=np.float64) for each in known], axis=0)
     begins, seen = points(length), np.isfinite(curve)
@@ -147,13 +148,13 @@ def shown(lengths: Sequence[int]) -> list[int]:
     return [lengths[place] for place in places]
 
 
-def _logits(axes: Axes, found: Sequence[AttentionCurve], drawn: Mapping[str, Look]) -> None:
+def _logits(axes: Axes, found: Sequence[AttentionCurve], drawn: Mapping[MethodKey, Look]) -> None:
     for curve in found:
         middles = (curve.begins + curve.ends) / 2
         axes.plot(middles[curve.drawn], curve.logits[curve.drawn], **_line(drawn, curve.method, 30))
 
 
-def _weights(axes: Axes, found: Sequence[AttentionCurve], drawn: Mapping[str, Look]) -> None:
+def _weights(axes: Axes, found: Sequence[AttentionCurve], drawn: Mapping[MethodKey, Look]) -> None:
     for curve in found:
         axes.plot(curve.lasts, curve.within, **_line(drawn, curve.method, 6))
     axes.set_ylim(-0.02, 1.02)
@@ -178,7 +179,7 @@ def ticks(length: int, room: int) -> list[int]:
     ]
 
 
-def _line(drawn: Mapping[str, Look], method: str, every: int = 1) -> dict[str, Any]:
+def _line(drawn: Mapping[MethodKey, Look], method: MethodKey, every: int = 1) -> dict[str, Any]:
     """Looks, a marker at every so many points; grey for methods that are not told apart."""
     if method not in drawn:
         return GREY
@@ -194,7 +195,9 @@ def _title(figure: Figure, table: Table, found: Sequence[AttentionCurve]) -> Non
     figure.suptitle(wrapped(about, figure.get_figwidth() - 0.4, 10.0), fontsize=10)
 
 
-def _legend(figure: Figure, methods: Sequence[str], drawn: Mapping[str, Look], others: int, beyond: bool) -> None:
+def _legend(
+    figure: Figure, methods: Sequence[MethodKey], drawn: Mapping[MethodKey, Look], others: int, beyond: bool
+) -> None:
     handles = [Line2D([], [], label=said(method, LABEL), **_line(drawn, method)) for method in methods]
     if others:
         handles.append(Line2D([], [], label=f"{others} others", **GREY))

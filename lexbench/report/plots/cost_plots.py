@@ -19,6 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from lexbench.core.method_key import MethodKey
 from lexbench.report import looks
 from lexbench.report.looks import Look
 from lexbench.report.plots import value_axis
@@ -42,7 +43,7 @@ RING: dict[str, Any] = {**FRONT, "marker": "o", "markersize": 12, "markerfacecol
 class Point:
     """A method at the length of the figure."""
 
-    method: str
+    method: MethodKey
     seconds: float
     """Per token of the cell's texts, prompt and room."""
     fast: float

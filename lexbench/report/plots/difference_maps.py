@@ -12,6 +12,7 @@ from matplotlib.colors import Colormap, LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from lexbench.core.method_key import MethodKey
 from lexbench.report.plots.style import (
     BACKED,
     HATCHED,
@@ -67,13 +68,13 @@ def plot(found: Differences, stem: Path, png: bool = True) -> bool:
     return True
 
 
-def ranked(found: Differences) -> list[str]:
+def ranked(found: Differences) -> list[MethodKey]:
     """Methods by their difference at the longest length, the best first; by the next shorter one where that is equal.
 
     Without a difference is last; where neither side is better, methods stay in the table's order.
     """
 
-    def at(method: str, length: int) -> float:
+    def at(method: MethodKey, length: int) -> float:
         each = found.entries.get((method, length))
         return math.inf if each is None or each.difference is None else -found.table.better * each.difference
 
@@ -98,7 +99,7 @@ def colours_of(found: Differences) -> Colormap:
     return DIVERGING if found.table.better > 0 else DIVERGING.reversed()
 
 
-def _figure(found: Differences, rows: Sequence[str]) -> Figure:
+def _figure(found: Differences, rows: Sequence[MethodKey]) -> Figure:
     table, columns = found.table, len(found.table.lengths)
     labels = [f"{said(found.baseline, LABEL - 8, 2)} (value)", *(said(row, LABEL, 2) for row in rows)]
     longest = max(len(line) for label in labels for line in label.split("\n"))
@@ -206,7 +207,7 @@ def _notes(width: float) -> str:
     return "\n".join(said(note, characters(width - 0.3, 8.0)) for note in notes)
 
 
-def _lines(found: Differences, rows: Sequence[str]) -> Iterator[list[object]]:
+def _lines(found: Differences, rows: Sequence[MethodKey]) -> Iterator[list[object]]:
     """A line a field, in the order of the map."""
     for method in rows:
         for length in found.table.lengths:

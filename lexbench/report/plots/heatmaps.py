@@ -14,6 +14,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.textpath import TextPath
 from matplotlib.transforms import Affine2D
 
+from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Sample
 from lexbench.report.plots.style import (
     BACKED,
@@ -68,7 +69,7 @@ MANY = Look(columns=5, width=0.36, height=0.19, numbers=False)
 class Stratum:
     """Samples of one method at one length whose needles stand between two depths."""
 
-    method: str
+    method: MethodKey
     length: int
     depth_low: float
     """Depth from here (counted in) to depth_high, 0 the start of the text and 1 its end (counted in)."""
@@ -230,7 +231,7 @@ def _stamp(axes: Axes, written: Mapping[tuple[str, str], Sequence[Spot]], size: 
         axes.plot(x, y, linestyle="none", marker=centred, markersize=reach, color=ink, markeredgewidth=0)
 
 
-def _refused(at: Panel, table: Table, method: str, count: int) -> None:
+def _refused(at: Panel, table: Table, method: MethodKey, count: int) -> None:
     for column, length in enumerate(table.lengths):
         record = table.entries.get((method, length))
         if record is not None and record.refused:

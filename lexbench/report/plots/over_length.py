@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.transforms import ScaledTranslation, Transform, blended_transform_factory
 
+from lexbench.core.method_key import MethodKey
 from lexbench.report import looks
 from lexbench.report.looks import Look
 from lexbench.report.plots import value_axis
@@ -69,7 +70,9 @@ def figure(table: Table) -> Shown:
     return made
 
 
-def panel(axes: Axes, table: Table, methods: Sequence[str], known: Mapping[str, Look], scale: Scale) -> None:
+def panel(
+    axes: Axes, table: Table, methods: Sequence[MethodKey], known: Mapping[MethodKey, Look], scale: Scale
+) -> None:
     """Methods with their looks, all others in grey."""
     value_axis.draw(axes, scale)
     _length_axis(axes, table)
@@ -91,14 +94,14 @@ def _free_below(axes: Axes, table: Table) -> bool:
     return bool(min(heights) > 1 - max(heights))
 
 
-def told_apart(table: Table) -> list[str]:
+def told_apart(table: Table) -> list[MethodKey]:
     """Methods with a look in a figure of one panel: all where they are few.
 
     Else the baseline, the reader's own and the best past the trained length; by name, where no side is better.
     """
     order = looks.ordered(table.methods, table.highlight)
 
-    def worth(method: str) -> tuple[int, float]:
+    def worth(method: MethodKey) -> tuple[int, float]:
         past = [record.value for record in table.of(method) if record.multiple > 1 and record.value is not None]
         mean = math.fsum(past) / len(past) if past else 0.0
         return -len(past), -table.better * mean
@@ -129,7 +132,7 @@ def _length_axis(axes: Axes, table: Table) -> None:
     axes.set_xlim(min(table.lengths[0] / trained, 1.0) / ROOM, max(table.lengths[-1] / trained, 1.0) * ROOM)
 
 
-def floor_of(table: Table, method: str, length: int) -> float | None:
+def floor_of(table: Table, method: MethodKey, length: int) -> float | None:
     """What needs no model at this cell: the score of guessing, or the loss of counting; None where not known."""
     record = table.entries.get((method, length))
     return None if record is None else record.floor
@@ -161,7 +164,7 @@ def _floor(axes: Axes, table: Table) -> None:
         axes.plot(multiples, list(levels.values()), zorder=1, **FLOOR)
 
 
-def _line(axes: Axes, table: Table, method: str, look: Look, among: tuple[int, int], scale: Scale) -> None:
+def _line(axes: Axes, table: Table, method: MethodKey, look: Look, among: tuple[int, int], scale: Scale) -> None:
     """A method: line, band, arrows where it leaves the axis, crosses above the frame where it is refused."""
     place, count = among
     records = table.of(method)
@@ -208,12 +211,16 @@ def _edge(axes: Axes, x: Sequence[float], height: float, look: Mapping[str, Any]
     marks.set_in_layout(False)  # above the frame on purpose: the layout must not shrink the axes for them
 
 
-def _legend(axes: Axes, table: Table, methods: Sequence[str], known: Mapping[str, Look], scale: Scale) -> None:
+def _legend(
+    axes: Axes, table: Table, methods: Sequence[MethodKey], known: Mapping[MethodKey, Look], scale: Scale
+) -> None:
     band = any(record.low is not None for method in methods for record in table.of(method))
     legend(axes, handles_of(table, methods, known, scale), band)
 
 
-def handles_of(table: Table, methods: Sequence[str], known: Mapping[str, Look], scale: Scale) -> list[Line2D]:
+def handles_of(
+    table: Table, methods: Sequence[MethodKey], known: Mapping[MethodKey, Look], scale: Scale
+) -> list[Line2D]:
     """What a legend explains: the methods, and the marks that are used."""
     handles = [Line2D([], [], label=name, **line(known[name])) for name in methods]
     records = [record for method in methods for record in table.of(method)]

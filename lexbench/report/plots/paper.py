@@ -12,16 +12,16 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from lexbench.core.files import write_text
+from lexbench.core.method_key import BASELINE
 from lexbench.core.record import Record
 from lexbench.report import looks, paper_table
 from lexbench.report.grid import value_entry
 from lexbench.report.plots import over_length, value_axis
 from lexbench.report.plots.style import SHAPES, STYLE, save_as, wrapped
 from lexbench.report.plots.value_axis import Scale
-from lexbench.report.select import check_highlight, named
+from lexbench.report.select import check_highlight, named_methods, named_tasks
 from lexbench.report.tables import headline_tables
 from lexbench.stats import records
-from lexbench.stats.differences import BASELINE
 from lexbench.stats.tables import Table
 
 WIDTHS = {
@@ -65,8 +65,8 @@ def write_figure(
     if interval not in paper_table.INTERVALS:
         raise ValueError(f"--interval must be one of {', '.join(paper_table.INTERVALS)}, got {interval}")
     loaded = records.load(folders).finished
-    shown = named((each.cell.task for each in loaded), tasks, "task")
-    drawn = named((each.cell.method for each in loaded), methods, "method")
+    shown = named_tasks((each.cell for each in loaded), tasks)
+    drawn = named_methods((each.cell.method for each in loaded), methods)
     check_highlight(drawn, highlight)
     kept = [each for each in loaded if each.cell.task in shown and each.cell.method in drawn]
     tables = [table for table in headline_tables(kept) if table.metric != "perplexity"]
@@ -182,7 +182,7 @@ def ranked(tables: Sequence[Table], width: float, highlight: Collection[str] = (
         if left <= (level := over_length.floors(table).get(length, math.inf)) <= right:
             axes.axvline(level, zorder=0, **over_length.FLOOR)
         names = [*lacking, *(each.method for each in found)]
-        axes.set_yticks(range(len(names)), names)
+        axes.set_yticks(range(len(names)), list(map(str, names)))
         axes.set_ylim(-0.7, len(names) - 0.3)
         axes.grid(axis="y", visible=False)
         _title(axes, table, width / columns)

@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from lexbench.core.method_key import MethodKey
 from lexbench.report import looks
 from lexbench.report.looks import Look
 from lexbench.report.plots import value_axis
@@ -54,7 +55,7 @@ def plot(table: Table, curves: Sequence[PositionCurve], stem: Path, png: bool = 
     save_numbers(stem, ("method", "length", "begin", "end", "targets", "value", "low", "high"), _lines(curves))
 
 
-def _figure(table: Table, found: Mapping[str, PositionCurve], length: int) -> Figure:
+def _figure(table: Table, found: Mapping[MethodKey, PositionCurve], length: int) -> Figure:
     known = looks.looks(table.methods, table.highlight)
     shown = looks.panels([method for method in table.methods if method in found], table.highlight)
     most = max(curve.clusters for curve in found.values())
@@ -74,7 +75,7 @@ def _figure(table: Table, found: Mapping[str, PositionCurve], length: int) -> Fi
     return figure
 
 
-def _scale(table: Table, found: Mapping[str, PositionCurve]) -> Scale:
+def _scale(table: Table, found: Mapping[MethodKey, PositionCurve]) -> Scale:
     ends = {
         name: [(each.value, _known(each.low), _known(each.high)) for each in curve.values if not math.isnan(each.value)]
         for name, curve in found.items()
@@ -125,7 +126,9 @@ def _looks(look: Look) -> dict[str, Any]:
     return line(look, size=4.0, width=1.2)
 
 
-def _legend(axes: Axes, table: Table, known: Mapping[str, Look], found: Mapping[str, PositionCurve]) -> None:
+def _legend(
+    axes: Axes, table: Table, known: Mapping[MethodKey, Look], found: Mapping[MethodKey, PositionCurve]
+) -> None:
     handles = [Line2D([], [], label=name, **_looks(look)) for name, look in known.items()]
     curves = [found[name] for name in known]
     if any(curve.collapse is not None and math.isfinite(curve.collapse.value) for curve in curves):

@@ -17,6 +17,7 @@ from matplotlib.path import Path as MarkerPath
 from numpy.typing import ArrayLike
 
 from lexbench.core.files import write_bytes, write_text
+from lexbench.core.method_key import MethodKey
 from lexbench.report.formats import no_formula
 from lexbench.report.looks import DASHES, HIGHLIGHT, INK, Look
 
@@ -121,12 +122,12 @@ def save_numbers(stem: Path, names: Sequence[str], rows: Iterable[Sequence[objec
     write_text(stem.with_name(stem.name + ".csv"), stream.getvalue(), durable=False)
 
 
-def said(text: str, width: int, lines: int = 3) -> str:
+def said(name: object, width: int, lines: int = 3) -> str:
     """A name or title in lines of at most so many characters; of one that needs more lines, the middle is left out.
 
     Names are others' text: what cannot be printed becomes a replacement character.
     """
-    text = " ".join("".join(each if each.isprintable() or each.isspace() else "\ufffd" for each in text).split())
+    text = " ".join("".join(each if each.isprintable() or each.isspace() else "\ufffd" for each in str(name)).split())
     room = width * lines * 3 // 4  # lines are not filled to their ends
     if len(found := textwrap.wrap(text, width)) > lines:
         found = textwrap.wrap(f"{text[: room // 2]}\N{HORIZONTAL ELLIPSIS}{text[-(room // 2) :]}", width)
@@ -152,7 +153,7 @@ def title(axes: Axes, text: str, pad: float = 6.0) -> None:
 
 
 def panels_for(
-    shown: Sequence[tuple[str, Sequence[str]]], heading: str, x: str, y: str
+    shown: Sequence[tuple[str, Sequence[MethodKey]]], heading: str, x: str, y: str
 ) -> tuple["Shown", Sequence[Axes]]:
     """A figure with one panel, or with several side by side, of so many titles.
 

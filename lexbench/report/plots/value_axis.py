@@ -14,8 +14,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import ArrayLike, NDArray
 
+from lexbench.core.method_key import BASELINE, MethodKey
 from lexbench.report.plots.style import value_limits
-from lexbench.stats.differences import BASELINE
 from lexbench.stats.metrics import MEASURES
 from lexbench.stats.tables import Table
 
@@ -75,7 +75,7 @@ class Scale:
         return bool(self.base(value) < self.low)
 
 
-def scale_of(curves: Mapping[str, Sequence[Ends]], scored: bool, logarithmic: bool) -> Scale:
+def scale_of(curves: Mapping[MethodKey, Sequence[Ends]], scored: bool, logarithmic: bool) -> Scale:
     """The axis of curves on which lower is better, or of scores.
 
     Args:
@@ -103,7 +103,7 @@ def scale_of(curves: Mapping[str, Sequence[Ends]], scored: bool, logarithmic: bo
     return Scale(bottom, end, top if folded else None, logarithmic)
 
 
-def everything(curves: Mapping[str, Sequence[Ends]]) -> Scale:
+def everything(curves: Mapping[MethodKey, Sequence[Ends]]) -> Scale:
     """The axis that shows all of the values."""
     ends = [end for each in curves.values() for value in each for end in value if end is not None]
     margin = 0.05 * (max(ends) - min(ends)) or 0.05 * abs(ends[0]) or 1.0

@@ -21,11 +21,11 @@ from matplotlib.patches import Patch
 from matplotlib.transforms import ScaledTranslation
 
 from lexbench.core.attention import Attention, Floats, seen_distances
+from lexbench.core.method_key import BASELINE, MethodKey
 from lexbench.core.model import Model
 from lexbench.report import looks
 from lexbench.report.plots.style import LABEL, line, said, series
 from lexbench.report.show.table import own_frequencies, without_pairs
-from lexbench.stats.differences import BASELINE
 
 LABELS = 30.0
 """Points from an axis to the legend below its labels."""
@@ -54,6 +54,7 @@ class Shown:
     """The subject of a figure."""
 
     model: Model
+    method: MethodKey
     length: int
     parts: Mapping[str, Attention]
     """By name: the method; or its passes, or its layers where they differ."""
@@ -65,10 +66,10 @@ class Shown:
 
     def line(self, place: int) -> dict[str, Any]:
         """The line of the part at a place: a method's own look, or one of a series where parts are of one method."""
-        names = [BASELINE, *self.parts]
-        if len({tuple(looks.names_in(name)) for name in names}) < len(names):
+        if len(self.parts) > 1 or self.method == BASELINE:
             return series(place)
-        return line(looks.looks(names)[names[place]])
+        drawn = (BASELINE, self.method)
+        return line(looks.looks(drawn)[drawn[place]])
 
     def sparse(self, place: int, points: int) -> dict[str, Any]:
         """The same with about eight markers."""

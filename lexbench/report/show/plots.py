@@ -9,6 +9,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from lexbench.core.attention import Attention
+from lexbench.core.method_key import MethodKey
 from lexbench.core.model import Model
 from lexbench.core.structure import ranges
 from lexbench.report.plots.style import LABEL, STYLE, said, save_as, wrapped
@@ -21,13 +22,13 @@ SAID = ("scale", "keep_first", "dynamic")
 """Slots that are told in words."""
 
 
-def plot(model: Model, label: str, attention: Attention, length: int, file: Path) -> None:
+def plot(model: Model, method: MethodKey, attention: Attention, length: int, file: Path) -> None:
     """Write all that there is to see of one method into one file.
 
     Raises ValueError unless the file's suffix is .png, .svg or .pdf.
     """
     with mpl.rc_context(STYLE):
-        save_as(figure(model, label, attention, length)[0], file)
+        save_as(figure(model, method, attention, length)[0], file)
 
 
 def parts_of(label: str, attention: Attention) -> dict[str, Attention]:
@@ -44,14 +45,15 @@ def parts_of(label: str, attention: Attention) -> dict[str, Attention]:
     return {**found, f"{label}, other layers": rest}
 
 
-def figure(model: Model, label: str, attention: Attention, length: int) -> tuple[Figure, list[Row]]:
+def figure(model: Model, method: MethodKey, attention: Attention, length: int) -> tuple[Figure, list[Row]]:
     """The figure of one method, and the numbers drawn in it."""
+    label = str(method)
     parts = parts_of(label, attention)
     lines = [headline(model, label, length).replace("**", "")]
     for name, part in parts.items():
         words = (line for line in in_words(model, part, as_data(model, name, part, length)) if line.startswith(SAID))
         lines += [line if len(parts) == 1 else f"{name}: {line}" for line in words]
-    shown = Shown(model, length, parts)
+    shown = Shown(model, method, length, parts)
     return _figure(shown, panels_of(shown), "\n".join(lines))
 
 

@@ -12,6 +12,7 @@ from lexbench.core import registry
 from lexbench.core.attention import Attention, Floats
 from lexbench.core.files import check_writable, write_text
 from lexbench.core.method import named_method
+from lexbench.core.method_key import BASELINE
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.task import Score, Task
@@ -176,7 +177,7 @@ def _unspoken(loaded: Backend, model: Model, corpus: Corpus, n: int, seed: int) 
     loaded.attend(Attention())
     samples = [scored(task, loaded.tokenizer, question, answer(loaded, question)) for question in questions]
     found, levels = outcomes(samples, "nll"), floors.of_samples(samples, "nll")
-    return floors.unspoken_outcomes(model.name, "none", length, found, levels)
+    return floors.unspoken_outcomes(model.name, BASELINE, length, found, levels)
 
 
 def _checked(model: Model, length: int | None, out: str | Path | None, n: int) -> tuple[int, Path]:

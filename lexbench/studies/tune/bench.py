@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lexbench.backends import Backend, capabilities
@@ -12,7 +12,7 @@ from lexbench.core.method import Method
 from lexbench.core.record import Cell, Deferred, Refused, Sample
 from lexbench.core.task import AnyQuestion
 from lexbench.runner.answers import answer, scored
-from lexbench.runner.cells import BackendFacts, Named, OpenCell, Step, Workload
+from lexbench.runner.cells import BackendFacts, Named, NamedMethod, OpenCell, Step, Workload
 from lexbench.runner.job import Job
 from lexbench.runner.plan import cell_of
 from lexbench.runner.questions import questions_or_reason
@@ -145,10 +145,11 @@ class Bench:
     def _cell(self, candidate: Candidate, part: Part) -> OpenCell:
         name = str(candidate.config["name"])
         assert candidate.method is not None, f"{candidate.label} has no method"
-        method = Named(name, Deployed(candidate.method, self._length), f"{candidate.label} for {self._length}")
+        key = replace(candidate.key, at=self._length)
+        method = NamedMethod.of(name, Deployed(candidate.method, self._length), key)
         # A tune's own cells name the length that the method is fixed at; those of `none` any run may share.
         if candidate.attention is not None and not candidate.attention.slots():
-            method = Named(name, candidate.method, candidate.label)  # no change: the same cell as in any run
+            method = NamedMethod.of(name, candidate.method, candidate.key)  # no change: the same cell as in any run
         step = Step(method, part.task, part.length, self._seed, candidate.attention, None, Workload())
         return cell_of(self._job, step, BackendFacts.of(self._backend))
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from lexbench.core import machine
 from lexbench.core.files import write_text
+from lexbench.core.method_key import BASELINE
 from lexbench.methods import export
 from lexbench.report import formats
 from lexbench.report.grid import Entry, Grid, Line, difference_entry
@@ -40,7 +41,7 @@ def ranking(result: Result) -> str:
     lines = [_sentence(result), "", *_unbeaten(result)]
     if not result.rows:
         return "\n".join([*lines, TOO_SHORT, "", formats.markdown(_table(result))])
-    none = next((row for row in result.rows if row.candidate.label == "none"), None)
+    none = next((row for row in result.rows if row.candidate.key == BASELINE), None)
     about = {
         "worth": f"{result.settings.worth:g}",
         "none": f"{none.text.value:.3f}" if none and none.text.value is not None else "no finite one",
@@ -75,7 +76,7 @@ def _unbeaten(result: Result) -> list[str]:
     """A line on what would beat `none` above the price, where nothing within it does."""
     if result.unspoken:
         return []
-    dear = _dear(result) if result.winner is None or result.winner.label == "none" else ""
+    dear = _dear(result) if result.winner is None or result.winner.key == BASELINE else ""
     return [dear] if dear else []
 
 
@@ -122,9 +123,9 @@ def _sentence(result: Result) -> str:
             f"{escaped(result.unspoken)}. Give a text that it speaks: corpus=NAME."
         )
     best = f"**{escaped(result.winner.label)}**" if result.winner else "nothing within the price"
-    if result.winner and result.winner.label == "none":
+    if result.winner and result.winner.key == BASELINE:
         best += "; nothing within the price beats the baseline"
-    elif "none" in _alike(result):
+    elif any(row.tied and row.candidate.key == BASELINE for row in result.rows):
         best += "; it cannot be told from the baseline"
     if result.floored:
         best += f"; its text is no better there than {result.floored}"
@@ -211,7 +212,7 @@ def _pastes(result: Result, winner: Candidate) -> Iterator[str]:
             able = ((each, each.exported(target, *deployed)[0]) for each in rivals)
             other, text = next((pair for pair in able if pair[1] is not None), (None, None))
             yield _dear(result, target)
-            if other is None or other.label == "none":
+            if other is None or other.key == BASELINE:
                 yield "No candidate within the price that beats the baseline can be exported: serve the model itself.\n"
                 continue
             yield f"The best one that can: {escaped(other.label)}.\n"

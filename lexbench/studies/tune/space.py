@@ -8,6 +8,7 @@ from typing import Any, get_args, get_type_hints
 from lexbench.core import registry
 from lexbench.core.attention import Attention
 from lexbench.core.method import Method, method_entries, read_method
+from lexbench.core.method_key import MethodKey, plain_parameter
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.scaled import attention_of
@@ -24,7 +25,7 @@ class Candidate:
 
     config: Mapping[str, Any]
     """Config as in `method=`: name and parameters, or methods to compose."""
-    label: str
+    key: MethodKey
     method: Method | None
     attention: Attention | None
     reason: str | None = None
@@ -34,16 +35,22 @@ class Candidate:
     def of(cls, config: Mapping[str, Any], model: Model, length: int) -> "Candidate":
         """Build the method and its Attention; with a reason if that fails."""
         try:
-            _, method, label = read_method(config)
+            _, method, key = read_method(config)
         except ValueError as error:
-            given = ", ".join(f"{key}={value!r}" for key, value in config.items() if key not in ("name", "_target_"))
-            return cls(config, f"{config['name']}({given})", None, None, f"invalid: {error}")
+            given = {name: value for name, value in config.items() if name not in ("name", "_target_", "file")}
+            stated = tuple((name, plain_parameter(value)) for name, value in given.items())
+            return cls(config, MethodKey(((str(config["name"]), stated),)), None, None, f"invalid: {error}")
         try:
-            return cls(config, label, method, attention_of(method, model, length))
+            return cls(config, key, method, attention_of(method, model, length))
         except Refused as refusal:
-            return cls(config, label, method, None, f"refused: {refusal.reason}")
+            return cls(config, key, method, None, f"refused: {refusal.reason}")
         except ValueError as error:
-            return cls(config, label, method, None, f"invalid: {error}")
+            return cls(config, key, method, None, f"invalid: {error}")
+
+    @property
+    def label(self) -> str:
+        """The text of its key."""
+        return str(self.key)
 
     def exported(self, target: str, model: Model, length: int) -> tuple[str | None, str]:
         """The text to paste for a target; or None, and why it cannot serve the model with this candidate."""

@@ -265,7 +265,7 @@ def _unspoken(search: Search, *benches: Bench) -> str | None:
     """That the model does not speak the text inside its trained length, by all that was measured of `none` there."""
     samples = [each for bench in benches for each in bench.samples(search.none, search.inside)]
     found, levels = outcomes(samples, "nll"), floors.of_samples(samples, "nll")
-    return floors.unspoken_outcomes(search.model.name, search.none.label, search.inside.length, found, levels)
+    return floors.unspoken_outcomes(search.model.name, search.none.key, search.inside.length, found, levels)
 
 
 def _floored(result: Result, search: Search, bench: Bench, final: Bench) -> str | None:

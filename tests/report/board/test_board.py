@@ -225,7 +225,7 @@ def test_a_likelihood_of_its_best_targets_is_not_admitted(board: Path) -> None:
 
 
 def test_claims_beside_the_samples_are_compared(board: Path) -> None:
-    rows = [vars(each) for each in records.build([board / "first"])]
+    rows = [each.as_row() for each in records.build([board / "first"])]
     [row] = [row for row in rows if row["metric"] == "accuracy" and row["length"] == 2048]
     true, row["value"] = row["value"], 0.99
     (board / "first" / "records.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))

@@ -13,6 +13,7 @@ import pytest
 from junitparser import Error, Failure, JUnitXml, Skipped
 from scipy.stats import binomtest, permutation_test, t, ttest_ind
 
+from lexbench.core.method_key import MethodKey
 from lexbench.report.check.check import Check, check, tolerances_of
 from lexbench.report.check.formats import annotations, command, data_of, junit
 from lexbench.report.check.text import markdown, text
@@ -327,7 +328,11 @@ def test_cells_that_vanished_are_not_comparable_and_new_ones_fail_nothing() -> N
     found = judged(
         [texts("pi", [3.0] * 8), texts("ntk", [3.0] * 8)], [texts("pi", [3.0] * 8), texts("yarn", [9.0] * 8)]
     )
-    assert {each.cell.method: each.status for each in found} == {"ntk": "not comparable", "pi": "held", "yarn": "new"}
+    assert {str(each.cell.method): each.status for each in found} == {
+        "ntk": "not comparable",
+        "pi": "held",
+        "yarn": "new",
+    }
 
 
 def test_a_loss_that_no_test_could_show_is_not_comparable_and_one_within_tolerance_holds() -> None:
@@ -580,7 +585,7 @@ def test_unfinished_cells_and_broken_files_are_said(tmp_path: Path) -> None:
     (tmp_path / "new/cells" / f"{cells[1].cell.id}.parquet").write_bytes(b"PAR1")
     found = check(run, tmp_path / "b.json")
     assert found.code == 2
-    assert {each.cell.method: each.reason for each in found.of("not comparable")} == {
+    assert {str(each.cell.method): each.reason for each in found.of("not comparable")} == {
         "pi": "the run has no such cell: run what the baseline was made from, or --update",
         "yarn": "unfinished: repeat the run command to finish it",
     }
@@ -740,9 +745,12 @@ def test_annotations_name_lengths_and_methods_and_are_escaped(mixed: Check) -> N
     assert kinds == ["::error", "::error", "::warning", "::notice", "::notice"]
     head = "::error title=lexbench check%3A regressed::lost: "
     assert lines[0].startswith(head + "passkey accuracy of yarn on lexlet at 512: 100.0 -> 12.5 points")
-    odd = replace(mixed.verdicts[1], cell=replace(mixed.verdicts[1].cell, method="50%\r\n::error::x##[y]"))
+    odd = replace(
+        mixed.verdicts[1], cell=replace(mixed.verdicts[1].cell, method=MethodKey.named("50%\r\n::error::x##[y]"))
+    )
     [line] = annotations(Check(baseline="b", verdicts=[odd], changes=[], problems=[], measured=[]))
-    assert "passkey accuracy of 50%25 ::error::x## [y] on lexlet at 512" in line and len(line.splitlines()) == 1
+    assert "passkey accuracy of '50%25\\r\\n::error::x#\\x23[y]' on lexlet at 512" in line
+    assert len(line.splitlines()) == 1
 
 
 def test_annotations_are_ten_of_a_kind_at_most(tmp_path: Path) -> None:
@@ -772,11 +780,12 @@ def test_names_of_others_can_do_nothing(tmp_path: Path) -> None:
     name = "a|b\n\x1b[31m<script>`[x](y)\x00"
     old, new = answers(name, right(16, 16)), answers(name, right(2, 16))
     found = gate(tmp_path, [old], [new])
-    clean = "a|b [31m<script>`[x](y)"
+    clean = r"'a|b\n\x1b[31m<script>`[x](y)\x00'"
+    safe = r"'a\|b\\n\\x1b[31m\<script>\`[x]\(y)\\x00'"
     assert "\x1b" not in text(found) and f"passkey accuracy of {clean} on lexlet at 512" in text(found)
     shown = markdown(found)
-    assert "| passkey accuracy (points): a\\|b [31m\\<script>\\`[x]\\(y) | -87.5 LOST |" in shown
-    assert "- lost: passkey accuracy of a\\|b [31m\\<script>\\`[x]\\(y) on lexlet at 512: 100.0 -> 12.5 points" in shown
+    assert f"| passkey accuracy (points): {safe} | -87.5 LOST |" in shown
+    assert f"- lost: passkey accuracy of {safe} on lexlet at 512: 100.0 -> 12.5 points" in shown
     file = tmp_path / "x.xml"
     file.write_bytes(junit(found))
     [suite] = JUnitXml.fromfile(str(file))

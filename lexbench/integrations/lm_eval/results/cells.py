@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lexbench.core.record import Cell, Sample
@@ -149,7 +149,7 @@ def _cell(task: Read, group: Sequence[Example], length: int, lengths: Lengths) -
     }
     return Cell(
         model=str(setup.model["name"]),
-        method=f"{setup.label} at {set_to}" if by_length else setup.label,
+        method=replace(setup.key, at=set_to) if by_length else setup.key,
         task=f"lm_eval:{plain(task.task)}",
         length=length,
         trained_length=int(setup.model["trained_length"]),

@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from lexbench.core.method_key import BASELINE, MethodKey
 from lexbench.core.version import __version__
 from lexbench.integrations.lm_eval.results.files import Results, mapping, whole
 from lexbench.stats.wording import plain
+from lexbench.store.cell_rows import read_key
 
 NAMES = ("peft", "delta", "pretrained", "model", "path", "engine")
 """Arguments that name a model, in the harness's order."""
@@ -29,8 +31,8 @@ class Setup:
     """Name, revision, trained_length, as in a cell's identity."""
     method: Mapping[str, Any]
     """Name and parameters, as in a cell's identity."""
-    label: str
-    """The method's name in tables."""
+    key: MethodKey
+    """The method's key in tables."""
     attention: Mapping[str, Any] | None
     """The method's Attention as data; empty: no change; None: unknown."""
     backend: Mapping[str, Any]
@@ -74,7 +76,7 @@ def setup(results: Results, trained_length: int | None) -> Setup:
             "trained_length": trained_length,
         },
         method={"name": "rope" if stretched else "none", **stretched},
-        label=_label(stretched),
+        key=_key(stretched),
         attention=None if stretched else {},
         backend={
             "name": f"lm_eval {said(config.get('model'))}",
@@ -106,7 +108,7 @@ def _ours(about: Mapping[str, Any], results: Results) -> Setup:
     return Setup(
         model={**model, "name": named(model["name"])},
         method=method,
-        label=plain(about["label"]),
+        key=_our_key(about, results),
         attention=attention,
         backend={**backend, **{name: plain(backend[name]) for name in ("name", "dtype", "kernel")}},
         length=length,
@@ -170,12 +172,25 @@ def _decoded(value: Any) -> Any:
         return value
 
 
-def _label(stretched: Mapping[str, Any]) -> str:
-    """`rope(rope_type=yarn, factor=4.0)`; `none` without such arguments."""
+def _key(stretched: Mapping[str, Any]) -> MethodKey:
+    """`rope(rope_type='yarn', factor=4.0)`; `none` without such arguments."""
+    if not stretched:
+        return BASELINE
     parts: dict[str, Any] = {}
     for key, value in stretched.items():
         parts.update(value if isinstance(value, Mapping) else {key: value})
-    return plain(f"rope({', '.join(f'{key}={value}' for key, value in parts.items())})")[:MOST] if parts else "none"
+    shown = {
+        plain(key): plain(value)[:MOST] if isinstance(value, str) else _public(value) for key, value in parts.items()
+    }
+    return MethodKey.named("rope", **shown) if shown else BASELINE
+
+
+def _our_key(about: Mapping[str, Any], results: Results) -> MethodKey:
+    """The key of our own model's method; older results hold its label alone."""
+    try:
+        return read_key(plain(about["label"]), about.get("method_key"), about.get("method"))
+    except (KeyError, TypeError, ValueError):
+        raise ValueError(f"results {results.file} have a malformed lexbench entry: run lm_eval again") from None
 
 
 def named(name: Any) -> str:

@@ -85,7 +85,7 @@ def curves(rows: Sequence[Row], about: Mapping[str, Any], metrics: Sequence[str]
         metric = row.record.metric or shown.get(row.record.task)
         if row.record.model in models and metric is not None and metric in metrics:
             entry = models[row.record.model]["entry"]
-            groups.setdefault((entry, row.record.task, row.record.method, metric), []).append(row)
+            groups.setdefault((entry, row.record.task, str(row.record.method), metric), []).append(row)
     made = [
         Curve(
             entry=entry,
@@ -103,7 +103,7 @@ def curves(rows: Sequence[Row], about: Mapping[str, Any], metrics: Sequence[str]
 
 
 def _cell(row: Row) -> tuple[str, str, str, int]:
-    return row.record.model, row.record.task, row.record.method, row.record.length
+    return row.record.model, row.record.task, str(row.record.method), row.record.length
 
 
 def _by_length(rows: Sequence[Row]) -> list[list[Row]]:

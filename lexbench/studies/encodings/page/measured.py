@@ -8,7 +8,7 @@ import io
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from lexbench.core.values import fits, fitting
 from lexbench.stats import records
 from lexbench.stats.intervals import Interval, cluster_bootstrap, cluster_sums
 from lexbench.stats.pairs import Outcome, Paired, outcomes, paired
+from lexbench.store.cell_rows import read_key
 from lexbench.store.format import Finished
 from lexbench.studies.encodings.settings import Order, Prediction, predicted
 
@@ -116,11 +117,11 @@ def _plain(identity: Mapping[str, Any], above: str = "") -> dict[str, Any]:
 
 def _curve(finished: Finished) -> tuple[str, str, str, int]:
     cell = finished.cell
-    return cell.model, cell.method, cell.task, cell.seed
+    return cell.model, str(cell.method), cell.task, cell.seed
 
 
 def _order(record: Record) -> tuple[str, str, str, int, str]:
-    return record.model, record.task, record.method, record.length, record.metric or ""
+    return record.model, record.task, str(record.method), record.length, record.metric or ""
 
 
 def _row(record: Record, finished: Finished, base: Finished | None) -> Row:
@@ -163,7 +164,7 @@ def keep(rows: Sequence[Row], folder: Path) -> None:
     own = [field.name for field in fields(Row) if field.name not in ("record", "documents")]
     plain = [
         {
-            **asdict(row.record),
+            **row.record.as_row(),
             **{name: getattr(row, name) for name in own},
             "documents": None if row.documents is None else json.dumps(row.documents),
         }
@@ -223,7 +224,9 @@ OF_MODELS: Mapping[str, Any] = {
 def _row_of(plain: Mapping[str, Any]) -> Row:
     """A row from its columns; ValueError for a value of another type."""
     names = {field.name for field in fields(Record)}
-    record = Record(**fitting(Record, {key: value for key, value in plain.items() if key in names}, "a record"))
+    known = {key: value for key, value in plain.items() if key in names}
+    known["method"] = read_key(str(plain["method"]), None, None)
+    record = Record(**fitting(Record, known, "a record"))
     documents = None if plain["documents"] is None else json.loads(plain["documents"])
     change, low, high = (plain[name] for name in ("change", "change_low", "change_high"))
     if not fits(documents, Mapping[str, Sequence[float]] | None) or not fits(

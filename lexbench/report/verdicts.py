@@ -1,0 +1,51 @@
+"""Verdicts of comparisons in words."""
+
+from collections.abc import Sequence
+
+from lexbench.stats.compare import Compared, Lengths, TaskVerdict, VerdictKind
+from lexbench.stats.wording import listed, several, short_unit, small
+
+
+def verdict_text(task: Compared, subject: str = "B") -> str:
+    """The verdict on one task; `subject` names side B."""
+    found = task.verdict
+    if found.kind is VerdictKind.NOT_COMPARABLE:
+        return "not comparable"
+    if found.kind is VerdictKind.MIXED:
+        said = ", and ".join(f"{each.value} at {_lengths(at)}" for each, at in found.where.items())
+        return f"mixed by length{' and seed' if found.seeds > 1 else ''}: {subject} is {said}"
+    if found.kind is VerdictKind.ONE_SIDED:
+        [(direction, at)] = found.where.items()
+        return f"{subject} is {direction.value} at {'every length' if found.everywhere else _lengths(at)}"
+    if found.kind is VerdictKind.AT_LIMIT:
+        return f"cannot be told: {_limits(found.limits)}"
+    if found.kind is VerdictKind.ALL_THE_SAME:
+        return "no difference: every question gave the same"
+    if found.kind is VerdictKind.TOO_FEW:
+        return f"too few samples to detect any difference: {_few(found)}"
+    told = f"; cannot be told at {listed([at for _, at in found.limits])}: {_limits(found.limits)}"
+    size = f": one of up to {task.smallest:.3g}{short_unit(task.metric or '')} may be missed" if task.smallest else ""
+    return f"no difference detected{size}{told if found.limits else ''}"
+
+
+def _few(found: TaskVerdict) -> str:
+    least = f"with {several(found.clusters, 'cluster')} no p is below {small(found.least_p)}"
+    return f"{least}, before correction for {several(found.comparisons, 'comparison')}"
+
+
+def _lengths(found: Sequence[Lengths]) -> str:
+    """`256, 512 (1 of 3 seeds)`: lengths that hold for all of the seeds asked there, and those that hold for some."""
+    return ", ".join(
+        f"{each.length} ({each.seeds} of {each.asked} seeds)" if each.seeds < each.asked else str(each.length)
+        for each in found
+    )
+
+
+def _limits(found: Sequence[tuple[str, int]]) -> str:
+    """`both at chance (0.25)`; by length where the reasons differ."""
+    by_reason: dict[str, list[int]] = {}
+    for why, length in found:
+        by_reason.setdefault(why, []).append(length)
+    if len(by_reason) == 1:
+        return next(iter(by_reason))
+    return ", ".join(f"{why} at {listed(at)}" for why, at in by_reason.items())
