@@ -9,9 +9,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, Sample, Task, Tokenizer, Tokens, Write
+from lexbench import Answer, AnyQuestion, Outline, Sample, Task, Tokenizer, Tokens, Write
 from lexbench.taskkit import haystack, matching, sampling
-from lexbench.taskkit.prompt import Fixed, bos_and_chat, check_at_least, check_length, framed
+from lexbench.taskkit.prompt import Fixed, bos_and_chat, check_at_least, check_length, framed, outline_of
 from lexbench.taskkit.scoring import score_items
 
 HEADER = "This numbered list has words that occur more often than others.\n"
@@ -94,6 +94,15 @@ class CommonWords(Task):
             f"common words: {self.common} words {self.times} times each among others {self.others} times each, "
             f"strict: exactly these words come first, greedy, {bos_and_chat(tokenizer, self.chat)}"
         )
+
+    def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
+        """Sizes like that of the first sample."""
+        least = 2 * self.common * (self.times + self.others)  # a token for each word and each number
+        remedy = "raise length or lower times"
+        check_length("common_words", least, length, remedy)
+        sample = self._fixed(tokenizer, seed, 0)
+        check_length("common_words", sample.least, length, remedy)
+        return outline_of([sample], length, n)
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One prompt of exactly length - room tokens per sample."""

@@ -9,10 +9,10 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, Choose, Refused, Sample, Task, Tokenizer, Tokens, Write, Written
+from lexbench import Answer, AnyQuestion, Choose, Outline, Refused, Sample, Task, Tokenizer, Tokens, Write, Written
 from lexbench.taskkit import haystack, matching, people, squad_hotpot
 from lexbench.taskkit.passages import Case, Passage
-from lexbench.taskkit.prompt import Fixed, bos_and_chat, check_at_least, check_count, check_length, framed
+from lexbench.taskkit.prompt import Fixed, bos_and_chat, check_at_least, check_count, check_length, framed, outline_of
 from lexbench.taskkit.scoring import score_choice, score_written
 
 HEADER = "Answer the question from these documents, in a few words."
@@ -140,6 +140,13 @@ class DistractorQa(Task):
         scored = f"the likeliest of {self.options} answers of equally many tokens" if self.options else written
         start = bos_and_chat(tokenizer, self.chat)
         return f"distractor documents: {what}, others fill the length{control}, {scored}, {start}"
+
+    def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
+        """Sizes like that of the first sample."""
+        check_count("distractor_qa", self.options or 0, "options", length)
+        sample = self._fixed(tokenizer, 0, next(self._cases(tokenizer, 1, seed)))
+        check_length("distractor_qa", sample.least, length)
+        return outline_of([sample], length, n, writes=not self.options)
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One prompt per sample; with the room, or the options, it fills the length exactly."""

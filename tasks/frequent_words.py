@@ -10,9 +10,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from lexbench import Answer, AnyQuestion, Sample, Task, Tokenizer, Tokens, Write
+from lexbench import Answer, AnyQuestion, Outline, Sample, Task, Tokenizer, Tokens, Write
 from lexbench.taskkit import haystack, matching, sampling
-from lexbench.taskkit.prompt import Fixed, bos_and_chat, check_at_least, check_count, check_length, framed
+from lexbench.taskkit.prompt import Fixed, bos_and_chat, check_at_least, check_count, check_length, framed, outline_of
 from lexbench.taskkit.scoring import score_items
 
 HEADER = "This coded text repeats some words more often than others.\n"
@@ -91,11 +91,22 @@ class FrequentWords(Task):
             f"strict: exactly these come first, greedy, {bos_and_chat(tokenizer, self.chat)}"
         )
 
+    def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
+        """Sizes like that of the first sample."""
+        check_count("frequent_words", self.vocabulary, "words", length)
+        sample = self._fixed(tokenizer, seed, 0)
+        check_length("frequent_words", sample.tokens + sample.coded(self._shortest()), length)
+        return outline_of([sample], length, n)
+
+    def _shortest(self) -> NDArray[np.int64]:
+        """[vocabulary] occurrences of each rank in the shortest text in which those of the words to name differ."""
+        return self._counts(next(total for total in itertools.count(1) if self._separate(total)))
+
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One prompt of exactly length - room tokens per sample."""
         check_count("frequent_words", self.vocabulary, "words", length)
         samples = [self._fixed(tokenizer, seed, index) for index in range(n)]
-        shortest = self._counts(next(total for total in itertools.count(1) if self._separate(total)))
+        shortest = self._shortest()
         check_length("frequent_words", max(sample.tokens + sample.coded(shortest) for sample in samples), length)
         return [self._question(tokenizer, length, seed, sample) for sample in samples]
 

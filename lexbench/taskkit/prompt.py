@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lexbench.core.record import Refused
-from lexbench.core.task import Choose, Tokenizer, Tokens, Write
+from lexbench.core.task import Choose, Outline, Tokenizer, Tokens, Write
 from lexbench.core.tokenizer import FastTokenizer
 
 
@@ -159,6 +159,21 @@ def framed(
     written = max(len(tokenizer.encode(answer).ids) for answer in answers)
     room = room_for(name_of(task), written, task.room, spare)
     return {"index": index, "before": before, "after": after, "room": room, "answer": answers[0]}
+
+
+def outline_of(text: Sequence[Fixed], length: int, n: int, writes: bool = True) -> Outline:
+    """Sizes of n questions that fill the length.
+
+    Args:
+        text: the fixed parts of all questions behind one text, which stand for those of the others.
+        length: tokens.
+        n: questions.
+        writes: whether answers are written; False: they are chosen.
+    """
+    rooms, ends = [each.room for each in text], [len(each.after) + each.room for each in text]
+    return Outline(
+        n, length, room=float(np.mean(rooms)) if writes else 0, per_text=len(text), apart=float(np.mean(ends))
+    )
 
 
 def conversation(tokenizer: Tokenizer, messages: Sequence[tuple[str, str]]) -> list[Tokens]:
