@@ -18,6 +18,7 @@ from lexbench.taskkit.prompt import (
     check_length,
     framed,
     outline_of,
+    texts_for_sizes,
 )
 from lexbench.taskkit.scoring import score_choice, score_items
 from lexbench.taskkit.spread import NAMES
@@ -150,10 +151,10 @@ class Associative(Task):
         return f"a person by a place in {where}: {link}, {others}{control}; {scored}; {start}"
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
-        """Sizes like those of the first text's questions."""
-        text = self._fixed(tokenizer, seed, 0)
-        check_length("associative", self._least(text), length)
-        return outline_of(text, length, n, writes=not self.options)
+        """Sizes like those of the first texts' questions."""
+        texts = [self._fixed(tokenizer, seed, text) for text in texts_for_sizes(n, self.questions_per_text)]
+        check_length("associative", max(map(self._least, texts)), length)
+        return outline_of(texts, length, n, writes=not self.options)
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One prompt of exactly length - room tokens per sample."""

@@ -12,7 +12,16 @@ from numpy.typing import NDArray
 
 from lexbench import Answer, AnyQuestion, Outline, Sample, Task, Tokenizer, Tokens, Write
 from lexbench.taskkit import haystack, matching, sampling
-from lexbench.taskkit.prompt import Fixed, bos_and_chat, check_at_least, check_count, check_length, framed, outline_of
+from lexbench.taskkit.prompt import (
+    Fixed,
+    bos_and_chat,
+    check_at_least,
+    check_count,
+    check_length,
+    framed,
+    outline_of,
+    texts_for_sizes,
+)
 from lexbench.taskkit.scoring import score_items
 
 HEADER = "This coded text repeats some words more often than others.\n"
@@ -92,22 +101,22 @@ class FrequentWords(Task):
         )
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
-        """Sizes like that of the first sample."""
-        check_count("frequent_words", self.vocabulary, "words", length)
-        sample = self._fixed(tokenizer, seed, 0)
-        check_length("frequent_words", sample.tokens + sample.coded(self._shortest()), length)
-        return outline_of([sample], length, n)
+        """Sizes like those of the first samples."""
+        return outline_of(
+            [[sample] for sample in self._fitting(tokenizer, length, texts_for_sizes(n), seed)], length, n
+        )
 
-    def _shortest(self) -> NDArray[np.int64]:
-        """[vocabulary] occurrences of each rank in the shortest text in which those of the words to name differ."""
-        return self._counts(next(total for total in itertools.count(1) if self._separate(total)))
+    def _fitting(self, tokenizer: Tokenizer, length: int, samples: range, seed: int) -> list[FixedWords]:
+        """The fixed parts of some samples; Refused where those of one do not fit."""
+        check_count("frequent_words", self.vocabulary, "words", length)
+        fixed = [self._fixed(tokenizer, seed, index) for index in samples]
+        shortest = self._counts(next(total for total in itertools.count(1) if self._separate(total)))
+        check_length("frequent_words", max(sample.tokens + sample.coded(shortest) for sample in fixed), length)
+        return fixed
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One prompt of exactly length - room tokens per sample."""
-        check_count("frequent_words", self.vocabulary, "words", length)
-        samples = [self._fixed(tokenizer, seed, index) for index in range(n)]
-        shortest = self._shortest()
-        check_length("frequent_words", max(sample.tokens + sample.coded(shortest) for sample in samples), length)
+        samples = self._fitting(tokenizer, length, range(n), seed)
         return [self._question(tokenizer, length, seed, sample) for sample in samples]
 
     def _fixed(self, tokenizer: Tokenizer, seed: int, index: int) -> FixedWords:

@@ -11,7 +11,16 @@ import numpy as np
 
 from lexbench import Answer, AnyQuestion, Choose, Corpus, Outline, Sample, Task, Tokenizer, Tokens, Write
 from lexbench.taskkit import haystack, sampling
-from lexbench.taskkit.prompt import Fixed, check_at_least, check_count, check_haystack, check_length, framed, outline_of
+from lexbench.taskkit.prompt import (
+    Fixed,
+    check_at_least,
+    check_count,
+    check_haystack,
+    check_length,
+    framed,
+    outline_of,
+    texts_for_sizes,
+)
 from lexbench.taskkit.scoring import score_choice, score_items
 
 HEADER = "Remember the special magic {kind}s in this text.\n"
@@ -203,11 +212,11 @@ class Niah(Task):
         return f"needles in {where}: {keys}, other keys {others}{several}{control}; {scored}; {chat}{start}"
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
-        """Sizes like those of the first text's questions."""
+        """Sizes like those of the first texts' questions."""
         self._check_counts(length)
-        text = self._fixed(tokenizer, seed, 0)
-        check_length("niah", text.least, length)
-        return outline_of(text.asked, length, n, writes=not self.options)
+        texts = [self._fixed(tokenizer, seed, text) for text in texts_for_sizes(n, self.questions_per_text)]
+        check_length("niah", max(text.least for text in texts), length)
+        return outline_of([text.asked for text in texts], length, n, writes=not self.options)
 
     def _check_counts(self, length: int) -> None:
         """Refused where a text of the length cannot hold so many needles."""

@@ -9,7 +9,16 @@ import numpy as np
 
 from lexbench import Answer, AnyQuestion, Outline, Sample, Task, Tokenizer, Tokens, Write, Written
 from lexbench.taskkit import haystack, matching, sampling
-from lexbench.taskkit.prompt import Fixed, around, bos_and_chat, check_at_least, check_length, outline_of, room_for
+from lexbench.taskkit.prompt import (
+    Fixed,
+    around,
+    bos_and_chat,
+    check_at_least,
+    check_length,
+    outline_of,
+    room_for,
+    texts_for_sizes,
+)
 from lexbench.taskkit.scoring import score_written
 from lexbench.taskkit.spread import NAMES
 
@@ -84,10 +93,10 @@ class Passkey(Task):
         )
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
-        """Prompts of one size, as those of the first text."""
-        asked, needles, _ = self._fixed(tokenizer, length, seed, 0)
-        check_length("passkey", max(each.tokens for each in asked) + sum(map(len, needles)), length)
-        return outline_of(asked, length, n)
+        """Sizes like those of the first texts' questions."""
+        texts = [self._fixed(tokenizer, length, seed, text)[:2] for text in texts_for_sizes(n, self.questions_per_text)]
+        check_length("passkey", max(size for text in texts for size in _sizes(*text)), length)
+        return outline_of([asked for asked, _ in texts], length, n)
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One prompt of exactly length - room tokens per sample."""
@@ -97,7 +106,7 @@ class Passkey(Task):
     def _questions_of(self, tokenizer: Tokenizer, length: int, seed: int, text: int) -> list[Write]:
         """All questions behind one text."""
         asked, needles, depths = self._fixed(tokenizer, length, seed, text)
-        sizes, count = [each.tokens + sum(map(len, needles)) for each in asked], self.questions_per_text
+        sizes, count = _sizes(asked, needles), self.questions_per_text
         check_length("passkey", max(sizes), length)
         # The needles stand in the noise that all questions have room for; more of it fills the length of shorter ones.
         noise, more = haystack.cut(haystack.noise(tokenizer, length - min(sizes), str(text)), length - max(sizes))
@@ -149,3 +158,8 @@ class Passkey(Task):
             answer,
             {"accuracy": matching.strict(answer.text, [key], r"\d+"), "contains": float(key in answer.text)},
         )
+
+
+def _sizes(asked: Sequence[Fixed], needles: Sequence[Tokens]) -> list[int]:
+    """Tokens of each question behind a text, without noise."""
+    return [each.tokens + sum(map(len, needles)) for each in asked]

@@ -11,7 +11,16 @@ from lexbench import Answer, AnyQuestion, Corpus, Outline, Sample, Task, Tokeniz
 from lexbench.taskkit import haystack
 from lexbench.taskkit.longbench.metrics import rouge_l
 from lexbench.taskkit.perplexity import encoded_corpus
-from lexbench.taskkit.prompt import Fixed, around, bos_and_chat, check_at_least, check_length, outline_of, room_for
+from lexbench.taskkit.prompt import (
+    Fixed,
+    around,
+    bos_and_chat,
+    check_at_least,
+    check_length,
+    outline_of,
+    room_for,
+    texts_for_sizes,
+)
 from lexbench.taskkit.scoring import score_written
 
 HEADER = "Remember the notes in this text.\n"
@@ -82,9 +91,11 @@ class PlantedSummary(Task):
         )
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
-        """Sizes like that of the first sample."""
-        fixed, _, _ = self._fixed(tokenizer, self.rng(length, seed, 0), length, 0)
-        return outline_of([fixed], length, n)
+        """Sizes like those of the first samples."""
+        samples = [
+            self._fixed(tokenizer, self.rng(length, seed, index), length, index)[0] for index in texts_for_sizes(n)
+        ]
+        return outline_of([[sample] for sample in samples], length, n)
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One prompt of exactly length - room tokens per sample."""

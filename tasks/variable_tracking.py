@@ -20,6 +20,7 @@ from lexbench.taskkit.prompt import (
     check_length,
     framed,
     outline_of,
+    texts_for_sizes,
 )
 from lexbench.taskkit.scoring import score_items
 
@@ -144,11 +145,11 @@ class VariableTracking(Task):
         )
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
-        """Sizes like those of the first text's questions."""
+        """Sizes like those of the first texts' questions."""
         check_count("variable_tracking", self._chains * (self.hops + 1), "statements", length)
-        text = self._fixed(tokenizer, seed, 0)
-        check_length("variable_tracking", max(sample.least for sample in text), length)
-        return outline_of(text, length, n)
+        texts = [self._fixed(tokenizer, seed, text) for text in texts_for_sizes(n, self.questions_per_text)]
+        check_length("variable_tracking", max(sample.least for text in texts for sample in text), length)
+        return outline_of(texts, length, n)
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One prompt of exactly length - room tokens per sample."""

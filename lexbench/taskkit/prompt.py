@@ -11,6 +11,9 @@ from lexbench.core.record import Refused
 from lexbench.core.task import Choose, Outline, Tokenizer, Tokens, Write
 from lexbench.core.tokenizer import FastTokenizer
 
+TEXTS_FOR_SIZES = 8
+"""Texts that are looked at for an outline."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Fixed:
@@ -161,19 +164,23 @@ def framed(
     return {"index": index, "before": before, "after": after, "room": room, "answer": answers[0]}
 
 
-def outline_of(text: Sequence[Fixed], length: int, n: int, writes: bool = True) -> Outline:
+def texts_for_sizes(n: int, per_text: int = 1) -> range:
+    """The first texts of n questions: their fixed parts tell the sizes of all."""
+    return range(min(TEXTS_FOR_SIZES, -(-n // per_text)))
+
+
+def outline_of(texts: Sequence[Sequence[Fixed]], length: int, n: int, writes: bool = True) -> Outline:
     """Sizes of n questions that fill the length.
 
     Args:
-        text: the fixed parts of all questions behind one text, which stand for those of the others.
+        texts: the fixed parts of all questions behind each of the first texts.
         length: tokens.
         n: questions.
         writes: whether answers are written; False: they are chosen.
     """
-    rooms, ends = [each.room for each in text], [len(each.after) + each.room for each in text]
-    return Outline(
-        n, length, room=float(np.mean(rooms)) if writes else 0, per_text=len(text), apart=float(np.mean(ends))
-    )
+    asked = [each for text in texts for each in text]
+    room, behind = (float(np.mean(sizes)) for sizes in zip(*((one.room, len(one.after)) for one in asked), strict=True))
+    return Outline(n, length, room=room if writes else 0, per_text=len(texts[0]), apart=behind + room)
 
 
 def conversation(tokenizer: Tokenizer, messages: Sequence[tuple[str, str]]) -> list[Tokens]:

@@ -24,6 +24,7 @@ from lexbench.taskkit.prompt import (
     framed,
     name_of,
     outline_of,
+    texts_for_sizes,
 )
 from lexbench.taskkit.scoring import score_choice, score_items
 
@@ -153,10 +154,10 @@ class Spread(Task):
         return f"{self.what} in {self.haystack}{several}{control}; {scored}; {bos_and_chat(tokenizer, self.chat)}"
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
-        """Sizes like those of the first text's questions."""
-        text = self._fixed(tokenizer, seed, 0)
-        check_length(self._name, max(sample.bare for sample in text), length)
-        return outline_of(text, length, n, writes=not self.choose)
+        """Sizes like those of the first texts' questions."""
+        texts = [self._fixed(tokenizer, seed, text) for text in texts_for_sizes(n, self.questions_per_text)]
+        check_length(self._name, max(sample.bare for text in texts for sample in text), length)
+        return outline_of(texts, length, n, writes=not self.choose)
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One prompt of exactly length - room tokens per sample."""
