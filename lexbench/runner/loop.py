@@ -29,9 +29,9 @@ def measure(run: Run, model: Answerer, tokenizer: Tokenizer, by_method: bool = F
 
 def measure_cell(run: Run, model: Answerer, tokenizer: Tokenizer, cell: OpenCell) -> None:
     """Measure one claimed cell, from the first sample that its file lacks."""
-    run.progress.show(cell, "writing the questions of")
     try:
-        questions = questions_of(cell, tokenizer)
+        with run.progress.asking(cell):
+            questions = questions_of(cell, tokenizer)
     except Refused as refusal:
         keep = run.store.defer if isinstance(refusal, Deferred) else run.store.refuse
         keep(cell, refusal.reason)

@@ -76,9 +76,9 @@ def plan(job: Job, tokenizer: Tokenizer) -> list[Step]:
 
 def _reads_once(job: Job, attention: Attention | None) -> bool:
     """Whether a text is read once for all questions behind it; not where the last query says how it is read."""
-    reads_once = job.backend["name"] in READ_ONCE and job.backend.get("prefix_caching", True)
-    parts = [part for one in attention.mixture or (attention,) for part in one.parts()] if attention else []
-    return job.reuse and bool(reads_once) and all(part.head_ratios is None for part in parts)
+    ranked = attention is not None and any(part.head_ratios is not None for part in attention.parts())
+    keeps = job.backend["name"] in READ_ONCE and job.backend.get("prefix_caching", True)
+    return bool(job.reuse and keeps and not ranked)
 
 
 def _protocol(task: Named, tokenizer: Tokenizer) -> tuple[str, Refused | None]:
