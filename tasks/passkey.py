@@ -95,7 +95,8 @@ class Passkey(Task):
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
         """Sizes like those of the first texts' questions."""
         texts = [self._fixed(tokenizer, length, seed, text)[:2] for text in texts_for_sizes(n, self.questions_per_text)]
-        check_length("passkey", max(size for text in texts for size in _sizes(*text)), length)
+        for text in texts:
+            check_length("passkey", max(_sizes(*text)), length)
         return outline_of([asked for asked, _ in texts], length, n)
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
