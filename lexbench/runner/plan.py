@@ -17,7 +17,7 @@ from lexbench.core.memory import cache_numbers
 from lexbench.core.method import Method
 from lexbench.core.model import Model
 from lexbench.core.record import Deferred, Refused
-from lexbench.core.scaled import attention_of
+from lexbench.core.scaled import attention_of, grows
 from lexbench.core.task import Tokenizer
 from lexbench.core.version import __version__
 from lexbench.runner.cells import BackendFacts, Named, OpenCell, Step, Workload
@@ -75,10 +75,12 @@ def plan(job: Job, tokenizer: Tokenizer) -> list[Step]:
 
 
 def _reads_once(job: Job, attention: Attention | None) -> bool:
-    """Whether a text is read once for all questions behind it; not where the last query says how it is read."""
-    ranked = attention is not None and any(part.head_ratios is not None for part in attention.parts())
+    """Whether a text is read once for all questions behind it; not where its end or length changes how it is read."""
+    parts = attention.parts() if attention else []
+    ranked = any(part.head_ratios is not None or part.dynamic is not None for part in parts)
+    growing = grows(job.model) and any(part.inv_freq is None for part in parts)
     keeps = job.backend["name"] in READ_ONCE and job.backend.get("prefix_caching", True)
-    return bool(job.reuse and keeps and not ranked)
+    return bool(job.reuse and keeps and not ranked and not growing)
 
 
 def _protocol(task: Named, tokenizer: Tokenizer) -> tuple[str, Refused | None]:

@@ -8,12 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from transformers import AutoConfig
 
-from lexbench import Model, Outline, task
+from lexbench import Attention, Model, Outline, task
 from lexbench.backends.hf.batches import kept_numbers
 from lexbench.core import registry
+from lexbench.core.attention import Dynamic
 from lexbench.core.checkpoint import locate, read_model
 from lexbench.core.config_facts import facts
 from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
@@ -21,7 +23,16 @@ from lexbench.corpora.synthetic import Synthetic
 from lexbench.runner.cells import BackendFacts, Named, Step, Workload
 from lexbench.runner.forecast import duration, parameters, workload
 from lexbench.runner.job import Job
-from lexbench.runner.plan import cell_of, describe, fit_lengths, keep_job, least_memory, peak_memory, plan
+from lexbench.runner.plan import (
+    _reads_once,
+    cell_of,
+    describe,
+    fit_lengths,
+    keep_job,
+    least_memory,
+    peak_memory,
+    plan,
+)
 from lexbench.runner.questions import questions_or_reason
 from lexbench.store.store import Store
 from tests.census import tiny as census
@@ -198,12 +209,17 @@ def test_texts_are_counted_as_a_backend_reads_them(backend: dict[str, Any], reus
         assert more == 0 if texts == 8 else 0 < more < 6 * 100
 
 
-def test_a_text_is_read_for_each_question_where_the_last_query_ranks_the_heads() -> None:
+def test_a_text_is_read_for_each_question_where_its_end_or_length_changes_how_it_is_read() -> None:
     several = {"name": "passkey", **registry.read("task", "passkey"), "questions_per_text": 4}
     methods = [{"name": name, **registry.read("method", name)} for name in ("none", "ms_poe")]
     made = job([1000], (), tasks=[several], methods=methods, backend={"name": "hf"}, n=8, seeds=[0])
     once, ranked = (step.workload.tokens for step in plan(made, tokenizer()))
     assert once < 3000 < ranked == 8000
+    scaling = {"rope_type": "dynamic", "factor": 2.0}
+    for stated in (scaling, {"full_attention": scaling}):
+        growing = replace(made, model=replace(made.model, rope_scaling=stated))
+        assert not _reads_once(growing, Attention()) and _reads_once(growing, Attention(inv_freq=np.ones(8)))
+    assert not _reads_once(made, Attention(dynamic=Dynamic(2.0, 256)))
 
 
 def test_a_method_that_cannot_be_applied_is_refused_at_its_length_and_costs_nothing() -> None:
