@@ -74,7 +74,7 @@ def reached(made: Job) -> list[Step]:
     found = []
     for step in plan(fit_lengths(made, WIDE), WIDE):
         _, refused = questions_or_reason(step.task, WIDE, step.length, made.n, step.seed)
-        found.append(replace(step, refused=step.refused or (refused and refused.reason)))
+        found.append(replace(step, refused=step.refused or (refused.reason if refused else None)))
     return found
 
 
