@@ -68,10 +68,10 @@ def questions_or_reason(
 ) -> tuple[Sequence[AnyQuestion], Refused | None]:
     """The questions of a cell; or none, and the reason, which names the task as the user did."""
     made, refused = made_once.of(task.built, tokenizer, length, n, seed)
-    return made, refused and _renamed(task, refused)
+    return made, refused and _name_as_asked(task, refused)
 
 
-def _renamed(task: Named, refused: Refused) -> Refused:
+def _name_as_asked(task: Named, refused: Refused) -> Refused:
     """The refusal of a task, with its name as the user knows it."""
     # One class serves several yamls and knows only its own name: NthNeedle says nth_needle for conflicting_needles.
     own = re.sub(r"(?<!^)(?=[A-Z])", "_", type(task.built).__name__).lower()
@@ -88,7 +88,7 @@ def outline_or_reason(
             found = task.built.outline(tokenizer, length - thought, n, seed)
             assert isinstance(found, Outline), f"a {type(found).__name__} is no outline"
     except Refused as refusal:
-        return None, _renamed(task, refusal)
+        return None, _name_as_asked(task, refusal)
     # A question that writes nothing has no thought.
     more = thought if found.room else 0
     return replace(found, length=found.length + more, room=found.room + more, apart=found.apart + more), None

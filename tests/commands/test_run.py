@@ -122,6 +122,19 @@ def test_a_dry_run_of_a_suite_at_a_million_tokens_writes_no_question_and_reads_n
     assert "Error" not in said
 
 
+def test_a_run_says_behind_its_plan_which_lengths_lack_texts(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    words = ["model=lexlet", "backend=chance", "task=last_segment", "corpus=synthetic", "corpus.count=3", "n=2"]
+    assert main.main(["run", *words, "corpus.words=200", "lengths=[64,5000]", f"results={tmp_path}"]) == 0
+    said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("  ")]
+    assert any(line.startswith("  2 cells, 10,128 tokens") for line in said), "2 samples of 64 and 5000 tokens"
+    [refused] = [line for line in said if "refused" in line]
+    assert refused.startswith(
+        "  refused  none last_segment 5000: last_segment needs 2 places in documents of 5000 tokens"
+    )
+    assert said.index(refused) > next(place for place, line in enumerate(said) if "10,128" in line)
+    assert {each.cell.length: each.refused is None for each in Store(tmp_path).load()} == {64: True, 5000: False}
+
+
 def test_a_sweep_runs_every_method_into_one_folder(lexbench: Command, tmp_path: Path) -> None:
     done = lexbench("run", *CHANCE, f"results={tmp_path}", "-m", "method=none,ntk")
     assert done.returncode == 0, done.stderr
