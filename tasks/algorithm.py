@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lexbench import Answer, AnyQuestion, Mark, Sample, Task, Tokenizer
+from lexbench import Answer, AnyQuestion, Mark, Outline, Sample, Task, Tokenizer
 from lexbench.taskkit.blind import struck_out
 from lexbench.taskkit.prompt import bos_and_chat, check_length
 from lexbench.taskkit.sampling import single_tokens
@@ -52,6 +52,20 @@ class Algorithm(Task):
         """Describe the question and its score."""
         return f"{self.kind}: {KINDS[self.kind]}, the likeliest of 10 digits at every place, {bos_and_chat(tokenizer)}"
 
+    def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
+        """Texts that fill the length."""
+        single_tokens(tokenizer, DIGITS + "+=" + SIGNS.get(self.kind, ""), "algorithm")
+        self._size(tokenizer, length)
+        return Outline(n, length)
+
+    def _size(self, tokenizer: Tokenizer, length: int) -> int:
+        """Digits of a string or number; Refused where none fits."""
+        # A sum has two numbers and a result around two signs, the others a string and a result around one.
+        parts, marks = (3, 2) if self.kind == "add" else (2, 1)
+        prefix = len(tokenizer.prefix)
+        check_length(self.kind, prefix + parts + marks, length)
+        return (length - prefix - marks) // parts
+
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One string, or one pair of numbers, per sample."""
         symbols = single_tokens(tokenizer, DIGITS + "+=" + SIGNS.get(self.kind, ""), "algorithm")
@@ -63,11 +77,7 @@ class Algorithm(Task):
 
     def _question(self, tokenizer: Tokenizer, symbols: NDArray[np.int64], length: int, seed: int, index: int) -> Mark:
         prefix, line = np.asarray(tokenizer.prefix, np.int64), tokenizer.encode("\n").ids[-1:]
-        # A sum has two numbers and a result around two signs, the others a string and a result around one.
-        parts, marks = (3, 2) if self.kind == "add" else (2, 1)
-        check_length(self.kind, len(prefix) + parts + marks, length)
-        size = (length - len(prefix) - marks) // parts
-        rng = self.rng(length, seed, index)
+        size, rng = self._size(tokenizer, length), self.rng(length, seed, index)
         if self.kind == "add":
             numbers = rng.integers(10, size=(2, size))
             result = _sum(*numbers)

@@ -14,6 +14,7 @@ from lexbench import (
     Choose,
     Frame,
     Mark,
+    Outline,
     Refused,
     Sample,
     Task,
@@ -142,11 +143,19 @@ class Arithmetic(Task):
             f"{self.ask}, {SCORED[self.ask].format(numbers=self.numbers)}, {bos_and_chat(tokenizer, self.chat)}"
         )
 
+    def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
+        """Sums that fill the length, and the room of a result."""
+        room, _ = self._space(self._pieces(tokenizer), tokenizer.frame(self.chat), self._header(tokenizer), length)
+        return Outline(n, length, room=room if self.ask == "write" else 0)
+
+    def _header(self, tokenizer: Tokenizer) -> Whole:
+        """The rule, in tokens."""
+        rule = (CIRCLE if self.wrap else LINE).format(last=self.numbers - 1) if self.explained else ""
+        return tokenizer.encode(rule).ids
+
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One sum per sample, of as many terms as fit."""
-        pieces, frame = self._pieces(tokenizer), tokenizer.frame(self.chat)
-        rule = (CIRCLE if self.wrap else LINE).format(last=self.numbers - 1) if self.explained else ""
-        header = tokenizer.encode(rule).ids
+        pieces, frame, header = self._pieces(tokenizer), tokenizer.frame(self.chat), self._header(tokenizer)
         return [self._question(pieces, frame, header, length, seed, index) for index in range(n)]
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
@@ -178,13 +187,8 @@ class Arithmetic(Task):
     def _question(
         self, pieces: Pieces, frame: Frame, header: Whole, length: int, seed: int, index: int
     ) -> Write | Choose | Mark:
-        digit = pieces.digits.shape[1]
-        room = room_for("arithmetic", digit, self.room, 4) if self.ask == "write" else digit
-        bare, each = self._tokens(pieces)
-        shown = self.shots * (bare + self.shot_terms * each + len(pieces.end))
-        # The room holds the result of the question itself, so its line counts without it.
-        space = length - sum(map(len, [frame.before, header, frame.after])) - shown - (bare - digit) - room
-        check_length("arithmetic", length - space + each, length)
+        room, space = self._space(pieces, frame, header, length)
+        digit, (_, each) = pieces.digits.shape[1], self._tokens(pieces)
         rng = self.rng(length, seed, index)
         shots = [header]
         for _ in range(self.shots):
@@ -195,6 +199,17 @@ class Arithmetic(Task):
         blank = np.repeat(pieces.end, space % each)
         prompt = np.concatenate([frame.before, blank, *shots, question, frame.after])
         return self._ask(pieces, prompt, room, results, index)
+
+    def _space(self, pieces: Pieces, frame: Frame, header: Whole, length: int) -> tuple[int, int]:
+        """The room, and the tokens of all terms of the question; Refused where these hold none."""
+        digit = pieces.digits.shape[1]
+        room = room_for("arithmetic", digit, self.room, 4) if self.ask == "write" else digit
+        bare, each = self._tokens(pieces)
+        shown = self.shots * (bare + self.shot_terms * each + len(pieces.end))
+        # The room holds the result of the question itself, so its line counts without it.
+        space = length - sum(map(len, [frame.before, header, frame.after])) - shown - (bare - digit) - room
+        check_length("arithmetic", length - space + each, length)
+        return room, space
 
     def _ask(self, pieces: Pieces, prompt: Whole, room: int, results: Whole, index: int) -> Write | Choose | Mark:
         """The question for the result that follows the prompt."""

@@ -8,9 +8,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, Choose, Corpus, Refused, Sample, Task, Tokenizer, Tokens, Write
+from lexbench import Answer, AnyQuestion, Choose, Corpus, Outline, Refused, Sample, Task, Tokenizer, Tokens, Write
 from lexbench.taskkit import haystack, matching, sampling
-from lexbench.taskkit.prompt import Fixed, bos_and_chat, check_at_least, check_haystack, check_length, framed
+from lexbench.taskkit.prompt import (
+    Fixed,
+    bos_and_chat,
+    check_at_least,
+    check_haystack,
+    check_length,
+    framed,
+    outline_of,
+    texts_for_sizes,
+)
 from lexbench.taskkit.scoring import score_choice, score_items
 from lexbench.taskkit.spread import NAMES
 
@@ -141,13 +150,22 @@ class Associative(Task):
         others = f"other people {self._people - 1}{several}"
         return f"a person by a place in {where}: {link}, {others}{control}; {scored}; {start}"
 
+    def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
+        """Sizes like those of the first texts' questions."""
+        texts = [self._fixed(tokenizer, seed, text) for text in texts_for_sizes(n, self.questions_per_text)]
+        check_length("associative", max(map(self._least, texts)), length)
+        return outline_of(texts, length, n, writes=not self.options)
+
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One prompt of exactly length - room tokens per sample."""
         texts = [self._fixed(tokenizer, seed, text) for text in range(-(-n // self.questions_per_text))]
-        least = max(max(sample.bare for sample in text) + sum(len(sample.needle) for sample in text) for text in texts)
-        check_length("associative", least + self.strata, length)
+        check_length("associative", max(map(self._least, texts)), length)
         asked = [self._questions_of(tokenizer, length, seed, number, text) for number, text in enumerate(texts)]
         return [question for text in asked for question in text][:n]
+
+    def _least(self, text: list[FixedPeople]) -> int:
+        """Tokens of the longest question of a text with the least haystack: one for each stratum."""
+        return max(sample.bare for sample in text) + sum(len(sample.needle) for sample in text) + self.strata
 
     def _fixed(self, tokenizer: Tokenizer, seed: int, text: int) -> list[FixedPeople]:
         """The questions of a text."""

@@ -9,9 +9,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, Sample, Task, Tokenizer, Tokens, Write
+from lexbench import Answer, AnyQuestion, Outline, Sample, Task, Tokenizer, Tokens, Write
 from lexbench.taskkit import haystack, matching, sampling
-from lexbench.taskkit.prompt import Fixed, bos_and_chat, check_at_least, check_length, framed
+from lexbench.taskkit.prompt import (
+    Fixed,
+    bos_and_chat,
+    check_at_least,
+    check_length,
+    framed,
+    outline_of,
+    texts_for_sizes,
+)
 from lexbench.taskkit.scoring import score_items
 
 HEADER = "This numbered list has words that occur more often than others.\n"
@@ -95,12 +103,23 @@ class CommonWords(Task):
             f"strict: exactly these words come first, greedy, {bos_and_chat(tokenizer, self.chat)}"
         )
 
+    def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
+        """Sizes like those of the first samples."""
+        return outline_of(
+            [[sample] for sample in self._fitting(tokenizer, length, texts_for_sizes(n), seed)], length, n
+        )
+
+    def _fitting(self, tokenizer: Tokenizer, length: int, samples: range, seed: int) -> list[FixedWords]:
+        """The fixed parts of some samples; Refused where those of one do not fit."""
+        least = 2 * self.common * (self.times + self.others)  # at least a token for each word and each number
+        fixed = [self._fixed(tokenizer, seed, index) for index in samples] if least <= max(length, COUNTED) else []
+        least = max([least, *(sample.least for sample in fixed)])
+        check_length("common_words", least, length, "raise length or lower times")
+        return fixed
+
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One prompt of exactly length - room tokens per sample."""
-        least = 2 * self.common * (self.times + self.others)  # at least a token for each word and each number
-        samples = [self._fixed(tokenizer, seed, index) for index in range(n)] if least <= max(length, COUNTED) else []
-        least = max([least, *(sample.least for sample in samples)])
-        check_length("common_words", least, length, "raise length or lower times")
+        samples = self._fitting(tokenizer, length, range(n), seed)
         return [self._question(tokenizer, length, seed, sample) for sample in samples]
 
     def _fixed(self, tokenizer: Tokenizer, seed: int, index: int) -> FixedWords:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lexbench import Answer, AnyQuestion, Mark, Sample, Task, Tokenizer
+from lexbench import Answer, AnyQuestion, Mark, Outline, Sample, Task, Tokenizer
 from lexbench.taskkit.blind import struck_out
 from lexbench.taskkit.prompt import bos_and_chat, check_at_least, check_length
 from lexbench.taskkit.sampling import single_tokens
@@ -57,6 +57,12 @@ class Copy(Task):
             f"{bos_and_chat(tokenizer)}"
         )
 
+    def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
+        """Texts that fill the length."""
+        single_tokens(tokenizer, SYMBOLS[: self.symbols], "copy")
+        self._size(tokenizer, length)
+        return Outline(n, length)
+
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One string per sample."""
         symbols = single_tokens(tokenizer, SYMBOLS[: self.symbols], "copy")
@@ -66,12 +72,17 @@ class Copy(Task):
         """Accuracy over the repeated places."""
         return score_marks(question, answer)
 
+    def _size(self, tokenizer: Tokenizer, length: int) -> int:
+        """Symbols of the string; Refused where it does not fit twice."""
+        prefix = len(tokenizer.prefix)
+        size = self.size or max(1, (length - prefix - 1) // 2)
+        remedy = "raise length" if self.size is None else "raise length or lower size"
+        check_length("copy", prefix + 2 * size + 1, length, remedy)
+        return size
+
     def _question(self, tokenizer: Tokenizer, symbols: NDArray[np.int64], length: int, seed: int, index: int) -> Mark:
         prefix = np.asarray(tokenizer.prefix, np.int64)
-        space = length - len(prefix)
-        size = self.size or max(1, (space - 1) // 2)
-        remedy = "raise length" if self.size is None else "raise length or lower size"
-        check_length("copy", len(prefix) + 2 * size + 1, length, remedy)
+        space, size = length - len(prefix), self._size(tokenizer, length)
         drawn = self.rng(length, seed, index).integers(self.symbols, size=size)
         line = tokenizer.encode("\n").ids[-1:]
         whole = 2 * size + 1 if self.size is None else space

@@ -9,10 +9,19 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, Choose, Refused, Sample, Task, Tokenizer, Tokens, Write, Written
+from lexbench import Answer, AnyQuestion, Choose, Outline, Refused, Sample, Task, Tokenizer, Tokens, Write, Written
 from lexbench.taskkit import haystack, matching, people, squad_hotpot
 from lexbench.taskkit.passages import Case, Passage
-from lexbench.taskkit.prompt import Fixed, bos_and_chat, check_at_least, check_count, check_length, framed
+from lexbench.taskkit.prompt import (
+    Fixed,
+    bos_and_chat,
+    check_at_least,
+    check_count,
+    check_length,
+    framed,
+    outline_of,
+    texts_for_sizes,
+)
 from lexbench.taskkit.scoring import score_choice, score_written
 
 HEADER = "Answer the question from these documents, in a few words."
@@ -141,12 +150,22 @@ class DistractorQa(Task):
         start = bos_and_chat(tokenizer, self.chat)
         return f"distractor documents: {what}, others fill the length{control}, {scored}, {start}"
 
-    def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
-        """One prompt per sample; with the room, or the options, it fills the length exactly."""
+    def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
+        """Sizes like those of the first samples."""
+        samples = self._fitting(tokenizer, length, len(texts_for_sizes(n)), seed)
+        return outline_of([[sample] for sample in samples], length, n, writes=not self.options)
+
+    def _fitting(self, tokenizer: Tokenizer, length: int, count: int, seed: int) -> list[FixedCase]:
+        """The fixed parts of the first samples; Refused where those of one do not fit."""
         check_count("distractor_qa", self.options or 0, "options", length)
-        cases = self._cases(tokenizer, n, seed)
+        cases = self._cases(tokenizer, count, seed)
         samples = [self._fixed(tokenizer, index, case) for index, case in enumerate(cases)]
         check_length("distractor_qa", max(sample.least for sample in samples), length)
+        return samples
+
+    def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
+        """One prompt per sample; with the room, or the options, it fills the length exactly."""
+        samples = self._fitting(tokenizer, length, n, seed)
         return [self._question(tokenizer, length, seed, sample) for sample in samples]
 
     def _cases(self, tokenizer: Tokenizer, n: int, seed: int) -> Iterator[Case]:

@@ -10,9 +10,18 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from lexbench import Answer, AnyQuestion, Sample, Task, Tokenizer, Tokens, Write
+from lexbench import Answer, AnyQuestion, Outline, Sample, Task, Tokenizer, Tokens, Write
 from lexbench.taskkit import haystack, matching, sampling
-from lexbench.taskkit.prompt import Fixed, bos_and_chat, check_at_least, check_count, check_length, framed
+from lexbench.taskkit.prompt import (
+    Fixed,
+    bos_and_chat,
+    check_at_least,
+    check_count,
+    check_length,
+    framed,
+    outline_of,
+    texts_for_sizes,
+)
 from lexbench.taskkit.scoring import score_items
 
 HEADER = "This coded text repeats some words more often than others.\n"
@@ -91,12 +100,23 @@ class FrequentWords(Task):
             f"strict: exactly these come first, greedy, {bos_and_chat(tokenizer, self.chat)}"
         )
 
+    def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
+        """Sizes like those of the first samples."""
+        return outline_of(
+            [[sample] for sample in self._fitting(tokenizer, length, texts_for_sizes(n), seed)], length, n
+        )
+
+    def _fitting(self, tokenizer: Tokenizer, length: int, samples: range, seed: int) -> list[FixedWords]:
+        """The fixed parts of some samples; Refused where those of one do not fit."""
+        check_count("frequent_words", self.vocabulary, "words", length)
+        fixed = [self._fixed(tokenizer, seed, index) for index in samples]
+        shortest = self._counts(next(total for total in itertools.count(1) if self._separate(total)))
+        check_length("frequent_words", max(sample.tokens + sample.coded(shortest) for sample in fixed), length)
+        return fixed
+
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One prompt of exactly length - room tokens per sample."""
-        check_count("frequent_words", self.vocabulary, "words", length)
-        samples = [self._fixed(tokenizer, seed, index) for index in range(n)]
-        shortest = self._counts(next(total for total in itertools.count(1) if self._separate(total)))
-        check_length("frequent_words", max(sample.tokens + sample.coded(shortest) for sample in samples), length)
+        samples = self._fitting(tokenizer, length, range(n), seed)
         return [self._question(tokenizer, length, seed, sample) for sample in samples]
 
     def _fixed(self, tokenizer: Tokenizer, seed: int, index: int) -> FixedWords:

@@ -7,7 +7,7 @@ from typing import Self
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, Corpus, Refused, Sample, Score, Task, Tokenizer
+from lexbench import Answer, AnyQuestion, Corpus, Outline, Refused, Sample, Score, Task, Tokenizer
 from lexbench.taskkit.perplexity import (
     AVERAGING,
     LONGER,
@@ -69,15 +69,24 @@ class LastSegment(Task):
             f"(places of {self.longest} tokens); one window, no stride; {AVERAGING}; {begin}"
         )
 
+    def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
+        """One window for each place."""
+        self.for_lengths([length])._check(tokenizer, length)
+        return Outline(n, length)
+
+    def _check(self, tokenizer: Tokenizer, length: int) -> None:
+        """Refused where a window of the length does not hold the targets, or is longer than the places."""
+        assert self.targets is not None and self.longest is not None
+        # The first target needs a token before it: BOS, or one of the text.
+        least = self.targets + (1 if self.stream else max(1, len(tokenizer.prefix)))
+        check_length(f"last_segment with {self.targets} targets", least, length, "raise length or lower targets")
+        if length > self.longest:
+            raise Refused(f"last_segment's places have {self.longest} tokens, asked for {length}: raise longest")
+
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One question per place."""
         task = self.for_lengths([length])
-        assert task.targets is not None and task.longest is not None
-        # The first target needs a token before it: BOS, or one of the text.
-        least = task.targets + (1 if self.stream else max(1, len(tokenizer.prefix)))
-        check_length(f"last_segment with {task.targets} targets", least, length, "raise length or lower targets")
-        if length > task.longest:
-            raise Refused(f"last_segment's places have {task.longest} tokens, asked for {length}: raise longest")
+        task._check(tokenizer, length)
         texts = encoded_corpus(self.corpus, tokenizer)
         order = task.rng("documents", seed).permutation(len(texts)).tolist()
         found = in_turns(order, lambda document: task._ends(texts, document, seed))

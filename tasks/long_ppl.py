@@ -7,7 +7,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from lexbench import Answer, AnyQuestion, Corpus, Refused, Sample, Score, Task, Tokenizer
+from lexbench import Answer, AnyQuestion, Corpus, Outline, Refused, Sample, Score, Task, Tokenizer
 from lexbench.taskkit import key_tokens
 from lexbench.taskkit.perplexity import AVERAGING, EncodedCorpus, bos_policy, encoded_corpus
 from lexbench.taskkit.prompt import check_at_least, check_length
@@ -69,23 +69,36 @@ class LongPpl(Task):
             "documents not joined"
         )
 
-    def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
-        """Every window with key tokens, of n documents."""
-        found, prefix = key_tokens.read(self.keys) if self.keys else None, len(tokenizer.prefix)
-        least = prefix + 1 + (found.rule.short if found else 1)
+    def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
+        """Windows as if every stretch of n documents of the least size had key tokens: about so many."""
+        found = self._key_tokens(tokenizer, length)
+        beyond = (self.for_lengths([length]).document_tokens or length) - length
+        return Outline(n * (1 + -(-beyond // self._spread(tokenizer, found, length))), length)
+
+    def _key_tokens(self, tokenizer: Tokenizer, length: int) -> key_tokens.KeyTokens:
+        """The file of key tokens; Refused where there is none, or the length does not fit it."""
+        found = key_tokens.read(self.keys) if self.keys else None
+        least = len(tokenizer.prefix) + 1 + (found.rule.short if found else 1)
         check_length("long_ppl", least, length)
         if found is None:
             raise Refused(f"long_ppl needs a file of key tokens, got none: {key_tokens.MAKE}, then give task.keys=FILE")
+        tokens = self.for_lengths([length]).document_tokens or 0
+        if length > tokens:
+            raise Refused(f"long_ppl reads documents of {tokens} tokens, asked for {length}: raise document_tokens")
+        return found
+
+    def _spread(self, tokenizer: Tokenizer, found: key_tokens.KeyTokens, length: int) -> int:
+        """Tokens over which the key tokens of a window may spread: no key token loses the context that it needs."""
+        return max(1, min(self.stride or length // 4, length - len(tokenizer.prefix) - found.rule.short))
+
+    def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
+        """Every window with key tokens, of n documents."""
+        found = self._key_tokens(tokenizer, length)
         if found.corpus != self.corpus.fingerprint():
             raise Refused(f"{self.keys} must hold key tokens of this corpus, got another one's: {key_tokens.MAKE}")
-        task, width = self.for_lengths([length]), length - prefix
-        if length > (task.document_tokens or 0):
-            raise Refused(
-                f"long_ppl reads documents of {task.document_tokens} tokens, asked for {length}: raise document_tokens"
-            )
+        task, width = self.for_lengths([length]), length - len(tokenizer.prefix)
         texts = encoded_corpus(self.corpus, tokenizer)
-        # Not more than leaves every key token the short context with which it was found.
-        stride = max(1, min(self.stride or length // 4, width - found.rule.short))
+        stride = self._spread(tokenizer, found, length)
         windows = [
             (document, end, own)
             for document, targets in task._documents(texts, found, n, seed)

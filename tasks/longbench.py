@@ -12,12 +12,14 @@ from typing import Any, ClassVar
 import numpy as np
 import yaml
 
-from lexbench import Answer, AnyQuestion, Frame, Refused, Sample, Task, Tokenizer, Write, Written
+from lexbench import Answer, AnyQuestion, Frame, Outline, Refused, Sample, Task, Tokenizer, Write, Written
 from lexbench.taskkit import longbench
 from lexbench.taskkit.prompt import bos_and_chat, check_at_least, check_length, has_chat
 from lexbench.taskkit.scoring import score_written
 
 OURS = Path(__file__).with_name("longbench_prompts.yaml")
+RATED = 4096
+"""Characters of a text that tell how many tokens a character has."""
 TRUNCATION = {
     "error": "over-long prompts refuse the cell",
     "skip": "examples with over-long prompts are left out",
@@ -123,21 +125,41 @@ class LongBench(Task):
         ]
         return ", ".join(parts)
 
-    def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
-        """One question per example; prompt and room have at most `length` tokens."""
+    def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
+        """Prompts of the data's sizes, told by their characters, with the room; none is longer than fits."""
+        examples, order, frame = self._chosen(tokenizer, length, n, seed)
+        framed = len(frame.before) + len(frame.after) + len(tokenizer.encode(self._wording()).ids) + self._room
+        begin = examples[order[0]]["context"][:RATED]
+        rate = len(tokenizer.encode(begin).ids) / max(1, len(begin))
+        read = [rate * (len(examples[place]["context"]) + len(examples[place]["input"])) for place in order]
+        most = length if self.limit is None else min(length, framed + self.limit)
+        return Outline(len(order), float(np.mean([min(most, framed + each) for each in read])), room=self._room)
+
+    def _chosen(
+        self, tokenizer: Tokenizer, length: int, n: int, seed: int
+    ) -> tuple[Sequence[Mapping[str, Any]], list[int], Frame]:
+        """All examples, the places of those that are asked, and what stands around a prompt."""
         if isinstance(self.data, longbench.Missing):
             raise Refused(f"longbench's {self.dataset}: {self.data.reason}")
         frame = tokenizer.frame(self._uses_chat(tokenizer))
-        wording = self._wording()
-        words = len(tokenizer.encode(wording.format(context="", input="")).ids)
+        words = len(tokenizer.encode(self._wording().format(context="", input="")).ids)
         least = len(frame.before) + len(frame.after) + max(2, words) + self._room
         check_length(f"longbench's {self.dataset}", least, length)
-        assert not isinstance(self.data, str)
-        source = self.data or longbench.from_hub(self._stem)
-        examples = longbench.read_examples(source, classes=self._facts.metric == "classification")
+        examples = longbench.read_examples(self._source(), classes=self._facts.metric == "classification")
         # The order of a task without other parameters: the same examples under any template, limit and room.
         order = type(self)(dataset=self.dataset, e=self.e).rng("order", seed).permutation(len(examples))[:n]
-        cell = {"dataset": self._stem, "data": str(source), "examples": len(examples)}
+        return examples, order.tolist(), frame
+
+    def _source(self) -> longbench.Source:
+        """The file of the data."""
+        assert not isinstance(self.data, str | longbench.Missing)
+        return self.data or longbench.from_hub(self._stem)
+
+    def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
+        """One question per example; prompt and room have at most `length` tokens."""
+        examples, order, frame = self._chosen(tokenizer, length, n, seed)
+        wording = self._wording()
+        cell = {"dataset": self._stem, "data": str(self._source()), "examples": len(examples)}
         questions = []
         for index, place in enumerate(order):
             text = wording.format(context=examples[place]["context"], input=examples[place]["input"])

@@ -13,7 +13,20 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, Corpus, Encoded, Frame, Refused, Sample, Task, Tokenizer, Write, Written
+from lexbench import (
+    Answer,
+    AnyQuestion,
+    Corpus,
+    Encoded,
+    Frame,
+    Outline,
+    Refused,
+    Sample,
+    Task,
+    Tokenizer,
+    Write,
+    Written,
+)
 from lexbench.taskkit.perplexity import LONGER, EncodedCorpus, encoded_corpus, in_turns
 from lexbench.taskkit.prompt import bos_and_chat, check_at_least, check_length
 from lexbench.taskkit.scoring import score_written
@@ -114,16 +127,16 @@ class NextLine(Task):
             f"greedy, {start}"
         )
 
+    def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
+        """One prompt for each line, and its room."""
+        task = self.for_lengths([length])
+        task._space(tokenizer, length)
+        return Outline(n, length, room=task.room or 0)
+
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One prompt of exactly length - room tokens per line."""
         task = self.for_lengths([length])
-        frame = tokenizer.frame(self.chat)
-        if self.chat or frame.is_chat:  # a chat backend frames every question
-            frame = Frame(np.concatenate([frame.before, tokenizer.encode(INSTRUCTION).ids]), frame.after)
-        least = (task.room or 0) + len(frame.before) + len(frame.after) + 1
-        check_length("next_line", least, length, "raise length or lower room")
-        if length > (task.longest or 0):
-            raise Refused(f"next_line's places have {task.longest} tokens, asked for {length}: raise longest")
+        frame, space = task._space(tokenizer, length)
         texts = encoded_corpus(self.corpus, tokenizer)
         reach = (task.longest or 0) - (task.room or 0) - len(tokenizer.prefix)
         order = task.rng("documents", seed).permutation(len(texts)).tolist()
@@ -134,8 +147,18 @@ class NextLine(Task):
                 f"next_line needs {n} lines of Python with {task.longest} tokens, the corpus has {len(found)}: give "
                 f"files of Python (corpus=stdlib), {LONGER}, or a lower n"
             )
-        space = length - least + 1
         return [task._question(texts, tokenizer, frame, space, index, *place) for index, place in enumerate(found)]
+
+    def _space(self, tokenizer: Tokenizer, length: int) -> tuple[Frame, int]:
+        """What stands around the text, and the tokens of text; Refused where the length has none, or too many."""
+        frame = tokenizer.frame(self.chat)
+        if self.chat or frame.is_chat:  # a chat backend frames every question
+            frame = Frame(np.concatenate([frame.before, tokenizer.encode(INSTRUCTION).ids]), frame.after)
+        least = (self.room or 0) + len(frame.before) + len(frame.after) + 1
+        check_length("next_line", least, length, "raise length or lower room")
+        if length > (self.longest or 0):
+            raise Refused(f"next_line's places have {self.longest} tokens, asked for {length}: raise longest")
+        return frame, length - least + 1
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Exact match and similarity of the first line."""

@@ -9,19 +9,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from lexbench import (
-    Answer,
-    AnyQuestion,
-    Choose,
-    Corpus,
-    Sample,
-    Task,
-    Tokenizer,
-    Tokens,
-    Write,
-)
+from lexbench import Answer, AnyQuestion, Choose, Corpus, Outline, Sample, Task, Tokenizer, Tokens, Write
 from lexbench.taskkit import haystack, sampling
-from lexbench.taskkit.prompt import Fixed, check_at_least, check_count, check_haystack, check_length, framed
+from lexbench.taskkit.prompt import (
+    Fixed,
+    check_at_least,
+    check_count,
+    check_haystack,
+    check_length,
+    framed,
+    outline_of,
+    texts_for_sizes,
+)
 from lexbench.taskkit.scoring import score_choice, score_items
 
 HEADER = "Remember the special magic {kind}s in this text.\n"
@@ -212,11 +211,22 @@ class Niah(Task):
         several = f", {self.questions_per_text} questions behind each text" if self.questions_per_text > 1 else ""
         return f"needles in {where}: {keys}, other keys {others}{several}{control}; {scored}; {chat}{start}"
 
-    def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
-        """One prompt of exactly length - room tokens per sample."""
+    def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
+        """Sizes like those of the first texts' questions."""
+        self._check_counts(length)
+        texts = [self._fixed(tokenizer, seed, text) for text in texts_for_sizes(n, self.questions_per_text)]
+        check_length("niah", max(text.least for text in texts), length)
+        return outline_of([text.asked for text in texts], length, n, writes=not self.options)
+
+    def _check_counts(self, length: int) -> None:
+        """Refused where a text of the length cannot hold so many needles."""
         asked = self.queries * self.questions_per_text
         check_count("niah", self.values * (asked + self._unasked), "needles", length)
         check_count("niah", self.options or 0, "options", length)
+
+    def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
+        """One prompt of exactly length - room tokens per sample."""
+        self._check_counts(length)
         texts = [self._fixed(tokenizer, seed, text) for text in range(-(-n // self.questions_per_text))]
         check_length("niah", max(text.least for text in texts), length)
         return [question for text in texts for question in self._questions_of(tokenizer, length, seed, text)][:n]

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, Refused, Sample, Task, Tokenizer, Tokens, Write, Written
+from lexbench import Answer, AnyQuestion, Outline, Refused, Sample, Task, Tokenizer, Tokens, Write, Written
 from lexbench.taskkit import benchmarks
 from lexbench.taskkit.benchmarks import BENCHMARKS, Asked, Benchmark, Example, Files, Message
 from lexbench.taskkit.longbench import Missing
@@ -141,6 +141,21 @@ class Official(Task):
             ]
         )
 
+    def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
+        """At most n texts that fill the length: how long the data's are, and their rooms, only reading them tells."""
+        self._check_data()
+        return Outline(n, length, room=self.room or 1)
+
+    def _check_data(self) -> tuple[Files, Path | None]:
+        """The data, and the file with the official wording; Refused where one is missing."""
+        if not isinstance(self.data, Files):
+            reason = self.data.reason if isinstance(self.data, Missing) else "no data: give task.data=DIR, your copy"
+            raise Refused(f"{self.benchmark} needs {self._of.title}: {reason}")
+        prompts = self.prompts.places[0] if isinstance(self.prompts, Files) else None
+        if self._of.prompts is not None and prompts is None:
+            raise Refused(f"{self.benchmark} needs the official wording: give task.prompts=FILE, {self._of.prompts}")
+        return self.data, prompts
+
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One question per example that fits; prompt and room have at most `length` tokens."""
         examples, total = self._examples(tokenizer, length, n, seed)
@@ -161,18 +176,13 @@ class Official(Task):
 
     def _examples(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> tuple[dict[int, Example], int]:
         """The examples that may fit, by place, and the number of all."""
-        if not isinstance(self.data, Files):
-            reason = self.data.reason if isinstance(self.data, Missing) else "no data: give task.data=DIR, your copy"
-            raise Refused(f"{self.benchmark} needs {self._of.title}: {reason}")
-        prompts = self.prompts.places[0] if isinstance(self.prompts, Files) else None
-        if self._of.prompts is not None and prompts is None:
-            raise Refused(f"{self.benchmark} needs the official wording: give task.prompts=FILE, {self._of.prompts}")
+        data, prompts = self._check_data()
         axis = None if self.axis is None else str(self.axis)
         chat = self._uses_chat(tokenizer)
         framing = sum(map(len, _pieces(tokenizer, [("user", "")], "", chat)))
         asked = Asked(
             part=self._part,
-            files=self.data,
+            files=data,
             prompts=prompts,
             axis=axis,
             template=self.template,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lexbench import Answer, AnyQuestion, Choose, Mark, Sample, Task, Tokenizer
+from lexbench import Answer, AnyQuestion, Choose, Mark, Outline, Sample, Task, Tokenizer
 from lexbench.taskkit.prompt import bos_and_chat, check_length
 from lexbench.taskkit.sampling import single_tokens
 from lexbench.taskkit.scoring import score_choice, score_marks
@@ -39,6 +39,19 @@ class Parity(Task):
         where = "shown and asked behind every bit" if self.shown else "asked behind the last bit"
         return f"parity of a string of bits, {where}, the likelier of 0 and 1, {bos_and_chat(tokenizer)}"
 
+    def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
+        """Texts that fill the length."""
+        single_tokens(tokenizer, "01=", "parity")
+        self._sizes(tokenizer, length)
+        return Outline(n, length)
+
+    def _sizes(self, tokenizer: Tokenizer, length: int) -> tuple[int, int]:
+        """Tokens of each bit, and of the answer; Refused where not one bit fits."""
+        # Shown: bit, equals, parity. Not shown: a bit each, then equals and the answer.
+        each, fixed = (3, 0) if self.shown else (1, 2)
+        check_length("parity", len(tokenizer.prefix) + each + fixed, length)
+        return each, fixed
+
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One string per sample."""
         symbols = single_tokens(tokenizer, "01=", "parity")
@@ -54,10 +67,7 @@ class Parity(Task):
         self, tokenizer: Tokenizer, symbols: NDArray[np.int64], length: int, seed: int, index: int
     ) -> Choose | Mark:
         prefix = np.asarray(tokenizer.prefix, np.int64)
-        space = length - len(prefix)
-        # Shown: bit, equals, parity. Not shown: a bit each, then equals and the answer.
-        each, fixed = (3, 0) if self.shown else (1, 2)
-        check_length("parity", len(prefix) + each + fixed, length)
+        space, (each, fixed) = length - len(prefix), self._sizes(tokenizer, length)
         bits = self.rng(length, seed, index).integers(2, size=(space - fixed) // each)
         parities, cluster = bits.cumsum() % 2, str(index)
         facts = {"expected": int(parities[-1]), "bits": len(bits)}

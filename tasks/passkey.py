@@ -7,9 +7,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, Sample, Task, Tokenizer, Write, Written
+from lexbench import Answer, AnyQuestion, Outline, Sample, Task, Tokenizer, Tokens, Write, Written
 from lexbench.taskkit import haystack, matching, sampling
-from lexbench.taskkit.prompt import around, bos_and_chat, check_at_least, check_length, room_for
+from lexbench.taskkit.prompt import (
+    Fixed,
+    around,
+    bos_and_chat,
+    check_at_least,
+    check_length,
+    outline_of,
+    room_for,
+    texts_for_sizes,
+)
 from lexbench.taskkit.scoring import score_written
 from lexbench.taskkit.spread import NAMES
 
@@ -83,6 +92,13 @@ class Passkey(Task):
             f"passkey of {self.digits} digits in noise{several}{control}, strict: the key comes first, greedy, {start}"
         )
 
+    def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
+        """Sizes like those of the first texts' questions."""
+        texts = [self._fixed(tokenizer, length, seed, text)[:2] for text in texts_for_sizes(n, self.questions_per_text)]
+        for text in texts:
+            check_length("passkey", max(_sizes(*text)), length)
+        return outline_of([asked for asked, _ in texts], length, n)
+
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One prompt of exactly length - room tokens per sample."""
         texts = range(-(-n // self.questions_per_text))
@@ -90,6 +106,27 @@ class Passkey(Task):
 
     def _questions_of(self, tokenizer: Tokenizer, length: int, seed: int, text: int) -> list[Write]:
         """All questions behind one text."""
+        asked, needles, depths = self._fixed(tokenizer, length, seed, text)
+        sizes, count = _sizes(asked, needles), self.questions_per_text
+        check_length("passkey", max(sizes), length)
+        # The needles stand in the noise that all questions have room for; more of it fills the length of shorter ones.
+        noise, more = haystack.cut(haystack.noise(tokenizer, length - min(sizes), str(text)), length - max(sizes))
+        body, realised = haystack.insert(noise, needles, depths, self.strata)
+        chance = max(1 / (9 * 10 ** (self.digits - 1)), 1 / count if self.needle and count > 1 else 0)
+        return [
+            each.write(
+                [body, more[: max(sizes) - size]],
+                noise.name,
+                chance,
+                {"expected": each.answer.lstrip(), "depth": depth},
+            )
+            for each, size, depth in zip(asked, sizes, realised, strict=True)
+        ]
+
+    def _fixed(
+        self, tokenizer: Tokenizer, length: int, seed: int, text: int
+    ) -> tuple[list[Fixed], list[Tokens], list[float]]:
+        """The questions behind one text without its noise, the needles of their keys, and the depths of these."""
         rng, count = self.rng(length, seed, text), self.questions_per_text
         # The first digit is never 0, so every key has as many digits.
         low = 10 ** (self.digits - 1)
@@ -104,33 +141,14 @@ class Passkey(Task):
             depths.append(haystack.stratified_in_text(text, number, count, self.strata, rng))
         names = [NAMES[each] for each in rng.permutation(len(NAMES))[:count]]
         header, needle, ask = (HEADER, NEEDLE, ASK) if count == 1 else (HEADER_SEVERAL, NEEDLE_SEVERAL, ASK_SEVERAL)
-        needles = [
-            tokenizer.encode(needle.format(name=name, key=key)).ids if self.needle else np.empty(0, np.int64)
-            for name, key in zip(names, keys, strict=True)
-        ]
-        frames = [around(tokenizer, False, [header], ask.format(name=name), "") for name in names]
-        rooms = [room_for("passkey", len(tokenizer.encode(f" {key}").ids), self.room, MARGIN) for key in keys]
-        # Prompt and room without noise, of each question.
-        fixed = [
-            len(before) + sum(map(len, needles)) + len(after) + room
-            for (before, after), room in zip(frames, rooms, strict=True)
-        ]
-        check_length("passkey", max(fixed), length)
-        # The needles stand in the noise that all questions have room for; more of it fills the length of shorter ones.
-        noise, more = haystack.cut(haystack.noise(tokenizer, length - min(fixed), str(text)), length - max(fixed))
-        body, realised = haystack.insert(noise, needles, depths, self.strata)
-        return [
-            Write(
-                index=text * count + number,
-                cluster=noise.name,
-                prompt=np.concatenate([before, body, more[: max(fixed) - fixed[number]], after]),
-                room=rooms[number],
-                answer=f" {keys[number]}",
-                chance=max(1 / (9 * low), 1 / count if self.needle and count > 1 else 0),
-                facts={"expected": keys[number], "depth": realised[number]},
-            )
-            for number, (before, after) in enumerate(frames)
-        ]
+        asked, needles = list[Fixed](), list[Tokens]()
+        for index, (name, key) in enumerate(zip(names, keys, strict=True), start=text * count):
+            before, after = around(tokenizer, False, [header], ask.format(name=name), "")
+            room = room_for("passkey", len(tokenizer.encode(f" {key}").ids), self.room, MARGIN)
+            asked.append(Fixed(index=index, before=before, after=after, room=room, answer=f" {key}"))
+            hidden = tokenizer.encode(needle.format(name=name, key=key)).ids
+            needles.append(hidden if self.needle else np.empty(0, np.int64))
+        return asked, needles, depths
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Strict and lenient accuracy."""
@@ -141,3 +159,8 @@ class Passkey(Task):
             answer,
             {"accuracy": matching.strict(answer.text, [key], r"\d+"), "contains": float(key in answer.text)},
         )
+
+
+def _sizes(asked: Sequence[Fixed], needles: Sequence[Tokens]) -> list[int]:
+    """Tokens of each question behind a text, without noise."""
+    return [each.tokens + sum(map(len, needles)) for each in asked]

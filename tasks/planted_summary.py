@@ -7,11 +7,20 @@ from typing import ClassVar
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, Corpus, Sample, Task, Tokenizer, Write, Written
+from lexbench import Answer, AnyQuestion, Corpus, Outline, Sample, Task, Tokenizer, Tokens, Write, Written
 from lexbench.taskkit import haystack
 from lexbench.taskkit.longbench.metrics import rouge_l
 from lexbench.taskkit.perplexity import encoded_corpus
-from lexbench.taskkit.prompt import around, bos_and_chat, check_at_least, check_length, room_for
+from lexbench.taskkit.prompt import (
+    Fixed,
+    around,
+    bos_and_chat,
+    check_at_least,
+    check_length,
+    outline_of,
+    room_for,
+    texts_for_sizes,
+)
 from lexbench.taskkit.scoring import score_written
 
 HEADER = "Remember the notes in this text.\n"
@@ -81,34 +90,43 @@ class PlantedSummary(Task):
             f"greedy, {start}"
         )
 
+    def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
+        """Sizes like those of the first samples."""
+        samples = [
+            self._fixed(tokenizer, self.rng(length, seed, index), length, index)[0] for index in texts_for_sizes(n)
+        ]
+        return outline_of([[sample] for sample in samples], length, n)
+
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One prompt of exactly length - room tokens per sample."""
         return [self._question(tokenizer, length, seed, index) for index in range(n)]
 
     def _question(self, tokenizer: Tokenizer, length: int, seed: int, index: int) -> Write:
         rng = self.rng(length, seed, index)
-        words = [[slot.split()[place] for place in _drawn(rng, slot, self.notes)] for slot in SLOTS]
-        facts = [FACT.format(*fact) for fact in zip(*words, strict=True)]
+        fixed, facts, notes = self._fixed(tokenizer, rng, length, index)
         # One note in each of as many parts: none is without a stretch of text of its own.
         depths = [haystack.stratified(part, self.notes, rng) for part in range(self.notes)]
+        space = length - fixed.tokens - sum(map(len, notes))
+        text = haystack.text(encoded_corpus(self.corpus, tokenizer), space, rng)
+        body, realised = haystack.insert(text, notes, depths, self.notes)
+        chance = self.notes / float(np.prod([len(choices) for choices in CHOICES]))
+        return fixed.write([body], text.name, chance, {"expected": facts, "depths": realised})
+
+    def _fixed(
+        self, tokenizer: Tokenizer, rng: np.random.Generator, length: int, index: int
+    ) -> tuple[Fixed, list[str], list[Tokens]]:
+        """The prompt without its text, the facts of the notes, and the notes."""
+        words = [[slot.split()[place] for place in _drawn(rng, slot, self.notes)] for slot in SLOTS]
+        facts = [FACT.format(*fact) for fact in zip(*words, strict=True)]
         answer = f"\n{BULLET}".join(f" {fact}." for fact in facts)
         before, after = around(tokenizer, self.chat, [HEADER], ASK, BULLET)
         notes = [tokenizer.encode(NOTE.format(fact)).ids for fact in facts]
         written = len(tokenizer.encode(answer).ids)
         room = room_for("planted_summary", written, self.room, -(-written // 4))
-        fixed = len(before) + sum(map(len, notes)) + len(after) + room
-        check_length(f"planted_summary of {self.notes} notes", fixed, length, "raise length or lower notes")
-        text = haystack.text(encoded_corpus(self.corpus, tokenizer), length - fixed, rng)
-        body, realised = haystack.insert(text, notes, depths, self.notes)
-        return Write(
-            index=index,
-            cluster=text.name,
-            prompt=np.concatenate([before, body, after]),
-            room=room,
-            answer=answer,
-            chance=self.notes / float(np.prod([len(choices) for choices in CHOICES])),
-            facts={"expected": facts, "depths": realised},
-        )
+        fixed = Fixed(index=index, before=before, after=after, room=room, answer=answer)
+        least = fixed.tokens + sum(map(len, notes))
+        check_length(f"planted_summary of {self.notes} notes", least, length, "raise length or lower notes")
+        return fixed, facts, notes
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Strict recall, precision and their harmonic mean; ROUGE-L."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lexbench import Answer, AnyQuestion, Mark, Refused, Sample, Task, Tokenizer
+from lexbench import Answer, AnyQuestion, Mark, Outline, Refused, Sample, Task, Tokenizer
 from lexbench.taskkit.blind import struck_out
 from lexbench.taskkit.prompt import bos_and_chat, check_length
 from lexbench.taskkit.sampling import single_tokens
@@ -78,6 +78,12 @@ class Recall(Task):
             f"recall of {pairs}, keys of {self.key}, each asked once at {places}, "
             f"the likeliest of the values that occur, {bos_and_chat(tokenizer)}"
         )
+
+    def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
+        """Texts that fill the length."""
+        single_tokens(tokenizer, KEYS + VALUES + NOISE, "recall")
+        self._pairs(length - len(tokenizer.prefix), len(tokenizer.prefix))
+        return Outline(n, length)
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One text per sample."""

@@ -6,7 +6,7 @@ from typing import Self
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, Mark, Sample, Tokenizer
+from lexbench import Answer, AnyQuestion, Mark, Outline, Sample, Tokenizer
 from lexbench.taskkit.perplexity import DocumentTask, bos_policy, encoded_corpus
 from lexbench.taskkit.prompt import check_at_least, check_length
 from lexbench.taskkit.scoring import score_marks
@@ -59,13 +59,22 @@ class Repeated(DocumentTask):
             f"likeliest of the whole vocabulary; {bos_policy(tokenizer)}"
         )
 
+    def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
+        """One text for each document."""
+        self.for_lengths([length])._check(tokenizer, length)
+        return Outline(n, length)
+
+    def _check(self, tokenizer: Tokenizer, length: int) -> None:
+        """Refused where a text of the length does not hold all targets."""
+        least = max(1, len(tokenizer.prefix)) + (self.targets or 2)
+        check_length("repeated", least, length, "raise length or lower targets")
+
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One text per document."""
         task = self.for_lengths([length])
         assert task.document_tokens is not None and task.passage is not None
         needed = max(task.document_tokens, task.passage) if self.repeat else max(task.document_tokens, length)
-        least = max(1, len(tokenizer.prefix)) + (self.targets or 2)
-        check_length("repeated", least, length, "raise length or lower targets")
+        self._check(tokenizer, length)
         texts, options = encoded_corpus(self.corpus, tokenizer), np.arange(tokenizer.vocabulary)
         found, prefix = [], texts.prefix
         for index, document in enumerate(self._long_documents(texts, needed, n, seed)):

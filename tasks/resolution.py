@@ -7,7 +7,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, Corpus, Probe, Probed, Refused, Sample, Task, Tokenizer
+from lexbench import Answer, AnyQuestion, Corpus, Outline, Probe, Probed, Refused, Sample, Task, Tokenizer
 from lexbench.taskkit.perplexity import LONGER, EncodedCorpus, encoded_corpus, in_turns
 from lexbench.taskkit.prompt import check_at_least, check_length
 from lexbench.taskkit.scoring import sample_of
@@ -96,21 +96,26 @@ class Resolution(Task):
             f"and heads; first mass is that of {self.first} tokens; {begins}"
         )
 
+    def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
+        """One text for each sample, of which attention is measured."""
+        self.for_lengths([length])._check(tokenizer, length)
+        return Outline(n, length, probes=True)
+
+    def _check(self, tokenizer: Tokenizer, length: int) -> None:
+        """Refused where a text of the length is too short for what is measured, or longer than the texts."""
+        assert self.queries is not None and self.longest is not None and self.shortest is not None
+        least, queries, shortest = self.first + len(tokenizer.prefix) + 1, self.queries, self.shortest
+        check_length("resolution", least, length, "raise length or lower first")
+        check_length(f"resolution of {queries} queries", queries, length, "raise length or lower queries")
+        check_length(f"resolution below 7/8 of {shortest}", shortest, length, "raise length or lower shortest")
+        if length > self.longest:
+            raise Refused(f"resolution's texts have {self.longest} tokens, asked for {length}: raise longest")
+
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One text per sample: one of each document that is long enough, in the seed's order, then a second of each."""
         task = self.for_lengths([length])
-        assert task.queries is not None and task.longest is not None and task.shortest is not None
-        longest = task.longest
-        least = self.first + len(tokenizer.prefix) + 1
-        check_length("resolution", least, length, "raise length or lower first")
-        queries = task.queries
-        check_length(f"resolution of {queries} queries", queries, length, "raise length or lower queries")
-        check_length(
-            f"resolution below 7/8 of {task.shortest}", task.shortest, length, "raise length or lower shortest"
-        )
-        if length > longest:
-            raise Refused(f"resolution's texts have {longest} tokens, asked for {length}: raise longest")
-        texts = encoded_corpus(self.corpus, tokenizer)
+        task._check(tokenizer, length)
+        texts, longest = encoded_corpus(self.corpus, tokenizer), task.longest or 0
         order, tokens = task.rng("documents", seed).permutation(len(texts)).tolist(), longest - len(texts.prefix)
         found = in_turns(order, lambda document: task._ends(texts, document, tokens, seed))
         ends = list(itertools.islice(found, n))

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, Corpus, Sample, Task, Tokenizer, Tokens, Write
+from lexbench import Answer, AnyQuestion, Corpus, Outline, Sample, Task, Tokenizer, Tokens, Write
 from lexbench.taskkit import haystack, sampling
 from lexbench.taskkit.prompt import (
     Fixed,
@@ -19,6 +19,8 @@ from lexbench.taskkit.prompt import (
     check_haystack,
     check_length,
     framed,
+    outline_of,
+    texts_for_sizes,
 )
 from lexbench.taskkit.scoring import score_items
 
@@ -141,6 +143,13 @@ class VariableTracking(Task):
             f"variable tracking: {self._chains} chains of {self.hops} hops in {self.haystack}{several}{shown}"
             f"{control}, strict: exactly the asked names come first, greedy, {bos_and_chat(tokenizer, self.chat)}"
         )
+
+    def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
+        """Sizes like those of the first texts' questions."""
+        check_count("variable_tracking", self._chains * (self.hops + 1), "statements", length)
+        texts = [self._fixed(tokenizer, seed, text) for text in texts_for_sizes(n, self.questions_per_text)]
+        check_length("variable_tracking", max(sample.least for text in texts for sample in text), length)
+        return outline_of(texts, length, n)
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One prompt of exactly length - room tokens per sample."""

@@ -7,7 +7,7 @@ libraries takes: Python alone, with torch, and with transformers' class of the m
 
 Then where lexbench's time goes: the same run in one process that imports what a run imports, library by library, and
 looks at the clock in between; and, with `--imports`, what Python itself says of each package (`-X importtime`; the
-package's own modules, without those that they import).
+package's own modules, without those that they import). Last what a plan of a suite at a million tokens takes.
 """
 
 import argparse
@@ -40,6 +40,9 @@ LIBRARIES = (
     "transformers.models.llama",
 )
 """In the order of their weight on others: each is charged with what those before it have not imported."""
+
+PLANNING = ("hydra.main", "lexbench.commands.main", "lexbench.report.tables", "lexbench.runner.execute", "datasets")
+"""`datasets` where a task's data are on the hub, as SQuAD's are."""
 
 
 def settings(folder: Path, length: int) -> list[str]:
@@ -126,6 +129,20 @@ def parts(folder: Path, options: argparse.Namespace) -> None:
         sides.row(name, f"{sides.median(each):.2f}", f"{sides.median(each) / whole:.0%}")
 
 
+def plan(options: argparse.Namespace) -> None:
+    """The plan of a suite at a million tokens, and a program that imports what a plan does."""
+    words = ["run", "model=lexlet", "task=standard", "lengths=[1048576]", "--dry-run"]
+    calls = {
+        "the plan of task=standard at 1,048,576 tokens": [sys.executable, "-m", "lexbench", *words],
+        "its imports alone": [sys.executable, "-c", f"import {', '.join(PLANNING)}"],
+    }
+    print("\n## A plan")
+    sides.table(":process", "seconds", "smallest", "largest")
+    for name, command in calls.items():
+        seconds = [sides.run(command).seconds for _ in range(1 + options.repeat)][1:]
+        sides.row(name, f"{sides.median(seconds):.2f}", f"{min(seconds):.2f}", f"{max(seconds):.2f}")
+
+
 def one(marks: Path, words: list[str], ready: float) -> None:
     """What the process of `parts` does."""
     import importlib
@@ -194,6 +211,7 @@ def main() -> None:
         parts(Path(temporary), options)
         if options.imports:
             imports(Path(temporary), options)
+        plan(options)
 
 
 if __name__ == "__main__":

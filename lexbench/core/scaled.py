@@ -99,6 +99,13 @@ class Rope:
         return replace(self.plain, trained_length=int(original), frequencies=frequencies)
 
 
+def grows(model: Model) -> bool:
+    """Whether frequencies of some layer depend on the length of the text."""
+    scaling = model.rope_scaling or {}
+    stated = [scaling, *(each for each in scaling.values() if isinstance(each, Mapping))]
+    return any(each.get("rope_type") in GROW for each in stated)
+
+
 def ropes(model: Model) -> list[Rope]:
     """The RoPEs of a model; none if it has no rotary positions. Refused if layers of a kind cannot be told."""
     if model.rope_scaling is None:

@@ -216,6 +216,23 @@ AnyQuestion = Write | Choose | Mark | Score | Probe
 Answer = Written | Chosen | Marked | Scored | Probed
 
 
+@dataclass(frozen=True)
+class Outline:
+    """Sizes of a cell's questions, told before any of them is written."""
+
+    questions: int
+    length: float
+    """Tokens of a question, its room included; the mean, where they differ."""
+    room: float = 0
+    """Tokens of a question that are written; 0: none is."""
+    per_text: int = 1
+    """Questions behind one text, which may be read once."""
+    apart: float = 0
+    """Tokens of a question behind the text that it shares with others, its room included."""
+    probes: bool = False
+    """Whether attention is measured."""
+
+
 @dataclass(frozen=True, eq=False)
 class Encoded:
     """A tokenized text with the place of each token."""
@@ -309,6 +326,14 @@ class Task:
         Raises Refused if the task has no honest question of this length.
         """
         raise NotImplementedError
+
+    def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
+        """Sizes of these questions at once, without writing them: n texts that fill the length and are read.
+
+        A task whose answers are written, or whose texts are of another number or size, says so. Raises Refused where it
+        is certain without any question that the task has none of this length; `questions` decides.
+        """
+        return Outline(n, length)
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """From a question and its answer to a sample."""

@@ -77,7 +77,7 @@ class Workload:
 
     questions: int = 0
     tokens: int = 0
-    """Read and written, over all questions."""
+    """Read and written, over all questions; a text that several share once, where it is read once."""
     dense: float = 0.0
     """Operations that grow with the tokens: products with weights."""
     quadratic: float = 0.0
@@ -105,6 +105,8 @@ class Step:
     workload: Workload
     again: bool = False
     """Whether it is only deferred: a plug-in failed, and may be mended."""
+    foreseen: bool = False
+    """Whether the refusal is what the task foresees: its questions decide when the cell is reached."""
 
 
 @dataclass(frozen=True)

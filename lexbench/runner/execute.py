@@ -21,7 +21,7 @@ from lexbench.runner.backend_pool import tokenizer_of, using
 from lexbench.runner.cells import BackendFacts
 from lexbench.runner.job import Job
 from lexbench.runner.loop import measure
-from lexbench.runner.plan import cell_of, describe, keep_job, plan
+from lexbench.runner.plan import cell_of, describe, fit_lengths, keep_job, plan, refusals
 from lexbench.runner.run import Run
 from lexbench.runner.verify import Preflight
 from lexbench.stats.invariants import wrong
@@ -54,16 +54,21 @@ def execute(job: Job, dry_run: bool = False, quiet: bool = False, backend: Backe
             raise
         tokenizer = tokenizer_of(Model(name="lexlet", trained_length=1, head_dim=1, path="lexbench:lexlet"))
         print(f"{missing}\nthe plan counts tokens by lexlet's tokenizer: a guess", file=sys.stderr)
-    shown = dry_run or not quiet
-    doing = f"making the questions of {several(len(job.tasks), 'task')} at up to {max(job.lengths):,} tokens"
-    with progress.said(doing, quiet=not shown):
-        steps = plan(job, tokenizer)
-    if shown:
+    steps = plan(job, tokenizer)
+    if dry_run or not quiet:
         text = describe(job.model, steps, job.results, job.corpus.label, job.backend)
         tqdm.write(text, file=sys.stderr)  # above the bar of a sweep
     if dry_run:
         return []
 
+    doing = f"looking for texts of {several(len(job.tasks), 'task')} at up to {max(job.lengths):,} tokens"
+    with progress.said(doing, quiet):
+        if (fitted := fit_lengths(job, tokenizer)) is not job:
+            job = fitted
+            steps = plan(job, tokenizer)
+            if not quiet:
+                late = [step for step in steps if (step.task.label, step.length) in job.too_long]
+                tqdm.write("\n".join(refusals(late)), file=sys.stderr)
     store = Store(job.results)
     with _here(job, backend) if job.executor == "here" else ray.cluster(job, len(steps), tokenizer) as models:
         cells = [cell_of(job, step, models.facts) for step in steps]

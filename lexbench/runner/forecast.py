@@ -3,7 +3,7 @@
 import functools
 import time
 from collections import defaultdict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from lexbench.core import machine
 from lexbench.core.model import Model
-from lexbench.core.task import AnyQuestion, Probe, Write
+from lexbench.core.task import Outline
 from lexbench.runner.cells import Step, Workload
 from lexbench.stats.wording import several
 
@@ -35,22 +35,28 @@ def parameters(model: Model) -> float:
     return 12.0 * (model.layers or 0) * width**2 + float((model.vocabulary or 0) * width)
 
 
-def workload(model: Model, questions: Sequence[AnyQuestion]) -> Workload:
-    """Operations of forward passes: 2 per parameter and token, and causal attention's 2 layers width length^2."""
+def workload(model: Model, outline: Outline, once: bool = False) -> Workload:
+    """Operations of forward passes: 2 per parameter and token, and causal attention's 2 layers width length^2.
+
+    Args:
+        model: its facts.
+        outline: sizes of the questions.
+        once: a text that several questions share is read once.
+    """
     a_token, a_pair = 2.0 * parameters(model), 2.0 * (model.layers or 0) * (model.width or 0)
-    dense = quadratic = 0.0
-    steps = 0
-    for question in questions:
-        times = PROBED if isinstance(question, Probe) else 1
-        dense += times * a_token * question.length
-        quadratic += times * a_pair * question.length**2
-        if isinstance(question, Write):
-            written = question.thought + question.room
-            # A written token meets all keys, where a causal text meets half of them: twice as much a pair.
-            quadratic += 2.0 * a_pair * written * question.length
-            steps += written
-    tokens = sum(question.length for question in questions)
-    return Workload(len(questions), tokens, dense, quadratic, steps)
+    texts = -(-outline.questions // outline.per_text) if once else outline.questions
+    whole, further = texts * outline.length, (outline.questions - texts) * outline.apart
+    times = PROBED if outline.probes else 1
+    # A token behind a known text meets all keys, where a causal text meets half of them: twice as much a pair. So does
+    # a written one; those of further questions are counted with the rest of what stands behind their text.
+    met = 2 * (texts * outline.room + further)
+    return Workload(
+        questions=outline.questions,
+        tokens=round(whole + further),
+        dense=times * a_token * (whole + further),
+        quadratic=times * a_pair * outline.length * (whole + met),
+        steps=round(outline.questions * outline.room),
+    )
 
 
 @functools.cache

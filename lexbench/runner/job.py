@@ -13,6 +13,7 @@ from lexbench.core.files import check_folder
 from lexbench.core.method import deployed, deployment_of, read_method, without_idle_at
 from lexbench.core.method_key import OWN_POLICY, Purpose
 from lexbench.core.model import Model
+from lexbench.core.record import Refused
 from lexbench.core.values import LARGEST, is_whole
 from lexbench.corpora import for_lengths, usual_corpus
 from lexbench.runner.cells import Named, NamedMethod
@@ -44,6 +45,8 @@ class Job:
     """Methods that follow the length, set as for the longest length: measured at `price_length` only."""
     price_length: int | None = None
     """The longest length within the trained one."""
+    too_long: Mapping[tuple[str, int], Refused] = field(default_factory=dict)
+    """Why the corpus has too few texts of a length, by label of the task and length."""
     executor: str = "here"
     """`here`: this process measures; `ray`: workers of a Ray cluster."""
     ray: Mapping[str, Any] = field(default_factory=dict)

@@ -29,10 +29,17 @@ def measure(run: Run, model: Answerer, tokenizer: Tokenizer, by_method: bool = F
 
 def measure_cell(run: Run, model: Answerer, tokenizer: Tokenizer, cell: OpenCell) -> None:
     """Measure one claimed cell, from the first sample that its file lacks."""
+    try:
+        with run.progress.asking(cell):
+            questions = questions_of(cell, tokenizer)
+    except Refused as refusal:
+        keep = run.store.defer if isinstance(refusal, Deferred) else run.store.refuse
+        keep(cell, refusal.reason)
+        run.ended(cell)
+        return
     clock, finished = Clock(), False
     done: set[int] = set()
     try:
-        questions = questions_of(cell, tokenizer)
         model.attend(cell)  # apply the method, which must pass its checks
         clock = Clock()  # an engine may have started just now: no cost of this cell
         resumed = run.store.resume(cell, [question.index for question in questions])

@@ -17,51 +17,47 @@ from lexbench.core.memory import cache_numbers
 from lexbench.core.method import Method
 from lexbench.core.model import Model
 from lexbench.core.record import Deferred, Refused
-from lexbench.core.scaled import attention_of
+from lexbench.core.scaled import attention_of, grows
 from lexbench.core.task import Tokenizer
 from lexbench.core.version import __version__
 from lexbench.runner.cells import BackendFacts, Named, NamedMethod, OpenCell, Step, Workload
 from lexbench.runner.forecast import duration, parameters, speed, workload
 from lexbench.runner.job import Job
-from lexbench.runner.questions import questions_or_reason
+from lexbench.runner.questions import outline_or_reason, questions_or_reason
 from lexbench.stats.wording import several, some
 from lexbench.store.store import Store
+
+READ_ONCE = ("hf", "native", "vllm")
+"""Backends that read a text once for all questions behind it: they keep the prompt, or their engine caches prefixes."""
 
 
 def plan(job: Job, tokenizer: Tokenizer) -> list[Step]:
     """All cells of a job with their cost, in the order in which they run: methods side by side at each length.
 
     The longest come first, so that shorter ones can take what these hold, and no long one is left for the end; the
-    shortest where longer ones may be skipped. Questions of the first seed that has any tell the cost of all seeds. A
-    length for which the corpus has too few texts is refused, and the other lengths are planned as without it. What is
-    named twice is planned once.
+    shortest where longer ones may be skipped. What is named twice is planned once. No question is written: cost and
+    refusals are what the tasks foresee for the first seed.
     """
     attentions = {
         (method.label, length): _attention(method.built, job.model, length)
         for length in job.lengths
         for method in _methods(job, length)
     }
-    if any(map(uses_corpus, job.tasks)):
-        with suppress(Refused):  # its cells say why
-            _ = job.corpus.fingerprint  # before its texts are read
     steps: dict[tuple[str, str, int, int], Step] = {}
-    for asked in job.tasks:
-        task, too_long = _fitted(asked, job, tokenizer)
-        known: dict[int, Workload] = {}
+    for task in job.tasks:
         _, unstated = _protocol(task, tokenizer)
+        outlines = {
+            length: outline_or_reason(task, tokenizer, length, job.n, job.seeds[0])
+            for length in job.lengths
+            if unstated is None and (task.label, length) not in job.too_long
+        }
         for seed in job.seeds:
             for length in sorted(job.lengths, reverse=not job.stop_after_collapse):
-                cost, no_questions = known.get(length), unstated or too_long.get(length)
-                if no_questions is not None:
-                    cost = Workload()
-                elif cost is None:
-                    made, no_questions = questions_or_reason(task, tokenizer, length, job.n, seed)
-                    cost = workload(job.model, made)
-                if no_questions is None:
-                    known[length] = cost
+                outline, foreseen = outlines.get(length, (None, None))
                 for method in _methods(job, length):
                     attention, no_attention = attentions[method.label, length]
-                    refused = no_attention or no_questions
+                    known = no_attention or unstated or job.too_long.get((task.label, length))
+                    refused = known or foreseen
                     steps[method.label, task.label, length, seed] = Step(
                         method,
                         task,
@@ -69,10 +65,22 @@ def plan(job: Job, tokenizer: Tokenizer) -> list[Step]:
                         seed,
                         attention,
                         refused.reason if refused else None,
-                        Workload() if refused else cost,
+                        Workload()
+                        if refused or outline is None
+                        else workload(job.model, outline, _reads_once(job, attention)),
                         again=isinstance(refused, Deferred),
+                        foreseen=known is None and foreseen is not None,
                     )
     return list(steps.values())
+
+
+def _reads_once(job: Job, attention: Attention | None) -> bool:
+    """Whether a text is read once for all questions behind it; not where its end or length changes how it is read."""
+    parts = attention.parts() if attention else []
+    ranked = any(part.head_ratios is not None or part.dynamic is not None for part in parts)
+    growing = grows(job.model) and any(part.inv_freq is None for part in parts)
+    keeps = job.backend["name"] in READ_ONCE and job.backend.get("prefix_caching", True)
+    return bool(job.reuse and keeps and not ranked and not growing)
 
 
 def _protocol(task: Named, tokenizer: Tokenizer) -> tuple[str, Refused | None]:
@@ -84,6 +92,23 @@ def _protocol(task: Named, tokenizer: Tokenizer) -> tuple[str, Refused | None]:
         return found, None
     except Refused as refusal:
         return refusal.reason, refusal
+
+
+def fit_lengths(job: Job, tokenizer: Tokenizer) -> Job:
+    """The job with each task as in a run of the lengths for which the corpus has texts enough; others are refused.
+
+    Only a task that is set by the longest length is changed, as this enters the identity of all its cells. Writes the
+    questions of such a task at its longest length.
+    """
+    if any(map(uses_corpus, job.tasks)):
+        with suppress(Refused):  # its cells say why
+            _ = job.corpus.fingerprint  # before its texts are read
+    fitted, too_long = list[Named](), dict[tuple[str, int], Refused]()
+    for task in job.tasks:
+        fits, refusals = _fitted(task, job, tokenizer)
+        fitted.append(fits)
+        too_long |= {(task.label, length): refusal for length, refusal in refusals.items()}
+    return replace(job, tasks=fitted, too_long=too_long) if too_long else job
 
 
 def _fitted(task: Named, job: Job, tokenizer: Tokenizer) -> tuple[Named, Mapping[int, Refused]]:
@@ -170,7 +195,7 @@ def describe(
         model: its facts.
         steps: of the plan.
         folder: of the run.
-        corpus: label of the texts; None: no task reads any.
+        corpus: label of the texts; None: no task reads any. Whether they suffice is not known yet.
         backend: its config. Of its dtype, auto is taken for bfloat16 on a GPU, for float32 on a CPU.
     """
     given = {"dtype": "auto", "device": "auto", **(backend or {})}
@@ -187,18 +212,26 @@ def describe(
         "lengths": [str(length) for length in dict.fromkeys(sorted(step.length for step in steps))],
     }
     lines = [f"{model.name}, trained at {model.trained_length} tokens, into {folder}"]
-    names["texts"] = [corpus] if corpus and any(uses_corpus(step.task) for step in steps) else []
+    names["texts"] = (
+        [f"{corpus} (as planned; the questions decide)"]
+        if corpus and any(uses_corpus(step.task) for step in asked)
+        else []
+    )
     lines += [f"  {noun:8} {', '.join(values)}" for noun, values in names.items() if values]
     lines.append(
         f"  {several(len(asked), 'cell')}, {tokens:,} tokens, about {duration(seconds)} "
         f"and {_amount(peak_memory(model, longest, dtype))} of model memory in {dtype}"
     )
+    return "\n".join([*lines, *refusals(steps)])
+
+
+def refusals(steps: Sequence[Step]) -> list[str]:
+    """A line for each reason, with the cells that are refused for it."""
     refused: dict[str, dict[str, None]] = {}  # of several seeds, a cell once
     for step in steps:
         if step.refused:
             refused.setdefault(step.refused, {})[f"{step.method.label} {step.task.label} {step.length}"] = None
-    lines += [f"  refused  {some([*cells])}: {reason}" for reason, cells in refused.items()]
-    return "\n".join(lines)
+    return [f"  refused  {some([*cells])}: {reason}" for reason, cells in refused.items()]
 
 
 def _amount(held: float) -> str:

@@ -1,7 +1,7 @@
 """The progress bar of a run: one bar and one total, of all jobs of a sweep too.
 
 On a terminal tqdm draws it, `00:02<00:33` as elapsed and left. Elsewhere there is one line per measured cell. Nothing
-with TQDM_DISABLE=1. The plan before it has no bar: where it takes longer than a second, a line says what is done.
+with TQDM_DISABLE=1. Where questions take longer than a second and there is no bar, a line says what is done.
 """
 
 import functools
@@ -156,6 +156,13 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         if not self._shared:
             self._sweep.close()
+
+    @contextmanager
+    def asking(self, cell: OpenCell) -> Iterator[None]:
+        """Show that a block writes the questions of a cell."""
+        self.show(cell, "writing the questions of")
+        with said(f"writing the questions of {cell.task} at {cell.length:,} tokens", quiet=not self._sweep.prints):
+            yield
 
     def began(self, cell: OpenCell, done: int) -> None:
         """A cell is taken, of which so many samples are there already."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from lexbench.core.fence import check_questions, fenced
 from lexbench.core.record import Refused
-from lexbench.core.task import AnyQuestion, Task, Tokenizer, Write
+from lexbench.core.task import AnyQuestion, Outline, Task, Tokenizer, Write
 from lexbench.runner.cells import Named, OpenCell
 
 KEPT_TOKENS, KEPT_CELLS = 1 << 24, 64
@@ -68,11 +68,30 @@ def questions_or_reason(
 ) -> tuple[Sequence[AnyQuestion], Refused | None]:
     """The questions of a cell; or none, and the reason, which names the task as the user did."""
     made, refused = made_once.of(task.built, tokenizer, length, n, seed)
-    if refused is None:
-        return made, None
+    return made, refused and _name_as_asked(task, refused)
+
+
+def _name_as_asked(task: Named, refused: Refused) -> Refused:
+    """The refusal of a task, with its name as the user knows it."""
     # One class serves several yamls and knows only its own name: NthNeedle says nth_needle for conflicting_needles.
     own = re.sub(r"(?<!^)(?=[A-Z])", "_", type(task.built).__name__).lower()
-    return made, type(refused)(re.sub(rf"^{own}\b", task.name, refused.reason))
+    return type(refused)(re.sub(rf"^{own}\b", task.name, refused.reason))
+
+
+def outline_or_reason(
+    task: Named, tokenizer: Tokenizer, length: int, n: int, seed: int
+) -> tuple[Outline | None, Refused | None]:
+    """Sizes of the questions of a cell, of which none is written; or none, and the reason that the task foresees."""
+    thought = getattr(tokenizer, "thought", 0)
+    try:
+        with fenced(f"{type(task.built).__name__}.outline"):
+            found = task.built.outline(tokenizer, length - thought, n, seed)
+            assert isinstance(found, Outline), f"a {type(found).__name__} is no outline"
+    except Refused as refusal:
+        return None, _name_as_asked(task, refusal)
+    # A question that writes nothing has no thought.
+    more = thought if found.room else 0
+    return replace(found, length=found.length + more, room=found.room + more, apart=found.apart + more), None
 
 
 def questions_of(cell: OpenCell, tokenizer: Tokenizer) -> Sequence[AnyQuestion]:

@@ -78,9 +78,9 @@ class Run:
             if cost := self._costs.get(twin):
                 self._keep_cost(cell, cost)
             return True
-        if cell.step.refused or cell.step.attention is None:
+        if cell.step.refused and not cell.step.foreseen:
             keep = self.store.defer if cell.step.again else self.store.refuse
-            keep(cell, cell.step.refused or "no attention")
+            keep(cell, cell.step.refused)
             return True
         if self._collapses is not None and (reason := self._collapses.reason(cell)):
             self.store.defer(cell, reason)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lexbench.core.record import Refused, Sample
-from lexbench.core.task import Answer, AnyQuestion, Encoded, Score, Task, Tokenizer, Tokens
+from lexbench.core.task import Answer, AnyQuestion, Encoded, Outline, Score, Task, Tokenizer, Tokens
 from lexbench.corpora import Corpus
 from lexbench.taskkit.floors import Floors
 from lexbench.taskkit.prompt import check_at_least, check_length, name_of
@@ -146,13 +146,23 @@ class DocumentTask(Task):
         """
         raise NotImplementedError
 
+    def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
+        """Every window of n documents."""
+        windows = self.windows(self._read(tokenizer, length) - len(tokenizer.prefix), length, len(tokenizer.prefix))
+        read = sum(end - begin for begin, _, end in windows) / len(windows)
+        return Outline(n * len(windows), len(tokenizer.prefix) + read)
+
+    def _read(self, tokenizer: Tokenizer, length: int) -> int:
+        """Tokens read of each document; Refused where the length is too short, or longer than these."""
+        tokens = self.for_lengths([length]).document_tokens or length
+        check_length(self._noun, len(tokenizer.prefix) + 2, length)  # one target with a token of text before it
+        if length > tokens:
+            raise Refused(f"{self._noun} reads {tokens} tokens a document, asked for {length}: raise document_tokens")
+        return tokens
+
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """Every window of n documents; Refused if the corpus has fewer long documents."""
-        noun, prefix = self._noun, len(tokenizer.prefix)
-        tokens = self.for_lengths([length]).document_tokens or length
-        check_length(noun, prefix + 2, length)  # one target with a token of text before it
-        if length > tokens:
-            raise Refused(f"{noun} reads {tokens} tokens a document, asked for {length}: raise document_tokens")
+        tokens, prefix = self._read(tokenizer, length), len(tokenizer.prefix)
         texts = encoded_corpus(self.corpus, tokenizer)
         chosen = self._long_documents(texts, tokens, n, seed)
         windows = self.windows(tokens - prefix, length, prefix)  # of so many tokens as there are

@@ -8,8 +8,11 @@ from typing import Any
 import numpy as np
 
 from lexbench.core.record import Refused
-from lexbench.core.task import Choose, Tokenizer, Tokens, Write
+from lexbench.core.task import Choose, Outline, Tokenizer, Tokens, Write
 from lexbench.core.tokenizer import FastTokenizer
+
+TEXTS_FOR_SIZES = 8
+"""Texts that are looked at for an outline."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -159,6 +162,25 @@ def framed(
     written = max(len(tokenizer.encode(answer).ids) for answer in answers)
     room = room_for(name_of(task), written, task.room, spare)
     return {"index": index, "before": before, "after": after, "room": room, "answer": answers[0]}
+
+
+def texts_for_sizes(n: int, per_text: int = 1) -> range:
+    """The first texts of n questions: their fixed parts tell the sizes of all."""
+    return range(min(TEXTS_FOR_SIZES, -(-n // per_text)))
+
+
+def outline_of(texts: Sequence[Sequence[Fixed]], length: int, n: int, writes: bool = True) -> Outline:
+    """Sizes of n questions that fill the length.
+
+    Args:
+        texts: the fixed parts of all questions behind each of the first texts.
+        length: tokens.
+        n: questions.
+        writes: whether answers are written; False: they are chosen.
+    """
+    asked = [each for text in texts for each in text]
+    room, behind = (float(np.mean(sizes)) for sizes in zip(*((one.room, len(one.after)) for one in asked), strict=True))
+    return Outline(n, length, room=room if writes else 0, per_text=len(texts[0]), apart=behind + room)
 
 
 def conversation(tokenizer: Tokenizer, messages: Sequence[tuple[str, str]]) -> list[Tokens]:

@@ -11,11 +11,21 @@ from typing import Any, ClassVar
 import numpy as np
 
 from lexbench.core.record import Refused, Sample
-from lexbench.core.task import Answer, AnyQuestion, Choose, Task, Tokenizer, Tokens, Write, Written
+from lexbench.core.task import Answer, AnyQuestion, Choose, Outline, Task, Tokenizer, Tokens, Write, Written
 from lexbench.corpora import Corpus
 from lexbench.taskkit import haystack, matching, sampling
 from lexbench.taskkit.people import PARTS
-from lexbench.taskkit.prompt import Fixed, bos_and_chat, check_at_least, check_haystack, check_length, framed, name_of
+from lexbench.taskkit.prompt import (
+    Fixed,
+    bos_and_chat,
+    check_at_least,
+    check_haystack,
+    check_length,
+    framed,
+    name_of,
+    outline_of,
+    texts_for_sizes,
+)
 from lexbench.taskkit.scoring import score_choice, score_items
 
 NAMES = (
@@ -142,6 +152,12 @@ class Spread(Task):
         )
         several = f", {self.questions_per_text} questions behind each text" if self.questions_per_text > 1 else ""
         return f"{self.what} in {self.haystack}{several}{control}; {scored}; {bos_and_chat(tokenizer, self.chat)}"
+
+    def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
+        """Sizes like those of the first texts' questions."""
+        texts = [self._fixed(tokenizer, seed, text) for text in texts_for_sizes(n, self.questions_per_text)]
+        check_length(self._name, max(sample.bare for text in texts for sample in text), length)
+        return outline_of(texts, length, n, writes=not self.choose)
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One prompt of exactly length - room tokens per sample."""

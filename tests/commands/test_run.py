@@ -11,9 +11,14 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file, save_file
 
+from lexbench import Refused, corpus
 from lexbench.commands import hydra_config, main
+from lexbench.core import registry, suites
 from lexbench.core.checkpoint import on_disk
+from lexbench.corpora.packages import Packages
 from lexbench.store.store import Store
+from lexbench.taskkit import squad_hotpot
+from lexbench.taskkit.perplexity import EncodedCorpus
 from tests.commands.program import CHANCE, Command
 
 WRONG = [
@@ -87,6 +92,47 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(lexbench: Command, tmp_pat
     assert done.returncode == 0, done.stderr
     assert "2 cells, 768 tokens" in done.stderr
     assert not (tmp_path / "run").exists()
+
+
+def test_a_dry_run_of_a_suite_at_a_million_tokens_writes_no_question_and_reads_no_text(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """22 of the 24 tasks have their data here: 50 samples each, but sliding reads windows."""
+    suite = registry.read("task", "standard")
+    tasks = [registry.build(entry, "task", corpus=corpus("synthetic")) for entry in suites.entries(suite)]
+    assert len(tasks) == 24
+
+    def never(*given: object) -> None:
+        raise AssertionError("a plan writes no question and reads no text")
+
+    for built in tasks:
+        monkeypatch.setattr(type(built), "questions", never)
+    monkeypatch.setattr(EncodedCorpus, "__init__", never)
+    monkeypatch.setattr(Packages, "documents", never)
+    monkeypatch.setattr(Packages, "fingerprint", never)
+    monkeypatch.setattr(squad_hotpot, "read", lambda *given: Refused("no data"))
+    assert main.main(["run", "model=lexlet", "task=standard", "lengths=[4096,1048576]", "--dry-run"]) == 0
+    said = capfd.readouterr().err
+    # by hand: sliding by a quarter of 4096 needs 1 + (2^20 - 4096) / 1024 windows of each document of 2^20 tokens
+    windows = 1 + (2**20 - 4096) // 1024
+    tokens = 50 * (21 * (4096 + 2**20) + windows * 4096 + 2**20)
+    assert f"  44 cells, {tokens:,} tokens, about " in said
+    assert "(as planned; the questions decide)" in said
+    assert "qa_hotpotqa 4096: no data\n" in said and said.count("refused") == 1
+    assert "Error" not in said
+
+
+def test_a_run_says_behind_its_plan_which_lengths_lack_texts(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    words = ["model=lexlet", "backend=chance", "task=last_segment", "corpus=synthetic", "corpus.count=3", "n=2"]
+    assert main.main(["run", *words, "corpus.words=200", "lengths=[64,5000]", f"results={tmp_path}"]) == 0
+    said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("  ")]
+    assert any(line.startswith("  2 cells, 10,128 tokens") for line in said), "2 samples of 64 and 5000 tokens"
+    [refused] = [line for line in said if "refused" in line]
+    assert refused.startswith(
+        "  refused  none last_segment 5000: last_segment needs 2 places in documents of 5000 tokens"
+    )
+    assert said.index(refused) > next(place for place, line in enumerate(said) if "10,128" in line)
+    assert {each.cell.length: each.refused is None for each in Store(tmp_path).load()} == {64: True, 5000: False}
 
 
 def test_a_sweep_runs_every_method_into_one_folder(lexbench: Command, tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from lexbench.core.task import Tokens
 from lexbench.corpora.packages import CHARACTERS, LONGEST
 from lexbench.runner.cells import Step
 from lexbench.runner.job import Job
-from lexbench.runner.plan import plan
-from lexbench.runner.questions import made_once
+from lexbench.runner.plan import fit_lengths, plan
+from lexbench.runner.questions import made_once, questions_or_reason
 
 
 class Wide:
@@ -66,7 +66,16 @@ def job(model: str, task: str, own: Mapping[str, Any] | None = None, **given: An
 
 
 def headline(made: Job) -> list[Step]:
-    return plan(replace(made, tasks=[task for task in made.tasks if task.name == HEADLINE]), WIDE)
+    return reached(replace(made, tasks=[task for task in made.tasks if task.name == HEADLINE]))
+
+
+def reached(made: Job) -> list[Step]:
+    """The steps of a run, refused as when each is reached."""
+    found = []
+    for step in plan(fit_lengths(made, WIDE), WIDE):
+        _, refused = questions_or_reason(step.task, WIDE, step.length, made.n, step.seed)
+        found.append(replace(step, refused=step.refused or (refused.reason if refused else None)))
+    return found
 
 
 def suites() -> list[str]:
@@ -131,7 +140,7 @@ def test_a_length_without_texts_is_refused_and_the_others_are_as_in_a_run_withou
 def test_other_tasks_of_long_documents_keep_the_lengths_that_fit(task: str) -> None:
     synthetic = {"name": "synthetic", **registry.read("corpus", "synthetic")}
     made = job("lexlet", task, corpus=synthetic, lengths=[128, 4096, 65536], n=4)
-    steps = {step.length: step.refused for step in plan(made, WIDE)}
+    steps = {step.length: step.refused for step in reached(made)}
     assert (steps[128], steps[4096]) == (None, None)
     assert "65536 tokens" in str(steps[65536])
     assert "corpus=packages" in str(steps[65536])
@@ -140,4 +149,4 @@ def test_other_tasks_of_long_documents_keep_the_lengths_that_fit(task: str) -> N
 def test_a_length_that_the_user_sets_for_all_places_is_kept() -> None:
     synthetic = {"name": "synthetic", **registry.read("corpus", "synthetic")}
     made = job("lexlet", HEADLINE, {"longest": 65536}, corpus=synthetic, lengths=[128, 4096])
-    assert all("of 65536 tokens" in str(step.refused) for step in plan(made, WIDE))
+    assert all("of 65536 tokens" in str(step.refused) for step in reached(made))

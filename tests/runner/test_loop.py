@@ -257,7 +257,7 @@ def test_several_seeds_are_several_cells(tmp_path: Path) -> None:
     assert sorted(set(rows.seed)) == [0, 1, 2]
 
 
-def test_one_seed_tells_the_cost_of_all_and_none_its_questions(
+def test_questions_are_written_when_their_cell_is_reached_and_refused_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made: list[tuple[int, int]] = []
@@ -274,10 +274,13 @@ def test_one_seed_tells_the_cost_of_all_and_none_its_questions(
     made_once.clear()
     words = ["model=lexlet", "task=passkey", "backend=chance", "lengths=[128,300]", "n=4", "seed=[0,1,2,3]"]
     assert main.main(["run", *words, "--dry-run"]) == 0
-    assert made == [(300, 0), (128, 0), (300, 1)]
-    # 300 tokens three times and 128 four, of which one run is refused when it is asked, 4 samples each
-    assert f"{4 * (3 * 300 + 4 * 128):,} tokens" in capsys.readouterr().err
+    assert made == []
+    # four seeds of 4 samples; one cell of each length is refused when it is reached
+    assert f"{4 * 4 * (300 + 128):,} tokens" in capsys.readouterr().err
     run(tmp_path, seed=[0, 1, 2, 3], method=["none", "rerope"])
     refused = {(each.cell.length, each.cell.seed): each.refused for each in Store(tmp_path).load() if each.refused}
     assert refused == {(300, 0): "nothing to ask at 300 of 0", (128, 2): "nothing to ask at 128 of 2"}
     assert len(Store(tmp_path).load()) == 16
+    assert made == [(length, seed) for seed in range(4) for length in (300, 128)], "once for both methods"
+    costs = [json.loads(line)["cell"] for line in (tmp_path / "costs.jsonl").read_text().splitlines()]
+    assert len(set(costs)) == 12, "what is refused costs nothing"

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from transformers import AutoConfig
 
-from lexbench import Model, Score, Write, task
+from lexbench import Attention, Model, Outline, task
 from lexbench.backends.hf.batches import kept_numbers
 from lexbench.core import registry
+from lexbench.core.attention import Dynamic
 from lexbench.core.checkpoint import locate, read_model
 from lexbench.core.config_facts import facts
 from lexbench.core.method_key import MethodKey
@@ -23,7 +24,17 @@ from lexbench.corpora.synthetic import Synthetic
 from lexbench.runner.cells import BackendFacts, Named, NamedMethod, Step, Workload
 from lexbench.runner.forecast import duration, parameters, workload
 from lexbench.runner.job import Job
-from lexbench.runner.plan import cell_of, describe, keep_job, least_memory, peak_memory, plan
+from lexbench.runner.plan import (
+    _reads_once,
+    cell_of,
+    describe,
+    fit_lengths,
+    keep_job,
+    least_memory,
+    peak_memory,
+    plan,
+)
+from lexbench.runner.questions import questions_or_reason
 from lexbench.store.store import Store
 from tests.census import tiny as census
 
@@ -39,8 +50,7 @@ def test_parameters_are_close_to_those_of_a_real_decoder() -> None:
 
 def test_flops_grow_linearly_and_then_with_the_square() -> None:
     def score(length: int) -> float:
-        tokens = np.zeros(length, np.int64)
-        return workload(MODEL, [Score(index=0, cluster="", tokens=tokens, start=1, bytes=1, words=1)]).flops
+        return workload(MODEL, Outline(1, length)).flops
 
     # by hand: P = 12 * 2 * 32^2 + 100 * 32 = 27776; 2 P n + 2 * 2 * 32 n^2
     assert score(10) == 2 * 27776 * 10 + 128 * 100
@@ -48,9 +58,26 @@ def test_flops_grow_linearly_and_then_with_the_square() -> None:
 
 
 def test_writing_counts_every_new_token_over_the_whole_context() -> None:
-    write = Write(index=0, cluster="", prompt=np.zeros(90, np.int64), room=10)
-    assert workload(MODEL, [write]).tokens == 100
-    assert workload(MODEL, [write]).flops == 2 * 27776 * 100 + 128 * 100**2 + 2 * 128 * 10 * 100
+    write = workload(MODEL, Outline(1, 100, room=10))
+    assert (write.questions, write.tokens, write.steps) == (1, 100, 10)
+    assert write.flops == 2 * 27776 * 100 + 128 * 100**2 + 2 * 128 * 10 * 100
+
+
+def test_a_probe_costs_three_passes() -> None:
+    once, probed = (workload(MODEL, Outline(4, 100, probes=probes)) for probes in (False, True))
+    assert (probed.tokens, probed.flops) == (once.tokens, 3 * once.flops)
+
+
+def test_a_text_is_counted_once_for_the_questions_behind_it_where_it_is_read_once() -> None:
+    """By hand: 10 questions behind 3 texts of 100 tokens; 7 of them read and write 25 more, each of which sees 100."""
+    several = Outline(10, 100, room=10, per_text=4, apart=25)
+    cost = workload(MODEL, several, once=True)
+    assert (cost.questions, cost.tokens, cost.steps) == (10, 3 * 100 + 7 * 25, 100)
+    assert cost.dense == 2 * 27776 * (3 * 100 + 7 * 25)
+    assert cost.quadratic == 128 * (3 * 100**2 + 3 * 2 * 10 * 100 + 7 * 2 * 25 * 100)
+    alone = workload(MODEL, several)
+    assert (alone.tokens, alone.dense) == (1000, 2 * 27776 * 1000)
+    assert alone.quadratic == 10 * (128 * 100**2 + 2 * 128 * 10 * 100)
 
 
 def test_memory_holds_weights_and_cache() -> None:
@@ -94,17 +121,21 @@ def planned(lengths: Sequence[int], tasks: Sequence[str] = ("last_segment",), **
     return plan(job(lengths, tasks, **settings), tokenizer())
 
 
-def job(lengths: Sequence[int], tasks: Sequence[str] = ("last_segment",), **settings: Any) -> Job:
+def job(lengths: Sequence[int], names: Sequence[str] = ("last_segment",), **settings: Any) -> Job:
     return Job.of(
         model=registry.read("model", "lexlet"),
-        methods=[{"name": name, **registry.read("method", name)} for name in ("none", "pi")],
-        tasks=[{"name": name, **registry.read("task", name)} for name in tasks],
         corpus=CORPUS,
-        backend={"name": "chance"},
         lengths=lengths,
         multiples=None,
-        n=2,
-        **{"seeds": [0, 1], "results": None, **settings},
+        **{
+            "tasks": [{"name": name, **registry.read("task", name)} for name in names],
+            "methods": [{"name": name, **registry.read("method", name)} for name in ("none", "pi")],
+            "backend": {"name": "chance"},
+            "n": 2,
+            "seeds": [0, 1],
+            "results": None,
+            **settings,
+        },
     )
 
 
@@ -130,7 +161,7 @@ def test_cells_stand_by_task_and_seed_the_longest_first_and_methods_side_by_side
     assert [step.length for step in planned([64, 128], stop_after_collapse=True)] == 2 * [64, 64, 128, 128]
 
 
-def test_work_is_that_of_the_questions_and_the_first_seed_tells_it() -> None:
+def test_work_is_foreseen_by_the_first_seed() -> None:
     one, other = planned([128], seeds=[3]), planned([128], ("passkey",), seeds=[3])
     assert [(step.workload.questions, step.workload.tokens, step.workload.steps) for step in one] == [(2, 256, 0)] * 2
     assert all(step.workload.questions == 2 and step.workload.tokens == 256 for step in other)
@@ -140,7 +171,11 @@ def test_work_is_that_of_the_questions_and_the_first_seed_tells_it() -> None:
 
 
 def test_a_length_without_texts_is_refused_alone_and_the_others_are_as_without_it() -> None:
-    with_long, without = planned([64, 128, 5000, 6000]), planned([64, 128])
+    lengths = [64, 128, 5000, 6000]
+    assert not any(step.refused for step in planned(lengths)), "the questions decide"
+    fitted = fit_lengths(job(lengths), tokenizer())
+    with_long, without = plan(fitted, tokenizer()), planned([64, 128])
+    assert not any(step.foreseen for step in with_long)
     long = [step for step in with_long if step.length > 128]
     assert len(long) == 8 and all("the corpus" in (step.refused or "") for step in long)
     assert {(step.workload.tokens, step.workload.flops) for step in long} == {(0, 0.0)}
@@ -148,7 +183,48 @@ def test_a_length_without_texts_is_refused_alone_and_the_others_are_as_without_i
     assert places(short) == places(without)
     assert [step.task.built for step in short] == [step.task.built for step in without]  # its places fit 128 tokens
     assert [step.workload for step in short] == [step.workload for step in without]
-    assert all(step.refused for step in planned([5000, 6000]))  # nothing is left
+    none_left = plan(fit_lengths(job([5000, 6000]), tokenizer()), tokenizer())
+    assert {step.length for step in none_left if step.refused} == {6000}, "the last length is refused when it is asked"
+
+
+def test_a_length_too_short_for_the_task_is_foreseen_and_refused_by_its_questions(tmp_path: Path) -> None:
+    short = [step for step in planned([16, 64], ("passkey",)) if step.length == 16]
+    assert len(short) == 4 and all(step.foreseen and step.workload == Workload() for step in short)
+    _, refused = questions_or_reason(short[0].task, tokenizer(), 16, 2, 0)
+    assert refused is not None and {step.refused for step in short} == {refused.reason}
+
+
+@pytest.mark.parametrize(
+    ("backend", "reuse", "texts"),
+    [
+        ({"name": "hf"}, True, 2),
+        ({"name": "native"}, True, 2),
+        ({"name": "vllm"}, True, 2),
+        ({"name": "vllm", "prefix_caching": False}, True, 8),
+        ({"name": "chance"}, True, 8),
+        ({"name": "hf"}, False, 8),
+    ],
+)
+def test_texts_are_counted_as_a_backend_reads_them(backend: dict[str, Any], reuse: bool, texts: int) -> None:
+    """8 questions of 1000 tokens, 4 behind each text: 2 texts, and fewer than 100 tokens of each further question."""
+    several = {"name": "passkey", **registry.read("task", "passkey"), "questions_per_text": 4}
+    made = job([1000], (), tasks=[several], backend=backend, n=8, reuse=reuse, seeds=[0])
+    for step in plan(made, tokenizer()):
+        more = step.workload.tokens - 1000 * texts
+        assert more == 0 if texts == 8 else 0 < more < 6 * 100
+
+
+def test_a_text_is_read_for_each_question_where_its_end_or_length_changes_how_it_is_read() -> None:
+    several = {"name": "passkey", **registry.read("task", "passkey"), "questions_per_text": 4}
+    methods = [{"name": name, **registry.read("method", name)} for name in ("none", "ms_poe")]
+    made = job([1000], (), tasks=[several], methods=methods, backend={"name": "hf"}, n=8, seeds=[0])
+    once, ranked = (step.workload.tokens for step in plan(made, tokenizer()))
+    assert once < 3000 < ranked == 8000
+    scaling = {"rope_type": "dynamic", "factor": 2.0}
+    for stated in (scaling, {"full_attention": scaling}):
+        growing = replace(made, model=replace(made.model, rope_scaling=stated))
+        assert not _reads_once(growing, Attention()) and _reads_once(growing, Attention(inv_freq=np.ones(8)))
+    assert not _reads_once(made, Attention(dynamic=Dynamic(2.0, 256)))
 
 
 def test_a_method_that_cannot_be_applied_is_refused_at_its_length_and_costs_nothing() -> None:
@@ -249,7 +325,7 @@ def test_the_plan_in_words_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
         "  methods  none, pi",
         "  tasks    last_segment, passkey",
         "  lengths  8, 9, 16, 1048576",
-        "  texts    stdlib",
+        "  texts    stdlib (as planned; the questions decide)",
         f"  2 cells, 4,000,000 tokens, about 10 minutes and {gib:.1f} GiB of model memory in float32",
         "  refused  pi passkey 16, none passkey 8: needs 55 tokens",
         "  refused  none passkey 9: needs 56 tokens",

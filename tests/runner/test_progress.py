@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
+import lexbench
 from lexbench.commands.main import main
 from lexbench.runner import execute, progress
-from lexbench.runner.cells import OpenCell, Step
-from lexbench.runner.plan import plan
+from lexbench.runner.cells import OpenCell
+from lexbench.runner.job import Job
+from lexbench.runner.plan import fit_lengths
+from lexbench.runner.questions import made_once
 from tests.runner.open_cells import open_cell
 
 
@@ -84,34 +87,53 @@ def test_what_is_left_counts_the_jobs_that_have_not_begun(monkeypatch: pytest.Mo
         assert sweep._to_begin() == pytest.approx(own)
 
 
-PLAN = ["run", "task=[passkey,recall]", "lengths=[256,1024]", "n=2", "--dry-run"]
+PLAN = ["run", "task=[passkey,recall]", "lengths=[256,1024]", "n=2", "backend=chance"]
 
 
 def planned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seconds: float) -> list[str]:
-    """Standard error of a dry run whose plan takes so many seconds, where a line comes after a tenth."""
+    """Standard error of a run whose texts take so many seconds to find, where a line comes after a tenth."""
 
-    def slowly(*given: Any) -> list[Step]:
+    def slowly(*given: Any) -> Job:
         time.sleep(seconds)
-        return plan(*given)
+        return fit_lengths(*given)
 
     stream = io.StringIO()
     monkeypatch.setattr("sys.stderr", stream)
     monkeypatch.setattr(progress, "PATIENCE", 0.1)
-    monkeypatch.setattr(execute, "plan", slowly)
+    monkeypatch.setattr(execute, "fit_lengths", slowly)
     assert main([*PLAN, f"results={tmp_path}"]) == 0
     return stream.getvalue().splitlines()
 
 
-def test_a_long_plan_says_what_it_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_long_search_for_texts_says_what_it_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("TQDM_DISABLE", raising=False)
     lines = planned(monkeypatch, tmp_path, seconds=1)
-    assert lines[0] == "making the questions of 2 tasks at up to 1,024 tokens ..."
-    assert lines[1].startswith("lexlet, trained at 256 tokens") and sum("making" in line for line in lines) == 1
+    assert lines[0].startswith("lexlet, trained at 256 tokens")
+    assert [line for line in lines if "looking" in line] == ["looking for texts of 2 tasks at up to 1,024 tokens ..."]
 
 
-def test_tqdm_disable_silences_the_line_of_a_long_plan(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_questions_that_take_long_are_said_where_there_is_no_bar(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("TQDM_DISABLE", raising=False)
+    passkey = type(lexbench.task("passkey"))
+    write = passkey.questions
+
+    def slowly(*given: Any) -> Any:
+        time.sleep(0.5)
+        return write(*given)
+
+    monkeypatch.setattr(passkey, "questions", slowly)
+    made_once.clear()
+    lines = planned(monkeypatch, tmp_path, seconds=0)
+    assert [line for line in lines if "writing" in line] == [
+        f"writing the questions of passkey at {length} tokens ..." for length in ("1,024", "256")
+    ]
+
+
+def test_tqdm_disable_silences_the_line_of_a_long_search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TQDM_DISABLE", "1")
-    assert planned(monkeypatch, tmp_path, seconds=1)[0].startswith("lexlet, trained at 256 tokens")
+    assert not [line for line in planned(monkeypatch, tmp_path, seconds=1) if "looking" in line]
 
 
 def test_a_short_plan_says_nothing_of_itself(monkeypatch: pytest.MonkeyPatch) -> None:

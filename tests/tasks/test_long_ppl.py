@@ -261,3 +261,22 @@ def test_it_runs_from_a_job_with_the_corpus_inserted(tmp_path: Path) -> None:
     perplexities = records[records.metric == "perplexity"]
     assert list(perplexities.value) == pytest.approx([2048.0, 2048.0])
     assert list(perplexities.clusters) == [4, 4]
+
+
+def test_windows_are_told_as_if_every_token_were_a_key_token(
+    tmp_path: Path, corpus: Corpus, counting: Tokenizer
+) -> None:
+    """A window of each document more or less: BOS is no text, and the last window ends with the document."""
+    places = [list(range(9, 100))] * 4
+    keys = written(tmp_path / "keys.jsonl", corpus, places)
+    task = lexbench.task("long_ppl", corpus=corpus, keys=keys, document_tokens=100)
+    for length in (20, 32, 64, 100):
+        told, asked = task.outline(counting, length, 4, 0), task.questions(counting, length, 4, 0)
+        assert {question.length for question in asked} == {told.length} == {length}
+        assert abs(told.questions - len(asked)) <= 4
+    for length in (8, 101):
+        with pytest.raises(Refused) as foreseen:
+            task.outline(counting, length, 4, 0)
+        with pytest.raises(Refused) as refused:
+            task.questions(counting, length, 4, 0)
+        assert foreseen.value.reason == refused.value.reason

@@ -652,3 +652,17 @@ def test_one_command_runs_what_is_there_and_names_what_is_missing(
 def test_numbers_of_a_sample_are_plain(ten: str, tokenizer: FastTokenizer) -> None:
     [question] = questions_of(lexbench.task("longbench", data=ten), tokenizer, n=1)
     assert isinstance(question.index, int) and not isinstance(question.index, np.integer)
+
+
+@pytest.mark.parametrize("length", [600, 1500, 6000])
+def test_sizes_are_told_by_characters(data: Data, lexlet: FastTokenizer, length: int) -> None:
+    """Within a tenth: a sentence of the texts has as many tokens everywhere; from 1,000 tokens on middles are cut."""
+    texts = ["The quick brown fox jumps over the lazy dog. " * number for number in range(10, 310, 20)]
+    rows = [example("qasper", number, context=text) for number, text in enumerate(texts)]
+    task = lexbench.task("longbench", dataset="qasper", data=str(data(qasper=rows)))
+    told, asked = task.outline(lexlet, length, 12, 0), questions_of(task, lexlet, length, 12)
+    assert told.questions == len(asked) == 12 and {question.room for question in asked} == {told.room}
+    assert told.questions * told.length == pytest.approx(sum(question.length for question in asked), rel=0.1)
+    assert max(question.length for question in asked) <= length
+    with pytest.raises(Refused, match="longbench's qasper needs at least"):
+        task.outline(lexlet, 16, 12, 0)

@@ -221,6 +221,22 @@ def test_without_data_or_wording_a_benchmark_is_refused_by_name(
             asked(made(name, prompts=None), lexlet)
 
 
+@pytest.mark.parametrize("name", MADE)
+def test_texts_are_told_to_be_at_most_as_long_as_asked_and_missing_data_at_once(
+    name: str, made: Callable[..., lexbench.Task], lexlet: FastTokenizer
+) -> None:
+    task = made(name)
+    told, questions = task.outline(lexlet, SMALL, 3, 0), asked(task, lexlet)
+    assert len(questions) <= told.questions == 3 and told.length == SMALL
+    assert all(question.length <= told.length and question.room == told.room for question in questions)
+    for lacking in (lexbench.task(name), *([made(name, prompts=None)] if BENCHMARKS[name].prompts else [])):
+        with pytest.raises(Refused) as foreseen:
+            lacking.outline(lexlet, SMALL, 3, 0)
+        with pytest.raises(Refused) as refused:
+            asked(lacking, lexlet)
+        assert foreseen.value.reason == refused.value.reason
+
+
 def test_a_class_that_the_data_lack_is_said_and_never_replaced_by_others(
     made: Callable[..., lexbench.Task], lexlet: FastTokenizer
 ) -> None:

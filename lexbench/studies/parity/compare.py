@@ -24,7 +24,7 @@ from lexbench.runner.answers import answers
 from lexbench.runner.backend_pool import done_with, opened
 from lexbench.runner.cells import Step
 from lexbench.runner.job import Job
-from lexbench.runner.plan import plan
+from lexbench.runner.plan import fit_lengths, plan
 from lexbench.runner.questions import questions_or_reason
 from lexbench.stats.wording import several
 from lexbench.studies.parity.tolerance import differences, tolerance
@@ -179,7 +179,8 @@ def compare(job: Job, others: Sequence[Mapping[str, Any]]) -> Parity:
     ends = np.array(sorted(end_tokens(folder)), dtype=np.int64)
     tasks, methods = [task.label for task in job.tasks], [method.label for method in job.methods]
     steps = sorted(
-        plan(job, tokenizer), key=lambda s: (tasks.index(s.task.label), methods.index(s.method.label), s.length)
+        plan(fit_lengths(job, tokenizer), tokenizer),
+        key=lambda s: (tasks.index(s.task.label), methods.index(s.method.label), s.length),
     )
     cells = [_posed(job, step, tokenizer) for step in steps]
     heard = [_heard(job, config, cells) for config in others]
@@ -207,9 +208,11 @@ def _heard(job: Job, config: Mapping[str, Any], cells: Sequence[Posed]) -> tuple
 
 
 def _posed(job: Job, step: Step, tokenizer: Tokenizer) -> Posed:
-    if step.refused:
+    if step.refused and not step.foreseen:
         return Posed(step, ())
-    asked, _ = questions_or_reason(step.task, tokenizer, step.length, job.n, step.seed)  # known from the plan
+    asked, refused = questions_or_reason(step.task, tokenizer, step.length, job.n, step.seed)
+    if refused:
+        return Posed(replace(step, refused=refused.reason), ())
     if any(isinstance(question, Probe) for question in asked):
         raise ValueError(
             f"parity compares likelihoods and texts, {step.task.label} probes attention: take another task"
