@@ -15,17 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from lexbench.core.attention import Floats, Positions
+from lexbench.backends.rope_reading import ROUNDING, RopeReading, Rounded
+from lexbench.core.attention import Floats
 from lexbench.core.fence import attention_from
 from lexbench.core.method import Method, named_method
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.scaled import Rope
 
-ROUNDING = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
-"""Largest rounding error of a number, as a fraction of it, by the dtype of cos and sin."""
-STEPS = 6
-"""Roundings of float32 from a base to an angle: power, quotient, a ramp's mixture, product."""
 FALLBACK_BASE = 1e4
 """Base of RoFormer and of the first Llama, which code takes where it finds none."""
 FACTORS = (1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0, 16.0, 20.0, 24.0, 32.0, 40.0, 64.0, 128.0)
@@ -55,64 +52,6 @@ class RopeMismatch(AssertionError):  # noqa: N818 (an assertion, named for what 
     ) -> None:
         super().__init__(message)
         self.cause, self.pair, self.position, self.difference = cause, pair, position, difference
-
-
-@dataclass(frozen=True, eq=False)
-class RopeReading:
-    """Cos and sin of a module at some positions."""
-
-    places: Positions
-    """[n] positions, ascending: 0, 1, 2, 4, 8, ... and others."""
-    cos: Floats
-    """[n, pairs]"""
-    sin: Floats
-    dtype: str
-    """In which the module gives them."""
-
-    def errors(self, inv_freq: Floats, scale: float, rounded: "Rounded | None" = None) -> tuple[Floats, Floats]:
-        """[n, pairs] larger difference of cos and sin from these angles, and what rounding may make of it.
-
-        What is not a number is equal only to what is not a number.
-        """
-        with np.errstate(invalid="ignore", over="ignore"):  # positions beyond float16
-            angles = self.places[:, None] * inv_freq if rounded is None else rounded(self.places, inv_freq)
-            wanted = scale * np.cos(angles), scale * np.sin(angles)
-        errors = np.maximum(*map(_difference, (self.cos, self.sin), wanted))
-        # b^-x in float32 is off by x ln b roundings of the exponent, and those of the steps.
-        depth = np.maximum(0.0, -np.log(np.maximum(inv_freq, 1e-30))) + STEPS
-        slack = scale * (abs(self.places[:, None] * inv_freq) * depth * 2.0**-24 + 2e-6 + 2 * ROUNDING[self.dtype])
-        return errors, slack
-
-    def agrees(self, inv_freq: Floats, scale: float, rounded: "Rounded | None" = None) -> bool:
-        """Whether all cos and sin are of these angles, within rounding."""
-        return len(inv_freq) == self.cos.shape[1] and bool(np.less_equal(*self.errors(inv_freq, scale, rounded)).all())
-
-    def share_off(self, inv_freq: Floats, scale: float) -> float:
-        """Share of cos and sin that are not of these angles; 1 for another number of pairs."""
-        if len(inv_freq) != self.cos.shape[1]:
-            return 1.0
-        errors, slack = self.errors(inv_freq, scale)
-        return float((errors > slack).mean())
-
-    def scale(self) -> float:
-        """Scale of cos and sin, the median; NaN where there is no number."""
-        found = np.hypot(self.cos, self.sin)
-        return float(np.median(found[np.isfinite(found)])) if np.isfinite(found).any() else math.nan
-
-    def inv_freq(self) -> Floats:
-        """[pairs] radians per token, from positions 1, 2, 4, 8, ..."""
-        found = np.zeros(self.cos.shape[1])
-        for row, place in enumerate(self.places):
-            if place > 0 and place & (place - 1) == 0:
-                off = np.arctan2(self.sin[row], self.cos[row]) - place * found
-                found = found + (off - 2 * np.pi * np.round(off / (2 * np.pi))) / place
-        return found
-
-
-def _difference(found: Floats, wanted: Floats) -> Floats:
-    """[n, pairs] distances, infinite where one of two is no number."""
-    both = np.isnan(found) & np.isnan(wanted)
-    return np.asarray(np.where(both, 0.0, np.nan_to_num(abs(found - wanted), nan=np.inf)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,40 +102,6 @@ class WantedRope:
             return plain.inv_freq() if made.inv_freq is None else made.inv_freq, made.scale or 1.0
         except (Refused, ValueError):
             return None
-
-
-@dataclass(frozen=True)
-class Rounded:
-    """Angles in half precision."""
-
-    dtype: str
-    positions: bool = False
-    frequencies: bool = False
-    products: bool = False
-
-    def __call__(self, places: Positions, inv_freq: Floats) -> Floats:
-        """[n, pairs] angles."""
-        to = as_float16 if self.dtype == "float16" else as_bfloat16
-        t = to(places.astype(np.float64)) if self.positions else places.astype(np.float64)
-        angles = t[:, None] * (to(inv_freq) if self.frequencies else inv_freq)
-        return to(angles) if self.products else angles
-
-    def __str__(self) -> str:
-        parts = [name for name in ("positions", "frequencies") if getattr(self, name)]
-        return f"{' and '.join(['angles'] if self.products else parts)} computed in {self.dtype}"
-
-
-def as_float16(values: Floats) -> Floats:
-    """The nearest numbers of float16; infinity beyond them."""
-    with np.errstate(over="ignore"):
-        return values.astype(np.float16).astype(np.float64)
-
-
-def as_bfloat16(values: Floats) -> Floats:
-    """The nearest numbers of bfloat16, even ones of two: the upper 16 bits of float32."""
-    bits = values.astype(np.float32).view(np.uint32)
-    kept = (bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)
-    return kept.view(np.float32).astype(np.float64)
 
 
 def likely_cause(reading: RopeReading, wanted: WantedRope, others: list[WantedRope]) -> str | None:
