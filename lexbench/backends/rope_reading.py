@@ -107,13 +107,13 @@ class Rounded:
 
 
 def as_float16(values: Floats) -> Floats:
-    """The nearest numbers of float16; infinity beyond them."""
+    """The numbers of float16 nearest to those of float32; infinity beyond them."""
     with np.errstate(over="ignore"):
-        return values.astype(np.float16).astype(np.float64)
+        return values.astype(np.float32).astype(np.float16).astype(np.float64)
 
 
 def as_bfloat16(values: Floats) -> Floats:
-    """The nearest numbers of bfloat16, even ones of two: the upper 16 bits of float32."""
+    """The numbers of bfloat16 nearest to those of float32, whose upper 16 bits they are; of two the even one."""
     bits = values.astype(np.float32).view(np.uint32)
     kept = (bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)
     return kept.view(np.float32).astype(np.float64)

@@ -57,11 +57,21 @@ def modules_of(given: Any, model: Model) -> Iterator[RotaryModule]:
     for name, module in root.named_modules() if isinstance(root, nn.Module) else [("", root)]:
         if OTHER_TOWERS.search(name):
             continue
-        layer = re.search(r"\.(\d+)\.", f".{name}.")
-        kind = types[int(layer[1])] if layer and int(layer[1]) < len(types) else None
+        layer = _layer(root, name, len(types))
+        kind = None if layer is None else types[layer]
         for each in _in(f"{name} ({type(module).__name__})" if name else type(module).__name__, module):
             if each.called_with is None or each.called_with in types:  # else of a kind that no layer has
                 yield replace(each, kind=each.kind or kind, dtype=dtype)
+
+
+def _layer(root: nn.Module, name: str, count: int) -> int | None:
+    """The layer that a module belongs to: its number in a list of as many modules as there are layers."""
+    parts = name.split(".")
+    for depth, part in enumerate(parts):
+        held = root.get_submodule(".".join(parts[:depth])) if part.isdecimal() else None
+        if isinstance(held, nn.ModuleList | nn.ModuleDict) and len(held) == count:
+            return int(part)
+    return None
 
 
 def _in(place: str, module: Any) -> Iterator[RotaryModule]:
@@ -74,11 +84,11 @@ def _in(place: str, module: Any) -> Iterator[RotaryModule]:
 
 def read_module(module: RotaryModule, candidates: list[WantedRope], places: Positions) -> RopeReading:
     """Cos and sin of each pair at the positions."""
-    cos, sin = _called(module, places) if module.table is None else _looked_up(module, module.table, places)
-    dtype = str(cos.dtype).removeprefix("torch.")
+    read = _called(module, places) if module.table is None else _looked_up(module, module.table, places)
+    dtype = str(read[0].dtype).removeprefix("torch.")
     if dtype not in ROUNDING:
         raise Refused(f"{module.place} holds cos and sin in {dtype}: give a module in one of {', '.join(ROUNDING)}")
-    values = [each.double().cpu().numpy() for each in (cos, sin)]
+    values = [each.double().cpu().numpy() for each in read]
     counts = list(dict.fromkeys(len(each.inv_freq) for each in candidates))
     width = values[0].shape[1]
     if width not in (each for count in counts for each in (count, 2 * count)):
@@ -91,7 +101,8 @@ def read_module(module: RotaryModule, candidates: list[WantedRope], places: Posi
     once = _once(values) if width // 2 in counts else None
     if once is None and width not in counts:
         raise Refused(f"{module.place} repeats its pairs neither in halves nor side by side: no layout known here")
-    return RopeReading(places, *(once or values), dtype)
+    cos, sin = once or values
+    return RopeReading(places, cos, sin, dtype)
 
 
 def _once(values: list[Floats]) -> list[Floats] | None:
