@@ -23,6 +23,7 @@ from torch import Tensor, nn
 import lexbench
 from lexbench import Model, Refused, RopeMismatch
 from lexbench.backends.rope_reading import as_bfloat16, places_up_to
+from lexbench.methods.yarn import Yarn
 
 ROOT = Path(__file__).parents[2]
 DIMS, BASE, TRAINED, FACTOR, LENGTH = 64, 1e6, 2048, 4.0, 8192
@@ -374,6 +375,19 @@ def test_what_extend_installs_is_what_is_asserted() -> None:
         lexbench.assert_rope(model, "yarn", factor=4, length=LENGTH)
 
 
+def test_a_method_on_top_of_a_trained_scaling_starts_from_it() -> None:
+    model = llama(**{**LLAMA3, "original_max_position_embeddings": 512})
+    with lexbench.extend(model, "pi", factor=4):
+        lexbench.assert_rope(model, "pi", factor=4, over="scaled", length=LENGTH)
+        with pytest.raises(RopeMismatch, match="does not rotate by pi"):
+            lexbench.assert_rope(model, "pi", factor=4, length=LENGTH)
+    lexbench.assert_rope(model, "llama3", factor=4, length=LENGTH)
+    lexbench.assert_rope(model, "llama3", at=4 * 512, length=LENGTH)
+    # YaRN's ramp is for the trained length, not for the original one.
+    with lexbench.extend(model, "yarn", factor=4):
+        lexbench.assert_rope(model, "yarn", factor=4, over="scaled", length=LENGTH)
+
+
 def test_the_kinds_of_gemma_3_are_read_by_their_names() -> None:
     config = transformers.Gemma3TextConfig(
         vocab_size=32,
@@ -433,6 +447,8 @@ def test_other_mistakes_are_said_in_one_line() -> None:
         lexbench.assert_rope(module, length=0, facts=FACTS)
     with pytest.raises(ValueError, match="takes factor with a method's name only"):
         lexbench.assert_rope(module, length=64, facts=FACTS, factor=4)
+    with pytest.raises(ValueError, match="method must be a name, a list of names, or an object with attention"):
+        lexbench.assert_rope(module, Yarn, length=64, facts=FACTS)  # type: ignore[arg-type]
     with pytest.raises(RopeMismatch, match="has a table of 64 positions, asked for 65"):
         lexbench.assert_rope(module, length=65, facts=FACTS)
     with pytest.raises(RopeMismatch, match="for 16 or 32 pairs; the model's own RoPE has 20 pairs"):

@@ -14,7 +14,7 @@ from lexbench.backends.hf.extended import model_of
 from lexbench.backends.hf.rope_modules import RotaryModule, modules_of, read_module
 from lexbench.backends.rope_causes import RopeMismatch, WantedRope, likely_cause
 from lexbench.backends.rope_reading import RopeReading, places_up_to
-from lexbench.core import registry
+from lexbench.core import config_facts, registry
 from lexbench.core.attention import Attention
 from lexbench.core.method import Method, read_method
 from lexbench.core.model import Model
@@ -81,13 +81,16 @@ def _facts(given: Any, facts: Model | None, trained_length: int | None) -> Model
     """The facts as given, or those in the config of the model or its rotary module."""
     if facts is None:
         holder = next(iter(given.values())) if isinstance(given, Mapping | nn.ModuleDict) else given
-        config = getattr(holder, "config", None)
+        config: Any = getattr(holder, "config", None)
         if not hasattr(config, "to_dict"):
             raise ValueError(
                 f"assert_rope needs a model's facts, {type(holder).__name__} has no config of transformers: "
                 "give facts=lexbench.Model(name=..., trained_length=..., head_dim=..., rope_base=...)"
             )
-        facts = model_of(holder, trained_length or _original(config))
+        if trained_length is None and "trained_length" not in config_facts.facts(config.to_dict()):
+            facts = model_of(holder, _original(config))
+        else:
+            facts = model_of(holder, trained_length)
     return facts if trained_length is None else _trained_on(facts, trained_length)
 
 
@@ -141,13 +144,15 @@ def _method(given: Any, parameters: Mapping[str, Any]) -> tuple[Method, str, Met
         _, method, label = read_method({**registry.read("method", given), **rest, "name": given})
     elif isinstance(given, Sequence):
         _, method, label = read_method({"compose": given, **rest})
+    elif isinstance(given, type) or not hasattr(given, "attention"):
+        raise ValueError(f"method must be a name, a list of names, or an object with attention(...), got {given!r}")
     elif parameters:
         raise ValueError(f"assert_rope takes {next(iter(parameters))} with a method's name only: set it in the method")
     else:
         method, label = given, type(given).__name__
-    if isinstance(method, OnScaled | Fixed):
+    if isinstance(method, OnScaled):
         return method.method, label, method
-    return method, label, OnScaled(method, **start)
+    return method.method if isinstance(method, Fixed) else method, label, OnScaled(method, **start)
 
 
 def _part(attention: Attention, rope: Rope, label: str, model: Model) -> Attention:
