@@ -6,7 +6,7 @@
 A method, task, corpus or backend of your own is a file and a yaml: see docs/adding.md.
 """
 
-from lexbench.api import Run, corpus, evaluate, extend, method, run, task
+from lexbench.api import RopeMismatch, Run, assert_rope, corpus, evaluate, extend, method, run, task
 from lexbench.core.attention import Attention
 from lexbench.core.method import Method
 from lexbench.core.model import Model
@@ -54,6 +54,7 @@ __all__ = [
     "Probed",
     "Record",
     "Refused",
+    "RopeMismatch",
     "Run",
     "Sample",
     "Score",
@@ -64,6 +65,7 @@ __all__ = [
     "Write",
     "Written",
     "__version__",
+    "assert_rope",
     "corpus",
     "evaluate",
     "extend",

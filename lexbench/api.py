@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lexbench.backends.rope_causes import RopeMismatch
 from lexbench.core import registry
 from lexbench.core.attention import Attention
 from lexbench.core.files import unlike
@@ -74,6 +75,42 @@ def extend(
             f"extend takes parameters with a method's name only, got {', '.join(parameters)}: set them in it"
         )
     return Extended(network, method, length, trained_length)
+
+
+def assert_rope(
+    model: Any,
+    method: str | Sequence[str | Mapping[str, Any]] | Method | None = None,
+    *,
+    length: int,
+    facts: Model | None = None,
+    trained_length: int | None = None,
+    **parameters: Any,
+) -> None:
+    """Assert that a loaded model rotates by a method: `lexbench.assert_rope(model, "yarn", factor=4, length=131072)`.
+
+    Cos and sin of all its rotary modules are read at 65 positions, in their own dtype, and compared with the method's
+    own numbers in float64. Known are models and rotary modules of transformers, and tables of vLLM's, torchtune's,
+    torchtitan's and LitGPT's kinds. Which dimensions make a pair is not read.
+
+    Args:
+        model: a model, a rotary module, or a mapping of kinds of layers to the rotary module of each.
+        method: a name with its parameters, several of them at once, or a method of your own. It starts from plain RoPE
+            (over=plain), also where the config states a scaling. None: the model's config as it is.
+        length: tokens of the longest text, prompt and answer.
+        facts: of the model; None: those of its config, which must be one of transformers.
+        trained_length: of the model before any scaling; None: as its config states, `original_max_position_embeddings`
+            before `max_position_embeddings`. Not the method's parameter of that name.
+        parameters: of the method.
+
+    Raises:
+        RopeMismatch: an AssertionError that says which pair is off, at which position, by how much, and the likely
+            cause.
+        Refused: no rotary module is known here, or cos and sin do not show all of the method.
+        ValueError: a parameter does not fit, or facts are needed.
+    """
+    from lexbench.backends.hf.assert_rope import assert_rope
+
+    assert_rope(model, method, length=length, facts=facts, trained_length=trained_length, **parameters)
 
 
 @dataclass(frozen=True)
@@ -375,4 +412,4 @@ def _method(given: str | Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
     return _configured("method", given)
 
 
-__all__ = ["Attention", "Run", "corpus", "evaluate", "extend", "method", "run", "task"]
+__all__ = ["Attention", "RopeMismatch", "Run", "assert_rope", "corpus", "evaluate", "extend", "method", "run", "task"]

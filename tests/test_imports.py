@@ -23,6 +23,7 @@ WITHOUT_TORCH = [
     "lexbench.integrations.share",
     "lexbench.integrations.lm_eval",
     "lexbench.integrations.lm_eval.results.command",
+    "lexbench.integrations.pytest_plugin",
     "lexbench.methods.export",
     "lexbench.report.report",
     "lexbench.report.show.plots",

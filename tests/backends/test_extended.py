@@ -328,3 +328,9 @@ def test_what_a_model_has_read_before_changes_nothing(kind: str) -> None:
             torch.testing.assert_close(expected, logits(fresh(), texts))
         with lexbench.extend(read, method, length=40, trained_length=32):
             torch.testing.assert_close(logits(read, texts), expected)
+
+
+def test_a_config_that_states_no_size_of_a_head_is_told_so() -> None:
+    network = SimpleNamespace(config=transformers.XLMConfig())  # of its own names, emb_dim and n_heads
+    with pytest.raises(ValueError, match="does not state the size of a head: set its head_dim"):
+        lexbench.extend(network, "none", trained_length=512)

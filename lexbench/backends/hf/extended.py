@@ -90,6 +90,11 @@ def model_of(network: Any, trained_length: int | None, name: str | None = None) 
         found["trained_length"] = trained_length
     if "trained_length" not in found:
         raise ValueError("the model's config does not state its trained length: give trained_length=...")
+    if "head_dim" not in found:
+        raise ValueError(
+            f"the config of {type(network).__name__} does not state the size of a head: set its head_dim, "
+            "or hidden_size and num_attention_heads"
+        )
     own = str(getattr(network.config, "_name_or_path", "")) or type(network).__name__
     return Model(name=name or (Path(own).name if Path(own).is_dir() else own), **found)
 

@@ -9,6 +9,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from lexbench.backends.rope_tables import cos_sin_cache
+
 
 class Turning:
     """Methods added to a worker, called by `LLM.collective_rpc`; arguments and results are plain numbers and lists."""
@@ -22,7 +24,7 @@ class Turning:
         """
         found = []
         for module in self._lexbench_modules():
-            table = _table(module)
+            table = cos_sin_cache(module)
             rows = None if table is None else len(table)
             within = [place for place in places if rows is None or place < rows]
             cos, sin = _cos_sin(module, within) if table is None else table[within].double().cpu().chunk(2, dim=-1)
@@ -42,7 +44,7 @@ class Turning:
     def lexbench_turn(self, inv_freq: list[float], scale: float, first: int, own: list[float]) -> None:
         """Overwrite every table: cos and sin of position * inv_freq, times scale; `first` rows from `own`, unscaled."""
         for module in self._lexbench_modules():
-            table = _table(module)
+            table = cos_sin_cache(module)
             assert table is not None, f"{type(module).__name__} has no table to write"
             # In float64, rounded once to the dtype of the table.
             places = torch.arange(len(table), dtype=torch.float64)[:, None]
@@ -59,21 +61,11 @@ class Turning:
         """Each rotary module once, though layers may share it: vLLM's own, or transformers' inside vLLM."""
         seen = set()
         for module in self.model_runner.get_model().modules():
-            if _table(module) is not None or hasattr(module, "inv_freq"):
+            if cos_sin_cache(module) is not None or hasattr(module, "inv_freq"):
                 key = id(module)
                 if key not in seen:
                     seen.add(key)
                     yield module
-
-
-def _table(module: nn.Module) -> Tensor | None:
-    """[rows, rotated] table in use, cos then sin; None if the module has no table."""
-    # LongRoPE of vLLM: the short table, then the long one.
-    if (both := getattr(module, "long_short_cos_sin_cache", None)) is not None:
-        short = int(module.original_max_position_embeddings)  # type: ignore[arg-type]
-        return both[short:] if module.use_long_rope else both[:short]  # type: ignore[no-any-return]
-    table = getattr(module, "cos_sin_cache", None)
-    return table if isinstance(table, Tensor) else None
 
 
 @torch.inference_mode()

@@ -1,0 +1,275 @@
+"""Names the likely cause why cos and sin that run are not those that were asked for.
+
+A cause is a complete set of angles: other frequencies, another scale, or angles rounded to half precision. It is named
+only where it gives all cos and sin that were read, within rounding. Frequencies that were never asked for (another
+factor, another base) are first estimated from positions 1, 2, 4, 8, ...: each tells the angle of a pair within a turn,
+and twice the position tells it twice as exactly.
+"""
+
+import functools
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from lexbench.backends.rope_reading import ROUNDING, RopeReading, Rounded
+from lexbench.core.attention import Floats
+from lexbench.core.fence import attention_from
+from lexbench.core.method import Method, named_method
+from lexbench.core.model import Model
+from lexbench.core.record import Refused
+from lexbench.core.scaled import Rope
+
+FALLBACK_BASE = 1e4
+"""Base of RoFormer and of the first Llama, which code takes where it finds none."""
+FACTORS = (1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0, 16.0, 20.0, 24.0, 32.0, 40.0, 64.0, 128.0)
+"""Factors that are tried as they are; any other is estimated."""
+EQUAL = 0.05
+"""Relative difference of two estimated factors of neighbouring pairs that may be one."""
+LENGTHS = tuple(2**power for power in range(8, 21))
+"""Original lengths that are tried, in tokens."""
+OTHERS = {"pi": "linear scaling", "yarn": "YaRN", "llama3": "llama3's scaling", "ntk": "an NTK base"}
+"""Methods that may run in place of the one that was asked for."""
+
+
+class RopeMismatch(AssertionError):  # noqa: N818 (an assertion, named for what it found)
+    """Cos and sin that run are not those that were asked for: pair, position, difference and likely cause.
+
+    `pair`, `position` and `difference` are those of the worst cos or sin, None where there is nothing to compare;
+    `cause` is None where none is known.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        cause: str | None = None,
+        pair: int | None = None,
+        position: int | None = None,
+        difference: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.cause, self.pair, self.position, self.difference = cause, pair, position, difference
+
+
+@dataclass(frozen=True, eq=False)
+class WantedRope:
+    """How the layers of one RoPE must rotate, and where that comes from."""
+
+    rope: Rope
+    """The model's own."""
+    label: str
+    """Of the method, or of the model's config."""
+    inv_freq: Floats
+    """[pairs] radians per token."""
+    scale: float
+    method: Method | None
+    """None: the model's own RoPE is wanted."""
+    length: int
+
+    @property
+    def layers(self) -> str:
+        """The layers, for a message."""
+        return f" of its {self.rope.kind} layers" if self.rope.kind else ""
+
+    @property
+    def plain(self) -> Model:
+        """The model with this RoPE unscaled, at its original length."""
+        return self.rope.seen("plain", self.length)
+
+    def factor(self) -> float:
+        """How much the slowest pair is slowed."""
+        return float(self.plain.inv_freq()[-1] / self.inv_freq[-1]) if self.inv_freq[-1] > 0 else 1.0
+
+    def angles(
+        self,
+        base: float | None = None,
+        factor: float | None = None,
+        original: int | None = None,
+        method: Method | None = None,
+    ) -> tuple[Floats, float] | None:
+        """Frequencies and scale with another base, factor, original length or method; None where these do not exist."""
+        plain, method = self.plain, method or self.method
+        plain = replace(plain, rope_base=base or plain.rope_base, trained_length=original or plain.trained_length)
+        try:
+            if method is None:
+                named = {"rope_theta": plain.rope_base, "factor": factor, "original_max_position_embeddings": original}
+                parameters = {**self.rope.parameters, **{key: value for key, value in named.items() if value}}
+                return replace(self.rope, plain=plain, parameters=parameters).own(self.length)
+            made = attention_from(_with(method, factor, original), plain, self.length)
+            return plain.inv_freq() if made.inv_freq is None else made.inv_freq, made.scale or 1.0
+        except (Refused, ValueError):
+            return None
+
+
+def likely_cause(reading: RopeReading, wanted: WantedRope, others: list[WantedRope]) -> str | None:
+    """The first cause that gives all cos and sin that were read; None where none does.
+
+    Args:
+        reading: another than what is wanted.
+        wanted: of the layers of the module.
+        others: of the other kinds of layers.
+    """
+    found = reading.scale()
+    if not math.isclose(found, wanted.scale, rel_tol=1e-3) and reading.agrees(wanted.inv_freq, found):
+        return _of_scale(found, wanted.scale)
+    if cause := _first(reading, found, _known(wanted, others)) or _rounded(reading, wanted):
+        return cause
+    return _first(reading, found, _estimated(wanted, reading.inv_freq())) or _coarse(reading, wanted)
+
+
+Cause = tuple[str, tuple[Floats, float] | None]
+
+
+def _first(reading: RopeReading, found: float, causes: Iterator[Cause]) -> str | None:
+    """The first cause whose frequencies were read, and what else is wrong where the scale `found` is another."""
+    for cause, made in causes:
+        if made is None:
+            continue
+        inv_freq, scale = made
+        if reading.agrees(inv_freq, scale):
+            return cause
+        if not math.isclose(found, scale, rel_tol=1e-3) and reading.agrees(inv_freq, found):
+            return f"{cause}; {_of_scale(found, scale)}"
+    return None
+
+
+def _known(wanted: WantedRope, others: list[WantedRope]) -> Iterator[Cause]:
+    """Causes that need no estimate, with their frequencies and scales, the more likely first."""
+    plain = wanted.plain
+    own, base, inv_freq = plain.inv_freq(), plain.rotary_base(), wanted.inv_freq
+    fallback = f"base fallen back to {FALLBACK_BASE:,.0f}, not {base:,.10g}"
+    yield f"scaling not applied: it rotates by plain RoPE of base {base:,.10g}", (own, 1.0)
+    for other in others:
+        kinds = f"{wanted.rope.kind} layers rotate as {other.rope.kind} layers do"
+        yield f"scaling of one kind of layers lost: {kinds}", (other.inv_freq, other.scale)
+    if base != FALLBACK_BASE:
+        yield fallback, wanted.angles(base=FALLBACK_BASE)
+        yield f"scaling not applied, and {fallback}", (plain.inv_freq(FALLBACK_BASE), 1.0)
+    twice = inv_freq * np.divide(inv_freq, own, out=np.ones_like(own), where=own > 0)
+    yield "scaling applied twice", (twice, wanted.scale**2)
+    yield "scaling applied twice", (twice, wanted.scale)
+    # Shares kept and slowed change places: k + (1 - k) / s becomes 1 - k + k / s.
+    inverted = own + own / wanted.factor() - inv_freq
+    yield "ramp inverted: fast pairs are slowed and slow ones kept", (inverted, wanted.scale)
+    yield from _instead(wanted, wanted.factor(), "")
+    yield from _lengths(wanted)
+
+
+def _estimated(wanted: WantedRope, estimate: Floats) -> Iterator[Cause]:
+    """Causes of another factor or base, of which there are many."""
+    slowest = _slowing(wanted.plain.inv_freq(), estimate)
+    factors = [*FACTORS, *([float(f"{slowest:.3g}"), slowest] if 1 < slowest < 1e6 else [])]
+    for factor in factors:
+        yield f"another factor: {factor:g}, not {wanted.factor():g}", wanted.angles(factor=factor)
+    yield from _bases(wanted, estimate)
+    for factor in factors:
+        yield from _instead(wanted, factor, f" with factor {factor:g}")
+
+
+def _slowing(own: Floats, estimate: Floats) -> float:
+    """How much the slowest pairs are slowed; NaN where they do not turn.
+
+    A slow pair tells it less exactly than a faster one that is slowed as much.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = own / estimate
+    best = float(ratios[-1])
+    for slower, faster in itertools.pairwise(ratios[::-1]):
+        if not (best > 0 and abs(faster / slower - 1) < EQUAL):
+            break
+        best = float(faster)
+    return best
+
+
+def _instead(wanted: WantedRope, factor: float, said: str) -> Iterator[Cause]:
+    """Other methods at a factor."""
+    for words, method in _others().items():
+        yield f"{words}{said} in place of {wanted.label}", wanted.angles(factor=factor, method=method)
+
+
+@functools.cache
+def _others() -> dict[str, Method]:
+    return {words: named_method(name, factor=2.0) for name, words in OTHERS.items()}
+
+
+def _lengths(wanted: WantedRope) -> Iterator[Cause]:
+    """Other original lengths, where the factor stays: first those that stand for a dropped one."""
+    original, factor = wanted.plain.trained_length, wanted.factor()
+    stated = [wanted.rope.plain.trained_length, wanted.rope.plain.max_position_embeddings, wanted.length]
+    dropped = dict.fromkeys(each for each in (*stated, round(original * factor)) if each and each != original)
+    for tokens in (*dropped, *LENGTHS):
+        word = "dropped" if tokens in dropped else "is another"
+        yield (
+            f"original length {word}: {tokens:,} tokens, not {original:,}",
+            wanted.angles(factor=factor, original=tokens),
+        )
+
+
+def _bases(wanted: WantedRope, estimate: Floats) -> Iterator[Cause]:
+    """Other bases, as the first two pairs have them, which most scalings keep or slow alike."""
+    if len(estimate) < 2 or not estimate[1] > 0:
+        return
+    dims, base = 2 * len(estimate), wanted.plain.rotary_base()
+    # theta_1 / theta_0 = b^(-2/d).
+    for ratio in (estimate[1], estimate[1] / estimate[0] if estimate[0] > 0 else math.nan):
+        exact = float(ratio ** (-dims / 2))
+        for found in (float(f"{exact:.4g}"), exact) if 1 < exact < math.inf else ():
+            said = f"another base: {found:,.10g}, not {base:,.10g}"
+            yield said, wanted.angles(base=found)
+            yield f"scaling not applied, and {said}", (wanted.plain.inv_freq(found), 1.0)
+
+
+def _of_scale(found: float, wanted: float) -> str:
+    """The cause of another scale of cos and sin."""
+    times = f"cos and sin are times {found:.4g}, not {wanted:.4g}"
+    if math.isclose(found, 1, rel_tol=1e-2):
+        return f"attention factor (mscale) missing: {times}"
+    if wanted != 1 and math.isclose(found, wanted**2, rel_tol=1e-2):
+        return f"attention factor (mscale) applied twice: {times}"
+    return f"another attention factor (mscale): {times}"
+
+
+def _rounded(reading: RopeReading, wanted: WantedRope) -> str | None:
+    """What was rounded to half precision; None if no such rounding gives what was read."""
+    plain = wanted.plain.inv_freq(), 1.0, "; scaling not applied, too"
+    for inv_freq, scale, also in ((wanted.inv_freq, wanted.scale, ""), plain):
+        for rounded in _roundings():
+            if reading.agrees(inv_freq, scale, rounded):
+                return f"{rounded}{also}"
+    return None
+
+
+def _coarse(reading: RopeReading, wanted: WantedRope) -> str | None:
+    """The half precision whose rounding errors are as large as those read, where angles are below a turn."""
+    errors, slack = reading.errors(wanted.inv_freq, wanted.scale)
+    for dtype, finest in (("float16", 2.0**-24), ("bfloat16", 0.0)):
+        # A frequency, a position and their product are each rounded once; small numbers to multiples of the finest.
+        off = np.maximum(3 * ROUNDING[dtype] * wanted.inv_freq, finest)
+        coarse = reading.places[:, None] * off * wanted.scale
+        told = (coarse < 0.5) & np.isfinite(errors)  # float16 ends at 65,504
+        if (errors <= slack + coarse)[told].all() and (errors > slack)[told].any():
+            return f"angles, positions or frequencies computed in half precision, as in {dtype}"
+    return None
+
+
+def _roundings() -> Iterator[Rounded]:
+    for dtype in ("bfloat16", "float16"):
+        yield Rounded(dtype, positions=True)
+        yield Rounded(dtype, frequencies=True)
+        yield Rounded(dtype, positions=True, frequencies=True)
+        yield Rounded(dtype, products=True)
+        yield Rounded(dtype, positions=True, products=True)
+        yield Rounded(dtype, positions=True, frequencies=True, products=True)
+
+
+def _with(method: Any, factor: float | None, original: int | None) -> Method:
+    """The method with another factor or trained length; ValueError where it has none, or refuses the value."""
+    given = {"factor": factor, "trained_length": original if getattr(method, "trained_length", None) else None}
+    changed = {name: value for name, value in given.items() if value is not None}
+    if missing := [name for name in changed if not hasattr(method, name)]:
+        raise ValueError(f"{type(method).__name__} has no {missing[0]}")
+    found: Method = replace(method, **changed)
+    return found
