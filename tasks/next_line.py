@@ -14,7 +14,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from lexbench import Answer, AnyQuestion, Corpus, Encoded, Frame, Refused, Sample, Task, Tokenizer, Write, Written
-from lexbench.taskkit.perplexity import LONGER, EncodedCorpus, encoded_corpus, in_turns
+from lexbench.taskkit.perplexity import LONGER, EncodedCorpus, encoded_corpus, in_turns, or_fewer
 from lexbench.taskkit.prompt import bos_and_chat, check_at_least, check_length
 from lexbench.taskkit.scoring import score_written
 
@@ -132,7 +132,7 @@ class NextLine(Task):
         if len(found) < n:
             raise Refused(
                 f"next_line needs {n} lines of Python with {task.longest} tokens, the corpus has {len(found)}: give "
-                f"files of Python (corpus=stdlib), {LONGER}, or a lower n"
+                f"files of Python (corpus=stdlib), {LONGER}{or_fewer(len(found))}"
             )
         space = length - least + 1
         return [task._question(texts, tokenizer, frame, space, index, *place) for index, place in enumerate(found)]
