@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 from lexbench.commands import hydra_config
 from lexbench.commands.command import (
     BACKEND,
-    METHOD,
+    METHODS,
     MODEL,
     SWEEPS,
     USUAL_CORPUS,
     Command,
     Setting,
     length_of,
+    methods_of,
     part,
     settings_apart,
 )
@@ -76,15 +77,16 @@ def _check_methods(options: argparse.Namespace, words: list[str]) -> int:
         from lexbench.runner.backend_pool import using
 
         model = read_model(config["model"])
-        _, method, label = read_method(part(config, choices, "method"))
+        methods = [read_method(each) for each in methods_of(config, choices)]
         length = length_of(config) or 2 * model.trained_length
         with using(model, part(config, choices, "backend"), length) as backend:
-            try:
-                if not capabilities(backend).verifiable:
-                    raise Refused(f"{backend.name} shows no logits to verify: use backend=hf")
-                rows.append((label, length, verify.verify(backend, attention_of(method, model, length), length)))
-            except Refused as refusal:
-                rows.append((label, length, refusal.reason))
+            for _, method, label in methods:
+                try:
+                    if not capabilities(backend).verifiable:
+                        raise Refused(f"{backend.name} shows no logits to verify: use backend=hf")
+                    rows.append((label, length, verify.verify(backend, attention_of(method, model, length), length)))
+                except Refused as refusal:
+                    rows.append((label, length, refusal.reason))
 
     hydra_config.jobs(COMMAND, job, words)
     if options.json:
@@ -126,7 +128,7 @@ COMMAND = Command(
     call=call,
     arguments=_arguments,
     settings=(
-        *(MODEL, METHOD),
+        *(MODEL, METHODS),
         Setting("task=NAME", "with --against: the task", default="last_segment"),
         Setting("corpus=NAME", f"with --against: {USUAL_CORPUS.help}", default=USUAL_CORPUS.default),
         BACKEND,

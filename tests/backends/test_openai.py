@@ -689,8 +689,9 @@ def test_a_method_that_follows_the_length_serves_one() -> None:
     assert label == "ntk at 1024 tokens"
     assert slots == lexbench.method("ntk").attention(MODEL, 1024).as_data()
     assert started_with("none", None, MODEL) == ("none", {})
-    both = lexbench.method([{"name": "ntk", "factor": 4}, "log_n"]).attention(MODEL, 1024)
-    assert started_with(({"name": "ntk", "factor": 4}, "log_n"), None, MODEL) == ("ntk(factor=4)+log_n", both.as_data())
+    combined = {"compose": [{"name": "ntk", "factor": 4}, "log_n"]}
+    both = lexbench.method(combined).attention(MODEL, 1024)
+    assert started_with(combined, None, MODEL) == ("ntk(factor=4)+log_n", both.as_data())
     with pytest.raises(ValueError, match=r"backend\.serves=ntk depends on the length: give backend\.serves_length=N"):
         started_with("ntk", None, MODEL)
 
