@@ -15,7 +15,7 @@ FAILS = {
     "old": '[ "$1" = -c ] && exit 1',
     "bare": 'case "$2" in *pip*) exit 1;; esac',
 }
-"""By the kind of a Python, the line by which it fails: a name without a version behind it, as pyenv leaves; one of another
+"""By the kind of a Python, the line by which it fails: a name without a version behind it, as pyenv leaves; another
 version; one without venv."""
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="no make")
 

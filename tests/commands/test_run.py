@@ -36,7 +36,6 @@ WRONG = [
     (["model=org/none-here"], "model org/none-here cannot be fetched"),
     (["model=./nowhere"], "model folder ./nowhere does not exist"),
     (["-m", "model=lexlet,./nowhere"], "mixes names and paths"),
-    (["length=512"], "unknown setting length: did you mean lengths?"),
     (["lengths=[0]"], "lengths must be whole numbers"),
     (["lengths=[]"], "lengths must be"),
     (["n=0"], "n must be a whole number of at least 1"),
