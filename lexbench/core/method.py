@@ -68,6 +68,10 @@ def method_config(given: str | Mapping[str, Any]) -> dict[str, Any]:
     `yarn`, `yarn+log_n`, `{name: yarn, factor: 8}`, `{compose: [{name: yarn, factor: 8}, log_n]}`. Raises ValueError
     for what is no method, and for a list, which stands for several methods.
     """
+    if not isinstance(given, str | Mapping | Sequence):
+        raise ValueError(
+            f"a method must be a name, or a name with parameters, got {given!r}: e.g. {{name: yarn, factor: 8}}"
+        )
     return method_entries([given])[0]
 
 
