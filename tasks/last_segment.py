@@ -11,10 +11,12 @@ from lexbench import Answer, AnyQuestion, Corpus, Outline, Refused, Sample, Scor
 from lexbench.taskkit.perplexity import (
     AVERAGING,
     LONGER,
+    STREAM,
     EncodedCorpus,
     bos_policy,
     encoded_corpus,
     in_turns,
+    or_fewer,
     score_question,
 )
 from lexbench.taskkit.prompt import check_at_least, check_length
@@ -129,11 +131,14 @@ class LastSegment(Task):
         if self.stream:
             return (
                 f"last_segment needs {n} places in a stream of {len(texts.stream)} tokens, it has {found} with "
-                f"{self.longest} tokens and {self.targets} targets in one document: give a larger corpus, or a lower n "
-                "or task.targets"
+                f"{self.longest} tokens and {self.targets} targets in one document: give a larger corpus"
+                f"{or_fewer(found)}, or a lower task.targets"
             )
         longest = texts.longest() + len(texts.prefix)
+        # Joining helps where the documents hold the length together; tune has no settings of a task.
+        joined = len(texts) > 1 and len(texts.stream) >= (self.longest or 0)
+        stream = f"{STREAM}, " if joined else ""
         return (
             f"last_segment needs {n} places in documents of {self.longest} tokens, the corpus has {found} "
-            f"(its longest document has {longest}): give task.stream=true, {LONGER}, or a lower n"
+            f"(its longest document has {longest}): give {stream}{LONGER}{or_fewer(found)}"
         )

@@ -27,7 +27,7 @@ from lexbench import (
     Write,
     Written,
 )
-from lexbench.taskkit.perplexity import LONGER, EncodedCorpus, encoded_corpus, in_turns
+from lexbench.taskkit.perplexity import LONGER, EncodedCorpus, encoded_corpus, in_turns, or_fewer
 from lexbench.taskkit.prompt import bos_and_chat, check_at_least, check_length
 from lexbench.taskkit.scoring import score_written
 
@@ -145,7 +145,7 @@ class NextLine(Task):
         if len(found) < n:
             raise Refused(
                 f"next_line needs {n} lines of Python with {task.longest} tokens, the corpus has {len(found)}: give "
-                f"files of Python (corpus=stdlib), {LONGER}, or a lower n"
+                f"files of Python (corpus=stdlib), {LONGER}{or_fewer(len(found))}"
             )
         return [task._question(texts, tokenizer, frame, space, index, *place) for index, place in enumerate(found)]
 

@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from lexbench import Answer, AnyQuestion, Corpus, Outline, Probe, Probed, Refused, Sample, Task, Tokenizer
-from lexbench.taskkit.perplexity import LONGER, EncodedCorpus, encoded_corpus, in_turns
+from lexbench.taskkit.perplexity import LONGER, EncodedCorpus, encoded_corpus, in_turns, or_fewer
 from lexbench.taskkit.prompt import check_at_least, check_length
 from lexbench.taskkit.scoring import sample_of
 
@@ -122,7 +122,7 @@ class Resolution(Task):
         if len(ends) < n:
             raise Refused(
                 f"resolution needs {n} texts of {longest} tokens, the corpus has {len(ends)} (its longest document "
-                f"has {texts.longest() + len(texts.prefix)}): give {LONGER}, or a lower n"
+                f"has {texts.longest() + len(texts.prefix)}): give {LONGER}{or_fewer(len(ends))}"
             )
         return [task._question(texts, length, index, *place) for index, place in enumerate(ends)]
 

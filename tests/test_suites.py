@@ -91,10 +91,10 @@ def test_every_suite_of_the_registry_is_settled(name: str) -> None:
 def test_what_no_suite_or_run_can_be_is_said_in_one_line() -> None:
     with pytest.raises(ValueError, match=r"a suite must list tasks by name, got"):
         labels({"name": "inner", "suite": [{"nam": "needle"}]})
-    with pytest.raises(ValueError, match=r"lengths must be a list, got 128: e.g. lengths=\[128\]"):
-        job("passkey", lengths=128)
-    with pytest.raises(ValueError, match=r"multiples must be a list, got 2: e.g. multiples=\[2\]"):
-        job("passkey", multiples=2)
+    with pytest.raises(ValueError, match=r"lengths must be a number or a list of numbers, got '128': e.g. lengths=\["):
+        job("passkey", lengths="128")
+    with pytest.raises(ValueError, match=r"multiples must be a number or a list of numbers, got True: e.g. multiples="):
+        job("passkey", multiples=True)
     with pytest.raises(ValueError, match=r"task.corpus is set by corpus=NAME for the whole run, got 3"):
         labels({"name": "sliding", "corpus": 3})
     with pytest.raises(ValueError, match="sliding's document_tokens must be at least 1, got 0"):

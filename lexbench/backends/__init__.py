@@ -1,6 +1,6 @@
 """One model under one Attention: what the runner asks of a backend."""
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -88,6 +88,16 @@ class Backend(Protocol):
 
     def probe(self, question: Probe) -> Probed:
         """Attention statistics."""
+
+    @classmethod
+    def check_settings(cls, settings: Mapping[str, Any], model: Model) -> None:
+        """ValueError for a parameter that is wrong on every machine: asked before anything is loaded, by a dry run too.
+
+        Args:
+            settings: those that the user gave, by the constructor's names; their types are right.
+            model: whose facts they must fit.
+        """
+        return
 
     # Optional, as `capabilities` says ------------------------------------------------------------------------------
 

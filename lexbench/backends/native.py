@@ -1,6 +1,6 @@
 """The dense reference backend: attention by its definition, in float32 or float64. Defines what is correct; slow."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from lexbench.backends import Backend, Capabilities
 from lexbench.backends.caches import PrefixCache
 from lexbench.backends.causal import looks_ahead
-from lexbench.backends.devices import device_of
+from lexbench.backends.devices import check_device, device_of
 from lexbench.backends.draft import Draft
 from lexbench.backends.embedded import check_embedded
 from lexbench.core.attention import Attention
@@ -50,10 +50,7 @@ class Native(Backend):
     capabilities = Capabilities(recalls=True)
 
     def __init__(self, model: Model, dtype: str = "float32", device: str = "cpu") -> None:
-        if dtype not in DTYPES:
-            raise ValueError(f"backend.dtype must be float32 or float64, got {dtype}")
-        if device == "all":
-            raise ValueError("backend.device all needs backend=hf: native holds a model on one device, name it")
+        self.check_settings({"dtype": dtype, "device": device}, model)
         self._device = device_of(device)
         self.device = str(self._device)
         folder = folder_of(model)
@@ -75,6 +72,16 @@ class Native(Backend):
                 f"encoding {encoding.name} must be causal, in this one the last token changes the logits before it: "
                 "let hooks see no later tokens, and train it again"
             )
+
+    @classmethod
+    def check_settings(cls, settings: Mapping[str, Any], model: Model) -> None:
+        """ValueError for a parameter that is wrong on every machine."""
+        dtype, device = settings.get("dtype", "float32"), settings.get("device", "cpu")
+        if dtype not in DTYPES:
+            raise ValueError(f"backend.dtype must be float32 or float64, got {dtype}")
+        if device == "all":
+            raise ValueError("backend.device all needs backend=hf: native holds a model on one device, name it")
+        check_device(device)
 
     def attend(self, attention: Attention) -> None:
         """Apply an Attention, every slot by its definition.

@@ -10,10 +10,15 @@ from typing import Any, NoReturn
 import yaml
 
 from lexbench.core import registry
+from lexbench.core.method import method_configs
 from lexbench.core.values import LARGEST, is_whole
 
 GROUPS = (*registry.GROUPS, "recipe", "study")
 """Settings that name a yaml of a folder in configs/, whose parameters can be set too: method=yarn method.factor=8."""
+
+
+LONGEST = 1000
+"""Characters of a message at most: a word, a file or a setting may put very much into it."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,21 @@ class Setting:
         return re.split(r"[.=]", self.example)[0]
 
     @property
+    def is_list(self) -> bool:
+        """Whether its value is a list, which one value alone stands for, too."""
+        return self.example.startswith(f"{self.name}=[")
+
+    @property
+    def takes_list(self) -> bool:
+        """Whether its value may be a list."""
+        return self.is_list or f"{self.name}=[" in self.help
+
+    @property
+    def is_place(self) -> bool:
+        """Whether its value is a folder or a file, whose name may hold any mark."""
+        return bool(re.search("=(DIR|FILE|MY)", self.example))
+
+    @property
     def is_group(self) -> bool:
         """Whether its value is a name of the registry."""
         return self.name in GROUPS
@@ -49,7 +69,8 @@ class Setting:
 MODEL = Setting(
     "model=NAME", "the model; model=./FOLDER reads a folder, model=ORG/NAME a repository of the Hugging Face hub"
 )
-METHOD = Setting("method=NAME", "the method; method.factor=8 sets a parameter, method=[yarn,log_n] combines two")
+METHOD = Setting("method=NAME", "the method; method.factor=8 sets a parameter, method=yarn+log_n combines two")
+METHODS = Setting(METHOD.example, f"{METHOD.help}, method=[none,yarn] takes several")
 TASK = Setting("task=NAME", "the task; task.targets=64 sets a parameter, task=[last_segment,passkey] runs two tasks")
 CORPUS = Setting("corpus=NAME", "the texts; corpus=files corpus.path=book.txt reads your own")
 USUAL_CORPUS = Setting(
@@ -166,7 +187,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Exit with 2."""
-        self.exit(2, f"lexbench: {' '.join(message.split())}: see {self.prog} --help\n")
+        self.exit(2, f"lexbench: {bounded(' '.join(message.split()), f': see {self.prog} --help')}\n")
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
         """Say what a number must be."""
@@ -202,6 +223,11 @@ class Parser(argparse.ArgumentParser):
         return super().format_help()
 
 
+def bounded(line: str, end: str = "") -> str:
+    """A message with its end, cut where it is longer than LONGEST."""
+    return line + end if len(line + end) <= LONGEST else f"{line[: LONGEST - 4 - len(end)]} ...{end}"
+
+
 def _shown(value: Any) -> str:
     """A default as it would be typed; nothing for null and for nested values."""
     if value is None or isinstance(value, Mapping):
@@ -218,6 +244,23 @@ def run_folders(parser: argparse.ArgumentParser) -> None:
 def part(config: Mapping[str, Any], choices: Mapping[str, str], group: str) -> dict[str, Any]:
     """The config of one group with the chosen name; None where no name is chosen."""
     return {**(config.get(group) or {}), "name": choices.get(group)}
+
+
+def methods_of(config: Mapping[str, Any], choices: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The configs of all methods that are asked for, each with its name."""
+    return method_configs(part(config, choices, "method"))
+
+
+def method_of(config: Mapping[str, Any], choices: Mapping[str, str], command: str) -> dict[str, Any]:
+    """The config of the method, with its name; ValueError for several, of which the command takes one."""
+    found = methods_of(config, choices)
+    if len(found) > 1:
+        names = [each["name"] for each in found]
+        raise ValueError(
+            f"lexbench {command} takes one method, got {', '.join(names)}: give one, or combine them by "
+            f"method={'+'.join(names)}"
+        )
+    return found[0]
 
 
 def settings_of(noun: str, target: str, config: Mapping[str, Any]) -> Any:
@@ -245,6 +288,8 @@ def settings_apart(words: Sequence[str]) -> tuple[list[str], list[str]]:
 def length_of(config: Mapping[str, Any]) -> int | None:
     """The setting `length`; ValueError unless it is null or a whole number of tokens."""
     length: Any = config["length"]
+    if isinstance(length, list) and len(length) == 1:
+        [length] = length
     if length is not None and not is_whole(length, 1):
         raise ValueError(f"length must be a whole number of at least 1 token, got {length}: e.g. length=32768")
     if length is not None and length >= LARGEST:

@@ -4,19 +4,22 @@ import importlib.util
 import math
 import os
 import re
+import shlex
 import socket
 import sys
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from lexbench.commands.command import Command
+from lexbench.commands.command import SWEEPS, Command, Setting
 from lexbench.core import registry
+from lexbench.core.model import Model
 from lexbench.core.record import Refused
 
 # Hydra warns about our yamls of launchers, which have the names of plug-ins' own. A job's process imports this module
@@ -180,7 +183,9 @@ def _translated(call: Callable[[], Any]) -> Any:
     # The first two are HydraExceptions, too: the order counts.
     except OverrideParseException as error:
         given = _given(error.override)
-        raise ValueError(f"setting {given!r} cannot be read: write key=value, lists as [1,2]") from error
+        key, _, value = given.partition("=")
+        text = "" if key in LISTED or not value else f"; a text with marks goes into quotes, {_as_text(key, value)}"
+        raise ValueError(f"setting {given!r} cannot be read: write key=value, lists as [1,2]{text}") from error
     except MissingConfigException as error:
         choices = f": choose from {', '.join(error.options)}" if error.options else ""
         raise ValueError(str(error).split("\n\n")[0] + choices) from error
@@ -209,17 +214,43 @@ def _overrides(command: Command, words: list[str]) -> list[str]:
 
     Parameters (method.factor) are checked when the object is built, because only its class knows them.
     """
-    flags, settings = _split(words)
-    settings = [_quoted(_setting(command, each)) for word in settings for each in _model_path(word)]
+    flags, given = _split(words)
+    sweep = bool({*SWEEP, "hydra.mode=MULTIRUN"} & {*flags, *given})
+    given = [each for word in given for each in _model_path(word, sweep)]
+    settings = [_quoted(_setting(command, word, sweep, given)) for word in given]
+    if not sweep:
+        _check_one_job(command, settings)
     extra = registry.config_dirs()[1:]
-    for folder in extra:
-        # hydra reads these files itself, without our guard against aliases that fill the memory.
-        for file in folder.rglob("*.yaml"):
-            registry.check_aliases(file)
-        for group in folder.glob("*"):
-            registry.yamls(group.name)  # each name once, also of groups that no word names
-    search = [f"hydra.searchpath=[{','.join(f'file://{folder.resolve()}' for folder in extra)}]"] if extra else []
+    if extra:
+        _check_chosen(command, given)
+    search = (
+        [f"hydra.searchpath=[{','.join(_in_quotes(f'file://{folder.resolve()}') for folder in extra)}]"]
+        if extra
+        else []
+    )
     return [*flags, *search, *settings]
+
+
+def _check_chosen(command: Command, given: Sequence[str]) -> None:
+    """ValueError for a broken yaml among the chosen ones: hydra reads these itself, without our guards.
+
+    Others are left alone. Those of a group are chosen together where a pattern takes several names, or a yaml others.
+    """
+    if any(word.startswith("hydra/") for word in given):
+        for file in (file for folder in registry.config_dirs()[1:] for file in (folder / "hydra").rglob("*.yaml")):
+            registry.check_aliases(file)
+    defaults = command.defaults()
+    for group in command.names(groups=True):
+        chosen = [word.partition("=")[2] for word in given if word.startswith(f"{group}=")] or [
+            str(defaults.get(group))
+        ]
+        known = registry.yamls(group)
+        names = [name for each in chosen for name in each.split(",") if name in known]
+        several = any("glob(" in each for each in chosen)
+        if several or any("defaults" in registry.read(group, name) for name in names):
+            names = list(known)
+        for name in names:
+            registry.read(group, name)
 
 
 def of_file(file: Path, words: list[str]) -> list[str]:
@@ -288,8 +319,8 @@ def _quoted(word: str) -> str:
     return key + equals + re.sub(single, lambda each: each[0] if each[0].isascii() else f"'{each[0]}'", value)
 
 
-def _setting(command: Command, word: str) -> str:
-    """One KEY=VALUE, checked and in hydra's form."""
+def _setting(command: Command, word: str, sweep: bool, given: Sequence[str]) -> str:
+    """One KEY=VALUE of those given, checked and in hydra's form."""
     groups, keys = command.names(groups=True), command.names(groups=False)
     bare = word.lstrip("+~")
     if bare.startswith("hydra"):
@@ -305,33 +336,125 @@ def _setting(command: Command, word: str) -> str:
     key, equals, value = word.partition("=")
     if not equals:
         raise ValueError(f"setting {word!r} must be key=value: e.g. method=yarn")
+    if key not in keys and LENGTHS.get(key) in keys:
+        key = LENGTHS[key]
     group, dot, _ = key.partition(".")
     if group not in groups + keys:
-        option = f"did you mean --{key} {value}? " if f"--{key}" in command.options() else ""
-        raise ValueError(f"unknown setting {key}: {option or registry.suggest(group, groups + keys)}".rstrip())
+        raise ValueError(f"unknown setting {key}: {_meant(command, key, value, given)}".rstrip())
     if dot and group in keys:
         _check_part(command, key)
         return word
-    if dot and group in groups:
-        # ++ adds what the yaml does not state; the class of the name checks it when it is built.
-        return f"++{word}"
+    if group in keys:
+        [setting] = [each for each in command.settings if each.name == key]
+        return f"{key}={_value(setting, value, sweep)}"
+    # ++ adds what the yaml does not state; the class of the name checks it when it is built.
+    return _named(command, group, value, sweep) if not dot else f"++{word}"
+
+
+def _value(setting: Setting, value: str, sweep: bool) -> str:
+    """The value of a setting that is no name: a list where it stands for one, a folder or file in quotes."""
+    if value == "null" or value[:1] in ("'", '"') or re.search(r"\\[][\\(){}:=, \t]", value):  # quoted already
+        return value
+    if setting.is_place and not (sweep and set(value) & set(",(")):
+        return _in_quotes(str(Path(value).expanduser()) if re.match("~(/|$)", value) else value)
+    if setting.is_list and value.startswith("{") and not sweep:
+        return f"[{value}]"
+    if set(value) & set("[]{}()'\"$"):
+        return value
+    if setting.is_list:
+        return ",".join(f"[{each}]" for each in value.split(",")) if sweep else f"[{value}]"
+    return f"[{value}]" if setting.takes_list and "," in value and not sweep else value
+
+
+def _in_quotes(text: str) -> str:
+    """A text as hydra reads it whatever it holds: a backslash is itself there, but in front of a quote."""
+    escaped = re.sub(r'(\\*)("|$)', lambda found: found[1] * 2 + found[2].replace('"', '\\"'), text)
+    return f'"{escaped}"'
+
+
+def _named(command: Command, group: str, value: str, sweep: bool) -> str:
+    """The word for the chosen name of a group, or for several.
+
+    A list of names fills the key that lists have: method=[none,yarn] is method.several=[none,yarn].
+    """
     if group in LISTED and value == "[]":
         raise ValueError(f"{group} must name at least one {group}, got []: e.g. {group}=[{LEAST[group]}]")
-    if group in groups and value.startswith("["):
+    if value.startswith("["):
         if group not in LISTED:
-            raise ValueError(f"{group} takes one name, got {value}: sweep over several with -m {group}=a,b")
-        # A list of names fills the key that lists have in a yaml: method=[yarn,log_n] is method.compose=[yarn,log_n].
+            raise ValueError(f"{group} takes one name, got {value}: {_one(command, group, 'a,b')}")
         return f"++{group}.{LISTED[group]}={value}"
     if group in LISTED and "[" in value:
-        raise ValueError(f"{word} mixes names and lists: sweep over lists by -m {group}.{LISTED[group]}=[...],[...]")
-    if group in groups and not value.startswith("glob("):
-        if set(value) & set("{("):
-            listed = f", or {group}=[{{name: NAME, KEY: VALUE}}]" if group in LISTED else ""
-            apart = f"{group}=NAME {group}.KEY=VALUE{listed}"
-            raise ValueError(f"{group} must be a name, got {value}: give its values apart, {apart}")
-        for choice in value.split(","):
-            registry.read(group, choice)
-    return word
+        raise ValueError(f"{group}={value} mixes names and lists: write lists only, {group}=[...],[...] with -m")
+    if value.startswith("glob("):
+        return f"{group}={value}"
+    if set(value) & set("{("):
+        listed = f", or {group}=[{{name: NAME, KEY: VALUE}}]" if group in LISTED else ""
+        apart = f"{group}=NAME {group}.KEY=VALUE{listed}"
+        raise ValueError(f"{group} must be a name, got {value}: give its values apart, {apart}")
+    names = [name.strip("'\"") for name in value.split(",")]
+    combined = [name for name in names if "compose" in registry.read(group, name) and name not in registry.names(group)]
+    if len(names) > 1 and not sweep:
+        if group not in LISTED:
+            raise ValueError(f"{group} takes one name, got {value}: {_one(command, group, value)}")
+        return f"++{group}.{LISTED[group]}=[{','.join(names)}]"
+    if combined:  # they have no yaml that hydra could read
+        return f"++method.several={','.join(f'[{name}]' for name in names)}"
+    return f"{group}={value}"
+
+
+def _one(command: Command, key: str, value: str) -> str:
+    """The remedy for several values where one is taken."""
+    return f"-m {key}={value} runs a job for each" if SWEEPS in command.epilog else "give one"
+
+
+def _check_one_job(command: Command, settings: Sequence[str]) -> None:
+    """ValueError for a setting of several values where -m is not given."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    parser = OverridesParser.create()
+    for word in settings:
+        try:
+            several = not word.startswith("hydra") and parser.parse_override(word).is_sweep_override()
+        except HydraException:  # said where it is read
+            continue
+        if several:
+            key, _, value = word.removeprefix("++").partition("=")
+            text = f"; for one text write {_as_text(key, value)}" if "." in key else ""
+            raise ValueError(f"{key} takes one value, got {value}: {_one(command, key, value)}{text}")
+
+
+def _as_text(key: str, value: str) -> str:
+    """A setting as it is typed in a shell for hydra to read its value as one text."""
+    return shlex.quote(f"{key}={_in_quotes(value)}")
+
+
+def _meant(command: Command, key: str, value: str, given: Sequence[str]) -> str:
+    """The end of a message on an unknown setting: an option, or a parameter, of this name, else the nearest setting."""
+    if f"--{key}" in command.options():
+        return f"did you mean --{key} {value}?"
+    groups = command.names(groups=True)
+    defaults = command.defaults()
+    chosen = {name: str(defaults.get(name)) for name in groups}
+    chosen |= {name: word.partition("=")[2] for word in given if (name := word.partition("=")[0]) in groups}
+    # The backend comes last: its class loads torch. A method's parameter is told although no method is chosen.
+    usual = {name: names for name, names in chosen.items() if name != "backend"}
+    for names in (usual, {"method": ",".join(registry.names("method"))}, {"backend": chosen.get("backend", "")}):
+        found = [each for each in names if each in groups and _takes(each, names[each], key)]
+        if found:
+            return f"did you mean {' or '.join(f'{each}.{key}={value}' for each in found)}?"
+    return registry.suggest(key.partition(".")[0], groups + command.names(groups=False))
+
+
+def _takes(group: str, names: str, key: str) -> bool:
+    """Whether one of these names of a group has a parameter."""
+    for name in re.split(r"[,+\[\]]", names):
+        with suppress(ValueError, Refused):  # no name, or a suite
+            stated = {**registry.read(group, name), "name": name}
+            own = Model if group == "model" else registry.class_of(stated, group)
+            if key in registry.parameters(own) or (group == "method" and key in ("at", "over", "layers")):
+                return True
+    return False
 
 
 def _given(override: str) -> str:
@@ -357,19 +480,25 @@ def _check_part(command: Command, key: str) -> None:
         found = found[part]
 
 
-def _model_path(word: str) -> list[str]:
+def _model_path(word: str, sweep: bool) -> list[str]:
     """The words for model=ORG/NAME and model=./FOLDER: those of the yaml with this path, else a local model's."""
     key, _, value = word.partition("=")
     if key != "model" or value.startswith("glob("):
         return [word]
-    found = [registry.model_named(choice) for choice in value.split(",")]
+    whole = not sweep and Path(value).exists()  # a comma in the name of a folder
+    found = [registry.model_named(choice) for choice in ([value] if whole else value.split(","))]
     paths = [path for _, path in found if path is not None]
     if paths and len(paths) < len(found):
         raise ValueError(f"{word} mixes names and paths: sweep over names, or over paths")
     return [
         f"model={','.join(dict.fromkeys(name for name, _ in found))}",
-        *([f"model.path={','.join(paths)}"] * bool(paths)),
+        *([f"model.path={','.join(map(_path, paths))}"] * bool(paths)),
     ]
+
+
+def _path(given: str) -> str:
+    """A path in quotes, unless it has some."""
+    return given if given[0] in "'\"" else _in_quotes(given)
 
 
 def _installed(word: str) -> None:
@@ -399,9 +528,11 @@ SWEEP = ("-m", "--multirun")
 ONCE = ("-r", "--run")
 FLAGS = ("--help", "-h", "--hydra-help", "--multirun", "-m", "--run", "-r", "--resolve", "--version")
 """Flags of hydra that take no value."""
-LISTED = {"task": "suite", "method": "compose"}
-"""Groups that take a list of names, and the key of such a list in a yaml."""
-LEAST = {"task": "last_segment,passkey", "method": "yarn,log_n"}
+LISTED = {"task": "suite", "method": "several"}
+"""Groups that take a list of names, and the key of such a list in a config."""
+LENGTHS = {"length": "lengths", "lengths": "length"}
+"""What a command that takes one of the two calls the other."""
+LEAST = {"task": "last_segment,passkey", "method": "none,yarn"}
 """Examples of such lists."""
 ADDED = ("space", "common")
 """Settings that take parts which their yaml does not state."""

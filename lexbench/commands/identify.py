@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from lexbench.commands import hydra_config
-from lexbench.commands.command import BACKEND, CONFIG_DIR, METHOD, MODEL, Command, part
+from lexbench.commands.command import BACKEND, CONFIG_DIR, METHOD, MODEL, Command, method_of, part
 
 EXAMPLE = "lexbench identify PACK model=NAME backend=openai backend.url=http://127.0.0.1:8000/v1"
 
@@ -40,12 +40,12 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     model = read_model(config["model"])
     if load_tokenizer(folder_of(model, weights=False), model.bos).vocabulary != reference.about["vocabulary"]:
         raise ValueError(f"{options.pack} is of {reference.about['model']}, another tokenizer: give its model=NAME")
-    _, method, _ = read_method(part(config, choices, "method"))
+    _, method, label = read_method(method_of(config, choices, COMMAND.name))
 
     @contextmanager
     def backend_for(length: int) -> Iterator[Backend]:
         with using(model, part(config, choices, "backend"), length) as backend:
-            if choices["method"] != "none" or backend.name == "vllm":
+            if label != "none" or backend.name == "vllm":
                 backend.attend(attention_of(method, model, length))
             yield backend
 

@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from lexbench.commands import hydra_config
-from lexbench.commands.command import BACKEND, CORPUS, METHOD, MODEL, RESUMES, SWEEPS, Command, Setting, part
+from lexbench.commands.command import BACKEND, CORPUS, METHOD, MODEL, RESUMES, SWEEPS, Command, Setting, method_of, part
 
 
 def call(options: argparse.Namespace, words: list[str]) -> int:
@@ -17,7 +17,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
         found = find(
             model=read_model(config["model"]),
-            method=part(config, choices, "method"),
+            method=method_of(config, choices, COMMAND.name),
             corpus=registry.build(config["corpus"], "corpus"),
             backend=part(config, choices, "backend"),
             **{name: config[name] for name in COMMAND.names(groups=False)},

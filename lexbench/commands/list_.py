@@ -27,8 +27,16 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
         print(f"{group}:")
         names = registry.names(group)
         for name in names:
-            print(f"  {name:{max(map(len, names))}} {registry.summary(group, name)}".rstrip())
+            print(f"  {name:{max(map(len, names))}} {_summary(group, name)}".rstrip())
     return 0
+
+
+def _summary(group: str, name: str) -> str:
+    """One line on a name, or what is wrong with its yaml."""
+    try:
+        return registry.summary(group, name)
+    except ValueError as error:
+        return f"(broken: {error})"
 
 
 COMMAND = Command(

@@ -38,7 +38,7 @@ from lexbench.commands import (
     versus,
     view,
 )
-from lexbench.commands.command import Command, Formatter, Parser
+from lexbench.commands.command import LONGEST, Command, Formatter, Parser
 from lexbench.core import registry
 from lexbench.core.record import Refused
 from lexbench.core.version import __version__
@@ -48,8 +48,6 @@ MODULES = (
     *(identify, fingerprint, show, search, score, keys, export, convert, verify, lm_eval, list_, train, study),
 )
 COMMANDS: dict[str, Command] = {module.COMMAND.name: module.COMMAND for module in MODULES}
-LONGEST = 1000
-"""Characters of a message at most: a file or a setting may put very much into it."""
 COLLECT = (100_000, 20, 20)
 """Objects after which Python looks for garbage. By its usual 700, torch and transformers are looked through so often
 while they load that it takes a seventh of a short command."""

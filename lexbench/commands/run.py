@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lexbench.commands import hydra_config
 from lexbench.commands.command import (
     BACKEND,
-    METHOD,
+    METHODS,
     MODEL,
     RESUMES,
     SWEEPS,
@@ -19,6 +19,7 @@ from lexbench.commands.command import (
     Command,
     Setting,
     check_switch,
+    methods_of,
     part,
 )
 from lexbench.core.record import NOTHING_MEASURED
@@ -57,7 +58,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
         if os.getpid() != home:  # a launcher's process, one of several
             progress.lines_only()
-        asked = job_of(config, choices, [part(config, choices, "method")])
+        asked = job_of(config, choices, methods_of(config, choices))
         cells = execute(asked, dry_run=config["dry_run"])
         measured_here.append(asked.results)
         return asked.results, [cell.id for cell in cells]
@@ -127,7 +128,7 @@ def job_of(config: dict[str, Any], choices: dict[str, str], methods: Sequence[di
 
 EXIT_CODE = "Exit code 3 if nothing was measured, because all cells are refused.\n"
 MEASURED = (
-    *(MODEL, METHOD, TASK, USUAL_CORPUS, BACKEND),
+    *(MODEL, METHODS, TASK, USUAL_CORPUS, BACKEND),
     Setting("lengths=[512,1024]", "lengths in tokens", default="set by multiples"),
     Setting(
         "multiples=[0.5,1,2]",

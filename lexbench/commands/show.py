@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 from lexbench.commands import hydra_config
-from lexbench.commands.command import CONFIG_DIR, METHOD, MODEL, UNUSED, Command, Setting, length_of, part
+from lexbench.commands.command import CONFIG_DIR, METHOD, MODEL, UNUSED, Command, Setting, length_of, method_of
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +24,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
     config, choices = hydra_config.composed(COMMAND, words)
     model = read_known_model(config["model"])
-    _, method, key = read_method(part(config, choices, "method"))
+    _, method, key = read_method(method_of(config, choices, COMMAND.name))
     length = length_of(config) or model.trained_length
     attention = attention_of(method, model, length)
     if options.plot:

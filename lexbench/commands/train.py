@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lexbench.commands import hydra_config
-from lexbench.commands.command import RESUMES, SWEEPS, Command, Setting, part
+from lexbench.commands.command import RESUMES, SWEEPS, Command, Setting, method_of
 from lexbench.core import registry
 
 
@@ -24,7 +24,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
             held_out=texts(unseen, "test", "corpora" if config["held_out"] is None else "held_out"),
             encoding={**(config.get("encoding") or {}), **named},
             start=config["start"],
-            method=part(config, choices, "method"),
+            method=method_of(config, choices, COMMAND.name),
             command=shlex.join(["lexbench", "train", *words]),
             rows=None if config["rows"] is None else Path(config["rows"]),
         )

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 from lexbench.commands import hydra_config
 from lexbench.commands.command import (
     BACKEND,
-    METHOD,
+    METHODS,
     MODEL,
     SWEEPS,
     USUAL_CORPUS,
     Command,
     Setting,
     length_of,
+    methods_of,
     part,
     settings_apart,
 )
@@ -76,15 +77,17 @@ def _check_methods(options: argparse.Namespace, words: list[str]) -> int:
         from lexbench.runner.backend_pool import using
 
         model = read_model(config["model"])
-        _, method, key = read_method(part(config, choices, "method"))
+        methods = [read_method(each) for each in methods_of(config, choices)]
         length = length_of(config) or 2 * model.trained_length
         with using(model, part(config, choices, "backend"), length) as backend:
-            try:
-                if not capabilities(backend).verifiable:
-                    raise Refused(f"{backend.name} shows no logits to verify: use backend=hf")
-                rows.append((str(key), length, verify.verify(backend, attention_of(method, model, length), length)))
-            except Refused as refusal:
-                rows.append((str(key), length, refusal.reason))
+            for _, method, key in methods:
+                try:
+                    if not capabilities(backend).verifiable:
+                        raise Refused(f"{backend.name} shows no logits to verify: use backend=hf")
+                    error = verify.verify(backend, attention_of(method, model, length), length)
+                    rows.append((str(key), length, error))
+                except Refused as refusal:
+                    rows.append((str(key), length, refusal.reason))
 
     hydra_config.jobs(COMMAND, job, words)
     if options.json:
@@ -126,7 +129,7 @@ COMMAND = Command(
     call=call,
     arguments=_arguments,
     settings=(
-        *(MODEL, METHOD),
+        *(MODEL, METHODS),
         Setting("task=NAME", "with --against: the task", default="last_segment"),
         Setting("corpus=NAME", f"with --against: {USUAL_CORPUS.help}", default=USUAL_CORPUS.default),
         BACKEND,

@@ -4,9 +4,9 @@ import argparse
 from pathlib import Path
 
 from lexbench.commands import hydra_config, run
-from lexbench.commands.command import CONFIG_DIR, RESUMES, Command, part, settings_apart
-from lexbench.core import registry
+from lexbench.commands.command import CONFIG_DIR, METHOD, RESUMES, Command, method_of, settings_apart
 from lexbench.core.files import check_folder, check_writable
+from lexbench.core.method import method_config
 
 AGAINST = ("pi", "ntk", "yarn", "self_extend", "rerope")
 """The usual five: three scalings of frequencies, two groupings of distances."""
@@ -34,11 +34,11 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     if not against:
         raise ValueError(f"--against must name methods, got only {behind[0]}: e.g. --against {' '.join(AGAINST)}")
     config, choices = hydra_config.composed(COMMAND, [*words, *behind])
-    mine = part(config, choices, "method")
+    mine = method_of(config, choices, COMMAND.name)
     if mine["name"] == "none":
         raise ValueError("versus needs a method to compare with others: give method=NAME, e.g. method=dca")
     names = [name for name in dict.fromkeys(("none", *against)) if name != mine["name"]]
-    others = [{**registry.read("method", name), "name": name} for name in names]
+    others = [method_config(name) for name in names]
     job = run.job_of(config, choices, [*others, mine])
     out = options.out or job.results / "versus"
     check_folder("--out", out, "--out DIR")
@@ -53,7 +53,7 @@ COMMAND = Command(
     help="compare a method with the usual five: a figure, a table, and sentences to quote",
     call=call,
     arguments=_arguments,
-    settings=run.MEASURED,
+    settings=[METHOD if each.name == METHOD.name else each for each in run.MEASURED],
     config="run",
     epilog=f"{run.EXIT_CODE}{RESUMES}{CONFIG_DIR}\n",
 )

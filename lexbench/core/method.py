@@ -1,4 +1,4 @@
-"""Build methods from configs, one or several combined: `method=[yarn,log_n]`."""
+"""Build methods from configs, one or several combined: `method=yarn+log_n`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -56,11 +56,25 @@ class Composed:
         return whole
 
 
-def named_method(name: str | Sequence[str | Mapping[str, Any]], **parameters: Any) -> Method:
-    """A method by name, or several combined: `named_method("yarn", factor=8)`, `named_method(["yarn", "log_n"])`."""
-    if isinstance(name, str):
-        return read_method({**registry.read("method", name), **parameters, "name": name})[1]
-    return read_method({"compose": name, **parameters})[1]
+def named_method(name: str | Mapping[str, Any], **parameters: Any) -> Method:
+    """A method by name, or several combined: `named_method("yarn", factor=8)`, `named_method("yarn+log_n")`.
+
+    Methods with parameters are combined by `named_method({"compose": [{"name": "yarn", "factor": 8}, "log_n"]})`.
+    """
+    return read_method({**method_config(name), **parameters})[1]
+
+
+def method_config(given: str | Mapping[str, Any]) -> dict[str, Any]:
+    """The config of one method: by its name, by names that are combined, or by name and parameters.
+
+    `yarn`, `yarn+log_n`, `{name: yarn, factor: 8}`, `{compose: [{name: yarn, factor: 8}, log_n]}`. Raises ValueError
+    for what is no method, and for a list, which stands for several methods.
+    """
+    if not isinstance(given, str | Mapping | Sequence):
+        raise ValueError(
+            f"a method must be a name, or a name with parameters, got {given!r}: e.g. {{name: yarn, factor: 8}}"
+        )
+    return method_entries([given])[0]
 
 
 def read_method(config: Mapping[str, Any]) -> tuple[str, Method, MethodKey]:
@@ -83,7 +97,7 @@ def read_method(config: Mapping[str, Any]) -> tuple[str, Method, MethodKey]:
     if extra := sorted(set(config) - {"compose", "name", "_target_"}):
         raise ValueError(
             f"a composed method has no parameters of its own, got method.{extra[0]}: "
-            f"write method=[{{name:yarn,{extra[0]}:...}},log_n]"
+            f"write method.compose=[{{name:yarn,{extra[0]}:...}},log_n]"
         )
     found = [read_method(entry) for entry in method_entries(config["compose"])]
     names, parts, keys = zip(*found, strict=True)
@@ -202,6 +216,49 @@ def _per_text(method: Any) -> bool:
     return getattr(method, "per_text", False) or any(map(_per_text, inner))
 
 
-def method_entries(listed: Any) -> list[dict[str, Any]]:
-    """For each entry, the method's yaml, overridden by the entry's parameters, with the name."""
-    return registry.listed("method", listed, "compose", "[yarn,{name:rerope,window:64}]")
+def method_configs(setting: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The configs of a setting `method` with its name: one, or those that `several` lists.
+
+    Each of these has the parameters that stand beside the list; ValueError where it does not take one.
+    """
+    if "several" not in setting:
+        return [dict(setting)]
+    common = {key: value for key, value in setting.items() if key not in ("several", "name", "_target_")}
+    entries = method_entries(setting["several"], "method", "[none,{name:yarn,factor:8}]")
+    for entry in entries if common else ():
+        if "compose" in entry:  # it says itself where parameters go
+            continue
+        takes = {*registry.parameters(registry.class_of(entry, "method")), *registry.METHODS}
+        if odd := [key for key in common if key not in takes]:
+            raise ValueError(
+                f"method.{odd[0]} is set for each method of a list, {entry['name']} has no such parameter: "
+                f"write {{name:NAME,{odd[0]}:...}} in the list"
+            )
+    given = [each if isinstance(each, Mapping) else {"name": each} for each in setting["several"]]
+    return method_entries([{**common, **each} for each in given])
+
+
+def method_entries(
+    listed: Any, setting: str = "compose", example: str = "[yarn,{name:rerope,window:64}]"
+) -> list[dict[str, Any]]:
+    """For each entry, the method's yaml, overridden by the entry's parameters, with the name.
+
+    An entry that combines methods with parameters, `{compose: [...]}`, needs no name. Of another entry than these,
+    ValueError names the `setting`, with an `example`.
+    """
+    if isinstance(listed, Sequence) and not isinstance(listed, str):
+        listed = [_with_name(entry) for entry in listed]
+    return registry.listed("method", listed, setting, example)
+
+
+def _with_name(entry: Any) -> Any:
+    """A user's entry; one that combines methods has the names of these. ValueError for a list."""
+    if isinstance(entry, Sequence) and not isinstance(entry, str) and entry:
+        names = "+".join(str(each["name"] if isinstance(each, Mapping) and "name" in each else each) for each in entry)
+        raise ValueError(
+            f"a list stands for several methods, where one is needed, got {list(entry)!r}: combine them by {names}, "
+            "or with parameters by {compose: [...]}"
+        )
+    if isinstance(entry, Mapping) and "compose" in entry and entry.get("name") is None:
+        return {**entry, "name": "+".join(each["name"] for each in method_entries(entry["compose"]))}
+    return entry

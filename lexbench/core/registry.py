@@ -14,6 +14,7 @@ import inspect
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from types import ModuleType, UnionType
@@ -50,14 +51,12 @@ MOST_VALUES = 10_000
 """Values that a yaml may hold, those of its aliases counted where they stand."""
 
 
-def yamls(group: str) -> dict[str, Path]:
-    """The yaml of each name of a group; ValueError where two have one name, of which hydra would take the first."""
-    found: dict[str, Path] = {}
+def yamls(group: str) -> dict[str, list[Path]]:
+    """The yamls of each name of a group; only names with one can be read."""
+    found: dict[str, list[Path]] = {}
     for folder in config_dirs():
         for file in (folder / group).glob("*.yaml"):
-            first = found.setdefault(file.stem, file)
-            if first != file:
-                raise ValueError(f"{group} {file.stem} has two yamls, {first} and {file}: rename one")
+            found.setdefault(file.stem, []).append(file)
     return found
 
 
@@ -67,10 +66,23 @@ def names(group: str) -> list[str]:
 
 
 def read(group: str, name: str) -> dict[str, Any]:
-    """Read one yaml of the registry; ValueError with the choices for an unknown name."""
-    file = yamls(group).get(name)
-    if file is not None and file.is_file():
-        return _mapping(file)
+    """Read one yaml of the registry.
+
+    Raises ValueError with the choices for an unknown name, and where two yamls have one name, of which hydra would take
+    the first.
+
+    Of methods, names joined by `+` stand for the methods combined, as `compose` in a yaml.
+    """
+    found = yamls(group).get(name, [])
+    if len(found) > 1:
+        raise ValueError(f"{group} {name} has two yamls, {found[0]} and {found[1]}: rename one")
+    if found and found[0].is_file():
+        return _mapping(found[0])
+    if group == "method" and "+" in name:
+        parts = name.split("+")
+        for part in parts:
+            read(group, part)
+        return {"compose": parts}
     also = ", or give model=ORG/NAME of the hub or model=./FOLDER" if group == "model" else ""
     own = "; --config-dir DIR or LEXBENCH_CONFIG_PATH=DIR adds yours"
     raise ValueError(f"unknown {group} {name!r}: {suggest(name, names(group))}{also}{own}")
@@ -99,8 +111,9 @@ def model_named(given: str) -> tuple[str, str | None]:
     if not ("/" in given or given.startswith((".", "~")) or given.endswith(".gguf")):
         return given, None
     for name in names("model"):
-        if read("model", name).get("path") == given:
-            return name, None
+        with suppress(ValueError):  # a broken yaml of the user stops only what names it
+            if read("model", name).get("path") == given:
+                return name, None
     return "local", given
 
 
@@ -210,7 +223,7 @@ def _frozen(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-METHODS = ("at", "compose", "layers", "over")
+METHODS = ("at", "compose", "layers", "over", "several")
 """Keys that mean the same in the yaml of every method (`lexbench.core.method`), and so reach no class."""
 OWN = ("tune", "search")
 """Commands whose settings build an object as they are: worth=4, not tune.worth=4."""
@@ -341,7 +354,7 @@ def source_of(config: Mapping[str, Any], noun: str) -> Path:
     Without the yaml's name, beside any yaml of its group.
     """
     file, own = Path(str(config["file"])), yamls(noun).get(str(config.get("name")))
-    beside = [own.parent] if own else [folder / noun for folder in reversed(config_dirs())]
+    beside = [own[0].parent] if own else [folder / noun for folder in reversed(config_dirs())]
     return next((folder / file for folder in beside if (folder / file).is_file()), asset("tasks") / file)
 
 

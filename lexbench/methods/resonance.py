@@ -15,7 +15,7 @@ class Resonance:
         theta'_p = 2 pi / max(1, round(2 pi / theta_p))
 
     A pair then repeats its angles exactly, so a pair with a full turn in training meets no new angle beyond it. It is a
-    modifier: method=[yarn,resonance] rounds YaRN's wavelengths, as the paper does, and changes nothing else.
+    modifier: method=yarn+resonance rounds YaRN's wavelengths, as the paper does, and changes nothing else.
     Composition calls `over` with the Attention of the methods before it, instead of `attention`.
 
     Alone it changes a model at every length: pair 0, of wavelength 2 pi, rotates by 1.047 radians per token, not 1.

@@ -1,14 +1,14 @@
 """Plan a job, measure what its folder lacks, and derive the folder's records."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any
 
 from tqdm import tqdm
 
 from lexbench.backends import Backend
 from lexbench.core import registry
+from lexbench.core.fence import fenced
 from lexbench.core.files import check_writable
 from lexbench.core.gguf import FetchError
 from lexbench.core.model import Model
@@ -45,8 +45,8 @@ def execute(job: Job, dry_run: bool = False, quiet: bool = False, backend: Backe
     ray.settings_of(job)
     if not dry_run:
         check_writable("results", job.results, "give another results=DIR")
-        if backend is None:
-            _check_backend(job.backend)
+    if backend is None:
+        _check_backend(job, dry_run)
     try:
         tokenizer = tokenizer_of(job.model, job.backend) if backend is None else backend.tokenizer
     except FetchError as missing:
@@ -90,13 +90,22 @@ def execute(job: Job, dry_run: bool = False, quiet: bool = False, backend: Backe
     return list[Cell](cells)
 
 
-def _check_backend(config: Mapping[str, Any]) -> None:
-    """ValueError for a parameter of the backend that is seen to be wrong before anything is loaded."""
-    registry.checked(config, "backend")
-    if config.get("name") in ("hf", "native") and "device" in config:
-        from lexbench.backends.devices import device_of  # loads torch, as the backend will
+def _check_backend(job: Job, dry_run: bool) -> None:
+    """ValueError for a parameter of the backend that is seen to be wrong before anything is loaded.
 
-        device_of(config["device"])
+    A plan may be made for another machine: whether this one has the device is asked for a run only.
+    """
+    given = {key: value for key, value in job.backend.items() if key not in ("_target_", "file", "name")}
+    if not given:
+        return
+    cls = registry.checked(job.backend, "backend")  # which loads torch, as the backend will
+    if check := getattr(cls, "check_settings", None):
+        with fenced(f"{cls.__name__}.check_settings"):
+            check(given, job.model)
+    if not dry_run and job.backend.get("name") in ("hf", "native") and "device" in given:
+        from lexbench.backends.devices import device_of
+
+        device_of(given["device"])
 
 
 class _Here:

@@ -63,8 +63,8 @@ class Job:
         tasks: Sequence[Mapping[str, Any]],
         corpus: Mapping[str, Any] | None,
         backend: Mapping[str, Any],
-        lengths: Sequence[int] | None,
-        multiples: Sequence[float] | None,
+        lengths: int | Sequence[int] | None,
+        multiples: float | Sequence[float] | None,
         n: int | None,
         seeds: Sequence[int],
         results: str | Path | None,
@@ -196,13 +196,10 @@ def _whole(name: str, value: Any, least: int, remedy: str) -> None:
         raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}: {remedy}")
 
 
-def _lengths(model: Model, lengths: Sequence[int] | None, multiples: Sequence[float]) -> list[int]:
+def _lengths(model: Model, one_or_more: int | Sequence[int] | None, multiple: float | Sequence[float]) -> list[int]:
     """Lengths in tokens, sorted, each once."""
-    for name, given in (("lengths", lengths), ("multiples", multiples)):
-        if given is not None and (isinstance(given, str) or not isinstance(given, Sequence)):
-            usual = {"lengths": "[512,1024]", "multiples": "[0.5,1,2]"}[name]
-            example = f"[{given}]" if isinstance(given, int | float) else usual
-            raise ValueError(f"{name} must be a list, got {given!r}: e.g. {name}={example}")
+    lengths = None if one_or_more is None else _listed("lengths", one_or_more, "[512,1024]")
+    multiples = _listed("multiples", multiple, "[0.5,1,2]")
     # Multiples are checked beside lengths, too: a wrong one that is not said would be believed to count.
     odd = [m for m in multiples if isinstance(m, bool) or not isinstance(m, int | float) or not 0 < m < math.inf]
     if odd or not multiples:
@@ -217,6 +214,15 @@ def _lengths(model: Model, lengths: Sequence[int] | None, multiples: Sequence[fl
         asked = list(lengths)
         raise ValueError(f"lengths must be whole numbers of at least 2 tokens, got {asked}: e.g. lengths=[512,1024]")
     return sorted(set(lengths))
+
+
+def _listed(name: str, given: Any, example: str) -> Sequence[Any]:
+    """A list, of one number where only that is given; ValueError for anything else."""
+    if isinstance(given, int | float) and not isinstance(given, bool):
+        return [given]
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise ValueError(f"{name} must be a number or a list of numbers, got {given!r}: e.g. {name}={example}")
+    return given
 
 
 def _multiplied(model: Model, multiples: Sequence[float]) -> list[int]:

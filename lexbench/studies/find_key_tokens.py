@@ -27,7 +27,7 @@ from lexbench.runner.backend_pool import using
 from lexbench.runner.cells import BackendFacts
 from lexbench.studies.journal import conditions, resumed
 from lexbench.taskkit.key_tokens import FORMAT, KeyTokens, Rule, read, spans_of
-from lexbench.taskkit.perplexity import EncodedCorpus
+from lexbench.taskkit.perplexity import EncodedCorpus, or_fewer
 
 
 def find(
@@ -132,7 +132,7 @@ def _documents(texts: EncodedCorpus, rule: Rule, n: int | None) -> list[int]:
     if len(long) < (n or 1):
         raise Refused(
             f"keys needs {n or 1} documents of more than {rule.short + rule.window} tokens, the corpus has {len(long)} "
-            f"(its longest has {texts.longest()}): lower n or short, or use longer documents"
+            f"(its longest has {texts.longest()}): lower short, or use longer documents{or_fewer(len(long))}"
         )
     return sorted(long[:n])
 

@@ -18,7 +18,14 @@ from lexbench.taskkit.scoring import score_likelihood
 
 LONGER = "a corpus of longer documents (corpus=packages, with corpus.size=CHARACTERS)"
 """Remedy where the documents of a corpus are too short."""
+STREAM = "task.stream=true (with tune 'nll={name:last_segment,stream:true}')"
+"""Remedy where documents are long enough together."""
 AVERAGING = "NLL in nats, mean over all targets, exponentiated once"
+
+
+def or_fewer(found: int) -> str:
+    """The end of a remedy: as many samples as there are, where they are several; else nothing."""
+    return f", or n={found}" if found > 1 else ""
 
 
 class EncodedCorpus:
@@ -186,7 +193,7 @@ class DocumentTask(Task):
         if len(found) < n:
             raise Refused(
                 f"{self._noun} needs {n} documents of {tokens} tokens, the corpus has {len(found)} "
-                f"(its longest has {texts.longest() + len(texts.prefix)}): give {LONGER}, or a lower n"
+                f"(its longest has {texts.longest() + len(texts.prefix)}): give {LONGER}{or_fewer(len(found))}"
             )
         return found
 

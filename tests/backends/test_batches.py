@@ -98,7 +98,7 @@ def losses(given: Sequence[object]) -> list[np.ndarray]:
 def test_numbers_of_many_methods_are_those_of_one_text_at_a_time(
     task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    methods = ["none", "bca", "dynamic_ntk", "ms_poe", "rerope", "self_extend", "streaming_llm", ["yarn", "log_n"]]
+    methods = ["none", "bca", "dynamic_ntk", "ms_poe", "rerope", "self_extend", "streaming_llm", "yarn+log_n"]
     alone = run(tmp_path / "1", 1, task=task, method=methods)
     read = sizes(monkeypatch)
     together = run(tmp_path / "4", 4, task=task, method=methods)

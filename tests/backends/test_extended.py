@@ -55,7 +55,7 @@ def logits(model: Any, tokens: torch.Tensor = TOKENS, **given: Any) -> torch.Ten
 
 @pytest.mark.parametrize("kind", FAMILIES)
 @pytest.mark.parametrize(
-    ("method", "given"), [("yarn", {"length": 64}), ("rerope", {"window": 8}), (["yarn", "log_n"], {"length": 64})]
+    ("method", "given"), [("yarn", {"length": 64}), ("rerope", {"window": 8}), ("yarn+log_n", {"length": 64})]
 )
 def test_the_model_comes_back_bit_for_bit(kind: str, method: Any, given: dict[str, Any]) -> None:
     model = network(kind)

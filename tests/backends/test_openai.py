@@ -480,8 +480,14 @@ def test_an_answer_that_was_broken_off_is_none() -> None:
     with asking(vllm()) as (backend, server):
         whole = completion(50, {"token_ids": [5], "finish_reason": "abort"}, system_fingerprint="vllm-0.30.0-abc")
         server.answer = lambda _: (200, whole)
-        with pytest.raises(Deferred, match=r"cut an answer short \(abort\)"):
+        with pytest.raises(Deferred, match=r"cut an answer short \(abort\): see its log and settings, then repeat"):
             backend.write(write())
+        del whole["choices"][0]["finish_reason"]  # it never says so: repeating the command does not help
+        with pytest.raises(
+            Deferred, match=r"does not say why an answer ended .*: take a server, or a proxy"
+        ) as refused:
+            backend.write(write())
+        assert "repeat" not in str(refused.value) and "None" not in str(refused.value)
 
 
 def test_a_text_whose_tokens_the_server_does_not_count_is_refused() -> None:
@@ -814,8 +820,9 @@ def test_a_method_that_follows_the_length_serves_one() -> None:
     assert label == "ntk at 1024 tokens"
     assert slots == lexbench.method("ntk").attention(MODEL, 1024).as_data()
     assert started_with("none", None, MODEL) == ("none", {})
-    both = lexbench.method([{"name": "ntk", "factor": 4}, "log_n"]).attention(MODEL, 1024)
-    assert started_with(({"name": "ntk", "factor": 4}, "log_n"), None, MODEL) == ("ntk(factor=4)+log_n", both.as_data())
+    combined = {"compose": [{"name": "ntk", "factor": 4}, "log_n"]}
+    both = lexbench.method(combined).attention(MODEL, 1024)
+    assert started_with(combined, None, MODEL) == ("ntk(factor=4)+log_n", both.as_data())
     with pytest.raises(ValueError, match=r"backend\.serves=ntk depends on the length: give backend\.serves_length=N"):
         started_with("ntk", None, MODEL)
 
@@ -833,7 +840,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"serves_length": 0}, "backend.serves_length must be at least 1 token, got 0"),
     ({"serves": "yran"}, "backend.serves: unknown method 'yran': did you mean yarn?"),
     ({"serves": {"name": "yarn", "facto": 4}}, "backend.serves: unknown parameter method.facto"),
-    ({"serves": 7}, "backend.serves: compose must be a list of methods, got 7"),
+    ({"serves": 7}, "backend.serves: a method must be a name, or a name with parameters, got 7"),
     ({"serves": None}, "backend.serves: "),
     ({"key_variable": KEY}, "must be the name of an environment variable"),
     ({"served": "tow"}, "does not serve 'tow': give backend.served=NAME from one, two"),
@@ -869,10 +876,10 @@ def test_a_server_that_cannot_be_asked_is_a_wrong_setting(monkeypatch: pytest.Mo
     assert "HTTP 503" in said(lambda _: (503, {}))
     with serving(vllm()) as server, pytest.raises(ValueError, match=r"HTTP 404: Not Found: check backend\.url"):
         OpenAI(MODEL, url=server.url.removesuffix("/v1"))
-    monkeypatch.setenv("OPENAI_API_KEY", "two words")
-    assert "the key in OPENAI_API_KEY must be printable ASCII" in said()
     with pytest.raises(ValueError, match="model facts has no checkpoint"):
         OpenAI(lexbench.Model(name="facts", trained_length=8, head_dim=8))
+    monkeypatch.setenv("OPENAI_API_KEY", "two words")
+    assert "the key in OPENAI_API_KEY must be printable ASCII" in said()
 
 
 def test_a_key_is_sent_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,8 +47,8 @@ def test_within_the_trained_length_it_is_said_that_no_method_is_needed(lexbench:
         (["method=yarn", "model=llama2", "length=0", "--to", "vllm"], "length must be a whole number of at least 1"),
         (["method=yarn", "model=llama2", "length=abc", "--to", "vllm"], "length must be a whole number of at least 1"),
         (
-            ["method=yarn", "model=llama2", "lengths=[9]", "--to", "vllm"],
-            "unknown setting lengths: did you mean length?",
+            ["method=yarn", "model=llama2", "lengths=[9000,8000]", "--to", "vllm"],
+            "length must be a whole number of at least 1 token, got [9000, 8000]: e.g. length=32768",
         ),
     ],
 )

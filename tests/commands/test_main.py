@@ -185,7 +185,7 @@ EXACT = [
     ),
     ("run method.factor=2", "unknown parameter method.factor: none has no parameters"),
     ("run task=[]", "task must name at least one task, got []: e.g. task=[last_segment,passkey]"),
-    ("run method=[]", "method must name at least one method, got []: e.g. method=[yarn,log_n]"),
+    ("run method=[]", "method must name at least one method, got []: e.g. method=[none,yarn]"),
     # places are looked at before the work
     ("tune length=512 out=afile budget=2", "out afile is a file: give out=DIR, a folder or a new name"),
     (
@@ -237,7 +237,7 @@ EXACT = [
     ),
     ("run lengths=[64] multiples=[a]", "multiples must be numbers above 0, got 'a': e.g. multiples=[0.5,1,2]"),
     ("run lengths=[64] multiples=[-1]", "multiples must be numbers above 0, got -1: e.g. multiples=[0.5,1,2]"),
-    ("run lengths=[64] multiples=0", "multiples must be a list, got 0: e.g. multiples=[0]"),
+    ("run lengths=[64] multiples=0", "multiples must be numbers above 0, got 0: e.g. multiples=[0.5,1,2]"),
     ("run lengths=[64] multiples=[]", "multiples must be numbers above 0, got []: e.g. multiples=[0.5,1,2]"),
     ("run multiples=[]", "multiples must be numbers above 0, got []: e.g. multiples=[0.5,1,2]"),
     ("run multiples=[0.001]", "multiples must give at least 2 tokens, got 0.001 of 256: e.g. multiples=[0.5,1,2]"),

@@ -37,7 +37,7 @@ def test_a_method_to_highlight_must_be_there(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    methods: list[Any] = ["none", {"name": "pi", "factor": 2.0}, ["yarn", "log_n"]]
+    methods: list[Any] = ["none", {"name": "pi", "factor": 2.0}, "yarn+log_n"]
     run("lexlet", methods, "passkey", [512], backend="chance", n=2, results="run", quiet=True)
     command, *options = words
     assert main.main([command, "run", *options, "--highlight", "log_n", "yarm"]) == 2
@@ -48,7 +48,7 @@ def test_a_method_to_highlight_must_be_there(
 
 
 def test_a_page_refuses_a_method_to_highlight_that_is_not_there(tmp_path: Path) -> None:
-    run("lexlet", [["yarn", "log_n"]], "passkey", [512], backend="chance", n=2, results=tmp_path, quiet=True)
+    run("lexlet", ["yarn+log_n"], "passkey", [512], backend="chance", n=2, results=tmp_path, quiet=True)
     write_page([tmp_path], tmp_path / "page.html", highlight=["log_n", "yarn+log_n"])
     with pytest.raises(ValueError, match="did you mean log_n"):
         write_page([tmp_path], tmp_path / "other.html", highlight=["log"])

@@ -17,7 +17,6 @@ def test_convert_takes_folders_on_disk_only(tmp_path: Path, capsys: pytest.Captu
     ("setting", "said"),
     [
         ("corpora=[]", "corpora must be a list of corpora, got []"),
-        ("corpora=stdlib", "corpora must be a list of corpora, got 'stdlib'"),
         ("corpora=[5]", "corpora must list corpora by name, got 5"),
         ("corpora=[{path:x}]", "corpora must list corpora by name, got {'path': 'x'}"),
         ("held_out=[]", "held_out must be a list of corpora, got []"),

@@ -21,7 +21,7 @@ LLAMA2 = Model(name="llama2", trained_length=4096, head_dim=128, rope_base=10_00
 
 
 def slots(*methods: Any, length: int = 16384) -> Attention:
-    return lexbench.method(list(methods)).attention(LLAMA2, length)
+    return lexbench.method({"compose": list(methods)}).attention(LLAMA2, length)
 
 
 def alone(name: str, length: int = 16384, **parameters: Any) -> Attention:
@@ -79,7 +79,7 @@ def test_two_methods_for_one_slot_do_not_compose(methods: tuple[str, ...], said:
 def test_a_part_that_refuses_refuses_for_all() -> None:
     bare = Model(name="bare", trained_length=64, head_dim=8)
     with pytest.raises(Refused, match="bare has no rotary positions"):
-        lexbench.method(["log_n", "yarn"]).attention(bare, 128)
+        lexbench.method("log_n+yarn").attention(bare, 128)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,10 @@ def test_a_part_that_refuses_refuses_for_all() -> None:
         ({"compose": []}, "compose must be a list of methods, got"),
         ({"compose": "yarn"}, "compose must be a list of methods, got 'yarn'"),
         ({"compose": ["yarn", 5]}, "compose must list methods by name, got 5"),
-        ({"compose": ["yarn", ["log_n"]]}, r"compose must list methods by name, got \['log_n'\]"),
+        (
+            {"compose": ["yarn", ["log_n", "bca"]]},
+            r"a list stands for several methods.* \['log_n', 'bca'\].* by log_n\+bca",
+        ),
         ({"compose": [{"factor": 8}]}, "compose must list methods by name, got {"),
         ({"compose": ["yarn", "log_m"]}, "unknown method 'log_m': did you mean log_n"),
         ({"compose": [{"name": "yarn", "factr": 8}]}, "unknown parameter method.factr: did you mean factor"),
@@ -145,8 +148,8 @@ def test_a_yaml_of_the_user_may_compose(tmp_path: Path, monkeypatch: pytest.Monk
     assert got.as_data() == slots({"name": "yarn", "factor": 4}, "log_n").as_data()
 
 
-def test_the_command_line_takes_a_list(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.main(["show", "model=llama2", "method=[{name:yarn,factor:8},log_n]", "length=8192"]) == 0
+def test_the_command_line_combines_methods_with_parameters(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["show", "model=llama2", "method.compose=[{name:yarn,factor:8},log_n]", "length=8192"]) == 0
     shown = capsys.readouterr().out
     assert "under **yarn(factor=8)+log_n** at 8192 tokens" in shown
     assert "query_scale:" in shown and "scale: cos and sin times 1.20794" in shown
@@ -154,7 +157,7 @@ def test_the_command_line_takes_a_list(capsys: pytest.CaptureFixture[str]) -> No
 
 @pytest.mark.slow
 def test_a_run_measures_composed_methods_beside_others(tmp_path: Path) -> None:
-    run = lexbench.run("lexlet", ["none", ["rerope", "log_n"]], "passkey", lengths=[128], n=2, results=tmp_path)
+    run = lexbench.run("lexlet", ["none", "rerope+log_n"], "passkey", lengths=[128], n=2, results=tmp_path)
     assert set(run.records()["method"]) == {"none", "rerope+log_n"}
 
 
@@ -283,7 +286,7 @@ class Mine:
         (["run", "task=passkey", "lengths=[256]", "--dry-run"], "attention: Window.size must be int of"),
         (["show"], "attention: Window.size must be int of"),
         (["export", "length=512", "--to", "transformers"], "attention: Window.size must be int of"),
-        (["show", "method=[none,mine]"], "over: must return an Attention, got {}"),
+        (["show", "method=none+mine"], "over: must return an Attention, got {}"),
     ],
     ids=["run", "show", "export", "composed"],
 )

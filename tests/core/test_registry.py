@@ -53,27 +53,62 @@ def test_a_second_yaml_of_a_name_is_refused_with_both_files(
     (other / "task").mkdir()
     (other / "task/count.yaml").write_text("up_to: 4\n")
     monkeypatch.setenv("LEXBENCH_CONFIG_PATH", f"{mine}:{mine}/../{mine.name}:{other}")
-    for ask in (lambda: registry.read("task", "count"), lambda: registry.names("task")):
-        with pytest.raises(ValueError, match="two yamls") as refused:
-            ask()
-        assert str(refused.value) == (
-            f"task count has two yamls, {mine}/task/count.yaml and {other}/task/count.yaml: rename one"
-        )
+    assert "count" in registry.names("task")
+    with pytest.raises(ValueError, match="two yamls") as refused:
+        registry.read("task", "count")
+    assert str(refused.value) == (
+        f"task count has two yamls, {mine}/task/count.yaml and {other}/task/count.yaml: rename one"
+    )
     (other / "task/count.yaml").rename(other / "task/count_on.yaml")
     assert registry.read("task", "count_on") == {"up_to": 4}
     assert registry.read("task", "count")["up_to"] == 3  # a folder that is given twice is one folder
 
 
-@pytest.mark.parametrize("words", [["run", "method=none"], ["show", "method=none"], ["list", "method"]], ids=" ".join)
-def test_a_yaml_with_a_name_of_the_registry_is_refused_by_every_command(
-    words: list[str], mine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+BROKEN = {
+    "two yamls": "_target_: lexbench.methods.pi.Pi\n",
+    "must be valid yaml": "factor: [",
+    "must hold keys and values": "- factor",
+    "by its aliases": "a: &a [*a]\n",
+}
+"""By what is said of it, what a yaml of a user may hold."""
+USING = (
+    "show method=NAME",
+    "show method=[NAME]",
+    "show method=NAME+log_n",
+    "run -m method=none,NAME",
+    "verify method=NAME",
+)
+
+
+@pytest.mark.parametrize("words", USING)
+@pytest.mark.parametrize("said", BROKEN)
+def test_a_broken_yaml_stops_the_commands_that_use_it(
+    words: str, said: str, mine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("LEXBENCH_CONFIG_PATH", "")
-    (mine / "method/yarn.yaml").write_text("_target_: lexbench.methods.pi.Pi\n")
-    assert main([*words, "--config-dir", str(mine)]) == 2
+    name = "yarn" if said == "two yamls" else "broken"
+    (mine / f"method/{name}.yaml").write_text(BROKEN[said])
+    assert main([*words.replace("NAME", name).split(), "--config-dir", str(mine)]) == 2
     [line] = capsys.readouterr().err.splitlines()
-    ours = registry.asset("configs") / "method/yarn.yaml"
-    assert line == f"lexbench: method yarn has two yamls, {ours} and {mine}/method/yarn.yaml: rename one"
+    assert line.startswith("lexbench: ") and said in line and f"{mine}/method/{name}.yaml" in line
+
+
+@pytest.mark.parametrize("group", ["method", "model", "task", "corpus"])
+@pytest.mark.parametrize("said", BROKEN)
+def test_a_broken_yaml_leaves_other_commands_alone(
+    said: str, group: str, mine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LEXBENCH_CONFIG_PATH", "")
+    ours = {"method": "yarn", "model": "llama2", "task": "copy", "corpus": "pg19"}
+    name = ours[group] if said == "two yamls" else "broken"
+    (mine / group).mkdir(exist_ok=True)
+    (mine / f"{group}/{name}.yaml").write_text(BROKEN[said])
+    folder = ["--config-dir", str(mine)]
+    assert main(["show", "method=ntk", "model=lexlet", "length=512", *folder]) == 0
+    assert registry.model_named("./folder") == ("local", "./folder")
+    assert main(["list", group, *folder]) == 0
+    [shown] = [line for line in capsys.readouterr().out.splitlines() if line.startswith(f"  {name} ")]
+    assert "(broken: " in shown and said in shown
 
 
 def test_an_unknown_name_is_answered_with_the_nearest_and_all() -> None:

@@ -85,6 +85,7 @@ FITTING = [
         "method.factor=8",
         "method=yarn",
         "method=[yarn,log_n]",
+        "method=yarn+log_n",
         "model.trained_length=128",
         "model=llama2",
         "model.layers=3",

@@ -68,14 +68,14 @@ def test_numbers_are_those_without_reuse(task: Any, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_numbers_of_many_methods_are_those_without_reuse(tmp_path: Path) -> None:
-    methods = ["none", "bca", "dynamic_ntk", ["yarn", "log_n"]]
+    methods = ["none", "bca", "dynamic_ntk", "yarn+log_n"]
     settings = {"task": [*TASKS, "smoke"], "method": methods, "lengths": [128, 400], "n": 2}
     check_alike(*(run(tmp_path / str(on), reuse=on, **settings) for on in (True, False)))
 
 
 @pytest.mark.slow
 def test_numbers_of_the_native_backend_are_those_without_reuse(tmp_path: Path) -> None:
-    methods = ["none", "rerope", "bca", "ms_poe", "attention_buckets", ["yarn", "log_n"]]
+    methods = ["none", "rerope", "bca", "ms_poe", "attention_buckets", "yarn+log_n"]
     settings = {"task": TASKS, "method": methods, "lengths": [128, 300], "n": 2, "backend": "native"}
     check_alike(*(run(tmp_path / str(on), reuse=on, **settings) for on in (True, False)))
 

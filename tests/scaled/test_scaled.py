@@ -213,7 +213,7 @@ def test_unknown_choices_are_one_line(parameters: dict[str, str], said: str) -> 
 def test_composed_methods_start_from_one() -> None:
     listed = [{"name": "yarn", "over": "plain"}, {"name": "log_n", "over": "scaled"}]
     with pytest.raises(ValueError, match=r"method\.over must be one for all composed methods"):
-        named_method(listed)
+        named_method({"compose": listed})
 
 
 def test_layers_that_cannot_be_told_are_refused() -> None:

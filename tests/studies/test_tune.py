@@ -21,6 +21,7 @@ from lexbench import Attention, Model, Refused
 from lexbench.backends.chance import Chance
 from lexbench.core import console, registry
 from lexbench.core.checkpoint import read_model
+from lexbench.core.method import method_config
 from lexbench.core.method_key import key_from
 from lexbench.core.record import Deferred
 from lexbench.core.task import Score, Scored, Write, Written
@@ -37,7 +38,7 @@ from lexbench.studies.tune.ranking import Finalist, Measured, rank
 from lexbench.studies.tune.result import Result
 from lexbench.studies.tune.search import Search
 from lexbench.studies.tune.settings import Settings
-from lexbench.studies.tune.space import Candidate, Draws, Range, named, parameters_of
+from lexbench.studies.tune.space import Candidate, Draws, Range, parameters_of
 from lexbench.studies.tune.tune import tune
 
 BEST = 9.0
@@ -180,19 +181,19 @@ def test_ranges_follow_model_and_length(lexlet: Model) -> None:
     space: dict[str, Any] = {"rerope": {"window": window}, "abf": {"base": [1e5, 1e6]}}
 
     def read(name: str, length: int = 1024, **given: Any) -> Any:
-        return parameters_of({**named(name), **given}, space, common, lexlet, length)
+        return parameters_of({**method_config(name), **given}, space, common, lexlet, length)
 
     assert read("ntk") == {"factor": Range(2.0, 16.0, True, False)}
     assert read("ntk", 384) == {"factor": Range(1.0, 6.0, True, False)}
     assert read("rerope") == {"window": Range(32, 240, False, True)}
     assert read("abf") == {"base": (1e5, 1e6)}
     assert read("ntk", factor=8.0) == read("resonance") == {}
-    assert parameters_of(named(["yarn", "log_n"]), space, common, lexlet, 1024) == {}
+    assert parameters_of(method_config("yarn+log_n"), space, common, lexlet, 1024) == {}
 
 
 def test_a_method_without_parameters_has_no_range(lexlet: Model) -> None:
     with pytest.raises(ValueError, match=r"^unknown parameter space.none.factor: none has no parameters$"):
-        parameters_of(named("none"), {"none": {"factor": [1]}}, {}, lexlet, 1024)
+        parameters_of(method_config("none"), {"none": {"factor": [1]}}, {}, lexlet, 1024)
 
 
 @pytest.mark.parametrize(
@@ -210,7 +211,7 @@ def test_a_method_without_parameters_has_no_range(lexlet: Model) -> None:
 )
 def test_a_range_that_is_none_is_said(entry: dict[str, Any], said: str, lexlet: Model) -> None:
     with pytest.raises(ValueError, match=said) as caught:
-        parameters_of(named("ntk"), {"ntk": entry}, {}, lexlet, 1024)
+        parameters_of(method_config("ntk"), {"ntk": entry}, {}, lexlet, 1024)
     assert "\n" not in str(caught.value)
 
 
@@ -245,15 +246,15 @@ def test_draws_come_nearer_to_what_did_well() -> None:
 
 
 def test_candidates_that_cannot_be_have_a_reason(lexlet: Model) -> None:
-    invalid = Candidate.of({**named("yarn"), "beta_fast": 0.5}, lexlet, 1024)
+    invalid = Candidate.of({**method_config("yarn"), "beta_fast": 0.5}, lexlet, 1024)
     assert invalid.attention is None and invalid.label == "yarn(beta_fast=0.5)"
     assert (invalid.reason or "").startswith("invalid: yarn needs 0 < beta_slow < beta_fast")
-    refused = Candidate.of(named("ntk"), Model(name="nope", trained_length=256, head_dim=32), 1024)
+    refused = Candidate.of(method_config("ntk"), Model(name="nope", trained_length=256, head_dim=32), 1024)
     assert (refused.reason or "").startswith("refused: nope has no rotary positions")
 
 
 def test_by_default_methods_that_hide_no_key_are_taken(lexlet: Model) -> None:
-    moves = {name for name in registry.names("method") if Candidate.of(named(name), lexlet, 1024).moves}
+    moves = {name for name in registry.names("method") if Candidate.of(method_config(name), lexlet, 1024).moves}
     assert {"yarn", "ntk", "rerope", "self_extend", "dca", "longrope2"} < moves
     assert not moves & {"none", "log_n", "bca", "sliding_window", "streaming_llm", "lambda_mask", "attention_buckets"}
 
@@ -1022,11 +1023,13 @@ def test_the_commands_settings_are_the_defaults_and_its_space_fits_all_methods(l
     assert names | {"to"} == set(Settings.__dataclass_fields__)  # an option, not a setting
     for method in registry.names("method"):
         for length in (512, 1024, 4096):
-            drawn = parameters_of(named(method), built.space, built.common, lexlet, length)
+            drawn = parameters_of(method_config(method), built.space, built.common, lexlet, length)
             assert all(isinstance(each, Range) and each.low < each.high for each in drawn.values())
             for end in ("low", "high"):
                 Candidate.of(
-                    {**named(method), **{name: getattr(each, end) for name, each in drawn.items()}}, lexlet, length
+                    {**method_config(method), **{name: getattr(each, end) for name, each in drawn.items()}},
+                    lexlet,
+                    length,
                 )
     assert set(built.space) <= set(registry.names("method"))
 

@@ -1,6 +1,6 @@
 """The same targets at every length, and numbers of a real model."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -97,9 +97,31 @@ def test_targets_of_two_places_are_disjoint_and_fill_the_document(
     assert len(set(scored)) == 110
     assert min(scored) >= 10_000 + 89
     with pytest.raises(
-        Refused, match=r"needs 12 places .* of 100 tokens, the corpus has 11 \(.* has 200\): give task.stream=true"
+        Refused, match=r"needs 12 places .* of 100 tokens, the corpus has 11 \(.* has 200\): give a corpus .*, or n=11$"
     ):
         task.questions(counting_with_bos, 20, 12, 0)
+    assert len(questions_of(task, counting_with_bos, 20, 11)) == 11  # as advised
+
+
+@pytest.mark.parametrize(
+    ("sizes", "advised"),
+    [
+        ([60], ()),  # nothing to join, nothing to ask fewer of
+        ([60, 20], ()),  # together still too short
+        ([60, 60], ("task.stream=true", "nll={name:last_segment,stream:true}")),
+    ],
+)
+def test_only_remedies_that_help_are_advised(
+    numbers: Callable[..., Corpus], counting_with_bos: Tokenizer, sizes: list[int], advised: Sequence[str]
+) -> None:
+    task = lexbench.task("last_segment", corpus=numbers(*sizes), targets=10, longest=100)
+    with pytest.raises(Refused, match="the corpus has 0") as refused:
+        task.questions(counting_with_bos, 100, 2, 0)
+    assert [word for word in ("stream", "n=", "lower n") if word in str(refused.value)] == ["stream"] * bool(advised)
+    assert all(word in str(refused.value) for word in advised)
+    if advised:
+        joined = lexbench.task("last_segment", corpus=numbers(*sizes), targets=10, longest=100, stream=True)
+        assert joined.questions(counting_with_bos, 100, 1, 0)
 
 
 def test_places_of_many_seeds_cover_every_target_evenly(

@@ -14,9 +14,9 @@ from lexbench.backends.hf.extended import model_of
 from lexbench.backends.hf.rope_modules import RotaryModule, modules_of, read_module
 from lexbench.backends.rope_causes import RopeMismatch, WantedRope, likely_cause
 from lexbench.backends.rope_reading import RopeReading, places_up_to
-from lexbench.core import config_facts, registry
+from lexbench.core import config_facts
 from lexbench.core.attention import Attention
-from lexbench.core.method import Method, read_method
+from lexbench.core.method import Method, method_config, read_method
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.scaled import Fixed, OnScaled, Rope, attention_of, ropes
@@ -140,12 +140,11 @@ def _method(given: Any, parameters: Mapping[str, Any]) -> tuple[Method, str, Met
     """The method itself, its label, and the method over plain RoPE, unless another start is given."""
     start = {"over": "plain", **{name: value for name, value in parameters.items() if name in ("over", "layers")}}
     rest = {name: value for name, value in parameters.items() if name not in start}
-    if isinstance(given, str):
-        _, method, label = read_method({**registry.read("method", given), **rest, "name": given})
-    elif isinstance(given, Sequence):
-        _, method, label = read_method({"compose": given, **rest})
+    if isinstance(given, str | Sequence):
+        _, method, key = read_method({**method_config(given), **rest})
+        label = str(key)
     elif isinstance(given, type) or not hasattr(given, "attention"):
-        raise ValueError(f"method must be a name, a list of names, or an object with attention(...), got {given!r}")
+        raise ValueError(f"method must be a name, or an object with attention(...), got {given!r}")
     elif parameters:
         raise ValueError(f"assert_rope takes {next(iter(parameters))} with a method's name only: set it in the method")
     else:

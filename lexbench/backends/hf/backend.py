@@ -1,7 +1,7 @@
 """Hugging Face checkpoints run by transformers: questions become texts, which a `Reader` reads, and answers."""
 
 import sys
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, cast
 
@@ -11,7 +11,7 @@ import transformers
 from torch import Tensor
 
 from lexbench.backends import Backend, Capabilities
-from lexbench.backends.devices import device_of
+from lexbench.backends.devices import check_device, device_of
 from lexbench.backends.draft import Draft
 from lexbench.backends.hf.batches import (
     ACTIVATIONS,
@@ -125,16 +125,7 @@ class Hf(Backend):
         thought: int = 0,
         markers: Sequence[str] = MARKERS,
     ) -> None:
-        if dtype not in ("auto", *DTYPES):
-            raise ValueError(f"backend.dtype must be one of auto, {', '.join(DTYPES)}, got {dtype}")
-        if chunk < 1:
-            raise ValueError(f"backend.chunk must be at least 1 position, got {chunk}: e.g. backend.chunk=512")
-        if batch != "auto" and not is_whole(batch, 1):
-            raise ValueError(
-                f"backend.batch must be auto or a whole number of at least 1, got {batch!r}: e.g. backend.batch=8"
-            )
-        if attention not in KERNELS:
-            raise ValueError(f"backend.attention must be auto, lexbench, merged or triton, got {attention}")
+        self.check_settings({"dtype": dtype, "chunk": chunk, "batch": batch, "attention": attention}, model)
         folder = folder_of(model)
         weight_files(folder)
         place = device_of(device)
@@ -156,6 +147,23 @@ class Hf(Backend):
             return_freed()
         with deferring(f"a first text of {model.name} in {dtype} on {place}"):
             self._put(model, network, chunk, batch, attention)
+
+    @classmethod
+    def check_settings(cls, settings: Mapping[str, Any], model: Model) -> None:
+        """ValueError for a parameter that is wrong on every machine."""
+        dtype, chunk, batch, attention = map(settings.get, ("dtype", "chunk", "batch", "attention"))
+        if dtype not in (None, "auto", *DTYPES):
+            raise ValueError(f"backend.dtype must be one of auto, {', '.join(DTYPES)}, got {dtype}")
+        if chunk is not None and chunk < 1:
+            raise ValueError(f"backend.chunk must be at least 1 position, got {chunk}: e.g. backend.chunk=512")
+        if batch not in (None, "auto") and not is_whole(batch, 1):
+            raise ValueError(
+                f"backend.batch must be auto or a whole number of at least 1, got {batch!r}: e.g. backend.batch=8"
+            )
+        if attention not in (None, *KERNELS):
+            raise ValueError(f"backend.attention must be auto, lexbench, merged or triton, got {attention}")
+        check_device(settings.get("device", "auto"))
+        LocalForm.of(settings)
 
     @classmethod
     def of(cls, network: Any, model: Model, tokenizer: Tokenizer, ends: Collection[int], revision: str) -> "Hf":

@@ -52,7 +52,7 @@ class Extended:
         if is_extended(network):
             raise ValueError(
                 "extend needs a network without a method, this one has one already: "
-                "restore() it first, or compose: extend(network, [...])"
+                'restore() it first, or combine them: extend(network, "yarn+log_n")'
             )
         if not hasattr(network, "config"):
             raise ValueError(f"extend needs a loaded model of transformers, got {network!r}")

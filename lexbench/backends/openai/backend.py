@@ -12,12 +12,12 @@ from lexbench.backends import Backend, Capabilities
 from lexbench.backends.completions import Completions, Continue, Likely, Reply, Request
 from lexbench.backends.openai.chat import ChatDialect
 from lexbench.backends.openai.dialect import Dialect
-from lexbench.backends.openai.http import Rejected, Server
+from lexbench.backends.openai.http import Rejected, Server, checked_url
 from lexbench.backends.openai.replies import models
 from lexbench.backends.thinking import MARKERS, Form
 from lexbench.core.attention import Attention
 from lexbench.core.checkpoint import end_tokens, folder_of
-from lexbench.core.method import method_entries, read_method
+from lexbench.core.method import method_config, read_method
 from lexbench.core.model import Model
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.scaled import attention_of
@@ -35,7 +35,8 @@ class OpenAI(Completions, Backend):
         model: with the folder or hub name in `path`.
         url: root URL of the interface.
         served: the model's name on the server; None: the only model that it lists.
-        serves: the method that the server was started with: its name, {name: ..., parameters}, or a list of these.
+        serves: the method that the server was started with: its name, {name: ..., parameters}, or several
+            combined (yarn+log_n).
         serves_length: length, in tokens, that this method was resolved for; None: it is the same at all lengths.
         key_variable: name of the environment variable that holds the API key; None: send no key.
         concurrency: questions in flight at once.
@@ -77,11 +78,9 @@ class OpenAI(Completions, Backend):
         prefill: bool = True,
         markers: Sequence[str] = MARKERS,
     ) -> None:
-        _check("concurrency", concurrency, concurrency >= 1, "at least 1")
-        _check("timeout", timeout, 0 < timeout < math.inf, "seconds above 0")
-        _check("retries", retries, retries >= 0, "at least 0")
-        _check("requests_per_minute", requests_per_minute, 0 < (requests_per_minute or 1) < math.inf, "above 0")
-        _check("serves_length", serves_length, serves_length is None or serves_length >= 1, "at least 1 token")
+        given: dict[str, Any] = {"concurrency": concurrency, "timeout": timeout, "retries": retries}
+        given |= {"requests_per_minute": requests_per_minute, "serves": serves, "serves_length": serves_length}
+        self.check_settings({**given, "key_variable": key_variable}, model)
         self.model, self.dtype = model, dtype
         self._serves, self._slots = started_with(serves, serves_length, model)
         folder = folder_of(model, weights=False)
@@ -105,6 +104,22 @@ class OpenAI(Completions, Backend):
             self.version += ", which takes no chat_template_kwargs"
         told = {"fingerprint": self._dialect.fingerprint, "answering": self._dialect.answering}
         self.revision = _identified(self._server, {**entry, **told})
+
+    @classmethod
+    def check_settings(cls, settings: Mapping[str, Any], model: Model) -> None:
+        """ValueError for a parameter that is wrong whatever the server."""
+        concurrency, timeout = settings.get("concurrency", 1), settings.get("timeout", 1.0)
+        pace, length = settings.get("requests_per_minute"), settings.get("serves_length")
+        _check("concurrency", concurrency, concurrency >= 1, "at least 1")
+        _check("timeout", timeout, 0 < timeout < math.inf, "seconds above 0")
+        _check("retries", settings.get("retries"), settings.get("retries", 0) >= 0, "at least 0")
+        _check("requests_per_minute", pace, 0 < (pace or 1) < math.inf, "above 0")
+        _check("serves_length", length, length is None or length >= 1, "at least 1 token")
+        started_with(settings.get("serves", "none"), length, model)
+        Form.of(settings)
+        _key(settings.get("key_variable"))
+        if "url" in settings:
+            checked_url(settings["url"])
 
     @classmethod
     def as_chat(cls, tokenizer: FastTokenizer, config: Mapping[str, Any]) -> FastTokenizer:
@@ -186,10 +201,8 @@ def started_with(serves: Any, length: int | None, model: Model) -> tuple[str, di
 
     Raises ValueError if there is no such method, or if it depends on the length and no length is given.
     """
-    several = not isinstance(serves, str | Mapping)
     try:
-        listed = method_entries(serves if several else [serves])
-        _, method, key = read_method({"compose": listed} if several else listed[0])
+        _, method, key = read_method(method_config(serves))
         lengths = [length] if length else [model.trained_length, 8 * model.trained_length]
         slots = [attention_of(method, model, each).as_data() for each in lengths]
     except (ValueError, Refused) as error:

@@ -254,9 +254,16 @@ class Dialect:
     def _is_cut(self, choice: Mapping[str, Any]) -> bool:
         """Whether the answer filled its room; Deferred if it ended neither so nor by itself."""
         reason = choice.get("finish_reason")
+        if reason is None:
+            raise Deferred(
+                f"{self._server.url} does not say why an answer ended (finish_reason), so a cut one cannot be told "
+                "from a whole one: take a server, or a proxy before it, that says so"
+            )
         if reason not in ("stop", "length"):
             said = self._server.words(str(reason))
-            raise Deferred(f"{self._server.url} cut an answer short ({said}): repeat the command")
+            raise Deferred(
+                f"{self._server.url} cut an answer short ({said}): see its log and settings, then repeat the command"
+            )
         return bool(reason == "length")
 
     def _first_tokens(self, text: str, room: int) -> Tokens:

@@ -40,6 +40,11 @@ SET = {
     "logprobs_mode",
 }
 """Arguments of the engine that follow from others, beside those that are handed on; logits are no likelihoods."""
+ARGUMENTS = {
+    *("folder", "ends", "memory_share", "eager", "dtype", "max_model_len", "enable_prefix_caching"),
+    *("tensor_parallel_size", "max_num_seqs", "max_num_batched_tokens"),
+}
+"""Arguments of the engine, or of ours around it, that have parameters of the backend or follow from the model."""
 PIECE = 64
 """Tokens per request if a question has stop strings: the engine runs without a tokenizer and cannot see them."""
 
@@ -100,14 +105,8 @@ class Vllm(Completions, Backend):
         thought: int = 0,
         markers: Sequence[str] = MARKERS,
     ) -> None:
-        if dtype not in ("auto", *ROUNDING):
-            raise ValueError(f"backend.dtype must be one of auto, {', '.join(ROUNDING)}, got {dtype}")
         counts = {"longest": longest, "tensor_parallel": tensor_parallel, "at_once": at_once, "chunk": chunk}
-        for name, count in counts.items():
-            if count < 1:
-                raise ValueError(f"backend.{name} must be at least 1, got {count}")
-        if memory_share is not None and not 0 < memory_share <= 1:
-            raise ValueError(f"backend.memory_share must be above 0 and at most 1, got {memory_share}: e.g. 0.9")
+        self.check_settings({"dtype": dtype, **counts, "memory_share": memory_share, "engine": engine}, model)
         self.version = _version()
         folder = folder_of(model)
         weight_files(folder)
@@ -138,10 +137,7 @@ class Vllm(Completions, Backend):
             # vLLM refuses fewer tokens a step than sequences.
             "max_num_batched_tokens": max(chunk, at_once),
         }
-        if taken := sorted(settings.keys() & {*self._arguments, *SET}):
-            raise ValueError(
-                f"backend.engine must leave {taken[0]} to lexbench, got {settings[taken[0]]!r}: leave it out"
-            )
+        assert self._arguments.keys() == ARGUMENTS, "the arguments that a user must leave to lexbench are stated"
         self._arguments |= settings
         self._engine: Engine | None = None
         self._attention = Attention()
@@ -149,6 +145,23 @@ class Vllm(Completions, Backend):
         """Why an engine did not start, or did not rotate correctly; by its config or Attention."""
         self._lengths: set[int] = set()
         """Lengths with the same own angles as the engine's, already checked."""
+
+    @classmethod
+    def check_settings(cls, settings: Mapping[str, Any], model: Model) -> None:
+        """ValueError for a parameter that is wrong on every machine."""
+        dtype, share, engine = settings.get("dtype", "auto"), settings.get("memory_share"), settings.get("engine") or {}
+        if dtype not in ("auto", *ROUNDING):
+            raise ValueError(f"backend.dtype must be one of auto, {', '.join(ROUNDING)}, got {dtype}")
+        for name in ("longest", "tensor_parallel", "at_once", "chunk"):
+            if settings.get(name, 1) < 1:
+                raise ValueError(f"backend.{name} must be at least 1, got {settings[name]}")
+        if share is not None and not 0 < share <= 1:
+            raise ValueError(f"backend.memory_share must be above 0 and at most 1, got {share}: e.g. 0.9")
+        if taken := sorted(engine.keys() & {*ARGUMENTS, *SET}):
+            raise ValueError(
+                f"backend.engine must leave {taken[0]} to lexbench, got {engine[taken[0]]!r}: leave it out"
+            )
+        LocalForm.of(settings)
 
     @property
     def by_prefix(self) -> bool:

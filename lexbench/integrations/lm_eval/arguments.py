@@ -9,7 +9,7 @@ from lexbench.backends import Backend, capabilities
 from lexbench.core import registry
 from lexbench.core.attention import Attention
 from lexbench.core.checkpoint import read_model
-from lexbench.core.method import Composed, Method, read_method
+from lexbench.core.method import Composed, Method, method_config, read_method
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.scaled import attention_of
@@ -89,10 +89,8 @@ def _model(given: Mapping[str, Any], stated: Mapping[str, Any]) -> Model:
 
 
 def _method(given: Any, parameters: Mapping[str, Any]) -> NamedMethod:
-    """A method, by name and parameters; a list of methods is composed."""
-    if not isinstance(given, str):
-        return NamedMethod.of(*read_method({"compose": given, **parameters}))
-    config = {**registry.read("method", given), **parameters, "name": given}
+    """A method, by name and parameters, or several combined."""
+    config = {**method_config(given), **parameters}
     if "compose" not in config:
         takes = [*registry.parameters(registry.class_of(config, "method"))]
         for key in parameters:
@@ -100,7 +98,9 @@ def _method(given: Any, parameters: Mapping[str, Any]) -> NamedMethod:
                 close = difflib.get_close_matches(key, [*takes, *OURS], n=1)
                 hint = f"did you mean {close[0]}? " if close else ""
                 own = ", ".join(takes) or "has no parameters"
-                raise ValueError(f"unknown argument {key}: {hint}choose from {', '.join(OURS)}; {given}: {own}")
+                raise ValueError(
+                    f"unknown argument {key}: {hint}choose from {', '.join(OURS)}; {config['name']}: {own}"
+                )
     return NamedMethod.of(*read_method(config))
 
 

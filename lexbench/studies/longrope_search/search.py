@@ -110,7 +110,7 @@ def find(
         if shared := {question.cluster for question in searched} & {question.cluster for question in fresh}:
             raise Refused(
                 f"search needs {2 * n} different documents of {length} tokens, {min(shared)} is in both halves: "
-                "lower n or length, or use longer documents"
+                f"lower {'n or ' * (n > 1)}length, or use longer documents"
             )
 
         def evaluate(candidate: Candidate) -> float:

@@ -15,6 +15,7 @@ from lexbench.backends import Backend
 from lexbench.core import machine, registry
 from lexbench.core.checkpoint import end_tokens, folder_of
 from lexbench.core.console import without_bar
+from lexbench.core.method import method_configs
 from lexbench.core.record import Refused
 from lexbench.core.task import Answer, AnyQuestion, Probe, Tokenizer, Tokens
 from lexbench.core.tokenizer import load_tokenizer
@@ -135,7 +136,8 @@ def job_of(asked: Sequence[tuple[Mapping[str, Any], Mapping[str, str]]]) -> Job:
     for part in [key for key in first if key != "method"]:
         if any(point[part] != first[part] for point in points):
             raise ValueError(f"parity sweeps over method and length, got several of {part}: give one")
-    methods = {json.dumps(point["method"], sort_keys=True, default=str): point["method"] for point in points}
+    every = [each for point in points for each in method_configs(point["method"])]
+    methods = {json.dumps(each, sort_keys=True, default=str): each for each in every}
     return Job.of(
         model=first["model"],
         methods=list(methods.values()),

@@ -223,7 +223,8 @@ def _pastes(result: Result, winner: Candidate) -> Iterator[str]:
 def _arguments(candidate: Candidate, length: int) -> str:
     """Arguments of `lexbench.extend` after the network."""
     config = candidate.config
-    method = config["compose"] if "compose" in config else config["name"]
+    plain = all(isinstance(each, str) for each in config.get("compose", ()))
+    method = config["name"] if plain else {"compose": config["compose"]}
     more = {key: value for key, value in config.items() if key not in ("name", "compose", "_target_", "file")}
     return ", ".join([repr(method), *(f"{key}={value!r}" for key, value in more.items()), f"length={length}"])
 

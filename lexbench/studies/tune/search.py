@@ -10,6 +10,7 @@ from typing import Any
 from tqdm import tqdm
 
 from lexbench.core.console import Lines, without_bar
+from lexbench.core.method import method_config
 from lexbench.core.record import Refused
 from lexbench.core.task import Choose, Mark, Write
 from lexbench.runner.job import Job
@@ -19,7 +20,7 @@ from lexbench.studies.tune.bench import Bench, Part, TimeUp
 from lexbench.studies.tune.halving import halve, rungs
 from lexbench.studies.tune.ranking import Finalist, Measured, price_of, rank
 from lexbench.studies.tune.settings import Settings
-from lexbench.studies.tune.space import Candidate, Draws, named
+from lexbench.studies.tune.space import Candidate, Draws
 
 FINALISTS = 4
 """Number of finalists, besides `none` and the best candidate that can be exported."""
@@ -60,7 +61,7 @@ class Search:
 
     def __init__(self, bench: Bench, job: Job, settings: Settings, length: int) -> None:
         self.bench, self.settings, self.length, self.model = bench, settings, length, job.model
-        self.none = Candidate.of(named("none"), job.model, length)
+        self.none = Candidate.of(method_config("none"), job.model, length)
         text, *self._choices = job.tasks
         self.text = Part(text, length, "nll")
         self.inside = Part(text, job.model.trained_length, "nll")

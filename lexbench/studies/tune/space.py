@@ -7,7 +7,7 @@ from typing import Any, get_args, get_type_hints
 
 from lexbench.core import registry
 from lexbench.core.attention import Attention
-from lexbench.core.method import Method, method_entries, read_method
+from lexbench.core.method import Method, method_config, read_method
 from lexbench.core.method_key import MethodKey, plain_parameter
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
@@ -89,18 +89,8 @@ Parameters = Mapping[str, Range | Choices]
 def usual(model: Model, length: int, first: Sequence[str]) -> list[dict[str, Any]]:
     """Configs of all registered methods that change frequencies or distances; those in `first` come first."""
     names = [*(name for name in first if name in registry.names("method")), *registry.names("method")]
-    configs = [named(name) for name in dict.fromkeys(names)]
+    configs = [method_config(name) for name in dict.fromkeys(names)]
     return [config for config in configs if Candidate.of(config, model, length).moves]
-
-
-def named(entry: Any) -> dict[str, Any]:
-    """The config of a user's entry: a name, a mapping with name and parameters, or a list of these to compose.
-
-    Raises ValueError if it is not a method.
-    """
-    if isinstance(entry, str | Mapping):
-        return method_entries([entry])[0]
-    return {"name": "+".join(config["name"] for config in method_entries(entry)), "compose": list(entry)}
 
 
 def parameters_of(

@@ -17,7 +17,7 @@ from lexbench.backends.chance import Chance
 from lexbench.core import registry
 from lexbench.core.checkpoint import folder_of
 from lexbench.core.files import check_folder, check_writable, read_object, write_text
-from lexbench.core.method import read_method
+from lexbench.core.method import method_config, read_method
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.version import __version__
@@ -36,7 +36,7 @@ from lexbench.studies.tune.bench import Bench, Clock, Part, seconds_spent
 from lexbench.studies.tune.result import Result
 from lexbench.studies.tune.search import Search
 from lexbench.studies.tune.settings import Settings
-from lexbench.studies.tune.space import named, parameters_of, usual
+from lexbench.studies.tune.space import parameters_of, usual
 
 SEARCHING = 2 / 3
 """Share of the time for the search; the rest is for the finalists."""
@@ -140,7 +140,7 @@ def _job(
     """The job of all cells; the first task is the text's, the others are candidates for the needles."""
     return Job.of(
         model=model,
-        methods=[named("none")],
+        methods=[method_config("none")],
         tasks=[_task("nll", settings.nll), *(_task("needles", entry) for entry in settings.needles)],
         corpus=corpus,
         backend=backend,
@@ -198,7 +198,7 @@ def _configs(model: Model, settings: Settings, length: int) -> list[dict[str, An
         if configs := usual(model, length, list(settings.space)):
             return configs
         raise Refused(f"no method changes frequencies or distances of {model.name} at {length} tokens: nothing to tune")
-    configs = [named(entry) for entry in settings.methods]
+    configs = [method_config(entry) for entry in settings.methods]
     for config in configs:
         read_method(config)  # an error of the user is raised now, not recorded as a failed candidate
     if all(config["name"] == "none" for config in configs):
@@ -232,7 +232,7 @@ def _claim(out: Path, before: Mapping[str, Any] | None, config: Mapping[str, Any
 def _keep_jobs(job: Job, backend: Backend, configs: Sequence[Mapping[str, Any]]) -> None:
     """Write the job of both run folders; their cells are not known yet, they depend on the samples."""
     for name, seed in zip(("search", "final"), job.seeds, strict=True):
-        config = {**job.config, "method": [named("none"), *configs], "seeds": [seed]}
+        config = {**job.config, "method": [method_config("none"), *configs], "seeds": [seed]}
         keep_job(Store(job.results / name), replace(job, config=config), BackendFacts.of(backend))
 
 

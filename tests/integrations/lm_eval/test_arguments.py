@@ -36,8 +36,8 @@ def test_a_method_is_resolved_once_at_the_longest_text() -> None:
     np.testing.assert_allclose(stretched, 10000.0**-pairs / 4, rtol=1e-12)
 
 
-def test_a_list_of_methods_is_one_composed_and_its_largest_factor_counts() -> None:
-    setting = settle({"model": "lexlet", "method": [{"name": "yarn", "factor": 3}, "log_n"]})
+def test_combined_methods_are_one_and_their_largest_factor_counts() -> None:
+    setting = settle({"model": "lexlet", "method": {"compose": [{"name": "yarn", "factor": 3}, "log_n"]}})
     assert setting.method.label == "yarn(factor=3)+log_n"
     assert setting.max_length == 768
 
