@@ -140,7 +140,7 @@ def _method(given: Any, parameters: Mapping[str, Any]) -> tuple[Method, str, Met
     """The method itself, its label, and the method over plain RoPE, unless another start is given."""
     start = {"over": "plain", **{name: value for name, value in parameters.items() if name in ("over", "layers")}}
     rest = {name: value for name, value in parameters.items() if name not in start}
-    if isinstance(given, str | Sequence):
+    if isinstance(given, str | Mapping):
         _, method, key = read_method({**method_config(given), **rest})
         label = str(key)
     elif isinstance(given, type) or not hasattr(given, "attention"):
