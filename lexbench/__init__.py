@@ -8,6 +8,7 @@ A method, task, corpus or backend of your own is a file and a yaml: see docs/add
 
 from lexbench.api import RopeMismatch, Run, assert_rope, corpus, evaluate, extend, method, run, task
 from lexbench.core.attention import Attention
+from lexbench.core.errors import ConfigError
 from lexbench.core.method import Method
 from lexbench.core.model import Model
 from lexbench.core.record import Cell, Record, Refused, Sample
@@ -41,6 +42,7 @@ __all__ = [
     "Cell",
     "Choose",
     "Chosen",
+    "ConfigError",
     "Corpus",
     "Document",
     "Encoded",

@@ -19,6 +19,7 @@ import yaml
 
 from lexbench.commands.command import SWEEPS, Command, Setting
 from lexbench.core import registry
+from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 
@@ -84,7 +85,7 @@ def _entry(job: Callable[[dict[str, Any], dict[str, str]], Any]) -> Callable[[An
             choices = dict(HydraConfig.get().runtime.choices)
             return Outcome(job({str(key): value for key, value in plain.items()}, choices))
         # A launcher sends the outcome back pickled; from another process it must be unpickled here.
-        except (ValueError, Refused, OSError) as error:  # else hydra would end the sweep
+        except (ConfigError, Refused, OSError) as error:  # else hydra would end the sweep
             return Outcome(error=error if home == (socket.gethostname(), os.getpid()) else _portable(error))
 
     return entry
@@ -97,7 +98,7 @@ def _launched(settings: list[str]) -> bool:
 
 def _portable(error: Exception) -> Exception:
     """An error that another process can unpickle: a builtin exception, or its message."""
-    return error if type(error).__module__ == "builtins" else ValueError(str(error))
+    return error if type(error).__module__ == "builtins" else ConfigError(str(error))
 
 
 def _outcomes(

@@ -3,7 +3,10 @@
 import errno
 import gc
 import os
+import shlex
 import sys
+import tempfile
+import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -40,6 +43,7 @@ from lexbench.commands import (
 )
 from lexbench.commands.command import LONGEST, Command, Formatter, Parser
 from lexbench.core import registry
+from lexbench.core.errors import ConfigError
 from lexbench.core.record import Refused
 from lexbench.core.version import __version__
 
@@ -56,7 +60,8 @@ while they load that it takes a seventh of a short command."""
 def main(given: Sequence[str] | None = None) -> int:
     """Run one command.
 
-    Returns 0 if it succeeded, 2 for wrong input (reported in one line), 130 if interrupted, or the command's own code.
+    Returns 0 if it succeeded, 2 for wrong input (in one line), 1 for a bug of lexbench (with a traceback), 130 if
+    interrupted, or the command's own code.
     """
     if given is None:  # a process of our own
         gc.set_threshold(*COLLECT)
@@ -77,11 +82,14 @@ def main(given: Sequence[str] | None = None) -> int:
         # Else Python would fail once more when it flushes standard output at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (ValueError, Refused, OSError, MemoryError) as error:
+    except (ConfigError, Refused, OSError, MemoryError) as error:
         if os.environ.get("LEXBENCH_TRACEBACK"):
             raise
         print(f"lexbench: {_one_line(error)}", file=sys.stderr)
         return 2
+    except Exception:
+        _report_bug(words)
+        return 1
 
 
 def parser() -> Parser:
@@ -100,6 +108,22 @@ def parser() -> Parser:
     for command in COMMANDS.values():
         command.add_to(commands)
     return whole
+
+
+def _report_bug(words: list[str]) -> None:
+    """Print the traceback of the exception at hand, say that it is a bug of lexbench, and keep both in a log file."""
+    log = f"lexbench {__version__}, Python {sys.version.split()[0]}: {shlex.join(words)}\n\n{traceback.format_exc()}"
+    print(log, file=sys.stderr)
+    place = ""
+    with (
+        suppress(OSError),
+        tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", errors="replace", prefix="lexbench-bug-", suffix=".log", delete=False
+        ) as file,
+    ):
+        file.write(log)
+        place = f", with {file.name}"
+    print(f"lexbench: this is a bug of lexbench, please report it{place}", file=sys.stderr)
 
 
 def _one_line(error: Exception) -> str:

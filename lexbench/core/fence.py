@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from lexbench.core.attention import Attention, Positions, Region, Remapping, SlotError
+from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
-from lexbench.core.plug_in import code_of, is_ours, is_users
+from lexbench.core.plug_in import code_of, is_users
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import AnyQuestion, Choose, Mark, Tokenizer, Write
 
@@ -23,19 +24,16 @@ from lexbench.core.task import AnyQuestion, Choose, Mark, Tokenizer, Write
 def fenced(what: str) -> Iterator[None]:
     """Turn a failure inside into Deferred, with its type and line.
 
-    ValueError and OSError rise: they speak of wrong settings. A ValueError of numpy or `int` in a user's file, which
-    nobody there has raised, is a failure. LEXBENCH_TRACEBACK=1 prints where it comes from.
+    ConfigError and OSError rise: they speak of wrong settings. LEXBENCH_TRACEBACK=1 prints where a failure comes from.
     """
     try:
         yield
-    except (Refused, OSError):
+    except (Refused, ConfigError, OSError, KeyboardInterrupt, GeneratorExit):
         raise
-    # A plug-in may call sys.exit; Ctrl-C is the user's and rises.
-    except (Exception, SystemExit) as error:
+    # A plug-in may call sys.exit, or raise an exception of its own that is no Exception.
+    except BaseException as error:
         frames = traceback.extract_tb(error.__traceback__)
         own = [frame for frame in frames if is_users(frame.filename)]
-        if isinstance(error, ValueError) and not _by_accident(frames, own):
-            raise
         if os.environ.get("LEXBENCH_TRACEBACK"):
             traceback.print_exception(error, file=sys.stderr)
         # The line that failed: of the user's, if there is one.
@@ -46,13 +44,6 @@ def fenced(what: str) -> Iterator[None]:
             file, line = error.filename, error.lineno
         place = f"{Path(file).name}, line {line}"
         raise Deferred(f"{what} fails with {type(error).__name__} ({_said(error)}) in {place}") from error
-
-
-def _by_accident(frames: Sequence[traceback.FrameSummary], own: Sequence[traceback.FrameSummary]) -> bool:
-    """Whether an error went through a user's lines, `own`, and neither lexbench nor a `raise` there has made it."""
-    last = frames[-1]
-    meant = is_ours(last.filename) or (last in own and (last.line or "").startswith("raise"))
-    return bool(own) and not meant
 
 
 def _said(error: BaseException) -> str:

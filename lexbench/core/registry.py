@@ -22,6 +22,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.fence import fenced
 from lexbench.core.plug_in import source_of_module
 from lexbench.core.record import Deferred
@@ -159,7 +160,7 @@ def _mapping(file: Path) -> dict[str, Any]:
 def build(config: Mapping[str, Any], noun: str, **inserted: Any) -> Any:
     """Build the object that a yaml describes. `inserted` sets fields that users do not write, if the class has them.
 
-    Raises ValueError for an unknown or missing parameter, and whatever the class raises for a wrong value.
+    Raises ValueError for an unknown or missing parameter, and for a ValueError of the class.
     """
     cls = checked(config, noun)
     known = parameters(cls)
@@ -168,7 +169,10 @@ def build(config: Mapping[str, Any], noun: str, **inserted: Any) -> Any:
     if lacking:
         raise ValueError(f"{noun} needs {lacking[0]}: give {noun}.{lacking[0]}=...")
     with fenced(f"{noun} {cls.__name__}"):
-        return cls(**{key: _frozen(value) for key, value in values.items()})
+        try:
+            return cls(**{key: _frozen(value) for key, value in values.items()})
+        except ValueError as error:  # Python's own word for a wrong value, which a plug-in's constructor may use
+            raise ConfigError(str(error)) from error
 
 
 def checked(config: Mapping[str, Any], noun: str) -> type:

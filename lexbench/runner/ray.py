@@ -247,7 +247,7 @@ class RemoteModel:
         except errors.RayTaskError as error:
             if isinstance(error.cause, Refused):
                 raise error.cause from None
-            if isinstance(error.cause, ValueError | OSError):
+            if isinstance(error.cause, ConfigError | OSError):
                 where = f" (worker on {self.node})" if self.facts else ""
                 raise ValueError(f"{error.cause}{where}") from None
             raise RuntimeError("a worker failed") from error.cause

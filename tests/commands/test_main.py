@@ -3,11 +3,14 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lexbench.commands import main
+from lexbench.core.errors import ConfigError
+from lexbench.core.version import __version__
 from tests.commands.program import CHANCE, Command
 
 
@@ -350,3 +353,34 @@ def test_settings_stand_before_options_and_behind_arguments(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     assert lexbench(command, "--help").stdout.splitlines()[0] == f"usage: {usage}"
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("math domain error"), TypeError("a slip"), AssertionError("a broken promise")]
+)
+def test_a_bug_of_ours_shows_its_traceback_and_says_that_it_is_ours(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def slip(*given: object) -> int:
+        raise error
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setitem(main.COMMANDS, "doctor", replace(main.COMMANDS["doctor"], call=slip))
+    assert main.main(["doctor", "a folder"]) == 1
+    said = capsys.readouterr().err
+    (log,) = tmp_path.glob("lexbench-bug-*.log")
+    assert said.splitlines()[-1] == f"lexbench: this is a bug of lexbench, please report it, with {log}"
+    assert "Traceback" in said and f"{type(error).__name__}: {error}" in said
+    assert log.read_text().startswith(f"lexbench {__version__}, Python ")
+    assert "doctor 'a folder'" in log.read_text() and "in slip" in log.read_text()
+
+
+def test_a_mistake_of_the_user_is_one_line_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*given: object) -> int:
+        raise ConfigError("n must be at least 1, got 0: raise n")
+
+    monkeypatch.setitem(main.COMMANDS, "doctor", replace(main.COMMANDS["doctor"], call=refuse))
+    assert main.main(["doctor", "folder"]) == 2
+    assert capsys.readouterr().err == "lexbench: n must be at least 1, got 0: raise n\n"

@@ -19,6 +19,7 @@ from typing import Any
 
 from lexbench.commands import main
 from lexbench.core import registry
+from lexbench.core.errors import ConfigError
 from lexbench.core.record import NOTHING_MEASURED, Refused
 from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
 from tests.faults.mutations import contents, damage
@@ -130,7 +131,7 @@ def function(call: Callable[[Path], object]) -> Callable[[Path], int]:
     def read(folder: Path) -> int:
         try:
             call(folder)
-        except (ValueError, Refused, OSError) as error:
+        except (ConfigError, Refused, OSError) as error:
             print(f"lexbench: {main._one_line(error)}", file=sys.stderr)
             return 2
         return 0

@@ -13,6 +13,7 @@ from lexbench import Answer, AnyQuestion, Sample, Score, Task
 from lexbench.commands import main
 from lexbench.core.attention import Positions
 from lexbench.core.checkpoint import locate
+from lexbench.core.errors import ConfigError
 from lexbench.core.fence import attention_from, check_questions, fenced
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.tokenizer import load_tokenizer
@@ -134,7 +135,7 @@ def test_questions_that_cannot_be_asked_are_told_from_those_that_can(asked: Any,
     assert refusal.value.reason.startswith("Told.questions fails with") and said in refusal.value.reason
 
 
-@pytest.mark.parametrize("error", [ValueError("wrong setting"), Refused("no honest answer"), OSError("no file")])
+@pytest.mark.parametrize("error", [ConfigError("wrong setting"), Refused("no honest answer"), OSError("no file")])
 def test_what_has_its_own_meaning_passes_the_fence(error: Exception) -> None:
     with pytest.raises(type(error)) as raised, fenced("anything"):
         raise error

@@ -18,6 +18,7 @@ from hydra.utils import instantiate
 
 from lexbench.commands import hydra_config, main, run
 from lexbench.core import registry
+from lexbench.core.errors import ConfigError
 
 pytestmark = pytest.mark.filterwarnings(r"ignore:\s*'hydra/launcher/\w+' is validated against ConfigStore schema")
 ROOT = Path(__file__).parent.parent.parent
@@ -115,7 +116,7 @@ def test_slurm_gets_what_the_settings_say(
 
     def submit(self: Any, *_: object) -> None:
         seen.extend([self._executor._make_submission_file_text("true", "x"), self._executor.max_num_timeout])
-        raise ValueError("not submitted")
+        raise ConfigError("not submitted")
 
     slurm(tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -157,7 +158,7 @@ def test_an_error_ends_one_job_of_a_sweep(
 
     def job(config: dict[str, Any], choices: dict[str, str]) -> str:
         if config["seed"] == 1:
-            raise ValueError("seed 1 is wrong")
+            raise ConfigError("seed 1 is wrong")
         return f"{choices['method']} {config['seed']}"
 
     with pytest.raises(ValueError, match="seed 1 is wrong"):

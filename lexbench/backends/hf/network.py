@@ -69,9 +69,10 @@ def load(folder: Path, dtype: torch.dtype, spread: bool = False) -> Any:
     except ImportError as error:
         raise ValueError(f"checkpoint {folder} needs a library that is not here ({_line(error)}): install it") from None
     except Exception as error:  # transformers raises many classes for broken files
-        plain = isinstance(error, ValueError) and "\n" not in str(error)
-        if plain or isinstance(error, OSError) or is_out_of_memory(error):
+        if isinstance(error, ConfigError | OSError) or is_out_of_memory(error):
             raise
+        if isinstance(error, ValueError) and "\n" not in str(error):
+            raise ConfigError(str(error)) from None
         said = " ".join(str(error).split())[:200]
         raise ValueError(
             f"checkpoint {folder} cannot be loaded ({type(error).__name__}: {said}): "
