@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lexbench.backends.rope_causes import RopeMismatch
 from lexbench.core import registry
 from lexbench.core.attention import Attention
+from lexbench.core.errors import ConfigError
 from lexbench.core.files import unlike
 from lexbench.core.method import Method, method_config, named_method
 from lexbench.core.method_key import BASELINE
@@ -42,7 +43,7 @@ def task(name: str, corpus: Corpus | str | Mapping[str, Any] | None = "stdlib", 
     """A task by name; `corpus` is where its text comes from, if it takes any: as in `run`, or built, or None."""
     text = registry.build(_configured("corpus", corpus), "corpus") if isinstance(corpus, str | Mapping) else corpus
     if text is not None and not hasattr(text, "documents"):
-        raise ValueError(f"corpus must be a name, a mapping of its name and parameters, or a corpus, got {corpus!r}")
+        raise ConfigError(f"corpus must be a name, a mapping of its name and parameters, or a corpus, got {corpus!r}")
     built: Task = registry.build({**registry.read("task", name), **parameters, "name": name}, "task", corpus=text)
     return built
 
@@ -67,11 +68,11 @@ def extend(
     from lexbench.backends.hf.extended import Extended
 
     if isinstance(method, type) or not (isinstance(method, str | Mapping | Sequence) or hasattr(method, "attention")):
-        raise ValueError(f"method must be a name, or an object with attention(...), got {method!r}")
+        raise ConfigError(f"method must be a name, or an object with attention(...), got {method!r}")
     if isinstance(method, str | Mapping | Sequence):
         return Extended(network, named_method(method, **parameters), length, trained_length)
     if parameters:
-        raise ValueError(
+        raise ConfigError(
             f"extend takes parameters with a method's name only, got {', '.join(parameters)}: set them in it"
         )
     return Extended(network, method, length, trained_length)
@@ -106,7 +107,7 @@ def assert_rope(
         RopeMismatch: an AssertionError that says which pair is off, at which position, by how much, and the likely
             cause.
         Refused: no rotary module is known here, or cos and sin do not show all of the method.
-        ValueError: a parameter does not fit, or facts are needed.
+        ConfigError: a parameter does not fit, or facts are needed.
     """
     from lexbench.backends.hf.assert_rope import assert_rope
 
@@ -123,7 +124,7 @@ class Run:
 
     def _finished(self) -> "list[Finished]":
         if not Path(self.folder).is_dir():
-            raise ValueError(f"run folder {self.folder} {unlike(Path(self.folder))}: give one that a run has written")
+            raise ConfigError(f"run folder {self.folder} {unlike(Path(self.folder))}: give one that a run has written")
         return Store(self.folder).load(self.cells)
 
     def _tables(self, task: str | None, metric: str | None) -> "list[Table]":
@@ -140,7 +141,7 @@ class Run:
         ]
         if not found:
             known = sorted({f"{table.cell.task}: {table.metric}" for table in tables(self._finished())})
-            raise ValueError(
+            raise ConfigError(
                 f"no table of task {task or 'any'}, metric {metric or 'any'}: there are {', '.join(known)}"
             )
         return found
@@ -259,7 +260,7 @@ def run(
     from lexbench.runner.execute import execute
 
     if not isinstance(model, str | Mapping | Model):
-        raise ValueError(f"model must be a name, ./FOLDER, ORG/NAME or facts, got {model!r}")
+        raise ConfigError(f"model must be a name, ./FOLDER, ORG/NAME or facts, got {model!r}")
     job = _job(
         model=_model(model) if isinstance(model, str) else model,
         method=method,
@@ -341,7 +342,7 @@ def evaluate(
 
 
 def _check_extended(model: Any, job: "Job", kept: bool) -> None:
-    """ValueError where a network that `extend` has given a method would be measured under another method's name.
+    """ConfigError where a network that `extend` has given a method would be measured under another method's name.
 
     Args:
         model: of any kind.
@@ -352,11 +353,11 @@ def _check_extended(model: Any, job: "Job", kept: bool) -> None:
     if extended is None or not extended.is_extended(model):
         return
     if others := [method.label for method in job.methods if method.key != BASELINE]:
-        raise ValueError(
+        raise ConfigError(
             f"a network under extend is measured as it is, by method=none, got {', '.join(others)}: restore() it first"
         )
     if kept:
-        raise ValueError(
+        raise ConfigError(
             "a network under extend has the revision of its weights alone: give revision=..., or restore()"
         )
 
@@ -388,10 +389,10 @@ def _model(given: str) -> dict[str, Any]:
 def _configured(group: str, given: str | Mapping[str, Any]) -> dict[str, Any]:
     """The yaml of a name with the given parameters over it, and the name itself."""
     if not isinstance(given, str | Mapping):
-        raise ValueError(f"{group} must be a name, or a mapping of its name and parameters, got {given!r}")
+        raise ConfigError(f"{group} must be a name, or a mapping of its name and parameters, got {given!r}")
     parameters = {"name": given} if isinstance(given, str) else dict(given)
     if "name" not in parameters:
-        raise ValueError(f"{group} lacks its name: give {{'name': ..., parameters}}, got {parameters}")
+        raise ConfigError(f"{group} lacks its name: give {{'name': ..., parameters}}, got {parameters}")
     name = str(parameters["name"])
     return {**registry.read(group, name), **parameters, "name": name}
 
@@ -400,7 +401,7 @@ def _several(noun: str, given: Any) -> list[Any]:
     if isinstance(given, str | Mapping):
         return [given]
     if not isinstance(given, Sequence) or not given:
-        raise ValueError(
+        raise ConfigError(
             f"{noun} must be a name, a mapping of its name and parameters, or a list of these, got {given!r}"
         )
     return list(given)

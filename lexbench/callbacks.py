@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from lexbench.api import evaluate
+from lexbench.core.errors import ConfigError
 from lexbench.core.values import is_whole
 from lexbench.stats.metrics import order
 
@@ -51,17 +52,17 @@ class LengthCurve:
         **options: Any,
     ) -> None:
         if not is_whole(every, 1) or not isinstance(share, int | float) or not 0 < share <= 1:
-            raise ValueError(f"every must be at least 1 and share in (0, 1], got {every!r} and {share!r}")
+            raise ConfigError(f"every must be at least 1 and share in (0, 1], got {every!r} and {share!r}")
         listed = isinstance(lengths, Sequence) and not isinstance(lengths, str) and bool(lengths)
         if not listed or not all(is_whole(length, 2) for length in lengths):
-            raise ValueError(
+            raise ConfigError(
                 f"lengths must list whole numbers of at least 2 tokens, got {lengths!r}: e.g. lengths=[512,2048]"
             )
         if not is_whole(n, 1):
-            raise ValueError(f"n must be a whole number of at least 1, got {n!r}: texts at each length, e.g. n=8")
+            raise ConfigError(f"n must be a whole number of at least 1, got {n!r}: texts at each length, e.g. n=8")
         known = [name for name in inspect.signature(evaluate).parameters if name not in OWN]
         if unknown := [name for name in options if name not in known]:
-            raise ValueError(f"unknown option {', '.join(unknown)}: choose from {', '.join(known)}")
+            raise ConfigError(f"unknown option {', '.join(unknown)}: choose from {', '.join(known)}")
         self.tokenizer = tokenizer
         self.lengths = [int(length) for length in lengths]
         self.every = every
@@ -124,7 +125,7 @@ def trainer_callback(trainer: "Trainer", lengths: Sequence[int], **options: Any)
 
     tokenizer = options.pop("tokenizer", trainer.processing_class)
     if tokenizer is None:
-        raise ValueError("the trainer has no processing_class: give it one, or tokenizer=...")
+        raise ConfigError("the trainer has no processing_class: give it one, or tokenizer=...")
     curve = LengthCurve(tokenizer, lengths, **options)
 
     class Curves(TrainerCallback):  # type: ignore[misc]  # a class of transformers, which is not typed

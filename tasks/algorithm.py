@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lexbench import Answer, AnyQuestion, Mark, Outline, Sample, Task, Tokenizer
+from lexbench import Answer, AnyQuestion, ConfigError, Mark, Outline, Sample, Task, Tokenizer
 from lexbench.taskkit.blind import struck_out
 from lexbench.taskkit.prompt import bos_and_chat, check_length
 from lexbench.taskkit.sampling import single_tokens
@@ -46,7 +46,7 @@ class Algorithm(Task):
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise ValueError(f"algorithm's kind must be reverse, sort or add, got {self.kind!r}: choose one")
+            raise ConfigError(f"algorithm's kind must be reverse, sort or add, got {self.kind!r}: choose one")
 
     def protocol(self, tokenizer: Tokenizer) -> str:
         """Describe the question and its score."""

@@ -12,6 +12,7 @@ from lexbench import (
     Answer,
     AnyQuestion,
     Choose,
+    ConfigError,
     Frame,
     Mark,
     Outline,
@@ -124,14 +125,14 @@ class Arithmetic(Task):
 
     def __post_init__(self) -> None:
         if self.ask not in SCORED:
-            raise ValueError(f"arithmetic's ask must be one of {', '.join(SCORED)}, got {self.ask}")
+            raise ConfigError(f"arithmetic's ask must be one of {', '.join(SCORED)}, got {self.ask}")
         if not 2 <= self.numbers <= 10:
-            raise ValueError(f"arithmetic's numbers must be 2 to 10, got {self.numbers}: results are single digits")
+            raise ConfigError(f"arithmetic's numbers must be 2 to 10, got {self.numbers}: results are single digits")
         check_at_least("arithmetic", self, shots=0, shot_terms=1, room=1)
         if self.room is not None and self.ask != "write":
-            raise ValueError(f"arithmetic's room is for ask=write, got room={self.room} with ask={self.ask}: drop it")
+            raise ConfigError(f"arithmetic's room is for ask=write, got room={self.room} with ask={self.ask}: drop it")
         if self.chat and self.ask == "mark":
-            raise ValueError("arithmetic's ask=mark needs running text, got chat=true: set ask to write or choose")
+            raise ConfigError("arithmetic's ask=mark needs running text, got chat=true: set ask to write or choose")
 
     def protocol(self, tokenizer: Tokenizer) -> str:
         """Which numbers, which results are shown, and how the answer is scored."""

@@ -8,7 +8,20 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, Choose, Corpus, Outline, Refused, Sample, Task, Tokenizer, Tokens, Write
+from lexbench import (
+    Answer,
+    AnyQuestion,
+    Choose,
+    ConfigError,
+    Corpus,
+    Outline,
+    Refused,
+    Sample,
+    Task,
+    Tokenizer,
+    Tokens,
+    Write,
+)
 from lexbench.taskkit import haystack, matching, sampling
 from lexbench.taskkit.prompt import (
     Fixed,
@@ -120,15 +133,15 @@ class Associative(Task):
         for name, choices in (("link", tuple(NEEDLES)), ("hops", (1, 2))):
             if getattr(self, name) not in choices:
                 known = ", ".join(map(str, choices))
-                raise ValueError(f"associative's {name} must be one of {known}, got {getattr(self, name)}")
+                raise ConfigError(f"associative's {name} must be one of {known}, got {getattr(self, name)}")
         check_at_least("associative", self, distractors=1, strata=1, room=1, options=2, questions_per_text=1)
         if self._people > len(SIGHTS):
-            raise ValueError(
+            raise ConfigError(
                 f"associative's distractors must be at most {len(SIGHTS) - 1}, one a sight, got {self._people - 1}: "
                 "lower them, or questions_per_text"
             )
         if self.options and self.room:
-            raise ValueError(f"associative writes nothing with options, got room={self.room}: leave it out")
+            raise ConfigError(f"associative writes nothing with options, got room={self.room}: leave it out")
 
     @property
     def _people(self) -> int:

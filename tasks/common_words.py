@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, Outline, Sample, Task, Tokenizer, Tokens, Write
+from lexbench import Answer, AnyQuestion, ConfigError, Outline, Sample, Task, Tokenizer, Tokens, Write
 from lexbench.taskkit import haystack, matching, sampling
 from lexbench.taskkit.prompt import (
     Fixed,
@@ -94,7 +94,7 @@ class CommonWords(Task):
     def __post_init__(self) -> None:
         check_at_least("common_words", self, common=1, others=1, room=1)
         if self.times <= self.others:
-            raise ValueError(f"common_words' times must be more than others={self.others}, got {self.times}")
+            raise ConfigError(f"common_words' times must be more than others={self.others}, got {self.times}")
 
     def protocol(self, tokenizer: Tokenizer) -> str:
         """How often words occur and how the answer is scored."""

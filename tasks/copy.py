@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lexbench import Answer, AnyQuestion, Mark, Outline, Sample, Task, Tokenizer
+from lexbench import Answer, AnyQuestion, ConfigError, Mark, Outline, Sample, Task, Tokenizer
 from lexbench.taskkit.blind import struck_out
 from lexbench.taskkit.prompt import bos_and_chat, check_at_least, check_length
 from lexbench.taskkit.sampling import single_tokens
@@ -46,7 +46,7 @@ class Copy(Task):
 
     def __post_init__(self) -> None:
         if not 2 <= self.symbols <= len(SYMBOLS):
-            raise ValueError(f"copy's symbols must be 2 to {len(SYMBOLS)}, got {self.symbols}: digits and letters")
+            raise ConfigError(f"copy's symbols must be 2 to {len(SYMBOLS)}, got {self.symbols}: digits and letters")
         check_at_least("copy", self, size=1)
 
     def protocol(self, tokenizer: Tokenizer) -> str:

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from lexbench import Sample, Write, Written
+from lexbench import ConfigError, Sample, Write, Written
 from lexbench.taskkit import matching
 from lexbench.taskkit.prompt import check_at_least
 from lexbench.taskkit.scoring import score_written
@@ -57,9 +57,9 @@ class Counting(Spread):
         super().__post_init__()
         check_at_least("counting", self, most=2, pairs=1)
         if self.most > 9:
-            raise ValueError(f"counting's most must be at most 9, a digit, got {self.most}")
+            raise ConfigError(f"counting's most must be at most 9, a digit, got {self.most}")
         if 2 * self._pairs > len(NAMES):
-            raise ValueError(
+            raise ConfigError(
                 f"counting has {len(NAMES)} names, {self._pairs} pairs need {2 * self._pairs}: lower pairs, or "
                 "questions_per_text"
             )

@@ -9,7 +9,20 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, Choose, Outline, Refused, Sample, Task, Tokenizer, Tokens, Write, Written
+from lexbench import (
+    Answer,
+    AnyQuestion,
+    Choose,
+    ConfigError,
+    Outline,
+    Refused,
+    Sample,
+    Task,
+    Tokenizer,
+    Tokens,
+    Write,
+    Written,
+)
 from lexbench.taskkit import haystack, matching, people, squad_hotpot
 from lexbench.taskkit.passages import Case, Passage
 from lexbench.taskkit.prompt import (
@@ -120,14 +133,14 @@ class DistractorQa(Task):
     def __post_init__(self) -> None:
         check_at_least("distractor_qa", self, strata=1, room=1, options=2)
         if self.hops not in people.WHO:
-            raise ValueError(f"distractor_qa's hops must be 1 or 2, got {self.hops}")
+            raise ConfigError(f"distractor_qa's hops must be 1 or 2, got {self.hops}")
         if self.options and self.room:
-            raise ValueError(f"distractor_qa writes nothing with options, got room={self.room}: leave it out")
+            raise ConfigError(f"distractor_qa writes nothing with options, got room={self.room}: leave it out")
         if self._official and (self.hops != 1 or self.options):
             given = f"options={self.options}" if self.options else f"hops={self.hops}"
-            raise ValueError(f"distractor_qa needs made documents for {given}: leave it out, or data and dataset")
+            raise ConfigError(f"distractor_qa needs made documents for {given}: leave it out, or data and dataset")
         if self.data_hash and not self._official:
-            raise ValueError(f"distractor_qa has no data for data_hash={self.data_hash}: give data, or leave it out")
+            raise ConfigError(f"distractor_qa has no data for data_hash={self.data_hash}: give data, or leave it out")
 
     @property
     def _official(self) -> bool:
@@ -185,7 +198,7 @@ class DistractorQa(Task):
         data = squad_hotpot.read(self.data, self.dataset, self.config, self.split, self.revision)
         if isinstance(data, squad_hotpot.Data) and self.data_hash not in (None, data.hash):
             wanted = f"data with hash {self.data_hash}, got {data.hash}"
-            raise ValueError(f"distractor_qa needs {wanted}: give that data, or leave data_hash out")
+            raise ConfigError(f"distractor_qa needs {wanted}: give that data, or leave data_hash out")
         return data
 
     def _fixed(self, tokenizer: Tokenizer, index: int, case: Case) -> FixedCase:

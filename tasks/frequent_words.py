@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from lexbench import Answer, AnyQuestion, Outline, Sample, Task, Tokenizer, Tokens, Write
+from lexbench import Answer, AnyQuestion, ConfigError, Outline, Sample, Task, Tokenizer, Tokens, Write
 from lexbench.taskkit import haystack, matching, sampling
 from lexbench.taskkit.prompt import (
     Fixed,
@@ -91,7 +91,7 @@ class FrequentWords(Task):
     def __post_init__(self) -> None:
         check_at_least("frequent_words", self, vocabulary=NAMED + 2, room=1)
         if not 1 < self.alpha <= 4:
-            raise ValueError(f"frequent_words' alpha must be above 1 and at most 4, got {self.alpha}")
+            raise ConfigError(f"frequent_words' alpha must be above 1 and at most 4, got {self.alpha}")
 
     def protocol(self, tokenizer: Tokenizer) -> str:
         """How words are distributed and how the answer is scored."""

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from lexbench import Sample, Write, Written
+from lexbench import ConfigError, Sample, Write, Written
 from lexbench.taskkit import matching
 from lexbench.taskkit.prompt import check_at_least
 from lexbench.taskkit.scoring import score_written
@@ -61,15 +61,15 @@ class GraphWalk(Spread):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.ask not in ASKS:
-            raise ValueError(f"graph_walk's ask must be one of {', '.join(ASKS)}, got {self.ask}")
+            raise ConfigError(f"graph_walk's ask must be one of {', '.join(ASKS)}, got {self.ask}")
         check_at_least("graph_walk", self, width=1, steps=1, trees=2)
         if self.trees * self._size > len(WORDS):
-            raise ValueError(
+            raise ConfigError(
                 f"graph_walk has {len(WORDS)} words, {self.trees} trees need {self.trees * self._size}: "
                 "lower trees, width or steps"
             )
         if self.choose and self.width > 1:
-            raise ValueError(
+            raise ConfigError(
                 f"graph_walk names a set of {self.width}, no choice: set task.choose=false or task.width=1"
             )
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import yaml
 
-from lexbench import Answer, AnyQuestion, Frame, Outline, Refused, Sample, Task, Tokenizer, Write, Written
+from lexbench import Answer, AnyQuestion, ConfigError, Frame, Outline, Refused, Sample, Task, Tokenizer, Write, Written
 from lexbench.taskkit import longbench
 from lexbench.taskkit.prompt import bos_and_chat, check_at_least, check_length, has_chat
 from lexbench.taskkit.scoring import score_written
@@ -88,18 +88,18 @@ class LongBench(Task):
         longbench.known(self.dataset, longbench.LONGBENCH_E if self.e else longbench.DATASETS)
         longbench.check_similarity(self.similarity)
         if self.truncation not in TRUNCATION:
-            raise ValueError(f"longbench's truncation must be one of {', '.join(TRUNCATION)}, got {self.truncation!r}")
+            raise ConfigError(f"longbench's truncation must be one of {', '.join(TRUNCATION)}, got {self.truncation!r}")
         check_at_least("longbench", self, room=1, limit=2)
         if self.limit is not None and self.truncation != "middle":
-            raise ValueError(
+            raise ConfigError(
                 f"longbench's limit is for truncation=middle, got {self.truncation!r}: leave one of them out"
             )
         if self.wrapper is not None and self.wrapper.count("{prompt}") != 1:
-            raise ValueError(
+            raise ConfigError(
                 f"longbench's wrapper must have {{prompt}} once, got {self.wrapper!r}: e.g. [INST]{{prompt}}[/INST]"
             )
         if self.wrapper is not None and self.chat is not None:
-            raise ValueError("longbench's wrapper stands for the chat template, got chat too: leave one of them out")
+            raise ConfigError("longbench's wrapper stands for the chat template, got chat too: leave one of them out")
         if isinstance(self.data, str):
             names = longbench.LONGBENCH_E if self.e else longbench.DATASETS
             others = [f"{name}_e" if self.e else name for name in names]
@@ -107,7 +107,7 @@ class LongBench(Task):
         if isinstance(self.prompts, str):
             file = Path(self.prompts).expanduser()
             if not file.is_file():
-                raise ValueError(f"prompts {self.prompts} does not exist: give the official dataset2prompt.json")
+                raise ConfigError(f"prompts {self.prompts} does not exist: give the official dataset2prompt.json")
             object.__setattr__(self, "prompts", longbench.Source.of(file))
         self._wording()
 
@@ -235,7 +235,7 @@ class LongBench(Task):
         return tokenizer.decode(ids[:half]) + tokenizer.decode(ids[-half:])
 
     def _wording(self) -> str:
-        """The data set's prompt, a format string with {context} and {input}; ValueError if it is not one."""
+        """The data set's prompt, a format string with {context} and {input}; ConfigError if it is not one."""
         assert not isinstance(self.prompts, str)
         if self.prompts is None:
             return str(yaml.safe_load(OURS.read_text(encoding="utf-8"))[self.dataset])
@@ -243,16 +243,16 @@ class LongBench(Task):
         try:
             prompts = json.loads(self.prompts.read())
         except ValueError as error:
-            raise ValueError(f"prompts {name} must be JSON ({error}): give the official dataset2prompt.json") from None
+            raise ConfigError(f"prompts {name} must be JSON ({error}): give the official dataset2prompt.json") from None
         wording = prompts.get(self.dataset) if isinstance(prompts, dict) else None
         if not isinstance(wording, str):
-            raise ValueError(f"prompts {name} must have one for {self.dataset}: add it")
+            raise ConfigError(f"prompts {name} must have one for {self.dataset}: add it")
         try:
             places = {place for _, place, _, _ in string.Formatter().parse(wording) if place is not None}
         except ValueError:  # a single brace
             places = set()
         if not {"context"} <= places <= {"context", "input"}:
-            raise ValueError(
+            raise ConfigError(
                 f"prompt of {self.dataset} in {name} must have {{context}}, may have {{input}} and no other braces: "
                 "give the official dataset2prompt.json"
             )

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from lexbench import ConfigError
 from lexbench.taskkit.people import PARTS
 from lexbench.taskkit.prompt import check_at_least
 from lexbench.taskkit.spread import WORDS, Puzzle, Spread, Words
@@ -49,7 +50,7 @@ class ManyLabels(Spread):
         super().__post_init__()
         check_at_least("many_labels", self, labels=2, things=1, shots=1)
         if self.labels > 26 or self.labels * self.things > len(WORDS) or self.shots >= len(COLOURS):
-            raise ValueError(
+            raise ConfigError(
                 f"many_labels has 26 labels, {len(WORDS)} things and {len(COLOURS)} colours, got labels={self.labels}, "
                 f"things={self.things} and shots={self.shots}: lower them"
             )

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, Choose, Corpus, Outline, Sample, Task, Tokenizer, Tokens, Write
+from lexbench import Answer, AnyQuestion, Choose, ConfigError, Corpus, Outline, Sample, Task, Tokenizer, Tokens, Write
 from lexbench.taskkit import haystack, sampling
 from lexbench.taskkit.prompt import (
     Fixed,
@@ -168,21 +168,21 @@ class Niah(Task):
         check_haystack("niah", self, ("noise", "text", "needles"))
         for name in ("key_kind", "value_kind"):
             if getattr(self, name) not in KINDS:
-                raise ValueError(f"niah's {name} must be one of {', '.join(KINDS)}, got {getattr(self, name)}")
+                raise ConfigError(f"niah's {name} must be one of {', '.join(KINDS)}, got {getattr(self, name)}")
         at_least = {"values": 1, "queries": 1, "distractors": 0, "strata": 1, "room": 1, "options": 2}
         check_at_least("niah", self, **at_least, questions_per_text=1)
         if self.options and self.values * self.queries > 1:
             several = f"values={self.values} and queries={self.queries}"
-            raise ValueError(f"niah's options need values=1 and queries=1, got {several}: leave options out")
+            raise ConfigError(f"niah's options need values=1 and queries=1, got {several}: leave options out")
         if self.options and self.room:
-            raise ValueError(f"niah writes nothing with options, got room={self.room}: leave it out")
+            raise ConfigError(f"niah writes nothing with options, got room={self.room}: leave it out")
         if self.haystack == "needles" and self.distractors:
-            raise ValueError(
+            raise ConfigError(
                 f"niah with haystack=needles takes as many needles as fit, got distractors={self.distractors}: "
                 "set haystack=noise or text"
             )
         if self.haystack == "needles" and self.values > 1:
-            raise ValueError(
+            raise ConfigError(
                 f"niah with haystack=needles gives every other key one value, got values={self.values}: the key with "
                 "several would need no question; set values=1, or haystack=noise or text"
             )

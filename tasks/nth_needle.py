@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from lexbench import ConfigError
 from lexbench.taskkit.prompt import check_at_least
 from lexbench.taskkit.spread import NAMES, WORDS, Puzzle, Spread, Words
 
@@ -68,10 +69,10 @@ class NthNeedle(Spread):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.which not in HEADERS:
-            raise ValueError(f"nth_needle's which must be one of {', '.join(HEADERS)}, got {self.which}")
+            raise ConfigError(f"nth_needle's which must be one of {', '.join(HEADERS)}, got {self.which}")
         check_at_least("nth_needle", self, alike=2, people=1)
         if self.alike > len(ORDINALS) or self.alike * self._people > len(WORDS):
-            raise ValueError(
+            raise ConfigError(
                 f"nth_needle has {len(WORDS)} words and {len(ORDINALS)} ordinals, got alike={self.alike} and "
                 f"people={self._people}: lower them"
             )

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, Outline, Refused, Sample, Task, Tokenizer, Tokens, Write, Written
+from lexbench import Answer, AnyQuestion, ConfigError, Outline, Refused, Sample, Task, Tokenizer, Tokens, Write, Written
 from lexbench.taskkit import benchmarks
 from lexbench.taskkit.benchmarks import BENCHMARKS, Asked, Benchmark, Example, Files, Message
 from lexbench.taskkit.longbench import Missing
@@ -77,20 +77,22 @@ class Official(Task):
             ("truncation", self.truncation or "skip", tuple(TRUNCATION)),
         ):
             if value not in known:
-                raise ValueError(f"{self.benchmark}'s {name} must be one of {', '.join(known)}, got {value}")
+                raise ConfigError(f"{self.benchmark}'s {name} must be one of {', '.join(known)}, got {value}")
         check_at_least(self.benchmark, self, room=1)
         if self.template != type(self).template and self.benchmark != "infinitebench":
-            raise ValueError(f"{self.benchmark} has no families of prompts, got template={self.template}: leave it out")
+            raise ConfigError(
+                f"{self.benchmark} has no families of prompts, got template={self.template}: leave it out"
+            )
         if self.axis is not None and not self._of.axes:
-            raise ValueError(f"{self.benchmark} has no classes of length, got axis={self.axis}: leave it out")
+            raise ConfigError(f"{self.benchmark} has no classes of length, got axis={self.axis}: leave it out")
         if isinstance(self.data, str):
             object.__setattr__(self, "data", self._found(self.data))
         if isinstance(self.prompts, str):
             if self._of.prompts is None:
-                raise ValueError(f"{self.benchmark} needs no prompts, its data hold the wording: leave them out")
+                raise ConfigError(f"{self.benchmark} needs no prompts, its data hold the wording: leave them out")
             file = Path(self.prompts).expanduser()
             if not file.is_file():
-                raise ValueError(f"prompts {self.prompts} does not exist: give {self._of.prompts}")
+                raise ConfigError(f"prompts {self.prompts} does not exist: give {self._of.prompts}")
             object.__setattr__(self, "prompts", Files.of([file]))
 
     @property
@@ -104,7 +106,7 @@ class Official(Task):
     @property
     def _of(self) -> Benchmark:
         if self.benchmark not in BENCHMARKS:
-            raise ValueError(f"benchmark must be one of {', '.join(BENCHMARKS)}, got {self.benchmark}")
+            raise ConfigError(f"benchmark must be one of {', '.join(BENCHMARKS)}, got {self.benchmark}")
         return BENCHMARKS[self.benchmark]
 
     @property

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from lexbench import Sample, Write, Written
+from lexbench import ConfigError, Sample, Write, Written
 from lexbench.taskkit import matching
 from lexbench.taskkit.prompt import check_at_least
 from lexbench.taskkit.scoring import score_written
@@ -48,11 +48,11 @@ class Ordering(Spread):
         super().__post_init__()
         check_at_least("ordering", self, asked=2, others=0)
         if self._people > len(NAMES):
-            raise ValueError(
+            raise ConfigError(
                 f"ordering has {len(NAMES)} names, needs {self._people}: lower others, or questions_per_text"
             )
         if self.choose:
-            raise ValueError("ordering names an order, which is no choice: set task.choose=false")
+            raise ConfigError("ordering names an order, which is no choice: set task.choose=false")
 
     @property
     def _people(self) -> int:

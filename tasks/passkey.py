@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, Outline, Sample, Task, Tokenizer, Tokens, Write, Written
+from lexbench import Answer, AnyQuestion, ConfigError, Outline, Sample, Task, Tokenizer, Tokens, Write, Written
 from lexbench.taskkit import haystack, matching, sampling
 from lexbench.taskkit.prompt import (
     Fixed,
@@ -76,9 +76,9 @@ class Passkey(Task):
     def __post_init__(self) -> None:
         check_at_least("passkey", self, digits=1, strata=1, room=1, questions_per_text=1)
         if self.digits > 18:
-            raise ValueError(f"passkey's digits must be at most 18, got {self.digits}: a key is a 64-bit integer")
+            raise ConfigError(f"passkey's digits must be at most 18, got {self.digits}: a key is a 64-bit integer")
         if self.questions_per_text > (most := min(len(NAMES), 9 * 10 ** (self.digits - 1))):
-            raise ValueError(
+            raise ConfigError(
                 f"passkey has {most} people with a key of their own, got questions_per_text={self.questions_per_text}: "
                 "lower it"
             )

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, Corpus, Outline, Sample, Task, Tokenizer, Tokens, Write, Written
+from lexbench import Answer, AnyQuestion, ConfigError, Corpus, Outline, Sample, Task, Tokenizer, Tokens, Write, Written
 from lexbench.taskkit import haystack
 from lexbench.taskkit.longbench.metrics import rouge_l
 from lexbench.taskkit.perplexity import encoded_corpus
@@ -79,7 +79,7 @@ class PlantedSummary(Task):
     def __post_init__(self) -> None:
         most = min(map(len, CHOICES))
         if not 1 <= self.notes <= most:
-            raise ValueError(f"planted_summary's notes must be 1 to {most}, got {self.notes}: notes share no word")
+            raise ConfigError(f"planted_summary's notes must be 1 to {most}, got {self.notes}: notes share no word")
         check_at_least("planted_summary", self, room=1)
 
     def protocol(self, tokenizer: Tokenizer) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lexbench import Answer, AnyQuestion, Mark, Outline, Refused, Sample, Task, Tokenizer
+from lexbench import Answer, AnyQuestion, ConfigError, Mark, Outline, Refused, Sample, Task, Tokenizer
 from lexbench.taskkit.blind import struck_out
 from lexbench.taskkit.prompt import bos_and_chat, check_length
 from lexbench.taskkit.sampling import single_tokens
@@ -62,13 +62,13 @@ class Recall(Task):
 
     def __post_init__(self) -> None:
         if self.pairs is not None and (self.pairs < 2 or (self.pairs > len(VALUES) and self.pairs % len(VALUES))):
-            raise ValueError(f"recall's pairs must be 2 to 10 or a multiple of 10, got {self.pairs}: or null to grow")
+            raise ConfigError(f"recall's pairs must be 2 to 10 or a multiple of 10, got {self.pairs}: or null to grow")
         if not 1 <= self.key <= LONGEST:
-            raise ValueError(f"recall's key must be from 1 to {LONGEST}, got {self.key}: symbols of a key")
+            raise ConfigError(f"recall's key must be from 1 to {LONGEST}, got {self.key}: symbols of a key")
         if (self.pairs or 0) > len(KEYS) ** self.key:
-            raise ValueError(f"recall has {len(KEYS) ** self.key} keys, got pairs={self.pairs}: raise key")
+            raise ConfigError(f"recall has {len(KEYS) ** self.key} keys, got pairs={self.pairs}: raise key")
         if not 0 < self.power <= STEEPEST:
-            raise ValueError(f"recall's power must be above 0 and at most {STEEPEST}, got {self.power}: 1 is uniform")
+            raise ConfigError(f"recall's power must be above 0 and at most {STEEPEST}, got {self.power}: 1 is uniform")
 
     def protocol(self, tokenizer: Tokenizer) -> str:
         """How many pairs, where they are queried, and how the answer is scored."""

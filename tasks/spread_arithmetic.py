@@ -5,6 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from lexbench import ConfigError
 from lexbench.taskkit.prompt import check_at_least
 from lexbench.taskkit.spread import WORDS, Puzzle, Spread, Words
 
@@ -51,12 +52,12 @@ class SpreadArithmetic(Spread):
         super().__post_init__()
         check_at_least("spread_arithmetic", self, steps=0, others=0)
         if not self.steps and self._chains > MODULUS:
-            raise ValueError(
+            raise ConfigError(
                 f"spread_arithmetic has {MODULUS} digits, got {self._chains} chains with steps=0: lower others or "
                 "questions_per_text"
             )
         if self._chains * (1 + self.steps) > len(WORDS):
-            raise ValueError(
+            raise ConfigError(
                 f"spread_arithmetic has {len(WORDS)} words, got steps={self.steps} and {self._chains} chains: lower "
                 "steps, others or questions_per_text"
             )

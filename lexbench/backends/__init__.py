@@ -91,7 +91,7 @@ class Backend(Protocol):
 
     @classmethod
     def check_settings(cls, settings: Mapping[str, Any], model: Model) -> None:
-        """ValueError for a parameter that is wrong on every machine: asked before anything is loaded, by a dry run too.
+        """ConfigError for a parameter that is wrong on every machine: asked before a model is loaded, by a dry run too.
 
         Args:
             settings: those that the user gave, by the constructor's names; their types are right.

@@ -18,6 +18,7 @@ from lexbench.backends.causal import looks_ahead
 from lexbench.backends.draft import Draft
 from lexbench.backends.thinking import LocalForm, without_thought
 from lexbench.core.attention import Attention
+from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.task import (
@@ -80,11 +81,11 @@ class Function(Backend):
             self.revision = revision or uuid.uuid4().hex[:16]
 
     def attend(self, attention: Attention) -> None:
-        """Accept the model as it is; Refused for every method, ValueError for a function that is not causal."""
+        """Accept the model as it is; Refused for every method, ConfigError for a function that is not causal."""
         if attention.slots() or attention.mixture:
             raise Refused("a function has no attention to change: use method=none, or give a model of transformers")
         if not self._checked and looks_ahead(self._logits, self.tokenizer.vocabulary):
-            raise ValueError(
+            raise ConfigError(
                 "a function must be causal, in this one the last token changes the logits before it: "
                 "let each row depend on the tokens up to its own"
             )
@@ -100,11 +101,11 @@ class Function(Backend):
         if not isinstance(given, Tensor):
             given = np.array(given)  # a copy: arrays of JAX cannot be written to, of which torch warns
             if given.dtype.kind not in "fiu":
-                raise ValueError(f"a function must give logits, gave {given.dtype} of shape {list(given.shape)}")
+                raise ConfigError(f"a function must give logits, gave {given.dtype} of shape {list(given.shape)}")
         found = given.detach() if isinstance(given, Tensor) else torch.from_numpy(given)
         found = found[0] if found.ndim == 3 and len(found) == 1 else found
         if found.ndim != 2 or len(found) != len(ids):
-            raise ValueError(
+            raise ConfigError(
                 f"a function must give logits of shape [{len(ids)}, V] for {len(ids)} tokens, "
                 f"gave {list(found.shape)}: one row for each token"
             )
@@ -114,7 +115,7 @@ class Function(Backend):
         """NLL of ids[start:], each given all before it."""
         logits = self._logits(ids[:-1])[start - 1 :]
         if (largest := int(ids[start:].max())) >= logits.shape[1]:
-            raise ValueError(
+            raise ConfigError(
                 f"a function must give a logit for each token of the vocabulary, "
                 f"gave {logits.shape[1]} and is asked for token {largest}"
             )

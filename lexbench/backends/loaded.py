@@ -11,6 +11,7 @@ from lexbench.backends import Backend
 from lexbench.backends.eval_mode import evaluating
 from lexbench.backends.function import Function, parameters_of, weights_hash
 from lexbench.core.checkpoint import locate
+from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 from lexbench.core.tokenizer import given_tokenizer, load_tokenizer
 
@@ -24,14 +25,14 @@ def loaded(
     Args:
         model: a causal language model of transformers, a torch module, or a function (`Function`).
         tokenizer: as `given_tokenizer` takes it, or a folder.
-        trained_length: in tokens; None: as the model's config states, else ValueError.
+        trained_length: in tokens; None: as the model's config states, else ConfigError.
         name: in tables; None: the model's own.
         revision: None: a hash of a module's weights.
     """
     from transformers import PreTrainedModel
 
     if not callable(model):
-        raise ValueError(f"model must be a module or a function from ids to logits, got {type(model).__name__}")
+        raise ConfigError(f"model must be a module or a function from ids to logits, got {type(model).__name__}")
     words = (
         load_tokenizer(locate(str(tokenizer), None, weights=False))
         if isinstance(tokenizer, str | Path)
@@ -60,7 +61,7 @@ def loaded(
 
 def _facts(function: Any, vocabulary: int, trained_length: int | None, name: str | None) -> Model:
     if trained_length is None:
-        raise ValueError("a function does not state its trained length: give trained_length=...")
+        raise ConfigError("a function does not state its trained length: give trained_length=...")
     return Model(
         name=name or str(getattr(function, "__name__", type(function).__name__)),
         trained_length=trained_length,

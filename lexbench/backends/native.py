@@ -17,6 +17,7 @@ from lexbench.backends.draft import Draft
 from lexbench.backends.embedded import check_embedded
 from lexbench.core.attention import Attention
 from lexbench.core.checkpoint import end_tokens, fingerprint, folder_of, weight_files
+from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.task import Choose, Chosen, Mark, Marked, Probe, Probed, Score, Scored, Tokens, Write, Written
@@ -68,19 +69,19 @@ class Native(Backend):
         self._prefix_cache = PrefixCache[Reading]()
         vocabulary, encoding = self._decoder.shape.vocabulary, self._decoder.encoding
         if looks_ahead(lambda ids: self.logits(ids, [len(ids)], len(ids)), vocabulary, encoding.longest):
-            raise ValueError(
+            raise ConfigError(
                 f"encoding {encoding.name} must be causal, in this one the last token changes the logits before it: "
                 "let hooks see no later tokens, and train it again"
             )
 
     @classmethod
     def check_settings(cls, settings: Mapping[str, Any], model: Model) -> None:
-        """ValueError for a parameter that is wrong on every machine."""
+        """ConfigError for a parameter that is wrong on every machine."""
         dtype, device = settings.get("dtype", "float32"), settings.get("device", "cpu")
         if dtype not in DTYPES:
-            raise ValueError(f"backend.dtype must be float32 or float64, got {dtype}")
+            raise ConfigError(f"backend.dtype must be float32 or float64, got {dtype}")
         if device == "all":
-            raise ValueError("backend.device all needs backend=hf: native holds a model on one device, name it")
+            raise ConfigError("backend.device all needs backend=hf: native holds a model on one device, name it")
         check_device(device)
 
     def attend(self, attention: Attention) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 
 from lexbench.backends.rope_reading import ROUNDING, RopeReading, Rounded
 from lexbench.core.attention import Floats
+from lexbench.core.errors import ConfigError
 from lexbench.core.fence import attention_from
 from lexbench.core.method import Method, named_method
 from lexbench.core.model import Model
@@ -266,10 +267,10 @@ def _roundings() -> Iterator[Rounded]:
 
 
 def _with(method: Any, factor: float | None, original: int | None) -> Method:
-    """The method with another factor or trained length; ValueError where it has none, or refuses the value."""
+    """The method with another factor or trained length; ConfigError where it has none, or refuses the value."""
     given = {"factor": factor, "trained_length": original if getattr(method, "trained_length", None) else None}
     changed = {name: value for name, value in given.items() if value is not None}
     if missing := [name for name in changed if not hasattr(method, name)]:
-        raise ValueError(f"{type(method).__name__} has no {missing[0]}")
+        raise ConfigError(f"{type(method).__name__} has no {missing[0]}")
     found: Method = replace(method, **changed)
     return found

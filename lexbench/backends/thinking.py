@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.record import Refused
 from lexbench.core.task import Frame, Tokenizer, Tokens, Write, Written
 from lexbench.core.tokenizer import FastTokenizer
@@ -34,16 +35,16 @@ class Form:
 
     def __post_init__(self) -> None:
         if self.thinking not in THINKING:
-            raise ValueError(f"backend.thinking must be one of {', '.join(THINKING)}, got {self.thinking}")
+            raise ConfigError(f"backend.thinking must be one of {', '.join(THINKING)}, got {self.thinking}")
         if (self.thinking == "none") != (self.thought == 0) or self.thought < 0:
-            raise ValueError(
+            raise ConfigError(
                 f"backend.thought must be tokens above 0 with thinking, and 0 without, got {self.thought} with "
                 f"thinking={self.thinking}: e.g. backend.thinking=free backend.thought=2048"
             )
         if not self.chat and any(getattr(self, each.name) != each.default for each in fields(self)):
-            raise ValueError("backend.system, thinking, thought, prefill and markers need backend.chat=true: set it")
+            raise ConfigError("backend.system, thinking, thought, prefill and markers need backend.chat=true: set it")
         if len(self.markers) != 2 or not all(self.markers):
-            raise ValueError(f"backend.markers must be two texts, got {list(self.markers)}: e.g. [<think>,</think>]")
+            raise ConfigError(f"backend.markers must be two texts, got {list(self.markers)}: e.g. [<think>,</think>]")
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self:
@@ -76,15 +77,15 @@ class LocalForm(Form):
     cued = "behind the thought"
 
     def tokenizer(self, tokenizer: FastTokenizer) -> FastTokenizer:
-        """The tokenizer that makes questions; ValueError if the text of a thought would not show where it ends."""
+        """The tokenizer that makes questions; ConfigError if the text of a thought would not show where it ends."""
         if not self.chat:
             return tokenizer
         if self.thought:
             end = self.markers[1]
             if end not in tokenizer.decode(tokenizer.template_tokens(end)):
-                raise ValueError(f"backend.markers: the tokenizer does not write {end} as text: name another one")
+                raise ConfigError(f"backend.markers: the tokenizer does not write {end} as text: name another one")
             if self.thought <= len(closing(tokenizer, self)):
-                raise ValueError(f"backend.thought={self.thought} has no room for {end}: raise it")
+                raise ConfigError(f"backend.thought={self.thought} has no room for {end}: raise it")
         return super().tokenizer(tokenizer)
 
     @classmethod

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import yaml
 
 from lexbench.core import registry
+from lexbench.core.errors import ConfigError
 from lexbench.core.method import method_configs
 from lexbench.core.values import LARGEST, is_whole
 
@@ -252,11 +253,11 @@ def methods_of(config: Mapping[str, Any], choices: Mapping[str, str]) -> list[di
 
 
 def method_of(config: Mapping[str, Any], choices: Mapping[str, str], command: str) -> dict[str, Any]:
-    """The config of the method, with its name; ValueError for several, of which the command takes one."""
+    """The config of the method, with its name; ConfigError for several, of which the command takes one."""
     found = methods_of(config, choices)
     if len(found) > 1:
         names = [each["name"] for each in found]
-        raise ValueError(
+        raise ConfigError(
             f"lexbench {command} takes one method, got {', '.join(names)}: give one, or combine them by "
             f"method={'+'.join(names)}"
         )
@@ -271,9 +272,9 @@ def settings_of(noun: str, target: str, config: Mapping[str, Any]) -> Any:
 
 
 def check_switch(name: str, value: Any) -> None:
-    """ValueError unless a setting is true or false."""
+    """ConfigError unless a setting is true or false."""
     if not isinstance(value, bool):
-        raise ValueError(f"{name} must be true or false, got {value!r}: e.g. {name}=true")
+        raise ConfigError(f"{name} must be true or false, got {value!r}: e.g. {name}=true")
 
 
 def settings_apart(words: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -286,12 +287,12 @@ def settings_apart(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def length_of(config: Mapping[str, Any]) -> int | None:
-    """The setting `length`; ValueError unless it is null or a whole number of tokens."""
+    """The setting `length`; ConfigError unless it is null or a whole number of tokens."""
     length: Any = config["length"]
     if isinstance(length, list) and len(length) == 1:
         [length] = length
     if length is not None and not is_whole(length, 1):
-        raise ValueError(f"length must be a whole number of at least 1 token, got {length}: e.g. length=32768")
+        raise ConfigError(f"length must be a whole number of at least 1 token, got {length}: e.g. length=32768")
     if length is not None and length >= LARGEST:
-        raise ValueError(f"length must be below 2^53 tokens, got {length}: e.g. length=32768")
+        raise ConfigError(f"length must be below 2^53 tokens, got {length}: e.g. length=32768")
     return None if length is None else int(length)

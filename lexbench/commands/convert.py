@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from lexbench.commands.command import Command
+from lexbench.core.errors import ConfigError
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -16,7 +17,9 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     from lexbench.native.foreign import convert
 
     if not options.folder.is_dir():
-        raise ValueError(f"convert needs a folder on disk, {options.folder} is none: give one that lexbench train made")
+        raise ConfigError(
+            f"convert needs a folder on disk, {options.folder} is none: give one that lexbench train made"
+        )
     print(f"{options.into}: {convert(options.folder, options.into)}")
     return 0
 

@@ -6,6 +6,7 @@ import sys
 
 from lexbench.commands import hydra_config
 from lexbench.commands.command import CONFIG_DIR, METHOD, MODEL, UNUSED, Command, Setting, length_of, method_of
+from lexbench.core.errors import ConfigError
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +28,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     _, method, key = read_method(method_of(config, choices, COMMAND.name))
     length = length_of(config)
     if length is None:
-        raise ValueError("export needs the tokens in use, prompt and answer: give length=32768")
+        raise ConfigError("export needs the tokens in use, prompt and answer: give length=32768")
     if length <= model.trained_length and key != BASELINE:
         print(
             f"lexbench: length {length} is within the trained length {model.trained_length} of {model.name}: "

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from lexbench.commands.command import Command, run_folders
 from lexbench.core import registry
+from lexbench.core.errors import ConfigError
 
 ENDINGS = (".pdf", ".svg", ".png", ".tex")
 
@@ -43,13 +44,13 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
     if options.size not in WIDTHS:
         near = registry.nearest(options.size, WIDTHS)
-        raise ValueError(
+        raise ConfigError(
             f"--for must be one of {', '.join(WIDTHS)}, got {options.size}: {near.strip() or 'e.g. --for page'}"
         )
     if odd := [file for file in options.out if file.suffix.lower() not in ENDINGS]:
-        raise ValueError(f"--out must end in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}, got {odd[0].name}: rename it")
+        raise ConfigError(f"--out must end in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}, got {odd[0].name}: rename it")
     if options.digits is not None and options.digits < 0:
-        raise ValueError(f"--digits must be a whole number of at least 0, got {options.digits}: e.g. --digits 2")
+        raise ConfigError(f"--digits must be a whole number of at least 0, got {options.digits}: e.g. --digits 2")
     chosen = (options.method, options.task, options.size, options.highlight)
     write_figure(options.runs, options.out, *chosen, options.length, options.interval, options.digits)
     print(*options.out, sep="\n")

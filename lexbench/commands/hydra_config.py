@@ -59,7 +59,7 @@ def jobs(
     settings = [word for word in words if not word.startswith("-")]
     sweep = bool(set(flags) & set(SWEEP)) or "hydra.mode=MULTIRUN" in settings
     if not sweep and _launched(settings):
-        raise ValueError("a launcher starts the jobs of a sweep, this is one run: add -m")
+        raise ConfigError("a launcher starts the jobs of a sweep, this is one run: add -m")
     # What was measured is kept before the first error is raised.
     with sharing():
         outcomes = _translated(lambda: _outcomes(command.config_name, _entry(job), settings, sweep, count))
@@ -157,7 +157,7 @@ def shown(name: str, words: list[str]) -> None:
 def composed(command: Command, words: list[str]) -> tuple[dict[str, Any], dict[str, str]]:
     """The composed config and the chosen names, without running anything."""
     if set(SWEEP) & set(words):
-        raise ValueError(f"-m runs several jobs, and lexbench {command.name} makes one answer: leave it out")
+        raise ConfigError(f"-m runs several jobs, and lexbench {command.name} makes one answer: leave it out")
     from hydra import compose, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
     from omegaconf import OmegaConf
@@ -175,7 +175,7 @@ def composed(command: Command, words: list[str]) -> tuple[dict[str, Any], dict[s
 
 
 def _translated(call: Callable[[], Any]) -> Any:
-    """The result of `call`; errors of hydra, omegaconf and launchers become ValueError."""
+    """The result of `call`; errors of hydra, omegaconf and launchers become ConfigError."""
     from hydra.errors import HydraException, MissingConfigException, OverrideParseException
     from omegaconf.errors import OmegaConfBaseException
 
@@ -186,22 +186,22 @@ def _translated(call: Callable[[], Any]) -> Any:
         given = _given(error.override)
         key, _, value = given.partition("=")
         text = "" if key in LISTED or not value else f"; a text with marks goes into quotes, {_as_text(key, value)}"
-        raise ValueError(f"setting {given!r} cannot be read: write key=value, lists as [1,2]{text}") from error
+        raise ConfigError(f"setting {given!r} cannot be read: write key=value, lists as [1,2]{text}") from error
     except MissingConfigException as error:
         choices = f": choose from {', '.join(error.options)}" if error.options else ""
-        raise ValueError(str(error).split("\n\n")[0] + choices) from error
+        raise ConfigError(str(error).split("\n\n")[0] + choices) from error
     except yaml.YAMLError as error:
-        raise ValueError(f"a config is not valid yaml ({' '.join(str(error).split())}): mend it") from error
+        raise ConfigError(f"a config is not valid yaml ({' '.join(str(error).split())}): mend it") from error
     except RecursionError as error:
-        raise ValueError("settings are nested too deeply to be read: write them flat") from error
+        raise ConfigError("settings are nested too deeply to be read: write them flat") from error
     except (HydraException, OmegaConfBaseException) as error:
-        raise ValueError(str(error).split("\n\n")[0]) from error
+        raise ConfigError(str(error).split("\n\n")[0]) from error
     except Exception as error:
         package = _raised_in(error)
         if package not in ("joblib", "submitit"):
             raise
         said = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-        raise ValueError(f"launcher of {package}: {said}: results are kept, repeat the command to resume") from error
+        raise ConfigError(f"launcher of {package}: {said}: results are kept, repeat the command to resume") from error
 
 
 def _raised_in(error: Exception) -> str:
@@ -233,7 +233,7 @@ def _overrides(command: Command, words: list[str]) -> list[str]:
 
 
 def _check_chosen(command: Command, given: Sequence[str]) -> None:
-    """ValueError for a broken yaml among the chosen ones: hydra reads these itself, without our guards.
+    """ConfigError for a broken yaml among the chosen ones: hydra reads these itself, without our guards.
 
     Others are left alone. Those of a group are chosen together where a pattern takes several names, or a yaml others.
     """
@@ -261,7 +261,7 @@ def of_file(file: Path, words: list[str]) -> list[str]:
         method.factor: 8
         sweep: {method: [pi, yarn]}
 
-    is lengths=[512,1024] method.factor=8 -m method=pi,yarn. Raises ValueError for another form.
+    is lengths=[512,1024] method.factor=8 -m method=pi,yarn. Raises ConfigError for another form.
     """
     from lexbench.studies.encodings.plan import hydra_value
 
@@ -269,12 +269,12 @@ def of_file(file: Path, words: list[str]) -> list[str]:
         registry.check_aliases(file)
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ValueError(f"sweep {file} cannot be read ({error.strerror}): give --sweep a yaml") from None
+        raise ConfigError(f"sweep {file} cannot be read ({error.strerror}): give --sweep a yaml") from None
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"sweep {file} is not valid yaml ({' '.join(str(error).split())}): mend it") from error
+        raise ConfigError(f"sweep {file} is not valid yaml ({' '.join(str(error).split())}): mend it") from error
     swept = content.pop("sweep", {}) if isinstance(content, dict) else None
     if not isinstance(swept, dict) or not all(isinstance(values, list) and values for values in swept.values()):
-        raise ValueError(
+        raise ConfigError(
             f"sweep {file} must hold settings, and lists of values under sweep: e.g. sweep: {{method: [none, yarn]}}"
         )
     settings = {str(key): hydra_value(value) for key, value in content.items()}
@@ -287,7 +287,7 @@ def add_config_dir(given: str) -> None:
     """Add a user's folder of yamls to LEXBENCH_CONFIG_PATH, which other processes inherit."""
     folder = Path(given)
     if not folder.is_dir():
-        raise ValueError(f"--config-dir {folder} is no folder: give one with method/, task/, ... in it")
+        raise ConfigError(f"--config-dir {folder} is no folder: give one with method/, task/, ... in it")
     known = os.environ.get("LEXBENCH_CONFIG_PATH", "")
     os.environ["LEXBENCH_CONFIG_PATH"] = os.pathsep.join(filter(None, [known, str(folder.resolve())]))
 
@@ -304,7 +304,7 @@ def _split(words: list[str]) -> tuple[list[str], list[str]]:
             flags += [word, next(rest, "job")]
         elif word.startswith("-"):
             if word.partition("=")[0] not in FLAGS:
-                raise ValueError(f"unknown flag {word}: {registry.nearest(flag, FLAGS)}see --help")
+                raise ConfigError(f"unknown flag {word}: {registry.nearest(flag, FLAGS)}see --help")
             flags.append(word)
         else:
             settings.append(word)
@@ -330,18 +330,18 @@ def _setting(command: Command, word: str, sweep: bool, given: Sequence[str]) -> 
     if bare != word:
         name = re.split(r"[=.@]", bare)[0]
         if name not in groups + keys:
-            raise ValueError(f"unknown setting {name}: {registry.suggest(name, groups + keys)}")
+            raise ConfigError(f"unknown setting {name}: {registry.suggest(name, groups + keys)}")
         if word.startswith("~") and re.split(r"[=@]", bare)[0] in groups + keys:
-            raise ValueError(f"{name} cannot be left out: give {name}=..., or drop {word}")
+            raise ConfigError(f"{name} cannot be left out: give {name}=..., or drop {word}")
         return word
     key, equals, value = word.partition("=")
     if not equals:
-        raise ValueError(f"setting {word!r} must be key=value: e.g. method=yarn")
+        raise ConfigError(f"setting {word!r} must be key=value: e.g. method=yarn")
     if key not in keys and LENGTHS.get(key) in keys:
         key = LENGTHS[key]
     group, dot, _ = key.partition(".")
     if group not in groups + keys:
-        raise ValueError(f"unknown setting {key}: {_meant(command, key, value, given)}".rstrip())
+        raise ConfigError(f"unknown setting {key}: {_meant(command, key, value, given)}".rstrip())
     if dot and group in keys:
         _check_part(command, key)
         return word
@@ -379,24 +379,24 @@ def _named(command: Command, group: str, value: str, sweep: bool) -> str:
     A list of names fills the key that lists have: method=[none,yarn] is method.several=[none,yarn].
     """
     if group in LISTED and value == "[]":
-        raise ValueError(f"{group} must name at least one {group}, got []: e.g. {group}=[{LEAST[group]}]")
+        raise ConfigError(f"{group} must name at least one {group}, got []: e.g. {group}=[{LEAST[group]}]")
     if value.startswith("["):
         if group not in LISTED:
-            raise ValueError(f"{group} takes one name, got {value}: {_one(command, group, 'a,b')}")
+            raise ConfigError(f"{group} takes one name, got {value}: {_one(command, group, 'a,b')}")
         return f"++{group}.{LISTED[group]}={value}"
     if group in LISTED and "[" in value:
-        raise ValueError(f"{group}={value} mixes names and lists: write lists only, {group}=[...],[...] with -m")
+        raise ConfigError(f"{group}={value} mixes names and lists: write lists only, {group}=[...],[...] with -m")
     if value.startswith("glob("):
         return f"{group}={value}"
     if set(value) & set("{("):
         listed = f", or {group}=[{{name: NAME, KEY: VALUE}}]" if group in LISTED else ""
         apart = f"{group}=NAME {group}.KEY=VALUE{listed}"
-        raise ValueError(f"{group} must be a name, got {value}: give its values apart, {apart}")
+        raise ConfigError(f"{group} must be a name, got {value}: give its values apart, {apart}")
     names = [name.strip("'\"") for name in value.split(",")]
     combined = [name for name in names if "compose" in registry.read(group, name) and name not in registry.names(group)]
     if len(names) > 1 and not sweep:
         if group not in LISTED:
-            raise ValueError(f"{group} takes one name, got {value}: {_one(command, group, value)}")
+            raise ConfigError(f"{group} takes one name, got {value}: {_one(command, group, value)}")
         return f"++{group}.{LISTED[group]}=[{','.join(names)}]"
     if combined:  # they have no yaml that hydra could read
         return f"++method.several={','.join(f'[{name}]' for name in names)}"
@@ -409,7 +409,7 @@ def _one(command: Command, key: str, value: str) -> str:
 
 
 def _check_one_job(command: Command, settings: Sequence[str]) -> None:
-    """ValueError for a setting of several values where -m is not given."""
+    """ConfigError for a setting of several values where -m is not given."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
@@ -422,7 +422,7 @@ def _check_one_job(command: Command, settings: Sequence[str]) -> None:
         if several:
             key, _, value = word.removeprefix("++").partition("=")
             text = f"; for one text write {_as_text(key, value)}" if "." in key else ""
-            raise ValueError(f"{key} takes one value, got {value}: {_one(command, key, value)}{text}")
+            raise ConfigError(f"{key} takes one value, got {value}: {_one(command, key, value)}{text}")
 
 
 def _as_text(key: str, value: str) -> str:
@@ -466,17 +466,17 @@ def _given(override: str) -> str:
 
 
 def _check_part(command: Command, key: str) -> None:
-    """ValueError for ray.worker or space.yarn.beta_fst.low: a part that the command's yaml does not state."""
+    """ConfigError for ray.worker or space.yarn.beta_fst.low: a part that the command's yaml does not state."""
     found: Any = command.defaults()
     before: list[str] = []
     for part in key.split("."):
         if not isinstance(found, dict):
-            raise ValueError(f"setting {'.'.join(before)} has no parts, got {key}: give {'.'.join(before)}=VALUE")
+            raise ConfigError(f"setting {'.'.join(before)} has no parts, got {key}: give {'.'.join(before)}=VALUE")
         if part not in found:
             above = ".".join(before)
             near = f"did you mean {above}.{close}? " if (close := registry.closest(part, found)) else ""
             adds = f"; +{key}=VALUE adds it" if before[0] in ADDED else ""
-            raise ValueError(f"unknown setting {above}.{part}: {near}choose from {', '.join(found)}{adds}")
+            raise ConfigError(f"unknown setting {above}.{part}: {near}choose from {', '.join(found)}{adds}")
         before.append(part)
         found = found[part]
 
@@ -490,7 +490,7 @@ def _model_path(word: str, sweep: bool) -> list[str]:
     found = [registry.model_named(choice) for choice in ([value] if whole else value.split(","))]
     paths = [path for _, path in found if path is not None]
     if paths and len(paths) < len(found):
-        raise ValueError(f"{word} mixes names and paths: sweep over names, or over paths")
+        raise ConfigError(f"{word} mixes names and paths: sweep over names, or over paths")
     return [
         f"model={','.join(dict.fromkeys(name for name, _ in found))}",
         *([f"model.path={','.join(map(_path, paths))}"] * bool(paths)),
@@ -503,11 +503,11 @@ def _path(given: str) -> str:
 
 
 def _installed(word: str) -> None:
-    """ValueError for hydra/launcher=NAME if the package of that launcher is missing."""
+    """ConfigError for hydra/launcher=NAME if the package of that launcher is missing."""
     key, _, name = word.partition("=")
     if key == "hydra/launcher" and name in LAUNCHERS and not _found(LAUNCHERS[name]):
         extra = name.partition("_")[0]
-        raise ValueError(f'launcher {name} needs a package that is not installed: pip install "lexbench[{extra}]"')
+        raise ConfigError(f'launcher {name} needs a package that is not installed: pip install "lexbench[{extra}]"')
 
 
 def _found(module: str) -> bool:

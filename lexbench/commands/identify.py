@@ -9,6 +9,7 @@ from pathlib import Path
 
 from lexbench.commands import hydra_config
 from lexbench.commands.command import BACKEND, CONFIG_DIR, METHOD, MODEL, Command, method_of, part
+from lexbench.core.errors import ConfigError
 
 EXAMPLE = "lexbench identify PACK model=NAME backend=openai backend.url=http://127.0.0.1:8000/v1"
 
@@ -33,13 +34,13 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     from lexbench.studies.identify import identify, pack, probes
 
     if "=" in options.pack.name and not options.pack.exists():
-        raise ValueError(f"the pack comes first, got {options.pack}: {EXAMPLE}")
+        raise ConfigError(f"the pack comes first, got {options.pack}: {EXAMPLE}")
     config, choices = hydra_config.composed(COMMAND, words)
     reference = pack.read(options.pack)
     expected = None if options.expect is None else identify.setup_named(reference, options.expect)
     model = read_model(config["model"])
     if load_tokenizer(folder_of(model, weights=False), model.bos).vocabulary != reference.about["vocabulary"]:
-        raise ValueError(f"{options.pack} is of {reference.about['model']}, another tokenizer: give its model=NAME")
+        raise ConfigError(f"{options.pack} is of {reference.about['model']}, another tokenizer: give its model=NAME")
     _, method, label = read_method(method_of(config, choices, COMMAND.name))
 
     @contextmanager

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from lexbench.commands.command import Command, run_folders
+from lexbench.core.errors import ConfigError
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,7 +52,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     from lexbench.report.leaderboard.leaderboard import leaderboard
 
     if options.out and options.out.is_dir():
-        raise ValueError(f"--out {options.out} is a folder: give a file, e.g. --out {options.out / 'leaderboard.md'}")
+        raise ConfigError(f"--out {options.out} is a folder: give a file, e.g. --out {options.out / 'leaderboard.md'}")
     choices = (options.rows, options.columns, options.task, options.format, options.published)
     text = leaderboard(options.runs, *choices, options.rule, options.margin)
     if options.out:

@@ -73,7 +73,7 @@ def main(given: Sequence[str] | None = None) -> int:
     try:
         if rest and not (command.settings or command.foreign):
             hint = registry.nearest(rest[0].partition("=")[0], command.options())
-            raise ValueError(f"unexpected argument {rest[0]}: {hint}see lexbench {command.name} --help")
+            raise ConfigError(f"unexpected argument {rest[0]}: {hint}see lexbench {command.name} --help")
         return command.call(options, rest)
     except KeyboardInterrupt:
         print(f"\nlexbench: interrupted; {command.interrupted}", file=sys.stderr)

@@ -5,6 +5,7 @@ import itertools
 from pathlib import Path
 
 from lexbench.commands.command import Command
+from lexbench.core.errors import ConfigError
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +51,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
         from lexbench.taskkit import longbench
 
         if options.scorer != "official":
-            raise ValueError("longbench has only the official scorer, got --scorer repaired: leave it out")
+            raise ConfigError("longbench has only the official scorer, got --scorer repaired: leave it out")
         similarity = options.similarity or "difflib"
         print(longbench.score_folder(options.folder, options.e, options.buckets, similarity, options.json))
         return 0
@@ -58,7 +59,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
     given = [name for name in ("e", "buckets", "similarity") if getattr(options, name) is not None]
     if given:
-        raise ValueError(f"--{given[0]} is for longbench, got {options.benchmark}: leave it out")
+        raise ConfigError(f"--{given[0]} is for longbench, got {options.benchmark}: leave it out")
     print(benchmarks.score_folder(options.benchmark, options.folder, options.scorer, options.json))
     return 0
 

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from lexbench.commands.command import Command, run_folders
+from lexbench.core.errors import ConfigError
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,9 +32,9 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     from lexbench.integrations.share import share_card, share_files, share_samples
 
     if options.card is None and options.samples is None and options.to is None:
-        raise ValueError("share has nothing to write: give --card FILE, --samples DIR, or --to FORMAT --out DIR")
+        raise ConfigError("share has nothing to write: give --card FILE, --samples DIR, or --to FORMAT --out DIR")
     if (options.to is None) != (options.out is None):
-        raise ValueError("--to and --out go together: give --to FORMAT --out DIR")
+        raise ConfigError("--to and --out go together: give --to FORMAT --out DIR")
     chosen = (options.task, options.method)
     made: list[tuple[str | Path, list[str]]] = []
     if options.card is not None:

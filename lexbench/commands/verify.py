@@ -20,6 +20,7 @@ from lexbench.commands.command import (
     part,
     settings_apart,
 )
+from lexbench.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from lexbench.runner.verify import Check
@@ -41,10 +42,10 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     if options.against:
         options.against, behind = settings_apart(options.against)
         if not options.against:
-            raise ValueError(f"--against must name backends, got only {behind[0]}: e.g. --against native")
+            raise ConfigError(f"--against must name backends, got only {behind[0]}: e.g. --against native")
         return _compare_backends(options, [*words, *behind])
     if extra := [word for word in words if word.startswith(("n=", "seed=", "task", "corpus"))]:
-        raise ValueError(f"verify reads {extra[0]} with --against only: without it a random text is read")
+        raise ConfigError(f"verify reads {extra[0]} with --against only: without it a random text is read")
     return _check_methods(options, words)
 
 

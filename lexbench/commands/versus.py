@@ -5,6 +5,7 @@ from pathlib import Path
 
 from lexbench.commands import hydra_config, run
 from lexbench.commands.command import CONFIG_DIR, METHOD, RESUMES, Command, method_of, settings_apart
+from lexbench.core.errors import ConfigError
 from lexbench.core.files import check_folder, check_writable
 from lexbench.core.method import method_config
 
@@ -32,11 +33,11 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
     against, behind = settings_apart(options.against)
     if not against:
-        raise ValueError(f"--against must name methods, got only {behind[0]}: e.g. --against {' '.join(AGAINST)}")
+        raise ConfigError(f"--against must name methods, got only {behind[0]}: e.g. --against {' '.join(AGAINST)}")
     config, choices = hydra_config.composed(COMMAND, [*words, *behind])
     mine = method_of(config, choices, COMMAND.name)
     if mine["name"] == "none":
-        raise ValueError("versus needs a method to compare with others: give method=NAME, e.g. method=dca")
+        raise ConfigError("versus needs a method to compare with others: give method=NAME, e.g. method=dca")
     names = [name for name in dict.fromkeys(("none", *against)) if name != mine["name"]]
     others = [method_config(name) for name in names]
     job = run.job_of(config, choices, [*others, mine])

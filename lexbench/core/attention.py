@@ -21,6 +21,7 @@ from typing import Any, Protocol, get_type_hints
 import numpy as np
 from numpy.typing import NDArray
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.new_fields import stated_fields
 from lexbench.core.plug_in import code_of
 from lexbench.core.values import fits
@@ -29,7 +30,7 @@ Positions = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
-class SlotError(ValueError):
+class SlotError(ConfigError):
     """A value that no model can take in a slot."""
 
 
@@ -466,7 +467,7 @@ class Attention:
         self._check_together()
 
     def _check_together(self) -> None:
-        """ValueError for slots that cannot be combined."""
+        """ConfigError for slots that cannot be combined."""
         used = set(self.slots())
         if self.mixture is not None and (used != {"mixture"} or len(self.mixture) < 2):
             slots = f"{len(self.mixture)} with slots {', '.join(sorted(used))}"
@@ -506,7 +507,7 @@ class Attention:
         return (replace(self, layers=None, otherwise=None), *others.parts())
 
     def merged(self, other: "Attention") -> "Attention":
-        """Combine two attentions in every layer and every pass of a mixture; ValueError if both set the same slot."""
+        """Combine two attentions in every layer and every pass of a mixture; ConfigError if both set the same slot."""
         for one, two in ((self, other), (other, self)):
             if one.mixture is not None:
                 return Attention(mixture=tuple(part.merged(two) for part in one.mixture))
@@ -517,7 +518,7 @@ class Attention:
                 held = replace(one, layers=None, otherwise=None).merged(two)
                 return replace(held, layers=one.layers, otherwise=others)
         if both := set(self.slots()) & set(other.slots()):
-            raise ValueError(f"both set {', '.join(sorted(both))}")
+            raise ConfigError(f"both set {', '.join(sorted(both))}")
         return replace(self, **{name: getattr(other, name) for name in other.slots()})
 
     def check_fits(

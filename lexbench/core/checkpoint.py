@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from lexbench.core.config_facts import facts
+from lexbench.core.errors import ConfigError
 from lexbench.core.files import parse_object, read_object, sha256, unlike
 from lexbench.core.gguf import FetchError, gguf_folder, is_gguf
 from lexbench.core.model import Model, as_fact
@@ -44,7 +45,7 @@ def on_disk(path: str) -> Path | None:
     if folder.is_dir():
         return folder
     if ours or path.startswith((".", "/", "~")) or path.count("/") != 1:
-        raise ValueError(
+        raise ConfigError(
             f"model folder {path} {unlike(folder)}: give model.path=DIR, a GGUF file or a hub name like org/name"
         )
     return None
@@ -64,9 +65,9 @@ def locate(path: str, revision: str | None = None, weights: bool = True) -> Path
 
 
 def folder_of(model: Model, weights: bool = True) -> Path:
-    """The folder of a model's checkpoint, as `locate` finds it; ValueError if the model names none."""
+    """The folder of a model's checkpoint, as `locate` finds it; ConfigError if the model names none."""
     if model.path is None:
-        raise ValueError(f"model {model.name} has no checkpoint to run: give model.path=DIR or a hub name")
+        raise ConfigError(f"model {model.name} has no checkpoint to run: give model.path=DIR or a hub name")
     return locate(model.path, model.revision, weights)
 
 
@@ -118,13 +119,13 @@ def hub_is_reached() -> bool:
 
 
 def read_config(path: str, revision: str | None = None) -> dict[str, Any]:
-    """Read a checkpoint's config.json, without its weights; ValueError if it is missing or not a JSON object."""
+    """Read a checkpoint's config.json, without its weights; ConfigError if it is missing or not a JSON object."""
     if folder := on_disk(path):
         file = folder / "config.json"
         if not file.is_file():
             if (folder / ADAPTER).exists():
-                raise ValueError(f"model folder {path} holds an adapter alone ({ADAPTER}): {MERGE}")
-            raise ValueError(f"model folder {path} has no config.json: give a folder in Hugging Face form")
+                raise ConfigError(f"model folder {path} holds an adapter alone ({ADAPTER}): {MERGE}")
+            raise ConfigError(f"model folder {path} has no config.json: give a folder in Hugging Face form")
     else:
         from huggingface_hub import hf_hub_download
 
@@ -154,7 +155,7 @@ def read_model(stated: Mapping[str, Any], offline: bool = False) -> Model:
     known = sorted(f.name for f in fields(Model))
     for key in stated:
         if key not in known:
-            raise ValueError(f"unknown parameter model.{key}: {suggest(key, known)}")
+            raise ConfigError(f"unknown parameter model.{key}: {suggest(key, known)}")
     given = {key: value for key, value in stated.items() if value is not None}
     found: dict[str, Any] = {}
     if given.get("path") and not offline:
@@ -162,26 +163,26 @@ def read_model(stated: Mapping[str, Any], offline: bool = False) -> Model:
         found = _facts(path, read_config(path, given.get("revision")))
         for key in (given.keys() & found.keys()) - {OVERRULED}:
             if as_fact(found[key]) != as_fact(given[key]):
-                raise ValueError(f"model.{key} is stated as {given[key]}, the checkpoint says {found[key]}: drop it")
+                raise ConfigError(f"model.{key} is stated as {given[key]}, the checkpoint says {found[key]}: drop it")
         given.setdefault("name", Path(path).expanduser().resolve().name)
     missing = {"name", "trained_length", "head_dim"} - {**found, **given}.keys()
     if missing == {"trained_length"} and "rope_scaling" in found:
         kind, factor = found["rope_scaling"].get("rope_type"), found["rope_scaling"].get("factor")
-        raise ValueError(
+        raise ConfigError(
             f"model.trained_length is ambiguous, as the checkpoint scales its angles ({kind} by {factor}) "
             "from one length to another: give model.trained_length=..."
         )
     if missing:
-        raise ValueError(f"model lacks {', '.join(sorted(missing))}: give model.path=DIR, or model.{min(missing)}=...")
+        raise ConfigError(f"model lacks {', '.join(sorted(missing))}: give model.path=DIR, or model.{min(missing)}=...")
     return Model(**{**found, **given})
 
 
 def _facts(path: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts in a config.json; ValueError for a value of a wrong type."""
+    """The facts in a config.json; ConfigError for a value of a wrong type."""
     try:
         return facts(config)
     except (TypeError, AttributeError, ValueError, ArithmeticError) as error:
-        raise ValueError(
+        raise ConfigError(
             f"config.json of {path} cannot be understood ({error}): mend it, or download it again"
         ) from None
 
@@ -190,15 +191,15 @@ def _facts(path: str, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_architecture(folder: Path) -> None:
-    """ValueError if transformers does not know the checkpoint's architecture."""
+    """ConfigError if transformers does not know the checkpoint's architecture."""
     import transformers
 
     kind = read_config(str(folder)).get("model_type")
     if kind == OURS:
-        raise ValueError(f"{folder} has an encoding that needs backend=native: use it, or see lexbench convert")
+        raise ConfigError(f"{folder} has an encoding that needs backend=native: use it, or see lexbench convert")
     if kind not in transformers.CONFIG_MAPPING:
         known = f"transformers {transformers.__version__}"
-        raise ValueError(f"model_type {kind} of {folder} is unknown to {known}: upgrade it, or convert the checkpoint")
+        raise ConfigError(f"model_type {kind} of {folder} is unknown to {known}: upgrade it, or convert the checkpoint")
 
 
 STORED = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
@@ -243,7 +244,7 @@ def _tensors(file: Path) -> list[tuple[str, int]]:
         tensors = [tensor for name, tensor in header.items() if name != "__metadata__"]
         return [(tensor["dtype"], tensor["data_offsets"][1] - tensor["data_offsets"][0]) for tensor in tensors]
     except (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError, MemoryError) as error:
-        raise ValueError(f"{file} is no safetensors file ({error}): download it again") from None
+        raise ConfigError(f"{file} is no safetensors file ({error}): download it again") from None
 
 
 def end_tokens(folder: Path) -> frozenset[int]:
@@ -256,7 +257,7 @@ def end_tokens(folder: Path) -> frozenset[int]:
         if ends is not None:
             listed = ends if isinstance(ends, list) else [ends]
             if not all(fits(each, int) for each in listed):
-                raise ValueError(
+                raise ConfigError(
                     f"eos_token_id of {file} must be ids of tokens, got {str(ends)[:60]!r}: download it again"
                 )
             return frozenset(listed)
@@ -264,12 +265,12 @@ def end_tokens(folder: Path) -> frozenset[int]:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The checkpoint's safetensors files; ValueError if there are none, or some of its index are missing.
+    """The checkpoint's safetensors files; ConfigError if there are none, or some of its index are missing.
 
     And where an adapter lies beside them: it is a part of the model, which is not read here.
     """
     if (folder / ADAPTER).exists():
-        raise ValueError(
+        raise ConfigError(
             f"model folder {folder} holds an adapter ({ADAPTER}), and weights without it are another model: "
             f"{MERGE}, or move its files away to measure the base"
         )
@@ -279,14 +280,16 @@ def weight_files(folder: Path) -> list[Path]:
     files = sorted(folder.glob("*.safetensors"))
     if missing := sorted(parts - {file.name for file in files if file.exists()}):
         lacking = f"{missing[0]}, {len(missing)} of {len(parts)} parts"
-        raise ValueError(f"model folder {folder} lacks {lacking}: download it again, it is incomplete")
+        raise ConfigError(f"model folder {folder} lacks {lacking}: download it again, it is incomplete")
     if broken := [file.name for file in files if not file.is_file()]:
-        raise ValueError(f"{broken[0]} in model folder {folder} is a broken link or no file: download the folder again")
+        raise ConfigError(
+            f"{broken[0]} in model folder {folder} is a broken link or no file: download the folder again"
+        )
     if not files:
         others = [file.name for file in folder.iterdir() if file.suffix in (".bin", ".pt", ".pth", ".ckpt")]
         found = f" (only {', '.join(sorted(others)[:3])})" if others else ""
         remedy = "convert it, other formats can run code" if others else "download it again"
-        raise ValueError(f"model folder {folder} has no *.safetensors{found}: {remedy}")
+        raise ConfigError(f"model folder {folder} has no *.safetensors{found}: {remedy}")
     return files
 
 

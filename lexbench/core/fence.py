@@ -58,7 +58,7 @@ def _said(error: BaseException) -> str:
 def attention_from(method: Any, model: Model, length: int, doing: str = "attention", *before: Attention) -> Attention:
     """What a method gives for a model at a length, checked.
 
-    Raises ValueError in one line that names the method's class for what no model can take, or where the method gives
+    Raises ConfigError in one line that names the method's class for what no model can take, or where the method gives
     another Attention when it is asked again; Deferred where the method fails, and Refused as the method does.
 
     Args:
@@ -77,20 +77,20 @@ def attention_from(method: Any, model: Model, length: int, doing: str = "attenti
             if not isinstance(again, Attention) or again.as_data() != given.as_data():
                 raise SlotError("must return the same Attention each time, got another one: draw from a fixed seed")
         except SlotError as error:
-            raise ValueError(f"{name}: {' '.join(str(error).split())}") from None
+            raise ConfigError(f"{name}: {' '.join(str(error).split())}") from None
         found: Attention = given
         return found
 
 
 def _check_signature(name: str, function: Any, before: int) -> None:
-    """ValueError unless a method's function takes what it is given."""
+    """ConfigError unless a method's function takes what it is given."""
     taken = inspect.signature(function)
     try:
         taken.bind(*[None] * (before + 2))
     except TypeError:
         wanted = ", ".join([*["before"] * before, "model", "length"])
         file = Path(inspect.getsourcefile(type(function.__self__)) or "its file").name
-        raise ValueError(f"{name} must take ({wanted}), takes {taken}: correct it in {file}") from None
+        raise ConfigError(f"{name} must take ({wanted}), takes {taken}: correct it in {file}") from None
 
 
 def _check_attention(given: Any, model: Model, length: int) -> None:

@@ -10,6 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from lexbench.core.errors import ConfigError
+
 
 def unlike(place: Path) -> str:
     """What a path is that should be something else: the middle of a message."""
@@ -17,28 +19,28 @@ def unlike(place: Path) -> str:
 
 
 def check_place(noun: str, place: Path, remedy: str) -> None:
-    """ValueError where a file stands in the way of a file or folder that is to be made; nothing is written."""
+    """ConfigError where a file stands in the way of a file or folder that is to be made; nothing is written."""
     above = next((each for each in place.parents if each.exists()), Path())
     if not above.is_dir():
-        raise ValueError(f"{noun} {place} cannot be made, {above} is a file where a folder is needed: {remedy}")
+        raise ConfigError(f"{noun} {place} cannot be made, {above} is a file where a folder is needed: {remedy}")
 
 
 def check_folder(noun: str, place: Path, setting: str) -> None:
-    """ValueError where a folder neither is nor can be made, with its setting (`out=DIR`); nothing is written."""
+    """ConfigError where a folder neither is nor can be made, with its setting (`out=DIR`); nothing is written."""
     if place.exists() and not place.is_dir():
-        raise ValueError(f"{noun} {place} {unlike(place)}: give {setting}, a folder or a new name")
+        raise ConfigError(f"{noun} {place} {unlike(place)}: give {setting}, a folder or a new name")
     check_place(noun, place, f"give another {setting}")
 
 
 def check_writable(noun: str, place: Path, remedy: str) -> None:
-    """ValueError where a file or folder cannot be made, found out by making a folder there and removing it."""
+    """ConfigError where a file or folder cannot be made, found out by making a folder there and removing it."""
     check_place(noun, place, remedy)
     above = next(each for each in (place, *place.parents, Path()) if each.is_dir())
     try:
         with tempfile.TemporaryDirectory(dir=above, prefix=".lexbench."):
             pass
     except OSError as error:
-        raise ValueError(f"{noun} {place} cannot be made in {above} ({error.strerror}): {remedy}") from None
+        raise ConfigError(f"{noun} {place} cannot be made in {above} ({error.strerror}): {remedy}") from None
 
 
 def check_regular(file: Path) -> None:
@@ -54,23 +56,23 @@ def read_bytes(file: Path) -> bytes:
 
 
 def read_object(file: Path, remedy: str) -> dict[str, Any]:
-    """Read a JSON file that must hold an object; otherwise ValueError in one line, with the remedy."""
+    """Read a JSON file that must hold an object; otherwise ConfigError in one line, with the remedy."""
     if file.exists() and not file.is_file():  # reading a pipe would wait for ever
-        raise ValueError(f"{file} must be a file: {remedy}")
+        raise ConfigError(f"{file} must be a file: {remedy}")
     return parse_object(file.read_bytes(), file, remedy)
 
 
 def parse_object(content: bytes | str, place: object, remedy: str) -> dict[str, Any]:
-    """Parse what must be a JSON object, in UTF-8; otherwise ValueError in one line, with its place and the remedy.
+    """Parse what must be a JSON object, in UTF-8; otherwise ConfigError in one line, with its place and the remedy.
 
     A byte order mark, which some editors put in front, is passed over.
     """
     try:
         value = json.loads(content if isinstance(content, str) else content.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:  # not JSON, not even text, or nested too deeply
-        raise ValueError(f"{place} must be JSON ({error}): {remedy}") from None
+        raise ConfigError(f"{place} must be JSON ({error}): {remedy}") from None
     if not isinstance(value, dict):
-        raise ValueError(f"{place} must be a JSON object, got {type(value).__name__}: {remedy}")
+        raise ConfigError(f"{place} must be a JSON object, got {type(value).__name__}: {remedy}")
     return value
 
 
@@ -154,13 +156,13 @@ def sha256(file: Path) -> str:
 
 
 def cache_folder() -> Path:
-    """lexbench's folder in the user's cache; ValueError if the user has no home folder."""
+    """lexbench's folder in the user's cache; ConfigError if the user has no home folder."""
     try:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     except RuntimeError:
         folder = Path()
     if not folder.is_absolute():
-        raise ValueError("the user has no cache folder: set XDG_CACHE_HOME to an absolute path")
+        raise ConfigError("the user has no cache folder: set XDG_CACHE_HOME to an absolute path")
     return folder / "lexbench"
 
 

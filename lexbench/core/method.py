@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from lexbench.core import registry
 from lexbench.core.attention import Attention
+from lexbench.core.errors import ConfigError
 from lexbench.core.fence import attention_from
 from lexbench.core.method_key import OVER, MethodKey
 from lexbench.core.model import Model
@@ -37,7 +38,7 @@ class Composed:
     parts: tuple[Method, ...]
 
     def attention(self, model: Model, length: int) -> Attention:
-        """The slots of all methods; ValueError if two set the same slot, Refused if a method refuses."""
+        """The slots of all methods; ConfigError if two set the same slot, Refused if a method refuses."""
         whole = Attention()
         for number, (name, part) in enumerate(zip(self.names, self.parts, strict=True)):
             # A modifier sees what stands before it, and gives back the whole.
@@ -49,7 +50,7 @@ class Composed:
                 whole = whole.merged(attention)
             except ValueError as clash:
                 before = "+".join(self.names[:number])
-                raise ValueError(
+                raise ConfigError(
                     f"{before} and {name} do not compose: {clash}; take methods of different slots, "
                     "modifiers (resonance) last"
                 ) from None
@@ -67,11 +68,11 @@ def named_method(name: str | Mapping[str, Any], **parameters: Any) -> Method:
 def method_config(given: str | Mapping[str, Any]) -> dict[str, Any]:
     """The config of one method: by its name, by names that are combined, or by name and parameters.
 
-    `yarn`, `yarn+log_n`, `{name: yarn, factor: 8}`, `{compose: [{name: yarn, factor: 8}, log_n]}`. Raises ValueError
+    `yarn`, `yarn+log_n`, `{name: yarn, factor: 8}`, `{compose: [{name: yarn, factor: 8}, log_n]}`. Raises ConfigError
     for what is no method, and for a list, which stands for several methods.
     """
     if not isinstance(given, str | Mapping | Sequence):
-        raise ValueError(
+        raise ConfigError(
             f"a method must be a name, or a name with parameters, got {given!r}: e.g. {{name: yarn, factor: 8}}"
         )
     return method_entries([given])[0]
@@ -95,7 +96,7 @@ def read_method(config: Mapping[str, Any]) -> tuple[str, Method, MethodKey]:
         method: Method = registry.build(config, "method")
         return name, method, MethodKey.named(name, **registry.changed_parameters(method, name, "method"))
     if extra := sorted(set(config) - {"compose", "name", "_target_"}):
-        raise ValueError(
+        raise ConfigError(
             f"a composed method has no parameters of its own, got method.{extra[0]}: "
             f"write method.compose=[{{name:yarn,{extra[0]}:...}},log_n]"
         )
@@ -120,7 +121,7 @@ def _starting(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
     for key, usual in STARTING.items():
         given = [each[key] for each in (config, *entries) if each.get(key) is not None]
         if any(value != given[0] for value in given):
-            raise ValueError(f"method.{key} must be one for all composed methods, got {', '.join(map(str, given))}")
+            raise ConfigError(f"method.{key} must be one for all composed methods, got {', '.join(map(str, given))}")
         if given and given[0] != usual:
             start[key] = given[0]
     kept = {key: value for key, value in config.items() if key not in STARTING}
@@ -219,7 +220,7 @@ def _per_text(method: Any) -> bool:
 def method_configs(setting: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The configs of a setting `method` with its name: one, or those that `several` lists.
 
-    Each of these has the parameters that stand beside the list; ValueError where it does not take one.
+    Each of these has the parameters that stand beside the list; ConfigError where it does not take one.
     """
     if "several" not in setting:
         return [dict(setting)]
@@ -230,7 +231,7 @@ def method_configs(setting: Mapping[str, Any]) -> list[dict[str, Any]]:
             continue
         takes = {*registry.parameters(registry.class_of(entry, "method")), *registry.METHODS}
         if odd := [key for key in common if key not in takes]:
-            raise ValueError(
+            raise ConfigError(
                 f"method.{odd[0]} is set for each method of a list, {entry['name']} has no such parameter: "
                 f"write {{name:NAME,{odd[0]}:...}} in the list"
             )
@@ -244,7 +245,7 @@ def method_entries(
     """For each entry, the method's yaml, overridden by the entry's parameters, with the name.
 
     An entry that combines methods with parameters, `{compose: [...]}`, needs no name. Of another entry than these,
-    ValueError names the `setting`, with an `example`.
+    ConfigError names the `setting`, with an `example`.
     """
     if isinstance(listed, Sequence) and not isinstance(listed, str):
         listed = [_with_name(entry) for entry in listed]
@@ -252,10 +253,10 @@ def method_entries(
 
 
 def _with_name(entry: Any) -> Any:
-    """A user's entry; one that combines methods has the names of these. ValueError for a list."""
+    """A user's entry; one that combines methods has the names of these. ConfigError for a list."""
     if isinstance(entry, Sequence) and not isinstance(entry, str) and entry:
         names = "+".join(str(each["name"] if isinstance(each, Mapping) and "name" in each else each) for each in entry)
-        raise ValueError(
+        raise ConfigError(
             f"a list stands for several methods, where one is needed, got {list(entry)!r}: combine them by {names}, "
             "or with parameters by {compose: [...]}"
         )

@@ -18,6 +18,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from lexbench.core.errors import ConfigError
+
 OVER = "scaled"
 """What a method starts from on a scaled model, where nothing else is asked for."""
 OF_ALL = ("over", "layers", "at")
@@ -43,7 +45,7 @@ class MethodKey:
         for name, parameters in self.parts:
             for parameter, value in parameters:
                 if _has_nan(value):
-                    raise ValueError(f"method.{parameter} of {name} must be a number, got nan: leave it out")
+                    raise ConfigError(f"method.{parameter} of {name} must be a number, got nan: leave it out")
 
     @classmethod
     def named(cls, name: str, **parameters: Any) -> "MethodKey":
@@ -73,13 +75,13 @@ class MethodKey:
 
     @classmethod
     def from_data(cls, data: Any) -> "MethodKey":
-        """The key from JSON; raises KeyError, TypeError or ValueError for what is none."""
+        """The key from JSON; raises KeyError, TypeError or ConfigError for what is none."""
         known = {"parts", "at", "over", "layers", "twin"}
         if not isinstance(data, Mapping) or not data.keys() <= known or not data["parts"]:
-            raise ValueError("a method's key must hold its parts")
+            raise ConfigError("a method's key must hold its parts")
         parts = [(name, tuple((key, plain_parameter(value)) for key, value in given)) for name, given in data["parts"]]
         if not all(isinstance(text, str) for name, given in parts for text in (name, *(key for key, _ in given))):
-            raise ValueError("a method's names must be texts")
+            raise ConfigError("a method's names must be texts")
         return cls(tuple(parts), **{name: value for name, value in data.items() if name != "parts"})
 
     def __eq__(self, other: object) -> bool:
@@ -117,10 +119,10 @@ class Purpose:
 
     @classmethod
     def from_data(cls, data: Any) -> "Purpose":
-        """The purpose from JSON; raises KeyError, TypeError or ValueError for what is none."""
+        """The purpose from JSON; raises KeyError, TypeError or ConfigError for what is none."""
         deploys, stretch, price_only = (data[name] for name in ("deploys", "stretch", "price_only"))
         if not isinstance(stretch, int | float | None) or not isinstance(price_only, bool):
-            raise ValueError("a cell's purpose has a wrong stretch or price")
+            raise ConfigError("a cell's purpose has a wrong stretch or price")
         return cls(None if deploys is None else MethodKey.from_data(deploys), stretch, price_only)
 
 
@@ -257,12 +259,12 @@ def _is_of_all(parameter: str) -> bool:
 
 
 def _read_part(text: str) -> tuple[str, list[list[tuple[str, Any]]]]:
-    """Name and groups of parameters of one part of a label; ValueError for what is none."""
+    """Name and groups of parameters of one part of a label; ConfigError for what is none."""
     begin = re.match(rf"{STRING}|[^()]*", text, re.DOTALL)
     assert begin is not None
     name = ast.literal_eval(begin[0]) if begin[0][:1] in ("'", '"') else begin[0]
     if begin[0] == name and not PLAIN_NAME.fullmatch(name):
-        raise ValueError("no name")
+        raise ConfigError("no name")
     groups = []
     rest = text[begin.end() :]
     while rest:
@@ -273,7 +275,7 @@ def _read_part(text: str) -> tuple[str, list[list[tuple[str, Any]]]]:
 
 
 def _closing(text: str) -> int:
-    """Place of the bracket that closes the first one; ValueError without one."""
+    """Place of the bracket that closes the first one; ConfigError without one."""
     depth = 0
     for piece in PIECE.finditer(text):
         depth += (piece[2] == "(") - (piece[2] == ")")
@@ -281,7 +283,7 @@ def _closing(text: str) -> int:
             if piece[2] != ")":
                 break
             return piece.start()
-    raise ValueError("no brackets")
+    raise ConfigError("no brackets")
 
 
 def _read_parameter(text: str) -> tuple[str, Any]:
@@ -299,17 +301,17 @@ class _Infinite(ast.NodeTransformer):
 
 
 def _split(text: str, at: str, most: int = -1) -> list[str]:
-    """Split at a sign outside of brackets and quotes; ValueError where these do not close."""
+    """Split at a sign outside of brackets and quotes; ConfigError where these do not close."""
     found: list[str] = []
     begin, depth, place = 0, 0, 0
     for piece in PIECE.finditer(text):
         if piece.start() != place:
-            raise ValueError("an open quote")
+            raise ConfigError("an open quote")
         place = piece.end()
         depth += (piece[2] in ("(", "[", "{")) - (piece[2] in (")", "]", "}"))
         if depth == 0 and piece[2] == at and (most < 0 or len(found) < most):
             found.append(text[begin : piece.start()])
             begin = piece.end()
     if place != len(text) or depth:
-        raise ValueError("open brackets")
+        raise ConfigError("open brackets")
     return [*found, text[begin:]]

@@ -9,6 +9,7 @@ from typing import Any, get_type_hints
 import numpy as np
 from numpy.typing import NDArray
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.record import Refused
 from lexbench.core.values import LARGEST, fits, is_whole
 
@@ -86,32 +87,32 @@ class Model:
             value = as_fact(getattr(self, name))
             object.__setattr__(self, name, value)
             if not fits(value, HINTS[name]):
-                raise ValueError(f"model.{name} must be {said}, got {value!r}")
+                raise ConfigError(f"model.{name} must be {said}, got {value!r}")
         for name in COUNTS:
             value = getattr(self, name)
             unknown = value is None and name not in ("trained_length", "head_dim")
             if not unknown and not is_whole(value, 1):
-                raise ValueError(f"model.{name} must be a whole number of at least 1, got {value!r}")
+                raise ConfigError(f"model.{name} must be a whole number of at least 1, got {value!r}")
             if value is not None and value >= LARGEST:
-                raise ValueError(
+                raise ConfigError(
                     f"model.{name} must be below 2^53, got {value!r}: mend config.json, or state model.{name}"
                 )
         if not isinstance(self.bos, bool | None):
-            raise ValueError(f"model.bos must be true, false or null (the tokenizer's own policy), got {self.bos!r}")
+            raise ConfigError(f"model.bos must be true, false or null (the tokenizer's own policy), got {self.bos!r}")
         base = self.rope_base
         if base is not None and not (isinstance(base, Real) and 1 < base < math.inf):
-            raise ValueError(f"model.rope_base must be finite and above 1, got {base!r}")
+            raise ConfigError(f"model.rope_base must be finite and above 1, got {base!r}")
         if base is not None and (self.rotated > self.head_dim or self.rotated % 2):
-            raise ValueError(
+            raise ConfigError(
                 f"model.rotary_dim must be even and at most head_dim {self.head_dim}, got {self.rotated}: "
                 "dimensions rotate in pairs"
             )
         if self.frequencies is not None and len(self.frequencies) != self.rotated // 2:
-            raise ValueError(
+            raise ConfigError(
                 f"model.frequencies must be one for each of {self.rotated // 2} pairs, got {len(self.frequencies)}"
             )
         if self.rotary_layout not in ("half", "interleaved"):
-            raise ValueError(f"model.rotary_layout must be half or interleaved, got {self.rotary_layout}")
+            raise ConfigError(f"model.rotary_layout must be half or interleaved, got {self.rotary_layout}")
 
     @property
     def rotated(self) -> int:

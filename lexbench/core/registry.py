@@ -41,7 +41,7 @@ def config_dirs() -> list[Path]:
     """Our registry and the user's, each once: the folders in LEXBENCH_CONFIG_PATH, colon-separated."""
     extra = [Path(entry) for entry in os.environ.get("LEXBENCH_CONFIG_PATH", "").split(os.pathsep) if entry]
     if lost := [folder for folder in extra if not folder.is_dir()]:
-        raise ValueError(f"LEXBENCH_CONFIG_PATH {lost[0]} is no folder: give one with method/, task/, ... in it")
+        raise ConfigError(f"LEXBENCH_CONFIG_PATH {lost[0]} is no folder: give one with method/, task/, ... in it")
     found: dict[Path, Path] = {}
     for folder in (asset("configs"), *extra):
         found.setdefault(folder.resolve(), folder)
@@ -69,14 +69,14 @@ def names(group: str) -> list[str]:
 def read(group: str, name: str) -> dict[str, Any]:
     """Read one yaml of the registry.
 
-    Raises ValueError with the choices for an unknown name, and where two yamls have one name, of which hydra would take
+    Raises ConfigError with the choices for an unknown name, and where two yamls have one name: hydra would take
     the first.
 
     Of methods, names joined by `+` stand for the methods combined, as `compose` in a yaml.
     """
     found = yamls(group).get(name, [])
     if len(found) > 1:
-        raise ValueError(f"{group} {name} has two yamls, {found[0]} and {found[1]}: rename one")
+        raise ConfigError(f"{group} {name} has two yamls, {found[0]} and {found[1]}: rename one")
     if found and found[0].is_file():
         return _mapping(found[0])
     if group == "method" and "+" in name:
@@ -86,21 +86,21 @@ def read(group: str, name: str) -> dict[str, Any]:
         return {"compose": parts}
     also = ", or give model=ORG/NAME of the hub or model=./FOLDER" if group == "model" else ""
     own = "; --config-dir DIR or LEXBENCH_CONFIG_PATH=DIR adds yours"
-    raise ValueError(f"unknown {group} {name!r}: {suggest(name, names(group))}{also}{own}")
+    raise ConfigError(f"unknown {group} {name!r}: {suggest(name, names(group))}{also}{own}")
 
 
 def listed(group: str, given: Any, setting: str, example: str) -> list[dict[str, Any]]:
     """Yamls given by name, or by name and parameters that override the yaml's: each with its name.
 
-    Raises ValueError for what is no list of these.
+    Raises ConfigError for what is no list of these.
     """
     nouns = {"corpus": "corpora"}.get(group, f"{group}s")
     if not isinstance(given, Sequence) or isinstance(given, str) or not given:
-        raise ValueError(f"{setting} must be a list of {nouns}, got {given!r}: e.g. {example}")
+        raise ConfigError(f"{setting} must be a list of {nouns}, got {given!r}: e.g. {example}")
     entries = [{"name": entry} if isinstance(entry, str) else entry for entry in given]
     for entry in entries:
         if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
-            raise ValueError(f"{setting} must list {nouns} by name, got {entry!r}: e.g. {example}")
+            raise ConfigError(f"{setting} must list {nouns} by name, got {entry!r}: e.g. {example}")
     return [{**read(group, entry["name"]), **entry} for entry in entries]
 
 
@@ -119,13 +119,13 @@ def model_named(given: str) -> tuple[str, str | None]:
 
 
 def check_aliases(file: Path) -> None:
-    """ValueError for a yaml whose aliases stand for more than 10,000 values: copies of it would fill the memory."""
+    """ConfigError for a yaml whose aliases stand for more than 10,000 values: copies of it would fill the memory."""
     try:
         text = file.read_text(encoding="utf-8")
         root = yaml.compose(text, yaml.SafeLoader) if "*" in text and "&" in text else None
         counts: dict[int, int] = {}
         if root is not None and _count(root, counts) > MOST_VALUES:
-            raise ValueError(f"config {file} stands for more than {MOST_VALUES:,} values by its aliases: write fewer")
+            raise ConfigError(f"config {file} stands for more than {MOST_VALUES:,} values by its aliases: write fewer")
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError, OSError):
         return  # said where it is read
 
@@ -151,23 +151,23 @@ def _mapping(file: Path) -> dict[str, Any]:
     try:
         content = copy.deepcopy(_parsed(file.read_text(encoding="utf-8"))) or {}
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # also: no text, a wrong date, nested too deeply
-        raise ValueError(f"config {file} must be valid yaml ({' '.join(str(error).split())}): correct it") from None
+        raise ConfigError(f"config {file} must be valid yaml ({' '.join(str(error).split())}): correct it") from None
     if not isinstance(content, dict):
-        raise ValueError(f"config {file} must hold keys and values, got {type(content).__name__}: e.g. factor: 8")
+        raise ConfigError(f"config {file} must hold keys and values, got {type(content).__name__}: e.g. factor: 8")
     return content
 
 
 def build(config: Mapping[str, Any], noun: str, **inserted: Any) -> Any:
     """Build the object that a yaml describes. `inserted` sets fields that users do not write, if the class has them.
 
-    Raises ValueError for an unknown or missing parameter, and for a ValueError of the class.
+    Raises ConfigError for an unknown or missing parameter, and for a ConfigError of the class.
     """
     cls = checked(config, noun)
     known = parameters(cls)
     values = {**{key: value for key, value in inserted.items() if key in known}, **_given(config)}
     lacking = [key for key, required in known.items() if required and key not in values]
     if lacking:
-        raise ValueError(f"{noun} needs {lacking[0]}: give {noun}.{lacking[0]}=...")
+        raise ConfigError(f"{noun} needs {lacking[0]}: give {noun}.{lacking[0]}=...")
     with fenced(f"{noun} {cls.__name__}"):
         try:
             return cls(**{key: _frozen(value) for key, value in values.items()})
@@ -176,43 +176,43 @@ def build(config: Mapping[str, Any], noun: str, **inserted: Any) -> Any:
 
 
 def checked(config: Mapping[str, Any], noun: str) -> type:
-    """The class that a yaml describes; ValueError for an unknown parameter or a plain value of a wrong type."""
+    """The class that a yaml describes; ConfigError for an unknown parameter or a plain value of a wrong type."""
     cls = class_of(config, noun)
     if noun in DOES and not hasattr(cls, DOES[noun]):
-        raise ValueError(f"{noun} class {cls.__name__} must have {DOES[noun]}: name another by _target_ or file")
+        raise ConfigError(f"{noun} class {cls.__name__} must have {DOES[noun]}: name another by _target_ or file")
     stated, config, known = config, _given(config), parameters(cls)
     own = () if noun not in DOES else ("name", "file", *(METHODS if noun == "method" else ()))
     if taken := [key for key in known if key in own]:
-        raise ValueError(
+        raise ConfigError(
             f"{noun} class {cls.__name__} has a parameter {taken[0]}, a key of every {noun}'s yaml: rename it"
         )
     for key in config:
         if key not in known:
             named = stated.get("name") or cls.__name__
             remedy = suggest(key, known) if known else f"{named} has no parameters"
-            raise ValueError(f"unknown parameter {noun}.{key}: {remedy}")
+            raise ConfigError(f"unknown parameter {noun}.{key}: {remedy}")
         # The run puts the corpus object in its place; a user can only have written a value.
         if key == "corpus" and not hasattr(config[key], "documents"):
-            raise ValueError(
+            raise ConfigError(
                 f"{noun}.corpus is set by corpus=NAME for the whole run, got {config[key]!r}: leave it out"
             )
         if noun == "backend" and key == "model":
             remedy = f"its name on a server is backend.served={config[key]}" if "served" in known else "leave it out"
-            raise ValueError(f"backend.model is set by model=NAME for the whole run, got {config[key]!r}: {remedy}")
+            raise ConfigError(f"backend.model is set by model=NAME for the whole run, got {config[key]!r}: {remedy}")
     hints = _hints(cls, noun)
     for key in config:
         _check(key if noun in OWN else f"{noun}.{key}", config[key], hints.get(key, Any))
         if noun == "task" and isinstance(config[key], Mapping):  # tasks are kept by their values
-            raise ValueError(f"task.{key} must be a plain value or a list, got a mapping: make its entries parameters")
+            raise ConfigError(f"task.{key} must be a plain value or a list, got a mapping: make its entries parameters")
     return cls
 
 
 def _hints(cls: type, noun: str) -> dict[str, Any]:
-    """The annotations of a class's parameters; ValueError for one whose names are not there at run time."""
+    """The annotations of a class's parameters; ConfigError for one whose names are not there at run time."""
     try:
         return get_type_hints(cls if is_dataclass(cls) else cls.__init__)  # type: ignore[misc]
     except NameError as error:
-        raise ValueError(
+        raise ConfigError(
             f"{noun} class {cls.__name__} has an annotation that cannot be read ({error}): "
             "import that name outside of TYPE_CHECKING"
         ) from None
@@ -242,7 +242,7 @@ KINDS: Mapping[type, tuple[str, str]] = {
 
 
 def _check(name: str, value: Any, hint: Any) -> None:
-    """ValueError for a plain value of a wrong type; the class itself checks other annotations."""
+    """ConfigError for a plain value of a wrong type; the class itself checks other annotations."""
     kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     plain = [kind for kind in kinds if kind in KINDS]
     fits = any(isinstance(value, kind) or (kind is float and isinstance(value, int)) for kind in plain)
@@ -253,7 +253,7 @@ def _check(name: str, value: Any, hint: Any) -> None:
     if wrong:
         wanted = " or ".join(KINDS[kind][0] for kind in plain)
         typed = KINDS[int if int in plain else plain[0]][1]  # a number says more than the word "text"
-        raise ValueError(f"{name} must be {wanted}, got {value!r}: e.g. {name}={typed}")
+        raise ConfigError(f"{name} must be {wanted}, got {value!r}: e.g. {name}={typed}")
 
 
 def _is(hint: Any, kind: type) -> bool:
@@ -267,10 +267,10 @@ def class_of(config: Mapping[str, Any], noun: str) -> type:
     if "file" in config:
         return _class_in(config, noun)
     if "suite" in config:
-        raise ValueError(f"{noun} {config.get('name', '')} is a suite of several: name one of them, or run it whole")
+        raise ConfigError(f"{noun} {config.get('name', '')} is a suite of several: name one of them, or run it whole")
     if "_target_" not in config:
         named = f"{noun} {config['name']}" if "name" in config else f"{noun} config"
-        raise ValueError(f"{named} must name a class: give _target_: package.module.Class in its yaml")
+        raise ConfigError(f"{named} must name a class: give _target_: package.module.Class in its yaml")
     return _import(str(config["_target_"]))
 
 
@@ -297,10 +297,10 @@ def label(instance: Any, name: str, noun: str) -> str:
 def changed_parameters(instance: Any, name: str, noun: str) -> dict[str, Any]:
     """Every parameter that the user changed, except the corpus; ValueError for a class that is no frozen dataclass."""
     if not is_dataclass(instance):
-        raise ValueError(f"{noun} class {type(instance).__name__} must be a dataclass: its fields are its parameters")
+        raise ConfigError(f"{noun} class {type(instance).__name__} must be a dataclass: its fields are its parameters")
     kind: Any = type(instance)
     if not kind.__dataclass_params__.frozen:  # what one length leaves in it would reach the next
-        raise ValueError(f"{noun} class {kind.__name__} must be frozen: write @dataclass(frozen=True)")
+        raise ConfigError(f"{noun} class {kind.__name__} must be frozen: write @dataclass(frozen=True)")
     stated = read(noun, name) if name in names(noun) else {}
     usual = {f.name: _frozen(stated.get(f.name, f.default)) for f in fields(instance) if f.name != "corpus"}
     return {key: value for key, default in usual.items() if (value := getattr(instance, key)) != default}
@@ -346,9 +346,9 @@ def _import(target: str) -> type:
         with fenced(f"_target_ {target}"):
             found = getattr(importlib.import_module(module), name)
     except (Deferred, ValueError) as error:
-        raise ValueError(f"_target_ {target} cannot be imported ({error}): write package.module.Class") from None
+        raise ConfigError(f"_target_ {target} cannot be imported ({error}): write package.module.Class") from None
     if not isinstance(found, type):
-        raise ValueError(f"_target_ {target} must be a class: write package.module.Class")
+        raise ConfigError(f"_target_ {target} must be a class: write package.module.Class")
     return found
 
 
@@ -375,13 +375,15 @@ DOES = {
 def _class_in(config: Mapping[str, Any], noun: str) -> type:
     """The only class of a noun in a file."""
     if noun not in DOES:
-        raise ValueError(f"{noun} cannot be defined by a file: give _target_: package.module.Class")
+        raise ConfigError(f"{noun} cannot be defined by a file: give _target_: package.module.Class")
     file = source_of(config, noun)
     module = _module(file, noun, file.stat().st_mtime_ns if file.is_file() else 0)
     own = [value for value in vars(module).values() if getattr(value, "__module__", None) == module.__name__]
     found = [value for value in own if isinstance(value, type) and hasattr(value, DOES[noun])]
     if len(found) != 1:
-        raise ValueError(f"{noun} file {config['file']} must define one class with {DOES[noun]}(...), got {len(found)}")
+        raise ConfigError(
+            f"{noun} file {config['file']} must define one class with {DOES[noun]}(...), got {len(found)}"
+        )
     return found[0]
 
 
@@ -391,7 +393,7 @@ def _module(file: Path, noun: str, changed: int) -> ModuleType:
     # By path: two files of one name are two modules.
     spec = importlib.util.spec_from_file_location(f"lexbench_{noun}_{abs(hash(file))}_{file.stem}", file)
     if spec is None or spec.loader is None or not file.is_file():
-        raise ValueError(
+        raise ConfigError(
             f"{noun} file {file.name} is not in any {noun}/ of the registry: give its --config-dir, or an absolute path"
         )
     module = importlib.util.module_from_spec(spec)

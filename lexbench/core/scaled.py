@@ -28,6 +28,7 @@ import numpy as np
 
 from lexbench.core.attention import Attention, Floats
 from lexbench.core.config_facts import other_entries
+from lexbench.core.errors import ConfigError
 from lexbench.core.fence import attention_from
 from lexbench.core.layer_types import is_windowed
 from lexbench.core.model import Model
@@ -164,7 +165,7 @@ class OnScaled:
     def __post_init__(self) -> None:
         for name, value, choices in (("over", self.over, OVER), ("layers", self.layers or LAYERS[0], LAYERS)):
             if value not in choices:
-                raise ValueError(f"method.{name} must be {' or '.join(choices)}, got {value!r}")
+                raise ConfigError(f"method.{name} must be {' or '.join(choices)}, got {value!r}")
 
     def attention(self, model: Model, length: int) -> Attention:
         """The method's Attention, in the layers that it changes; Refused as by the method."""
@@ -228,12 +229,12 @@ class Fixed:
 
     def __post_init__(self) -> None:
         if not is_whole(self.at, 1):
-            raise ValueError(
+            raise ConfigError(
                 f"method.at must be a whole number of at least 1 token, got {self.at!r}: e.g. method.at=8192"
             )
 
         if self.at >= LARGEST:
-            raise ValueError(f"method.at must be below 2^53 tokens, got {self.at}: e.g. method.at=8192")
+            raise ConfigError(f"method.at must be below 2^53 tokens, got {self.at}: e.g. method.at=8192")
 
     def attention(self, model: Model, length: int) -> Attention:
         """The method's Attention at `at` tokens; Refused as by the method."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from lexbench.core.checkpoint import on_disk, read_config, suffice
 from lexbench.core.config_facts import ROPE_IF
+from lexbench.core.errors import ConfigError
 from lexbench.core.layer_types import is_chunked, is_windowed
 
 ROTATES_IN_WINDOWS = {"beam", "cohere2", "cohere2_moe", "exaone4", "exaone_moe", "flint", "kolibri1"}
@@ -45,7 +46,7 @@ def properties(stated: Mapping[str, Any]) -> dict[str, str]:
         config = transformers.CONFIG_MAPPING[kind].from_dict(_floats(found)).get_text_config()
     except Exception as error:  # each class checks its entries in its own way
         said = " ".join(str(error).split())[:120]
-        raise ValueError(f"config of {path} cannot be read as {kind} ({said}): download config.json again") from None
+        raise ConfigError(f"config of {path} cannot be read as {kind} ({said}): download config.json again") from None
     return dict(_properties(config))
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lexbench.core import registry
+from lexbench.core.errors import ConfigError
 
 OF_SUITES = ("n", "multiples")
 """Keys of a suite that no task takes."""
@@ -13,7 +14,7 @@ def entries(config: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The yamls of a suite's tasks: `suite: [passkey, {name: last_segment, targets: 64}, another_suite]`.
 
     Other keys beside `suite` go to every task that has such a parameter; `n` and `multiples` are the suite's own. A
-    config without `suite` is its own only entry. Raises ValueError for a suite that is no list of tasks.
+    config without `suite` is its own only entry. Raises ConfigError for a suite that is no list of tasks.
     """
     if "suite" not in config:
         return [dict(config)]
@@ -23,7 +24,7 @@ def entries(config: Mapping[str, Any]) -> list[dict[str, Any]]:
     for key in shared:
         if not any(key in known for known in takes):
             meant = registry.nearest(key, sorted({each for known in takes for each in known}))
-            raise ValueError(
+            raise ConfigError(
                 f"unknown parameter task.{key}: {meant}no task of {[entry['name'] for entry in named]} has it"
             )
     return [

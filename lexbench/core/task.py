@@ -289,7 +289,7 @@ class Tokenizer(Protocol):
     def frame(self, chat: bool) -> Frame:
         """Only the prefix; or with `chat` the model's chat template around one user message.
 
-        Raises ValueError if `chat` is set and the model has no chat template.
+        Raises ConfigError if `chat` is set and the model has no chat template.
         """
 
     def __hash__(self) -> int:

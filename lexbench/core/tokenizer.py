@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import tokenizers
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.files import read_object
 from lexbench.core.task import Encoded, Frame, Tokenizer, Tokens
 
@@ -49,7 +50,7 @@ class FastTokenizer:
         prefix: tuple[int, ...] | None = None,
     ) -> None:
         if begins_with_bos and bos is None:
-            raise ValueError("model.bos is true, but the tokenizer has no BOS token: set model.bos=false")
+            raise ConfigError("model.bos is true, but the tokenizer has no BOS token: set model.bos=false")
         self.bos = bos
         own = (bos,) if begins_with_bos and bos is not None else ()
         self.prefix: tuple[int, ...] = own if prefix is None else prefix
@@ -112,7 +113,7 @@ class FastTokenizer:
             if type(error).__name__ != "PanicException":  # of tokenizers' own library; it is no Exception
                 raise
             said = " ".join(str(error).split())[:100]
-            raise ValueError(f"tokenizer cannot read a text ({said}): download tokenizer.json again") from None
+            raise ConfigError(f"tokenizer cannot read a text ({said}): download tokenizer.json again") from None
         ids = np.asarray(encoding.ids, dtype=np.int64)
         offsets = np.asarray(encoding.offsets, dtype=np.int64).reshape(-1, 2) + given
         if self._prepends and not given and text[:1].isspace() and encoding.tokens[0] == BLANK:
@@ -132,7 +133,7 @@ class FastTokenizer:
 
         If BOS begins every context, it also begins a chat, once, whether or not the template contains it.
 
-        Raises ValueError if `chat` is set and the template is missing or cannot be rendered.
+        Raises ConfigError if `chat` is set and the template is missing or cannot be rendered.
         """
         return (
             self._chat if chat or self.form else Frame(np.asarray(self.prefix, dtype=np.int64), np.empty(0, np.int64))
@@ -143,7 +144,7 @@ class FastTokenizer:
 
         Every second piece is a message, the others are the template's; special tokens in messages stay text.
 
-        Raises ValueError if the template is missing, cannot be rendered with these roles, or opens a thought although
+        Raises ConfigError if the template is missing, cannot be rendered with these roles, or opens a thought although
         the model shall not think.
 
         Args:
@@ -152,9 +153,11 @@ class FastTokenizer:
         texts = self._template([role for role, _ in messages]) if self._template else None
         if texts is None:
             where = "backend" if self.form else "task"
-            raise ValueError(f"chat=true needs a model with a chat template, this one has none: set {where}.chat=false")
+            raise ConfigError(
+                f"chat=true needs a model with a chat template, this one has none: set {where}.chat=false"
+            )
         if not self.thinking and opens_thought(texts[-1]):
-            raise ValueError(
+            raise ConfigError(
                 "the model's chat template opens a thought, told not to or not, and the room is for the answer: set "
                 "backend.chat=true backend.thinking=free backend.thought=2048"
             )
@@ -245,7 +248,7 @@ def put_in_front(tokenizer: tokenizers.Tokenizer, ids: Sequence[int]) -> None:
 
 
 def given_tokenizer(given: Any) -> Tokenizer:
-    """The tokenizer of an object that is loaded already; ValueError where it does not tell which text a token spells.
+    """The tokenizer of an object that is loaded already; ConfigError where it does not tell which text a token spells.
 
     Args:
         given: a `Tokenizer` of lexbench, a `tokenizers.Tokenizer` (without BOS), or a fast tokenizer of transformers.
@@ -255,7 +258,7 @@ def given_tokenizer(given: Any) -> Tokenizer:
         return own
     backend = given if isinstance(given, tokenizers.Tokenizer) else getattr(given, "backend_tokenizer", None)
     if not isinstance(backend, tokenizers.Tokenizer):
-        raise ValueError(
+        raise ConfigError(
             f"tokenizer must be a fast tokenizer of transformers, a tokenizers.Tokenizer or a folder with "
             f"tokenizer.json, got {type(given).__name__}: lengths are counted in its tokens"
         )
@@ -306,13 +309,13 @@ def _template(
         )
     except (TemplateError, TypeError) as error:
         reason = " ".join(str(error).split())
-        raise ValueError(
+        raise ConfigError(
             f"chat template of {folder or 'the tokenizer'} cannot be rendered ({reason}): set task.chat=false"
         ) from None
     texts = MESSAGE.split(str(rendered[0]))
     if MESSAGE.findall(str(rendered[0])) != [message["content"] for message in talk[0]]:
         what = "the user message" if list(roles) == ["user"] else f"each of the messages {', '.join(roles)} once"
-        raise ValueError(f"chat template of {folder or 'the tokenizer'} does not contain {what}: set task.chat=false")
+        raise ConfigError(f"chat template of {folder or 'the tokenizer'} does not contain {what}: set task.chat=false")
     return texts
 
 
@@ -331,18 +334,18 @@ def _convert(folder: Path) -> tokenizers.Tokenizer:
         ).backend_tokenizer
     except (OSError, ValueError, AttributeError) as error:
         reason = str(error).splitlines()[0]
-        raise ValueError(
+        raise ConfigError(
             f"tokenizer of {folder} cannot be read ({reason}): give a folder with tokenizer.json"
         ) from None
     return converted
 
 
 def read_tokenizer(file: Path) -> tokenizers.Tokenizer:
-    """The tokenizer of a tokenizer.json; ValueError if it cannot be read."""
+    """The tokenizer of a tokenizer.json; ConfigError if it cannot be read."""
     try:
         return tokenizers.Tokenizer.from_file(str(file))
     except Exception as error:  # tokenizers raises plain Exception
-        raise ValueError(f"tokenizer {file} cannot be read ({str(error)[:200]}): download it again") from None
+        raise ConfigError(f"tokenizer {file} cannot be read ({str(error)[:200]}): download it again") from None
 
 
 def _json(file: Path) -> dict[str, Any]:
@@ -353,5 +356,7 @@ def _token_id(tokenizer: tokenizers.Tokenizer, name: str | dict[str, Any] | None
     spelled = _content(name)
     found = fallback if spelled is None else tokenizer.token_to_id(spelled)
     if found is not None and not (isinstance(found, int) and 0 <= found < tokenizer.get_vocab_size()):
-        raise ValueError(f"bos_token_id must be the id of a token, got {str(found)[:60]!r}: download config.json again")
+        raise ConfigError(
+            f"bos_token_id must be the id of a token, got {str(found)[:60]!r}: download config.json again"
+        )
     return found

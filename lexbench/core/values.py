@@ -7,6 +7,8 @@ from numbers import Integral
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
+from lexbench.core.errors import ConfigError
+
 LARGEST = 1 << 53
 """Bound of whole numbers in our files: below it they are exact in every file format and library."""
 Rule = Callable[[Any], bool]
@@ -14,18 +16,18 @@ AT_LEAST_ONE = ("length", "trained_length")
 
 
 def fitting(cls: type, values: Any, noun: str) -> dict[str, Any]:
-    """The values of a dataclass's fields by name; ValueError for a missing or unknown name, or a value of a wrong type.
+    """The values of a dataclass's fields by name; ConfigError for a missing or unknown name, or a wrong type.
 
     Whole numbers must be at least 0, lengths at least 1.
     """
     if not isinstance(values, Mapping):
-        raise ValueError(f"{noun} must hold names and values, got {_shown(values)}")
+        raise ConfigError(f"{noun} must hold names and values, got {_shown(values)}")
     rules, needed = _rules(cls)
     if values.keys() != rules.keys() and (odd := sorted(values.keys() - rules.keys()) + sorted(needed - values.keys())):
-        raise ValueError(f"{noun} differs in {', '.join(map(_shown, odd[:5]))}")
+        raise ConfigError(f"{noun} differs in {', '.join(map(_shown, odd[:5]))}")
     for name, value in values.items():
         if not rules[name](value):
-            raise ValueError(f"{noun} has a wrong {name}: {_shown(value)}")
+            raise ConfigError(f"{noun} has a wrong {name}: {_shown(value)}")
     return dict(values)
 
 

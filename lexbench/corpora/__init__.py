@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from lexbench.core.errors import ConfigError
+
 
 @dataclass(frozen=True)
 class Document:
@@ -20,7 +22,7 @@ class Corpus(Protocol):
     """Texts in a fixed order."""
 
     def documents(self) -> Iterator[Document]:
-        """All documents, in the same order on every call; ValueError where there are none."""
+        """All documents, in the same order on every call; ConfigError where there are none."""
 
     def fingerprint(self) -> str:
         """Hash of all documents: part of a cell's identity."""
@@ -65,9 +67,9 @@ def hash_documents(documents: Iterator[Document]) -> str:
 
 
 def check_split(split: str) -> None:
-    """ValueError unless the split is train, test or all."""
+    """ConfigError unless the split is train, test or all."""
     if split not in ("train", "test", "all"):
-        raise ValueError(f"corpus.split must be train, test or all, got {split}")
+        raise ConfigError(f"corpus.split must be train, test or all, got {split}")
 
 
 def in_split(name: str, split: str) -> bool:

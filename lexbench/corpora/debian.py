@@ -15,6 +15,7 @@ import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.registry import PACKAGE
 
 LANGUAGES = ("en", "de", "es", "fr", "id", "it", "ja", "pt", "pt-br", "zh-cn", "zh-tw")
@@ -72,12 +73,12 @@ def files_of(name: str, under: str) -> dict[str, bytes]:
         name: of the package.
         under: path of the folder, as it is installed: `usr/share/doc/anarchism/html`.
 
-    Raises ValueError where the package is not there, or is another one.
+    Raises ConfigError where the package is not there, or is another one.
     """
     deb = DEBS[name]
     place = folder() / deb.file
     if not place.is_file():
-        raise ValueError(f"{deb.file} of Debian must be in {place.parent}, it is not: run `make texts`")
+        raise ConfigError(f"{deb.file} of Debian must be in {place.parent}, it is not: run `make texts`")
     return _files(place, deb.sha256, under)
 
 
@@ -85,7 +86,7 @@ def files_of(name: str, under: str) -> dict[str, bytes]:
 def _files(place: Path, sha256: str, under: str) -> dict[str, bytes]:
     content = place.read_bytes()
     if (found := hashlib.sha256(content).hexdigest()) != sha256:
-        raise ValueError(f"{place} must have the SHA-256 {sha256}, it has {found}: delete it and run `make texts`")
+        raise ConfigError(f"{place} must have the SHA-256 {sha256}, it has {found}: delete it and run `make texts`")
     inside: dict[str, bytes] = {}
     try:
         with tarfile.open(fileobj=io.BytesIO(_data(content))) as archive:
@@ -94,7 +95,7 @@ def _files(place: Path, sha256: str, under: str) -> dict[str, bytes]:
                 if path == under and (stream := archive.extractfile(member)):
                     inside[file] = stream.read()
     except tarfile.CompressionError:
-        raise ValueError(
+        raise ConfigError(
             f"{place.name} needs Python's module lzma, which this Python lacks: take another one"
         ) from None
     return dict(sorted(inside.items()))
@@ -113,7 +114,7 @@ def _data(deb: bytes) -> bytes:
 
 
 def fetch() -> list[Path]:
-    """Download the packages that are not there yet; ValueError where apt-get has not exactly these."""
+    """Download the packages that are not there yet; ConfigError where apt-get has not exactly these."""
     place = folder()
     place.mkdir(parents=True, exist_ok=True)
     files = {deb: place / deb.file for deb in DEBS.values()}
@@ -122,12 +123,12 @@ def fetch() -> list[Path]:
         wanted = ", ".join(f"{deb.file} (SHA-256 {deb.sha256})" for deb in lacking)
         remedy = f"put into {place} what is not there: {wanted}"
         if not shutil.which("apt-get"):
-            raise ValueError(f"the texts need apt-get, which is not there; {remedy}")
+            raise ConfigError(f"the texts need apt-get, which is not there; {remedy}")
         command = ["apt-get", "download", "--quiet", *(f"{deb.name}={deb.version}" for deb in lacking)]
         done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
         if lost := [file for deb, file in lacking.items() if not _is(file, deb)]:
             said = next((line for line in done.stderr.splitlines() if line.startswith("E:")), f"rc {done.returncode}")
-            raise ValueError(f"apt-get does not bring {lost[0].name} ({said}): run apt-get update, or {remedy}")
+            raise ConfigError(f"apt-get does not bring {lost[0].name} ({said}): run apt-get update, or {remedy}")
     return list(files.values())
 
 

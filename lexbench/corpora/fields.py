@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from lexbench.core.errors import ConfigError
+
 
 def text_of(row: Mapping[str, Any], field: str, form: str | None, place: str) -> str | None:
     """The text in a field of a row; None where the field is null.
@@ -15,7 +17,7 @@ def text_of(row: Mapping[str, Any], field: str, form: str | None, place: str) ->
         form: how an object of a list is written: `{speaker}: {content}`.
         place: where the row is, for error messages: `meetings.jsonl line 3`.
 
-    Raises ValueError where the field is missing, or holds no text.
+    Raises ConfigError where the field is missing, or holds no text.
     """
     value: Any = row
     for name in [field] if field in row else field.split("."):
@@ -36,13 +38,13 @@ def _item(row: Mapping[str, Any], field: str, form: str | None, item: Any, place
         raise _no_text(row, field, f"it is a list of {type(item).__name__}", place)
     have = ", ".join(item)
     if form is None:
-        raise ValueError(f"{place} has a list of objects in field {field!r}: say by corpus.form how to write {have}")
+        raise ConfigError(f"{place} has a list of objects in field {field!r}: say by corpus.form how to write {have}")
     try:
         return form.format_map(item)
     except (KeyError, ValueError, IndexError):
-        raise ValueError(f"{place} cannot be written as corpus.form {form!r}: name fields out of {have}") from None
+        raise ConfigError(f"{place} cannot be written as corpus.form {form!r}: name fields out of {have}") from None
 
 
-def _no_text(row: Mapping[str, Any], field: str, found: str, place: str) -> ValueError:
+def _no_text(row: Mapping[str, Any], field: str, found: str, place: str) -> ConfigError:
     have = ", ".join(sorted(key for key, value in row.items() if isinstance(value, str | list | Mapping)))
-    return ValueError(f"{place} has no text in field {field!r}, {found}: choose corpus.field from {have or 'nothing'}")
+    return ConfigError(f"{place} has no text in field {field!r}, {found}: choose corpus.field from {have or 'nothing'}")

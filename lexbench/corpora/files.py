@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.files import parse_object
 from lexbench.corpora import Document, hash_documents
 from lexbench.corpora.fields import text_of
@@ -33,12 +34,12 @@ class Files:
 
     def __post_init__(self) -> None:
         if not self.path:  # it would be the folder in which lexbench runs
-            raise ValueError("corpus.path must name a file or a folder, got an empty text: give corpus.path=FILE")
+            raise ConfigError("corpus.path must name a file or a folder, got an empty text: give corpus.path=FILE")
         if self.separator == "":
-            raise ValueError("corpus.separator must not be empty: give null for one document a file")
+            raise ConfigError("corpus.separator must not be empty: give null for one document a file")
 
     def documents(self) -> Iterator[Document]:
-        """Documents in the order of files and lines; ValueError for unreadable files, or without documents."""
+        """Documents in the order of files and lines; ConfigError for unreadable files, or without documents."""
         empty = True
         for name, file in self._files():
             split = self._lines if file.suffix == ".jsonl" else self._pieces
@@ -47,7 +48,7 @@ class Files:
                     empty = False
                     yield document
         if empty:
-            raise ValueError(f"corpus {self.path} holds no text in {', '.join(KINDS)} files: give another corpus.path")
+            raise ConfigError(f"corpus {self.path} holds no text in {', '.join(KINDS)} files: give another corpus.path")
 
     def fingerprint(self) -> str:
         """Hash of names and texts; the path of the folder does not change it."""
@@ -59,7 +60,7 @@ class Files:
             found = sorted((file.relative_to(root).as_posix(), file) for file in root.rglob("*") if file.is_file())
             return [(name, file) for name, file in found if file.suffix in KINDS]
         if not root.is_file():
-            raise ValueError(f"corpus {self.path} does not exist: give corpus.path=FILE or a folder")
+            raise ConfigError(f"corpus {self.path} does not exist: give corpus.path=FILE or a folder")
         return [(root.name, root)]
 
     def _pieces(self, name: str, text: str) -> Iterator[Document]:
@@ -84,4 +85,4 @@ def _read(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8-sig")  # without the mark that some editors put at the start
     except UnicodeDecodeError as error:
-        raise ValueError(f"{file} is not UTF-8 (byte {error.start}): convert it") from None
+        raise ConfigError(f"{file} is not UTF-8 (byte {error.start}): convert it") from None

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lexbench.core.checkpoint import hub_is_reached
+from lexbench.core.errors import ConfigError
 from lexbench.corpora import Document, hash_documents
 from lexbench.corpora.fields import text_of
 
@@ -46,17 +47,17 @@ class Hub:
         try:
             re.compile(self.begins or "")
         except re.error as error:
-            raise ValueError(f"corpus.begins must be a regular expression, got {self.begins!r} ({error})") from None
+            raise ConfigError(f"corpus.begins must be a regular expression, got {self.begins!r} ({error})") from None
 
     def documents(self) -> Iterator[Document]:
-        """Rows with text, named split#row; ValueError where the dataset cannot be loaded, or has no text."""
+        """Rows with text, named split#row; ConfigError where the dataset cannot be loaded, or has no text."""
         empty = True
         for place, text in self._joined() if self.begins else self._texts():
             if text.strip():
                 empty = False
                 yield Document(f"{self.split}#{place}", text)
         if empty:
-            raise ValueError(f"dataset {self.dataset} holds no text in {self.split}: choose another corpus.split")
+            raise ConfigError(f"dataset {self.dataset} holds no text in {self.split}: choose another corpus.split")
 
     def fingerprint(self) -> str:
         """Hash of the texts; the name of the dataset does not change it."""
@@ -68,7 +69,7 @@ class Hub:
         column = self.field if self.field in rows.column_names else self.field.split(".")[0]
         if column not in rows.column_names:
             have = ", ".join(rows.column_names)
-            raise ValueError(f"dataset {self.dataset} has no field {column!r}: choose corpus.field from {have}")
+            raise ConfigError(f"dataset {self.dataset} has no field {column!r}: choose corpus.field from {have}")
         for place, value in enumerate(rows[column]):  # of a whole row, images and sound would be decoded, too
             where = f"dataset {self.dataset} row {place}"
             yield place, text_of({column: value}, self.field, self.form, where) or ""
@@ -94,7 +95,7 @@ class Hub:
         except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
             reason = " ".join(str(error.__cause__ or error).split()) or type(error).__name__
             remedy = "check name, config, split and network"
-            raise ValueError(f"dataset {self.dataset} cannot be loaded ({reason}): {remedy}") from None
+            raise ConfigError(f"dataset {self.dataset} cannot be loaded ({reason}): {remedy}") from None
 
 
 def load(dataset: str, config: str | None, split: str, revision: str | None) -> Any:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from lexbench.core.errors import ConfigError
 from lexbench.corpora import Document, hash_documents
 from lexbench.corpora.debian import LANGUAGES, files_of
 
@@ -42,10 +43,10 @@ class Manuals:
 
     def __post_init__(self) -> None:
         if self.language not in LANGUAGES:
-            raise ValueError(f"corpus.language must be one of {', '.join(LANGUAGES)}, got {self.language!r}")
+            raise ConfigError(f"corpus.language must be one of {', '.join(LANGUAGES)}, got {self.language!r}")
 
     def documents(self) -> Iterator[Document]:
-        """Essays, then chapters, each in the order of their names; ValueError without the packages."""
+        """Essays, then chapters, each in the order of their names; ConfigError without the packages."""
         if self.language == "en":
             yield from _pages("anarchism", "usr/share/doc/anarchism/html", ESSAYS)
         yield from _pages(f"debian-reference-{self.language}", "usr/share/debian-reference", CHAPTERS)

@@ -21,7 +21,7 @@ class Novels:
     """
 
     def documents(self) -> Iterator[Document]:
-        """Novels, named after their first lines; ValueError without the package."""
+        """Novels, named after their first lines; ConfigError without the package."""
         database = files_of("r-cran-janeaustenr", "usr/lib/R/site-library/janeaustenr/data")["Rdata.rdb"]
         for novel in _objects(database):
             lines = _strings(novel)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
+from lexbench.core.errors import ConfigError
 from lexbench.corpora import Document, hash_documents, modules
 
 LEFT_OUT = {"test", "tests", "benchmarks", "__pycache__"}
@@ -44,13 +45,13 @@ class Packages:
 
     def __post_init__(self) -> None:
         if not self.names or isinstance(self.names, str):
-            raise ValueError(f"corpus.names must list packages, got {self.names!r}: e.g. corpus.names=[numpy,pandas]")
+            raise ConfigError(f"corpus.names must list packages, got {self.names!r}: e.g. corpus.names=[numpy,pandas]")
         if twice := [name for name in dict.fromkeys(self.names) if self.names.count(name) > 1]:
-            raise ValueError(f"corpus.names must name each package once, got {', '.join(twice)} again: leave it out")
+            raise ConfigError(f"corpus.names must name each package once, got {', '.join(twice)} again: leave it out")
         for name in ("size", "count"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise ValueError(f"corpus.{name} must be at least 1, got {value}")
+                raise ConfigError(f"corpus.{name} must be at least 1, got {value}")
 
     def for_lengths(self, lengths: Sequence[int]) -> Self:
         """Make documents for the longest length of a run."""
@@ -58,7 +59,7 @@ class Packages:
         return self if self.size else replace(self, size=CHARACTERS * tokens)
 
     def documents(self) -> Iterator[Document]:
-        """Documents of the packages in turns; ValueError for a package that is not installed as source."""
+        """Documents of the packages in turns; ConfigError for a package that is not installed as source."""
         turns = itertools.zip_longest(*map(self._of, self.names))
         return itertools.islice((each for turn in turns for each in turn if each is not None), self.count)
 
@@ -91,5 +92,5 @@ def _files(package: str) -> list[tuple[str, Path]]:
         if Path(name).name != MACHINE
     ]
     if not found:
-        raise ValueError(f"corpus packages finds no source of {package}: install it, or choose other corpus.names")
+        raise ConfigError(f"corpus packages finds no source of {package}: install it, or choose other corpus.names")
     return sorted(found)

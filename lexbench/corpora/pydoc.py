@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from lexbench.core.errors import ConfigError
 from lexbench.corpora import Document, check_split, hash_documents, in_split
 
 
@@ -24,7 +25,7 @@ class Pydoc:
         try:
             from pydoc_data.topics import topics
         except ImportError:
-            raise ValueError("corpus pydoc is not part of this Python: use corpus=stdlib or synthetic") from None
+            raise ConfigError("corpus pydoc is not part of this Python: use corpus=stdlib or synthetic") from None
         for name in sorted(topics):
             if in_split(name, self.split):
                 yield Document(name, topics[name])

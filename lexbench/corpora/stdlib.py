@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from lexbench.core.errors import ConfigError
 from lexbench.corpora import Document, check_split, hash_documents, in_split, modules
 
 LEFT_OUT = {
@@ -39,7 +40,7 @@ class Stdlib:
         root = Path(sysconfig.get_paths()["stdlib"])
         names = sorted(modules(root, LEFT_OUT))
         if not names:
-            raise ValueError(f"corpus stdlib finds no source under {root}: use corpus=synthetic")
+            raise ConfigError(f"corpus stdlib finds no source under {root}: use corpus=synthetic")
         for name in names:
             if in_split(name, self.split):
                 yield Document(name, (root / name).read_text(encoding="utf-8", errors="replace"))

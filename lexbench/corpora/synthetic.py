@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lexbench.core.errors import ConfigError
 from lexbench.corpora import Document, hash_documents
 
 OWNERS = (
@@ -63,7 +64,7 @@ class Synthetic:
     def __post_init__(self) -> None:
         for name, least in (("seed", 0), ("count", 1), ("words", 1), ("reach", NEAREST)):
             if getattr(self, name) < least:
-                raise ValueError(f"corpus.{name} must be at least {least}, got {getattr(self, name)}")
+                raise ConfigError(f"corpus.{name} must be at least {least}, got {getattr(self, name)}")
 
     def documents(self) -> Iterator[Document]:
         """Documents by number."""

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from lexbench.core.errors import ConfigError
 from lexbench.encodings.base import Encoding, apart
 
 
@@ -29,9 +30,9 @@ class Alibi(Encoding):
 
 
 def slopes(heads: int) -> list[float]:
-    """[heads] m_h; ValueError below 1 head."""
+    """[heads] m_h; ConfigError below 1 head."""
     if heads < 1:
-        raise ValueError(f"alibi needs at least 1 head, got {heads}")
+        raise ConfigError(f"alibi needs at least 1 head, got {heads}")
     # The largest power of two up to H. The further heads take slopes 1, 3, 5, .. of twice as many, as in the released
     # code.
     power = 1 << (heads.bit_length() - 1)

@@ -18,6 +18,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from lexbench.core.attention import Attention
+from lexbench.core.errors import ConfigError
 from lexbench.core.task import Tokenizer
 
 Rotate = Callable[[Tensor, Tensor], Tensor]
@@ -136,9 +137,9 @@ class Encoding(nn.Module):
         return vectors
 
     def rotating(self, attention: Attention) -> Rotate:
-        """`rotate` with the inv_freq and scale of an Attention; ValueError where the encoding has no such angles."""
+        """`rotate` with the inv_freq and scale of an Attention; ConfigError where the encoding has no such angles."""
         if attention.inv_freq is not None or attention.scale is not None:
-            raise ValueError(f"{self.name} has no angles to change: use a method that changes none, or method=none")
+            raise ConfigError(f"{self.name} has no angles to change: use a method that changes none, or method=none")
         return self.rotate
 
     @property
@@ -176,7 +177,7 @@ class Encoding(nn.Module):
 
             e^(decay (i - j)) = e^(decay (i - c)) e^(-decay (j - c)),  c the middle of the queries' positions
 
-        Raises ValueError where the queries are too far apart for such factors in the vectors' dtype: with xPos's own
+        Raises ConfigError where the queries are too far apart for such factors in the vectors' dtype: with xPos's own
         parameters the limit is 4,532 tokens in float16, and 36,000 in float32 and bfloat16.
         """
         queries, keys = rotate(queries, query_positions), rotate(keys, key_positions)
@@ -194,7 +195,7 @@ class Encoding(nn.Module):
 
     def _check_factors(self, largest: float, queries: Tensor) -> None:
         if largest > (limit := math.log(torch.finfo(queries.dtype).max) / 2):
-            raise ValueError(
+            raise ConfigError(
                 f"{self.name} over {queries.shape[-2]} tokens needs factors of e^{largest:.0f}, "
                 f"the largest in {queries.dtype} is e^{limit:.0f}: take fewer tokens, or a dtype of larger range"
             )
@@ -270,10 +271,10 @@ class Rotary(Encoding):
 def frequencies(head_dim: int, base: float) -> Tensor:
     """[D / 2] radians per token of each pair: b^(-2p/D) (RoFormer, arXiv 2104.09864, eq. 15).
 
-    Raises ValueError where b is not above 1.
+    Raises ConfigError where b is not above 1.
     """
     if not base > 1:
-        raise ValueError(f"encoding.base must be above 1, got {base:g}: RoPE's is 10000")
+        raise ConfigError(f"encoding.base must be above 1, got {base:g}: RoPE's is 10000")
     return base ** (-torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
 
 
@@ -309,10 +310,10 @@ def apart(query_positions: Tensor, key_positions: Tensor) -> Tensor:
 
 
 def rows(positions: Tensor, name: str) -> Tensor:
-    """Positions as row indices of a table; ValueError for fractions and negative positions."""
+    """Positions as row indices of a table; ConfigError for fractions and negative positions."""
     index = positions.long()
     if bool((index != positions).any() | (index < 0).any()):
-        raise ValueError(f"{name} needs whole positions from 0 on, got others: use another inner encoding")
+        raise ConfigError(f"{name} needs whole positions from 0 on, got others: use another inner encoding")
     return index
 
 

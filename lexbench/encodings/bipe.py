@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.task import Tokenizer
 from lexbench.encodings.base import DEVIATION, Encoding
 from lexbench.encodings.wrappers import Over, with_token_ids
@@ -53,14 +54,14 @@ class Bipe(Over):
         super().__init__(over)
         if not separators or any(isinstance(mark, str) for mark in separators):
             given = list(separators) if separators else "none"
-            raise ValueError(f"bipe needs separators as token ids, got {given}: {REMEDY} and a tokenizer")
+            raise ConfigError(f"bipe needs separators as token ids, got {given}: {REMEDY} and a tokenizer")
         if size < 1:
-            raise ValueError(f"bipe's size must be at least 1, got {size}: the authors take 1024")
+            raise ConfigError(f"bipe's size must be at least 1, got {size}: the authors take 1024")
         first = torch.zeros(1, dtype=torch.float64)
         biased = over.bias(first, first) is not None
         self.spread = (96.0 if biased else 1.0) if spread is None else float(spread)
         if not self.spread > 0:
-            raise ValueError(f"bipe's spread must be above 0, got {spread}: leave it out for 96 over alibi, else 1")
+            raise ConfigError(f"bipe's spread must be above 0, got {spread}: leave it out for 96 over alibi, else 1")
         self.register_buffer("marks", torch.tensor([int(mark) for mark in separators]), persistent=False)
         self.table, self.deviation = nn.Parameter(torch.zeros(size, width)), deviation
 

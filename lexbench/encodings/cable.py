@@ -7,6 +7,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
+from lexbench.core.errors import ConfigError
 from lexbench.encodings.base import DEVIATION, Encoding, since
 
 FORMS: dict[str, Callable[[Tensor], Tensor]] = {"weighted": F.relu, "relu": F.relu, "softplus": F.softplus}
@@ -42,7 +43,7 @@ class Cable(Encoding):
     def __init__(self, heads: int, width: int, form: str = "weighted") -> None:
         super().__init__()
         if form not in FORMS:
-            raise ValueError(f"cable's form must be weighted, relu or softplus, got {form!r}: the paper's is weighted")
+            raise ConfigError(f"cable's form must be weighted, relu or softplus, got {form!r}: the paper's is weighted")
         self.form = form
         self.slope = nn.Parameter(torch.zeros(heads, width))
         self.slope_bias = nn.Parameter(torch.zeros(heads))

@@ -6,6 +6,7 @@ from types import MappingProxyType
 import torch
 from torch import Generator, Tensor
 
+from lexbench.core.errors import ConfigError
 from lexbench.encodings.base import Encoding
 from lexbench.encodings.wrappers import Drawn
 
@@ -46,17 +47,17 @@ class Cape(Drawn):
     ) -> None:
         super().__init__(over)
         if over.counts:
-            raise ValueError(
+            raise ConfigError(
                 f"cape needs an encoding that takes fractional positions, {over.name} takes whole ones: over=sinusoidal"
             )
         if global_shift < 0:
-            raise ValueError(f"cape needs a global_shift from 0, got {global_shift}: 5 is usual for text")
+            raise ConfigError(f"cape needs a global_shift from 0, got {global_shift}: 5 is usual for text")
         if not 0 <= local_shift <= 0.5:
-            raise ValueError(
+            raise ConfigError(
                 f"cape needs a local_shift from 0 to 0.5, got {local_shift}: tokens would change their order"
             )
         if global_scale < 1:
-            raise ValueError(f"cape needs a global_scale from 1, got {global_scale}: 1.03 is usual for text")
+            raise ConfigError(f"cape needs a global_scale from 1, got {global_scale}: 1.03 is usual for text")
         self.centred = centred
         # The stretch is drawn in the logarithm, so that widening and narrowing are equally likely.
         self.global_shift, self.local_shift, self.stretch = global_shift, local_shift, math.log(global_scale)

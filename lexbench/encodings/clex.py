@@ -9,6 +9,7 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
 from lexbench.core.attention import Attention
+from lexbench.core.errors import ConfigError
 from lexbench.encodings.base import Rotary, Rotate, angles, frequencies, turned, weight_versions
 
 STEP = 0.125
@@ -62,13 +63,13 @@ class Clex(Rotary):
         gain: float = 0.01,
     ) -> None:
         if head_dim < 4:
-            raise ValueError(f"clex needs heads of at least 4 dimensions, got {head_dim}: lower heads")
+            raise ConfigError(f"clex needs heads of at least 4 dimensions, got {head_dim}: lower heads")
         if not 1 <= max_factor < math.inf:
-            raise ValueError(f"clex's max_factor must be finite and at least 1, got {max_factor}: the paper takes 16")
+            raise ConfigError(f"clex's max_factor must be finite and at least 1, got {max_factor}: the paper takes 16")
         if hidden < 1:
-            raise ValueError(f"clex's hidden must be at least 1, got {hidden}: the authors take 1")
+            raise ConfigError(f"clex's hidden must be at least 1, got {hidden}: the authors take 1")
         if not 0 < gain < math.inf:
-            raise ValueError(f"clex's gain must be finite and above 0, got {gain}: the authors take 1")
+            raise ConfigError(f"clex's gain must be finite and above 0, got {gain}: the authors take 1")
         super().__init__(frequencies(head_dim, base))
         self.trained_length, self.max_factor, self.gain = trained_length, max_factor, gain
         pairs = torch.arange(head_dim // 2, dtype=torch.float64)
@@ -164,6 +165,6 @@ class Clex(Rotary):
     def rotating(self, attention: Attention) -> Rotate:
         """`rotate`, times the Attention's scale."""
         if attention.inv_freq is not None:
-            raise ValueError("clex's frequencies follow the length already: use a method that changes none")
+            raise ConfigError("clex's frequencies follow the length already: use a method that changes none")
         scale = attention.scale or 1.0
         return lambda vectors, positions: turned(vectors, angles(self.now, positions), scale)

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from lexbench.core.errors import ConfigError
 from lexbench.encodings.base import Rotary, Rotate, frequencies
 
 FORMS = ("slack", "strict")
@@ -30,7 +31,7 @@ class Coca(Rotary):
     def __init__(self, head_dim: int, base: float = 10000.0, form: str = "slack") -> None:
         super().__init__(frequencies(head_dim, base), base)
         if form not in FORMS:
-            raise ValueError(f"coca's form must be slack or strict, got {form!r}: the released code is slack")
+            raise ConfigError(f"coca's form must be slack or strict, got {form!r}: the released code is slack")
         self.strict = self.remaps = form == "strict"
 
     def prepare(self, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:

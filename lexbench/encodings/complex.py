@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from lexbench.core.errors import ConfigError
 from lexbench.encodings.base import Encoding, frequencies
 
 
@@ -37,7 +38,7 @@ class Complex(Encoding):
     def __init__(self, vocabulary: int, width: int, base: float = 10000.0) -> None:
         super().__init__()
         if width % 2:
-            raise ValueError(f"complex needs an even width, got {width}: real and imaginary parts")
+            raise ConfigError(f"complex needs an even width, got {width}: real and imaginary parts")
         self.frequency = nn.Parameter(frequencies(width, base).float().repeat(vocabulary, 1))
 
     def embed(self, embedded: Tensor, tokens: Tensor, positions: Tensor) -> Tensor:

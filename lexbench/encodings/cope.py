@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from lexbench.core.errors import ConfigError
 from lexbench.encodings.base import Encoding
 
 
@@ -32,7 +33,7 @@ class Cope(Encoding):
     def __init__(self, head_dim: int, size: int = 64) -> None:
         super().__init__()
         if size < 2:
-            raise ValueError(f"cope needs a size of at least 2 vectors, got {size}: the default is 64")
+            raise ConfigError(f"cope needs a size of at least 2 vectors, got {size}: the default is 64")
         self.vectors = nn.Parameter(torch.zeros(size, head_dim))
 
     def rescore(

@@ -6,6 +6,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lexbench.core.attention import Attention, LogScale
+from lexbench.core.errors import ConfigError
 from lexbench.encodings.base import Encoding
 from lexbench.encodings.wrappers import Over
 
@@ -37,7 +38,7 @@ class Cosine(Over):
         seen = trained_length / 2 if keys is None else keys
         self.by_position = seen == POSITION
         if not self.by_position and (isinstance(seen, str) or not 1 < seen < math.inf):
-            raise ValueError(
+            raise ConfigError(
                 f"cosine's keys must be a finite number above 1 or {POSITION}, got {seen!r}: the article takes half "
                 "the trained length"
             )

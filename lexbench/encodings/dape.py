@@ -6,6 +6,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
+from lexbench.core.errors import ConfigError
 from lexbench.encodings.base import Encoding
 from lexbench.encodings.wrappers import Over
 
@@ -41,13 +42,13 @@ class Dape(Over):
         super().__init__(over)
         start = torch.zeros(1, dtype=torch.float64)
         if over.rescores or over.bias(start, start) is None:
-            raise ValueError(
+            raise ConfigError(
                 f"dape needs an encoding with a bias, {over.name} adds none: use over=kerple, alibi or fire"
             )
         if form not in FORMS:
-            raise ValueError(f"dape form must be one of {', '.join(FORMS)}, got {form}")
+            raise ConfigError(f"dape form must be one of {', '.join(FORMS)}, got {form}")
         if hidden < 1 or kernel < 1 or kernel % 2 == 0:
-            raise ValueError(f"dape needs hidden >= 1 and an odd kernel, got {hidden} and {kernel}: 32 and 3")
+            raise ConfigError(f"dape needs hidden >= 1 and an odd kernel, got {hidden} and {kernel}: 32 and 3")
         # v1 is v2 with a kernel of one key.
         size = kernel if form == "v2" else 1
         self.inner = nn.Parameter(torch.zeros(hidden, 2 * heads, 1, size))

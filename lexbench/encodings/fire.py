@@ -3,6 +3,7 @@
 import torch
 from torch import Generator, Tensor, nn
 
+from lexbench.core.errors import ConfigError
 from lexbench.encodings.base import Encoding, apart, of_distance
 
 
@@ -41,9 +42,11 @@ class Fire(Encoding):
         super().__init__()
         threshold = trained_length / 4 if threshold is None else threshold
         if hidden < 1:
-            raise ValueError(f"fire needs at least 1 hidden number, got {hidden}: the paper has 32")
+            raise ConfigError(f"fire needs at least 1 hidden number, got {hidden}: the paper has 32")
         if not (threshold > 0 and epsilon > 0):
-            raise ValueError(f"fire needs threshold and epsilon above 0, got {threshold} and {epsilon}: leave them out")
+            raise ConfigError(
+                f"fire needs threshold and epsilon above 0, got {threshold} and {epsilon}: leave them out"
+            )
         self.threshold, self.epsilon = threshold, epsilon
         self.c = nn.Parameter(torch.tensor(0.1))
         self.multiplier = nn.Parameter(torch.tensor(1.0))

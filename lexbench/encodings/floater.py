@@ -7,6 +7,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
+from lexbench.core.errors import ConfigError
 from lexbench.encodings.base import DEVIATION, Encoding, rows, weight_versions
 
 SOLVERS = ("euler", "midpoint", "rk4")
@@ -50,12 +51,12 @@ class Floater(Encoding):
         super().__init__()
         _odeint()
         if solver not in SOLVERS:
-            raise ValueError(f"floater solver must be euler, midpoint or rk4, got {solver!r}: choose one")
+            raise ConfigError(f"floater solver must be euler, midpoint or rk4, got {solver!r}: choose one")
         if spacing <= 0:
-            raise ValueError(f"floater needs a spacing above 0, got {spacing}: 0.01 is the authors'")
+            raise ConfigError(f"floater needs a spacing above 0, got {spacing}: 0.01 is the authors'")
         hidden = width if hidden is None else hidden
         if hidden < 1:
-            raise ValueError(f"floater needs a hidden width of at least 1, got {hidden}: leave it out for {width}")
+            raise ConfigError(f"floater needs a hidden width of at least 1, got {hidden}: leave it out for {width}")
         self.spacing, self.solver, self.deviation = spacing, solver, deviation
         self.start = nn.Parameter(torch.zeros(layers, width))
         self.inner = nn.Parameter(torch.zeros(hidden, width + 1))
@@ -130,4 +131,4 @@ def _odeint() -> Any:
     try:
         return importlib.import_module("torchdiffeq").odeint
     except ImportError:
-        raise ValueError('floater needs torchdiffeq: pip install "lexbench[floater]"') from None
+        raise ConfigError('floater needs torchdiffeq: pip install "lexbench[floater]"') from None

@@ -6,6 +6,7 @@ from types import MappingProxyType
 import torch
 from torch import Generator, Tensor, nn
 
+from lexbench.core.errors import ConfigError
 from lexbench.encodings.base import Encoding, angles, frequencies, heads_apart
 
 
@@ -53,14 +54,16 @@ class Fope(Encoding):
     ) -> None:
         super().__init__()
         if not 0 <= gain < math.inf:
-            raise ValueError(f"fope's gain must be finite and at least 0, got {gain}: the paper takes 0.3")
+            raise ConfigError(f"fope's gain must be finite and at least 0, got {gain}: the paper takes 0.3")
         if head_dim % 2:
-            raise ValueError(f"fope needs heads of an even size, got {head_dim}: change width or heads of recipe.shape")
+            raise ConfigError(
+                f"fope needs heads of an even size, got {head_dim}: change width or heads of recipe.shape"
+            )
         plain = frequencies(head_dim, base)
         # Pairs without a full turn in training have seen a part of a wave only; the paper gives them frequency 0.
         kept = plain[plain >= 2 * math.pi / trained_length]
         if not len(kept):
-            raise ValueError(
+            raise ConfigError(
                 f"fope keeps pairs that turn once within trained_length, none does in {trained_length}: raise it to 7"
             )
         self.register_buffer("inv_freq", kept, persistent=False)

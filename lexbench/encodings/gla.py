@@ -4,6 +4,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
+from lexbench.core.errors import ConfigError
 from lexbench.encodings.base import DEVIATION, Encoding, Rotate, per_group
 
 CHUNK = 16
@@ -42,7 +43,7 @@ class Gla(Encoding):
     def __init__(self, head_dim: int, heads: int, kv_heads: int, width: int, rank: int = 16) -> None:
         super().__init__()
         if rank < 1:
-            raise ValueError(f"gla's rank must be at least 1, got {rank}: the paper has 16")
+            raise ConfigError(f"gla's rank must be at least 1, got {rank}: the paper has 16")
         self.kv_heads, self.head_dim = kv_heads, head_dim
         self.down = nn.Parameter(torch.zeros(rank, width))
         self.up = nn.Parameter(torch.zeros(kv_heads * head_dim, rank))

@@ -1,6 +1,7 @@
 """HWFA: hybrid of window and full attention (Su 2023, kexue.fm/archives/9603)."""
 
 from lexbench.core.attention import Attention, LogScale, Window
+from lexbench.core.errors import ConfigError
 from lexbench.encodings.base import Encoding
 from lexbench.encodings.wrappers import ALL_LAYERS, Attending, Over, Unrotated
 
@@ -31,11 +32,13 @@ class Hwfa(Over):
     def __init__(self, over: Encoding, layers: int, trained_length: int, window: int | None = None) -> None:
         super().__init__(over)
         if layers < 2:
-            raise ValueError(f"hwfa needs a layer with a window before the last one, got {layers} in all: raise layers")
+            raise ConfigError(
+                f"hwfa needs a layer with a window before the last one, got {layers} in all: raise layers"
+            )
         # (w - 1)(layers - 1) + 1 <= alpha N, solved for the largest whole w.
         fitting = int((SHARE * trained_length - 1) // (layers - 1)) + 1
         if window is None and fitting < 2:
-            raise ValueError(
+            raise ConfigError(
                 f"hwfa's windows of 2 tokens in {layers} layers reach more than {SHARE:g} of {trained_length} trained "
                 "tokens: give window, or raise the trained length"
             )

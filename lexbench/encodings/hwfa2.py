@@ -3,6 +3,7 @@
 import math
 
 from lexbench.core.attention import Attention, Line, Remap, Window
+from lexbench.core.errors import ConfigError
 from lexbench.encodings.base import Encoding
 from lexbench.encodings.wrappers import Attending, Over
 
@@ -38,9 +39,9 @@ class Hwfa2(Over):
     ) -> None:
         super().__init__(over)
         if not over.remaps:
-            raise ValueError(f"hwfa2 needs distances that can be remapped, those of {over.name} cannot: over=rope")
+            raise ConfigError(f"hwfa2 needs distances that can be remapped, those of {over.name} cannot: over=rope")
         if not 1 <= full <= layers:
-            raise ValueError(f"hwfa2's full must be from 1 to {layers} layers, got {full}: the article takes 2 of 24")
+            raise ConfigError(f"hwfa2's full must be from 1 to {layers} layers, got {full}: the article takes 2 of 24")
         # One full layer stands in the middle, two at a third and two thirds.
         self.full = frozenset(number * layers // (full + 1) for number in range(1, full + 1))
         self.window = Window(max(1, trained_length // 8) if window is None else window)

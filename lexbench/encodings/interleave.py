@@ -1,5 +1,6 @@
 """Layers with and without positions in turn: RNoPE, iRoPE (SmolLM3; Llama 4; Yang et al. 2025, arXiv 2501.18795)."""
 
+from lexbench.core.errors import ConfigError
 from lexbench.encodings.base import Encoding
 from lexbench.encodings.wrappers import ALL_LAYERS, Over, Unrotated
 
@@ -23,7 +24,9 @@ class Interleave(Over):
     def __init__(self, over: Encoding, every: int = 4) -> None:
         super().__init__(over)
         if every < 2:
-            raise ValueError(f"interleave's every must be at least 2, got {every}: SmolLM3 has 4; for all layers, nope")
+            raise ConfigError(
+                f"interleave's every must be at least 2, got {every}: SmolLM3 has 4; for all layers, nope"
+            )
         self.every = every
 
     def at(self, layer: int) -> Encoding:

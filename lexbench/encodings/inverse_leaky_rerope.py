@@ -3,6 +3,7 @@
 import math
 
 from lexbench.core.attention import Attention, Line, Remap
+from lexbench.core.errors import ConfigError
 from lexbench.encodings.base import Encoding
 from lexbench.encodings.wrappers import Over
 
@@ -28,11 +29,11 @@ class InverseLeakyRerope(Over):
     def __init__(self, over: Encoding, trained_length: int, expansion: float = 8.0, window: int | None = None) -> None:
         super().__init__(over)
         if not over.remaps:
-            raise ValueError(
+            raise ConfigError(
                 f"inverse_leaky_rerope needs distances that can be remapped, those of {over.name} cannot: over=rope"
             )
         if not 0.5 <= expansion < math.inf:
-            raise ValueError(
+            raise ConfigError(
                 f"inverse_leaky_rerope's expansion must be finite and at least 0.5, got {expansion}: "
                 "the article takes 8"
             )

@@ -1,6 +1,7 @@
 """iRoPE: layers with chunks and RoPE, and layers without positions that see all (Llama 4, Meta 2025)."""
 
 from lexbench.core.attention import Attention, Segments, Steps
+from lexbench.core.errors import ConfigError
 from lexbench.encodings.base import Encoding
 from lexbench.encodings.wrappers import ALL_LAYERS, Attending, Over, Unrotated
 
@@ -42,7 +43,7 @@ class Irope(Over):
         # A decoder of fewer than 4 layers would have none without positions.
         every = max(2, min(4, layers)) if every is None else every
         if not 2 <= every <= layers:
-            raise ValueError(
+            raise ConfigError(
                 f"irope's every must be from 2 to {layers} layers, got {every}: Llama 4 has 4; for all layers, nope"
             )
         self.every = every

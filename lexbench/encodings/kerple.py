@@ -5,6 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Generator, Tensor, nn
 
+from lexbench.core.errors import ConfigError
 from lexbench.encodings.base import Encoding, of_distance
 
 LEAST = 0.01
@@ -32,7 +33,7 @@ class Kerple(Encoding):
     def __init__(self, heads: int, form: str = "log") -> None:
         super().__init__()
         if form not in FORMS:
-            raise ValueError(f"kerple form must be one of {', '.join(FORMS)}, got {form}")
+            raise ConfigError(f"kerple form must be one of {', '.join(FORMS)}, got {form}")
         self.kernel, self.largest = FORMS[form]
         self.p = nn.Parameter(torch.ones(heads))
         self.a = nn.Parameter(torch.ones(heads))

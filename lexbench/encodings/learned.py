@@ -3,6 +3,7 @@
 import torch
 from torch import Generator, Tensor, nn
 
+from lexbench.core.errors import ConfigError
 from lexbench.encodings.base import DEVIATION, Encoding, rows
 
 
@@ -28,7 +29,7 @@ class Learned(Encoding):
         super().__init__()
         size = trained_length if size is None else size
         if size < trained_length:
-            raise ValueError(
+            raise ConfigError(
                 f"learned needs a row for each of {trained_length} trained tokens, got size {size}: raise it"
             )
         self.table, self.deviation = nn.Parameter(torch.zeros(size, width)), deviation
@@ -43,8 +44,8 @@ class Learned(Encoding):
         nn.init.normal_(self.table, std=self.deviation, generator=generator)
 
     def embed(self, embedded: Tensor, tokens: Tensor, positions: Tensor) -> Tensor:
-        """[B, T, width]; ValueError beyond the table's end."""
+        """[B, T, width]; ConfigError beyond the table's end."""
         index = rows(positions, self.name)
         if index.numel() and (last := int(index.max())) >= self.longest:
-            raise ValueError(f"learned has positions for {self.longest} tokens, asked for {last + 1}: raise size")
+            raise ConfigError(f"learned has positions for {self.longest} tokens, asked for {last + 1}: raise size")
         return embedded + self.table[index].to(embedded.dtype)

@@ -2,6 +2,7 @@
 
 import torch
 
+from lexbench.core.errors import ConfigError
 from lexbench.encodings.base import Rotary, frequencies
 
 
@@ -21,7 +22,7 @@ class PRope(Rotary):
 
     def __init__(self, head_dim: int, base: float = 10000.0, share: float = 0.75) -> None:
         if not 0 <= share <= 1:
-            raise ValueError(f"p_rope's share must be from 0 to 1, got {share}: the paper takes 0.75")
+            raise ConfigError(f"p_rope's share must be from 0 to 1, got {share}: the paper takes 0.75")
         plain = frequencies(head_dim, base)
         # int() as transformers' `proportional`: a share of a pair does not rotate.
         super().__init__(plain * (torch.arange(len(plain)) < int(share * head_dim // 2)))

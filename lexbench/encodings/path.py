@@ -4,6 +4,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
+from lexbench.core.errors import ConfigError
 from lexbench.encodings.base import DEVIATION, Encoding, Rotate, per_group
 
 
@@ -37,7 +38,7 @@ class Path(Encoding):
     def __init__(self, head_dim: int, kv_heads: int, width: int, kernel: int = 3) -> None:
         super().__init__()
         if kernel < 1:
-            raise ValueError(f"path's kernel must be at least 1 token, got {kernel}: the authors take 3")
+            raise ConfigError(f"path's kernel must be at least 1 token, got {kernel}: the authors take 3")
         self.direction = nn.Parameter(torch.zeros(kv_heads * head_dim, width))
         self.convolution = nn.Parameter(torch.zeros(kv_heads * head_dim, 1, kernel))
         self.strength = nn.Parameter(torch.zeros(kv_heads, width))

@@ -3,6 +3,7 @@
 import torch
 from torch import Generator, Tensor
 
+from lexbench.core.errors import ConfigError
 from lexbench.encodings.base import Encoding, Rotary
 from lexbench.encodings.wrappers import Drawn
 
@@ -29,16 +30,16 @@ class Pose(Drawn):
     def __init__(self, over: Encoding, trained_length: int, reach: int | None = None) -> None:
         super().__init__(over)
         if not (isinstance(over, Rotary) or over.remaps):
-            raise ValueError(f"pose needs an encoding that rotates, {over.name} does not: over=rope")
+            raise ConfigError(f"pose needs an encoding that rotates, {over.name} does not: over=rope")
         self.reach = 8 * trained_length if reach is None else reach
         if self.reach < trained_length:
-            raise ValueError(f"pose needs a reach of at least {trained_length} trained tokens, got {reach}: raise it")
+            raise ConfigError(f"pose needs a reach of at least {trained_length} trained tokens, got {reach}: raise it")
 
     def drawn(self, plain: Tensor, tokens: Tensor, generator: Generator) -> Tensor:
         """[B, T] plain positions, plus the skip from the cut on."""
         texts, count = tokens.shape
         if count > self.reach:
-            raise ValueError(f"pose reaches {self.reach} tokens, a text has {count}: raise reach")
+            raise ConfigError(f"pose reaches {self.reach} tokens, a text has {count}: raise reach")
         # As the released code: at least half of the tokens skip.
         cut = torch.randint(1, (count + 1) // 2 + 1, (texts, 1), generator=generator, device=generator.device)
         # The last token then stands at reach - 1 at most.

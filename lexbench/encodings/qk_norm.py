@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lexbench.core.errors import ConfigError
 from lexbench.encodings.base import Encoding
 from lexbench.encodings.wrappers import Over
 
@@ -39,11 +40,11 @@ class QkNorm(Over):
     def __init__(self, over: Encoding, head_dim: int, trained_length: int, form: str = "rms") -> None:
         super().__init__(over)
         if form not in FORMS:
-            raise ValueError(f"qk_norm's form must be l2 or rms, got {form!r}: Qwen3 has rms")
+            raise ConfigError(f"qk_norm's form must be l2 or rms, got {form!r}: Qwen3 has rms")
         self.form = form
         if form == "l2":
             if trained_length < 2:
-                raise ValueError(f"qk_norm's l2 needs a trained length of at least 2, got {trained_length}: take rms")
+                raise ConfigError(f"qk_norm's l2 needs a trained length of at least 2, got {trained_length}: take rms")
             self.gain = nn.Parameter(torch.tensor(math.log2(trained_length**2 - trained_length)))
         else:
             self.query_gain = nn.Parameter(torch.ones(head_dim))

@@ -3,6 +3,7 @@
 import torch
 from torch import Generator, Tensor
 
+from lexbench.core.errors import ConfigError
 from lexbench.encodings.base import Encoding
 from lexbench.encodings.wrappers import Over
 
@@ -32,13 +33,13 @@ class Randomized(Over):
     def __init__(self, over: Encoding, trained_length: int, places: int = 2048, use: str = "spread") -> None:
         super().__init__(over)
         if places < trained_length:
-            raise ValueError(
+            raise ConfigError(
                 f"randomized needs at least {trained_length} places, one for each trained token, got {places}: raise it"
             )
         if use not in USES:
-            raise ValueError(f"randomized use must be spread or plain, got {use!r}: choose one")
+            raise ConfigError(f"randomized use must be spread or plain, got {use!r}: choose one")
         if over.longest is not None and over.longest < places:
-            raise ValueError(
+            raise ConfigError(
                 f"randomized draws from {places} positions, {over.name} has {over.longest}: "
                 f"give over={{name: {over.name}, size: {places}}} or lower places"
             )
@@ -64,13 +65,13 @@ class Randomized(Over):
         plain = self.over.positions(tokens, length, generator)
         if generator is not None:
             if (count := tokens.shape[1]) > self.places:
-                raise ValueError(f"randomized has {self.places} positions for {count} tokens: raise places")
+                raise ConfigError(f"randomized has {self.places} positions for {count} tokens: raise places")
             # The first of a permutation are a sample without replacement; sorted, the tokens keep their order.
             drawn = torch.randperm(self.places, generator=generator, device=generator.device)[:count]
             return drawn.sort().values.to(plain)
         if self.use == "plain":
             return plain
         if length > self.places:
-            raise ValueError(f"randomized has {self.places} positions for {length} tokens: raise places or use=plain")
+            raise ConfigError(f"randomized has {self.places} positions for {length} tokens: raise places or use=plain")
         # Both ends are taken: token 0 stands at 0, the last at M - 1.
         return (plain * (self.places - 1)).div(max(1, length - 1), rounding_mode="floor")

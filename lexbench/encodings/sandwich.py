@@ -5,6 +5,7 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
+from lexbench.core.errors import ConfigError
 from lexbench.encodings.base import Encoding, of_distance
 
 
@@ -34,9 +35,9 @@ class Sandwich(Encoding):
         super().__init__()
         size = head_dim if dimension is None else dimension
         if size < 2 or size % 2:
-            raise ValueError(f"sandwich needs an even dimension of at least 2, got {size}: e.g. dimension=128")
+            raise ConfigError(f"sandwich needs an even dimension of at least 2, got {size}: e.g. dimension=128")
         if first not in (0, 1):
-            raise ValueError(f"sandwich's first must be 0 or 1, got {first}: the paper begins at 0, NeMo at 1")
+            raise ConfigError(f"sandwich's first must be 0 or 1, got {first}: the paper begins at 0, NeMo at 1")
         order = torch.arange(first, first + size // 2, dtype=torch.float64)
         # Half of each frequency: `scores` writes cos x - 1 by sin(x / 2).
         self.register_buffer("halves", 10000 ** (-2 * order / size) / 2, persistent=False)

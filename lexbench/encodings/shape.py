@@ -3,6 +3,7 @@
 import torch
 from torch import Generator, Tensor
 
+from lexbench.core.errors import ConfigError
 from lexbench.encodings.base import Encoding
 from lexbench.encodings.wrappers import Drawn
 
@@ -23,9 +24,9 @@ class Shape(Drawn):
     def __init__(self, over: Encoding, trained_length: int, offsets: int = 500) -> None:
         super().__init__(over)
         if offsets < 1:
-            raise ValueError(f"shape needs at least 1 offset, got {offsets}: 500 is the authors'")
+            raise ConfigError(f"shape needs at least 1 offset, got {offsets}: 500 is the authors'")
         if over.longest is not None and over.longest < (needed := trained_length + offsets - 1):
-            raise ValueError(
+            raise ConfigError(
                 f"shape needs {needed} positions for {trained_length} tokens, {over.name} has {over.longest}: "
                 "raise its size or lower offsets"
             )

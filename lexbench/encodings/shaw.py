@@ -5,6 +5,7 @@ from types import MappingProxyType
 import torch
 from torch import Generator, Tensor, nn
 
+from lexbench.core.errors import ConfigError
 from lexbench.encodings.base import DEVIATION, Encoding, apart, per_group
 
 
@@ -34,7 +35,7 @@ class Shaw(Encoding):
     def __init__(self, head_dim: int, size: int = 16, values: bool = True) -> None:
         super().__init__()
         if size < 1:
-            raise ValueError(f"shaw needs a size of at least 1 token, got {size}: the paper has 16")
+            raise ConfigError(f"shaw needs a size of at least 1 token, got {size}: the paper has 16")
         self.vectors = nn.Parameter(torch.zeros(size + 1, head_dim))
         self.value_vectors = nn.Parameter(torch.zeros(size + 1, head_dim)) if values else None
 

@@ -6,6 +6,7 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
+from lexbench.core.errors import ConfigError
 from lexbench.encodings.base import DEVIATION, Encoding, angles, frequencies
 
 LAYOUTS = ("interleaved", "halves")
@@ -49,11 +50,11 @@ class Sinusoidal(Encoding):
     ) -> None:
         super().__init__()
         if width % 2:
-            raise ValueError(f"sinusoidal needs an even width, got {width}: a sine and a cosine for each frequency")
+            raise ConfigError(f"sinusoidal needs an even width, got {width}: a sine and a cosine for each frequency")
         if layout not in LAYOUTS:
-            raise ValueError(f"sinusoidal layout must be interleaved or halves, got {layout!r}: choose one")
+            raise ConfigError(f"sinusoidal layout must be interleaved or halves, got {layout!r}: choose one")
         if token_rms is not None and not 0 < token_rms < math.inf:
-            raise ValueError(f"sinusoidal token_rms must be finite and above 0, got {token_rms}: the paper has 1")
+            raise ConfigError(f"sinusoidal token_rms must be finite and above 0, got {token_rms}: the paper has 1")
         self.layout = layout
         self.factor = (width**0.5 if token_rms is None else token_rms / deviation) if scaled else 1.0
         self.register_buffer("inv_freq", frequencies(width, base), persistent=False)

@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from lexbench.core.errors import ConfigError
 from lexbench.encodings.base import Encoding
 from lexbench.encodings.wrappers import Over
 
@@ -30,7 +31,7 @@ class Ssmax(Over):
     def __init__(self, over: Encoding, heads: int, trained_length: int) -> None:
         super().__init__(over)
         if trained_length < 2:
-            raise ValueError(f"ssmax needs a trained length of at least 2, got {trained_length}: ln 1 is 0")
+            raise ConfigError(f"ssmax needs a trained length of at least 2, got {trained_length}: ln 1 is 0")
         # lgamma(L + 1) = ln L! = sum of ln n over n = 1 .. L, so s times the mean of ln n is 1.
         self.s = nn.Parameter(torch.full((heads,), trained_length / math.lgamma(trained_length + 1)))
 

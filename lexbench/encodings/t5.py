@@ -6,6 +6,7 @@ from types import MappingProxyType
 import torch
 from torch import Generator, Tensor, nn
 
+from lexbench.core.errors import ConfigError
 from lexbench.encodings.base import Encoding, of_distance
 
 
@@ -50,11 +51,11 @@ class T5(Encoding):
         super().__init__()
         self.gain = width**0.5 if gain is None else gain
         if not 0 < self.gain < math.inf:
-            raise ValueError(f"t5's gain must be finite and above 0, got {gain}: leave it out for sqrt(width)")
+            raise ConfigError(f"t5's gain must be finite and above 0, got {gain}: leave it out for sqrt(width)")
         if buckets < 2:
-            raise ValueError(f"t5 needs at least 2 buckets, got {buckets}: the paper has 32")
+            raise ConfigError(f"t5 needs at least 2 buckets, got {buckets}: the paper has 32")
         if max_distance <= buckets // 2:
-            raise ValueError(
+            raise ConfigError(
                 f"t5 needs a max_distance above half its buckets, got {max_distance} of {buckets}: raise max_distance"
             )
         self.table = nn.Parameter(torch.zeros(buckets, heads))

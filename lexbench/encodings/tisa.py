@@ -3,6 +3,7 @@
 import torch
 from torch import Generator, Tensor, nn
 
+from lexbench.core.errors import ConfigError
 from lexbench.encodings.base import Encoding, of_distance
 
 
@@ -25,7 +26,7 @@ class Tisa(Encoding):
     def __init__(self, heads: int, kernels: int = 5) -> None:
         super().__init__()
         if kernels < 1:
-            raise ValueError(f"tisa needs at least 1 kernel, got {kernels}: the paper has 5")
+            raise ConfigError(f"tisa needs at least 1 kernel, got {kernels}: the paper has 5")
         self.amplitudes = nn.Parameter(torch.zeros(heads, kernels))
         self.sharpness = nn.Parameter(torch.zeros(heads, kernels))
         self.offsets = nn.Parameter(torch.zeros(heads, kernels))

@@ -9,6 +9,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from lexbench.core.attention import Attention
+from lexbench.core.errors import ConfigError
 from lexbench.core.task import Tokenizer
 from lexbench.encodings.base import DEVIATION, HOOKS, Encoding, Rotate, overridden
 
@@ -53,7 +54,7 @@ class Over(Encoding):
 
     Trained folders name weights of the inner encoding `over.*`, so the attribute must keep its name.
 
-    Raises ValueError where the inner encoding acts through a hook in `excludes`.
+    Raises ConfigError where the inner encoding acts through a hook in `excludes`.
     """
 
     excludes: frozenset[str] = frozenset()
@@ -62,7 +63,7 @@ class Over(Encoding):
     def __init__(self, over: Encoding) -> None:
         super().__init__()
         if clash := sorted(self.excludes & over.hooks):
-            raise ValueError(
+            raise ConfigError(
                 f"{self.name} cannot wrap {over.name}, which has its own {', '.join(clash)}: use another inner encoding"
             )
         self.over, self.reach = over, over.reach
@@ -149,14 +150,14 @@ class Attending(Over):
         name: of the encoding that adds them.
 
     Raises:
-        ValueError: the inner encoding already has one of the slots.
+        ConfigError: the inner encoding already has one of the slots.
     """
 
     def __init__(self, over: Encoding, own: Attention, name: str) -> None:
         super().__init__(over)
         self.own, self.owner = own, name
         if both := set(own.slots()) & set(over.attention.slots()):
-            raise ValueError(f"{name} and {over.name} both set {', '.join(sorted(both))}: use another inner encoding")
+            raise ConfigError(f"{name} and {over.name} both set {', '.join(sorted(both))}: use another inner encoding")
 
     @property
     def attention(self) -> Attention:
@@ -220,7 +221,7 @@ def with_token_ids(
         name: of the list.
         tokenizer: of the model.
         fits: whether a token, decoded alone, fits a text.
-        lack: message of the ValueError where no token fits, with {} for the texts.
+        lack: message of the ConfigError where no token fits, with {} for the texts.
     """
     given = parameters.get(name) or ()
     texts = [each for each in given if isinstance(each, str)]
@@ -230,7 +231,7 @@ def with_token_ids(
     decoded = ((token, tokenizer.decode([token])) for token in range(tokenizer.vocabulary))
     found = {token for token, said in decoded if any(fits(said, text) for text in texts)}
     if not found:
-        raise ValueError(lack.format(texts))
+        raise ConfigError(lack.format(texts))
     return {**parameters, name: sorted(found | {int(each) for each in given if each not in texts})}
 
 
@@ -262,9 +263,9 @@ class DigitPlaces(Over):
         super().__init__(over)
         if not digits or any(isinstance(digit, str) for digit in digits):
             given = list(digits) if digits else "none"
-            raise ValueError(f"{self.name} needs digits as token ids, got {given}: {DIGITS} and a tokenizer")
+            raise ConfigError(f"{self.name} needs digits as token ids, got {given}: {DIGITS} and a tokenizer")
         if not 1 <= offsets <= size:
-            raise ValueError(
+            raise ConfigError(
                 f"{self.name} offsets must be from 1 to its size {size}, got {offsets}: lower offsets or raise size"
             )
         self.register_buffer("digits", torch.tensor([int(digit) for digit in digits]), persistent=False)
@@ -291,11 +292,13 @@ class DigitPlaces(Over):
         return self.over.positions(tokens, length, generator)
 
     def embed(self, embedded: Tensor, tokens: Tensor, positions: Tensor) -> Tensor:
-        """[B, T, width] token embeddings plus the vectors of places; ValueError for a number beyond the table."""
+        """[B, T, width] token embeddings plus the vectors of places; ConfigError for a number beyond the table."""
         place, marked = self._places(tokens)
         place = place + self._delta(tokens)
         if bool((longest := (place * marked).max()) >= len(self.table)):
-            raise ValueError(f"{self.name} has {len(self.table)} places, a number needs {int(longest) + 1}: raise size")
+            raise ConfigError(
+                f"{self.name} has {len(self.table)} places, a number needs {int(longest) + 1}: raise size"
+            )
         added = self.table[place.clamp(0, len(self.table) - 1)] * marked[..., None]
         return self.over.embed(embedded, tokens, positions) + added.to(embedded.dtype)
 

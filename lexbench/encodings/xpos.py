@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from lexbench.core.errors import ConfigError
 from lexbench.encodings.base import Rotary, frequencies
 
 
@@ -47,7 +48,7 @@ class Xpos(Rotary):
         super().__init__(frequencies(head_dim, base) * rotated, base if rotated else None)
         scale_base = trained_length / 2 if scale_base is None else scale_base
         if not (gamma > 0 and scale_base > 0):
-            raise ValueError(
+            raise ConfigError(
                 f"xpos needs gamma and scale_base above 0, got {gamma} and {scale_base}: "
                 "0.4 and half the trained length"
             )

@@ -1,6 +1,7 @@
 """Zebra: layers with windows in groups around one that sees all (Song et al. 2023, arXiv 2312.08618)."""
 
 from lexbench.core.attention import Attention, Window
+from lexbench.core.errors import ConfigError
 from lexbench.encodings.base import Encoding
 from lexbench.encodings.wrappers import Attending, Over
 
@@ -23,7 +24,7 @@ class Zebra(Over):
     def __init__(self, over: Encoding, trained_length: int, group: int = 4, window: int | None = None) -> None:
         super().__init__(over)
         if group < 1:
-            raise ValueError(f"zebra's group must be at least 1 layer, got {group}: take 4")
+            raise ConfigError(f"zebra's group must be at least 1 layer, got {group}: take 4")
         self.group = group
         self.window = Window(max(1, trained_length // 8) if window is None else window)
 

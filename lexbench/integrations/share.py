@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.files import write_text
 from lexbench.integrations.exchange import every_eval_ever, inspect_log, lm_eval_files
 from lexbench.integrations.exchange.common import About
@@ -26,7 +27,7 @@ def share_card(
 ) -> tuple[str, list[str]]:
     """Write results into a model card; the file's name, or for `-` the block itself, and notes on omissions.
 
-    Results written by lexbench before are replaced, everything else in the card stays. Raises ValueError if the card
+    Results written by lexbench before are replaced, everything else in the card stays. Raises ConfigError if the card
     cannot be parsed, for an unknown name, and if no cell has a value.
     """
     loaded, chosen = _chosen(folders, tasks, methods)
@@ -39,7 +40,7 @@ def share_card(
     try:
         changed = on_card(old, index.models)
     except ValueError as error:
-        raise ValueError(f"card {file} cannot be parsed: {plain(error)}") from error
+        raise ConfigError(f"card {file} cannot be parsed: {plain(error)}") from error
     write_text(file, changed)
     return str(file), notes
 
@@ -49,7 +50,7 @@ def share_samples(
 ) -> tuple[Path, list[str]]:
     """Write the samples of run folders as a dataset; the path of its card, and notes on omissions.
 
-    The same run gives the same bytes. Raises ValueError for an unknown name, if no cell has samples, and if the folder
+    The same run gives the same bytes. Raises ConfigError for an unknown name, if no cell has samples, and if the folder
     holds other Parquet files or a card that cannot be parsed.
     """
     problems: list[str] = []
@@ -57,14 +58,14 @@ def share_samples(
     chosen = _of(every, tasks, methods)
     filled = [head for head in chosen if head.samples]
     if not filled:
-        raise ValueError(f"no cell of {some([str(folder) for folder in folders])} has samples to share")
+        raise ConfigError(f"no cell of {some([str(folder) for folder in folders])} has samples to share")
     readme = out / "README.md"
     old = _read(readme)
     folders_of_tasks = configurations(head.cell.task for head in filled)
     try:
         text = sample_card(old, chosen, folders_of_tasks)
     except ValueError as error:
-        raise ValueError(f"card {readme} cannot be parsed: {plain(error)}") from error
+        raise ConfigError(f"card {readme} cannot be parsed: {plain(error)}") from error
     write_samples(filled, out, folders_of_tasks)
     write_text(readme, text)
     count = sum(head.samples for head in filled)
@@ -95,7 +96,7 @@ def share_files(
         by: who measured.
         developer: who made the model, where its name is not ORG/NAME.
 
-    Raises ValueError for an unknown name, if no cell has a value, and where the format asks for what is not known.
+    Raises ConfigError for an unknown name, if no cell has a value, and where the format asks for what is not known.
     """
     loaded, chosen = _chosen(folders, tasks, methods)
     files = [file for folder in run_folders(folders) for file in (folder / "cells").glob("*.parquet")]
@@ -106,7 +107,7 @@ def share_files(
         write_text(out / name, content)
         written.add(out / name)
     if not written:
-        raise ValueError(f"no cell of {some([str(folder) for folder in folders])} has a value to share")
+        raise ConfigError(f"no cell of {some([str(folder) for folder in folders])} has a value to share")
     refused = sum(each.refused is not None for each in chosen)
     notes = [f"{several(len(written), 'file')} of {several(len(chosen) - refused, 'cell')}", *_unfinished(loaded)]
     # Names have the date of the youngest cell: what an earlier export of fewer cells has written stands beside them.
@@ -117,7 +118,7 @@ def share_files(
 
 
 def _chosen(folders: Sequence[Path], tasks: Sequence[str], methods: Sequence[str]) -> tuple[Loaded, list[Finished]]:
-    """All that run folders hold, and the cells of the named tasks and methods; ValueError for an unknown name."""
+    """All that run folders hold, and the cells of the named tasks and methods; ConfigError for an unknown name."""
     loaded = load(folders)
     return loaded, _of(loaded.finished, tasks, methods)
 
@@ -136,11 +137,11 @@ def _unfinished(loaded: Loaded) -> list[str]:
 def _read(file: Path) -> str:
     """A card's text; empty if there is no file yet."""
     if file.is_dir():
-        raise ValueError(f"card {file} is a folder: give a file, e.g. {file / 'README.md'}")
+        raise ConfigError(f"card {file} is a folder: give a file, e.g. {file / 'README.md'}")
     try:
         return file.read_bytes().decode() if file.exists() else ""
     except UnicodeDecodeError as error:
-        raise ValueError(f"card {file} must be UTF-8 text ({error.reason}): save it as UTF-8") from error
+        raise ConfigError(f"card {file} must be UTF-8 text ({error.reason}): save it as UTF-8") from error
 
 
 def _left_out(index: ModelIndex) -> list[str]:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
+from lexbench.core.errors import ConfigError
 from lexbench.kernels.flash import MIXED
 
 ToLogits = Callable[[Tensor], Tensor]
@@ -79,7 +80,7 @@ def nll_of_options(hidden: Tensor, head: ToLogits, options: Tensor, chunk: int =
 def _logits(hidden: Tensor, head: ToLogits, chunk: int) -> Iterator[tuple[slice, Tensor]]:
     """Positions and their [chunk, V] logits, with passes mixed."""
     if chunk < 1:
-        raise ValueError(f"chunk must be at least 1, got {chunk}: positions whose logits are held at once")
+        raise ConfigError(f"chunk must be at least 1, got {chunk}: positions whose logits are held at once")
     for start in range(0, hidden.shape[1], chunk):
         part = slice(start, start + chunk)
         logits = head(hidden[:, part])

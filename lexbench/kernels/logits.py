@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lexbench.core.attention import Attention, Positions
+from lexbench.core.errors import ConfigError
 from lexbench.encodings.base import Rotate
 from lexbench.kernels import dense, rotations
 
@@ -25,7 +26,7 @@ class Logits:
     over pairs p of dimensions; R and everything else as in `lexbench.core.attention`.
 
     Raises:
-        ValueError: there are a decay and a remap; the decay of a remapped distance is not defined.
+        ConfigError: there are a decay and a remap; the decay of a remapped distance is not defined.
     """
 
     rotate: Rotate
@@ -45,7 +46,7 @@ class Logits:
 
     def __post_init__(self) -> None:
         if self.decay is not None and self.attention.remap is not None:
-            raise ValueError(
+            raise ConfigError(
                 "the decay of an encoding is not defined for remapped distances: use a method without remap"
             )
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from lexbench.core.attention import Attention, Stairs
+from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.methods.distances import check_count, check_rotary
@@ -32,7 +33,7 @@ class Adagrope:
 
     def __post_init__(self) -> None:
         if not 0 < self.reuse <= 0.5:
-            raise ValueError(
+            raise ConfigError(
                 f"adagrope's reuse must be above 0 and at most 0.5, got {self.reuse}: the paper takes 0.25"
             )
         check_count("adagrope's positions", self.positions, "leave it out for the trained length")

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lexbench.core.attention import Attention
+from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 
 RATIOS = (1.0, 1.75, 1.8, 1.9, 2.0, 2.5)
@@ -32,7 +33,7 @@ class AttentionBuckets:
             return
         object.__setattr__(self, "bases", tuple(self.bases))
         if len(self.bases) < 2 or not all(1 < base < math.inf for base in self.bases):
-            raise ValueError(
+            raise ConfigError(
                 f"attention_buckets needs at least 2 bases, finite and above 1, got {self.bases}: "
                 "leave them out for the paper's ratios, or use method=abf for one"
             )

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from lexbench.core.attention import Attention
+from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 from lexbench.methods.rotary import ntk_base
 
@@ -34,11 +35,11 @@ class Clex:
 
     def __post_init__(self) -> None:
         if not 1 <= self.max_factor < math.inf:
-            raise ValueError(
+            raise ConfigError(
                 f"clex's max_factor must be finite and at least 1, got {self.max_factor}: the paper takes 16"
             )
         if self.t is not None and not 1 <= self.t <= self.max_factor:
-            raise ValueError(
+            raise ConfigError(
                 f"clex's t must be from 1 to max_factor {self.max_factor:g}, got {self.t}: "
                 "leave it out to fit the length"
             )

@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.methods.rotary import Rebased
@@ -28,7 +29,7 @@ class CriticalBase(Rebased):
 
     def __post_init__(self) -> None:
         if self.divisor not in (1, 2, 4):
-            raise ValueError(
+            raise ConfigError(
                 f"critical_base's divisor must be 1, 2 or 4, got {self.divisor}: "
                 "1 for 2T / pi, 2 for T / pi, 4 for T / 2 pi"
             )

@@ -1,5 +1,6 @@
 """Shared by methods that change distances: checks of the model, and of parameters that count."""
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.values import is_whole
@@ -13,6 +14,6 @@ def check_rotary(model: Model) -> None:
 
 
 def check_count(what: str, value: int | None, remedy: str, least: int = 1) -> None:
-    """ValueError unless the count is left out or a whole number of at least `least`."""
+    """ConfigError unless the count is left out or a whole number of at least `least`."""
     if value is not None and not is_whole(value, least):
-        raise ValueError(f"{what} must be a whole number of at least {least}, got {value}: {remedy}")
+        raise ConfigError(f"{what} must be a whole number of at least {least}, got {value}: {remedy}")

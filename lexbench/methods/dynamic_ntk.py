@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from lexbench.core.attention import Attention, Dynamic, Growing
+from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.methods.rotary import as_transformers, check_trained_length, ntk_base, trained_on
@@ -48,13 +49,13 @@ class DynamicNtk:
 
     def __post_init__(self) -> None:
         if not 1 <= self.factor < math.inf:
-            raise ValueError(
+            raise ConfigError(
                 f"dynamic_ntk's factor must be finite and at least 1, got {self.factor}: 1 fits the length"
             )
         if self.policy not in POLICIES:
-            raise ValueError(f"dynamic_ntk's policy must be {' or '.join(POLICIES)}, got {self.policy}: choose one")
+            raise ConfigError(f"dynamic_ntk's policy must be {' or '.join(POLICIES)}, got {self.policy}: choose one")
         if (self.policy == "static") != (self.target_length is not None):
-            raise ValueError(
+            raise ConfigError(
                 f"dynamic_ntk's target_length belongs to policy=static, got {self.target_length} "
                 f"with policy={self.policy}: give both or neither"
             )

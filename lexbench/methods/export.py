@@ -15,6 +15,7 @@ import numpy as np
 from lexbench.core.attention import Attention, Floats, Remap
 from lexbench.core.checkpoint import on_disk
 from lexbench.core.config_facts import LONGROPE_ONLY
+from lexbench.core.errors import ConfigError
 from lexbench.core.fence import fenced
 from lexbench.core.method import Method
 from lexbench.core.model import Model
@@ -40,7 +41,7 @@ STATES_SCALE = frozenset({"attention_factor", "attn_factor", *PAIR})
 def export(method: Method, label: str, model: Model, length: int, target: str) -> str:
     """Text to paste: JSON for config.json or from_pretrained(...), a shell line for vLLM, flags for llama.cpp.
 
-    Raises Refused where the target cannot express the method, ValueError for an unknown target.
+    Raises Refused where the target cannot express the method, ConfigError for an unknown target.
     """
     data = as_data(method, label, model, length, target)
     if target == "transformers":
@@ -65,9 +66,9 @@ def as_data(method: Method, label: str, model: Model, length: int, target: str) 
     Raises as `export` does.
     """
     if target not in TARGETS:
-        raise ValueError(f"export knows {', '.join(TARGETS)}, got {target}: choose one of them")
+        raise ConfigError(f"export knows {', '.join(TARGETS)}, got {target}: choose one of them")
     if length < 1:
-        raise ValueError(f"export needs a length of at least 1 token, got {length}: give length=N")
+        raise ConfigError(f"export needs a length of at least 1 token, got {length}: give length=N")
     # The parameters that a fixed method states would be those of this length.
     stating = None if isinstance(method, Fixed) else method
     return of_attention(attention_of(method, model, length), label, model, length, target, stating)
@@ -197,7 +198,7 @@ def _named(method: Method | None, model: Model, length: int) -> dict[str, Any] |
     except Refused:  # none for this model: export numbers instead
         return None
     if given is not None and not (isinstance(given, dict) and isinstance(given.get("rope_type"), str)):
-        raise ValueError(f"{name} must return rope parameters with their rope_type, or None, got {given!r}")
+        raise ConfigError(f"{name} must return rope parameters with their rope_type, or None, got {given!r}")
     return given
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from lexbench.core.attention import Attention, Line, Remap
+from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.methods.distances import check_count, check_rotary
@@ -31,7 +32,7 @@ class LeakyRerope:
     def __post_init__(self) -> None:
         check_count("leaky_rerope's window", self.window, "take 1/4 to 1/2 trained length")
         if self.slowdown is not None and not self.slowdown > 0:
-            raise ValueError(
+            raise ConfigError(
                 f"leaky_rerope's slowdown must be above 0, got {self.slowdown}: leave it out to fit the length"
             )
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lexbench.core.attention import Attention
+from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 from lexbench.methods.rotary import (
     as_transformers,
@@ -43,7 +44,7 @@ class Llama3:
         check_factor("llama3", self.factor)
         check_trained_length("llama3", self.trained_length)
         if not 0 < self.low_freq_factor < self.high_freq_factor:
-            raise ValueError(
+            raise ConfigError(
                 f"llama3 needs 0 < low_freq_factor < high_freq_factor, got {self.low_freq_factor} and "
                 f"{self.high_freq_factor}: Llama 3.1 takes 1 and 4"
             )

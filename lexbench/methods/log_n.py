@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from lexbench.core.attention import Attention, LogScale
+from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 
@@ -26,7 +27,7 @@ class LogN:
 
     def __post_init__(self) -> None:
         if self.trained_length is not None and self.trained_length < 2:
-            raise ValueError(
+            raise ConfigError(
                 f"log_n's trained_length must be at least 2, got {self.trained_length}: leave it out for the model's"
             )
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from lexbench.core.attention import Attention, Floats
+from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.methods.distances import check_count
@@ -63,10 +64,10 @@ class Longrope2:
         if upper is None:
             return
         if self.factor is None:
-            raise ValueError("longrope2's upper_factors were searched for one factor, got none: give factor as well")
+            raise ConfigError("longrope2's upper_factors were searched for one factor, got none: give factor as well")
         rising = all(one <= two for one, two in pairwise(upper))
         if not (rising and self.factor <= upper[0] and upper[-1] <= 2 * self.factor):
-            raise ValueError(
+            raise ConfigError(
                 f"longrope2's upper_factors must rise from {self.factor:g} to {2 * self.factor:g} at most, "
                 f"got {list(upper)}: leave them out for the factor itself"
             )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lexbench.core.attention import Attention, HeadRatios
+from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.methods.distances import check_count, check_rotary
@@ -40,11 +41,11 @@ class MsPoe:
 
     def __post_init__(self) -> None:
         if not 0 < self.low <= self.high < math.inf:
-            raise ValueError(
+            raise ConfigError(
                 f"ms_poe needs 0 < low <= high, got low {self.low} and high {self.high}: the paper takes 1.2 and 1.8"
             )
         if not 0 < self.threshold < math.inf:
-            raise ValueError(f"ms_poe's threshold must be finite and above 0, got {self.threshold}: the paper takes 3")
+            raise ConfigError(f"ms_poe's threshold must be finite and above 0, got {self.threshold}: the paper takes 3")
         check_count("ms_poe's first_layer", self.first_layer, "its authors take 2", least=0)
 
     def attention(self, model: Model, length: int) -> Attention:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lexbench.core.attention import Attention
+from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 from lexbench.methods.rotary import check_factor, resolve_factor
 
@@ -29,7 +30,7 @@ class NtkMixed:
     def __post_init__(self) -> None:
         check_factor("ntk_mixed", self.factor)
         if not 0 <= self.exponent <= 1:
-            raise ValueError(
+            raise ConfigError(
                 f"ntk_mixed's exponent must be from 0 (pi) to 1 (ntk_fixed), got {self.exponent}: "
                 "the article takes 0.625"
             )

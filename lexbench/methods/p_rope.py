@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from lexbench.core.attention import Attention
+from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.methods.rotary import as_transformers
@@ -28,7 +29,7 @@ class PRope:
 
     def __post_init__(self) -> None:
         if not 0 <= self.fraction <= 1:
-            raise ValueError(f"p_rope's fraction must be from 0 to 1, got {self.fraction}: the paper takes 0.75")
+            raise ConfigError(f"p_rope's fraction must be from 0 to 1, got {self.fraction}: the paper takes 0.75")
 
     def attention(self, model: Model, length: int) -> Attention:
         """The kept frequencies, the same at every length; Refused unless the model has plain RoPE."""

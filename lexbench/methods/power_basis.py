@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lexbench.core.attention import Attention
+from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 
 
@@ -26,7 +27,7 @@ class PowerBasis:
 
     def __post_init__(self) -> None:
         if not 0 <= self.power < math.inf:
-            raise ValueError(
+            raise ConfigError(
                 f"power_basis's power must be finite and at least 0, got {self.power}: the released code takes 0.1"
             )
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lexbench.core.attention import Attention, Floats
+from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 
 
@@ -28,14 +29,14 @@ class Resonance:
     def over(self, attention: Attention, model: Model, length: int) -> Attention:
         """The same Attention with rounded wavelengths, in all its layers and passes; pairs that do not rotate stay so.
 
-        Where it has no frequencies, the model's own are rounded; Refused unless the model has plain RoPE. ValueError
+        Where it has no frequencies, the model's own are rounded; Refused unless the model has plain RoPE. ConfigError
         where frequencies change while a text is read (`dynamic`).
         """
         # A modifier acts on each pass of a mixture and on each group of layers.
         if attention.mixture is not None:
             return Attention(mixture=tuple(self.over(part, model, length) for part in attention.mixture))
         if attention.dynamic is not None:
-            raise ValueError(
+            raise ConfigError(
                 "resonance needs frequencies that are fixed before the text begins, got dynamic: "
                 "compose it with dynamic_ntk's policy=local_static"
             )

@@ -10,6 +10,7 @@ import numpy as np
 
 from lexbench.core.attention import Attention, Floats
 from lexbench.core.config_facts import QUERY_SCALE
+from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 
@@ -18,56 +19,56 @@ MOST = 1e6
 
 
 def check_factor(method: str, factor: float | None) -> None:
-    """ValueError unless the factor is left out, or from 1 to a million."""
+    """ConfigError unless the factor is left out, or from 1 to a million."""
     if factor is not None and not 1 <= factor < math.inf:
-        raise ValueError(
+        raise ConfigError(
             f"{method}'s factor must be finite and at least 1, got {factor}: leave it out for length / trained_length"
         )
     if factor is not None and factor > MOST:
-        raise ValueError(f"{method}'s factor must be at most {MOST:,.0f}, got {factor:g}: e.g. 8")
+        raise ConfigError(f"{method}'s factor must be at most {MOST:,.0f}, got {factor:g}: e.g. 8")
 
 
 def check_base(method: str, base: float | None) -> None:
-    """ValueError unless the base is left out or above 1."""
+    """ConfigError unless the base is left out or above 1."""
     if base is not None and not 1 < base < math.inf:
-        raise ValueError(
+        raise ConfigError(
             f"{method}'s base must be finite and above 1, got {base}: leave it out to fit the length, "
             "or take the paper's 500000"
         )
 
 
 def check_trained_length(method: str, trained_length: int | None) -> None:
-    """ValueError unless the trained length is left out or at least 1."""
+    """ConfigError unless the trained length is left out or at least 1."""
     if trained_length is not None and trained_length < 1:
-        raise ValueError(
+        raise ConfigError(
             f"{method}'s trained_length must be at least 1, got {trained_length}: leave it out to take the model's"
         )
 
 
 def check_attention_factor(method: str, attention_factor: float | None, default: str) -> None:
-    """ValueError unless the scale of cos and sin is left out or above 0."""
+    """ConfigError unless the scale of cos and sin is left out or above 0."""
     if attention_factor is not None and not 0 < attention_factor < math.inf:
-        raise ValueError(
+        raise ConfigError(
             f"{method}'s attention_factor must be finite and above 0, got {attention_factor}: "
             f"leave it out for {default}"
         )
 
 
 def check_ramp(method: str, alpha: float, beta: float) -> None:
-    """ValueError unless the ramp between alpha and beta rotations rises."""
+    """ConfigError unless the ramp between alpha and beta rotations rises."""
     if not 0 <= alpha < beta:
-        raise ValueError(
+        raise ConfigError(
             f"{method} needs 0 <= alpha < beta, got alpha {alpha} and beta {beta}: the paper takes 1 and 32"
         )
 
 
 def check_pair_factors(what: str, factors: Sequence[float] | None) -> tuple[float, ...] | None:
-    """The divisors of frequencies, one per pair, as a tuple; ValueError unless all are above 0. None: left out."""
+    """The divisors of frequencies, one per pair, as a tuple; ConfigError unless all are above 0. None: left out."""
     if factors is None:
         return None
     listed = isinstance(factors, Sequence) and len(factors) > 0
     if not listed or not all(isinstance(each, Real) and 0 < each < math.inf for each in factors):
-        raise ValueError(f"{what} must be a list of finite numbers above 0, got {factors}: give one for each pair")
+        raise ConfigError(f"{what} must be a list of finite numbers above 0, got {factors}: give one for each pair")
     return tuple(factors)
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from lexbench.core.attention import Attention, Line, Remap
+from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.methods.distances import check_count, check_rotary
@@ -34,7 +35,7 @@ class SelfExtend:
         check_count("self_extend's group", self.group, "leave it out to fit the length")
         check_count("self_extend's window", self.window, "leave it out for 1/4 of the trained length")
         if self.group and self.window and not self._fits(self.group):
-            raise ValueError(
+            raise ConfigError(
                 f"self_extend's group must divide its window (else its published forms differ), got group {self.group} "
                 f"and window {self.window}: change one, or give floor_shift=true (the paper) or false (its eager code)"
             )

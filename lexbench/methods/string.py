@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from lexbench.core.attention import Attention, Line, Remap
+from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.methods.distances import check_count, check_rotary
@@ -34,7 +35,7 @@ class String:
         check_count("string's shift", self.shift, "take about a third of the length")
         check_count("string's window", self.window, "the paper takes 128")
         if self.shift and self.window and self.window > self.shift:
-            raise ValueError(
+            raise ConfigError(
                 f"string's window must be at most its shift, got window {self.window} and shift {self.shift}: "
                 "lower window"
             )

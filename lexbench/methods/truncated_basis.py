@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lexbench.core.attention import Attention
+from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 
 
@@ -34,12 +35,12 @@ class TruncatedBasis:
 
     def __post_init__(self) -> None:
         if self.cutoff is not None and not 0 < self.cutoff < math.inf:
-            raise ValueError(
+            raise ConfigError(
                 f"truncated_basis's cutoff must be finite and above 0, got {self.cutoff}: "
                 "leave it out for the trained length"
             )
         if not (1 <= self.stop < math.inf and 1 <= self.slow < math.inf):
-            raise ValueError(
+            raise ConfigError(
                 f"truncated_basis needs stop and slow finite and at least 1, got {self.stop} and {self.slow}: "
                 "the released code takes 8 and 16"
             )

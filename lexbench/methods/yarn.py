@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from lexbench.core.attention import Attention, Floats
+from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.methods.rotary import (
@@ -54,7 +55,7 @@ class Yarn:
         check_factor("yarn", self.factor)
         check_trained_length("yarn", self.trained_length)
         if not 0 < self.beta_slow < self.beta_fast:
-            raise ValueError(
+            raise ConfigError(
                 f"yarn needs 0 < beta_slow < beta_fast, got beta_slow {self.beta_slow} and beta_fast "
                 f"{self.beta_fast}: the paper takes 1 and 32"
             )

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lexbench.core.attention import Attention, Middle, Positions
+from lexbench.core.errors import ConfigError
 from lexbench.encodings.base import Encoding, Rotate, per_group, weight_versions
 from lexbench.kernels import dense
 from lexbench.kernels.logits import Logits
@@ -44,7 +45,7 @@ class Layer:
         rotate: the encoding's, or as a method changes it; None: the encoding's.
 
     Raises:
-        ValueError: the attention has a remap, and the encoding cannot remap its distances.
+        ConfigError: the attention has a remap, and the encoding cannot remap its distances.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class Layer:
         rotate: Rotate | None = None,
     ) -> None:
         if attention.remap is not None and not encoding.remaps:
-            raise ValueError(f"{encoding.name} cannot remap its distances: use a method without remap")
+            raise ConfigError(f"{encoding.name} cannot remap its distances: use a method without remap")
         self.encoding, self.attention, self.positions = encoding, attention, positions
         self.rotate = rotate or encoding.rotate
         self.queries, self.keys = encoding.prepare(queries, keys)
@@ -233,8 +234,8 @@ def _added(scores: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def together(method: Attention, own: Attention, name: str) -> Attention:
-    """Slots of a method and of an encoding, merged; ValueError where both set the same one."""
+    """Slots of a method and of an encoding, merged; ConfigError where both set the same one."""
     try:
         return method.merged(own)
     except ValueError as error:
-        raise ValueError(f"{name} and the method exclude each other ({error}): use another method") from None
+        raise ConfigError(f"{name} and the method exclude each other ({error}): use another method") from None

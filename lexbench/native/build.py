@@ -19,7 +19,7 @@ PINNED = ("deviation",)
 
 
 def encoding(spec: str | Mapping[str, Any], shape: Shape, trained_length: int) -> Encoding:
-    """The encoding of a decoder; ValueError for an unknown name or parameter, and whatever its class raises."""
+    """The encoding of a decoder; ConfigError for an unknown name or parameter, and whatever its class raises."""
     sizes = {
         "head_dim": shape.head_dim,
         "heads": shape.heads,

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lexbench.core.errors import ConfigError
 from lexbench.encodings.base import DEVIATION, Encoding
 from lexbench.native import attend
 
@@ -35,9 +36,9 @@ class Shape:
 
     def __post_init__(self) -> None:
         if self.block not in ("llama", "gpt"):
-            raise ValueError(f"shape: block must be llama or gpt, got {self.block}")
+            raise ConfigError(f"shape: block must be llama or gpt, got {self.block}")
         if self.width % self.heads or self.heads % self.kv_heads:
-            raise ValueError(
+            raise ConfigError(
                 f"shape: heads must divide width and kv_heads heads, got {self.width}, {self.heads}, {self.kv_heads}"
             )
 

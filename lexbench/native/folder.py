@@ -17,6 +17,7 @@ from torch import Tensor
 
 from lexbench.core.checkpoint import OURS
 from lexbench.core.config_facts import facts
+from lexbench.core.errors import ConfigError
 from lexbench.core.files import read_object, write_bytes, write_text
 from lexbench.core.values import fits
 from lexbench.encodings.rope import Rope
@@ -68,7 +69,7 @@ def save(
         config |= {"model_type": OURS, "block": shape.block, "encoding": encoding, **decoder.encoding.facts}
     weights = {f"model.{name}": _stored(name, weight, dtype) for name, weight in decoder.named_parameters()}
     if odd := next((name for name, weight in weights.items() if not weight.isfinite().all()), None):
-        raise ValueError(
+        raise ConfigError(
             f"weight {odd} must be finite in {dtype}, it is not: lower recipe.rate, or give recipe.weights=float32"
         )
     write_bytes(folder / "model.safetensors", serialize(weights, metadata={"format": "pt"}))
@@ -101,13 +102,13 @@ def sizes(shape: Shape) -> dict[str, Any]:
 
 
 def load(folder: Path, dtype: torch.dtype = torch.float32) -> Decoder:
-    """Load a folder of `lexbench train`, or a Llama with tied embeddings and plain RoPE; ValueError for any other."""
+    """Load a folder of `lexbench train`, or a Llama with tied embeddings and plain RoPE; ConfigError for any other."""
     config = read_object(folder / "config.json", "train it again")
     try:
         return _load(folder, config, dtype)
     except (KeyError, TypeError, AttributeError, RuntimeError, ArithmeticError, SafetensorError) as error:
         said = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-        raise ValueError(f"model folder {folder} is damaged ({said}): train it again") from error
+        raise ConfigError(f"model folder {folder} is damaged ({said}): train it again") from error
 
 
 def _load(folder: Path, config: Mapping[str, Any], dtype: torch.dtype) -> Decoder:
@@ -115,12 +116,12 @@ def _load(folder: Path, config: Mapping[str, Any], dtype: torch.dtype) -> Decode
     found = {} if ours else facts(config)
     plain = "rope_scaling" not in found and config.get("hidden_act", "silu") in ("silu", "swish")
     if not ours and not (config.get("model_type") == "llama" and config.get("tie_word_embeddings") and plain):
-        raise ValueError(
+        raise ConfigError(
             f"native reads Llama folders with SiLU, tied embeddings and plain RoPE, {folder} is another: use backend=hf"
         )
     for name in SIZES:
         if not fits(config[name], int) or not config[name]:
-            raise ValueError(f"{name} of {folder} must be a whole number of at least 1: train it again")
+            raise ConfigError(f"{name} of {folder} must be a whole number of at least 1: train it again")
     shape = Shape(
         vocabulary=config["vocab_size"],
         layers=config["num_hidden_layers"],
@@ -146,7 +147,7 @@ def _load(folder: Path, config: Mapping[str, Any], dtype: torch.dtype) -> Decode
     decoder.load_state_dict(weights, strict=False)  # a weight that layers share is stored once
     known = {name for name, _ in decoder.named_parameters()}
     if odd := sorted(known ^ weights.keys()):
-        raise ValueError(
+        raise ConfigError(
             f"model folder {folder} must hold the weights of its config.json, {odd[0]} differs: train it again"
         )
     return decoder.eval()

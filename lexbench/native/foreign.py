@@ -17,6 +17,7 @@ from safetensors.torch import save as serialize
 from torch import Tensor
 
 from lexbench.core.checkpoint import FILES, read_config
+from lexbench.core.errors import ConfigError
 from lexbench.core.files import write_bytes, write_text
 from lexbench.encodings.alibi import Alibi
 from lexbench.encodings.base import Encoding
@@ -42,11 +43,11 @@ def convert(folder: Path, into: Path) -> str:
         into: a new or empty folder.
 
     Raises:
-        ValueError: transformers has no such model, or `into` holds files.
+        ConfigError: transformers has no such model, or `into` holds files.
     """
     config = read_config(str(folder))
     if into.exists() and any(into.iterdir()):
-        raise ValueError(f"convert writes into an empty folder, {into} holds files: give another")
+        raise ConfigError(f"convert writes into an empty folder, {into} holds files: give another")
     stored = getattr(torch, config.get("torch_dtype") or config.get("dtype") or "float32")
     written = None if config.get("model_type") == "llama" else _written(load(folder), config)
     into.mkdir(parents=True, exist_ok=True)
@@ -64,7 +65,7 @@ def convert(folder: Path, into: Path) -> str:
 
 
 def _written(decoder: Decoder, config: Mapping[str, Any]) -> Written:
-    """config.json and weights of the ordinary model; ValueError where the encoding or the block has none."""
+    """config.json and weights of the ordinary model; ConfigError where the encoding or the block has none."""
     encoding = decoder.encoding
     while encoding.used is not encoding:
         encoding = encoding.used
@@ -73,13 +74,13 @@ def _written(decoder: Decoder, config: Mapping[str, Any]) -> Written:
     if type(encoding) is Learned:
         facts, weights = _gpt2(decoder, encoding)
     elif not _only_within_layers(encoding, decoder.shape, trained_length):
-        raise ValueError(f"transformers has no model with {encoding.name}: use backend=native")
+        raise ConfigError(f"transformers has no model with {encoding.name}: use backend=native")
     elif all(type(layer) is Alibi for layer in layers):
         facts, weights = _mpt(decoder)
     elif all(type(layer) is Rope or _has_no_positions(layer) for layer in layers):
         facts, weights = _smollm3(decoder, [layer.base if isinstance(layer, Rope) else None for layer in layers])
     else:
-        raise ValueError(f"transformers has no model with {encoding.name}: use backend=native")
+        raise ConfigError(f"transformers has no model with {encoding.name}: use backend=native")
     common = {key: config[key] for key in ("bos_token_id", "eos_token_id", "torch_dtype") if key in config}
     lengths = {} if "n_positions" in facts else {"max_position_embeddings": trained_length}
     return {**facts, **lengths, **common, "tie_word_embeddings": True, "use_cache": True}, weights
@@ -106,7 +107,7 @@ def _smollm3(decoder: Decoder, bases: list[float | None]) -> Written:
     shape, known = decoder.shape, sorted({base for base in bases if base is not None})
     _check_block(shape, "llama", "SmolLM3 has no LayerNorm")
     if len(known) > 1:
-        raise ValueError(f"SmolLM3 has one RoPE base for all layers, got {known}: use backend=native")
+        raise ConfigError(f"SmolLM3 has one RoPE base for all layers, got {known}: use backend=native")
     facts = sizes(shape) | {"hidden_act": "silu", "attention_bias": False}
     rope = {"rope_type": "default", "rope_theta": (known or [10000.0])[0]}
     # SmolLM3 is Llama with layers without positions: 1 marks a layer that rotates.
@@ -124,7 +125,7 @@ def _mpt(decoder: Decoder) -> Written:
     shape = decoder.shape
     _check_block(shape, "gpt", "MPT has no SwiGLU")
     if shape.hidden != 4 * shape.width:
-        raise ValueError(
+        raise ConfigError(
             f"MPT has an inner width of 4 times {shape.width}, got {shape.hidden}: "
             f"train with recipe.shape.hidden={4 * shape.width}"
         )
@@ -198,7 +199,7 @@ def _shared(decoder: Decoder) -> dict[str, Tensor]:
 
 def _check_block(shape: Shape, block: str, rule: str) -> None:
     if shape.block != block:
-        raise ValueError(f"{rule}: train with recipe.shape.block={block}")
+        raise ConfigError(f"{rule}: train with recipe.shape.block={block}")
 
 
 def _together(ours: Mapping[str, Tensor], layer: str, shape: Shape) -> Tensor:

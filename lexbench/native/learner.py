@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lexbench.core.attention import Attention
+from lexbench.core.errors import ConfigError
 from lexbench.encodings.base import Encoding
 from lexbench.kernels.halves import slow
 from lexbench.native import attend
@@ -97,7 +98,7 @@ class Learner:
         method: frequencies for fine-tuning; None: the encoding's.
 
     Raises:
-        ValueError: recipe.compile is set, and there is no compiler.
+        ConfigError: recipe.compile is set, and there is no compiler.
     """
 
     def __init__(self, decoder: Decoder, recipe: Recipe, method: Attention | None = None) -> None:
@@ -198,9 +199,9 @@ def copied(rows: Tensor) -> Tensor:
 
 
 def compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The function under torch.compile, which runs at the first call; ValueError on a CPU without a C++ compiler."""
+    """The function under torch.compile, which runs at the first call; ConfigError on a CPU without a C++ compiler."""
     if not torch.cuda.is_available() and not os.environ.get("CXX") and not any(map(shutil.which, COMPILERS)):
-        raise ValueError(
+        raise ConfigError(
             f"recipe.compile needs a C++ compiler ({', '.join(COMPILERS)}), none is installed: set it to false"
         )
     torch._dynamo.config.recompile_limit = 64  # one graph for each length of rows and size of a piece

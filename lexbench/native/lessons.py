@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from lexbench.core import registry, suites
+from lexbench.core.errors import ConfigError
 from lexbench.core.record import Refused
 from lexbench.core.task import AnyQuestion, Choose, Mark, Task, Tokenizer, Tokens, Write
 from lexbench.corpora import Corpus
@@ -150,7 +151,7 @@ class TaskLesson:
     def __call__(self, rng: np.random.Generator, tokenizer: Tokenizer, length: int) -> Tokens:
         """A prompt and its answer; seeds are above 2^31, which evaluations do not use.
 
-        Raises ValueError where the task refuses even a whole row, or has no answers to learn.
+        Raises ConfigError where the task refuses even a whole row, or has no answers to learn.
         """
         seed = int(rng.integers(2**31, 2**62))
         least = 1 if self.single else length // 2
@@ -169,7 +170,7 @@ class TaskLesson:
             tokens = np.concatenate([question.prompt, answer])
             asked = np.arange(len(tokens)) >= len(question.prompt)
         else:
-            raise ValueError(f"lesson {self.name} has no answers to learn, it only scores: use text in recipe.stages")
+            raise ConfigError(f"lesson {self.name} has no answers to learn, it only scores: use text in recipe.stages")
         counted = np.where(asked, tokens, ~tokens) if self.answers else tokens
         return counted[len(tokenizer.prefix) :][:length]
 
@@ -181,7 +182,7 @@ class TaskLesson:
                 return self.task.questions(tokenizer, length, n, seed)
             except Refused as refusal:
                 reason = refusal.reason
-        raise ValueError(
+        raise ConfigError(
             f"lesson {self.name} does not fit rows of {lengths[-1]} tokens ({reason}): raise recipe.trained_length "
             "or the length of the stage, or leave it out of recipe.stages"
         )
@@ -243,7 +244,7 @@ def gather(
 
     `answers` and `single` are those of tasks' lessons (`TaskLesson`).
 
-    Raises ValueError for an unknown name, and for a lesson that does not fit rows of `length` tokens.
+    Raises ConfigError for an unknown name, and for a lesson that does not fit rows of `length` tokens.
     """
     lessons: dict[str, Lesson] = {}
     for kind in kinds:
@@ -262,7 +263,7 @@ def gather(
             ]
             lessons[kind] = SuiteLesson(parts) if len(parts) > 1 else parts[0]
         else:
-            raise ValueError(
+            raise ConfigError(
                 f"unknown lesson {kind!r}: choose from text, text_pieces, {', '.join([*GENERATORS, *tasks])}"
             )
     return lessons
@@ -274,7 +275,7 @@ def _task_lesson(
     """The lesson of a task, tried once."""
     name = str(config["name"])
     if registry.parameters(registry.class_of(config, "task")).get("corpus"):
-        raise ValueError(f"lesson {name} reads a corpus: use text in recipe.stages")
+        raise ConfigError(f"lesson {name} reads a corpus: use text in recipe.stages")
     task = registry.build(config, "task")
     lesson = TaskLesson(task, length, name, answers, single)
     lesson(np.random.default_rng(0), tokenizer, length)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lexbench.core import registry
+from lexbench.core.errors import ConfigError
 from lexbench.encodings.base import Encoding, Rotary
 from lexbench.native import build
 from lexbench.native.decoder import Shape
@@ -72,7 +73,7 @@ def _same_class(config: Spec, before: Spec | None) -> Spec | None:
 
 
 def check(spec: Spec, setting: str = "encoding") -> None:
-    """Check parameters before anything is built: ValueError for one that an encoding, or an inner one, does not have.
+    """Check parameters before anything is built: ConfigError for one that an encoding, or an inner one, does not have.
 
     Also for a rotary base of at most 1, with which all pairs are equally fast.
     """
@@ -80,18 +81,18 @@ def check(spec: Spec, setting: str = "encoding") -> None:
     known = [name for name in registry.parameters(cls) if name not in build.OF_NETWORK]
     for key in spec:
         if key not in known and key not in CLASS:
-            raise ValueError(f"unknown parameter {setting}.{key}: {_name(spec)} knows {', '.join(known) or 'none'}")
+            raise ConfigError(f"unknown parameter {setting}.{key}: {_name(spec)} knows {', '.join(known) or 'none'}")
     base = spec.get("base")
     if issubclass(cls, Rotary) and isinstance(base, int | float) and not 1 < base < math.inf:
-        raise ValueError(f"{setting}.base must be above 1, got {base:g}: RoPE's is 10000")
+        raise ConfigError(f"{setting}.base must be above 1, got {base:g}: RoPE's is 10000")
     if spec.get(build.INNER) is not None:
         check(spec[build.INNER], f"{setting}.{build.INNER}")
 
 
 def check_heads(spec: Spec, shape: Shape) -> None:
-    """ValueError where an encoding, or an inner one, rotates pairs of a head of odd size."""
+    """ConfigError where an encoding, or an inner one, rotates pairs of a head of odd size."""
     if issubclass(build.class_of(spec), Rotary) and shape.head_dim % 2:
-        raise ValueError(
+        raise ConfigError(
             f"recipe.shape must give {_name(spec)} heads of an even size, got width={shape.width} of "
             f"heads={shape.heads}, {shape.head_dim} each: change one of the two"
         )

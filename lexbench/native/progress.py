@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.files import locked, read_object, write_bytes, write_text
 from lexbench.core.memory import is_out_of_memory
 from lexbench.native.learner import Optimizers
@@ -25,11 +26,11 @@ PACKAGES = ("lexbench", "torch", "tokenizers", "numpy")
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Create the folder if needed and lock it for this process; ValueError while another process holds it."""
+    """Create the folder if needed and lock it for this process; ConfigError while another process holds it."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("a") as lock:
         if not locked(lock.fileno(), wait=False):
-            raise ValueError(
+            raise ConfigError(
                 f"out={folder} is being trained by another process: wait until it ends, or give another folder"
             )
         yield
@@ -75,7 +76,7 @@ class Progress:
         key: hash of everything that the training depends on.
 
     Raises:
-        ValueError: the folder holds another training, or a damaged checkpoint.
+        ConfigError: the folder holds another training, or a damaged checkpoint.
     """
 
     def __init__(self, folder: Path, key: str) -> None:
@@ -90,9 +91,9 @@ class Progress:
         else:
             found = self._state["key"] if self._state else key
         if found != key:
-            raise ValueError(f"out={folder} holds another training: give a new folder, or remove it")
+            raise ConfigError(f"out={folder} holds another training: give a new folder, or remove it")
         if not self.finished and not self.begun and (folder / "config.json").exists():
-            raise ValueError(f"out={folder} holds a model that is not of this training: give a new folder")
+            raise ConfigError(f"out={folder} holds a model that is not of this training: give a new folder")
 
     @property
     def finished(self) -> bool:
@@ -116,7 +117,7 @@ class Progress:
     def resume(self, weights: torch.nn.Module, optimizer: torch.optim.Optimizer | Optimizers) -> int:
         """Load the checkpoint, if any, and drop later lines of the log; the number of steps done.
 
-        Raises ValueError where the log lacks a step of the checkpoint.
+        Raises ConfigError where the log lacks a step of the checkpoint.
         """
         self._started = time.monotonic()
         state, self._state = self._state, None  # read once: it may be large
@@ -127,7 +128,7 @@ class Progress:
         optimizer.load_state_dict(state["optimizer"])
         rows = self._rows()
         if lacking := set(range(1, state["step"] + 1)) - rows.keys():
-            raise ValueError(
+            raise ConfigError(
                 f"log {self.log} lacks step {min(lacking)}, its checkpoint has {state['step']} steps: "
                 "remove the folder to start again"
             )
@@ -158,12 +159,12 @@ class Progress:
                     raise
                 said = " ".join(f"{type(error).__name__}: {error}".split())[:120]
                 here = f"torch {torch.__version__}"
-                raise ValueError(
+                raise ConfigError(
                     f"checkpoint {self.checkpoint} is undamaged, and {here} cannot read it ({said}): "
                     "use the version that wrote it, or remove it to start again"
                 ) from error
         if not isinstance(state, dict) or not {"key", "step", "decoder", "optimizer"} <= state.keys():
-            raise ValueError(f"checkpoint {self.checkpoint} is damaged: remove it to start again, or restore it")
+            raise ConfigError(f"checkpoint {self.checkpoint} is damaged: remove it to start again, or restore it")
         return state
 
     def save(self, weights: torch.nn.Module, optimizer: torch.optim.Optimizer | Optimizers, step: int) -> None:

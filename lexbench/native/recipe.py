@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from lexbench.core.errors import ConfigError
 from lexbench.encodings.base import DEVIATION
 from lexbench.native.decoder import Shape
 
@@ -105,24 +106,24 @@ class Recipe:
             if getattr(self, name) is not None:
                 _check_whole(name, getattr(self, name), least)
         if self.seed >= SEEDS:
-            raise ValueError(f"recipe.seed must be below 2^63, got {self.seed}: give a smaller one")
+            raise ConfigError(f"recipe.seed must be below 2^63, got {self.seed}: give a smaller one")
         for name in ("rate", "matrix_rate", "clip", "embeddings"):
             _check_positive(name, getattr(self, name))
         if self.gain_rate is not None:
             _check_positive("gain_rate", self.gain_rate)
         for name in ("decay", "last"):
             if not _is_number(value := getattr(self, name)) or value < 0:
-                raise ValueError(f"recipe.{name} must be a number of at least 0, got {value!r}: e.g. 0.1")
+                raise ConfigError(f"recipe.{name} must be a number of at least 0, got {value!r}: e.g. 0.1")
         if self.accumulate > self.batch:
-            raise ValueError(
+            raise ConfigError(
                 f"recipe.accumulate must be at most the batch of {self.batch} rows, got {self.accumulate}: lower it"
             )
         for name, words in CHOICES.items():
             if getattr(self, name) not in words:
                 said = " or ".join("null" if word is None else word for word in words)
-                raise ValueError(f"recipe.{name} must be {said}, got {getattr(self, name)}: choose one")
+                raise ConfigError(f"recipe.{name} must be {said}, got {getattr(self, name)}: choose one")
         if self.packing != "filled" and self.counted != "answers":
-            raise ValueError(
+            raise ConfigError(
                 f"recipe.packing={self.packing} is for counted=answers, got counted={self.counted}: drop it"
             )
         if self.shape is not None:
@@ -131,11 +132,11 @@ class Recipe:
 
     def _check_stages(self) -> None:
         if isinstance(self.stages, str | Mapping) or not isinstance(self.stages, Sequence) or not self.stages:
-            raise ValueError(f"recipe.stages must be a list of at least one stage, got {self.stages!r}: {STAGE}")
+            raise ConfigError(f"recipe.stages must be a list of at least one stage, got {self.stages!r}: {STAGE}")
         for stage in self.stages:
             _check_stage(stage)
             if self.trained_length is not None and self.trained_length % stage.get("length", 1):
-                raise ValueError(
+                raise ConfigError(
                     f"recipe.stages.length must divide trained_length={self.trained_length}, got {stage['length']}: "
                     "e.g. half of it"
                 )
@@ -167,10 +168,10 @@ class Recipe:
         return self.batch * self.length // length, length
 
     def sizes(self) -> Shape:
-        """Sizes of the decoder; ValueError where the recipe leaves them to a start."""
+        """Sizes of the decoder; ConfigError where the recipe leaves them to a start."""
         for name in ("shape", "vocabulary", "trained_length"):
             if getattr(self, name) is None:
-                raise ValueError(f"recipe.{name} is missing, and no trained folder states it: give start=DIR")
+                raise ConfigError(f"recipe.{name} is missing, and no trained folder states it: give start=DIR")
         assert self.shape is not None and self.vocabulary is not None
         return Shape(vocabulary=self.vocabulary, **self.shape)
 
@@ -191,35 +192,35 @@ def _is_number(value: Any) -> bool:
 
 def _check_whole(name: str, value: Any, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"recipe.{name} must be a whole number, got {value!r}: e.g. {max(least, 1)}")
+        raise ConfigError(f"recipe.{name} must be a whole number, got {value!r}: e.g. {max(least, 1)}")
     if value < least:
-        raise ValueError(f"recipe.{name} must be at least {least}, got {value}: raise it")
+        raise ConfigError(f"recipe.{name} must be at least {least}, got {value}: raise it")
 
 
 def _check_positive(name: str, value: Any) -> None:
     if not _is_number(value) or value <= 0:
-        raise ValueError(f"recipe.{name} must be a number above 0, got {value!r}: e.g. 0.001")
+        raise ConfigError(f"recipe.{name} must be a number above 0, got {value!r}: e.g. 0.001")
 
 
 def _check_shape(shape: Any) -> None:
     """Check each size alone; `Shape` checks how they fit together."""
     if not isinstance(shape, Mapping):
-        raise ValueError(f"recipe.shape must be sizes by name, got {shape!r}: e.g. {{layers: 4, width: 256}}")
+        raise ConfigError(f"recipe.shape must be sizes by name, got {shape!r}: e.g. {{layers: 4, width: 256}}")
     for name, size in shape.items():
         if name not in SIZES:
-            raise ValueError(f"unknown parameter recipe.shape.{name}: choose from {', '.join(SIZES)}")
+            raise ConfigError(f"unknown parameter recipe.shape.{name}: choose from {', '.join(SIZES)}")
         if name == "norm_epsilon":
             _check_positive(f"shape.{name}", size)
         elif name == "block":
             if size not in ("llama", "gpt"):
-                raise ValueError(f"recipe.shape.block must be llama or gpt, got {size!r}: choose one")
+                raise ConfigError(f"recipe.shape.block must be llama or gpt, got {size!r}: choose one")
         else:
             _check_whole(f"shape.{name}", size, 1)
 
 
 def _check_stage(stage: Any) -> None:
     if not isinstance(stage, Mapping) or stage.keys() - {"boost", "length"} != {"steps", "lessons"}:
-        raise ValueError(
+        raise ConfigError(
             f"recipe.stages must each have steps and lessons, and boost and length if any, got {stage!r}: {STAGE}"
         )
     _check_whole("stages.steps", stage["steps"], 1)
@@ -227,6 +228,6 @@ def _check_stage(stage: Any) -> None:
     _check_positive("stages.boost", stage.get("boost", 1.0))
     lessons = stage["lessons"]
     if not isinstance(lessons, Mapping) or not lessons:
-        raise ValueError(f"recipe.stages.lessons must be shares by name, got {lessons!r}: {STAGE}")
+        raise ConfigError(f"recipe.stages.lessons must be shares by name, got {lessons!r}: {STAGE}")
     for kind, share in lessons.items():
         _check_positive(f"stages.lessons.{kind}", share)

@@ -11,6 +11,7 @@ import torch
 from lexbench.core import registry
 from lexbench.core.attention import Attention
 from lexbench.core.checkpoint import end_tokens, fingerprint, on_disk, read_model
+from lexbench.core.errors import ConfigError
 from lexbench.core.fence import attention_from
 from lexbench.core.files import read_object
 from lexbench.core.method import Method, read_method
@@ -49,17 +50,17 @@ class Start:
         """Ids of BOS and EOS."""
         bos, ends = self.config.get("bos_token_id"), sorted(end_tokens(self.folder))
         if bos is None or not ends:
-            raise ValueError(f"start={self.name} names no BOS or no EOS: state both in its config.json")
+            raise ConfigError(f"start={self.name} names no BOS or no EOS: state both in its config.json")
         return bos, ends[0]
 
     def settled(self, recipe: Recipe) -> Recipe:
-        """The recipe with the folder's sizes; ValueError where it states others."""
+        """The recipe with the folder's sizes; ConfigError where it states others."""
         shape = asdict(self.decoder.shape)
         own = {"vocabulary": shape["vocabulary"], **{f"shape.{key}": shape[key] for key in SIZES}}
         said = {"vocabulary": recipe.vocabulary, **{f"shape.{key}": size for key, size in (recipe.shape or {}).items()}}
         for key, size in said.items():
             if size is not None and size != own[key]:
-                raise ValueError(
+                raise ConfigError(
                     f"recipe.{key} is {size}, start={self.name} has {own[key]}: leave it out, as recipe=finetune does"
                 )
         return replace(
@@ -72,7 +73,7 @@ class Start:
     def give(self, decoder: Decoder, spec: Mapping[str, Any]) -> bool:
         """Copy its weights to a decoder by name; True if the encoding's too, which needs the same class.
 
-        Raises ValueError where a weight has another size.
+        Raises ConfigError where a weight has another size.
         """
         known = dict(self.decoder.named_parameters())
         same = all(spec.get(key) == self.encoding.get(key) for key in naming.CLASS)
@@ -82,7 +83,7 @@ class Start:
                 continue
             if name not in known or known[name].shape != weight.shape:
                 size = tuple(known[name].shape) if name in known else "none"
-                raise ValueError(
+                raise ConfigError(
                     f"encoding weight {name} of {tuple(weight.shape)} has no match in start={self.name} ({size}): "
                     "keep the parameters that give its size"
                 )
@@ -98,15 +99,15 @@ class Start:
 
 
 def read(path: str | Path) -> Start:
-    """Read a start from a folder or `lexbench:lexlet`; ValueError where `folder.load` cannot read it."""
+    """Read a start from a folder or `lexbench:lexlet`; ConfigError where `folder.load` cannot read it."""
     shipped = str(path).startswith("lexbench:")
     folder = (on_disk(str(path)) if shipped else None) or Path(path).expanduser()
     if not (folder / "config.json").exists():
-        raise ValueError(f"start={path} is no trained folder: give one with config.json and weights")
+        raise ConfigError(f"start={path} is no trained folder: give one with config.json and weights")
     try:
         decoder = load(folder)
     except ValueError as error:
-        raise ValueError(f"start={path} cannot be trained further ({error})") from None
+        raise ConfigError(f"start={path} cannot be trained further ({error})") from None
     config = read_object(folder / "config.json", "train it again")
     encoding = config.get("encoding")
     if encoding is None:
@@ -139,19 +140,19 @@ def checked(method: Mapping[str, Any], start: Start | None, reach: int | None = 
         reach: length that an encoding's positions cover in training; None: the length of a row.
 
     Raises:
-        ValueError: no start, an unknown parameter, or frequencies stretched to another length than `reach`.
+        ConfigError: no start, an unknown parameter, or frequencies stretched to another length than `reach`.
     """
     name, built, said = _read(method)
     if name == "none":
         return said
     if start is None:
-        raise ValueError(
+        raise ConfigError(
             f"method={name} changes the frequencies of a trained model, and start is missing: give start=DIR"
         )
     length = start.config["max_position_embeddings"]
     factor = getattr(built, "factor", None) if _stretches(built) else None
     if reach is not None and factor is not None and factor * length != reach:
-        raise ValueError(
+        raise ConfigError(
             f"method.factor must stretch the start's {length} tokens to encoding.reach={reach}, got {factor:g}: "
             f"give method.factor={reach / length:g} or encoding.reach={round(factor * length)}"
         )
@@ -173,13 +174,13 @@ def scaling(method: Mapping[str, Any], start: Start | None, base: float | None, 
         length: in tokens, of training.
 
     Raises:
-        ValueError: training saves no ordinary Llama, or the method changes more than frequencies.
+        ConfigError: training saves no ordinary Llama, or the method changes more than frequencies.
     """
     name, built, said = _read(method)
     if start is None or name == "none":
         return Scaling()
     if base is None:
-        raise ValueError(
+        raise ConfigError(
             f"method={name} needs a training that saves an ordinary Llama with plain RoPE, this encoding or "
             "shape.block saves another model: use method=none"
         )
@@ -191,7 +192,7 @@ def scaling(method: Mapping[str, Any], start: Start | None, base: float | None, 
             raise Refused(f"it sets {', '.join(sorted(others))}")
         config = export.as_data(built, said, model, length, "transformers")
     except Refused as refusal:
-        raise ValueError(
+        raise ConfigError(
             f"method={said} cannot be trained ({refusal.reason}): use a method that changes frequencies only"
         ) from None
     rope = config["rope_parameters"]

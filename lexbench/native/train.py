@@ -17,6 +17,7 @@ from tqdm import tqdm
 
 from lexbench.core import registry
 from lexbench.core.console import Lines, without_bar
+from lexbench.core.errors import ConfigError
 from lexbench.core.files import write_text
 from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.corpora import Corpus, hash_documents
@@ -65,12 +66,12 @@ class Prepared:
     """A checked job: everything that can be resolved without reading its texts.
 
     Raises:
-        ValueError: an unknown name or parameter, missing sizes, a method without a start, no held-out texts.
+        ConfigError: an unknown name or parameter, missing sizes, a method without a start, no held-out texts.
     """
 
     def __init__(self, job: Job) -> None:
         if not job.held_out:
-            raise ValueError("held_out must name at least one corpus, got []: leave it out, or give e.g. [stdlib]")
+            raise ConfigError("held_out must name at least one corpus, got []: leave it out, or give e.g. [stdlib]")
         self.job = job
         self.start = None if job.start is None else start.read(job.start)
         # Ids of BOS and EOS. A new tokenizer has them first (`vocabulary.SPECIAL`).
@@ -130,10 +131,10 @@ def texts(entries: Any, split: str, setting: str) -> list[Corpus]:
 def train(prepared: Prepared, out: Path) -> None:
     """Train, or resume from the checkpoint in `out`; writes a folder that `folder.load` reads, and `training.json`.
 
-    A finished training is not repeated. Raises ValueError where `out` holds another training, or a running one.
+    A finished training is not repeated. Raises ConfigError where `out` holds another training, or a running one.
     """
     if prepared.start is not None and prepared.start.folder.resolve() == out.resolve():
-        raise ValueError(f"out={out} is the folder of start, too: give another folder")
+        raise ConfigError(f"out={out} is the folder of start, too: give another folder")
     with alone(out):
         _train(prepared, out)
 
@@ -241,7 +242,7 @@ def _learn(
             if validation is not None and (done % recipe.evaluate == 0 or done == recipe.steps):
                 losses["held_out"] = learner.held_out(validation)
             if not all(map(math.isfinite, losses.values())):  # that of rows held out sees the update, too
-                raise ValueError(
+                raise ConfigError(
                     f"training {progress.name} diverged: its loss at step {done} is not finite; "
                     f"lower recipe.rate, it is {recipe.rate:g}"
                 )

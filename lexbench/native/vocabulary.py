@@ -9,6 +9,7 @@ import numpy as np
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.files import write_text
 from lexbench.core.task import Encoded, Frame, Tokens
 from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
@@ -23,12 +24,12 @@ SPECIAL = ("<s>", "</s>")
 def learnt(recipe: Recipe, corpora: Sequence[Corpus], folder: Path) -> FastTokenizer:
     """Learn a byte-level BPE from the corpora and write it to the folder; every digit is a token.
 
-    Raises ValueError where the vocabulary is too small for all bytes.
+    Raises ConfigError where the vocabulary is too small for all bytes.
     """
     size = recipe.sizes().vocabulary
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     if size < (least := len(alphabet) + len(SPECIAL)):
-        raise ValueError(f"recipe.vocabulary must be at least {least}, every byte is a token, got {size}: raise it")
+        raise ConfigError(f"recipe.vocabulary must be at least {least}, every byte is a token, got {size}: raise it")
     bpe = tokenizers.Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]

@@ -32,7 +32,7 @@ def examine(folders: Sequence[Path]) -> Diagnosis:
     """Examine every finished cell: its file's checksums, the hash of its identity, its invariants, and its records; and
     every line of an unfinished one.
 
-    ValueError where there is no run folder.
+    ConfigError where there is no run folder.
     """
     faults, cells, unfinished, seconds = [], 0, 0, 0.0
     runs = run_folders(folders)

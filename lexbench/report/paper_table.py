@@ -13,6 +13,7 @@ from pathlib import Path
 import matplotlib as mpl
 from matplotlib.ft2font import FT2Font, LoadFlags
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.record import Record
 from lexbench.report import looks
 from lexbench.report.formats import tex
@@ -63,11 +64,11 @@ def latex(
         digits: decimals; None: as in reports.
         highlight: methods to name first, behind the baseline.
 
-    Raises ValueError where even the smallest size is wider.
+    Raises ConfigError where even the smallest size is wider.
     """
     known = sorted({length for table in tables for length in table.lengths})
     if odd := sorted(set(lengths) - set(known)):
-        raise ValueError(f"--length {odd[0]} was not measured: choose from {', '.join(map(str, known))}")
+        raise ConfigError(f"--length {odd[0]} was not measured: choose from {', '.join(map(str, known))}")
     shown = [length for length in known if not lengths or length in lengths]
     models = len({table.cell.model for table in tables})
     blocks = [(_title(table, models), _rows(table, shown, digits, highlight)) for table in tables]
@@ -84,7 +85,7 @@ def latex(
         needed = max(sum(sizes) + 2 * gap * len(shown), *(breadth(title, points) for title, _ in blocks))
         if needed <= INCH * width:
             return "\n".join(_lines(blocks, heads, command, gap, interval))
-    raise ValueError(
+    raise ConfigError(
         f"the table is {needed:.0f} points wide at {points:.0f} points, and the column {INCH * width:.0f}: "
         "choose fewer lengths (--length), or --interval none"
     )

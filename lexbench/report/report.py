@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from lexbench.core.errors import ConfigError
 from lexbench.report import unchanged
 
 DRAWN = 40
@@ -33,13 +34,13 @@ def write_report(
         aside: share the work with processes beside this one, one a core, where it can be forked.
         figures: tables with figures, at most; None: 40, or 5 in a report of more than 5,000 cells.
 
-    Returns the path of report.md. Raises ValueError where there is no run.
+    Returns the path of report.md. Raises ConfigError where there is no run.
     """
     if figures is not None and figures < 0:
-        raise ValueError(f"figures must be a number of tables, 0 or more, got {figures}: e.g. 40")
+        raise ConfigError(f"figures must be a number of tables, 0 or more, got {figures}: e.g. 40")
     to = Path(folders[0]) / "report" if out is None else Path(out)
     if (to / "report.md").is_file() and not (to / "report.md").read_bytes().startswith(unchanged.HEAD.encode()):
-        raise ValueError(f"{to / 'report.md'} is not of lexbench report, which would replace it: give another --out")
+        raise ConfigError(f"{to / 'report.md'} is not of lexbench report, which would replace it: give another --out")
     sources = unchanged.sources(folders, to, (figures, DRAWN, png, sorted(highlight), *map(str, folders)))
     if not unchanged.unchanged(folders, to, sources):
         from lexbench.report import contents  # takes half a second

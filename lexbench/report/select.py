@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Sequence
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Cell
 from lexbench.core.registry import nearest
@@ -11,7 +12,7 @@ from lexbench.stats.wording import some
 def named_methods(known: Iterable[MethodKey], wanted: Sequence[str]) -> set[MethodKey]:
     """Methods that match the wanted names; all methods if none are wanted.
 
-    A name matches the method whose label it is; without parameters, every method of that name. Raises ValueError for a
+    A name matches the method whose label it is; without parameters, every method of that name. Raises ConfigError for a
     name without a match.
     """
     methods = set(known)
@@ -22,7 +23,7 @@ def named_methods(known: Iterable[MethodKey], wanted: Sequence[str]) -> set[Meth
 def named_tasks(cells: Iterable[Cell], wanted: Sequence[str]) -> set[str]:
     """Labels of tasks that match the wanted names; all labels if none are wanted.
 
-    A name matches its own label, `passkey(digits=7)`; without parameters, every label of that name. Raises ValueError
+    A name matches its own label, `passkey(digits=7)`; without parameters, every label of that name. Raises ConfigError
     for a name without a match.
     """
     names = {cell.task: cell.task_name for cell in cells}
@@ -31,7 +32,7 @@ def named_tasks(cells: Iterable[Cell], wanted: Sequence[str]) -> set[str]:
 
 
 def check_highlight(known: Iterable[MethodKey], wanted: Collection[str]) -> None:
-    """ValueError for a method to highlight that these labels do not name, with or without their parameters."""
+    """ConfigError for a method to highlight that these labels do not name, with or without their parameters."""
     methods = set(known)
     names = {name for method in methods for name in method.names}
     _check(wanted, "method to highlight", sorted(map(str, methods)), names)
@@ -41,4 +42,4 @@ def _check(wanted: Iterable[str], noun: str, labels: Sequence[str], bare: Collec
     for name in wanted:
         if name not in {*labels, *bare}:
             close = nearest(name, [*labels, *sorted(bare)])
-            raise ValueError(f"unknown {noun} {name!r} in these runs: {close}choose from {some(labels, 40)}")
+            raise ConfigError(f"unknown {noun} {name!r} in these runs: {close}choose from {some(labels, 40)}")

@@ -8,6 +8,7 @@ from tqdm import tqdm
 
 from lexbench.backends import Backend
 from lexbench.core import registry
+from lexbench.core.errors import ConfigError
 from lexbench.core.fence import fenced
 from lexbench.core.files import check_writable
 from lexbench.core.gguf import FetchError
@@ -33,7 +34,7 @@ from lexbench.store.store import Store
 def execute(job: Job, dry_run: bool = False, quiet: bool = False, backend: Backend | None = None) -> list[Cell]:
     """Measure a job's cells that its folder does not hold yet, and derive the folder's records; returns all its cells.
 
-    Other runs may work on the same folder: cells that they measure are waited for at the end. Raises ValueError for a
+    Other runs may work on the same folder: cells that they measure are waited for at the end. Raises ConfigError for a
     wrong configuration; a KeyboardInterrupt leaves every sample measured so far.
 
     Args:
@@ -84,14 +85,14 @@ def execute(job: Job, dry_run: bool = False, quiet: bool = False, backend: Backe
     read = [each for each in store.write_records(records_of) if each.cell.id in ids]
     held = [*read, *store.load(ids - {each.cell.id for each in read})]
     if odd := wrong(held):
-        raise ValueError(next(iter(odd.values())))
+        raise ConfigError(next(iter(odd.values())))
     if store.problems and len(held) < len(ids):
-        raise ValueError(store.problems[0])
+        raise ConfigError(store.problems[0])
     return list[Cell](cells)
 
 
 def _check_backend(job: Job, dry_run: bool) -> None:
-    """ValueError for a parameter of the backend that is seen to be wrong before anything is loaded.
+    """ConfigError for a parameter of the backend that is seen to be wrong before anything is loaded.
 
     A plan may be made for another machine: whether this one has the device is asked for a run only.
     """

@@ -8,6 +8,7 @@ from typing import Any
 
 from lexbench.core import registry, suites
 from lexbench.core.checkpoint import read_model
+from lexbench.core.errors import ConfigError
 from lexbench.core.fence import fenced
 from lexbench.core.files import check_folder
 from lexbench.core.method import deployed, deployment_of, read_method, without_idle_at
@@ -74,7 +75,7 @@ class Job:
         executor: str = "here",
         ray: Mapping[str, Any] | None = None,
     ) -> "Job":
-        """A job from configs, each with its `name`; ValueError for whatever is wrong with them.
+        """A job from configs, each with its `name`; ConfigError for whatever is wrong with them.
 
         Of `lengths` None, `multiples` of the trained length; of these or `n` None, those of the suite, or the usual. Of
         `corpus` None or without a name, the usual one of the longest length.
@@ -86,7 +87,7 @@ class Job:
         seeds = _seeds(seeds)
         _check_switches(reuse=reuse, stop_after_collapse=stop_after_collapse, price=price)
         if executor not in ("here", "ray"):
-            raise ValueError(f"executor must be here or ray, got {executor!r}: this process, or a Ray cluster")
+            raise ConfigError(f"executor must be here or ray, got {executor!r}: this process, or a Ray cluster")
         tokens = _lengths(facts, lengths, _usual("multiples", tasks) if multiples is None else multiples)
         corpus = _corpus(corpus or {}, max(tokens))
         text = _text(corpus, tokens)
@@ -128,45 +129,45 @@ class Job:
 
 
 def _samples(n: Any) -> int:
-    """Samples of a cell; ValueError for another value than 1 to a million."""
+    """Samples of a cell; ConfigError for another value than 1 to a million."""
     _whole("n", n, 1, "samples a cell, e.g. n=32")
     if n > MOST_SAMPLES:
-        raise ValueError(f"n must be at most {MOST_SAMPLES:,} samples a cell, got {n:,}: e.g. n=32")
+        raise ConfigError(f"n must be at most {MOST_SAMPLES:,} samples a cell, got {n:,}: e.g. n=32")
     return int(n)
 
 
 def _seeds(given: Sequence[Any]) -> list[int]:
-    """Seeds, each once; ValueError for none, or for one out of range."""
+    """Seeds, each once; ConfigError for none, or for one out of range."""
     example = "e.g. seed=0 or seed=[0,1]"
     if not given:
-        raise ValueError(f"seed must be a whole number of at least 0, got none: {example}")
+        raise ConfigError(f"seed must be a whole number of at least 0, got none: {example}")
     for seed in given:
         _whole("seed", seed, 0, example)
         if seed >= LARGEST:
-            raise ValueError(f"seed must be below {LARGEST:,}, got {seed:,}: {example}")
+            raise ConfigError(f"seed must be below {LARGEST:,}, got {seed:,}: {example}")
     return list(dict.fromkeys(given))
 
 
 def _check_switches(**given: Any) -> None:
-    """ValueError for a switch that is neither true nor false."""
+    """ConfigError for a switch that is neither true nor false."""
     for name, switch in given.items():
         if not isinstance(switch, bool):
-            raise ValueError(f"{name} must be true or false, got {switch!r}: e.g. {name}=false")
+            raise ConfigError(f"{name} must be true or false, got {switch!r}: e.g. {name}=false")
 
 
 def _place(results: Any, model: str) -> Path:
-    """The folder of results; without one, the usual one of the model. ValueError where it cannot be a folder."""
+    """The folder of results; without one, the usual one of the model. ConfigError where it cannot be a folder."""
     if not isinstance(results, str | Path | None):
-        raise ValueError(f"results must be a folder, got {results!r}: e.g. results='runs/mine'")
+        raise ConfigError(f"results must be a folder, got {results!r}: e.g. results='runs/mine'")
     place = Path(results) if results else _folder(model)
     check_folder("results", place, "results=DIR")
     return place
 
 
 def _folder(name: str) -> Path:
-    """The usual folder of a model's results; ValueError for a name that leads elsewhere."""
+    """The usual folder of a model's results; ConfigError for a name that leads elsewhere."""
     if Path(name).is_absolute() or ".." in Path(name).parts:
-        raise ValueError(f"model.name {name!r} is no name for a folder of results: give results=DIR")
+        raise ConfigError(f"model.name {name!r} is no name for a folder of results: give results=DIR")
     return Path("runs") / name
 
 
@@ -193,7 +194,7 @@ def _deployed(
 
 def _whole(name: str, value: Any, least: int, remedy: str) -> None:
     if not is_whole(value, least):
-        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}: {remedy}")
+        raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}: {remedy}")
 
 
 def _lengths(model: Model, one_or_more: int | Sequence[int] | None, multiple: float | Sequence[float]) -> list[int]:
@@ -204,24 +205,24 @@ def _lengths(model: Model, one_or_more: int | Sequence[int] | None, multiple: fl
     odd = [m for m in multiples if isinstance(m, bool) or not isinstance(m, int | float) or not 0 < m < math.inf]
     if odd or not multiples:
         got = repr(odd[0]) if odd else "[]"
-        raise ValueError(f"multiples must be numbers above 0, got {got}: e.g. multiples=[0.5,1,2]")
+        raise ConfigError(f"multiples must be numbers above 0, got {got}: e.g. multiples=[0.5,1,2]")
     if lengths is None:
         return _multiplied(model, multiples)
     if long := [each for each in lengths if isinstance(each, int | float) and each > LONGEST]:
-        raise ValueError(f"lengths must be at most {LONGEST:,} tokens, got {long[0]:.15g}: e.g. lengths=[512,1024]")
+        raise ConfigError(f"lengths must be at most {LONGEST:,} tokens, got {long[0]:.15g}: e.g. lengths=[512,1024]")
     bad = [length for length in lengths if not isinstance(length, int) or length < 2]
     if bad or not lengths:
         asked = list(lengths)
-        raise ValueError(f"lengths must be whole numbers of at least 2 tokens, got {asked}: e.g. lengths=[512,1024]")
+        raise ConfigError(f"lengths must be whole numbers of at least 2 tokens, got {asked}: e.g. lengths=[512,1024]")
     return sorted(set(lengths))
 
 
 def _listed(name: str, given: Any, example: str) -> Sequence[Any]:
-    """A list, of one number where only that is given; ValueError for anything else."""
+    """A list, of one number where only that is given; ConfigError for anything else."""
     if isinstance(given, int | float) and not isinstance(given, bool):
         return [given]
     if isinstance(given, str) or not isinstance(given, Sequence):
-        raise ValueError(f"{name} must be a number or a list of numbers, got {given!r}: e.g. {name}={example}")
+        raise ConfigError(f"{name} must be a number or a list of numbers, got {given!r}: e.g. {name}={example}")
     return given
 
 
@@ -231,7 +232,7 @@ def _multiplied(model: Model, multiples: Sequence[float]) -> list[int]:
         wanted = multiple * model.trained_length
         if wanted > LONGEST or round(wanted) < 2:
             bound = f"at most {LONGEST:,} tokens" if wanted > LONGEST else "at least 2 tokens"
-            raise ValueError(
+            raise ConfigError(
                 f"multiples must give {bound}, got {multiple:.15g} of {model.trained_length:,}: "
                 "e.g. multiples=[0.5,1,2]"
             )
@@ -262,7 +263,7 @@ def _usual(name: str, tasks: Sequence[Mapping[str, Any]]) -> Any:
     while tasks:
         stated = [config[name] for config in tasks if "suite" in config and name in config]
         if any(value != stated[0] for value in stated):
-            raise ValueError(f"suites differ in {name} ({', '.join(map(str, stated))}): give {name}=...")
+            raise ConfigError(f"suites differ in {name} ({', '.join(map(str, stated))}): give {name}=...")
         if stated:
             return stated[0]
         tasks = [part for config in tasks if "suite" in config for part in suites.parts(config)]

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from lexbench.core import registry
+from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 from lexbench.core.plug_in import code_of
 from lexbench.core.record import Deferred, Refused
@@ -46,7 +47,7 @@ FACTS = [each.name for each in fields(BackendFacts) if each.name not in ("tokeni
 class Settings:
     """Settings of the cluster and its workers, `ray.KEY=VALUE`.
 
-    Raises ValueError for values out of range.
+    Raises ConfigError for values out of range.
     """
 
     address: str | None = None
@@ -73,7 +74,7 @@ class Settings:
             real = isinstance(value, int | float) and not isinstance(value, bool) and least <= value < math.inf
             if not (is_whole(value, least) if counted else real):
                 what = "whole number" if counted else "number"
-                raise ValueError(f"ray.{name} must be a {what} of at least {least}, got {value!r}: e.g. ray.{name}=2")
+                raise ConfigError(f"ray.{name} must be a {what} of at least {least}, got {value!r}: e.g. ray.{name}=2")
 
 
 class LostWorkerError(Exception):
@@ -123,14 +124,14 @@ class Worker:
 class Cluster:
     """Workers for one model, kept for all jobs of this process that ask for it alike.
 
-    Raises ValueError where there is no ray, no cluster, or no worker can start.
+    Raises ConfigError where there is no ray, no cluster, or no worker can start.
     """
 
     def __init__(self, settings: Settings) -> None:
         try:
             import ray
         except ImportError:
-            raise ValueError("executor=ray needs ray: pip install 'lexbench[ray]'") from None
+            raise ConfigError("executor=ray needs ray: pip install 'lexbench[ray]'") from None
         self.ray, self.settings = ray, settings
         if not ray.is_initialized():
             quiet = {"log_to_driver": False, "logging_level": "ERROR", "include_dashboard": False}
@@ -140,7 +141,7 @@ class Cluster:
                 ray.init(address=address, **(quiet if address is None else {"log_to_driver": False}))
             except (OSError, RuntimeError, ValueError) as error:
                 said = " ".join(str(error).split())[:200]
-                raise ValueError(f"ray.address {address} leads to no cluster ({said}): see `ray status`") from None
+                raise ConfigError(f"ray.address {address} leads to no cluster ({said}): see `ray status`") from None
         self.idle: list[Any] = []
         """Workers that the next job takes over."""
         self._worker = ray.remote(Worker)
@@ -237,7 +238,7 @@ class RemoteModel:
         self._cluster.ray.kill(self._actor)
 
     def _get(self, reference: Any) -> Any:
-        """Get what a worker returns; raise its Refused, ValueError and OSError here."""
+        """Get what a worker returns; raise its Refused, ConfigError and OSError here."""
         errors = self._cluster.ray.exceptions
         try:
             return self._cluster.ray.get(reference)
@@ -249,7 +250,7 @@ class RemoteModel:
                 raise error.cause from None
             if isinstance(error.cause, ConfigError | OSError):
                 where = f" (worker on {self.node})" if self.facts else ""
-                raise ValueError(f"{error.cause}{where}") from None
+                raise ConfigError(f"{error.cause}{where}") from None
             raise RuntimeError("a worker failed") from error.cause
 
 
@@ -342,7 +343,9 @@ class Workers:
     def _replace_unloaded(self, model: RemoteModel) -> None:
         self._died += 1
         if self._died >= self._cluster.settings.tries:
-            raise ValueError(f"{self._died} workers died while they loaded the model: see the logs of ray on its nodes")
+            raise ConfigError(
+                f"{self._died} workers died while they loaded the model: see the logs of ray on its nodes"
+            )
         model.start()
 
     def _check_alike(self, model: RemoteModel) -> None:
@@ -350,13 +353,13 @@ class Workers:
         for name in FACTS:
             here, there = getattr(self.facts, name), model.facts[name]
             if here != there:
-                raise ValueError(
+                raise ConfigError(
                     f"workers must be alike, {model.node} has {name} {there}, another one {here}: "
                     "install the same versions and the same model on all nodes"
                 )
 
-    def _no_worker(self) -> ValueError:
-        return ValueError(
+    def _no_worker(self) -> ConfigError:
+        return ConfigError(
             f"ray has started no worker for {self._cluster.settings.patience:.0f} seconds: see `ray status`, "
             "and ray.cpus, ray.gpus, ray.memory_gb"
         )
@@ -367,17 +370,17 @@ _cluster: tuple[Settings, Cluster] | None = None
 
 
 def settings_of(job: Job) -> Settings:
-    """The settings of a job's cluster; ValueError where one is unknown or wrong, whatever executor the job has."""
+    """The settings of a job's cluster; ConfigError where one is unknown or wrong, whatever executor the job has."""
     known = [each.name for each in fields(Settings)]
     if odd := sorted(set(job.ray) - set(known)):
         near = f"did you mean ray.{close}? " if (close := registry.closest(odd[0], known)) else ""
-        raise ValueError(f"unknown setting ray.{odd[0]}: {near}choose from {', '.join(known)}")
+        raise ConfigError(f"unknown setting ray.{odd[0]}: {near}choose from {', '.join(known)}")
     return Settings(**job.ray)
 
 
 @contextmanager
 def cluster(job: Job, cells: int, tokenizer: Tokenizer) -> Iterator[Workers]:
-    """The workers of a job; ValueError where these cannot be had, or differ in what they are."""
+    """The workers of a job; ConfigError where these cannot be had, or differ in what they are."""
     global _cluster
     settings = settings_of(job)
     if _cluster is None or _cluster[0] != settings:

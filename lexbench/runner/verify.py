@@ -11,6 +11,7 @@ import numpy as np
 
 from lexbench.backends import Backend, capabilities
 from lexbench.core.attention import Attention
+from lexbench.core.errors import ConfigError
 from lexbench.core.files import read_object, write_text
 from lexbench.core.task import Tokens
 from lexbench.kernels.reference import first_change
@@ -56,7 +57,7 @@ def verify(backend: Backend, attention: Attention, length: int) -> list[Check]:
     The backend is left under the Attention. Refused where it cannot be realised.
     """
     if length < 2:
-        raise ValueError(f"verify needs a text of at least 2 tokens, got {length}: raise length")
+        raise ConfigError(f"verify needs a text of at least 2 tokens, got {length}: raise length")
     tokens = _text(backend, length)
     half = tokens[: max(1, length // 2)]
     backend.attend(Attention())
@@ -203,5 +204,5 @@ def _read(file: Path) -> dict[str, str | None]:
     remedy = "delete it, the checks are made again"
     known = read_object(file, remedy)
     if not all(isinstance(value, str | None) for value in known.values()):
-        raise ValueError(f"{file} must be a JSON object of checks: {remedy}")
+        raise ConfigError(f"{file} must be a JSON object of checks: {remedy}")
     return known

@@ -18,6 +18,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.files import read_bytes, unlike, write_text
 from lexbench.core.values import fitting, is_whole
 from lexbench.stats import records
@@ -48,34 +49,34 @@ class Baseline:
 
 
 def single(cells: Sequence[Kept]) -> None:
-    """ValueError for several cells of one key, as after resuming a run with another model."""
+    """ConfigError for several cells of one key, as after resuming a run with another model."""
     twins = doubled(cells, same_cell)
     if twins:
         cell = twins[0].cell
         odd = ", ".join(plain(each.name) for each in changes([(twins[0], twins[1])])) or "their questions"
-        raise ValueError(
+        raise ConfigError(
             f"the run holds {len(twins)} cells of {plain(cell.method)} {plain(cell.task)} at {cell.length}, seed "
             f"{cell.seed}, which differ in {odd}: give a folder that holds one of them"
         )
 
 
 def update(folders: Sequence[Path], file: Path) -> Baseline:
-    """Write the baseline of run folders; ValueError where they hold no whole run, or the file is something else."""
+    """Write the baseline of run folders; ConfigError where they hold no whole run, or the file is something else."""
     if file.is_file() and file.stat().st_size and not BEGINS.match(file.read_text(errors="replace")):
-        raise ValueError(f"baseline {file} is no baseline, and --update would replace it: give another file")
+        raise ConfigError(f"baseline {file} is no baseline, and --update would replace it: give another file")
     loaded = records.load(folders)
     if loaded.problems:
-        raise ValueError(f"run cannot become a baseline: {loaded.problems[0]}")
+        raise ConfigError(f"run cannot become a baseline: {loaded.problems[0]}")
     if off := [each for each in loaded.finished if each.again]:
         count, reason = several(len(off), "cell"), plain(off[0].refused or "")
-        raise ValueError(f"run has {count} that could not be measured ({reason}): repeat the run command")
+        raise ConfigError(f"run has {count} that could not be measured ({reason}): repeat the run command")
     for each in loaded.finished:
         if each.samples and all(sample.failed is not None for sample in each.samples):
             name = plain(f"{each.cell.method} {each.cell.task} at {each.cell.length}")
-            raise ValueError(f"run has no answer of {name} ({plain(each.samples[0].failed)}): mend that, run it anew")
+            raise ConfigError(f"run has no answer of {name} ({plain(each.samples[0].failed)}): mend that, run it anew")
     if loaded.unfinished:
         count = several(len(loaded.unfinished), "unfinished cell")
-        raise ValueError(f"run has {count} and cannot become a baseline: repeat the run command to finish it")
+        raise ConfigError(f"run has {count} and cannot become a baseline: repeat the run command to finish it")
     cells = [kept(finished) for finished in loaded.finished]
     single(cells)
     write_text(file, as_text(cells, _provenance(folders)))
@@ -90,7 +91,7 @@ def _provenance(folders: Sequence[Path]) -> list[Mapping[str, Any]]:
             try:
                 said = dict(json.loads(read_bytes(file))["provenance"])
             except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-                raise ValueError(f"job {file} cannot be read ({plain(error)}): run the same command again") from error
+                raise ConfigError(f"job {file} cannot be read ({plain(error)}): run the same command again") from error
             found[json.dumps(said, sort_keys=True)] = said
     return [said for _, said in sorted(found.items())]
 
@@ -160,45 +161,45 @@ def _again(file: Path) -> str:
 
 
 def read(file: Path) -> Baseline:
-    """Read a baseline; ValueError for an unreadable file, or one of a newer version."""
+    """Read a baseline; ConfigError for an unreadable file, or one of a newer version."""
     if not file.is_file():
-        raise ValueError(f"baseline {file} {unlike(file)}: write it with {_again(file)}")
+        raise ConfigError(f"baseline {file} {unlike(file)}: write it with {_again(file)}")
     try:
         page = json.loads(file.read_text(), parse_constant=_constant)
         if not is_whole(page["schema"], 1):
-            raise ValueError(f"its schema must be a whole number of at least 1, got {page['schema']!r}")
+            raise ConfigError(f"its schema must be a whole number of at least 1, got {page['schema']!r}")
         newer = page["schema"] > SCHEMA
         cells = [] if newer else [_kept(row, page["questions"]) for row in page["cells"]]
         if len({each.id for each in cells}) < len(cells):  # as a merge may leave it
-            raise ValueError("a cell stands there twice")
+            raise ConfigError("a cell stands there twice")
         if not newer and page.get("checksum") not in (None, _checksum(page)):
-            raise ValueError("it was edited: its checksum is another one")
+            raise ConfigError("it was edited: its checksum is another one")
         found = Baseline(cells, list(page["measured"]), "checksum" in page)
     except (OSError, KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         said = f"{type(error).__name__}: {plain(error)}"[:100]
-        raise ValueError(f"baseline {file} cannot be read ({said}): write it again with {_again(file)}") from error
+        raise ConfigError(f"baseline {file} cannot be read ({said}): write it again with {_again(file)}") from error
     if newer:
-        raise ValueError(f"baseline {file} was written by a newer version of lexbench: use that version")
+        raise ConfigError(f"baseline {file} was written by a newer version of lexbench: use that version")
     return found
 
 
 def _constant(name: str) -> float:
     if name == "NaN":
-        raise ValueError("NaN is no number")
+        raise ConfigError("NaN is no number")
     return float(name)
 
 
 def _kept(row: Mapping[str, Any], questions: Mapping[str, Any]) -> Kept:
     cell = read_cell(row["cell"], "a cell")
     if lacking := [part for part in ("model", "method", "task") if not isinstance(cell.identity.get(part), Mapping)]:
-        raise ValueError(f"a cell's identity has no {lacking[0]}")
+        raise ConfigError(f"a cell's identity has no {lacking[0]}")
     if fault := next(shown_otherwise(cell), None):
-        raise ValueError(f"a cell has {fault}")
+        raise ConfigError(f"a cell has {fault}")
     corpus = cell.identity.get("corpus")
     if isinstance(corpus, Mapping) and not isinstance(corpus.get("name"), str):
-        raise ValueError("a cell's corpus has no name")
+        raise ConfigError("a cell's corpus has no name")
     if row.get("refused") is None and not row["outcomes"]:
-        raise ValueError("a measured cell has no answers")
+        raise ConfigError("a measured cell has no answers")
     return Kept(
         id=str(row["id"]),
         cell=cell,
@@ -213,18 +214,18 @@ def _outcomes(metric: str, given: Mapping[str, Any], questions: Mapping[str, Any
     for name in ("failed", "truncated"):
         flags = columns.get(name, [0] * len(columns["index"]))
         if odd := [each for each in flags if each not in (0, 1)]:
-            raise ValueError(f"an answer has {name} {odd[0]!r}, which must be 0 or 1")
+            raise ConfigError(f"an answer has {name} {odd[0]!r}, which must be 0 or 1")
         columns[name] = list(map(bool, flags))
     rows = zip(*columns.values(), strict=True)
     found = [Outcome(**fitting(Outcome, dict(zip(columns, row, strict=True)), "an answer")) for row in rows]
     if len({each.index for each in found}) < len(found):
-        raise ValueError("a question stands there twice")
+        raise ConfigError("a question stands there twice")
     for each in found:
         if each.failed != (each.amount is None) and not (each.failed and each.amount == 0 and is_score(metric)):
             said = f"failed, though it has {each.amount:g}" if each.amount is not None else "none, and has not failed"
-            raise ValueError(f"{plain(metric)} of question {each.index} is {said}")
+            raise ConfigError(f"{plain(metric)} of question {each.index} is {said}")
         if each.amount is not None and not possible(metric, each.amount):
-            raise ValueError(f"an answer has a {plain(metric)} of {each.amount:g}")
+            raise ConfigError(f"an answer has a {plain(metric)} of {each.amount:g}")
         if metric == "nll" and each.amount is not None and each.targets is None:
-            raise ValueError("an answer has an nll and no targets")
+            raise ConfigError("an answer has an nll and no targets")
     return found

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.groups import grouped
 from lexbench.core.method_key import BASELINE
 from lexbench.core.record import Cell, Sample
@@ -51,7 +52,7 @@ class Change:
 def kept(finished: Finished, expected: Iterable[str] = ()) -> Kept:
     """A cell with the outcome of each question. Where every sample failed, `expected` names the metrics.
 
-    A likelihood or score that is not finite counts as failed. ValueError where a sample lacks a score of the others.
+    A likelihood or score that is not finite counts as failed. ConfigError where a sample lacks a score of the others.
     """
     cell, samples = finished.cell, finished.samples
     names = metrics_of(samples)
@@ -63,7 +64,7 @@ def kept(finished: Finished, expected: Iterable[str] = ()) -> Kept:
         found = {name: [_finite(each, name) for each in outcomes(samples, name)] for name in names}
     except KeyError as error:
         said = f"{plain(cell.task)} gave no {plain(error)} for some samples"
-        raise ValueError(f"{said}: score it, or say failed") from error
+        raise ConfigError(f"{said}: score it, or say failed") from error
     return Kept(
         id=cell.id,
         cell=replace(cell, identity={**cell.identity, "attention": attention}),

@@ -13,6 +13,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.groups import grouped
 from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Cell
@@ -160,7 +161,7 @@ def compare(
         select_b: likewise.
         only: ids of the cells of both sides; None: all.
 
-    ValueError for a selector that fits nothing, for several cells of one side at one place, and where no question is
+    ConfigError for a selector that fits nothing, for several cells of one side at one place, and where no question is
     the same on both sides.
     """
     folders = [[side] if isinstance(side, Path) else list(side) for side in (a, b)]
@@ -176,11 +177,11 @@ def compare(
     pairs, only_a, only_b = matched(sides[0], sides[1], [_place, lambda cell: _place(cell)[:3]])
     if not pairs:
         said = [some([_named(each.cell) for each in side], 3) for side in sides]
-        raise ValueError(f"sides share no task, length and seed: A holds {said[0]}, B {said[1]}")
+        raise ConfigError(f"sides share no task, length and seed: A holds {said[0]}, B {said[1]}")
     tasks = _verdicts(_corrected(_by_task(pairs)))
     reasons = [entry.apart for task in tasks for entry in task.entries]
     if all(reasons):
-        raise ValueError(f"sides cannot be compared: {reasons[0]}")
+        raise ConfigError(f"sides cannot be compared: {reasons[0]}")
     names = [" ".join([*map(str, side), *words]) for side, words in zip(folders, given, strict=True)]
     left = [[_named(each.cell) for each in side] for side in (only_a, only_b)]
     problems = list(dict.fromkeys(problem for side in loaded for problem in side.problems))
@@ -196,14 +197,14 @@ def _selected(cells: list[Kept], words: Sequence[str], side: str) -> list[Kept]:
         key, equals, text = word.partition("=")
         if key not in SELECTORS or not equals:
             keys = ", ".join(SELECTORS)
-            raise ValueError(f"selector {word!r} must be KEY=VALUE with a key of {keys}: e.g. --{side} method=none")
+            raise ConfigError(f"selector {word!r} must be KEY=VALUE with a key of {keys}: e.g. --{side} method=none")
         wanted.setdefault(key, set()).add(text)
     for key, texts in wanted.items():
         known = [str(value) for value in sorted({getattr(each.cell, key) for each in cells})]
         cells = [each for each in cells if str(getattr(each.cell, key)) in texts]
         if not cells:
             asked = f"{key}={'|'.join(sorted(texts))}"
-            raise ValueError(f"side {side.upper()} has no cell of {plain(asked)}: choose from {some(known)}")
+            raise ConfigError(f"side {side.upper()} has no cell of {plain(asked)}: choose from {some(known)}")
     return cells if "method" in wanted else _without_prices(cells)
 
 
@@ -227,7 +228,7 @@ def _by_place(cells: Iterable[Cell]) -> dict[tuple[MethodKey, int], Cell]:
 
 
 def _single(cells: Sequence[Kept], side: str) -> None:
-    """ValueError for several cells of a side at one key, naming a selector that separates them."""
+    """ConfigError for several cells of a side at one key, naming a selector that separates them."""
     twins = doubled(cells, _place)
     if not twins:
         return
@@ -235,12 +236,12 @@ def _single(cells: Sequence[Kept], side: str) -> None:
     for key in SELECTORS:
         known = sorted({str(getattr(each.cell, key)) for each in twins})
         if len(known) > 1:
-            raise ValueError(
+            raise ConfigError(
                 f"side {side.upper()} has {count}, which differ in {key} ({some(known)}): "
                 f"narrow it, e.g. --{side} {key}={plain(known[0])}"
             )
     odd = ", ".join(plain(each.name) for each in changes([(twins[0], twins[1])])) or "their questions"
-    raise ValueError(f"side {side.upper()} has {count}, which differ in {odd}: give a folder that holds one of them")
+    raise ConfigError(f"side {side.upper()} has {count}, which differ in {odd}: give a folder that holds one of them")
 
 
 def _place(cell: Cell) -> tuple[Any, ...]:

@@ -23,6 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.files import read_bytes
 from lexbench.core.method_key import MethodKey
 from lexbench.stats.combine import Summary, SummaryNote, plain_notes, shared_lengths
@@ -117,7 +118,7 @@ def load(folders: Iterable[Path]) -> dict[str, Cost]:
     """Costs by cell id, of run folders or folders of run folders.
 
     A cell in several folders has the cost of the first. Unreadable rows are logged as warnings and left out. Raises
-    ValueError where there is no run folder.
+    ConfigError where there is no run folder.
     """
     found: dict[str, Cost] = {}
     for folder in run_folders(folders):
@@ -155,7 +156,7 @@ def _rows(file: Path) -> Iterator[tuple[str, Cost]]:
             )
             numbers = [seconds, tokens, cost.peak_bytes or 0, *itertools.chain.from_iterable(timings)]
             if not all(0 <= number <= MOST for number in numbers):
-                raise ValueError("impossible numbers")
+                raise ConfigError("impossible numbers")
             yield str(row["cell"]), cost
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             log.warning("line %d of %s is no cost: left out", number, file)

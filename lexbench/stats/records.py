@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.files import unlike
 from lexbench.core.record import Cell, Record, Sample
 from lexbench.stats import invariants
@@ -40,7 +41,7 @@ class Loaded:
 def build(folders: Iterable[Path]) -> list[Record]:
     """Records of every finished cell in run folders, or in folders of run folders, from their samples.
 
-    A cell in several folders is taken once. Raises ValueError where there is no run folder.
+    A cell in several folders is taken once. Raises ConfigError where there is no run folder.
     """
     return [record for finished in load(folders).finished for record in records_of(finished)]
 
@@ -76,11 +77,11 @@ def run_folders(folders: Iterable[Path]) -> list[Path]:
     found: dict[Path, None] = {}
     for folder in folders:
         if not folder.is_dir():
-            raise ValueError(f"run folder {folder} {unlike(folder)}: give one that `lexbench run` has written")
+            raise ConfigError(f"run folder {folder} {unlike(folder)}: give one that `lexbench run` has written")
         below = [folder] if _is_run(folder) else [cells.parent for cells in sorted(folder.rglob("cells"))]
         runs = [run for run in below if _is_run(run)]
         if not runs:
-            raise ValueError(f"folder {folder} holds no cells: give one that `lexbench run` has written")
+            raise ConfigError(f"folder {folder} holds no cells: give one that `lexbench run` has written")
         found.update(dict.fromkeys(runs))
     return list(found)
 

@@ -24,6 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.method_key import BASELINE
 from lexbench.core.record import Cell
 from lexbench.stats import metrics
@@ -103,15 +104,15 @@ def judge(
     With `certify` a cell holds only if a loss below the tolerance is proven (`stats.certificates`); the run may then
     have fewer questions than the baseline.
 
-    ValueError for an invalid tolerance, and where there is nothing to compare.
+    ConfigError for an invalid tolerance, and where there is nothing to compare.
     """
     _sensible(tolerances, old)
     pairs, gone, added = matched(old, new, KEYS)
     if not pairs:
-        raise ValueError(f"run has no cell of the baseline: it holds {_some(new)}, the baseline {_some(old)}")
+        raise ConfigError(f"run has no cell of the baseline: it holds {_some(new)}, the baseline {_some(old)}")
     found = [verdict for one, other in pairs for verdict in _verdicts(one, other, tolerances, certify)]
     if all(verdict.p is None and verdict.status in ("held", "new") for verdict in found):
-        raise ValueError(_nothing_judged(pairs))
+        raise ConfigError(_nothing_judged(pairs))
     found += [_whole(each, "not comparable", GONE) for each in gone]
     found += [_whole(each, "new", "not in the baseline") for each in added]
     family = {place: verdict.found for place, verdict in enumerate(found) if verdict.found and verdict.p is not None}
@@ -143,19 +144,19 @@ def _nothing_judged(pairs: Sequence[tuple[Kept, Kept]]) -> str:
 
 
 def _sensible(tolerances: Mapping[str, float], old: Sequence[Kept]) -> None:
-    """ValueError for a tolerance of an absent metric, or of one without a better direction."""
+    """ConfigError for a tolerance of an absent metric, or of one without a better direction."""
     known = sorted({name for each in old for name in each.outcomes if metrics.better(name)}, key=metrics.order)
     lengths = sorted({each.cell.length for each in old})
     for given, tolerance in tolerances.items():
         name, at, length = given.partition("@")
         if at and length not in map(str, lengths):
-            raise ValueError(f"tolerance {given} names no length of the baseline: choose from {listed(lengths)}")
+            raise ConfigError(f"tolerance {given} names no length of the baseline: choose from {listed(lengths)}")
         if name not in known:
             follows = " (it follows from nll)" if name in metrics.LIKELIHOODS and name != "nll" else ""
-            raise ValueError(f"unknown metric {name}{follows}: choose from {', '.join(known) or 'none'}")
+            raise ConfigError(f"unknown metric {name}{follows}: choose from {', '.join(known) or 'none'}")
         if tolerance and not ROUNDED <= tolerance <= HUGE:
             example = "2" if metrics.is_score(name) else "0.02"
-            raise ValueError(
+            raise ConfigError(
                 f"tolerance of {name} must be 0 or from {ROUNDED:g} to {HUGE:g}, got {tolerance:g}: "
                 f"e.g. {name}={example}"
             )

@@ -40,6 +40,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.method_key import BASELINE, MethodKey
 from lexbench.core.record import Sample
 from lexbench.stats import metrics
@@ -132,12 +133,12 @@ def effective_lengths(
             happens before it; fixed: the largest with a score of 85.6 points or more, as RULER has it.
         margin: in nats per token or points; of `fixed` the threshold. None: 0.1, 15 or 85.6.
 
-    Raises ValueError for another rule, and for `fixed` without a score.
+    Raises ConfigError for another rule, and for `fixed` without a score.
     """
     if rule not in RULES:
-        raise ValueError(f"effective length by {rule!r}: known rules are {', '.join(RULES)}")
+        raise ConfigError(f"effective length by {rule!r}: known rules are {', '.join(RULES)}")
     if rule == "fixed" and not table.scored:
-        raise ValueError(
+        raise ConfigError(
             f"effective length by a fixed threshold needs a score, not {table.metric}: use monotone or any"
         )
     if table.metric != "nll" and not table.scored:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.groups import grouped
 from lexbench.core.method_key import OWN_POLICY, MethodKey, Purpose, key_from
 from lexbench.core.record import Cell
@@ -32,9 +33,9 @@ def cell_row(cell: Cell) -> dict[str, Any]:
 
 
 def read_cell(row: Mapping[str, Any], noun: str) -> Cell:
-    """A cell from its row; ValueError, KeyError or TypeError for a wrong one."""
+    """A cell from its row; ConfigError, KeyError or TypeError for a wrong one."""
     if not isinstance(row, Mapping) or not isinstance(row.get("method"), str):
-        raise ValueError(f"{noun} has no method")
+        raise ConfigError(f"{noun} has no method")
     known = {key: value for key, value in row.items() if key not in LATER}
     identity = row.get("identity")
     method = read_key(row["method"], row.get(KEY), identity.get("method") if isinstance(identity, Mapping) else None)
@@ -43,7 +44,7 @@ def read_cell(row: Mapping[str, Any], noun: str) -> Cell:
 
 
 def read_key(label: str, data: Any, stated: Any) -> MethodKey:
-    """The key of a method; raises KeyError, TypeError or ValueError for what is none.
+    """The key of a method; raises KeyError, TypeError or ConfigError for what is none.
 
     Args:
         label: of the method.

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.files import check_regular
 from lexbench.core.record import Cell, Sample
 from lexbench.core.values import fits, fitting
@@ -95,7 +96,7 @@ def as_parquet(table: pa.Table) -> bytes:
 
 
 def read(file: Path, table: pa.Table | None = None) -> Finished:
-    """Read a finished cell from its file, or from the table in it; ValueError with the file name if unreadable."""
+    """Read a finished cell from its file, or from the table in it; ConfigError with the file name if unreadable."""
     try:
         table = table_of(file) if table is None else table
         about = table.schema.metadata or {}
@@ -106,7 +107,7 @@ def read(file: Path, table: pa.Table | None = None) -> Finished:
         raise
     except DAMAGED as error:  # Arrow raises OSError for a damaged page
         said = _short(error)
-        raise ValueError(f"cell {file} cannot be read ({said}): delete it, and repeat the run command") from error
+        raise ConfigError(f"cell {file} cannot be read ({said}): delete it, and repeat the run command") from error
 
 
 def table_of(file: Path) -> pa.Table:
@@ -117,7 +118,7 @@ def table_of(file: Path) -> pa.Table:
         table = stored.read(use_threads=False)
     about = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
     if about.pop("digest", None) not in (None, _digest(about)):  # None: written before there was a digest
-        raise ValueError("its metadata has changed")
+        raise ConfigError("its metadata has changed")
     return table
 
 
@@ -150,12 +151,12 @@ def checked_samples(table: pa.Table) -> list[Sample]:
     """Samples of a cell's table; raises one of `DAMAGED` also where they are not those that it was written with."""
     rows, stated = _rows(table), (table.schema.metadata or {}).get(b"content")
     if stated not in (None, _content(table, rows).encode()):  # None: written before there was this checksum
-        raise ValueError("its samples have changed")
+        raise ConfigError("its samples have changed")
     return samples(table, rows)
 
 
 def asked_of(about: Mapping[bytes, bytes]) -> int | None:
-    """Number of questions in a file's metadata; None in older files; ValueError for what is no number."""
+    """Number of questions in a file's metadata; None in older files; ConfigError for what is no number."""
     return int(about[b"asked"]) if b"asked" in about else None
 
 
@@ -165,10 +166,10 @@ def finished(
     """A finished cell from its samples and the JSON of cell and refusal; raises one of `DAMAGED`."""
     reason = json.loads(refused)
     if not fits(reason, str | None):
-        raise ValueError("its refusal must be a text")
+        raise ConfigError("its refusal must be a text")
     found = _cell(json.loads(cell), file)
     if found.id != file.stem:  # the name is the hash of the identity
-        raise ValueError("its cell does not match its name")
+        raise ConfigError("its cell does not match its name")
     return Finished(found, held, reason, again, asked)
 
 
@@ -181,7 +182,7 @@ def settled(file: Path) -> bool:
     return b"cell" in about and b"again" not in about
 
 
-class _OtherVersionError(ValueError):
+class _OtherVersionError(ConfigError):
     """An undamaged file of another version."""
 
 
@@ -212,7 +213,7 @@ def _held(text: str | None) -> Any:
 
 
 def _known(names: Iterable[str], known: Collection[str], file: Path) -> None:
-    """ValueError for a file with fields that this version does not know."""
+    """ConfigError for a file with fields that this version does not know."""
     odd = ", ".join(sorted(set(names) - set(known)))
     if odd:
         raise _OtherVersionError(
@@ -280,21 +281,21 @@ def sample_line(sample: Sample) -> bytes:
 
 
 def cell_of(line: bytes, file: Path) -> Cell:
-    """The cell from a first line; ValueError with the file name, also where that is not the cell's."""
+    """The cell from a first line; ConfigError with the file name, also where that is not the cell's."""
     row = _parsed(line, file)
     try:
         found = _cell(row, file)
     except _OtherVersionError:
         raise
     except DAMAGED as error:
-        raise ValueError(f"samples {file} cannot be read ({_short(error)}): delete it, run again") from error
+        raise ConfigError(f"samples {file} cannot be read ({_short(error)}): delete it, run again") from error
     if found.id != file.stem:
-        raise ValueError(f"samples {file} are of another cell, {found.id}: delete it, run again")
+        raise ConfigError(f"samples {file} are of another cell, {found.id}: delete it, run again")
     return found
 
 
 def sample_of(line: bytes, file: Path) -> Sample:
-    """The sample from a further line; ValueError with the file name."""
+    """The sample from a further line; ConfigError with the file name."""
     row = _parsed(line, file)
     _known(row, [field.name for field in fields(Sample)], file)
     try:
@@ -303,7 +304,7 @@ def sample_of(line: bytes, file: Path) -> Sample:
             row["nll"] = _from_base64(row["nll"])
         return Sample(**fitting(Sample, row, "a sample"))
     except DAMAGED as error:
-        raise ValueError(f"samples {file} hold a wrong line ({_short(error)}): delete it, run again") from error
+        raise ConfigError(f"samples {file} hold a wrong line ({_short(error)}): delete it, run again") from error
 
 
 def _short(error: BaseException) -> str:
@@ -315,7 +316,7 @@ def _parsed(line: bytes, file: Path) -> dict[str, Any]:
     try:
         return dict(json.loads(line))
     except (ValueError, TypeError, RecursionError) as error:
-        raise ValueError(f"samples {file} must hold JSON lines: delete it and run the command again") from error
+        raise ConfigError(f"samples {file} must hold JSON lines: delete it and run the command again") from error
 
 
 def as_json(value: Any) -> str:

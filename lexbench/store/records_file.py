@@ -80,7 +80,7 @@ def stale(folder: Path, records_of: Callable[[Finished], Iterable[Record]], cell
 
 
 def _rows(file: Path) -> list[Row]:
-    """All rows of a records.jsonl; raises OSError, ValueError or TypeError."""
+    """All rows of a records.jsonl; raises OSError, ConfigError or TypeError."""
     return [dict(json.loads(line)) for line in read_bytes(file).decode().splitlines()]
 
 

@@ -9,7 +9,7 @@
 The file name of a cell is the hash of its identity, so methods, tasks and processes can share a folder. A file is
 replaced atomically or appended line by line; a killed process leaves at most one incomplete line, which `resume`
 removes. The process that measures a cell locks its .jsonl (`claimed`); the lock ends with the process. If this file or
-the folder disappears meanwhile, ValueError is raised and the file is not created again.
+the folder disappears meanwhile, ConfigError is raised and the file is not created again.
 """
 
 import os
@@ -24,6 +24,7 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.files import check_regular, clear_leftovers, locked, read_bytes, write_bytes, write_text
 from lexbench.core.record import Cell, Record, Sample
 from lexbench.store import format
@@ -125,7 +126,7 @@ class Store:
     def claimed(self, cell: Cell, wait: bool = False) -> Iterator[bool]:
         """Claim the cell for this process; yields whether it succeeded. With `wait`, wait for the other process.
 
-        If the file system does not support locks, every claim succeeds. ValueError if the folder has disappeared since
+        If the file system does not support locks, every claim succeeds. ConfigError if the folder has disappeared since
         an earlier claim.
         """
         file = self._file(cell, "jsonl")
@@ -165,7 +166,7 @@ class Store:
     def begun(self, cell: Cell) -> list[Sample]:
         """Samples of an unfinished cell, in the order of measurement, without an incomplete last line.
 
-        ValueError where its file is of another cell, or has a line that is no sample.
+        ConfigError where its file is of another cell, or has a line that is no sample.
         """
         file = self._file(cell, "jsonl")
         lines = _whole_lines(file).splitlines()
@@ -176,14 +177,14 @@ class Store:
     def resume(self, cell: Cell, asked: Collection[int] | None = None) -> list[Sample]:
         """Samples of an interrupted run, as `begun`; removes an incomplete last line.
 
-        ValueError where one has an index that is not in `asked`, the indices of all questions.
+        ConfigError where one has an index that is not in `asked`, the indices of all questions.
         """
         file = self._file(cell, "jsonl")
         if not file.exists():
             return []
         samples = self.begun(cell)
         if asked is not None and (odd := {sample.index for sample in samples} - set(asked)):
-            raise ValueError(
+            raise ConfigError(
                 f"samples {file} have index {min(odd)}, which is not asked: delete it and run the command again"
             )
         if (size := len(_whole_lines(file))) < file.stat().st_size:
@@ -193,7 +194,7 @@ class Store:
     def append(self, cell: Cell, sample: Sample) -> None:
         """Append one sample of an unfinished cell. Does nothing if another process has finished the cell.
 
-        ValueError if the file with the earlier samples has disappeared.
+        ConfigError if the file with the earlier samples has disappeared.
         """
         file = self._file(cell, "jsonl")
         if self._vanished(cell):
@@ -209,7 +210,7 @@ class Store:
     def finish(self, cell: Cell, asked: Collection[int]) -> None:
         """Turn the appended samples into the file of the finished cell.
 
-        ValueError if an index in `asked`, the indices of all questions, has no sample, or a sample another index.
+        ConfigError if an index in `asked`, the indices of all questions, has no sample, or a sample another index.
         """
         samples = self.resume(cell, asked)
         missing = set(asked) - {sample.index for sample in samples}
@@ -217,7 +218,7 @@ class Store:
             if self._vanished(cell):
                 raise self._gone()
             held = f"{len(asked) - len(missing)} of {len(asked)} samples"
-            raise ValueError(f"cell {cell.id} of {self.folder} has {held}: run the same command again")
+            raise ConfigError(f"cell {cell.id} of {self.folder} has {held}: run the same command again")
         self._close(cell, samples, None, len(set(asked)))
 
     def refuse(self, cell: Cell, reason: str) -> None:
@@ -409,13 +410,13 @@ class Store:
             return True
 
     def _check_folder(self) -> None:
-        """ValueError if the folder of claimed cells has disappeared."""
+        """ConfigError if the folder of claimed cells has disappeared."""
         if self._made and not (self.folder / "cells").is_dir():
             raise self._gone()
 
-    def _gone(self) -> ValueError:
+    def _gone(self) -> ConfigError:
         remedy = "put it back, or run the same command again"
-        return ValueError(f"run folder {self.folder} was moved or removed while it was measured: {remedy}")
+        return ConfigError(f"run folder {self.folder} was moved or removed while it was measured: {remedy}")
 
 
 def _whole_lines(file: Path) -> bytes:

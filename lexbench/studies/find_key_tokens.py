@@ -14,6 +14,7 @@ from tqdm import tqdm
 from lexbench.backends import Backend
 from lexbench.core.attention import Attention
 from lexbench.core.console import without_bar
+from lexbench.core.errors import ConfigError
 from lexbench.core.files import check_writable
 from lexbench.core.method import read_method
 from lexbench.core.model import Model
@@ -62,7 +63,7 @@ def find(
         loss: see `Rule`.
         n: documents, chosen by a hash of their names; None: all that are longer than short and window.
 
-    Raises ValueError for a wrong configuration, Refused if no document is long enough or a likelihood is not finite.
+    Raises ConfigError for a wrong configuration, Refused if no document is long enough or a likelihood is not finite.
     """
     rule = Rule.of(model, longest, short, window, gain=gain, loss=loss)
     name, built, key = read_method(method)
@@ -108,15 +109,15 @@ def _nll(backend: Backend, ids: Tokens, first: int, name: str) -> NDArray[np.flo
 
 
 def _checked(model: Model, method: str, rule: Rule, out: str | Path | None, n: int | None) -> Path:
-    """The file to write; ValueError for wrong options."""
+    """The file to write; ConfigError for wrong options."""
     if out is None:
-        raise ValueError("keys needs a file to write: give out=FILE.jsonl")
+        raise ConfigError("keys needs a file to write: give out=FILE.jsonl")
     if Path(out).exists():
-        raise ValueError(f"{out} exists: give another out, or remove it")
+        raise ConfigError(f"{out} exists: give another out, or remove it")
     if n is not None and not is_whole(n, 1):
-        raise ValueError(f"keys' n must be at least 1 document, got {n}: leave it out for all")
+        raise ConfigError(f"keys' n must be at least 1 document, got {n}: leave it out for all")
     if rule.longest > model.trained_length and method == "none":
-        raise ValueError(
+        raise ConfigError(
             f"keys reads {rule.longest} tokens, {model.name} was trained on {model.trained_length}: lower longest, or "
             "give a method=... for this length"
         )

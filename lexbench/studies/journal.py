@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lexbench.backends import Backend
+from lexbench.core.errors import ConfigError
 from lexbench.core.files import parse_object, read_bytes
 
 SHOWN = 60
@@ -41,7 +42,7 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any], within: str = "")
 def resumed(file: Path, header: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The rows of a journal; a new file gets the header.
 
-    ValueError for a malformed line, and, with the changes, for another header.
+    ConfigError for a malformed line, and, with the changes, for another header.
     """
     header = json.loads(json.dumps(header))
     content = read_bytes(file) if file.exists() else b""
@@ -53,7 +54,7 @@ def resumed(file: Path, header: Mapping[str, Any]) -> list[dict[str, Any]]:
     place, remedy = f"a line of journal {file}", "remove it, or give another out="
     before, *rows = (parse_object(line, place, remedy) for line in whole.splitlines())
     if changed := changes(before, header):
-        raise ValueError(f"journal {file} has {changed}: give another out=, or remove it")
+        raise ConfigError(f"journal {file} has {changed}: give another out=, or remove it")
     # A killed process leaves at most one torn line, without its end. Appending to it would spoil the next row, too.
     os.truncate(file, len(whole))
     return rows

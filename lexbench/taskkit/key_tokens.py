@@ -28,6 +28,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 from lexbench.core.task import Encoded
 
@@ -62,7 +63,7 @@ class Rule:
         """
         for name, value, usual in (("longest", longest, 8192), ("short", short, 1024), ("window", window, 256)):
             if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-                raise ValueError(f"keys' {name} must be a whole number of tokens, got {value!r}: e.g. {name}={usual}")
+                raise ConfigError(f"keys' {name} must be a whole number of tokens, got {value!r}: e.g. {name}={usual}")
         longest = min(32768, model.trained_length) if longest is None else longest
         short = max(1, longest // 8) if short is None else short
         window = max(1, short // 4) if window is None else window
@@ -71,17 +72,17 @@ class Rule:
     def __post_init__(self) -> None:
         for name in ("short", "window"):
             if getattr(self, name) < 1:
-                raise ValueError(
+                raise ConfigError(
                     f"keys' {name} must be at least 1, got {getattr(self, name)}: leave it out for a share of longest"
                 )
         if self.longest <= self.short + self.window:
-            raise ValueError(
+            raise ConfigError(
                 f"keys' longest must be above short + window = {self.short + self.window}, got {self.longest}: "
                 "raise longest, or no context is cut off"
             )
         finite = all(isinstance(nats, Real) and math.isfinite(nats) for nats in (self.gain, self.loss))
         if not finite or self.gain < 0 or self.loss <= 0:
-            raise ValueError(f"keys' gain must be at least 0 and loss above 0, got {self.gain} and {self.loss}: nats")
+            raise ConfigError(f"keys' gain must be at least 0 and loss above 0, got {self.gain} and {self.loss}: nats")
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,11 +110,11 @@ class KeyTokens:
 
 
 def read(file: str | Path) -> KeyTokens:
-    """Read a file of key tokens; ValueError if it is missing or not a whole one."""
+    """Read a file of key tokens; ConfigError if it is missing or not a whole one."""
     try:
         return _parsed(Path(file).expanduser().read_bytes(), str(file))
     except OSError as error:
-        raise ValueError(f"key tokens {file} cannot be read ({error.strerror}): {MAKE}") from None
+        raise ConfigError(f"key tokens {file} cannot be read ({error.strerror}): {MAKE}") from None
 
 
 @functools.lru_cache(maxsize=2)
@@ -121,14 +122,14 @@ def _parsed(content: bytes, file: str) -> KeyTokens:
     try:
         header, *rows = [json.loads(line) for line in content.splitlines()]
         if header["key_tokens"] != FORMAT or header["documents"] != len(rows):
-            raise ValueError
+            raise ConfigError
         spans = {row["document"]: np.asarray(row["spans"], np.int64).reshape(-1, 2) for row in rows}
         ends = {row["document"]: int(row["end"]) for row in rows}
         tokens = sum(row["tokens"] for row in rows)
         evaluator = f"{header['evaluator']['model']}, {header['evaluator']['method']}"
         rule, corpus = Rule(**header["rule"]), header["corpus"]
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        raise ValueError(f"{file} must be a whole file of key tokens of format {FORMAT}: {MAKE}") from None
+        raise ConfigError(f"{file} must be a whole file of key tokens of format {FORMAT}: {MAKE}") from None
     return KeyTokens(evaluator, rule, corpus, spans, ends, tokens, hashlib.sha256(content).hexdigest()[:12])
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.record import Refused
 from lexbench.core.task import Choose, Outline, Tokenizer, Tokens, Write
 from lexbench.core.tokenizer import FastTokenizer
@@ -74,28 +75,28 @@ def name_of(task: object) -> str:
 
 
 def check_at_least(task: str, parameters: object, **least: int) -> None:
-    """ValueError for a parameter that is neither None nor at least so large: `check_at_least("copy", self, size=1)`."""
+    """ConfigError for a parameter that is not None and below a bound: `check_at_least("copy", self, size=1)`."""
     for name, smallest in least.items():
         value = getattr(parameters, name)
         if value is not None and value < smallest:
             owner = f"{task}'" if task.endswith("s") else f"{task}'s"
             usual = getattr(type(parameters), name, smallest)
             remedy = f"e.g. task.{name}={usual}" if isinstance(usual, int) else "leave it out"
-            raise ValueError(f"{owner} {name} must be at least {smallest}, got {value}: {remedy}")
+            raise ConfigError(f"{owner} {name} must be at least {smallest}, got {value}: {remedy}")
 
 
 def check_haystack(task: str, parameters: Any, kinds: Sequence[str] = ("noise", "text")) -> None:
     """Check `haystack` and `corpus` of a task, and drop a corpus that the haystack does not read.
 
-    Raises ValueError for a haystack of another kind, or one of text without a corpus.
+    Raises ConfigError for a haystack of another kind, or one of text without a corpus.
     """
     haystack = parameters.haystack
     if haystack not in kinds:
-        raise ValueError(f"{task}'s haystack must be one of {', '.join(kinds)}, got {haystack}")
+        raise ConfigError(f"{task}'s haystack must be one of {', '.join(kinds)}, got {haystack}")
     if haystack != "text":
         object.__setattr__(parameters, "corpus", None)
     elif parameters.corpus is None:
-        raise ValueError(f"{task} with haystack=text needs a corpus, got none: give one, or haystack=noise")
+        raise ConfigError(f"{task} with haystack=text needs a corpus, got none: give one, or haystack=noise")
 
 
 def check_length(task: str, needed: int, length: int, remedy: str = "raise length") -> None:

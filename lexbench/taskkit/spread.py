@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.record import Refused, Sample
 from lexbench.core.task import Answer, AnyQuestion, Choose, Outline, Task, Tokenizer, Tokens, Write, Written
 from lexbench.corpora import Corpus
@@ -122,12 +123,12 @@ class Spread(Task):
         check_haystack(name, self)
         check_at_least(name, self, room=1, questions_per_text=1)
         if self.questions_per_text > 1 and not self.several:
-            raise ValueError(
+            raise ConfigError(
                 f"{name} asks one question behind each text, got questions_per_text={self.questions_per_text}: "
                 "leave it out"
             )
         if self.choose and self.room:
-            raise ValueError(f"{name} writes nothing with choose, got room={self.room}: leave it out")
+            raise ConfigError(f"{name} writes nothing with choose, got room={self.room}: leave it out")
 
     def puzzle(self, rng: np.random.Generator, words: Words) -> Puzzle:
         """The puzzle of a sample: nothing of it depends on the length.

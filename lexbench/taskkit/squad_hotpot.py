@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.record import Refused
 from lexbench.corpora import hub
 from lexbench.taskkit import matching
@@ -73,7 +74,7 @@ class Data:
 def read(file: str | None, dataset: str | None, config: str | None, split: str, revision: str | None) -> Data | Refused:
     """Questions and documents of a file or a dataset; returns Refused if the dataset is out of reach.
 
-    Questions without an answer are left out. Raises ValueError if there is no such file or dataset, if a row has
+    Questions without an answer are left out. Raises ConfigError if there is no such file or dataset, if a row has
     neither form, or if no question is left.
 
     Args:
@@ -92,10 +93,10 @@ def read(file: str | None, dataset: str | None, config: str | None, split: str, 
         items.extend(map(_item, _rows(content)))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         what = f"row {len(items) + 1} of {source} must have SQuAD's or HotpotQA's form"
-        raise ValueError(f"distractor_qa: {what} ({type(error).__name__}: {error}): give task.data=FILE") from None
+        raise ConfigError(f"distractor_qa: {what} ({type(error).__name__}: {error}): give task.data=FILE") from None
     items = [item for item in items if item.references]
     if not items:
-        raise ValueError(f"distractor_qa: {source} has no question with an answer: give task.data=FILE")
+        raise ConfigError(f"distractor_qa: {source} has no question with an answer: give task.data=FILE")
     documents = list(dict.fromkeys(text for item in items for text in (*item.gold, *item.own)))
     page = json.dumps([[item.question, item.references, item.gold, item.own] for item in items])
     return Data(items, documents, hashlib.sha256(page.encode()).hexdigest()[:16])
@@ -109,7 +110,7 @@ def _file(file: Path) -> Any:
         return [json.loads(line) for line in lines] if file.suffix == ".jsonl" else json.loads(text)
     except (OSError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
-        raise ValueError(f"distractor_qa's data {file} cannot be read ({reason}): give task.data=FILE") from None
+        raise ConfigError(f"distractor_qa's data {file} cannot be read ({reason}): give task.data=FILE") from None
 
 
 def _hub(dataset: str, config: str | None, split: str, revision: str | None) -> Any:
@@ -123,7 +124,7 @@ def _hub(dataset: str, config: str | None, split: str, revision: str | None) -> 
         what = f"distractor_qa's dataset {dataset} cannot be loaded ({reason})"
         if isinstance(error, ConnectionError):
             return Refused(f"{what}: give task.data=FILE or a network")
-        raise ValueError(f"{what}: check dataset, config and split, or give task.data=FILE") from None
+        raise ConfigError(f"{what}: check dataset, config and split, or give task.data=FILE") from None
 
 
 def _rows(content: Any) -> Iterator[Mapping[str, Any]]:
@@ -151,7 +152,7 @@ def _item(row: Mapping[str, Any]) -> Item:
     support = row["supporting_facts"]
     needed = set(support["title"] if isinstance(support, dict) else [title for title, _ in support]) & set(texts)
     if not needed:
-        raise ValueError("no supporting document in context")
+        raise ConfigError("no supporting document in context")
     answer = row["answer"]
     # False sorts before True: documents that hold the answer come last, as `Item.gold` says.
     gold = sorted((text for title, text in texts.items() if title in needed), key=lambda text: answer in text)

@@ -16,6 +16,7 @@ from lexbench.backends.rope_causes import RopeMismatch, WantedRope, likely_cause
 from lexbench.backends.rope_reading import RopeReading, places_up_to
 from lexbench.core import config_facts
 from lexbench.core.attention import Attention
+from lexbench.core.errors import ConfigError
 from lexbench.core.method import Method, method_config, read_method
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
@@ -45,7 +46,7 @@ def assert_rope(
         parameters: of the method.
     """
     if not is_whole(length, 1):
-        raise ValueError(f"length must be a whole number of at least 1 token, got {length!r}: the longest text")
+        raise ConfigError(f"length must be a whole number of at least 1 token, got {length!r}: the longest text")
     model = _facts(given, facts, trained_length)
     wanted = _wanted(model, method, length, parameters)
     places = places_up_to(length)
@@ -83,7 +84,7 @@ def _facts(given: Any, facts: Model | None, trained_length: int | None) -> Model
         holder = next(iter(given.values())) if isinstance(given, Mapping | nn.ModuleDict) else given
         config: Any = getattr(holder, "config", None)
         if not hasattr(config, "to_dict"):
-            raise ValueError(
+            raise ConfigError(
                 f"assert_rope needs a model's facts, {type(holder).__name__} has no config of transformers: "
                 "give facts=lexbench.Model(name=..., trained_length=..., head_dim=..., rope_base=...)"
             )
@@ -120,7 +121,7 @@ def _wanted(model: Model, given: Any, length: int, parameters: Mapping[str, Any]
         raise Refused(f"{model.name} has no rotary positions: give a model with RoPE, or facts with a rope_base")
     if given is None:
         if parameters:
-            raise ValueError(f"assert_rope takes {next(iter(parameters))} with a method's name only: name a method")
+            raise ConfigError(f"assert_rope takes {next(iter(parameters))} with a method's name only: name a method")
         return [WantedRope(rope, OWN, *rope.own(length), None, length) for rope in found]
     method, label, over = _method(given, parameters)
     attention = attention_of(over, model, length)
@@ -144,9 +145,9 @@ def _method(given: Any, parameters: Mapping[str, Any]) -> tuple[Method, str, Met
         _, method, key = read_method({**method_config(given), **rest})
         label = str(key)
     elif isinstance(given, type) or not hasattr(given, "attention"):
-        raise ValueError(f"method must be a name, or an object with attention(...), got {given!r}")
+        raise ConfigError(f"method must be a name, or an object with attention(...), got {given!r}")
     elif parameters:
-        raise ValueError(f"assert_rope takes {next(iter(parameters))} with a method's name only: set it in the method")
+        raise ConfigError(f"assert_rope takes {next(iter(parameters))} with a method's name only: set it in the method")
     else:
         method, label = given, type(given).__name__
     if isinstance(method, OnScaled):

@@ -43,6 +43,7 @@ from lexbench.backends.hf.state import Keys
 from lexbench.backends.thinking import MARKERS, LocalForm, in_stages, without_thought
 from lexbench.core.attention import Attention
 from lexbench.core.checkpoint import dtype_of, end_tokens, folder_of, revision_of, weight_files
+from lexbench.core.errors import ConfigError
 from lexbench.core.machine import free_bytes
 from lexbench.core.memory import OutOfMemory, deferring
 from lexbench.core.model import Model
@@ -130,7 +131,7 @@ class Hf(Backend):
         weight_files(folder)
         place = device_of(device)
         if attention == "triton" and (why := no_triton(place)):
-            raise ValueError(f"backend.attention=triton needs {why}: leave it out")
+            raise ConfigError(f"backend.attention=triton needs {why}: leave it out")
         dtype = self.dtype = dtype_of(dtype, folder, place.type != "cpu")
         self.revision = revision_of(model, folder)
         self._form = LocalForm(chat, system, thinking, thought, markers=tuple(markers))
@@ -150,18 +151,18 @@ class Hf(Backend):
 
     @classmethod
     def check_settings(cls, settings: Mapping[str, Any], model: Model) -> None:
-        """ValueError for a parameter that is wrong on every machine."""
+        """ConfigError for a parameter that is wrong on every machine."""
         dtype, chunk, batch, attention = map(settings.get, ("dtype", "chunk", "batch", "attention"))
         if dtype not in (None, "auto", *DTYPES):
-            raise ValueError(f"backend.dtype must be one of auto, {', '.join(DTYPES)}, got {dtype}")
+            raise ConfigError(f"backend.dtype must be one of auto, {', '.join(DTYPES)}, got {dtype}")
         if chunk is not None and chunk < 1:
-            raise ValueError(f"backend.chunk must be at least 1 position, got {chunk}: e.g. backend.chunk=512")
+            raise ConfigError(f"backend.chunk must be at least 1 position, got {chunk}: e.g. backend.chunk=512")
         if batch not in (None, "auto") and not is_whole(batch, 1):
-            raise ValueError(
+            raise ConfigError(
                 f"backend.batch must be auto or a whole number of at least 1, got {batch!r}: e.g. backend.batch=8"
             )
         if attention not in (None, *KERNELS):
-            raise ValueError(f"backend.attention must be auto, lexbench, merged or triton, got {attention}")
+            raise ConfigError(f"backend.attention must be auto, lexbench, merged or triton, got {attention}")
         check_device(settings.get("device", "auto"))
         LocalForm.of(settings)
 
@@ -171,7 +172,7 @@ class Hf(Backend):
         made = cls.__new__(cls)
         made.dtype = str(network.dtype).removeprefix("torch.")
         if made.dtype not in DTYPES:
-            raise ValueError(
+            raise ConfigError(
                 f"a network must be of one of {', '.join(DTYPES)}, this one is of {made.dtype}: convert it"
             )
         made.revision, made.tokenizer, made._ends = revision, tokenizer, frozenset(ends)

@@ -14,6 +14,7 @@ from lexbench.backends.hf.network import towers
 from lexbench.backends.hf.rotary import AttentionInstaller
 from lexbench.core.attention import Attention, Floats
 from lexbench.core.config_facts import facts
+from lexbench.core.errors import ConfigError
 from lexbench.core.method import Method
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
@@ -43,21 +44,21 @@ class Extended:
         trained_length: of the model, if its config lacks it or is wrong.
 
     Raises:
-        ValueError: a method is already applied, length is needed, a parameter does not fit, or a cast has rounded the
+        ConfigError: a method is already applied, length is needed, a parameter does not fit, or a cast has rounded the
             network's rotary frequencies.
         Refused: the model's code does not allow the method; names the slot.
     """
 
     def __init__(self, network: Any, method: Method, length: int | None, trained_length: int | None) -> None:
         if is_extended(network):
-            raise ValueError(
+            raise ConfigError(
                 "extend needs a network without a method, this one has one already: "
                 'restore() it first, or combine them: extend(network, "yarn+log_n")'
             )
         if not hasattr(network, "config"):
-            raise ValueError(f"extend needs a loaded model of transformers, got {network!r}")
+            raise ConfigError(f"extend needs a loaded model of transformers, got {network!r}")
         if length is not None and not is_whole(length, 1):
-            raise ValueError(f"length must be a whole number of at least 1 token, got {length!r}: prompt and answer")
+            raise ConfigError(f"length must be a whole number of at least 1 token, got {length!r}: prompt and answer")
         self.model = model_of(network, trained_length)
         check_frequencies(network, self.model)
         self.attention = _at(method, self.model, length)
@@ -89,9 +90,9 @@ def model_of(network: Any, trained_length: int | None, name: str | None = None) 
     if trained_length is not None:
         found["trained_length"] = trained_length
     if "trained_length" not in found:
-        raise ValueError("the model's config does not state its trained length: give trained_length=...")
+        raise ConfigError("the model's config does not state its trained length: give trained_length=...")
     if "head_dim" not in found:
-        raise ValueError(
+        raise ConfigError(
             f"the config of {type(network).__name__} does not state the size of a head: set its head_dim, "
             "or hidden_size and num_attention_heads"
         )
@@ -100,7 +101,7 @@ def model_of(network: Any, trained_length: int | None, name: str | None = None) 
 
 
 def check_frequencies(network: Any, model: Model) -> None:
-    """ValueError where a cast has rounded a network's rotary frequencies, as `.to(torch.bfloat16)` does.
+    """ConfigError where a cast has rounded a network's rotary frequencies, as `.to(torch.bfloat16)` does.
 
     A frequency in bfloat16 is off by up to 1/512: at position 8192 by 16 radians in a pair that turns by 1 a token.
     """
@@ -113,7 +114,7 @@ def check_frequencies(network: Any, model: Model) -> None:
             expected = known.get(kind, next(iter(known.values())) if len(known) == 1 else None)
             if (dtype := _rounded_to(frequencies(module, kind), expected)) is not None:
                 name = str(dtype).removeprefix("torch.")
-                raise ValueError(
+                raise ConfigError(
                     f"the rotary frequencies of {model.name} must be float32, a cast has rounded them to {name}: "
                     f"load it by from_pretrained(..., dtype=torch.{name}), which keeps them"
                 )
@@ -134,11 +135,11 @@ def _rounded_to(found: Tensor, expected: Floats | None) -> torch.dtype | None:
 
 
 def _at(method: Method, model: Model, length: int | None) -> Attention:
-    """The Attention at a length; without a length, ValueError if it is not the same at all lengths."""
+    """The Attention at a length; without a length, ConfigError if it is not the same at all lengths."""
     if length is not None:
         return attention_of(method, model, length)
     # Within the trained length and far beyond it: a method that follows the length differs in these.
     near, far = (attention_of(method, model, times * model.trained_length) for times in (1, 4))
     if near.as_data() != far.as_data():
-        raise ValueError("the method depends on the length: give length=..., the tokens of prompt and answer")
+        raise ConfigError("the method depends on the length: give length=..., the tokens of prompt and answer")
     return near

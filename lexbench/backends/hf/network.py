@@ -14,6 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageText
 
 from lexbench.backends.hf.layers import WINDOWS, stated
 from lexbench.core.checkpoint import check_architecture, weight_bytes
+from lexbench.core.errors import ConfigError
 from lexbench.core.memory import is_out_of_memory
 
 DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in ("float32", "bfloat16", "float16", "float64")}
@@ -30,7 +31,7 @@ def spreads(device: str, folder: Path, dtype: str) -> bool:
     """Whether layers are spread over several GPUs: with `all`, and with `auto` where one cannot hold the weights."""
     if device == "all":
         if not torch.cuda.is_available():
-            raise ValueError("backend.device all needs GPUs, this machine has none: use auto or cpu")
+            raise ConfigError("backend.device all needs GPUs, this machine has none: use auto or cpu")
         return True
     if device != "auto" or torch.cuda.device_count() < 2:
         return False
@@ -38,7 +39,7 @@ def spreads(device: str, folder: Path, dtype: str) -> bool:
 
 
 def load(folder: Path, dtype: torch.dtype, spread: bool = False) -> Any:
-    """Load the network; ValueError for an unknown architecture, or if weights are missing (they would be random).
+    """Load the network; ConfigError for an unknown architecture, or if weights are missing (they would be random).
 
     Args:
         folder: of the checkpoint.
@@ -47,7 +48,7 @@ def load(folder: Path, dtype: torch.dtype, spread: bool = False) -> Any:
     """
     check_architecture(folder)
     if spread and importlib.util.find_spec("accelerate") is None:
-        raise ValueError("weights on several GPUs need accelerate: pip install accelerate, or give backend.device=cpu")
+        raise ConfigError("weights on several GPUs need accelerate: pip install accelerate, or give backend.device=cpu")
     bars = transformers.utils.logging.is_progress_bar_enabled()
     transformers.utils.logging.disable_progress_bar()
     try:
@@ -67,14 +68,16 @@ def load(folder: Path, dtype: torch.dtype, spread: bool = False) -> Any:
                 )
                 missing = sorted(found["missing_keys"])
     except ImportError as error:
-        raise ValueError(f"checkpoint {folder} needs a library that is not here ({_line(error)}): install it") from None
+        raise ConfigError(
+            f"checkpoint {folder} needs a library that is not here ({_line(error)}): install it"
+        ) from None
     except Exception as error:  # transformers raises many classes for broken files
         if isinstance(error, ConfigError | OSError) or is_out_of_memory(error):
             raise
         if isinstance(error, ValueError) and "\n" not in str(error):
             raise ConfigError(str(error)) from None
         said = " ".join(str(error).split())[:200]
-        raise ValueError(
+        raise ConfigError(
             f"checkpoint {folder} cannot be loaded ({type(error).__name__}: {said}): "
             "mend its config.json, or download it again"
         ) from error
@@ -82,16 +85,16 @@ def load(folder: Path, dtype: torch.dtype, spread: bool = False) -> Any:
         if bars:
             transformers.utils.logging.enable_progress_bar()
     if network is None:
-        raise ValueError(
+        raise ConfigError(
             f"model_type {config.model_type} of {folder} is no causal language model in transformers "
             f"{transformers.__version__}: use a checkpoint that AutoModelForCausalLM opens"
         )
     if missing:
-        raise ValueError(f"checkpoint {folder} lacks {len(missing)} weights ({missing[0]}, ...): download it again")
+        raise ConfigError(f"checkpoint {folder} lacks {len(missing)} weights ({missing[0]}, ...): download it again")
     known = network.state_dict().keys()
     # transformers only warns of such weights: the model would be shorter than the one that was trained.
     if extra := sorted(name for name in found["unexpected_keys"] if _of_a_layer(name, known)):
-        raise ValueError(
+        raise ConfigError(
             f"checkpoint {folder} holds weights of more layers than config.json states ({extra[0]}, ...): "
             "download it again"
         )
@@ -109,10 +112,10 @@ def _of_a_layer(name: str, known: Collection[str]) -> bool:
 
 
 def check_weights(network: Any) -> None:
-    """ValueError if a weight is NaN or inf."""
+    """ConfigError if a weight is NaN or inf."""
     for name, weight in network.named_parameters():
         if not weight.isfinite().all():
-            raise ValueError(
+            raise ConfigError(
                 f"weight {name} must be finite, it has NaN or inf: download the checkpoint again, or use another dtype"
             )
 

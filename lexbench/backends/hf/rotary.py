@@ -346,7 +346,7 @@ class AttentionInstaller:
         return Refused(f"hf cannot realise {', '.join(slots)} on {self._name}: {why}")
 
     def _check(self, attention: Attention) -> None:
-        """Refused or ValueError if slots and model do not fit, as far as known without running the model."""
+        """Refused or ConfigError if slots and model do not fit, as far as known without running the model."""
         assert attention.mixture is None, "the backend splits a mixture into passes"
         rotary = [slot for slot in ROTARY if slot in attention.slots()]
         if rotary and self._stock is None:

@@ -17,6 +17,7 @@ from lexbench.backends.openai.replies import models
 from lexbench.backends.thinking import MARKERS, Form
 from lexbench.core.attention import Attention
 from lexbench.core.checkpoint import end_tokens, folder_of
+from lexbench.core.errors import ConfigError
 from lexbench.core.method import method_config, read_method
 from lexbench.core.model import Model
 from lexbench.core.record import Deferred, Refused
@@ -99,7 +100,7 @@ class OpenAI(Completions, Backend):
         try:
             self._dialect = ChatDialect(*asked, form=form) if chat else Dialect(*asked)
         except Refused as refusal:
-            raise ValueError(refusal.reason) from None
+            raise ConfigError(refusal.reason) from None
         if isinstance(self._dialect, ChatDialect) and not self._dialect.switches:
             self.version += ", which takes no chat_template_kwargs"
         told = {"fingerprint": self._dialect.fingerprint, "answering": self._dialect.answering}
@@ -107,7 +108,7 @@ class OpenAI(Completions, Backend):
 
     @classmethod
     def check_settings(cls, settings: Mapping[str, Any], model: Model) -> None:
-        """ValueError for a parameter that is wrong whatever the server."""
+        """ConfigError for a parameter that is wrong whatever the server."""
         concurrency, timeout = settings.get("concurrency", 1), settings.get("timeout", 1.0)
         pace, length = settings.get("requests_per_minute"), settings.get("serves_length")
         _check("concurrency", concurrency, concurrency >= 1, "at least 1")
@@ -178,37 +179,37 @@ class OpenAI(Completions, Backend):
 
 def _check(name: str, value: float | None, holds: bool, rule: str) -> None:
     if not holds or (value == 0 and name != "retries"):
-        raise ValueError(f"backend.{name} must be {rule}, got {value}: e.g. backend.{name}=8")
+        raise ConfigError(f"backend.{name} must be {rule}, got {value}: e.g. backend.{name}=8")
 
 
 def _key(variable: str | None) -> str | None:
-    """The API key from the environment; ValueError if it is malformed (the message never shows it)."""
+    """The API key from the environment; ConfigError if it is malformed (the message never shows it)."""
     if variable is None:
         return None
     if not re.fullmatch("[A-Z_][A-Z0-9_]*", variable):
-        raise ValueError(
+        raise ConfigError(
             "backend.key_variable must be the name of an environment variable, in capital letters, not the key itself: "
             "e.g. backend.key_variable=OPENAI_API_KEY"
         )
     key = os.environ.get(variable, "").strip()
     if re.search("[^!-~]", key):
-        raise ValueError(f"the key in {variable} must be printable ASCII without spaces: set it again")
+        raise ConfigError(f"the key in {variable} must be printable ASCII without spaces: set it again")
     return key or None
 
 
 def started_with(serves: Any, length: int | None, model: Model) -> tuple[str, dict[str, Any]]:
     """Label of the method that a server was started with, and its `Attention.as_data()`.
 
-    Raises ValueError if there is no such method, or if it depends on the length and no length is given.
+    Raises ConfigError if there is no such method, or if it depends on the length and no length is given.
     """
     try:
         _, method, key = read_method(method_config(serves))
         lengths = [length] if length else [model.trained_length, 8 * model.trained_length]
         slots = [attention_of(method, model, each).as_data() for each in lengths]
     except (ValueError, Refused) as error:
-        raise ValueError(f"backend.serves: {error}") from None
+        raise ConfigError(f"backend.serves: {error}") from None
     if slots[0] != slots[-1]:
-        raise ValueError(
+        raise ConfigError(
             f"backend.serves={key} depends on the length: give backend.serves_length=N, the tokens it was started for"
         )
     return (f"{key} at {length} tokens" if length else str(key)), slots[0]
@@ -218,22 +219,22 @@ def started_with(serves: Any, length: int | None, model: Model) -> tuple[str, di
 
 
 def _entry(server: Server, served: str | None) -> dict[str, Any]:
-    """The server's entry of the model; ValueError if the server does not answer or does not have the model."""
+    """The server's entry of the model; ConfigError if the server does not answer or does not have the model."""
     try:
         listed = models(server)
     except Rejected as no:
         if served is not None and no.status == 404:  # the server has no /models
             return {"id": served}
-        raise ValueError(f"{no.reason}: check backend.url, it usually ends in /v1") from None
+        raise ConfigError(f"{no.reason}: check backend.url, it usually ends in /v1") from None
     except Refused as refusal:
-        raise ValueError(f"{refusal.reason}: start the server, or give backend.url=...") from None
+        raise ConfigError(f"{refusal.reason}: start the server, or give backend.url=...") from None
     names = [entry["id"] for entry in listed]
     if served is None and len(names) == 1:
         return listed[0]
     if served not in names:
         choices = server.words(", ".join(names)) or "none"
         rule = "does not serve exactly one model" if served is None else f"does not serve {served!r}"
-        raise ValueError(f"{server.url} {rule}: give backend.served=NAME from {choices}")
+        raise ConfigError(f"{server.url} {rule}: give backend.served=NAME from {choices}")
     return listed[names.index(served)]
 
 

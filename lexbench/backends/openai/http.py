@@ -20,6 +20,7 @@ import httpx2
 
 from lexbench.backends.openai.network import Hurried, Pace
 from lexbench.backends.openai.secret import Secret
+from lexbench.core.errors import ConfigError
 from lexbench.core.record import Deferred, Refused
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
@@ -311,7 +312,7 @@ def _certificates() -> ssl.SSLContext:
 
 
 def checked_url(url: str) -> str:
-    """The URL without a slash at its end; ValueError if it is malformed, or holds secrets (records would hold them)."""
+    """The URL without a slash at its end; ConfigError if malformed, or with secrets, which records would hold."""
     try:
         parts = urllib.parse.urlsplit(url)
         complete = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
@@ -319,9 +320,9 @@ def checked_url(url: str) -> str:
     except (ValueError, httpx2.InvalidURL):
         complete = False
     if not complete:
-        raise ValueError("backend.url must be a complete address: e.g. backend.url=http://127.0.0.1:8000/v1")
+        raise ConfigError("backend.url must be a complete address: e.g. backend.url=http://127.0.0.1:8000/v1")
     if parts.username is not None or parts.query or parts.fragment:
-        raise ValueError("backend.url must not have a password, ? or #: it is stored in records")
+        raise ConfigError("backend.url must not have a password, ? or #: it is stored in records")
     return url.rstrip("/")
 
 

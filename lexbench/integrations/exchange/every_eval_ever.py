@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.record import Record, Sample
 from lexbench.integrations.exchange import common
 from lexbench.integrations.exchange.common import About, File
@@ -24,10 +25,10 @@ MARK = "lexbench"
 def files(cells: Sequence[Finished], about: About) -> Iterator[File]:
     """Two files for each model and method, one where no sample has a score.
 
-    Raises ValueError where who measured, or who made the model, is not known.
+    Raises ConfigError where who measured, or who made the model, is not known.
     """
     if not about.organization:
-        raise ValueError("Every Eval Ever asks who measured: give --by ORGANIZATION")
+        raise ConfigError("Every Eval Ever asks who measured: give --by ORGANIZATION")
     # Of backend=chance nothing: random answers are no results of the model.
     for group in common.groups([each for each in cells if each.cell.backend != "chance"]):
         kept = [(each, record) for each in group for record in common.whole(each) if metrics.better(record.metric)]
@@ -39,7 +40,7 @@ def _evaluation(group: Sequence[Finished], kept: Sequence[tuple[Finished, Record
     cell = group[0].cell
     model = cell.model if "/" in cell.model else f"{about.developer}/{cell.model}"
     if "/" not in cell.model and not about.developer:
-        raise ValueError(f"Every Eval Ever asks who made {cell.model}: give --developer NAME")
+        raise ConfigError(f"Every Eval Ever asks who made {cell.model}: give --developer NAME")
     unique = common.identifier(VERSION, [each.cell.id for each in group])
     folder = "/".join(["data", MARK, *map(common.plain_name, model.split("/", 1))])
     when = str(about.measured.timestamp())

@@ -5,12 +5,14 @@ from typing import Any
 import yaml
 from huggingface_hub.repocard import REGEX_YAML_BLOCK
 
+from lexbench.core.errors import ConfigError
+
 MARK = "\ufeff"
 """Byte order mark, which some editors put at the beginning of a file."""
 
 
 def head(card: str) -> dict[str, Any]:
-    """The head's data; empty if the card has no head. ValueError if it is not a YAML mapping."""
+    """The head's data; empty if the card has no head. ConfigError if it is not a YAML mapping."""
     found = REGEX_YAML_BLOCK.search(card.removeprefix(MARK))
     return _data(found[2]) if found else {}
 
@@ -18,7 +20,7 @@ def head(card: str) -> dict[str, Any]:
 def with_key(card: str, key: str, value: Any) -> str:
     """The card with one key of its head replaced or added; every other byte stays.
 
-    Raises ValueError if the head is not a YAML mapping, or if its layout does not allow to replace one key.
+    Raises ConfigError if the head is not a YAML mapping, or if its layout does not allow to replace one key.
     """
     mark, text = (MARK, card[1:]) if card.startswith(MARK) else ("", card)
     end = "\r\n" if "\r\n" in text else "\n"
@@ -38,7 +40,9 @@ def with_key(card: str, key: str, value: Any) -> str:
     except ValueError:
         same = False
     if not same:
-        raise ValueError(f"{key} cannot be replaced alone: write each key of the head on its own line, without aliases")
+        raise ConfigError(
+            f"{key} cannot be replaced alone: write each key of the head on its own line, without aliases"
+        )
     return mark + text[: found.start(2)] + changed + text[found.end(2) :]
 
 
@@ -51,11 +55,11 @@ def _data(text: str) -> dict[str, Any]:
     try:
         data = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise ValueError(f"its head is not YAML: {error}") from error
+        raise ConfigError(f"its head is not YAML: {error}") from error
     if data is None:
         return {}
     if not isinstance(data, dict):
-        raise ValueError("its head must be a mapping of keys to values")
+        raise ConfigError("its head must be a mapping of keys to values")
     return data
 
 

@@ -42,7 +42,7 @@ protocols, backends, dtypes, methods or lengths.
 def sample_card(card: str, cells: Sequence[Head], configurations: Mapping[str, str]) -> str:
     """The card of a dataset; in an existing card only files and size in the head, and our own text, are replaced.
 
-    Raises ValueError if the existing card cannot be parsed.
+    Raises ConfigError if the existing card cannot be parsed.
     """
     data = _head(cells, configurations)
     text = f"{OURS}\n\n{_text(cells, configurations)}"

@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.method_key import BASELINE
 from lexbench.core.record import Cell, Sample
 from lexbench.stats import metrics
@@ -112,7 +113,7 @@ def schema(cells: Iterable[Head]) -> pa.Schema:
 def write_samples(cells: Sequence[Head], out: Path, folders: Mapping[str, str]) -> None:
     """Write the files of cells, without the card; the same cells give the same bytes.
 
-    `folders` maps tasks to folders. Raises ValueError if `out` is a file, or holds other Parquet files: `datasets`
+    `folders` maps tasks to folders. Raises ConfigError if `out` is a file, or holds other Parquet files: `datasets`
     would load them with ours.
     """
     _no_others(out, folders.values())
@@ -127,10 +128,10 @@ def write_samples(cells: Sequence[Head], out: Path, folders: Mapping[str, str]) 
 
 def _no_others(out: Path, names: Iterable[str]) -> None:
     if out.exists() and not out.is_dir():
-        raise ValueError(f"--samples {out} is a file: give a folder")
+        raise ConfigError(f"--samples {out} is a file: give a folder")
     for file in sorted(out.rglob("*.parquet")):
         if not (file.parent.parent == out and file.parent.name in set(names) and FILE.fullmatch(file.name)):
-            raise ValueError(
+            raise ConfigError(
                 f"folder {out} holds {file.relative_to(out)}, which share did not write: give an empty folder"
             )
 

@@ -12,6 +12,7 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCard
 from huggingface_hub.repocard_data import eval_results_to_model_index
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.method_key import BASELINE, MethodKey
 from lexbench.core.record import Record
 from lexbench.integrations.hub.card_yaml import MARK, head, with_key
@@ -61,13 +62,13 @@ def model_index(finished: Iterable[Finished], *, every_method: bool = False) -> 
 
     Cells are never averaged: another seed, backend, dtype or protocol is another result. Those of `backend=chance` are
     left out: random answers are no results of the model. With more than MOST values only the method `none` is kept,
-    unless `every_method`. Raises ValueError if no cell has a value, or if there are too many values and none of them
+    unless `every_method`. Raises ConfigError if no cell has a value, or if there are too many values and none of them
     belongs to `none`.
     """
     finished = list(finished)
     answered = [each for each in finished if each.cell.backend != "chance"]
     if finished and not answered:
-        raise ValueError("no cell has a value to share: all are of backend=chance, which answers at random")
+        raise ConfigError("no cell has a value to share: all are of backend=chance, which answers at random")
     every = headlines(tables(answered), instead_of_nll="perplexity")
     settings = Counter((table.cell.model, table.cell.task) for table in every)
     curves = [
@@ -82,7 +83,7 @@ def model_index(finished: Iterable[Finished], *, every_method: bool = False) -> 
     filled = [curve for curve in shown if curve.values]
     if not filled:
         why = f"all are refused: {plain(refusals[0])}" if refusals else "every sample failed"
-        raise ValueError(f"no cell has a value to share ({why})")
+        raise ConfigError(f"no cell has a value to share ({why})")
     models: dict[str, list[EvalResult]] = {}
     for curve in filled:
         models.setdefault(curve.table.cell.model, []).extend(_results(curve))
@@ -102,7 +103,7 @@ def _readable(curves: Sequence[_Curve]) -> list[_Curve]:
     bare = [curve for curve in curves if curve.method == BASELINE]
     if values > MOST and not any(curve.values for curve in bare):
         names = some(sorted({curve.method for curve in curves}), 40)
-        raise ValueError(f"a card with {values} values is too long (at most {MOST}): choose --method from {names}")
+        raise ConfigError(f"a card with {values} values is too long (at most {MOST}): choose --method from {names}")
     return bare if values > MOST else list(curves)
 
 
@@ -162,7 +163,7 @@ def on_card(card: str, models: Sequence[dict[str, Any]]) -> str:
     """A model card with these results instead of those that lexbench wrote before.
 
     Other keys of the head, results of others and the text stay. A model's results go to the entry with its name, or to
-    a new one. Raises ValueError if the card cannot be parsed by us or by huggingface_hub.
+    a new one. Raises ConfigError if the card cannot be parsed by us or by huggingface_hub.
     """
     try:
         before = head(card).get("model-index") or []
@@ -174,14 +175,14 @@ def on_card(card: str, models: Sequence[dict[str, Any]]) -> str:
                 entries.append(mine)
             mine["results"] = [*mine["results"], *model["results"]]
     except KeyError as error:
-        raise ValueError(f"its model-index is malformed: {error} is missing") from error
+        raise ConfigError(f"its model-index is malformed: {error} is missing") from error
     except (TypeError, AttributeError) as error:
-        raise ValueError(f"its model-index is malformed: {error}") from error
+        raise ConfigError(f"its model-index is malformed: {error}") from error
     made = with_key(card, "model-index", entries)
     try:  # other tools load cards with this reader, and fail on a card that it cannot read
         ModelCard(made.removeprefix(MARK))
     except (ValueError, AttributeError) as error:
-        raise ValueError("its model-index is malformed: huggingface_hub cannot read all results in it") from error
+        raise ConfigError("its model-index is malformed: huggingface_hub cannot read all results in it") from error
     return made
 
 

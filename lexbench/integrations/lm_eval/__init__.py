@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.record import Refused
 
 NAME = "lexbench"
@@ -21,12 +22,12 @@ ROOM = 256
 
 
 def register() -> None:
-    """Register our model with the installed harness, once; ValueError if the harness is not installed."""
+    """Register our model with the installed harness, once; ConfigError if the harness is not installed."""
     try:
         import lm_eval.models  # noqa: F401  (first: the harness adds its own models only to an empty registry)
         from lm_eval.api import registry
     except ImportError as error:
-        raise ValueError(
+        raise ConfigError(
             f"lm-evaluation-harness cannot be imported ({error}): pip install 'lexbench[lm_eval]'"
         ) from None
     if NAME not in registry.MODEL_REGISTRY:

@@ -9,6 +9,7 @@ from lexbench.backends import Backend, capabilities
 from lexbench.core import registry
 from lexbench.core.attention import Attention
 from lexbench.core.checkpoint import read_model
+from lexbench.core.errors import ConfigError
 from lexbench.core.method import Composed, Method, method_config, read_method
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
@@ -44,7 +45,7 @@ class Setting:
 def settle(arguments: Mapping[str, Any]) -> Setting:
     """Read the harness's `model_args`: `OURS`, `PREFIXES`, and the method's own parameters.
 
-    Raises ValueError for wrong arguments, Refused if the model does not allow the method.
+    Raises ConfigError for wrong arguments, Refused if the model does not allow the method.
     """
     # The harness reads `none` as None, and passes `cuda:0` even if the user gave no device and the machine has no GPU.
     given = {key: value for key, value in arguments.items() if value is not None}
@@ -59,7 +60,7 @@ def settle(arguments: Mapping[str, Any]) -> Setting:
     backend = {**registry.read("backend", name), **shortcuts, **of["backend"], "name": name}
     max_length = given.get("max_length", _usual_length(model, method.built))
     if not is_whole(max_length, 2):
-        raise ValueError(f"max_length must be a whole number of at least 2, got {max_length!r}: e.g. max_length=4096")
+        raise ConfigError(f"max_length must be a whole number of at least 2, got {max_length!r}: e.g. max_length=4096")
     return Setting(model, method, backend, max_length, attention_of(method.built, model, max_length))
 
 
@@ -82,7 +83,7 @@ def _prefixed(noun: str, given: Mapping[str, Any]) -> dict[str, Any]:
 def _model(given: Mapping[str, Any], stated: Mapping[str, Any]) -> Model:
     """The registry's model, or a folder or hub name; the user's own values win."""
     if "model" not in given and "path" not in given:
-        raise ValueError("model_args name no model: give model=NAME (lexbench list model) or path=DIR or a hub name")
+        raise ConfigError("model_args name no model: give model=NAME (lexbench list model) or path=DIR or a hub name")
     known = registry.read("model", str(given["model"])) if "model" in given else {}
     over = {key: given[key] for key in ("path", "trained_length") if key in given}
     return read_model({**known, **over, **stated})
@@ -98,7 +99,7 @@ def _method(given: Any, parameters: Mapping[str, Any]) -> NamedMethod:
                 close = difflib.get_close_matches(key, [*takes, *OURS], n=1)
                 hint = f"did you mean {close[0]}? " if close else ""
                 own = ", ".join(takes) or "has no parameters"
-                raise ValueError(
+                raise ConfigError(
                     f"unknown argument {key}: {hint}choose from {', '.join(OURS)}; {config['name']}: {own}"
                 )
     return NamedMethod.of(*read_method(config))
@@ -137,19 +138,19 @@ def identity(setting: Setting, backend: Backend) -> dict[str, Any]:
 def greedy(settings: Mapping[str, Any]) -> tuple[int, tuple[str, ...]]:
     """Most tokens to write, and the stop strings, from a task's generation settings.
 
-    Raises ValueError for settings that are not greedy decoding.
+    Raises ConfigError for settings that are not greedy decoding.
     """
     sampled, temperature = settings.get("do_sample"), settings.get("temperature")
     warm = bool(sampled) if temperature is None else float(temperature) > 0
     if warm and sampled is not False:
-        raise ValueError(
+        raise ConfigError(
             f"lexbench decodes greedily, the task samples (do_sample={sampled}, temperature={temperature}): "
             "give --gen_kwargs do_sample=False"
         )
     for key, value in settings.items():
         known = key in (*SAMPLING, *ROOMS, "until", "do_sample")
         if not known and value is not None and not (key in NEUTRAL and value == NEUTRAL[key]):
-            raise ValueError(f"lexbench decodes greedily and cannot use {key}={value!r}: leave it out of gen_kwargs")
+            raise ConfigError(f"lexbench decodes greedily and cannot use {key}={value!r}: leave it out of gen_kwargs")
     until = settings.get("until") or ()
     ends = (until,) if isinstance(until, str) else tuple(until)
     room = next((settings[name] for name in ROOMS if settings.get(name) is not None), ROOM)

@@ -13,6 +13,7 @@ from tqdm import tqdm
 
 from lexbench.core.checkpoint import folder_of
 from lexbench.core.console import without_bar
+from lexbench.core.errors import ConfigError
 from lexbench.core.task import Score, Scored, Tokens, Write, Written
 from lexbench.core.tokenizer import given_tokenizer, opens_thought, put_in_front
 from lexbench.core.version import __version__
@@ -117,7 +118,7 @@ class LexbenchModel(TemplateLM):  # type: ignore[misc]
         for index, request in enumerate(requests):
             context, (room, until) = request.args[0], greedy(request.args[1])
             if room >= self.max_length or room < 1:
-                raise ValueError(
+                raise ConfigError(
                     f"max_gen_toks must be at least 1 and below max_length {self.max_length}, got {room}: "
                     "give --gen_kwargs max_gen_toks=..., or raise max_length"
                 )
@@ -161,7 +162,7 @@ class LexbenchModel(TemplateLM):  # type: ignore[misc]
         bos = self._running.tokenizer.bos
         token = self.eot_token_id if bos is None else bos
         if not self._prefix and token is None:
-            raise ValueError(f"{self.setting.model.name} has neither BOS nor an end token: use tasks with a context")
+            raise ConfigError(f"{self.setting.model.name} has neither BOS nor an end token: use tasks with a context")
         return self._prefix or [cast(int, token)]
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **kwargs: Any) -> list[int]:
@@ -174,12 +175,12 @@ class LexbenchModel(TemplateLM):  # type: ignore[misc]
         return ids if bare else [*self._prefix, *ids]
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
-        """Apply the model's chat template; ValueError if it has none, if it fails, or if it opens a thought."""
+        """Apply the model's chat template; ConfigError if it has none, if it fails, or if it opens a thought."""
         from jinja2 import TemplateError
 
         name = self.setting.model.name
         if self.tokenizer.chat_template is None:
-            raise ValueError(f"model {name} has no chat template: leave out --apply_chat_template")
+            raise ConfigError(f"model {name} has no chat template: leave out --apply_chat_template")
         try:
             prompt = str(
                 self.tokenizer.apply_chat_template(
@@ -191,12 +192,12 @@ class LexbenchModel(TemplateLM):  # type: ignore[misc]
                 )
             )
         except TemplateError as error:
-            raise ValueError(
+            raise ConfigError(
                 f"chat template of {name} cannot be rendered ({error}): leave out --system_instruction, "
                 "or --apply_chat_template"
             ) from None
         if opens_thought(prompt):
-            raise ValueError(
+            raise ConfigError(
                 f"chat template of {name} opens a thought, which would be scored as the answer: leave out "
                 "--apply_chat_template, or ask by lexbench run with backend.chat=true backend.thinking=free"
             )
@@ -217,7 +218,7 @@ class LexbenchModel(TemplateLM):  # type: ignore[misc]
             if after[: len(before)] == before:
                 after = after[len(before) :]
         if not after:
-            raise ValueError(f"the continuation {continuation!r} adds no token to its context: fix the task's choices")
+            raise ConfigError(f"the continuation {continuation!r} adds no token to its context: fix the task's choices")
         return before, after
 
     # counts and results
@@ -246,7 +247,9 @@ class LexbenchModel(TemplateLM):  # type: ignore[misc]
 def _score(index: int, context: Sequence[int], continuation: Sequence[int], max_length: int) -> Score:
     """A Score question for the continuation; drops first tokens of a context that is too long."""
     if len(continuation) > max_length:
-        raise ValueError(f"a continuation of {len(continuation)} tokens does not fit max_length={max_length}: raise it")
+        raise ConfigError(
+            f"a continuation of {len(continuation)} tokens does not fit max_length={max_length}: raise it"
+        )
     # `max_length` tokens are read, and the last one is only scored.
     tokens: Tokens = np.array([*context, *continuation], dtype=np.int64)[-(max_length + 1) :]
     start = len(tokens) - len(continuation)

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
+from lexbench.core.errors import ConfigError
 from lexbench.report.board.audit import Finding
 from lexbench.report.board.ledger import proposed, read, write
 from lexbench.report.board.site import write_site
@@ -30,14 +31,14 @@ def command(
         by: who measured the new one.
         url: where the new one is described.
 
-    Raises ValueError where the ledger or the new submission cannot be read, and where a cell of the new one is refused:
+    Raises ConfigError where the ledger or the new submission cannot be read, or a cell of the new one is refused:
     then the ledger stays as it is, and the site shows why.
     """
     if add is None and (name or by or url):
-        raise ValueError("--name, --by and --url describe a submission: give --add RUN, too")
+        raise ConfigError("--name, --by and --url describe a submission: give --add RUN, too")
     if add is not None:
         if not by:
-            raise ValueError(f"a submission says who measured it: give --by NAME for {add}")
+            raise ConfigError(f"a submission says who measured it: give --by NAME for {add}")
         today = datetime.now(UTC).date().isoformat()
         submissions = proposed(ledger, add, name or add.resolve().name, by, url, today)
     else:
@@ -46,7 +47,7 @@ def command(
     if add is not None:
         own = [each for each in audited.refused if each.submission == submissions[-1].name]
         if own:
-            raise ValueError(
+            raise ConfigError(
                 f"{several(len(own), 'cell')} of {add} cannot be admitted, the first is {own[0].cell}: {own[0].why}"
             )
         write(ledger, submissions)

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.files import read_bytes, unlike, write_text
 from lexbench.core.values import fitting
 from lexbench.stats.wording import plain
@@ -56,12 +57,12 @@ class Submission:
 
 
 def read(ledger: Path) -> list[Submission]:
-    """All submissions, in the order of admission; ValueError where a line is malformed, changed, or missing."""
+    """All submissions, in the order of admission; ConfigError where a line is malformed, changed, or missing."""
     file = ledger / FILE
     if ledger.exists() and not ledger.is_dir():
-        raise ValueError(f"ledger {ledger} {unlike(ledger)}: give the folder with {FILE} and the submissions")
+        raise ConfigError(f"ledger {ledger} {unlike(ledger)}: give the folder with {FILE} and the submissions")
     if not file.is_file():
-        raise ValueError(f"ledger {ledger} has no {FILE}: begin it with lexbench board {ledger} --add RUN --by NAME")
+        raise ConfigError(f"ledger {ledger} has no {FILE}: begin it with lexbench board {ledger} --add RUN --by NAME")
     found: list[Submission] = []
     before = FIRST
     for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
@@ -69,13 +70,15 @@ def read(ledger: Path) -> list[Submission]:
             each = Submission(**fitting(Submission, json.loads(line), f"line {number}"))
         except (ValueError, TypeError, RecursionError) as error:
             said = " ".join(str(error).split())[:80]
-            raise ValueError(f"ledger {file} cannot be read at line {number} ({said}): restore it") from None
+            raise ConfigError(f"ledger {file} cannot be read at line {number} ({said}): restore it") from None
         if each.previous != before:
-            raise ValueError(f"ledger {file} was changed before line {number}: restore the lines as they were admitted")
+            raise ConfigError(
+                f"ledger {file} was changed before line {number}: restore the lines as they were admitted"
+            )
         if each.seal is not None and each != each.sealed():
-            raise ValueError(f"ledger {file} was changed at line {number}: restore the line as it was admitted")
+            raise ConfigError(f"ledger {file} was changed at line {number}: restore the line as it was admitted")
         if wrong := _wrong(each, ledger):
-            raise ValueError(f"ledger {file} has {wrong} at line {number}: restore the line as it was admitted")
+            raise ConfigError(f"ledger {file} has {wrong} at line {number}: restore the line as it was admitted")
         before = digest(line.encode())
         found.append(each)
     return found
@@ -112,21 +115,21 @@ def digest(content: bytes) -> str:
 def proposed(ledger: Path, run: Path, name: str, by: str, url: str | None, date: str) -> list[Submission]:
     """The ledger with one more submission at its end; nothing is written.
 
-    Raises ValueError where the name is taken or is no name of a folder, or the run folder holds no finished cell.
+    Raises ConfigError where the name is taken or is no name of a folder, or the run folder holds no finished cell.
     """
     known = read(ledger) if (ledger / FILE).exists() else []
     if not NAME.fullmatch(name):
-        raise ValueError(
+        raise ConfigError(
             f"name of a submission must be letters, digits, dots, dashes, got {name!r}: e.g. lab-yarn-2026"
         )
     if name in {each.name for each in known}:
-        raise ValueError(f"submission {name} is in the ledger already: choose another name")
+        raise ConfigError(f"submission {name} is in the ledger already: choose another name")
     folder = _relative(run, ledger)
     held = admitted(known, folder)
     cells = {cell: found for cell, found in hashes(run).items() if cell not in held}
     if not cells:
         new = "new finished cell" if held else "finished cell"
-        raise ValueError(f"run folder {run} holds no {new}: give one that `lexbench run` has written")
+        raise ConfigError(f"run folder {run} holds no {new}: give one that `lexbench run` has written")
     previous = digest(known[-1].line().encode()) if known else FIRST
     added = Submission(name=name, by=by, url=url, date=date, folder=folder, cells=cells, previous=previous)
     return [*known, added.sealed()]
@@ -141,7 +144,7 @@ def _relative(run: Path, ledger: Path) -> str:
     try:
         return run.resolve().relative_to(ledger.resolve()).as_posix()
     except ValueError:
-        raise ValueError(f"run folder {run} must lie in the ledger's folder {ledger}: copy it there") from None
+        raise ConfigError(f"run folder {run} must lie in the ledger's folder {ledger}: copy it there") from None
 
 
 def write(ledger: Path, submissions: Sequence[Submission]) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.files import write_text
 from lexbench.core.version import __version__
 from lexbench.report import looks
@@ -34,12 +35,12 @@ def write_site(ledger: Path, submissions: Sequence[Submission], out: Path) -> tu
     """Audit all submissions and write the site; the path of its page. The folder's samples are replaced."""
     page = out / "index.html"
     if page.is_file() and b"<title>lexbench board</title>" not in page.read_bytes()[: 1 << 16]:
-        raise ValueError(f"{page} is not of lexbench board, which would replace it: give another --out")
+        raise ConfigError(f"{page} is not of lexbench board, which would replace it: give another --out")
     samples = out / "samples"
     if samples.exists() and (
         not samples.is_dir() or not all(SCRIPT.fullmatch(each.name) for each in samples.iterdir())
     ):
-        raise ValueError(f"{samples} is not of lexbench board, which would replace it: give another --out")
+        raise ConfigError(f"{samples} is not of lexbench board, which would replace it: give another --out")
     # Samples of a submission that is gone would stay otherwise.
     shutil.rmtree(samples, ignore_errors=True)
     samples.mkdir(parents=True)

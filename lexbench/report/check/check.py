@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from lexbench.core.errors import ConfigError
 from lexbench.stats import baseline, records
 from lexbench.stats.cell_outcomes import Change, changes, kept, unspoken_texts
 from lexbench.stats.intervals import LEVEL
@@ -76,7 +77,7 @@ def check(
             0.02, scores 2 points. The headline metric of a task is compared, and the metrics named here.
         certify: hold only what is proven to lose less than its tolerance (`stats.certificates`).
 
-    Raises ValueError where there is nothing to compare.
+    Raises ConfigError where there is nothing to compare.
     """
     base = baseline.read(file)
     loaded = records.load(folders)
@@ -118,18 +119,18 @@ def _told_apart(verdicts: list[Verdict]) -> list[Verdict]:
 
 
 def tolerances_of(given: Sequence[str]) -> dict[str, float]:
-    """Parse tolerances of the command line, `nll=0.02`; ValueError for an invalid one."""
+    """Parse tolerances of the command line, `nll=0.02`; ConfigError for an invalid one."""
     found: dict[str, float] = {}
     for text in given:
         name, _, number = text.partition("=")
         if name in found:
-            raise ValueError(f"tolerance {name} is given twice, {found[name]:g} and {number}: give it once")
+            raise ConfigError(f"tolerance {name} is given twice, {found[name]:g} and {number}: give it once")
         try:
             found[name] = float(number)
         except ValueError:
             found[name] = math.nan
         if not name or math.isnan(found[name]):
-            raise ValueError(f"tolerance {text!r} must be METRIC=NUMBER: e.g. nll=0.02 or accuracy=2")
+            raise ConfigError(f"tolerance {text!r} must be METRIC=NUMBER: e.g. nll=0.02 or accuracy=2")
         if is_score(name.partition("@")[0]) and found[name] >= 100:
-            raise ValueError(f"tolerance {name} must be below 100 points, got {number}: no score can lose more")
+            raise ConfigError(f"tolerance {name} must be below 100 points, got {number}: no score can lose more")
     return found

@@ -5,6 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.files import write_bytes, write_text
 from lexbench.report import formats
 from lexbench.report.check.certificate import certificate, proof_of
@@ -39,7 +40,7 @@ def command(
 ) -> tuple[str, int]:
     """`lexbench check`: the text to print and the exit code; writes the named files.
 
-    ValueError where there is nothing to compare; on GitHub exit code 2 instead.
+    ConfigError where there is nothing to compare; on GitHub exit code 2 instead.
     """
     tolerances = tolerances_of(tolerance)
     written = {"--certify": certificate_file, "--junit": junit_file, "--markdown": markdown_file}
@@ -47,7 +48,7 @@ def command(
     if update:
         compared = {**written, "--tolerance": tolerance, "--json": as_data}
         if given := [option for option, value in compared.items() if value]:
-            raise ValueError(f"--update writes a baseline and compares nothing: leave {given[0]} out")
+            raise ConfigError(f"--update writes a baseline and compares nothing: leave {given[0]} out")
         return updated(baseline.update(folders, baseline_file), baseline_file), 0
     try:
         found = check(folders, baseline_file, tolerances, certify=certificate_file is not None)
@@ -69,13 +70,13 @@ def command(
 
 
 def _apart(baseline_file: Path, written: Mapping[str, Path | None]) -> None:
-    """ValueError where a file to write is the baseline, or that of another option."""
+    """ConfigError where a file to write is the baseline, or that of another option."""
     taken = {baseline_file.resolve(): "the baseline"}
     for option, file in written.items():
         if file is None:
             continue
         if whose := taken.get(file.resolve()):
-            raise ValueError(f"{option} {file} is {whose}, which it would replace: give another file")
+            raise ConfigError(f"{option} {file} is {whose}, which it would replace: give another file")
         taken[file.resolve()] = f"the file of {option}"
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from lexbench.core.errors import ConfigError
 from lexbench.report import formats
 from lexbench.report.check.check import check, tolerances_of
 from lexbench.report.grid import Grid
@@ -52,13 +53,13 @@ def power(folders: Sequence[Path], file: Path, tolerance: Sequence[str], loss: f
         tolerance: margins by metric, `nll=0.02`.
         loss: true loss of the deployments, in margins; None: as in the pilot.
 
-    ValueError where nothing is comparable, or a pilot is too small.
+    ConfigError where nothing is comparable, or a pilot is too small.
     """
     if loss is not None and not 0 <= loss < 1:
-        raise ValueError(f"the loss must be from 0 to below 1 margin, got {loss}: a larger one is never proven")
+        raise ConfigError(f"the loss must be from 0 to below 1 margin, got {loss}: a larger one is never proven")
     tolerances = tolerances_of(tolerance)
     if zero := [name for name, margin in tolerances.items() if margin == 0]:
-        raise ValueError(f"tolerance {zero[0]} must be above 0, got 0: no test proves that nothing is lost")
+        raise ConfigError(f"tolerance {zero[0]} must be above 0, got 0: no test proves that nothing is lost")
     found, checked = [], check(folders, file, tolerances, certify=True)
     for each in checked.verdicts:
         if each.proof is None or each.metric is None:
@@ -66,7 +67,7 @@ def power(folders: Sequence[Path], file: Path, tolerance: Sequence[str], loss: f
         if each.proof.clusters < LEAST:
             about = f"{plain(each.cell.task)} {plain(each.cell.method)} at {each.cell.length}"
             count = several(each.proof.clusters, "cluster")
-            raise ValueError(
+            raise ConfigError(
                 f"a pilot needs {LEAST} clusters to show how much they differ, {about} has {count}: raise n"
             )
         margin, losses = each.proof.margin, each.proof.losses
@@ -74,7 +75,7 @@ def power(folders: Sequence[Path], file: Path, tolerance: Sequence[str], loss: f
         planned = fixed(losses, each.metric, margin), fixed(losses, each.metric, margin, margin / 2)
         found.append(Power(verdict=each, half=float(half), most=float(most), fixed=planned, unspoken=checked.unspoken))
     if not found:
-        raise ValueError("pilot and baseline share no question with a value: run what the baseline was made from")
+        raise ConfigError("pilot and baseline share no question with a value: run what the baseline was made from")
     return found
 
 

@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.groups import grouped
 from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Cell, Record
@@ -55,38 +56,38 @@ def leaderboard(
         margin: of the effective length, nats of likelihoods or points of scores, `fixed`: the threshold; None: 0.1,
             15 or 85.6.
 
-    Raises ValueError in one line: for a name that is none of the choices, a rule or margin without columns=summary,
+    Raises ConfigError in one line: for a name that is none of the choices, a rule or margin without columns=summary,
     one margin for nats and points, where nothing is measured, and where models share no protocol or no length.
     """
     known = {"rows": (rows, ROWS), "columns": (columns, COLUMNS), "format": (form, FORMATS), "rule": (rule, RULES)}
     for noun, (given, choices) in known.items():
         if given not in choices:
-            raise ValueError(f"unknown {noun} {given!r}: choose from {', '.join(choices)}")
+            raise ConfigError(f"unknown {noun} {given!r}: choose from {', '.join(choices)}")
     if margin is not None and not 0 <= margin < math.inf:
-        raise ValueError(
+        raise ConfigError(
             f"--margin must be a finite number of at least 0, got {margin:g}: "
             "give nats of likelihoods or points of scores, e.g. --margin 0.1"
         )
     if columns != "summary" and (rule != RULES[0] or margin is not None):
-        raise ValueError("--rule and --margin are of the effective length, which is a summary: add --columns summary")
+        raise ConfigError("--rule and --margin are of the effective length, which is a summary: add --columns summary")
     papers = published_tables(published)
     if papers and form == "csv":
-        raise ValueError("published tables do not join ours in one CSV: take results/published/*.csv, or format json")
+        raise ConfigError("published tables do not join ours in one CSV: take results/published/*.csv, or format json")
     loaded = load(folders)
     finished = list(_of_tasks(loaded.finished, tasks)) if loaded.finished else []
     if not finished:
         why = loaded.problems[0] if loaded.problems else "the run is unfinished: repeat the run command to finish it"
-        raise ValueError(f"no cell of {', '.join(map(str, folders))} can be shown: {why}")
+        raise ConfigError(f"no cell of {', '.join(map(str, folders))} can be shown: {why}")
     samples = {each.cell.id: each.samples for each in finished}
     every, ruled = tables(finished), (rule, margin)
     if margin is not None and len({table.scored for table in every if table.scored or table.metric == "nll"}) > 1:
-        raise ValueError("margin is nats of likelihoods and points of scores: choose tasks of one kind with --task")
+        raise ConfigError("margin is nats of likelihoods and points of scores: choose tasks of one kind with --task")
     if rows == "method":
         boards = by_method(every, samples, columns, *ruled, costs_of_runs.load(folders))
     else:
         boards = by_model(every, samples, columns, *ruled)
     if not boards:
-        raise ValueError("these runs hold no likelihood and no score, so no curve to sum up: take columns=length")
+        raise ConfigError("these runs hold no likelihood and no score, so no curve to sum up: take columns=length")
     return FORMATS[form](
         Leaderboard(
             rows=rows,
@@ -175,13 +176,13 @@ def by_model(
             asked.setdefault((table.cell.task, method), []).append(table)
     several = {key: found for key, found in asked.items() if len({table.cell.model for table in found}) > 1}
     if not several:
-        raise ValueError(_alone(every))
+        raise ConfigError(_alone(every))
     boards = []
     for (task, method), found in several.items():
         groups = grouped(found, lambda table: _apart_from_model(table.cell)).values()
         alike = [group for group in groups if len({table.cell.model for table in group}) > 1]
         if not alike:
-            raise ValueError(_mixed(task, method, found))
+            raise ConfigError(_mixed(task, method, found))
         boards += [board for group in alike for board in _of_models(group, method, samples, columns, rule, margin)]
     return boards
 
@@ -229,7 +230,7 @@ def _of_models(
     cell = group[0].cell
     bare = next((table.cell.model for table in group if table.metric == "nll" and columns == "length"), None)
     if bare:
-        raise ValueError(
+        raise ConfigError(
             f"{cell.task} on {bare} has no bits per byte, and NLL per token cannot be compared across models: measure "
             "it anew, or choose other tasks with --task"
         )
@@ -266,7 +267,7 @@ def _across(shown: dict[RowName, Table], method: MethodKey) -> tuple[list[Column
     )
     if not by_length and not by_multiple:
         grids = "; ".join(f"{name} at {', '.join(str(each.length) for each in of)}" for name, of in found.items())
-        raise ValueError(f"models share no length and no multiple of their trained length under {method} ({grids})")
+        raise ConfigError(f"models share no length and no multiple of their trained length under {method} ({grids})")
     lengths = len(by_length) >= len(by_multiple)  # models trained at 2k and 4k may share 2x and no length
     trained = {table.cell.trained_length for table in shown.values()}
     columns, records = {}, {}

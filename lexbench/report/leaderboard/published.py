@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from lexbench.core.errors import ConfigError
 from lexbench.report.grid import Grid
 
 PACKAGE = Path(__file__).resolve().parents[2]
@@ -64,13 +65,13 @@ class Published:
 
 
 def published(names: Iterable[str]) -> list[Published]:
-    """The named tables; ValueError for an unknown one, with the choices, and where this installation has none."""
+    """The named tables; ConfigError for an unknown one, with the choices, and where this installation has none."""
     wanted = list(dict.fromkeys(names))
     if not wanted:
         return []
     folder = next((place for place in PLACES if (place / "tables.csv").is_file()), None)
     if folder is None:
-        raise ValueError(
+        raise ConfigError(
             f"published tables are not part of this installation: {PLACES[-1]} is missing, use a checkout of lexbench"
         )
     about = {row["table"]: row for row in _rows(folder / "tables.csv")}
@@ -78,7 +79,7 @@ def published(names: Iterable[str]) -> list[Published]:
         if name not in about:
             close = difflib.get_close_matches(name, about, n=1)
             hint = f"did you mean {close[0]}? " if close else ""
-            raise ValueError(f"unknown published table {name!r}: {hint}choose from {', '.join(about)}")
+            raise ConfigError(f"unknown published table {name!r}: {hint}choose from {', '.join(about)}")
     return [_table(folder, about[name]) for name in wanted]
 
 

@@ -35,7 +35,7 @@ def write_page(folders: Sequence[Path], out: Path | None = None, highlight: Coll
         out: the file; None: report/report.html in the first folder.
         highlight: names of methods to show always, like those outside the registry.
 
-    Raises ValueError where there is no run.
+    Raises ConfigError where there is no run.
     """
     out = Path(folders[0]) / "report" / "report.html" if out is None else Path(out)
     write_text(out, render(records.load(folders), folders, highlight=highlight))

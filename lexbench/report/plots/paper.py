@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.files import write_text
 from lexbench.core.method_key import BASELINE
 from lexbench.core.record import Record
@@ -63,7 +64,7 @@ def write_figure(
         digits: decimals of the table; None: as in reports.
     """
     if interval not in paper_table.INTERVALS:
-        raise ValueError(f"--interval must be one of {', '.join(paper_table.INTERVALS)}, got {interval}")
+        raise ConfigError(f"--interval must be one of {', '.join(paper_table.INTERVALS)}, got {interval}")
     loaded = records.load(folders).finished
     shown = named_tasks((each.cell for each in loaded), tasks)
     drawn = named_methods((each.cell.method for each in loaded), methods)
@@ -71,7 +72,7 @@ def write_figure(
     kept = [each for each in loaded if each.cell.task in shown and each.cell.method in drawn]
     tables = [table for table in headline_tables(kept) if table.metric != "perplexity"]
     if not tables:
-        raise ValueError("figure has nothing to draw: these folders hold no scored cell")
+        raise ConfigError("figure has nothing to draw: these folders hold no scored cell")
     pictures = [file for file in files if file.suffix.lower() != ".tex"]
     for file in (each for each in files if each not in pictures):
         options: Any = {"lengths": lengths, "interval": interval, "digits": digits, "highlight": highlight}

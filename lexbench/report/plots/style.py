@@ -16,6 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.path import Path as MarkerPath
 from numpy.typing import ArrayLike
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.files import write_bytes, write_text
 from lexbench.core.method_key import MethodKey
 from lexbench.report.formats import no_formula
@@ -92,10 +93,10 @@ def save(figure: Figure, stem: Path, png: bool = False) -> None:
 
 
 def save_as(figure: Figure, file: Path) -> None:
-    """The figure as one file; ValueError unless its suffix is .svg, .png or .pdf."""
+    """The figure as one file; ConfigError unless its suffix is .svg, .png or .pdf."""
     suffix = file.suffix.lower()
     if suffix not in METADATA:
-        raise ValueError(f"plot must end in .png, .svg or .pdf, got {file.name}: rename it")
+        raise ConfigError(f"plot must end in .png, .svg or .pdf, got {file.name}: rename it")
     write_bytes(file, _drawn(figure, suffix), durable=False)
 
 

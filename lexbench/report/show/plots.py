@@ -25,7 +25,7 @@ SAID = ("scale", "keep_first", "dynamic")
 def plot(model: Model, method: MethodKey, attention: Attention, length: int, file: Path) -> None:
     """Write all that there is to see of one method into one file.
 
-    Raises ValueError unless the file's suffix is .png, .svg or .pdf.
+    Raises ConfigError unless the file's suffix is .png, .svg or .pdf.
     """
     with mpl.rc_context(STYLE):
         save_as(figure(model, method, attention, length)[0], file)

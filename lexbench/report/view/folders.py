@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.files import check_regular, read_bytes, unlike
 from lexbench.core.values import is_whole
 
@@ -94,7 +95,7 @@ class Watch:
     def __init__(self, folders: Sequence[Path]) -> None:
         for folder in folders:
             if not folder.is_dir():
-                raise ValueError(f"run folder {folder} {unlike(folder)}: give the results folder of `lexbench run`")
+                raise ConfigError(f"run folder {folder} {unlike(folder)}: give the results folder of `lexbench run`")
         self.folders = [Path(folder) for folder in folders]
         self._growing: dict[Path, _Growing] = {}
         self._read: dict[Path, tuple[tuple[int, int], Any]] = {}
@@ -254,7 +255,7 @@ def _seconds(file: Path) -> dict[str, float]:
 
 
 def _whole(value: Any, least: int) -> int:
-    """The value if it is a whole number of at least `least`, else ValueError."""
+    """The value if it is a whole number of at least `least`, else ConfigError."""
     if not is_whole(value, least):
-        raise ValueError(f"{value!r} must be a whole number of at least {least}")
+        raise ConfigError(f"{value!r} must be a whole number of at least {least}")
     return int(value)

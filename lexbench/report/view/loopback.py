@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from lexbench.core.errors import ConfigError
 from lexbench.report.page import safety, samples
 from lexbench.report.view.folders import Watch
 from lexbench.report.view.pages import Maker, Pages, waiting
@@ -181,10 +182,10 @@ def refusal(status: HTTPStatus, reason: str) -> Response:
 def server(folders: Sequence[Path], port: int = 8000) -> Server:
     """A server of run folders, or of folders of run folders, bound but not serving yet; port 0 takes a free one.
 
-    Raises ValueError for a folder that does not exist, and for a port that is not available.
+    Raises ConfigError for a folder that does not exist, and for a port that is not available.
     """
     if not 0 <= port <= 65535:
-        raise ValueError(
+        raise ConfigError(
             f"port must be between 0 and 65535, got {port}: e.g. --port 8000, or --port 0 for any free one"
         )
     try:
@@ -193,11 +194,11 @@ def server(folders: Sequence[Path], port: int = 8000) -> Server:
         if error.errno not in (errno.EADDRINUSE, errno.EACCES):
             raise
         said = "taken" if error.errno == errno.EADDRINUSE else "reserved"
-        raise ValueError(f"port {port} is {said}: give another, e.g. --port 0 for any free one") from None
+        raise ConfigError(f"port {port} is {said}: give another, e.g. --port 0 for any free one") from None
 
 
 def serve(folders: Sequence[Path], port: int = 8000) -> None:
-    """Serve run folders until Ctrl-C; prints the address. Raises ValueError as `server` does."""
+    """Serve run folders until Ctrl-C; prints the address. Raises ConfigError as `server` does."""
     with server(folders, port) as serving:
         names = ", ".join(str(folder) for folder in folders)
         try:

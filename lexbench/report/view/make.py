@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from lexbench.core.errors import ConfigError
 from lexbench.report.page import page
 from lexbench.report.view.folders import Watch
 from lexbench.stats import records
@@ -20,7 +21,7 @@ def read(watch: Watch) -> Loaded:
             return records.load(folders) if folders else Loaded([], [], [])
         except FileNotFoundError:  # an unfinished cell has just finished
             time.sleep(0.01 * attempt)
-    raise ValueError("run folders change faster than they can be read: reload")
+    raise ConfigError("run folders change faster than they can be read: reload")
 
 
 def main(folders: Sequence[Path]) -> int:

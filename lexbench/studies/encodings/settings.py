@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from lexbench.core import registry
+from lexbench.core.errors import ConfigError
 from lexbench.core.files import check_folder
 from lexbench.core.values import fitting, is_whole
 
@@ -48,11 +49,11 @@ class Entry:
 
     def __post_init__(self) -> None:
         if not PLAIN.fullmatch(self.name):
-            raise ValueError(
+            raise ConfigError(
                 f"study entry {self.name[:60]!r} must be a folder's name: use letters, digits, _, - and . inside"
             )
         if self.encoding is None and self.start is None:
-            raise ValueError(f"study entry {self.name} needs an encoding or a start, got none: e.g. encoding: rope")
+            raise ConfigError(f"study entry {self.name} needs an encoding or a start, got none: e.g. encoding: rope")
 
     @property
     def spec(self) -> dict[str, Any] | None:
@@ -93,13 +94,13 @@ class Prediction:
     def __post_init__(self) -> None:
         kinds = [name for name in ("shape", "other_than", "within", "below") if getattr(self, name) is not None]
         if len(kinds) != 1 or (self.at is None) != (kinds[0] in ("shape", "other_than")):
-            raise ValueError(
+            raise ConfigError(
                 f"prediction about {self.entry[:60]} must have shape, other_than, or at with within or below, got "
                 f"{' and '.join(kinds) or 'none'}: e.g. at: 8, within: 0.05"
             )
         for shape in (self.shape, self.other_than):
             if shape is not None and shape not in SHAPES:
-                raise ValueError(f"unknown shape {shape[:60]!r} of a prediction: choose from {', '.join(SHAPES)}")
+                raise ConfigError(f"unknown shape {shape[:60]!r} of a prediction: choose from {', '.join(SHAPES)}")
 
     @property
     def of_entries(self) -> list[str | None]:
@@ -136,7 +137,7 @@ class Order:
 
     def __post_init__(self) -> None:
         if not (self.higher and self.lower and not self.task) and not (self.task and self.entries and not self.higher):
-            raise ValueError(
+            raise ConfigError(
                 f"order of {self.source[:60]} must have higher and lower, or task and entries: "
                 "e.g. higher: nope, lower: [rope]"
             )
@@ -217,12 +218,12 @@ OPTIONAL = ("n", "corpora", "corpus", "finetuned", "published", "compare", "pred
 
 
 def read(config: Mapping[str, Any], name: str) -> Study:
-    """Read the study from a composed config; ValueError if anything in it is wrong."""
+    """Read the study from a composed config; ConfigError if anything in it is wrong."""
     stated: Mapping[str, Any] = config["study"]
     if lacking := [key for key in REQUIRED if key not in stated]:
-        raise ValueError(f"study {name} lacks {lacking[0]}: see configs/study/encodings.yaml")
+        raise ConfigError(f"study {name} lacks {lacking[0]}: see configs/study/encodings.yaml")
     if odd := [key for key in stated if key not in REQUIRED + OPTIONAL]:
-        raise ValueError(f"unknown key study.{odd[0]}: choose from {', '.join(REQUIRED + OPTIONAL)}")
+        raise ConfigError(f"unknown key study.{odd[0]}: choose from {', '.join(REQUIRED + OPTIONAL)}")
     for key in ("entries", "tasks"):
         _several(key, stated[key])
     further = _keyed("finetuned", stated.get("finetuned") or {})
@@ -233,13 +234,13 @@ def read(config: Mapping[str, Any], name: str) -> Study:
     ]
     known = {entry.name: entry for entry in [*first, *second]}
     if len(known) < len(first) + len(second):
-        raise ValueError(f"study {name} has two entries of one name: rename one")
+        raise ConfigError(f"study {name} has two entries of one name: rename one")
     for entry in second:
         if entry.start not in known:
-            raise ValueError(f"study entry {entry.name} must start from an entry, got {entry.start}: e.g. start: rope")
+            raise ConfigError(f"study entry {entry.name} must start from an entry, got {entry.start}: e.g. start: rope")
     chosen = _chosen("encodings", config["encodings"], list(known))
     if not isinstance(config["finetuned"], bool):
-        raise ValueError(f"study's finetuned must be true or false, got {config['finetuned']!r}: e.g. finetuned=true")
+        raise ConfigError(f"study's finetuned must be true or false, got {config['finetuned']!r}: e.g. finetuned=true")
     usual = [*first, *(second if config["finetuned"] else [])]
     if config["methods"] is not None:  # methods on the command line override those of an entry
         known = {entry.name: replace(entry, methods=None) for entry in known.values()}
@@ -272,7 +273,7 @@ def named(entry: Any) -> dict[str, Any]:
     """A name, or a name with parameters, as a mapping."""
     given = {"name": entry} if isinstance(entry, str) else dict(entry) if isinstance(entry, Mapping) else {}
     if "name" not in given:
-        raise ValueError(f"study needs a name, got {entry!r}: e.g. {{name: kerple, form: power}}")
+        raise ConfigError(f"study needs a name, got {entry!r}: e.g. {{name: kerple, form: power}}")
     return given
 
 
@@ -284,15 +285,15 @@ def _entry(given: Mapping[str, Any]) -> Entry:
 
 
 def predicted(kind: type[Kind], given: Any, noun: str) -> list[Kind]:
-    """Predictions or orders of a yaml or of a page's models.json; ValueError if one is malformed."""
+    """Predictions or orders of a yaml or of a page's models.json; ConfigError if one is malformed."""
     if not isinstance(given, Sequence | None) or isinstance(given, str):
-        raise ValueError(f"study's {noun}s must be a list, got {given!r}: see configs/study/laboratory.yaml")
+        raise ConfigError(f"study's {noun}s must be a list, got {given!r}: see configs/study/laboratory.yaml")
     return [kind(**fitting(kind, each, f"{noun} {place}")) for place, each in enumerate(given or (), 1)]
 
 
 def _keyed(setting: str, given: Any) -> Mapping[str, Any]:
     if not isinstance(given, Mapping):
-        raise ValueError(f"study's {setting} must be keys and values, got {given!r}: see configs/study/encodings.yaml")
+        raise ConfigError(f"study's {setting} must be keys and values, got {given!r}: see configs/study/encodings.yaml")
     return given
 
 
@@ -302,19 +303,21 @@ def _override(config: Mapping[str, Any], stated: Mapping[str, Any], setting: str
 
 
 def _several(setting: str, value: Any) -> list[Any]:
-    """The value if it is a non-empty list, else ValueError."""
+    """The value if it is a non-empty list, else ConfigError."""
     if isinstance(value, str) or not isinstance(value, Sequence):
-        raise ValueError(f"study's {setting} must be a list, got {value!r}: e.g. {setting}=[{value}]")
+        raise ConfigError(f"study's {setting} must be a list, got {value!r}: e.g. {setting}=[{value}]")
     if not value:
-        raise ValueError(f"study's {setting} must not be empty, got []: leave it out, or give null for the study's own")
+        raise ConfigError(
+            f"study's {setting} must not be empty, got []: leave it out, or give null for the study's own"
+        )
     return list(value)
 
 
 def _unlike(setting: str, values: Sequence[Any]) -> list[Any]:
-    """The list, or ValueError if it has an item twice."""
+    """The list, or ConfigError if it has an item twice."""
     for place, each in enumerate(values):
         if each in values[:place]:
-            raise ValueError(f"study's {setting} must differ, got {each!r} twice: drop one")
+            raise ConfigError(f"study's {setting} must differ, got {each!r} twice: drop one")
     return list(values)
 
 
@@ -324,7 +327,7 @@ def _tasks(config: Mapping[str, Any], stated: Mapping[str, Any]) -> list[dict[st
     for name in names:
         # A step is known by the names of its tasks, which have one n.
         if len(sizes := list(dict.fromkeys(task["n"] for task in tasks if task["name"] == name))) > 1:
-            raise ValueError(f"study's task {name} must have one n, got {sizes[0]} and {sizes[1]}: give all forms one")
+            raise ConfigError(f"study's task {name} must have one n, got {sizes[0]} and {sizes[1]}: give all forms one")
     chosen = _chosen("tasks", config["tasks"], names) or names
     least = {} if config["n"] is None else {"n": _whole("n", [config["n"]], least=1)[0]}
     return [{**task, **least} for name in chosen for task in tasks if task["name"] == name]
@@ -336,34 +339,34 @@ def _chosen(setting: str, names: Any, choices: Sequence[str]) -> list[str] | Non
         return None
     for name in _several(setting, names):
         if name not in choices:
-            raise ValueError(f"unknown {setting} {name!r}: choose from {', '.join(choices)}")
+            raise ConfigError(f"unknown {setting} {name!r}: choose from {', '.join(choices)}")
     return _unlike(setting, names)
 
 
 def _whole(setting: str, values: Sequence[Any], least: int = 0) -> list[int]:
     for each in values:
         if not is_whole(each, least):
-            raise ValueError(f"study's {setting} must be whole numbers of at least {least}, got {each!r}")
+            raise ConfigError(f"study's {setting} must be whole numbers of at least {least}, got {each!r}")
     return list(values)
 
 
 def _multiples(values: Sequence[Any]) -> list[float]:
     for each in values:
         if isinstance(each, bool) or not isinstance(each, int | float) or not 0 < each < math.inf:
-            raise ValueError(f"study's multiples must be numbers above 0, got {each!r}: e.g. multiples=[1,2,4]")
+            raise ConfigError(f"study's multiples must be numbers above 0, got {each!r}: e.g. multiples=[1,2,4]")
     return list(values)
 
 
 def _check(study: Study) -> None:
-    """ValueError for names that are not in the registry, and for lengths below 2 tokens."""
+    """ConfigError for names that are not in the registry, and for lengths below 2 tokens."""
     trained = registry.read("recipe", study.recipe).get("trained_length")
     if not isinstance(trained, int):
-        raise ValueError(
+        raise ConfigError(
             f"study.recipe must state a trained_length, {study.recipe} has {trained}: e.g. study.recipe=zoo"
         )
     for multiple in study.multiples:
         if round(multiple * trained) < 2:
-            raise ValueError(f"study's multiples must give at least 2 tokens, got {multiple} of {trained}: raise it")
+            raise ConfigError(f"study's multiples must give at least 2 tokens, got {multiple} of {trained}: raise it")
     for entry in study.entries:
         registry.read("recipe", entry.recipe or study.recipe)
         if entry.spec:
@@ -378,7 +381,7 @@ def _check(study: Study) -> None:
         for name in stated.of_entries:
             if name is not None and name not in study.known:
                 known = ", ".join(study.known)
-                raise ValueError(f"unknown entry {name[:60]!r} of what is predicted: choose from {known}")
+                raise ConfigError(f"unknown entry {name[:60]!r} of what is predicted: choose from {known}")
         for name in stated.of_tasks:
             if name is not None:
                 registry.read("task", name)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from lexbench.core import checkpoint
+from lexbench.core.errors import ConfigError
 from lexbench.core.files import read_object, write_text
 from lexbench.studies.encodings import page as records_page
 from lexbench.studies.encodings.plan import described, estimated, folder, model_name, run_folder, steps
@@ -99,7 +100,7 @@ def _revisions(study: Study) -> dict[str, str]:
 def _others(study: Study, page: Path, here: Collection[str]) -> tuple[list[records_page.Row], list[Mapping[str, Any]]]:
     """Rows and facts on the page of models that are not in `here`: measured before, perhaps on another machine.
 
-    Raises ValueError if the page belongs to another study or recipe.
+    Raises ConfigError if the page belongs to another study or recipe.
     """
     if not (page / "models.json").is_file():
         return [], []
@@ -107,7 +108,7 @@ def _others(study: Study, page: Path, here: Collection[str]) -> tuple[list[recor
     stated = {"study": study.name, "recipe": study.recipe, "trained_length": study.trained_length}
     for key, value in stated.items():
         if about[key] != value:
-            raise ValueError(f"{page} is a page of {key} {about[key]}, not {value}: give another results=DIR")
+            raise ConfigError(f"{page} is a page of {key} {about[key]}, not {value}: give another results=DIR")
     # Entries that the yaml no longer has are dropped.
     kept = [m for m in about["models"] if m["name"] not in here and m["entry"] in study.known]
     names = {model["name"] for model in kept}
@@ -138,4 +139,4 @@ def parameters(file: Path) -> int:
         with safe_open(file, "numpy") as stored:
             return sum(math.prod(stored.get_slice(name).get_shape()) for name in stored.keys())  # noqa: SIM118
     except SafetensorError as error:
-        raise ValueError(f"{file} is not a complete safetensors file ({error}): train the model again") from None
+        raise ConfigError(f"{file} is not a complete safetensors file ({error}): train the model again") from None

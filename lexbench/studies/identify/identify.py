@@ -30,6 +30,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lexbench.core import registry
+from lexbench.core.errors import ConfigError
 from lexbench.stats.intervals import ratio
 from lexbench.studies.identify.pack import Nats, Pack
 
@@ -164,9 +165,9 @@ def text(found: Found, rows: int = 5) -> str:
 
 
 def setup_named(pack: Pack, name: str) -> str:
-    """The label of a setup, whole or one of several that are the same, in any case; ValueError if there is none."""
+    """The label of a setup, whole or one of several that are the same, in any case; ConfigError if there is none."""
     for label in pack.labels:
         if name.casefold() in (each.casefold() for each in (label, *label.split(" = "))):
             return label
     parts = [part for label in pack.labels for part in label.split(" = ")]
-    raise ValueError(f"the pack has no setup {name!r}: {registry.suggest(name, parts)}")
+    raise ConfigError(f"the pack has no setup {name!r}: {registry.suggest(name, parts)}")

@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 from lexbench.core import registry
 from lexbench.core.console import without_bar
+from lexbench.core.errors import ConfigError
 from lexbench.core.files import check_writable, write_bytes
 from lexbench.core.method import method_entries
 from lexbench.core.model import Model
@@ -63,10 +64,10 @@ def make(
         seed: of the texts.
         out: file to write.
 
-    Raises ValueError for wrong settings, Refused for a model without rotary positions.
+    Raises ConfigError for wrong settings, Refused for a model without rotary positions.
     """
     if backend.get("name") != "hf":
-        raise ValueError(f"a fingerprint is made with backend=hf, got backend={backend.get('name')}: leave it out")
+        raise ConfigError(f"a fingerprint is made with backend=hf, got backend={backend.get('name')}: leave it out")
     length = length or min(2 * model.trained_length, LENGTH)
     longer = min(TIMES * length, model.trained_length)
     config = {**backend, "dtype": "float32" if backend.get("dtype", "auto") == "auto" else backend["dtype"]}
@@ -89,15 +90,15 @@ def make(
     wanted, part = setups(model, length), length // 4
     n, opening = TEXTS if n is None else n, min(OPENING, part)
     if n == 1 and parts(1, length - length // 2) == 1:
-        raise ValueError(f"one text of {length} tokens leaves no error to estimate: give n=2 at least")
+        raise ConfigError(f"one text of {length} tokens leaves no error to estimate: give n=2 at least")
     if out.is_dir():
-        raise ValueError(f"{out} is a folder: give --out a file, e.g. --out {out / 'model.npz'}")
+        raise ConfigError(f"{out} is a folder: give --out a file, e.g. --out {out / 'model.npz'}")
     check_writable("--out", out, "give another --out")
     # Bytes of a text: 2 for each target under each setup but the first, compressed.
     least = PACKED * 2 * (len(wanted) - 1) * (opening + length - length // 2)
     if n * least > LARGEST:
         fewer = f"n={LARGEST // least:.0f} at most, or " if least <= LARGEST else ""
-        raise ValueError(_too_large(n * least, f"give {fewer}a shorter length"))
+        raise ConfigError(_too_large(n * least, f"give {fewer}a shorter length"))
     made = measured(wanted, length, n, opening, min(ROOM, part))
     rounded = [identify(made, made.nll[0] + noise) for noise in made.noise]
     # What the checkpoint's own rounding may be taken for.
@@ -107,7 +108,7 @@ def make(
         made = replace(made, longer=measured(among, longer, max(2, len(made.tokens) // FEWER), 0, 0))
     content = as_bytes(made)
     if len(content) > LARGEST:
-        raise ValueError(_too_large(len(content), "lower n or length"))
+        raise ConfigError(_too_large(len(content), "lower n or length"))
     write_bytes(out, content)
     return made
 

@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lexbench.backends import Backend
+from lexbench.core.errors import ConfigError
 from lexbench.core.record import Refused
 from lexbench.core.task import Score, Scored, Tokens, Write, Written
 from lexbench.runner.answers import answers
@@ -145,27 +146,27 @@ def _parts(pack: Pack) -> dict[str, NDArray[Any]]:
 
 
 def read(file: Path) -> Pack:
-    """Read a pack; ValueError for anything else."""
+    """Read a pack; ConfigError for anything else."""
     if file.is_dir():
-        raise ValueError(f"fingerprint {file} is a folder: give the file that lexbench fingerprint --out has written")
+        raise ConfigError(f"fingerprint {file} is a folder: give the file that lexbench fingerprint --out has written")
     try:
         if file.stat().st_size > LARGEST:
-            raise ValueError(f"it has more than {LARGEST} bytes")
+            raise ConfigError(f"it has more than {LARGEST} bytes")
         with np.load(file, allow_pickle=False) as held:
             # A part is unpacked to no more than the size that the archive states.
             if sum(part.file_size for part in held.zip.infolist()) > LARGEST_UNPACKED:
-                raise ValueError(f"its parts have more than {LARGEST_UNPACKED} bytes")
+                raise ConfigError(f"its parts have more than {LARGEST_UNPACKED} bytes")
             longer = {name.removeprefix(LONGER): held[name] for name in held if name.startswith(LONGER)}
             return _whole(held, _whole(longer) if longer else None)
     except FileNotFoundError:
-        raise ValueError(f"fingerprint {file} does not exist: make it with lexbench fingerprint") from None
+        raise ConfigError(f"fingerprint {file} does not exist: make it with lexbench fingerprint") from None
     except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
         said = " ".join(f"{error}".split())[:100]
-        raise ValueError(f"{file} is no fingerprint ({said}): make it with lexbench fingerprint") from error
+        raise ConfigError(f"{file} is no fingerprint ({said}): make it with lexbench fingerprint") from error
 
 
 def _whole(held: Mapping[str, NDArray[Any]], longer: Pack | None = None) -> Pack:
-    """The pack of its parts; ValueError where they do not fit together."""
+    """The pack of its parts; ConfigError where they do not fit together."""
     about = json.loads(held["about"].tobytes())
     nll, changes = held["nll"].astype(np.float64), held["changes"].astype(np.float64)
     tokens, noise = held["tokens"].astype(np.int64), held["noise"].astype(np.float64)
@@ -176,9 +177,9 @@ def _whole(held: Mapping[str, NDArray[Any]], longer: Pack | None = None) -> Pack
     whole = np.concatenate([nll[None], nll + changes])
     opening = about.get("opening", 0)
     if not 1 <= about["format"] <= FORMAT or len(about["labels"]) != len(whole) or noise.shape[1:] != nll.shape:
-        raise ValueError("its parts do not fit together")
+        raise ConfigError("its parts do not fit together")
     if not len(nll) == len(tokens) == len(written) or not 0 <= opening < nll.shape[1] < tokens.shape[1]:
-        raise ValueError("its parts do not fit together")
+        raise ConfigError("its parts do not fit together")
     if not np.isfinite(whole).all():
-        raise ValueError("its likelihoods are no numbers")
+        raise ConfigError("its likelihoods are no numbers")
     return Pack(about=about, tokens=tokens, nll=whole, noise=noise, written=written, longer=longer)

@@ -12,6 +12,7 @@ from tqdm import tqdm
 
 from lexbench.core.attention import Floats
 from lexbench.core.console import Lines, without_bar
+from lexbench.core.errors import ConfigError
 from lexbench.core.record import Refused
 from lexbench.core.values import fits
 from lexbench.studies.journal import resumed
@@ -70,28 +71,28 @@ class Settings:
         for name, least in (("population", 2), ("iterations", 0), ("parents", 2), ("mutations", 0), ("crossovers", 0)):
             if (value := getattr(self, name)) < least:
                 usual = type(self).__dataclass_fields__[name].default
-                raise ValueError(f"search's {name} must be at least {least}, got {value}: e.g. {name}={usual}")
+                raise ConfigError(f"search's {name} must be at least {least}, got {value}: e.g. {name}={usual}")
         if self.parents > self.population:
-            raise ValueError(
+            raise ConfigError(
                 f"search's parents must be at most the population {self.population}, got {self.parents}: lower parents"
             )
         if self.rule not in RULES:
-            raise ValueError(f"search's rule must be one of {', '.join(RULES)}, got {self.rule}: e.g. rule=longrope")
+            raise ConfigError(f"search's rule must be one of {', '.join(RULES)}, got {self.rule}: e.g. rule=longrope")
         if self.critical_pair is not None and self.rule != "longrope2":
-            raise ValueError(f"search's critical_pair needs rule=longrope2, got rule={self.rule}: leave it out")
+            raise ConfigError(f"search's critical_pair needs rule=longrope2, got rule={self.rule}: leave it out")
         if self.ceiling is not None and not 1 <= self.ceiling < math.inf:
-            raise ValueError(f"search's ceiling must be finite and at least 1, got {self.ceiling}: multiples of s")
+            raise ConfigError(f"search's ceiling must be finite and at least 1, got {self.ceiling}: multiples of s")
         if not 0 < self.step <= 1:
-            raise ValueError(f"search's step must be above 0 and at most 1, got {self.step}: the paper uses 0.01")
+            raise ConfigError(f"search's step must be above 0 and at most 1, got {self.step}: the paper uses 0.01")
         if not 0 < self.probability <= 1:
-            raise ValueError(
+            raise ConfigError(
                 f"search's probability must be above 0 and at most 1, got {self.probability}: e.g. probability=0.3"
             )
         given: Any = self.start_tokens
         listed = isinstance(given, Sequence) and all(isinstance(number, int) and number >= 0 for number in given)
         if not listed or not given or len(set(given)) < len(given):
             shown = [*given] if isinstance(given, tuple) else given
-            raise ValueError(
+            raise ConfigError(
                 f"search's start_tokens must be different whole numbers of at least 0, got {shown}: "
                 "e.g. start_tokens=[0,4]"
             )
@@ -103,7 +104,7 @@ class Settings:
             return Space(pairs, 1.0, highest, 0, self.step, self.start_tokens)
         first = critical_pair if self.critical_pair is None else self.critical_pair
         if not 1 <= first < pairs:
-            raise ValueError(
+            raise ConfigError(
                 f"search's critical_pair must be from 1 to {pairs - 1}, of {pairs} pairs, got {first}: or rule=longrope"
             )
         return Space(pairs, factor, highest, first, self.step, self.start_tokens)
@@ -163,7 +164,7 @@ class Journal:
     """File of all evaluations: a header line with everything they depend on, then a JSON line for each."""
 
     def __init__(self, file: Path, header: Mapping[str, Any]) -> None:
-        """Open or resume a file; ValueError, with the changes, if the header differs."""
+        """Open or resume a file; ConfigError, with the changes, if the header differs."""
         self.file = file
         self.known: dict[Candidate, float] = dict(map(self._value, resumed(file, header)))
 
@@ -178,7 +179,7 @@ class Journal:
         factors, start, nll = row.get("factors"), row.get("start_tokens"), row.get("nll")
         numbers = [*(factors if isinstance(factors, list) else [None]), nll]
         if not isinstance(start, int) or any(not fits(each, float) or math.isnan(each) for each in numbers):
-            raise ValueError(f"journal {self.file} has a malformed line: remove it, or give another out=")
+            raise ConfigError(f"journal {self.file} has a malformed line: remove it, or give another out=")
         return Candidate(tuple(factors or ()), start), float(nll or 0.0)
 
 
@@ -216,7 +217,7 @@ def search(
         journal: file of all evaluations.
         identity: everything that values depend on: model, length, questions, ...
 
-    Raises ValueError if the journal belongs to another search, Refused if no candidate has a finite value.
+    Raises ConfigError if the journal belongs to another search, Refused if no candidate has a finite value.
     """
     config = {f.name: getattr(settings, f.name) for f in fields(settings) if f.name != "iterations"}
     begun = list(dict.fromkeys(space.nearest(seed) for seed in seeds))

@@ -10,6 +10,7 @@ import numpy as np
 from lexbench.backends import Backend
 from lexbench.core import registry
 from lexbench.core.attention import Attention, Floats
+from lexbench.core.errors import ConfigError
 from lexbench.core.files import check_writable, write_text
 from lexbench.core.method import named_method
 from lexbench.core.method_key import BASELINE
@@ -85,13 +86,13 @@ def find(
         n: texts.
         settings: of the evolution.
 
-    Raises ValueError for a wrong configuration or the journal of another search, Refused if the corpus has too few
+    Raises ConfigError for a wrong configuration or the journal of another search, Refused if the corpus has too few
     documents or the backend cannot answer.
     """
     settings = settings or Settings()
     length, file = _checked(model, length, out, n)
     if (most := max(settings.start_tokens)) >= length:
-        raise ValueError(
+        raise ConfigError(
             f"search's start_tokens must be below the length {length}, got {most}: e.g. start_tokens=[0,4]"
         )
     methods = {name: named_method(name).attention(model, length) for name in SEEDS}
@@ -181,26 +182,26 @@ def _unspoken(loaded: Backend, model: Model, corpus: Corpus, n: int, seed: int) 
 
 
 def _checked(model: Model, length: int | None, out: str | Path | None, n: int) -> tuple[int, Path]:
-    """Length and file; ValueError for wrong options."""
+    """Length and file; ConfigError for wrong options."""
     if length is None or length <= model.trained_length:
         got = "" if length is None else f", got {length}"
-        raise ValueError(
+        raise ConfigError(
             f"search needs a length above the trained length {model.trained_length}{got}: "
             f"shorter texts need no method, give length={8 * model.trained_length}"
         )
     if n < 1:
-        raise ValueError(f"search's n must be at least 1 text, got {n}: e.g. n=4")
+        raise ConfigError(f"search's n must be at least 1 text, got {n}: e.g. n=4")
     if out is None or Path(out).suffix != ".yaml":
         got = "" if out is None else f", got {out}"
-        raise ValueError(f"search needs a yaml file to write{got}: give out=my/method/longrope_{model.name}.yaml")
+        raise ConfigError(f"search needs a yaml file to write{got}: give out=my/method/longrope_{model.name}.yaml")
     file = Path(out)
     check_writable("out", file, "give another out=")
     # The journal beside a file says that a search wrote it, or is to go on.
     if not file.with_suffix(".jsonl").exists():
         if file.exists():
-            raise ValueError(f"out {file} is no file of a search, which would replace it: give another out=")
+            raise ConfigError(f"out {file} is no file of a search, which would replace it: give another out=")
         if file.stem in registry.names("method"):
-            raise ValueError(f"out {file} names a method that there is, {file.stem}: give another out=")
+            raise ConfigError(f"out {file} names a method that there is, {file.stem}: give another out=")
     return length, file
 
 

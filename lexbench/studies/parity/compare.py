@@ -15,6 +15,7 @@ from lexbench.backends import Backend
 from lexbench.core import machine, registry
 from lexbench.core.checkpoint import end_tokens, folder_of
 from lexbench.core.console import without_bar
+from lexbench.core.errors import ConfigError
 from lexbench.core.method import method_configs
 from lexbench.core.record import Refused
 from lexbench.core.task import Answer, AnyQuestion, Probe, Tokenizer, Tokens
@@ -117,14 +118,14 @@ def against(word: str) -> dict[str, Any]:
     try:
         parameters = {key: yaml.safe_load(value) for key, _, value in (each.partition("=") for each in given)}
     except yaml.YAMLError:
-        raise ValueError(f"--against {word} cannot be read: write NAME,parameter=value") from None
+        raise ConfigError(f"--against {word} cannot be read: write NAME,parameter=value") from None
     return {**registry.read("backend", name), **parameters, "name": name}
 
 
 def job_of(asked: Sequence[tuple[Mapping[str, Any], Mapping[str, str]]]) -> Job:
     """One job of a sweep over methods and lengths: the composed config and the chosen names of each of its points.
 
-    Raises ValueError where something else is swept over. Without a length: twice the trained one.
+    Raises ConfigError where something else is swept over. Without a length: twice the trained one.
     """
     groups = ("method", "task", "corpus", "backend")
     points = [
@@ -135,7 +136,7 @@ def job_of(asked: Sequence[tuple[Mapping[str, Any], Mapping[str, str]]]) -> Job:
     first, lengths = points[0], [config["length"] for config, _ in asked]
     for part in [key for key in first if key != "method"]:
         if any(point[part] != first[part] for point in points):
-            raise ValueError(f"parity sweeps over method and length, got several of {part}: give one")
+            raise ConfigError(f"parity sweeps over method and length, got several of {part}: give one")
     every = [each for point in points for each in method_configs(point["method"])]
     methods = {json.dumps(each, sort_keys=True, default=str): each for each in every}
     return Job.of(
@@ -175,7 +176,7 @@ def compare(job: Job, others: Sequence[Mapping[str, Any]]) -> Parity:
     """
     labels = [_label(config) for config in others]
     if not labels or len(set(labels)) < len(labels):
-        raise ValueError(f"--against needs backends, each once, got {', '.join(labels)}: e.g. --against native vllm")
+        raise ConfigError(f"--against needs backends, each once, got {', '.join(labels)}: e.g. --against native vllm")
     folder = folder_of(job.model, weights=False)
     tokenizer = load_tokenizer(folder, job.model.bos)
     ends = np.array(sorted(end_tokens(folder)), dtype=np.int64)
@@ -216,7 +217,7 @@ def _posed(job: Job, step: Step, tokenizer: Tokenizer) -> Posed:
     if refused:
         return Posed(replace(step, refused=refused.reason), ())
     if any(isinstance(question, Probe) for question in asked):
-        raise ValueError(
+        raise ConfigError(
             f"parity compares likelihoods and texts, {step.task.label} probes attention: take another task"
         )
     return Posed(step, asked)

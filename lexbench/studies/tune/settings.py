@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from lexbench.core.errors import ConfigError
 from lexbench.methods.export import TARGETS
 
 UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0}
@@ -52,13 +53,13 @@ class Settings:
     def __post_init__(self) -> None:
         for name, least, usual in (("n", 2, 32), ("first", 1, 4), ("eta", 2, 2), ("seed", 0, 0)):
             if (value := getattr(self, name)) < least:
-                raise ValueError(f"tune's {name} must be at least {least}, got {value}: e.g. {name}={usual}")
+                raise ConfigError(f"tune's {name} must be at least {least}, got {value}: e.g. {name}={usual}")
         if self.to is not None and self.to not in TARGETS:
-            raise ValueError(f"tune's to must be one of {', '.join(TARGETS)}, got {self.to!r}")
+            raise ConfigError(f"tune's to must be one of {', '.join(TARGETS)}, got {self.to!r}")
         for name in ("price", "worth"):
             if not 0 <= getattr(self, name) < math.inf:
                 usual_nats = {"price": 0.02, "worth": 1}[name]
-                raise ValueError(
+                raise ConfigError(
                     f"tune's {name} must be finite and at least 0 nats, got {getattr(self, name)}: "
                     f"e.g. {name}={usual_nats}"
                 )
@@ -67,14 +68,14 @@ class Settings:
             lacks = value is None if name == "needles" else value is not None and not value
             if isinstance(value, str) or not isinstance(value, Sequence | None) or lacks:
                 said = value if isinstance(value, str) and value else example
-                raise ValueError(f"tune's {name} must be a list, got {value!r}: e.g. {name}=[{said}]")
+                raise ConfigError(f"tune's {name} must be a list, got {value!r}: e.g. {name}=[{said}]")
         if not isinstance(self.space, Mapping):
-            raise ValueError(
+            raise ConfigError(
                 f"tune's space must be a mapping of methods to parameters, got {self.space!r}: see configs/tune.yaml"
             )
         for method, entry in {**self.space, "common": self.common}.items():
             if not isinstance(entry, Mapping):
-                raise ValueError(f"tune's space of {method} must be a mapping of parameters to ranges, got {entry!r}")
+                raise ConfigError(f"tune's space of {method} must be a mapping of parameters to ranges, got {entry!r}")
 
     @property
     def seconds(self) -> float | None:
@@ -92,7 +93,7 @@ class Settings:
             return None, int(text)
         found = re.fullmatch(r"(\d+(?:\.\d+)?) ?(s|min|h)", text)
         if not found or not float(found[1]) > 0:
-            raise ValueError(
+            raise ConfigError(
                 f"tune's budget must be a time or a number of candidates, got {self.budget}: "
                 "give budget=30min, 2h, 90s, or budget=40"
             )

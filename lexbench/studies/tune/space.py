@@ -7,6 +7,7 @@ from typing import Any, get_args, get_type_hints
 
 from lexbench.core import registry
 from lexbench.core.attention import Attention
+from lexbench.core.errors import ConfigError
 from lexbench.core.method import Method, method_config, read_method
 from lexbench.core.method_key import MethodKey, plain_parameter
 from lexbench.core.model import Model
@@ -111,7 +112,7 @@ def parameters_of(
     entry = space.get(str(config["name"]), {})
     if unknown := [name for name in entry if name not in known]:
         choices = f"choose from {', '.join(known)}" if known else f"{config['name']} has no parameters"
-        raise ValueError(f"unknown parameter space.{config['name']}.{unknown[0]}: {choices}")
+        raise ConfigError(f"unknown parameter space.{config['name']}.{unknown[0]}: {choices}")
     ranges = {**{name: value for name, value in common.items() if name in known}, **entry}
     hints = get_type_hints(cls)
     read = {
@@ -133,15 +134,15 @@ def _read(name: str, given: Any, whole: bool, model: Model, length: int) -> Rang
     if isinstance(given, Sequence) and not isinstance(given, str) and given:
         return tuple(given)
     if not isinstance(given, Mapping) or not {"low", "high"} <= set(given) <= set(KEYS):
-        raise ValueError(f"{name} must be a list of choices or {{low: .., high: ..}} with {KEYS[2:]}, got {given!r}")
+        raise ConfigError(f"{name} must be a list of choices or {{low: .., high: ..}} with {KEYS[2:]}, got {given!r}")
     unit = _unit(name, given.get("of"), model, length)
     if unit is None:
         return None
     numbers = [given["low"], given["high"], given.get("least", given["low"])]
     if not all(isinstance(number, int | float) and math.isfinite(number) for number in numbers):
-        raise ValueError(f"{name} must have finite numbers as low, high and least, got {given!r}")
+        raise ConfigError(f"{name} must have finite numbers as low, high and least, got {given!r}")
     if not given["low"] < given["high"] or (given.get("log") and given["low"] <= 0):
-        raise ValueError(f"{name} must have low below high, and above 0 with log, got {given!r}")
+        raise ConfigError(f"{name} must have low below high, and above 0 with log, got {given!r}")
     low, high = (max(given[end] * unit, given.get("least", -math.inf)) for end in ("low", "high"))
     if whole:
         low, high = math.ceil(low), math.floor(high)
@@ -158,7 +159,7 @@ def _unit(name: str, of: Any, model: Model, length: int) -> float | None:
         "rope_base": model.rope_base,
     }
     if of not in units:
-        raise ValueError(f"{name} must be of {', '.join(unit for unit in units if unit)}, got {of!r}")
+        raise ConfigError(f"{name} must be of {', '.join(unit for unit in units if unit)}, got {of!r}")
     return units[of]
 
 

@@ -16,6 +16,7 @@ from lexbench.backends import Backend
 from lexbench.backends.chance import Chance
 from lexbench.core import registry
 from lexbench.core.checkpoint import folder_of
+from lexbench.core.errors import ConfigError
 from lexbench.core.files import check_folder, check_writable, read_object, write_text
 from lexbench.core.method import method_config, read_method
 from lexbench.core.model import Model
@@ -60,7 +61,7 @@ def tune(
         backend: config of the backend that runs the model.
         settings: of the tune.
 
-    Raises ValueError for a wrong configuration or a folder of another tune, Refused if the texts are too short or no
+    Raises ConfigError for a wrong configuration or a folder of another tune, Refused if the texts are too short or no
     candidate can be measured.
     """
     started = time.monotonic()
@@ -112,20 +113,20 @@ def tune(
 
 
 def _checked(model: Model, settings: Settings) -> tuple[Path, int]:
-    """Folder and length; ValueError for wrong settings."""
+    """Folder and length; ConfigError for wrong settings."""
     folder_of(model, weights=False)
     length = settings.length
     if length is None or length <= model.trained_length:
         got = "" if length is None else f", got {length}"
-        raise ValueError(
+        raise ConfigError(
             f"tune needs a length above the trained length {model.trained_length}{got}: "
             f"shorter texts need no method, give length={4 * model.trained_length}"
         )
     if settings.budget is None:
-        raise ValueError("tune needs a budget: give budget=30min, 2h, 90s, or a number of candidates")
+        raise ConfigError("tune needs a budget: give budget=30min, 2h, 90s, or a number of candidates")
     assert settings.seconds or settings.candidates, "a budget is a time or a number of candidates"
     if not settings.out:
-        raise ValueError(f"tune needs a folder for its results: give out=runs/tune_{model.name}_{length}")
+        raise ConfigError(f"tune needs a folder for its results: give out=runs/tune_{model.name}_{length}")
     out = Path(settings.out)
     check_folder("out", out, "out=DIR")
     check_writable("out", out, "give another out=DIR")
@@ -157,20 +158,20 @@ USUAL = {"nll": "nll=last_segment", "needles": "needles=[needle,passkey]"}
 
 
 def _task(setting: str, entry: Any) -> dict[str, Any]:
-    """The config of one task; ValueError for anything else."""
+    """The config of one task; ConfigError for anything else."""
     given = {"name": entry} if isinstance(entry, str) else entry
     if not isinstance(given, Mapping) or "name" not in given:
-        raise ValueError(f"tune's {setting} must name a task, got {entry!r}: e.g. {USUAL[setting]}")
+        raise ConfigError(f"tune's {setting} must name a task, got {entry!r}: e.g. {USUAL[setting]}")
     config = {**registry.read("task", str(given["name"])), **given}
     if "suite" in config:
-        raise ValueError(
+        raise ConfigError(
             f"tune's {setting} must name a single task, got the suite {given['name']}: e.g. {USUAL[setting]}"
         )
     return config
 
 
 def _check_tasks(job: Job) -> None:
-    """ValueError for a task without the needed outcome (likelihoods or accuracy); Refused if the text has no question.
+    """ConfigError for a task without the needed outcome (likelihoods or accuracy); Refused if the text has no question.
 
     Tried with one question on the chance backend, which needs no weights.
     """
@@ -186,7 +187,7 @@ def _check_tasks(job: Job) -> None:
             raise
         gives = ["likelihoods" if sample.nll is not None else "nothing"] if not sample.scores else list(sample.scores)
         if sample.failed is None and ("accuracy" if place else "likelihoods") not in gives:
-            raise ValueError(
+            raise ConfigError(
                 f"tune's {setting} must give {wanted}, got {task.label}, which gives {', '.join(gives)}: "
                 f"e.g. {USUAL[setting]}"
             )
@@ -202,7 +203,7 @@ def _configs(model: Model, settings: Settings, length: int) -> list[dict[str, An
     for config in configs:
         read_method(config)  # an error of the user is raised now, not recorded as a failed candidate
     if all(config["name"] == "none" for config in configs):
-        raise ValueError("tune needs a method besides none, which it measures anyway: e.g. methods=[yarn]")
+        raise ConfigError("tune needs a method besides none, which it measures anyway: e.g. methods=[yarn]")
     return configs
 
 
@@ -215,18 +216,18 @@ def _config(job: Job, backend: Backend, settings: Settings) -> dict[str, Any]:
 
 
 def _before(out: Path) -> dict[str, Any] | None:
-    """The config of the tune in the folder; None in a new folder. ValueError if it cannot be read."""
+    """The config of the tune in the folder; None in a new folder. ConfigError if it cannot be read."""
     file = out / "settings.json"
     return read_object(file, f"remove {out}, or give another out=") if file.exists() else None
 
 
 def _claim(out: Path, before: Mapping[str, Any] | None, config: Mapping[str, Any]) -> None:
-    """Write the config into a new folder; ValueError, with the differences, in a folder of another tune."""
+    """Write the config into a new folder; ConfigError, with the differences, in a folder of another tune."""
     if before is None:
         write_text(out / "settings.json", json.dumps(config, indent=1) + "\n")
         return
     if changed := changes(before, config):
-        raise ValueError(f"{out} holds another tune, with {changed}: give another out=, or remove it")
+        raise ConfigError(f"{out} holds another tune, with {changed}: give another out=, or remove it")
 
 
 def _keep_jobs(job: Job, backend: Backend, configs: Sequence[Mapping[str, Any]]) -> None:

@@ -7,6 +7,7 @@ import csv
 from collections.abc import Iterator
 from pathlib import Path
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.files import unlike
 from lexbench.taskkit import rescored
 from lexbench.taskkit.benchmarks import (
@@ -42,21 +43,21 @@ __all__ = ["BENCHMARKS", "Asked", "Benchmark", "Example", "Files", "Message", "e
 
 
 def examples(benchmark: Benchmark, asked: Asked) -> Iterator[Example]:
-    """The examples of a copy in the official order; ValueError, in one line, for rows or wording of another form."""
+    """The examples of a copy in the official order; ConfigError, in one line, for rows or wording of another form."""
     try:
         yield from benchmark.examples(asked)
     except (LookupError, TypeError, AttributeError, UnicodeError, csv.Error, OverflowError, RecursionError) as error:
         reason = " ".join(str(error).split())[:80] or type(error).__name__
-        raise ValueError(
+        raise ConfigError(
             f"{asked.files.places[0]} or its prompts have another form than {benchmark.title} ({reason}): "
             "give the official files"
         ) from None
 
 
 def score_folder(benchmark: str, folder: str | Path, scorer: str = "official", as_json: bool = False) -> str:
-    """The output of `lexbench score`: table or JSON; ValueError for a folder or file of another form."""
+    """The output of `lexbench score`: table or JSON; ConfigError for a folder or file of another form."""
     place = Path(folder).expanduser()
     if not place.is_dir():
-        raise ValueError(f"folder {folder} {unlike(place)}: give one with predictions of {benchmark}")
+        raise ConfigError(f"folder {folder} {unlike(place)}: give one with predictions of {benchmark}")
     rows = RESCORERS[benchmark](place, scorer)
     return rescored.as_json(rows) if as_json else as_table(rows)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from lexbench.core.errors import ConfigError
 from lexbench.taskkit.benchmarks.base import Asked, Benchmark, Example
 from lexbench.taskkit.benchmarks.copy import literals, rows, value
 from lexbench.taskkit.longbench.examples import once
@@ -80,7 +81,7 @@ def _named(task: str, text: str, scorer: str) -> frozenset[str]:
 def rescore(folder: Path, scorer: str = "official") -> list[Rescored]:
     """Percent right by task, prompt and length, and the average of qa1-qa5, each with the prompt of its best mean.
 
-    Raises ValueError for a folder without predictions, and for a file of another form.
+    Raises ConfigError for a folder without predictions, and for a file of another form.
 
     Args:
         folder: of files {task}_{length}_{prompt}.csv with the columns target, output, question.
@@ -90,7 +91,7 @@ def rescore(folder: Path, scorer: str = "official") -> list[Rescored]:
     found = {(m["task"], m["prompt"], m["length"]): folder / name for name, m in files.items() if m}
     if not found:
         below = example_below(folder, "qa*_*.csv")
-        raise ValueError(f"folder {folder} has no predictions: give one with TASK_LENGTH_PROMPT.csv{below}")
+        raise ConfigError(f"folder {folder} has no predictions: give one with TASK_LENGTH_PROMPT.csv{below}")
     rows = [_rescored(*key, found[key], scorer) for key in sorted(found, key=lambda key: (key[0], key[1], _size(key)))]
     return rows + _averages(rows)
 
@@ -101,17 +102,17 @@ def _size(key: tuple[str, str, str]) -> float:
 
 def _rescored(task: str, prompt: str, length: str, file: Path, scorer: str) -> Rescored:
     if task not in LABELS:
-        raise ValueError(f"{file}: task must be one of {', '.join(TASKS)}, got {task}: remove the file")
+        raise ConfigError(f"{file}: task must be one of {', '.join(TASKS)}, got {task}: remove the file")
     right = []
     try:
         rows = csv.reader(io.StringIO(file.read_text(encoding="utf-8-sig"), newline=""), strict=True)
         head, known = next(rows, []), dict[str, int]()
         places = [head.index(name) for name in ("target", "output", "question")]
         if twice := [name for name, count in Counter(head).items() if count > 1]:
-            raise ValueError(f"{twice[0]!r} is there twice")
+            raise ConfigError(f"{twice[0]!r} is there twice")
         for row in filter(None, rows):
             if len(row) != len(head):
-                raise ValueError(f"line {rows.line_num} has {len(row)} columns, the first {len(head)}")
+                raise ConfigError(f"line {rows.line_num} has {len(row)} columns, the first {len(head)}")
             if "" in head:  # the numbers of the rows, as pandas writes them
                 once(known, row[head.index("")], rows.line_num, file.name)
             target, output, question = (row[place] for place in places)
@@ -120,9 +121,9 @@ def _rescored(task: str, prompt: str, length: str, file: Path, scorer: str) -> R
             right.append(score(task, target, "" if missing else output, question, scorer))
     except (csv.Error, IndexError, ValueError) as error:
         reason = " ".join(str(error).split())[:80]
-        raise ValueError(f"{file} must have the columns target, output, question ({reason}): correct it") from None
+        raise ConfigError(f"{file} must have the columns target, output, question ({reason}): correct it") from None
     if not right:
-        raise ValueError(f"{file} has no rows: remove it")
+        raise ConfigError(f"{file} has no rows: remove it")
     return Rescored(
         f"{task} {prompt}", f"accuracy_{scorer}", length, round(100 * sum(right) / len(right), 2), len(right)
     )
@@ -162,7 +163,7 @@ def _examples(asked: Asked) -> Iterator[Example]:
         template, wording = stated["DEFAULT_TEMPLATE"], stated["DEFAULT_PROMPTS"][asked.part]
         template.format(context="", question="", **wording)
     except (KeyError, TypeError, AttributeError):
-        raise ValueError(
+        raise ConfigError(
             f"prompts {asked.prompts} must state DEFAULT_TEMPLATE and DEFAULT_PROMPTS of {asked.part}: "
             "give the official babilong/prompts.py"
         ) from None

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.task import Tokenizer
 from lexbench.taskkit.benchmarks.copy import Files
 
@@ -70,10 +71,10 @@ class Asked:
     seed: int = 0
 
     def tokens_of_axis(self) -> int:
-        """The axis of a benchmark whose classes are numbers of tokens; ValueError for any other axis."""
+        """The axis of a benchmark whose classes are numbers of tokens; ConfigError for any other axis."""
         axis = self.axis or ""
         if not axis.isdecimal() or int(axis) < 1:
-            raise ValueError(f"axis must be a number of tokens of at least 1, got {axis}: e.g. axis=1000")
+            raise ConfigError(f"axis must be a number of tokens of at least 1, got {axis}: e.g. axis=1000")
         return int(axis)
 
 

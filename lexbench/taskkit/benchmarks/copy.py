@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.record import Refused
 from lexbench.taskkit.longbench.examples import read_rows
 
@@ -38,7 +39,7 @@ class Files:
 
 
 def find(data: str, patterns: Sequence[str], what: str) -> Files:
-    """All files of the first pattern that matches any, below a folder; ValueError if there is no such folder.
+    """All files of the first pattern that matches any, below a folder; ConfigError if there is no such folder.
 
     Refused if no pattern matches. `data` may also be the only file itself.
     """
@@ -46,7 +47,7 @@ def find(data: str, patterns: Sequence[str], what: str) -> Files:
     if folder.is_file():
         return Files.of([folder])
     if not folder.is_dir():
-        raise ValueError(f"data {data} does not exist: give task.data=DIR, your copy of {what}")
+        raise ConfigError(f"data {data} does not exist: give task.data=DIR, your copy of {what}")
     for pattern in patterns:
         if places := sorted(place for place in folder.glob(pattern) if place.is_file()):
             return Files.of(places)
@@ -54,7 +55,7 @@ def find(data: str, patterns: Sequence[str], what: str) -> Files:
 
 
 def rows(file: Path) -> Iterator[Mapping[str, Any]]:
-    """Rows of a .jsonl, .json (one list) or .parquet; ValueError for anything else."""
+    """Rows of a .jsonl, .json (one list) or .parquet; ConfigError for anything else."""
     if file.suffix == ".parquet":
         try:
             with pyarrow.parquet.ParquetFile(file) as opened:
@@ -63,7 +64,7 @@ def rows(file: Path) -> Iterator[Mapping[str, Any]]:
                     yield from batch.to_pylist()
         except (pyarrow.ArrowException, OSError) as error:
             reason = " ".join(str(error).split())[:80]
-            raise ValueError(f"{file} is damaged ({reason}): download it again") from None
+            raise ConfigError(f"{file} is damaged ({reason}): download it again") from None
     elif file.suffix == ".jsonl":
         yield from (row for _, row in read_rows(str(file), file.read_bytes(), {}))
     else:
@@ -72,14 +73,14 @@ def rows(file: Path) -> Iterator[Mapping[str, Any]]:
         except ValueError:
             listed = None
         if not isinstance(listed, list) or not all(isinstance(row, dict) for row in listed):
-            raise ValueError(f"{file} must hold a JSON list of objects: give the official file")
+            raise ConfigError(f"{file} must hold a JSON list of objects: give the official file")
         yield from listed
 
 
 def value(row: Mapping[str, Any], name: str, kind: type | tuple[type, ...], file: Path) -> Any:
-    """A field of a row; ValueError if it is missing or of another type."""
+    """A field of a row; ConfigError if it is missing or of another type."""
     if not isinstance(row.get(name), kind):
-        raise ValueError(f"{file} has a row without {name} of its usual type: give the official file")
+        raise ConfigError(f"{file} has a row without {name} of its usual type: give the official file")
     return row[name]
 
 
@@ -107,7 +108,7 @@ def _tree(file: Path) -> ast.Module:
         return ast.parse(file.read_text(encoding="utf-8"))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
         reason = " ".join(str(error).split())[:80]
-        raise ValueError(f"prompts {file} cannot be read ({reason}): give the official file") from None
+        raise ConfigError(f"prompts {file} cannot be read ({reason}): give the official file") from None
 
 
 def _assigned(tree: ast.Module) -> Iterator[tuple[str, Any, int]]:

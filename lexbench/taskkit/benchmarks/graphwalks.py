@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from lexbench.core.errors import ConfigError
 from lexbench.taskkit.benchmarks.base import Asked, Benchmark, Example
 from lexbench.taskkit.benchmarks.copy import rows, value
 
@@ -52,7 +53,7 @@ def _examples(asked: Asked) -> Iterator[Example]:
             # The data call it answer_nodes, their card calls it answer.
             nodes = row.get("answer_nodes", row.get("answer"))
             if not isinstance(nodes, list):
-                raise ValueError(f"{file} has a row without answer_nodes: give the official file")
+                raise ConfigError(f"{file} has a row without answer_nodes: give the official file")
             dated = {"date_added": row["date_added"]} if "date_added" in row else {}
             yield Example(
                 id=f"{file.stem}:{number}",
@@ -66,7 +67,7 @@ def _examples(asked: Asked) -> Iterator[Example]:
 
 def _files(part: str, axis: str | None) -> Sequence[str]:
     if axis is not None and axis not in FILES:
-        raise ValueError(f"graphwalks' axis must be one of {', '.join(FILES)}, got {axis}")
+        raise ConfigError(f"graphwalks' axis must be one of {', '.join(FILES)}, got {axis}")
     return (FILES[axis],) if axis else ("graphwalks_*.parquet", "*.parquet", "*.jsonl")
 
 

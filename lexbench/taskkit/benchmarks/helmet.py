@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.record import Refused
 from lexbench.taskkit.benchmarks import helmet_long
 from lexbench.taskkit.benchmarks.base import Asked, Benchmark, Example, cluster_of
@@ -107,7 +108,7 @@ def _examples(asked: Asked) -> Iterator[Example]:
         shot = stated[f"{function}.demo_template"]
         passage = "" if asked.part == "json_kv" else stated["load_qa.passage_template"]
     except (KeyError, ValueError) as missing:
-        raise ValueError(f"prompts {asked.prompts} lack {missing}: give the official data.py") from None
+        raise ConfigError(f"prompts {asked.prompts} lack {missing}: give the official data.py") from None
     make = _json_kv if asked.part == "json_kv" else _rag
     yield from make(asked, wording, cue, shot, passage)
 
@@ -228,12 +229,12 @@ def _example(
 def _files(part: str, axis: str | None) -> Sequence[str]:
     if part in helmet_long.BOOKS:
         if axis is not None:
-            raise ValueError(f"helmet's {part} has no classes of length, got axis={axis}: leave it out")
+            raise ConfigError(f"helmet's {part} has no classes of length, got axis={axis}: leave it out")
         name = helmet_long.BOOKS[part]
         return (f"{name}.jsonl", f"**/{name}.jsonl")
     if part in helmet_long.CITED:
         if not (axis or helmet_long.FULL).isdigit():
-            raise ValueError(f"helmet's {part} counts passages, got axis={axis}: e.g. axis=700")
+            raise ConfigError(f"helmet's {part} counts passages, got axis={axis}: e.g. axis=700")
         name = f"alce/{helmet_long.CITED[part]}_eval_gtr_top2000.json"
         return (name, f"data/{name}")
     if part in RULER:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.task import Encoded
 from lexbench.taskkit.benchmarks import infinitebench
 from lexbench.taskkit.benchmarks.base import Asked, Example, Message, cluster_of
@@ -171,7 +172,7 @@ def _cited(asked: Asked) -> Iterator[Example]:
     except ValueError:
         stated = {}
     if len(stated["demos"] if isinstance(stated, dict) and "demos" in stated else ()) < SHOTS:
-        raise ValueError(f"{shots} must be JSON with {SHOTS} demos or more: give the official file")
+        raise ConfigError(f"{shots} must be JSON with {SHOTS} demos or more: give the official file")
     rng, count = random.Random(SEED), int(asked.axis or FULL)
 
     def passages(documents: Sequence[Mapping[str, Any]]) -> str:

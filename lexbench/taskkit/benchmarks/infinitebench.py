@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lexbench.core.errors import ConfigError
 from lexbench.taskkit.benchmarks.base import Asked, Benchmark, Example, cluster_of
 from lexbench.taskkit.benchmarks.copy import literals, rows, value
 from lexbench.taskkit.longbench.examples import read_rows
@@ -226,12 +227,12 @@ def score(part: str, label: Any, output: str, scorer: str = "official") -> float
 def rescore(folder: Path, scorer: str = "official") -> list[Rescored]:
     """Mean x 100 of each set; the folder holds preds_{set}.jsonl with prediction (or pred) and ground_truth (or label).
 
-    Raises ValueError for a folder without predictions, an unknown set, and a wrong line.
+    Raises ConfigError for a folder without predictions, an unknown set, and a wrong line.
     """
     files = {name: folder / f"preds_{name}.jsonl" for name in PARTS}
     files = {name: file for name, file in files.items() if file.is_file()}
     if not files:
-        raise ValueError(
+        raise ConfigError(
             f"folder {folder} has no predictions: give one with preds_{next(iter(PARTS))}.jsonl or the like"
             f"{example_below(folder, 'preds_*.jsonl')}"
         )
@@ -243,7 +244,7 @@ def rescore(folder: Path, scorer: str = "official") -> list[Rescored]:
             try:
                 values.append(score(name, row.get("ground_truth", row.get("label", UNKNOWN)), output, scorer))
             except (TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError):
-                raise ValueError(f"{file}:{number} has a wrong prediction or ground_truth: correct the line") from None
+                raise ConfigError(f"{file}:{number} has a wrong prediction or ground_truth: correct the line") from None
         found.append(Rescored(name, f"score_{scorer}", None, round(100 * sum(values) / len(values), 2), len(values)))
     return found
 
@@ -254,7 +255,7 @@ def _examples(asked: Asked) -> Iterator[Example]:
     families = sorted(name.removesuffix("_templates") for name in stated if name.endswith("_templates"))
     if asked.template not in families:
         known = ", ".join(families) or "none"
-        raise ValueError(f"infinitebench's template must be one of the copy's {known}, got {asked.template}")
+        raise ConfigError(f"infinitebench's template must be one of the copy's {known}, got {asked.template}")
     wording = stated[f"{asked.template}_templates"].get(asked.part)
     for file in asked.files.places:
         for number, row in enumerate(rows(file)):
@@ -262,7 +263,7 @@ def _examples(asked: Asked) -> Iterator[Example]:
             try:
                 prompt = str(wording).format(**_fields(asked.part, value(row, "input", str, file), context, row))
             except (KeyError, IndexError, ValueError):
-                raise ValueError(
+                raise ConfigError(
                     f"template {asked.template} of {asked.part} has unknown fields: take one of {', '.join(families)}"
                 ) from None
             listed = label if isinstance(label, list) else [label]

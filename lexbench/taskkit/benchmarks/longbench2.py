@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from lexbench.core.errors import ConfigError
 from lexbench.taskkit.benchmarks.base import Asked, Benchmark, Example, cluster_of
 from lexbench.taskkit.benchmarks.copy import rows, value
 
@@ -36,7 +37,7 @@ def _examples(asked: Asked) -> Iterator[Example]:
     assert asked.prompts is not None, "the task has checked it"
     wording = asked.prompts.read_text(encoding="utf-8")
     if "$DOC$" not in wording or "$Q$" not in wording:
-        raise ValueError(f"prompts {asked.prompts} must have $DOC$ and $Q$: give the official prompts/0shot.txt")
+        raise ConfigError(f"prompts {asked.prompts} must have $DOC$ and $Q$: give the official prompts/0shot.txt")
     for file in asked.files.places:
         for row in rows(file):
             if asked.axis not in (None, row.get("length")) or asked.part not in ("all", row.get("domain")):

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from lexbench.core.errors import ConfigError
 from lexbench.taskkit.benchmarks.base import Asked, Benchmark, Example
 from lexbench.taskkit.benchmarks.copy import literals, rows, value
 from lexbench.taskkit.longbench.metrics import bare_words, qa_f1, qa_f1_zh, rouge_l_zh_without
@@ -56,7 +57,7 @@ def _examples(asked: Asked) -> Iterator[Example]:
         stop_words = rules["ABANDON_WORDS_ZH" if asked.part in CHINESE else "ABANDON_WORDS_EN"]
         before, between, after = _split(wording)
     except (KeyError, ValueError):
-        raise ValueError(
+        raise ConfigError(
             f"prompts {asked.prompts} must state DATASET_PROMPT and DATASET_MAXGEN of {asked.part}, and metrics.py "
             "beside it ABANDON_WORDS_EN and _ZH: give the official config.py"
         ) from None
@@ -92,7 +93,7 @@ def _split(wording: str) -> tuple[str, str, str]:
     before, found, rest = wording.partition("{context}")
     between, also, after = rest.partition("{input}")
     if not (found and also):
-        raise ValueError
+        raise ConfigError
     return before, between, after
 
 

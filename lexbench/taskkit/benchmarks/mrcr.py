@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from lexbench.core.errors import ConfigError
 from lexbench.taskkit.benchmarks.base import Asked, Benchmark, Example, cluster_of
 from lexbench.taskkit.benchmarks.copy import rows, value
 
@@ -57,7 +58,9 @@ def _examples(asked: Asked) -> Iterator[Example]:
                 # A string of JSON: sent as one user message it would be another task.
                 talk = [(turn["role"], turn["content"]) for turn in json.loads(value(row, "prompt", str, file))]
             except (ValueError, KeyError, TypeError):
-                raise ValueError(f"{file}: prompt must be JSON of a list of messages: give the official file") from None
+                raise ConfigError(
+                    f"{file}: prompt must be JSON of a list of messages: give the official file"
+                ) from None
             facts = {"answer": answer, "random_string_to_prepend": prefix}
             facts |= {name: row[name] for name in ("n_needles", "n_chars", "date_added") if name in row}
             own = f"characters {_doubling(int(row['n_chars']))}" if "n_chars" in row else None

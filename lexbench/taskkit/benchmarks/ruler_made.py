@@ -22,6 +22,7 @@ import numpy as np
 import yaml
 from scipy.special import zeta
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.record import Refused
 from lexbench.taskkit.benchmarks.copy import Files, literals
 
@@ -91,13 +92,13 @@ class Wanted:
         return SEED + self.seed
 
     def arguments(self) -> dict[str, Any]:
-        """Arguments of the part, from scripts/synthetic.yaml and constants.py; ValueError if they do not state it."""
+        """Arguments of the part, from scripts/synthetic.yaml and constants.py; ConfigError if they do not state it."""
         try:
             chosen = yaml.safe_load((self.folder.parents[1] / "synthetic.yaml").read_text(encoding="utf-8"))[self.part]
             stated = literals(self.folder / "constants.py")["TASKS"][chosen["task"]]
         except (OSError, KeyError, TypeError, yaml.YAMLError) as error:
             reason = type(error).__name__
-            raise ValueError(f"checkout of RULER does not state {self.part} ({reason}): clone it again") from None
+            raise ConfigError(f"checkout of RULER does not state {self.part} ({reason}): clone it again") from None
         return {**chosen["args"], **stated, "task": chosen["task"]}
 
 
@@ -289,7 +290,7 @@ def _variable_tracking(wanted: Wanted, arguments: Mapping[str, Any], template: s
             value = "12345" if example else number()
             first = first or value
             if len(row) <= length:  # a name occurred twice: the official code fails here, and draws the sample again
-                raise ValueError(f"RULER's {wanted.part} cannot be made with this seed: take another one")
+                raise ConfigError(f"RULER's {wanted.part} cannot be made with this seed: take another one")
             chain = [f"VAR {row[0]} = {value}", *(f"VAR {b} = VAR {a} " for a, b in itertools.pairwise(row))]
             places = sorted(rng.sample(range(len(lines)), len(chain)))
             for shift, (place, said) in enumerate(zip(places, chain, strict=True)):
@@ -442,13 +443,13 @@ def _hotpotqa(folder: Path) -> tuple[list[Asked], list[str]]:
 
 
 def _json(file: Path, kind: type) -> Any:
-    """A file of the checkout; ValueError if it is not what its download gives, such as a pointer of Git LFS."""
+    """A file of the checkout; ConfigError if it is not what its download gives, such as a pointer of Git LFS."""
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except ValueError:
         found = None
     if not isinstance(found, kind):
-        raise ValueError(
+        raise ConfigError(
             f"{file} must hold a JSON {kind.__name__}: run the downloads of RULER's README, and git lfs pull"
         )
     return found

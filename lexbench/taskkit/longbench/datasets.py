@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from lexbench.core.errors import ConfigError
 from lexbench.taskkit.longbench import metrics
 
 SIMILARITIES = ("difflib", "levenshtein")
@@ -76,19 +77,19 @@ LONGBENCH_E = tuple(name for name, dataset in DATASETS.items() if dataset.n_e is
 
 
 def known(name: str, choices: Iterable[str] = DATASETS) -> Dataset:
-    """A data set by name; ValueError with the choices for an unknown name."""
+    """A data set by name; ConfigError with the choices for an unknown name."""
     names = list(choices)
     if name not in names:
         close = difflib.get_close_matches(name, names, n=1)
         hint = f"did you mean {close[0]}? " if close else ""
-        raise ValueError(f"unknown data set {name!r}: {hint}choose from {', '.join(names)}")
+        raise ConfigError(f"unknown data set {name!r}: {hint}choose from {', '.join(names)}")
     return DATASETS[name]
 
 
 def check_similarity(similarity: str) -> None:
-    """ValueError with the choices for an unknown kind of similarity."""
+    """ConfigError with the choices for an unknown kind of similarity."""
     if similarity not in SIMILARITIES:
-        raise ValueError(f"similarity must be one of {', '.join(SIMILARITIES)}, got {similarity!r}")
+        raise ConfigError(f"similarity must be one of {', '.join(SIMILARITIES)}, got {similarity!r}")
 
 
 def official(
@@ -96,7 +97,7 @@ def official(
 ) -> float:
     """The official score of one prediction, in [0, 1]: the best over all right answers.
 
-    Raises ValueError if an answer of a retrieval set names no paragraph.
+    Raises ConfigError if an answer of a retrieval set names no paragraph.
 
     Args:
         dataset: name of the data set.
@@ -127,10 +128,10 @@ def bucket(length: int, bounds: Sequence[int] = BUCKETS) -> str:
 
 
 def bucket_names(bounds: Sequence[int] = BUCKETS) -> list[str]:
-    """All buckets in order; ValueError unless the bounds are above 0 and ascend."""
+    """All buckets in order; ConfigError unless the bounds are above 0 and ascend."""
     edges = [0, *bounds]
     if not bounds or any(low >= high for low, high in itertools.pairwise(edges)):
-        raise ValueError(f"buckets must be ascending lengths above 0, got {list(bounds)}: e.g. 4000,8000")
+        raise ConfigError(f"buckets must be ascending lengths above 0, got {list(bounds)}: e.g. 4000,8000")
     shown = [f"{edge / 1000:g}" for edge in edges]
     return [*(f"{low}-{high}k" for low, high in itertools.pairwise(shown)), f"{shown[-1]}k+"]
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.files import parse_object
 from lexbench.core.record import Refused
 
@@ -52,12 +53,12 @@ class Source:
     def find(cls, place: str | Path, stem: str, others: Iterable[str] = ()) -> "Source | Missing":
         """`stem`.jsonl in a folder, or anywhere in the official data.zip.
 
-        Missing if there is none, but a file of `others`, the stems of the other data sets. ValueError if there is no
+        Missing if there is none, but a file of `others`, the stems of the other data sets. ConfigError if there is no
         file of any.
         """
         folder, file = Path(place).expanduser(), f"{stem}.jsonl"
         if not folder.exists():
-            raise ValueError(f"data {place} does not exist: give task.data=DIR, a folder with {file}, or the data.zip")
+            raise ConfigError(f"data {place} does not exist: give task.data=DIR, a folder with {file}, or the data.zip")
         members = None if folder.is_dir() else _members(folder)
         known = {each.name for each in folder.iterdir()} if members is None else members.keys()
         if file in known:
@@ -66,7 +67,7 @@ class Source:
         if any(f"{other}.jsonl" in known for other in others):
             return Missing(f"data {what} has no {file}: add it, or leave the data set out")
         remedy = "a folder with the official files" if members is None else "the official one"
-        raise ValueError(f"data {what} {place} has no {file}: give {remedy}")
+        raise ConfigError(f"data {what} {place} has no {file}: give {remedy}")
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ def from_hub(stem: str) -> Source:
 
 @functools.lru_cache(maxsize=2)
 def read_examples(source: Source, classes: bool) -> tuple[Mapping[str, Any], ...]:
-    """All examples in the file's order; ValueError with the line number if a line is wrong.
+    """All examples in the file's order; ConfigError with the line number if a line is wrong.
 
     Args:
         source: the file.
@@ -104,7 +105,7 @@ def read_examples(source: Source, classes: bool) -> tuple[Mapping[str, Any], ...
 
 
 def read_rows(name: str, content: bytes, needed: Mapping[str, str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Number and content of each JSON line; ValueError if one is not an object with the needed fields, or has
+    """Number and content of each JSON line; ConfigError if one is not an object with the needed fields, or has
     the `_id` or `id` of an earlier one.
 
     Args:
@@ -121,16 +122,16 @@ def read_rows(name: str, content: bytes, needed: Mapping[str, str]) -> Iterator[
         once(known, row.get("_id", row.get("id")), number, name)
         for key, wanted in needed.items():
             if key not in row:
-                raise ValueError(f"{name}:{number} has no field {key!r}: it must be {wanted}")
+                raise ConfigError(f"{name}:{number} has no field {key!r}: it must be {wanted}")
             if not _is(row[key], wanted):
-                raise ValueError(f"{name}:{number} has a wrong {key}: it must be {wanted}")
+                raise ConfigError(f"{name}:{number} has a wrong {key}: it must be {wanted}")
         yield number, row
     if empty:
-        raise ValueError(f"{name} is empty: give a file with one JSON object per line")
+        raise ConfigError(f"{name} is empty: give a file with one JSON object per line")
 
 
 def once(known: dict[str, int], name: Any, number: int, file: str) -> None:
-    """ValueError for an id that an earlier line has, whose example would count twice; None is no id.
+    """ConfigError for an id that an earlier line has, whose example would count twice; None is no id.
 
     Args:
         known: line of each id so far, to which this one is added.
@@ -139,7 +140,7 @@ def once(known: dict[str, int], name: Any, number: int, file: str) -> None:
         file: its name.
     """
     if name is not None and known.setdefault(str(name), number) != number:
-        raise ValueError(
+        raise ConfigError(
             f"{file}:{number} has the id {str(name)[:40]!r} of line {known[str(name)]}: remove one of them"
         )
 
@@ -160,7 +161,7 @@ def _content(place: Path, member: str | None) -> bytes:
             return archive.read(member)
     except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, RuntimeError) as error:  # RuntimeError: encrypted, ...
         reason = " ".join(str(error).split()) or "it ends too early"
-        raise ValueError(f"data archive {place} is damaged ({ascii(reason)[1:80]}): give the official one") from None
+        raise ConfigError(f"data archive {place} is damaged ({ascii(reason)[1:80]}): give the official one") from None
 
 
 def _members(archive: Path) -> dict[str, str]:
@@ -170,7 +171,7 @@ def _members(archive: Path) -> dict[str, str]:
             # Reversed, so that of two members with one name the first stays. macOS adds hidden copies under __MACOSX.
             return {Path(name).name: name for name in reversed(opened.namelist()) if "__MACOSX" not in name}
     except zipfile.BadZipFile:
-        raise ValueError(f"data {archive} must be a folder or a zip archive: give the official one") from None
+        raise ConfigError(f"data {archive} must be a folder or a zip archive: give the official one") from None
 
 
 @functools.cache

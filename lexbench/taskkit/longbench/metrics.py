@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from lexbench.core.errors import ConfigError
 from lexbench.taskkit.matching import normalised
 
 CHINESE_PUNCTUATION = (
@@ -155,7 +156,7 @@ def _f1(written: Sequence[str], expected: Sequence[str]) -> float:
 def _number(pattern: str, answer: str) -> str:
     found = re.search(pattern, answer)
     if found is None:
-        raise ValueError(f"answer {answer!r} must name a paragraph: take the official answers")
+        raise ConfigError(f"answer {answer!r} must name a paragraph: take the official answers")
     return found[1]
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.files import unlike
 from lexbench.taskkit import rescored
 from lexbench.taskkit.longbench.datasets import (
@@ -27,7 +28,7 @@ def rescore(
 ) -> list[Rescored]:
     """Score a folder of predictions: DATASET.jsonl with `pred`, `answers`, `all_classes` and `length` per line.
 
-    Raises ValueError for a missing or empty folder, an unknown data set, and a wrong line, with its number.
+    Raises ConfigError for a missing or empty folder, an unknown data set, and a wrong line, with its number.
 
     Args:
         folder: as written by the official pred.py.
@@ -66,15 +67,15 @@ def score_folder(
 def _files(folder: Path) -> list[Path]:
     """The folder's files in the official order of data sets."""
     if not folder.is_dir():
-        raise ValueError(f"folder {folder} {unlike(folder)}: give one with predictions, DATASET.jsonl")
+        raise ConfigError(f"folder {folder} {unlike(folder)}: give one with predictions, DATASET.jsonl")
     files = sorted(folder.glob("*.jsonl"))
     if not files:
-        raise ValueError(f"folder {folder} has no .jsonl: give one with predictions, DATASET.jsonl")
+        raise ConfigError(f"folder {folder} has no .jsonl: give one with predictions, DATASET.jsonl")
     for file in files:
         try:
             known(file.stem)
         except ValueError as error:
-            raise ValueError(f"{file}: {error}") from None
+            raise ConfigError(f"{file}: {error}") from None
     return sorted(files, key=lambda file: list(DATASETS).index(file.stem))
 
 
@@ -97,7 +98,7 @@ def _scores(file: Path, bounds: Sequence[int], similarity: str) -> list[tuple[st
         try:
             score = official(name, row["pred"], row["answers"], row.get("all_classes"), similarity)
         except ValueError as error:
-            raise ValueError(f"{file}:{number}: {error}") from None
+            raise ConfigError(f"{file}:{number}: {error}") from None
         scores = {metric: score, **summary_scores(name, row["pred"], row["answers"])}
         found.append((bucket(row["length"], bounds) if bounds else None, scores))
     return found

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.record import Cell, Sample
 from lexbench.integrations.lm_eval.results.examples import Example, Tokens, examples
 from lexbench.integrations.lm_eval.results.files import Results, mapping, read_samples, whole
@@ -50,7 +51,7 @@ class Read:
 def read(results: Results, setup: Setup, task: str, lengths: Lengths) -> Read:
     """Read a task, its examples, and the metrics that can be scores.
 
-    Raises ValueError without logged samples, for malformed ones, and if truncated prompts cannot be identified.
+    Raises ConfigError without logged samples, for malformed ones, and if truncated prompts cannot be identified.
     """
     name = plain(task)
     file = results.samples.get(task)
@@ -58,17 +59,17 @@ def read(results: Results, setup: Setup, task: str, lengths: Lengths) -> Read:
     keys = [key for key in stated if "," in key and not key.partition(",")[0].endswith("_stderr")]
     if file is None:
         reason = "an aggregate alone has no interval and cannot be paired"
-        raise ValueError(f"{name} of {results.file} has no samples, and {reason}: run lm_eval with --log_samples")
+        raise ConfigError(f"{name} of {results.file} has no samples, and {reason}: run lm_eval with --log_samples")
     if not keys:
-        raise ValueError(f"{name} of {results.file} has no metrics: run it again, with lm_eval 0.4 or newer")
+        raise ConfigError(f"{name} of {results.file} has no metrics: run it again, with lm_eval 0.4 or newer")
     if setup.cut.get(task) and lengths.tokens is None:
         lost = several(setup.cut[task], "request")
-        raise ValueError(f"{lost} of {name} lost their first tokens: give --tokenizer DIR to find out which")
+        raise ConfigError(f"{lost} of {name} lost their first tokens: give --tokenizer DIR to find out which")
     kind = said(mapping(results.section("configs").get(task)).get("output_type"))
     every = examples(read_samples(file), keys, kind, lengths.tokens)
     count = mapping(results.section("n-samples").get(task)).get("effective", stated.get("sample_len", len(every)))
     if count != len(every):
-        raise ValueError(f"samples {file} hold {len(every)} examples, the results {said(count)}: use files of one run")
+        raise ConfigError(f"samples {file} hold {len(every)} examples, the results {said(count)}: use files of one run")
     better = mapping(results.section("higher_is_better").get(task))
     fit: list[Metric] = []
     odd: dict[str, list[str]] = {}
@@ -105,9 +106,9 @@ def _length(task: Read, group: Sequence[Example], made_for: int | None, lengths:
     known = made_for or task.setup.length or lengths.stated or longest
     where = f"{plain(task.task)} of {task.results.file}"
     if not known:
-        raise ValueError(f"{where} does not state the length of its prompts: give --tokenizer DIR, or --length N")
+        raise ConfigError(f"{where} does not state the length of its prompts: give --tokenizer DIR, or --length N")
     if known == lengths.stated and longest > known:
-        raise ValueError(f"{where} has prompts of {longest} tokens: --length must be at least that, got {known}")
+        raise ConfigError(f"{where} has prompts of {longest} tokens: --length must be at least that, got {known}")
     return known
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lexbench.core.checkpoint import locate
+from lexbench.core.errors import ConfigError
 from lexbench.core.files import unlike
 from lexbench.core.gguf import FetchError
 from lexbench.core.record import Cell, Sample
@@ -63,11 +64,11 @@ def import_lm_eval(
         tokenizer: the model's folder or hub name, to count tokens of prompts; the longest prompt gives the length of
             results that do not state it.
 
-    Raises ValueError with the first reason if nothing can be imported.
+    Raises ConfigError with the first reason if nothing can be imported.
     """
     for name, value in (("trained-length", trained_length), ("length", length)):
         if value is not None and whole(value) is None:
-            raise ValueError(f"--{name} must be a whole number of at least 1 token, got {value}")
+            raise ConfigError(f"--{name} must be a whole number of at least 1 token, got {value}")
     lengths = Lengths(stated=length, tokens=Tokens(_tokenizer(str(tokenizer))) if tokenizer else None)
     store, left_out, problems = Store(into), list[str](), list[str]()
     kept: dict[str, Cell] = {}
@@ -78,19 +79,19 @@ def import_lm_eval(
             kept[cell.id] = cell
     if not kept:
         nothing = [f"nothing to import: {line}" for line in left_out]
-        raise ValueError([*problems, *nothing, "the results have no task: give the files that lm_eval wrote"][0])
+        raise ConfigError([*problems, *nothing, "the results have no task: give the files that lm_eval wrote"][0])
     store.write_records(records_of)
     return Imported(into, list(kept.values()), list(dict.fromkeys(left_out)), problems)
 
 
 def _tokenizer(path: str) -> Path:
-    """The folder of --tokenizer; ValueError where there is none."""
+    """The folder of --tokenizer; ConfigError where there is none."""
     try:
         return locate(path, weights=False)
     except FetchError as missing:
-        raise ValueError(f"--tokenizer {path}: {missing}") from None
+        raise ConfigError(f"--tokenizer {path}: {missing}") from None
     except ValueError:
-        raise ValueError(
+        raise ConfigError(
             f"--tokenizer {path} {unlike(Path(path).expanduser())}: give --tokenizer DIR or a hub name like org/name"
         ) from None
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.tokenizer import load_tokenizer, read_tokenizer
 from lexbench.integrations.lm_eval import NAME, ROOM, ROOMS
 from lexbench.integrations.lm_eval.results.files import Line, mapping, whole
@@ -29,7 +30,7 @@ class Tokens:
     def __init__(self, folder: Path) -> None:
         file = folder / "tokenizer.json"
         if not file.is_file():
-            raise ValueError(f"tokenizer {folder} has no tokenizer.json: give the model's folder")
+            raise ConfigError(f"tokenizer {folder} has no tokenizer.json: give the model's folder")
         self._tokenizer = read_tokenizer(file)
         self._prefix = list(load_tokenizer(folder).prefix)
         # A tokenizer.json may state both, and the lengths of prompts would be wrong.
@@ -82,7 +83,7 @@ class Example:
 
 
 def examples(lines: Iterable[Line], keys: Sequence[str], kind: str, tokens: Tokens | None) -> list[Example]:
-    """Read the examples of a task, by index; ValueError for a malformed line.
+    """Read the examples of a task, by index; ConfigError for a malformed line.
 
     Args:
         lines: of the samples file.
@@ -97,14 +98,14 @@ def examples(lines: Iterable[Line], keys: Sequence[str], kind: str, tokens: Toke
         index = 0 if row.get("doc_id") == 0 else whole(row.get("doc_id"))
         name = row.get("filter", filters[0] if len(filters) == 1 else None)
         if index is None:
-            raise ValueError(f"{place} has no doc_id: log the samples again")
+            raise ConfigError(f"{place} has no doc_id: log the samples again")
         if not isinstance(name, str):
-            raise ValueError(f"{place} does not name its filter: log the samples with a newer lm_eval")
+            raise ConfigError(f"{place} does not name its filter: log the samples with a newer lm_eval")
         if index not in found:
             found[index] = _example(row, index, keys, kind, tokens, place)
         example = found[index]
         if name in example.answers:
-            raise ValueError(f"{place} is the second of example {index}: log the samples again")
+            raise ConfigError(f"{place} is the second of example {index}: log the samples again")
         example.answers[name] = shortened(_said(row.get("filtered_resps")), [])
         example.hashes.append(line.hash)
         for key in keys:
@@ -164,7 +165,7 @@ def _requests(arguments: Any, place: str) -> list[Request]:
     else:
         listed = arguments if isinstance(arguments, list) else []
     if not listed or any(not isinstance(each, list) or not each or not isinstance(each[0], str) for each in listed):
-        raise ValueError(f"{place} does not contain its prompt: log the samples again")
+        raise ConfigError(f"{place} does not contain its prompt: log the samples again")
     seconds = [each[1] if len(each) > 1 else None for each in listed]
     return [
         (clean(each[0]), clean(second) if isinstance(second, str) else second)

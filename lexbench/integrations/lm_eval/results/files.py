@@ -3,7 +3,7 @@
     OUT/MODEL/results_DATE.json           aggregates, settings and versions
     OUT/MODEL/samples_TASK_DATE.jsonl     with --log_samples: one example per line and filter
 
-The files are not trusted: sizes are bounded, and anything malformed is a ValueError of one line that names the file.
+The files are not trusted: sizes are bounded, and anything malformed is a ConfigError of one line that names the file.
 """
 
 import hashlib
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.files import parse_object
 from lexbench.core.values import is_whole
 
@@ -49,28 +50,28 @@ def whole(value: Any) -> int | None:
 def results_files(paths: Sequence[Path]) -> list[Path]:
     """The given results files, and those in the given folders at any depth; each once.
 
-    Raises ValueError for a path that does not exist, and for a folder without results files.
+    Raises ConfigError for a path that does not exist, and for a folder without results files.
     """
     found: dict[Path, None] = {}
     for path in paths:
         if not path.exists():
-            raise ValueError(f"results {path} do not exist: give the --output_path of lm_eval")
+            raise ConfigError(f"results {path} do not exist: give the --output_path of lm_eval")
         below = (
             [path] if path.is_file() else [file for file in sorted(path.rglob("*.json")) if DATED.fullmatch(file.stem)]
         )
         if not below:
-            raise ValueError(f"folder {path} has no results_DATE.json: give the --output_path of lm_eval")
+            raise ConfigError(f"folder {path} has no results_DATE.json: give the --output_path of lm_eval")
         found.update(dict.fromkeys(below))
     return list(found)
 
 
 def read_results(file: Path) -> Results:
-    """Read a results file and find the samples files beside it; ValueError if it is malformed."""
+    """Read a results file and find the samples files beside it; ConfigError if it is malformed."""
     if file.stat().st_size > LARGEST:
-        raise ValueError(f"results {file} are larger than {LARGEST >> 20} MiB: give the harness's results_DATE.json")
+        raise ConfigError(f"results {file} are larger than {LARGEST >> 20} MiB: give the harness's results_DATE.json")
     content = parse_object(file.read_bytes(), f"results {file}", "log it again")
     if not isinstance(content.get("results"), Mapping):
-        raise ValueError(f"results {file} have no results by task: give the harness's results_DATE.json")
+        raise ConfigError(f"results {file} have no results by task: give the harness's results_DATE.json")
     dated = DATED.fullmatch(file.stem)
     ending = f"_{dated[1]}" if dated else ""
     # Never open a path built from names in the file: they may lead anywhere.
@@ -96,7 +97,7 @@ class Line:
 
 
 def read_samples(file: Path) -> Iterator[Line]:
-    """Lines of a samples file; ValueError for a malformed one."""
+    """Lines of a samples file; ConfigError for a malformed one."""
     with file.open("rb") as stream:
         number = 0
         # Bounded: a file without line ends would be read into memory whole.
@@ -104,7 +105,7 @@ def read_samples(file: Path) -> Iterator[Line]:
             number += 1
             place = f"line {number} of {file}"
             if len(line) > LARGEST:
-                raise ValueError(f"{place} is larger than {LARGEST >> 20} MiB: log the samples again")
+                raise ConfigError(f"{place} is larger than {LARGEST >> 20} MiB: log the samples again")
             yield Line(place, parse_object(line, place, "log it again"), hashlib.sha256(line.rstrip()).digest())
     if not number:
-        raise ValueError(f"samples {file} are empty: run lm_eval again with --log_samples")
+        raise ConfigError(f"samples {file} are empty: run lm_eval again with --log_samples")

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.method_key import BASELINE, MethodKey
 from lexbench.core.version import __version__
 from lexbench.integrations.lm_eval.results.files import Results, mapping, whole
@@ -54,13 +55,13 @@ def setup(results: Results, trained_length: int | None) -> Setup:
         results: of one evaluation.
         trained_length: tokens; required unless our own model measured, whose results contain it.
 
-    Raises ValueError if the trained length is unknown.
+    Raises ConfigError if the trained length is unknown.
     """
     config = results.section("config")
     if isinstance(config.get("lexbench"), Mapping):
         return _ours(config["lexbench"], results)
     if trained_length is None:
-        raise ValueError(f"results {results.file} do not state the model's trained length: give --trained-length N")
+        raise ConfigError(f"results {results.file} do not state the model's trained length: give --trained-length N")
     arguments = arguments_of(config.get("model_args"))
     named_by = next((name for name in NAMES if arguments.get(name)), None)
     stretched = dict(_stretched(arguments))
@@ -93,14 +94,14 @@ def setup(results: Results, trained_length: int | None) -> Setup:
 
 
 def _ours(about: Mapping[str, Any], results: Results) -> Setup:
-    """The setup of our own model, from its `lexbench` entry; ValueError if that is malformed."""
+    """The setup of our own model, from its `lexbench` entry; ConfigError if that is malformed."""
     model, method, backend = (mapping(about.get(name)) for name in ("model", "method", "backend"))
     length, trained = whole(about.get("length")), whole(model.get("trained_length"))
     names = [about.get("label"), model.get("name"), *(backend.get(name) for name in ("name", "dtype", "kernel"))]
     attention = mapping(about.get("attention"))
     known = length is not None and trained is not None and all(isinstance(name, str) for name in names)
     if not known or not _sound(attention):
-        raise ValueError(f"results {results.file} have a malformed lexbench entry: run lm_eval again")
+        raise ConfigError(f"results {results.file} have a malformed lexbench entry: run lm_eval again")
     cut: dict[str, int] = {}
     for tasks in mapping(about.get("truncated")).values():
         for task, count in mapping(tasks).items():
@@ -190,7 +191,7 @@ def _our_key(about: Mapping[str, Any], results: Results) -> MethodKey:
     try:
         return read_key(plain(about["label"]), about.get("method_key"), about.get("method"))
     except (KeyError, TypeError, ValueError):
-        raise ValueError(f"results {results.file} have a malformed lexbench entry: run lm_eval again") from None
+        raise ConfigError(f"results {results.file} have a malformed lexbench entry: run lm_eval again") from None
 
 
 def named(name: Any) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.files import read_object, write_bytes
 from lexbench.core.record import Record
 from lexbench.core.values import fits, fitting
@@ -59,7 +60,7 @@ def measured(folders: Iterable[Path], revisions: Mapping[str, str] | None = None
         revisions: fingerprint of the weights by model name; cells of other weights are left out. All cells count of a
             model that is not listed.
 
-    Raises ValueError if a folder holds two cells of the same model, task, method, length and seed.
+    Raises ConfigError if a folder holds two cells of the same model, task, method, length and seed.
     """
     found: list[Row] = []
     for folder in folders:
@@ -74,12 +75,12 @@ def measured(folders: Iterable[Path], revisions: Mapping[str, str] | None = None
 
 
 def check_protocols(rows: Iterable[Row], page: Path) -> None:
-    """ValueError for a task with two protocols, such as two versions of `resolution`: a page shows one protocol."""
+    """ConfigError for a task with two protocols, such as two versions of `resolution`: a page shows one protocol."""
     known: dict[str, Record] = {}
     for record in (row.record for row in rows if row.record.refused is None):
         other = known.setdefault(record.task, record)
         if other.protocol != record.protocol:
-            raise ValueError(
+            raise ConfigError(
                 f"page {page} must hold one protocol of {record.task}, {other.model} and {record.model} have two "
                 f"({other.protocol}; {record.protocol}): measure one of them again, or give another results=DIR"
             )
@@ -93,7 +94,7 @@ def _current(cells: Iterable[Finished], revisions: Mapping[str, str]) -> Iterato
 
 
 def _check(cells: Iterable[Finished], folder: Path) -> None:
-    """ValueError for two cells of one curve and length: they differ in corpus, dtype or the like, not in the seed."""
+    """ConfigError for two cells of one curve and length: they differ in corpus, dtype or the like, not in the seed."""
     known: dict[tuple[object, ...], Finished] = {}
     for each in cells:
         other = known.setdefault((*_curve(each), each.cell.length), each)
@@ -101,7 +102,7 @@ def _check(cells: Iterable[Finished], folder: Path) -> None:
             one, two = _plain(other.cell.identity), _plain(each.cell.identity)
             odd = [key for key in sorted(one.keys() | two.keys()) if one.get(key) != two.get(key)]
             differ = ", ".join(f"{key} {one.get(key)} and {two.get(key)}" for key in odd[:3])
-            raise ValueError(
+            raise ConfigError(
                 f"run folder {folder} must hold one cell of {each.cell.task}, method {each.cell.method}, length "
                 f"{each.cell.length}, got two ({differ}): remove that folder, or give another results=DIR"
             )
@@ -177,10 +178,10 @@ def keep(rows: Sequence[Row], folder: Path) -> None:
 
 
 def load(folder: Path) -> tuple[list[Row], Mapping[str, Any]]:
-    """Rows and facts of the models; ValueError if a file is missing or malformed."""
+    """Rows and facts of the models; ConfigError if a file is missing or malformed."""
     for name in (ROWS, ABOUT):
         if not (folder / name).is_file():
-            raise ValueError(f"folder {folder} has no {name}: give a page folder of `lexbench study`")
+            raise ConfigError(f"folder {folder} has no {name}: give a page folder of `lexbench study`")
     try:
         # One thread, as in `lexbench.store.format`: Arrow's own may abort the process at its end.
         with pq.ParquetFile(folder / ROWS, pre_buffer=False) as stored:
@@ -188,19 +189,19 @@ def load(folder: Path) -> tuple[list[Row], Mapping[str, Any]]:
         rows = [_row_of(each) for each in plain]
     except (pa.ArrowException, OSError, KeyError, ValueError, RecursionError) as error:
         said = " ".join(str(error).split())[:80]
-        raise ValueError(f"{folder / ROWS} cannot be read ({said}): run the study again") from error
+        raise ConfigError(f"{folder / ROWS} cannot be read ({said}): run the study again") from error
     about = read_object(folder / ABOUT, "run the study again")
     listed = about.get("models") if fits(about.get("models"), OF_STUDIES["models"]) else ()
     for values, kinds in ((about, OF_STUDIES), *((model, OF_MODELS) for model in listed or ())):
         for name, kind in kinds.items():
             if not fits(values.get(name), kind):
-                raise ValueError(f"{folder / ABOUT} lacks {name} of the study or of a model: run the study again")
+                raise ConfigError(f"{folder / ABOUT} lacks {name} of the study or of a model: run the study again")
     try:
         own: dict[str, list[Any]] = {
             name: predicted(kind, about.get(f"{name}s"), name) for name, kind in STATED.items()
         }
     except ValueError as error:
-        raise ValueError(f"{folder / ABOUT}: {error}") from error
+        raise ConfigError(f"{folder / ABOUT}: {error}") from error
     return rows, {**about, **{f"{name}s": each for name, each in own.items()}}
 
 
@@ -222,7 +223,7 @@ OF_MODELS: Mapping[str, Any] = {
 
 
 def _row_of(plain: Mapping[str, Any]) -> Row:
-    """A row from its columns; ValueError for a value of another type."""
+    """A row from its columns; ConfigError for a value of another type."""
     names = {field.name for field in fields(Record)}
     known = {key: value for key, value in plain.items() if key in names}
     known["method"] = read_key(str(plain["method"]), None, None)
@@ -232,9 +233,9 @@ def _row_of(plain: Mapping[str, Any]) -> Row:
     if not fits(documents, Mapping[str, Sequence[float]] | None) or not fits(
         [change, low, high], Sequence[float | None]
     ):
-        raise ValueError("a record has a wrong change or wrong documents")
+        raise ConfigError("a record has a wrong change or wrong documents")
     if documents and any(len(pair) != 2 for pair in documents.values()):
-        raise ValueError("a document must have nats and targets")
+        raise ConfigError("a document must have nats and targets")
     return Row(
         record,
         change,
