@@ -112,3 +112,32 @@ def test_more_context_inside_the_trained_length_gains_nothing_on_this_text() -> 
     for page in ("results/README.md", "docs/reading.md"):
         said = read_page(page)
         assert shown in said and f"p = {control.p:.2f}" in said and "bca, +0.001 nats [-0.002, +0.004]" in said
+
+
+MAX_WORDS_OF_README = 500
+"""Of its first screen, the figure's description and commands included."""
+
+
+def test_the_first_screen_of_readme_is_short() -> None:
+    before, map_of_pages, _ = (ROOT / "README.md").read_text().partition("## Where to go")
+    assert map_of_pages and len(before.split()) <= MAX_WORDS_OF_README
+
+
+@pytest.mark.parametrize(
+    "old",
+    [
+        "No gain from context beyond",
+        "Price: the method minus the unmodified model",
+        "claimed: an interval above 0",
+        "one window, no stride; NLL in nats",
+        "cannot be told from rerope, none",
+        "Floors on the same targets",
+        "HELD: ",
+        "1= of ",
+        "closest is streaming_llm",
+        "positive is good in README",
+    ],
+)
+def test_no_page_has_the_words_that_a_reader_did_not_understand(old: str) -> None:
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    assert [page.name for page in pages if old in " ".join(page.read_text().split())] == []

@@ -1,4 +1,4 @@
-"""The page of methods by family: `python -m tools.methods_page` writes results/methods_by_model.md anew (two minutes)."""
+"""The page of methods by family: `python -m tools.methods_page` writes results/methods_by_model.md (two minutes)."""
 
 import re
 import sys
