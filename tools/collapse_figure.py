@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -42,14 +43,14 @@ def draw_panel(axes: Axes, curves: dict[str, list[float]], multiples: Sequence[f
     top = max(map(max, curves.values()))
     for method, values in curves.items():
         look = known[method]
-        line = {"color": look.colour, "marker": SHAPES[look.marker], "clip_on": False}
+        line: dict[str, Any] = {"color": look.colour, "marker": SHAPES[look.marker], "clip_on": False}
         axes.plot(multiples, values, markersize=5, linewidth=2, **line)
     for method in sorted(ends, key=lambda each: -curves[each][-1]):
         height = curves[method][-1]
         crowded = any(abs(curves[each][-1] - height) < 0.06 * top for each in ends if each != method)
         shift = 0.0 if not crowded else (6.0 if not below else -7.0)
         below += crowded
-        place = {"xytext": (9, shift), "textcoords": "offset points", "va": "center"}
+        place: dict[str, Any] = {"xytext": (9, shift), "textcoords": "offset points", "va": "center"}
         axes.annotate(ends[method], (multiples[-1], height), color=known[method].colour, **place)
     axes.axvspan(multiples[0], 1, color="0.94", zorder=0, linewidth=0)
     axes.set_xscale("log", base=2)
@@ -62,7 +63,7 @@ def point_at_better(axes: Axes, upwards: bool) -> None:
     """Draw an arrow with the word `better`, inside the panel's left edge."""
     low, high = 0.42, 0.66
     start, tip = (low, high) if upwards else (high, low)
-    arrow = {"arrowstyle": "-|>", "color": "0.35"}
+    arrow: dict[str, Any] = {"arrowstyle": "-|>", "color": "0.35"}
     axes.annotate("", (0.03, tip), (0.03, start), xycoords="axes fraction", arrowprops=arrow)
     axes.text(0.05, (low + high) / 2, "better", transform=axes.transAxes, color="0.35", va="center")
 
