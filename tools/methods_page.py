@@ -1,4 +1,4 @@
-"""The page of methods by family: `python -m tools.methods_page` writes docs/methods_by_model.md anew (two minutes)."""
+"""The page of methods by family: `python -m tools.methods_page` writes results/methods_by_model.md (two minutes)."""
 
 import re
 import sys
@@ -17,7 +17,7 @@ from tests.scaled import families
 from tests.scaled.families import FAMILIES, LENGTH
 from tests.scaled.oracle import Oracle
 
-PAGE = Path(__file__).parents[1] / "docs" / "methods_by_model.md"
+PAGE = Path(__file__).parents[1] / "results" / "methods_by_model.md"
 METHODS = sorted(registry.names("method"))
 TOKENS = np.random.default_rng(1).integers(4, 95, LENGTH)
 TOLERANCE = 1e-4
@@ -27,7 +27,7 @@ HEAD = f"""# Methods by model
 Which of the {len(METHODS)} methods run on a model whose RoPE is scaled already, whose kinds of layers have a RoPE each,
 or whose layers do not all rotate. Every number is counted on a tiny random model of the family, at twice its trained
 length, with the default parameters of each method: a method counts if the logits are those of dense attention that
-a test writes from the formulas. The rule is in [Methods](methods.md#models-whose-rope-is-scaled).
+a test writes from the formulas. The rule is in [Methods](../docs/methods.md#models-whose-rope-is-scaled).
 
 | family | RoPE | over=scaled | over=plain | refused |
 | --- | --- | --- | --- | --- |

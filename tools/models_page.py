@@ -1,4 +1,4 @@
-"""The page of all types of models: `python -m tools.models_page` writes docs/models.md anew (some minutes)."""
+"""The page of all types of models: `python -m tools.models_page` writes results/models.md anew (some minutes)."""
 
 import re
 import sys
@@ -9,7 +9,7 @@ import transformers
 from tests.census import asking, tiny
 from tests.census.asking import Asked, Found
 
-PAGE = Path(__file__).parents[1] / "docs" / "models.md"
+PAGE = Path(__file__).parents[1] / "results" / "models.md"
 HEAD = f"""# Models
 
 Every type of causal language model in transformers {transformers.__version__}, and every multimodal type with a text

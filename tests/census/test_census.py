@@ -22,7 +22,7 @@ def check(kind: str) -> None:
     found = asking.census(kind)
     assert not found.dishonest
     assert models_page.row(kind, found) == models_page.rows()[kind], (
-        "docs/models.md is old: python -m tools.models_page"
+        "results/models.md is old: python -m tools.models_page"
     )
 
 

@@ -1,40 +1,22 @@
-"""Committed pages and the README's figure are what the records give; run as a program, this makes them anew."""
+"""The headline of results/README.md, which this writes as a program, and README's figure are what the records give."""
 
 import re
-import shlex
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from lexbench.report import formats, headline
-from lexbench.report.leaderboard.leaderboard import leaderboard
-from lexbench.report.plots.paper import write_figure
 from lexbench.stats.headline import headlines
 from lexbench.stats.records import load
 from lexbench.stats.tables import tables
+from tools import collapse_figure
 
 ROOT = Path(__file__).parent.parent.parent
-COMMANDS = (
-    "lexbench leaderboard results/reference/lexlet",
-    "lexbench leaderboard results/reference/lexlet --columns summary",
-)
+PAGE = ROOT / "results" / "README.md"
 SHOWN = "results/reference/lexlet"
-"""Folder whose headline the README has."""
+"""Folder whose headline results/README.md has."""
 FIGURE = "docs/assets/collapse.svg"
-DRAWN = ("none", "ntk", "yarn", "rerope", "self_extend", "streaming_llm")
-
-
-def boards() -> str:
-    """Every command, and what it prints, one heading deeper."""
-    parts = []
-    for command in COMMANDS:
-        words = shlex.split(command)[2:]
-        folders = [ROOT / word for word in words if word.startswith("results/")]
-        text = leaderboard(folders, columns="summary" if "summary" in words else "length")
-        parts.append(f"    {command}\n\n{text}")
-    return "\n" + "\n".join(parts) + "\n"
 
 
 def headline_table() -> str:
@@ -50,45 +32,29 @@ def headline_table() -> str:
     return f"\n{sentence}\n\n{rows}\n\n<sub>{notes}</sub>\n\n"
 
 
-def figure() -> bytes:
-    """The README's picture."""
-    file = ROOT / "runs" / "collapse.svg"
-    write_figure([ROOT / SHOWN], [file], DRAWN, ("last_segment", "passkey"), "page")
-    made = file.read_bytes()
-    file.unlink()
-    return made
-
-
-PAGES: dict[str, tuple[str, Callable[[], str]]] = {
-    "results/README.md": ("leaderboard", boards),
-    "README.md": ("headline", headline_table),
-}
-"""By file: the name in its marks, and what stands between them."""
-
-
-def around(page: str) -> tuple[str, str, str]:
+def around() -> tuple[str, str, str]:
     """The page up to its first mark, between the marks, and from the second on."""
-    name, _ = PAGES[page]
-    text = (ROOT / page).read_text(encoding="utf-8")
-    found = re.fullmatch(rf"(.*<!-- {name}: generated -->\n)(.*)(<!-- end of {name} -->\n.*)", text, re.DOTALL)
-    assert found, f"{page} lacks the marks of {name}"
+    found = re.fullmatch(
+        r"(.*<!-- headline: generated -->\n)(.*)(<!-- end of headline -->\n.*)", PAGE.read_text(), re.DOTALL
+    )
+    assert found, f"{PAGE.relative_to(ROOT)} lacks the marks of its headline"
     return found[1], found[2], found[3]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES)
-def test_the_page_is_what_the_records_give(page: str) -> None:
-    assert around(page)[1] == PAGES[page][1](), f"write it anew: python {Path(__file__).relative_to(ROOT)}"
+def test_the_page_is_what_the_records_give() -> None:
+    assert around()[1] == headline_table(), f"write it anew: python {Path(__file__).relative_to(ROOT)}"
 
 
 @pytest.mark.slow
-def test_the_figure_is_what_the_records_give() -> None:
-    assert (ROOT / FIGURE).read_bytes() == figure(), f"draw it anew: python {Path(__file__).relative_to(ROOT)}"
+def test_the_figure_is_what_the_records_give(tmp_path: Path) -> None:
+    collapse_figure.draw(tmp_path / "drawn.svg")
+    assert (ROOT / FIGURE).read_bytes() == (tmp_path / "drawn.svg").read_bytes(), "python -m tools.collapse_figure"
 
 
 @pytest.mark.parametrize(
     ("page", "count", "known"),
-    [("results/README.md", 5, 6), ("results/reference/leaderboard.md", 7, 37)],
+    [("results/README.md", 1, 6), ("results/reference/leaderboard.md", 7, 37)],
     ids=["six", "all"],
 )
 def test_a_page_names_every_method_of_its_records_in_every_table(page: str, count: int, known: int) -> None:
@@ -101,9 +67,6 @@ def test_a_page_names_every_method_of_its_records_in_every_table(page: str, coun
 
 
 if __name__ == "__main__":
-    for page, (_, generated) in PAGES.items():
-        before, _, after = around(page)
-        (ROOT / page).write_text(before + generated() + after, encoding="utf-8")
-        print(f"written: {page}", file=sys.stderr)
-    (ROOT / FIGURE).write_bytes(figure())
-    print(f"drawn: {FIGURE}", file=sys.stderr)
+    before, _, after = around()
+    PAGE.write_text(before + headline_table() + after, encoding="utf-8")
+    print(f"written: {PAGE.relative_to(ROOT)}", file=sys.stderr)

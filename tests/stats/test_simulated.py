@@ -1,4 +1,4 @@
-"""Intervals and tests hold what docs/statistics.md promises, by short runs of tools/coverage.py."""
+"""Intervals and tests hold what results/benchmarks/coverage.md promises, by short runs of tools/coverage.py."""
 
 import pytest
 from scipy.stats import binom

@@ -73,8 +73,8 @@ def test_shares_of_whole_strings_stand_below_those_of_symbols(name: str) -> None
 
 
 def documented(heading: str) -> list[list[str]]:
-    """The rows of the table of docs/encodings.md whose first cell is that heading."""
-    text = (ROOT / "docs" / "encodings.md").read_text()
+    """The rows of the table of results/encodings.md whose first cell is that heading."""
+    text = (ROOT / "results" / "encodings.md").read_text()
     lines = text.split(f"| {heading} |")[1].split("\n\n")[0].splitlines()[2:]
     return [[each.strip() for each in line.split("|")[1:-1]] for line in lines]
 
@@ -128,7 +128,7 @@ def test_the_documentation_shows_what_content_decides_beside_others_as_their_rec
 
 
 def test_the_documentation_shows_what_seeds_change_as_their_records_do() -> None:
-    values, said = laboratory(), (ROOT / "docs" / "encodings.md").read_text().replace("\n", " ")
+    values, said = laboratory(), (ROOT / "results" / "encodings.md").read_text().replace("\n", " ")
 
     def changes(entry: str) -> list[float]:
         near, far = (values[entry, "last_segment", length] for length in (128, 1024))

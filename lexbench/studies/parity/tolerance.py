@@ -39,7 +39,7 @@ def tolerance(dtypes: Sequence[str | None], length: int, tokens: int) -> Toleran
     steadier, and shows errors that no single token does; its last term is for a comparison of few tokens, which may
     hold one of these all the same.
 
-    The constants are measured: docs/parity.md has the margins on both sides.
+    The constants are measured: results/parity/margins.md has the margins on both sides.
     """
     coarser = max(ROUNDOFF.get(dtype or "", 0.0) for dtype in dtypes)
     angles = length * ROUNDOFF["float32"]

@@ -1,0 +1,143 @@
+"""The sentences of results/README.md, docs/reading.md and README are what the committed records give."""
+
+import functools
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from lexbench.commands import main
+from lexbench.core import registry
+from lexbench.core.attention import Attention
+from lexbench.core.checkpoint import read_model
+from lexbench.core.method import named_method
+from lexbench.stats.gain import drop
+from lexbench.stats.records import load
+from lexbench.stats.tables import tables
+from tools.keep_records import read_records
+
+ROOT = Path(__file__).parent.parent
+REFERENCE = ROOT / "results" / "reference"
+LONG = 2048
+"""Tokens: eight times the trained length."""
+
+
+def read_page(name: str) -> str:
+    """Return a page as one line."""
+    return " ".join((ROOT / name).read_text().split())
+
+
+@functools.cache
+def keys_found(length: int) -> dict[str, int]:
+    """Count passkeys found of 32, by method; a setting for 8 times the trained length has a label with brackets."""
+    return {
+        record.method: round(record.value * record.n)
+        for record in read_records(REFERENCE / "lexlet.parquet")
+        if (record.task, record.metric, record.length) == ("passkey", "accuracy", length) and record.value is not None
+    }
+
+
+@functools.cache
+def slots_set(method: str) -> frozenset[str]:
+    """Name the terms of attention that a method changes at eight times the trained length of lexlet."""
+    model = read_model({"path": "lexbench:lexlet", "name": "lexlet"})
+    attention = named_method(method).attention(model, LONG)
+    plain = Attention()
+    return frozenset(
+        each.name for each in fields(attention) if getattr(attention, each.name) is not getattr(plain, each.name)
+    )
+
+
+def changes_frequencies_alone(method: str) -> bool:
+    return "inv_freq" in slots_set(method) <= {"inv_freq", "scale"}
+
+
+def test_methods_that_find_more_than_a_window_remap_distances() -> None:
+    found = keys_found(LONG)
+    names = sorted(registry.names("method"))
+    window = found["sliding_window"]
+    reaching = [name for name in names if found[name] > window]
+    alone = [name for name in names if changes_frequencies_alone(name)]
+    said = read_page("results/README.md")
+    low, high = (pick(found[name] for name in reaching) for pick in (min, max))
+    assert all("remap" in slots_set(name) for name in reaching) and len(reaching) == 6
+    assert f"finds the {window} of 32 keys that stand inside it. Six methods find more, {low} to {high}" in said
+    assert len(alone) == 20 and max(found[name] for name in alone) == 1
+    assert "The 20 methods that change frequencies alone find at most 1" in said
+    assert all("remap" in slots_set(name) and found[name] == 0 for name in ("string", "jet_long"))
+
+
+def test_one_setting_for_all_texts_costs_keys_on_short_ones() -> None:
+    short = keys_found(256)
+    settings = {label.partition("(")[0]: found for label, found in short.items() if "(" in label}
+    alone = {name: found for name, found in settings.items() if changes_frequencies_alone(name)}
+    remapped = {name: found for name, found in settings.items() if "remap" in slots_set(name)}
+    assert short["none"] == 32
+    assert (len(alone), sum(32 - found >= 24 for found in alone.values())) == (12, 9)
+    kept = {name: found for name, found in alone.items() if 32 - found < 24}
+    assert kept == {"longrope": 32, "longrope2": 32, "llama3": 27}
+    assert len(remapped) == 4 and set(remapped.values()) == {32}
+    said = read_page("results/README.md")
+    assert "Of the twelve methods of frequencies alone with such a setting nine lose 75 points or more" in said
+    assert f"yarn with factor 8 finds {settings['yarn']} of 32 keys" in read_page("README.md")
+
+
+@pytest.mark.slow
+def test_the_pair_of_yarn_and_rerope_is_as_compare_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = str(REFERENCE / "lexlet")
+    assert main.main(["compare", folder, folder, "--a", "method=yarn", "--b", "method=rerope"]) == 0
+    printed = capsys.readouterr().out
+    assert "| 2048 (8x)  | 3.700 | 3.707 | +0.007 [-0.068, +0.082] |" in printed
+    assert "one of up to 0.166 nats may be missed" in printed
+    assert "| 2048 (8x)  |   3.1 |  84.4 |  +81.2* [+61.5, +91.1] |  <0.0001 |" in printed
+    found = keys_found(LONG)
+    for page in ("results/README.md", "docs/reading.md"):
+        said = read_page(page)
+        assert f"{found['yarn']} and {found['rerope']} of 32 keys" in said
+        assert "+0.007 [-0.068, +0.082]" in said and "0.166 nats" in said and "+81.2 points [+61.5, +91.1]" in said
+
+
+@pytest.mark.slow
+def test_more_context_inside_the_trained_length_gains_nothing_on_this_text() -> None:
+    """The control of the sentence on cutting; the other figures stand in the tables of reference/leaderboard.md."""
+    finished = load([REFERENCE / "lexlet"]).finished
+    samples = {each.cell.id: each.samples for each in finished}
+    [table] = [each for each in tables(finished) if each.metric == "nll"]
+    control = drop(table, samples, ("none", 128), ("none", 256))
+    assert control is not None and control.low is not None and control.high is not None and control.p is not None
+    shown = f"{control.value:+.3f} [{control.low:+.3f}, {control.high:+.3f}]"
+    leaderboard = (REFERENCE / "leaderboard.md").read_text()
+    [best] = [line for line in leaderboard.splitlines() if line.startswith("No gain from context beyond 256 tokens")]
+    assert "closest is bca, +0.001 nats per token [-0.002, +0.004] at 2,048" in best
+    for page in ("results/README.md", "docs/reading.md"):
+        said = read_page(page)
+        assert shown in said and f"p = {control.p:.2f}" in said and "bca, +0.001 nats [-0.002, +0.004]" in said
+
+
+MAX_WORDS_OF_README = 500
+"""Of its first screen, the figure's description and commands included."""
+
+
+def test_the_first_screen_of_readme_is_short() -> None:
+    before, map_of_pages, _ = (ROOT / "README.md").read_text().partition("## Where to go")
+    assert map_of_pages and len(before.split()) <= MAX_WORDS_OF_README
+
+
+@pytest.mark.parametrize(
+    "old",
+    [
+        "No gain from context beyond",
+        "Price: the method minus the unmodified model",
+        "claimed: an interval above 0",
+        "one window, no stride; NLL in nats",
+        "cannot be told from rerope, none",
+        "Floors on the same targets",
+        "HELD: ",
+        "1= of ",
+        "closest is streaming_llm",
+        "positive is good in README",
+    ],
+)
+def test_no_page_has_the_words_that_a_reader_did_not_understand(old: str) -> None:
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    assert [page.name for page in pages if old in " ".join(page.read_text().split())] == []

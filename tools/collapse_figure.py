@@ -1,0 +1,105 @@
+"""README's figure: loss and keys found over length of the committed cells; `python -m tools.collapse_figure`."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from lexbench.core.record import Record
+from lexbench.report import looks
+from lexbench.report.plots.style import SHAPES, STYLE, save_as
+from lexbench.report.tables import headline_tables
+from lexbench.stats import records
+
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / "results" / "reference" / "lexlet"
+FILE = ROOT / "docs" / "assets" / "collapse.svg"
+METHODS = ("none", "yarn", "rerope")
+SIZE_INCHES = (9.0, 3.5)
+
+
+def read_curves(folder: Path, task: str, metric: str) -> dict[str, list[Record]]:
+    """Return the records of each method, sorted by length."""
+    finished = [each for each in records.load([folder]).finished if each.cell.method in METHODS]
+    [table] = [each for each in headline_tables(finished) if (each.cell.task, each.metric) == (task, metric)]
+    found = [[table.entries[method, length] for length in table.lengths] for method in METHODS]
+    return dict(zip(METHODS, found, strict=True))
+
+
+def draw_panel(axes: Axes, curves: dict[str, list[float]], multiples: Sequence[float], ends: dict[str, str]) -> None:
+    """Draw a line a method over multiples of the trained length, named at its right end.
+
+    Args:
+        axes: panel to draw into.
+        curves: values of each method, one a length.
+        multiples: lengths, divided by the trained one.
+        ends: words at the end of each line; lines that end close together get them one below the other.
+    """
+    known, below = looks.looks(METHODS), 0.0
+    top = max(map(max, curves.values()))
+    for method, values in curves.items():
+        look = known[method]
+        line: dict[str, Any] = {"color": look.colour, "marker": SHAPES[look.marker], "clip_on": False}
+        axes.plot(multiples, values, markersize=5, linewidth=2, **line)
+    for method in sorted(ends, key=lambda each: -curves[each][-1]):
+        height = curves[method][-1]
+        crowded = any(abs(curves[each][-1] - height) < 0.06 * top for each in ends if each != method)
+        shift = 0.0 if not crowded else (6.0 if not below else -7.0)
+        below += crowded
+        place: dict[str, Any] = {"xytext": (9, shift), "textcoords": "offset points", "va": "center"}
+        axes.annotate(ends[method], (multiples[-1], height), color=known[method].colour, **place)
+    axes.axvspan(multiples[0], 1, color="0.94", zorder=0, linewidth=0)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(multiples, [f"{each:g}x" for each in multiples])
+    axes.set_xlim(multiples[0], multiples[-1])
+    axes.set_xlabel("length of the text (grey: as trained)")
+
+
+def point_at_better(axes: Axes, upwards: bool) -> None:
+    """Draw an arrow with the word `better`, inside the panel's left edge."""
+    low, high = 0.42, 0.66
+    start, tip = (low, high) if upwards else (high, low)
+    arrow: dict[str, Any] = {"arrowstyle": "-|>", "color": "0.35"}
+    axes.annotate("", (0.03, tip), (0.03, start), xycoords="axes fraction", arrowprops=arrow)
+    axes.text(0.05, (low + high) / 2, "better", transform=axes.transAxes, color="0.35", va="center")
+
+
+def draw_figure(folder: Path = FOLDER) -> Figure:
+    """Draw two panels, loss and keys found, of three methods on the model of a run folder."""
+    loss = read_curves(folder, "last_segment", "nll")
+    keys = read_curves(folder, "passkey", "accuracy")
+    levels = {method: [each.value or 0.0 for each in found] for method, found in loss.items()}
+    counts = {method: [(each.value or 0.0) * each.n for each in found] for method, found in keys.items()}
+    first = keys["none"][0]
+    multiples = [each.length / each.trained_length for each in keys["none"]]
+    names = {method: "unmodified" if method == "none" else method for method in METHODS}
+    made = Figure(figsize=SIZE_INCHES, layout="constrained")
+    left, right = made.subplots(1, 2)
+    ends = {method: f"{name} {levels[method][-1]:.2f}" for method, name in names.items()}
+    draw_panel(left, levels, multiples, ends)
+    left.set_title("yarn and rerope have the same loss ...", fontsize="large", fontweight="bold")
+    left.set_ylabel("loss, nats per token")
+    point_at_better(left, upwards=False)
+    ends = {method: f"{name} {counts[method][-1]:.0f} of {first.n}" for method, name in names.items()}
+    draw_panel(right, counts, multiples, ends)
+    right.set_title("... and only rerope finds the key", fontsize="large", fontweight="bold")
+    right.set_ylabel(f"keys found, of {first.n}")
+    right.set_yticks([0, first.n / 4, first.n / 2, 3 * first.n / 4, first.n])
+    right.set_ylim(0, first.n * 1.02)
+    point_at_better(right, upwards=True)
+    return made
+
+
+def draw(file: Path) -> None:
+    """Write the figure as one file."""
+    with mpl.rc_context({**STYLE, "font.size": 10.0}):
+        save_as(draw_figure(), file)
+
+
+if __name__ == "__main__":
+    draw(FILE)
+    print(f"drawn: {FILE.relative_to(ROOT)}", file=sys.stderr)
