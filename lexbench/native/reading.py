@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -46,7 +47,7 @@ class Pass:
                     self._ratios[layer] = rotations.ranked_ratios(asking, known, rotate, scaling, rule)
                 # Ranks stay for the whole answer, as Ms-PoE ranks heads once a prompt.
                 rotate = rotations.per_head(self._ratios[layer], rotate)
-            settled = Layer(encoding, attention, q, k, positions, rotate)
+            settled = Layer(encoding, attention, q, k, positions, rotate, partial(self._cache.rotated, layer))
             if observer is not None:
                 observer(layer, *settled.observed())
             return settled.attended(v)
@@ -60,7 +61,10 @@ class Pass:
         return other
 
     def begun_as(self, other: "Pass", count: int) -> None:
-        """Start with the first `count` tokens of another text; exact only where later tokens do not change them."""
+        """Start with the first `count` tokens of another text, which ends here.
+
+        Exact only where later tokens do not change them.
+        """
         self._cache.begun_as(other._cache, count)
 
 
@@ -79,6 +83,6 @@ class Reading:
         return Reading([one.forked() for one in self.passes])
 
     def begun_as(self, other: "Reading", count: int) -> None:
-        """Start with the first `count` tokens of another text; exact only where later tokens do not change them."""
+        """Start with the first `count` tokens of another text, as each `Pass` does."""
         for one, theirs in zip(self.passes, other.passes, strict=True):
             one.begun_as(theirs, count)
