@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 import torch
 from torch import Tensor
@@ -31,7 +31,8 @@ class Pass:
     """
 
     def __init__(self, decoder: Decoder, whole: Attention, settle: Settle, prompt: int, length: int) -> None:
-        self._decoder, self._whole, self._settle, self._prompt = decoder, whole, settle, prompt
+        self._decoder, self._prompt = decoder, prompt
+        self._settled = cache(partial(settle, whole))  # by layer, once for all tokens
         self._cache = Cache(length)
         self._ratios: dict[int, tuple[float, ...]] = {}
 
@@ -39,7 +40,7 @@ class Pass:
         """[T, vocabulary] logits of the next T tokens."""
 
         def attend(layer: int, encoding: Encoding, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
-            attention, rotate = self._settle(self._whole, layer)
+            attention, rotate = self._settled(layer)
             if attention.head_ratios is not None:
                 if layer not in self._ratios:  # heads are ranked once, by the prompt's last query
                     asking, known = encoding.prepare(q[:, :, self._prompt - 1 : self._prompt], k[:, :, : self._prompt])
