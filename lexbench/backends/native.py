@@ -150,7 +150,7 @@ class Native(Backend):
             _, begun = taken
         last = text(self._ids(prompt[begun:]))[-1:]
         if self.reuse and self.sees_no_future():
-            self._prefix_cache.keep(prompt, text.forked())
+            self._prefix_cache.keep(prompt, text)  # what the answer adds comes behind it
         return text, last
 
     def _ids(self, tokens: NDArray[np.integer[Any]]) -> Tensor:

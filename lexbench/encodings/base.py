@@ -45,7 +45,7 @@ class Encoding(nn.Module):
     shared = True
     """Whether all layers share one encoding; False: every layer has its own, with its own weights."""
     remaps = False
-    """Whether a method may replace the distance i - j: queries and keys rotate alike, at any position."""
+    """Whether a method may replace the distance i - j: queries and keys rotate alike, each by its position alone."""
     rescores = False
     """Whether `rescore` does more than add the bias; it then needs all scores of a query at once."""
     weighs = True

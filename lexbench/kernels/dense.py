@@ -1,5 +1,7 @@
 """Attention by the definition of `lexbench.core.attention`: exact for every slot, in memory of chunk x keys."""
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -86,10 +88,22 @@ def check_last(query_positions: Tensor, n_queries: int, total: int) -> None:
     assert right, "queries are at the last positions of the keys"
 
 
+Rotated = Callable[[int, int, Callable[[int], Tensor]], Tensor]
+"""(region, count, turn) -> the first `count` keys as that region rotates them; `turn(n)` rotates the n-th and later."""
+
+
 def masked_scores(
-    queries: Tensor, keys: Tensor, attention: Attention, rotate: Rotate, cap: float | None = None
+    queries: Tensor,
+    keys: Tensor,
+    attention: Attention,
+    rotate: Rotate,
+    cap: float | None = None,
+    rotated: Rotated | None = None,
 ) -> Tensor:
-    """[B, H, Q, K] logits of the last Q of K positions, with remap, mask and bias; -inf where a key is not seen."""
+    """[B, H, Q, K] logits of the last Q of K positions, with remap, mask and bias; -inf where a key is not seen.
+
+    `rotated` keeps rotated keys from call to call.
+    """
     total, device = keys.shape[2], queries.device
     here, there = np.arange(total - queries.shape[2], total), np.arange(total)
     seen = there[None, :] <= here[:, None]
@@ -100,13 +114,16 @@ def masked_scores(
         return rotate(vectors, torch.from_numpy(places).to(device))
 
     scores = queries.new_full((*queries.shape[:3], total), -torch.inf)
-    for region in regions(attention.remap):
+    for number, region in enumerate(regions(attention.remap)):
         held = region.holds(here[:, None], there[None, :]) & seen
         if held.any():  # compute only the rectangle of rows and keys that the region touches
             rows, span = _stretch(np.asarray(held.any(1))), _stretch(np.asarray(held.any(0)))
-            logits = per_group(
-                at(queries[:, :, rows], region.query(here[rows])), at(keys[:, :, span], region.key(there[span])).mT
-            )
+            if rotated is None:
+                known = at(keys[:, :, span], region.key(there[span]))
+            else:
+                turn = _turning(at, keys[:, :, : span.stop], region.key(there[: span.stop]))
+                known = rotated(number, span.stop, turn)[:, :, span]
+            logits = per_group(at(queries[:, :, rows], region.query(here[rows])), known.mT)
             # Capped before bias and mask, as transformers' Gemma 2 does it: a cap behind the mask would make -inf to
             # -cap.
             logits = logits if cap is None else cap * (logits / cap).tanh()
@@ -115,6 +132,10 @@ def masked_scores(
     if attention.bias is not None:
         scores += torch.from_numpy(attention.bias(here, there)).to(device, scores.dtype)
     return scores if not isinstance(attention.mask, Middle) else best_of_middle(scores, attention.mask, here, there)
+
+
+def _turning(at: Callable[[Tensor, Floats], Tensor], keys: Tensor, places: Floats) -> Callable[[int], Tensor]:
+    return lambda first: at(keys[:, :, first:], places[first:])
 
 
 def growing_scores(queries: Tensor, keys: Tensor, growing: Growing) -> Tensor:

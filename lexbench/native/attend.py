@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lexbench.core.attention import Attention, Middle, Positions
+from lexbench.core.attention import Attention, Middle, Positions, regions
 from lexbench.core.errors import ConfigError
 from lexbench.encodings.base import Encoding, Rotate, per_group, weight_versions
 from lexbench.kernels import dense
@@ -19,6 +19,11 @@ FUSED = 2048
 """Longest text for which masks and decaying scores go to PyTorch's fused kernel, in tokens."""
 KEPT = 2**26
 """Largest table of biases and masks, in bytes, that a layer keeps for the next text of the same length."""
+
+TURNING = frozenset({"decay", "gates", "positions", "products", "qk"})
+"""Hooks under which queries and keys are more than rotated, each to its place in the text."""
+REGIONS = 3
+"""Most regions of a remap whose rotated keys are kept: each takes as much memory as all keys."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +48,7 @@ class Layer:
         keys: [B, KV, K, D] as projected; H / KV query heads share a key head.
         positions: [K] or [B, K].
         rotate: the encoding's, or as a method changes it; None: the encoding's.
+        rotated: keeps rotated keys for the next queries of the text; used where later tokens do not change them.
 
     Raises:
         ConfigError: the attention has a remap, and the encoding cannot remap its distances.
@@ -56,11 +62,14 @@ class Layer:
         keys: Tensor,
         positions: Tensor,
         rotate: Rotate | None = None,
+        rotated: dense.Rotated | None = None,
     ) -> None:
         if attention.remap is not None and not encoding.remaps:
             raise ConfigError(f"{encoding.name} cannot remap its distances: use a method without remap")
         self.encoding, self.attention, self.positions = encoding, attention, positions
         self.rotate = rotate or encoding.rotate
+        once = encoding.remaps and encoding.hooks.isdisjoint(TURNING) and attention.growing is None
+        self._rotated = rotated if once and len(regions(attention.remap)) <= REGIONS else None
         self.queries, self.keys = encoding.prepare(queries, keys)
         self.scaling = encoding.scaling(queries.shape[-1])
         self.n_queries, self.total = queries.shape[2], keys.shape[2]
@@ -103,13 +112,19 @@ class Layer:
         return not shaped and not faded and (short or not tabled) and self.n_queries in (1, self.total)
 
     def _fused(self, values: Tensor) -> Tensor:
-        queries, keys = self.encoding.qk(self.queries, self.keys, self._here, self.positions, self.rotate)
+        queries, keys = self._qk(self.queries, self.keys, self._here, self.positions)
         queries = dense.scaled(queries, self.attention, self.total)
         mask = self._kept_table(queries.dtype)
         causal = mask is None and self.n_queries > 1
         return F.scaled_dot_product_attention(
             queries, keys, values, attn_mask=mask, is_causal=causal, scale=self.scaling, enable_gqa=True
         )
+
+    def _qk(self, queries: Tensor, keys: Tensor, here: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
+        if self._rotated is None:
+            return self.encoding.qk(queries, keys, here, there, self.rotate)
+        turned = self._rotated(0, keys.shape[2], lambda first: self.rotate(keys[:, :, first:], there[first:]))
+        return self.rotate(queries, here), turned
 
     def _kept_table(self, dtype: torch.dtype) -> Tensor | None:
         """The table, kept for the next text of this length where no gradient is needed and no weight has changed."""
@@ -152,12 +167,12 @@ class Layer:
                 products = self.encoding.products(queries, keys, *where, self.rotate) * self.scaling
                 scores = dense.scaled(products, self.attention, last).to(precise)
             else:
-                queries, keys = self.encoding.qk(queries, keys, *where, self.rotate)
+                queries, keys = self._qk(queries, keys, *where)
                 queries = dense.scaled(queries, self.attention, last)
                 scores = per_group(queries * self.scaling, keys.mT).to(precise)  # autocast lowers their precision
         else:
             queries, shape = dense.scaled(queries, self.attention, last), Attention(remap=self.attention.remap)
-            scores = dense.masked_scores(queries * self.scaling, keys, shape, self.rotate)
+            scores = dense.masked_scores(queries * self.scaling, keys, shape, self.rotate, rotated=self._rotated)
         if self.encoding.rescores:
             scores = self.encoding.rescore(
                 scores.masked_fill(~seen, 0.0),

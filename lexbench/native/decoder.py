@@ -53,8 +53,36 @@ def plain(layer: int, encoding: Encoding, q: Tensor, k: Tensor, v: Tensor, posit
     return attend.Layer(encoding, encoding.attention, q, k, positions).attended(v)
 
 
+@dataclass(frozen=True)
+class Rows:
+    """Vectors of the first `count` tokens: the first rows of `room` [B, H, R, E], which may have rows for more."""
+
+    room: Tensor
+    count: int
+
+    def extended(self, new: Tensor, length: int) -> "Rows":
+        """With new tokens behind: in the same room where it suffices, else in one for at least `length` tokens."""
+        room, total = self.room, self.count + new.shape[2]
+        if total > room.shape[2]:
+            room = new.new_empty(*new.shape[:2], max(total, length), new.shape[3])
+            room[:, :, : self.count] = self.held
+        room[:, :, self.count : total] = new
+        return Rows(room, total)
+
+    def first(self, count: int) -> "Rows":
+        """The first `count` tokens or, where there are fewer, all of them."""
+        return Rows(self.room, min(count, self.count))
+
+    @property
+    def held(self) -> Tensor:
+        """[B, H, count, E]."""
+        return self.room[:, :, : self.count]
+
+
 class Cache:
     """Tokens so far, and each layer's keys before rotation, values and gates: exact under any encoding.
+
+    Beside these it keeps rotated keys, for callers whose rotations do not change with later tokens.
 
     Args:
         length: final length of the text in tokens.
@@ -63,7 +91,8 @@ class Cache:
     def __init__(self, length: int) -> None:
         self.length = length
         self.tokens: Tensor | None = None
-        self._layers: dict[int, tuple[Tensor, ...]] = {}
+        self._layers: dict[int, tuple[Rows, ...]] = {}
+        self._rotated: dict[tuple[int, int], Rows] = {}
 
     def with_tokens(self, tokens: Tensor) -> Tensor:
         """Add tokens; [B, K] all tokens so far."""
@@ -73,21 +102,43 @@ class Cache:
     def extended(self, layer: int, *new: Tensor) -> tuple[Tensor, ...]:
         """Add keys, values and gates, if any, to a layer; all of its [B, KV, K, D] keys, values and gates."""
         if layer in self._layers:
-            new = tuple(torch.cat(both, dim=2) for both in zip(self._layers[layer], new, strict=True))
-        self._layers[layer] = new
-        return new
+            both = zip(self._layers[layer], new, strict=True)
+            self._layers[layer] = tuple(known.extended(more, self.length) for known, more in both)
+        else:
+            self._layers[layer] = tuple(Rows(each, each.shape[2]) for each in new)
+        return tuple(rows.held for rows in self._layers[layer])
+
+    def rotated(self, layer: int, region: int, count: int, turn: Callable[[int], Tensor]) -> Tensor:
+        """[B, KV, count, D] first keys of a layer as a region of its remap rotates them.
+
+        `turn(n)` rotates those from the n-th on: called once for each key.
+        """
+        known = self._rotated.get((layer, region))
+        if known is None:
+            known = Rows(turn(0), count)
+        elif known.count < count:
+            known = known.extended(turn(known.count), self.length)
+        self._rotated[layer, region] = known
+        return known.first(count).held
 
     def forked(self) -> "Cache":
         """A copy; later additions to one do not change the other."""
         other = Cache(self.length)
-        other.tokens, other._layers = self.tokens, dict(self._layers)
+        other.tokens = self.tokens
+        # Without room behind the last token: whatever is added goes to a room of its own.
+        other._layers = {
+            layer: tuple(Rows(rows.held, rows.count) for rows in known) for layer, known in self._layers.items()
+        }
+        other._rotated = {place: Rows(rows.held, rows.count) for place, rows in self._rotated.items()}
         return other
 
     def begun_as(self, other: "Cache", count: int) -> None:
-        """Copy the first `count` tokens of another cache into this empty one."""
-        assert self.tokens is None and other.tokens is not None, "only an empty cache may copy from one that is not"
+        """Take over the first `count` tokens of another cache, which is of no use afterwards, into this empty one."""
+        assert self.tokens is None and other.tokens is not None, "only an empty cache may take from one that is not"
         self.tokens = other.tokens[:, :count]
-        self._layers = {layer: tuple(each[:, :, :count] for each in known) for layer, known in other._layers.items()}
+        self._layers = {layer: tuple(rows.first(count) for rows in known) for layer, known in other._layers.items()}
+        self._rotated = {place: rows.first(count) for place, rows in other._rotated.items()}
+        other.tokens, other._layers, other._rotated = None, {}, {}
 
 
 class Layer(nn.Module):
@@ -187,12 +238,15 @@ class Decoder(nn.Module):
             generator: for encodings that draw positions in training; None: positions at use.
             positions: of all tokens, where the caller has drawn them.
         """
-        # Encodings get all tokens so far, because positions may depend on earlier ones (segments).
+        # Encodings get all tokens so far, because positions may depend on earlier ones (segments), embeddings, too.
         known = tokens if cache is None else cache.with_tokens(tokens)
         if positions is None:
             positions = self.encoding.positions(known, known.shape[1] if cache is None else cache.length, generator)
         new = slice(known.shape[1] - tokens.shape[1], None)
-        stream = self.encoding.embed(self.embed_tokens(known), known, positions)[:, new]
+        if "embed" in self.encoding.hooks:
+            stream = self.encoding.embed(self.embed_tokens(known), known, positions)[:, new]
+        else:
+            stream = self.embed_tokens(tokens)
         for number, layer in enumerate(self.layers):
             encoding = self.encoding.at(number)
 

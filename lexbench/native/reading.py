@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 
 import torch
 from torch import Tensor
@@ -30,7 +31,8 @@ class Pass:
     """
 
     def __init__(self, decoder: Decoder, whole: Attention, settle: Settle, prompt: int, length: int) -> None:
-        self._decoder, self._whole, self._settle, self._prompt = decoder, whole, settle, prompt
+        self._decoder, self._prompt = decoder, prompt
+        self._settled = cache(partial(settle, whole))  # by layer, once for all tokens
         self._cache = Cache(length)
         self._ratios: dict[int, tuple[float, ...]] = {}
 
@@ -38,7 +40,7 @@ class Pass:
         """[T, vocabulary] logits of the next T tokens."""
 
         def attend(layer: int, encoding: Encoding, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
-            attention, rotate = self._settle(self._whole, layer)
+            attention, rotate = self._settled(layer)
             if attention.head_ratios is not None:
                 if layer not in self._ratios:  # heads are ranked once, by the prompt's last query
                     asking, known = encoding.prepare(q[:, :, self._prompt - 1 : self._prompt], k[:, :, : self._prompt])
@@ -46,7 +48,7 @@ class Pass:
                     self._ratios[layer] = rotations.ranked_ratios(asking, known, rotate, scaling, rule)
                 # Ranks stay for the whole answer, as Ms-PoE ranks heads once a prompt.
                 rotate = rotations.per_head(self._ratios[layer], rotate)
-            settled = Layer(encoding, attention, q, k, positions, rotate)
+            settled = Layer(encoding, attention, q, k, positions, rotate, partial(self._cache.rotated, layer))
             if observer is not None:
                 observer(layer, *settled.observed())
             return settled.attended(v)
@@ -60,7 +62,10 @@ class Pass:
         return other
 
     def begun_as(self, other: "Pass", count: int) -> None:
-        """Start with the first `count` tokens of another text; exact only where later tokens do not change them."""
+        """Start with the first `count` tokens of another text, which ends here.
+
+        Exact only where later tokens do not change them.
+        """
         self._cache.begun_as(other._cache, count)
 
 
@@ -79,6 +84,6 @@ class Reading:
         return Reading([one.forked() for one in self.passes])
 
     def begun_as(self, other: "Reading", count: int) -> None:
-        """Start with the first `count` tokens of another text; exact only where later tokens do not change them."""
+        """Start with the first `count` tokens of another text, as each `Pass` does."""
         for one, theirs in zip(self.passes, other.passes, strict=True):
             one.begun_as(theirs, count)

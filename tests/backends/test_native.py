@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 from transformers import AutoModelForCausalLM
 
@@ -17,6 +18,8 @@ from lexbench import Attention, Model, Refused, Score, Write
 from lexbench.backends.native import Native
 from lexbench.core.attention import Dynamic, HeadRatios, Line, Remap, Slopes
 from lexbench.core.checkpoint import on_disk, read_model
+from lexbench.encodings.base import Rotary
+from lexbench.native import attend
 
 LEXLET = read_model({"path": "lexbench:lexlet"})
 
@@ -182,3 +185,35 @@ def test_slots_of_another_size_are_errors(native: Native, attention: Attention, 
 def test_a_history_of_frequencies_is_refused(native: Native) -> None:
     with pytest.raises(Refused, match="native cannot realise dynamic"):
         native.attend(Attention(dynamic=Dynamic(2.0, 256)))
+
+
+def test_a_key_is_rotated_once_for_all_questions_behind_its_text(
+    native: Native, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four layers rotate each key that is read: 60 of the text, then 3 of the end and 7 written of each question."""
+    native.attend(Attention())
+    turned, own = list[int](), Rotary.rotate
+
+    def counted(self: Rotary, vectors: Tensor, positions: Tensor) -> Tensor:
+        turned.extend([vectors.shape[2]] * (vectors.shape[1] == 4))  # key heads; queries have 8
+        return own(self, vectors, positions)
+
+    monkeypatch.setattr(Rotary, "rotate", counted)
+    monkeypatch.setattr(native, "reuse", True)
+    text = question(60, 50).tokens
+    for end in ([5, 6, 7], [8, 9, 10]):
+        prompt = np.concatenate([text, end])
+        written = native.write(Write(index=0, cluster="", prompt=prompt, room=8))
+        assert len(written.tokens) == 8, "no end of text among the answer"
+    assert sum(turned) == 4 * (60 + 2 * (3 + 7))
+
+
+@pytest.mark.parametrize("name", [*SHAPED, "dca", "self_extend", "lambda_mask"])
+def test_logits_from_kept_rotated_keys_are_those_of_keys_rotated_anew(
+    native: Native, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    native.attend(SHAPED[name] if name in SHAPED else lexbench.method(name).attention(LEXLET, 1024))
+    tokens, pieces = question(400, 200).tokens, (380, 7, 1, 1, 11)
+    kept = native.logits(tokens, pieces, 380)
+    monkeypatch.setattr(attend, "REGIONS", 0)
+    torch.testing.assert_close(kept, native.logits(tokens, pieces, 380), atol=1e-5, rtol=1e-5)

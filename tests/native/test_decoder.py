@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from lexbench.encodings.base import Encoding
 from lexbench.encodings.rope import Rope
-from lexbench.native.decoder import Decoder, Shape, plain
+from lexbench.native.decoder import Cache, Decoder, Shape, plain
 from lexbench.native.folder import load, save
 
 TINY = Shape(vocabulary=97, layers=2, width=32, heads=4, kv_heads=2, hidden=48)
@@ -124,3 +124,22 @@ def test_other_checkpoints_are_turned_away(tmp_path: Path, changed: dict[str, ob
 def test_heads_must_divide() -> None:
     with pytest.raises(ValueError, match="heads must divide"):
         Shape(vocabulary=10, width=30, heads=4)
+
+
+@torch.inference_mode()
+def test_a_fork_and_its_text_go_on_apart_and_a_text_begins_in_the_room_of_another() -> None:
+    decoder, tokens = Decoder(TINY, Rope(8)), torch.arange(20)[None]
+    decoder.initialise(0)
+    others, text, again = tokens + 40, Cache(20), Cache(20)
+    decoder(tokens[:, :8], cache=text)
+    decoder(tokens[:, 8:9], cache=text)
+    fork = text.forked()
+    forked, own = decoder(others[:, 9:12], cache=fork), decoder(tokens[:, 9:12], cache=text)
+    torch.testing.assert_close(own, decoder(tokens[:, :12])[:, 9:])
+    mixed = torch.cat([tokens[:, :9], others[:, 9:]], dim=1)
+    torch.testing.assert_close(forked, decoder(mixed[:, :12])[:, 9:])
+    torch.testing.assert_close(decoder(others[:, 12:14], cache=fork), decoder(mixed[:, :14])[:, 12:])
+    rooms = [rows.room.data_ptr() for rows in text._layers[0]]
+    again.begun_as(text, 9)
+    torch.testing.assert_close(decoder(others[:, 9:], cache=again), decoder(mixed)[:, 9:])
+    assert [rows.room.data_ptr() for rows in again._layers[0]] == rooms, "nothing is copied"
