@@ -33,6 +33,21 @@ def pytest_collection() -> None:
     gc.disable()
 
 
+@pytest.hookimpl(tryfirst=True)  # before those that are not asked for are left out
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark as slow the parameters of a test that its mark `everyday` does not name; it names them by their ids."""
+    ids = {item: item.nodeid.removesuffix("]").partition("[")[::2] for item in items}
+    missing = set[tuple[str, str]]()
+    for item, (test, parameters) in ids.items():
+        if named := item.get_closest_marker("everyday"):
+            missing |= {(test, each) for each in named.args}
+            if parameters not in named.args:
+                item.add_marker(pytest.mark.slow)
+    missing -= set(ids.values())
+    if missing and not any("[" in word for word in config.args):
+        raise pytest.UsageError(f"mark everyday names parameters that are not there: {sorted(missing)}")
+
+
 def pytest_collection_finish() -> None:
     """Look for garbage in what tests make, but not in modules and the tests themselves."""
     gc.freeze()
