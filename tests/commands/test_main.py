@@ -11,6 +11,7 @@ from lexbench.commands import main
 from tests.commands.program import CHANCE, Command
 
 
+@pytest.mark.everyday("words0-method.factor=8")
 @pytest.mark.parametrize(
     ("words", "said"),
     [(["run", "--help"], "method.factor=8"), (["list"], "Use one distance for all keys beyond the window")],
@@ -23,6 +24,9 @@ def test_help_and_list_are_quick_and_load_no_torch(words: list[str], said: str) 
     assert done.stdout.splitlines()[-1] == "False False"
 
 
+@pytest.mark.everyday(
+    "lexbench r-offered0-never0", "lexbench run method=-offered1-never1", "lexbench report -offered8-never8"
+)
 @pytest.mark.parametrize(
     ("line", "offered", "never"),
     [
@@ -78,6 +82,11 @@ def test_argparse_errors_leave_with_two(lexbench: Command) -> None:
         assert lexbench(*words).returncode == 2
 
 
+@pytest.mark.everyday(
+    "words0-length must be a whole number of at least 1 token, got -5",
+    "words3-share has nothing to write: give --card FILE, --samples DIR, or --to FORMAT --out DIR",
+    "words7-length must be below 2^53 tokens, got 1000000000000000000",
+)
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -100,6 +109,12 @@ def test_a_wrong_length_is_one_line(words: list[str], said: str, capfd: pytest.C
     assert said in err and len(err.splitlines()) == 1
 
 
+@pytest.mark.everyday(
+    "words0-unknown value 'foo': choose from run, ",
+    "words1-unknown value 'reprot': did you mean report? choose from run, ",
+    "words3-unknown flag --mutirun: did you mean --multirun? see --help",
+    "words5-unknown setting foo: choose from model, method",
+)
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -147,6 +162,7 @@ def test_a_slip_is_said_in_one_line(words: list[str], said: str, capsys: pytest.
     assert printed.err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_sweep_of_nothing_says_so_and_runs_one_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main(["run", "-m", *CHANCE, f"results={tmp_path}"]) == 0
     first, *_ = capsys.readouterr().err.splitlines()
@@ -303,6 +319,17 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.everyday(
+    "tune worth=x-worth must be a number, got 'x'",
+    "run ray.worker=2-unknown setting ray.worker",
+    "run task=[]-task must name at least one task, got []",
+    "keys out=afile/x.jsonl-out afile/x.jsonl cannot be made, afile is a file where a folder is needed",
+    "run results=afile/x-results afile/x cannot be made, afile is a file where a folder is needed",
+    "run lengths=[64] multiples=[a]-multiples must be numbers above 0, got 'a'",
+    "board afile-ledger afile is a file",
+    "figure emptyd --for neurip---for must be one of neurips, iclr, icml-column, icml, acl-column, acl, ieee-column, ieee, page, slide, got neurip",
+    "export method=rerope length=1024 --to vllm-vllm cannot express remapped distances (rerope)",
+)
 @pytest.mark.parametrize(("words", "said"), EXACT, ids=lambda value: value.partition(":")[0])
 def test_wrong_words_are_answered_by_one_line_and_nothing_is_written(
     words: str, said: str, lexbench: Command, places: Path
@@ -328,6 +355,7 @@ def test_an_option_of_several_words_may_be_repeated() -> None:
     assert (again.runs, again.task, again.out) == ([Path("runs")], [], [Path("figure.pdf")])
 
 
+@pytest.mark.slow
 def test_an_option_of_several_names_is_not_told_the_settings_behind_it(lexbench: Command, places: Path) -> None:
     done = lexbench("versus", "method=yarn", *SHORT, "backend=chance", "--against", "none", "pi", "results=vs")
     assert done.returncode == 0, done.stderr

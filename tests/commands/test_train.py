@@ -13,6 +13,9 @@ def test_convert_takes_folders_on_disk_only(tmp_path: Path, capsys: pytest.Captu
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.everyday(
+    "corpora=[]-corpora must be a list of corpora, got []", "held_out=[]-held_out must be a list of corpora, got []"
+)
 @pytest.mark.parametrize(
     ("setting", "said"),
     [

@@ -99,6 +99,7 @@ def _ids(writer: Any) -> None:
     writer.add_eos_token_id(1)
 
 
+@pytest.mark.everyday("smollm", "llama-bpe")
 @pytest.mark.parametrize("rule", PUBLISHED)
 def test_a_trained_tokenizer_comes_back_from_a_file(rule: str, tmp_path: Path) -> None:
     known = tokenizer_of(PUBLISHED[rule])
@@ -168,6 +169,10 @@ def _begins_with_nothing(writer: Any) -> None:
     writer.add_add_bos_token(True)
 
 
+@pytest.mark.everyday(
+    "superbpe-_ids-names no rule \\\\(tokenizer.ggml.pre\\\\) .*, or an unknown one: superbpe",
+    "smollm-_no_end-does not state which token ends a text \\\\(tokenizer.ggml.eos_token_id\\\\)",
+)
 @pytest.mark.parametrize(
     ("rule", "more", "said"),
     [

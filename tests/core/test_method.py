@@ -277,6 +277,7 @@ class Mine:
 '''
 
 
+@pytest.mark.everyday("run")
 @pytest.mark.parametrize(
     ("words", "said"),
     [
