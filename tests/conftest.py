@@ -35,17 +35,18 @@ def pytest_collection() -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before those that are not asked for are left out
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark as slow the parameters of a test that its mark `everyday` does not name; it names them by their ids."""
-    ids = {item: item.nodeid.removesuffix("]").partition("[")[::2] for item in items}
-    missing = set[tuple[str, str]]()
-    for item, (test, parameters) in ids.items():
+    """Mark as slow the parameters of a test that its mark `everyday` does not name, by an id or all before a hyphen in it."""
+    missing, found = set[tuple[str, str]](), set[tuple[str, str]]()
+    for item in items:
         if named := item.get_closest_marker("everyday"):
+            test, _, parameters = item.nodeid.removesuffix("]").partition("[")
+            one = {(test, each) for each in named.args if f"{parameters}-".startswith(f"{each}-")}
             missing |= {(test, each) for each in named.args}
-            if parameters not in named.args:
+            found |= one
+            if not one:
                 item.add_marker(pytest.mark.slow)
-    missing -= set(ids.values())
-    if missing and not any("[" in word for word in config.args):
-        raise pytest.UsageError(f"mark everyday names parameters that are not there: {sorted(missing)}")
+    if missing > found and not any("[" in word for word in config.args):
+        raise pytest.UsageError(f"mark everyday names parameters that are not there: {sorted(missing - found)}")
 
 
 def pytest_collection_finish() -> None:

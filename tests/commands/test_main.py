@@ -24,9 +24,7 @@ def test_help_and_list_are_quick_and_load_no_torch(words: list[str], said: str) 
     assert done.stdout.splitlines()[-1] == "False False"
 
 
-@pytest.mark.everyday(
-    "lexbench r-offered0-never0", "lexbench run method=-offered1-never1", "lexbench report -offered8-never8"
-)
+@pytest.mark.everyday("lexbench r", "lexbench run method=", "lexbench report ")
 @pytest.mark.parametrize(
     ("line", "offered", "never"),
     [
@@ -82,11 +80,7 @@ def test_argparse_errors_leave_with_two(lexbench: Command) -> None:
         assert lexbench(*words).returncode == 2
 
 
-@pytest.mark.everyday(
-    "words0-length must be a whole number of at least 1 token, got -5",
-    "words3-share has nothing to write: give --card FILE, --samples DIR, or --to FORMAT --out DIR",
-    "words7-length must be below 2^53 tokens, got 1000000000000000000",
-)
+@pytest.mark.everyday("words0", "words3", "words7")
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -109,12 +103,7 @@ def test_a_wrong_length_is_one_line(words: list[str], said: str, capfd: pytest.C
     assert said in err and len(err.splitlines()) == 1
 
 
-@pytest.mark.everyday(
-    "words0-unknown value 'foo': choose from run, ",
-    "words1-unknown value 'reprot': did you mean report? choose from run, ",
-    "words3-unknown flag --mutirun: did you mean --multirun? see --help",
-    "words5-unknown setting foo: choose from model, method",
-)
+@pytest.mark.everyday("words0", "words1", "words3", "words5")
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -320,15 +309,15 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.everyday(
-    "tune worth=x-worth must be a number, got 'x'",
-    "run ray.worker=2-unknown setting ray.worker",
-    "run task=[]-task must name at least one task, got []",
-    "keys out=afile/x.jsonl-out afile/x.jsonl cannot be made, afile is a file where a folder is needed",
-    "run results=afile/x-results afile/x cannot be made, afile is a file where a folder is needed",
-    "run lengths=[64] multiples=[a]-multiples must be numbers above 0, got 'a'",
-    "board afile-ledger afile is a file",
-    "figure emptyd --for neurip---for must be one of neurips, iclr, icml-column, icml, acl-column, acl, ieee-column, ieee, page, slide, got neurip",
-    "export method=rerope length=1024 --to vllm-vllm cannot express remapped distances (rerope)",
+    "tune worth=x",
+    "run ray.worker=2",
+    "run task=[]",
+    "keys out=afile/x.jsonl",
+    "run results=afile/x",
+    "run lengths=[64] multiples=[a]",
+    "board afile",
+    "figure emptyd --for neurip",
+    "export method=rerope length=1024 ",
 )
 @pytest.mark.parametrize(("words", "said"), EXACT, ids=lambda value: value.partition(":")[0])
 def test_wrong_words_are_answered_by_one_line_and_nothing_is_written(

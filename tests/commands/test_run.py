@@ -59,13 +59,13 @@ WRONG = [
     "model=lama2-",
     "method=yran-",
     "backend=hff-",
-    "method=yarn method.factr=8-",
+    "method=yarn method.factr=8",
     "task.digts=3-",
     "lenghts=[128]-",
     "lengths=[0]-",
     "model=./nowhere-",
     "task=[passkey-",
-    "-m method=none,[yarn,log_n]-",
+    "-m method=none,[yarn,log_n]",
 )
 @pytest.mark.parametrize(("words", "said"), WRONG, ids=lambda value: " ".join(value) if isinstance(value, list) else "")
 def test_wrong_input_gets_one_line_and_exit_code_two(

@@ -143,7 +143,7 @@ def test_a_changed_base_is_in_the_llama(rope: Path, tmp_path: Path) -> None:
     assert read_model({"path": str(tmp_path)}).rope_base == 500000.0
 
 
-@pytest.mark.everyday("{'name': 'yarn'}-{'rope_type': 'yarn', 'factor': 4.0}")
+@pytest.mark.everyday("{'name': 'yarn'}")
 @pytest.mark.parametrize(
     ("method", "rope_parameters"),
     [

@@ -267,7 +267,7 @@ def test_chance_is_a_dotted_line_where_it_is_known_and_seen(
     assert len(dotted) == 2 * drawn
 
 
-@pytest.mark.everyday("accuracy-accuracy, higher is better", "entropy-attention entropy (nats)")
+@pytest.mark.everyday("accuracy", "entropy")
 @pytest.mark.parametrize(
     ("metric", "said"),
     [

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from lexbench.core.record import Sample
 from lexbench.report.versus import write_versus
 from lexbench.store.format import Finished

@@ -48,7 +48,7 @@ def test_a_launcher_is_what_its_yaml_says(file: Path) -> None:
     assert isinstance(instantiate(found), Launcher)
 
 
-@pytest.mark.everyday("joblib-n_jobs-3", "submitit_local-timeout_min-5")
+@pytest.mark.everyday("joblib-n_jobs-3", "submitit_local-timeout_min")
 @pytest.mark.parametrize(
     ("name", "setting", "value"),
     [

@@ -46,7 +46,7 @@ def _ask(model: tuple[Hf, Oracle], method: str, over: str) -> methods_page.Found
 
 
 @pytest.mark.everyday(
-    "Llama 3.1-yarn-scaled", "gpt-oss-self_extend-scaled", "gpt-oss-streaming_llm-scaled", "Gemma 3-chunkllama-plain"
+    "Llama 3.1-yarn-scaled", "gpt-oss-self_extend", "gpt-oss-streaming_llm", "Gemma 3-chunkllama-plain"
 )
 @pytest.mark.parametrize(
     ("family", "method", "over"),
