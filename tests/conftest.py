@@ -33,6 +33,22 @@ def pytest_collection() -> None:
     gc.disable()
 
 
+@pytest.hookimpl(tryfirst=True)  # before those that are not asked for are left out
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark as slow the parameters of a test that its mark `everyday` does not name, by an id or all before a hyphen in it."""
+    missing, found = set[tuple[str, str]](), set[tuple[str, str]]()
+    for item in items:
+        if named := item.get_closest_marker("everyday"):
+            test, _, parameters = item.nodeid.removesuffix("]").partition("[")
+            one = {(test, each) for each in named.args if f"{parameters}-".startswith(f"{each}-")}
+            missing |= {(test, each) for each in named.args}
+            found |= one
+            if not one:
+                item.add_marker(pytest.mark.slow)
+    if missing > found and not any("[" in word for word in config.args):
+        raise pytest.UsageError(f"mark everyday names parameters that are not there: {sorted(missing - found)}")
+
+
 def pytest_collection_finish() -> None:
     """Look for garbage in what tests make, but not in modules and the tests themselves."""
     gc.freeze()

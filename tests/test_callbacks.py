@@ -56,6 +56,7 @@ def trained(folder: Path, tokenizer: Any, logging_steps: int = 500, **curves: An
     return trainer.model, heard
 
 
+@pytest.mark.everyday("copy-accuracy")
 @pytest.mark.parametrize(("task", "metric"), [("resolution", "resolution"), ("copy", "accuracy")])
 def test_a_curve_of_a_task_is_its_headline_metric(task: str, metric: str, tokenizer: Any) -> None:
     """Measures of attention and exact answers are further metrics of these tasks."""
@@ -81,6 +82,7 @@ def test_the_trainer_logs_curves_and_trains_as_without_them(tmp_path: Path, toke
     assert model.training
 
 
+@pytest.mark.slow
 def test_the_loss_of_a_step_with_a_curve_is_logged_as_without_it(tmp_path: Path, tokenizer: Any) -> None:
     _, bare = trained(tmp_path, tokenizer, logging_steps=2)
     _, heard = trained(tmp_path, tokenizer, logging_steps=2, lengths=[80], every=2, share=1.0)

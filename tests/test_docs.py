@@ -262,6 +262,7 @@ def test_the_page_of_commands_has_every_exit_code_that_a_help_names(monkeypatch:
     assert named <= set(re.findall(r"[:;] (\d+) ", head))
 
 
+@pytest.mark.everyday("rope-False")
 @pytest.mark.parametrize(("encoding", "heads"), [("hwfa", False), ("rope", False), ("alibi", True)])
 def test_heads_of_an_encoding_that_are_alike_are_one_line(
     encoding: str, heads: bool, monkeypatch: pytest.MonkeyPatch

@@ -157,6 +157,7 @@ def assert_realised(hf: Hf, attention: Attention) -> None:
         np.testing.assert_allclose(got.double().numpy(), expected, atol=ROUNDING * expected.std())
 
 
+@pytest.mark.everyday("none", "yarn", "log_n", "rerope", "self_extend", "streaming_llm", "dca")
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_is_its_definition_in_llama(method: str, opened: Callable[[str], Hf]) -> None:
     assert_defined(opened("llama"), method)
@@ -177,6 +178,7 @@ def test_composed_methods_are_their_definition(methods: list[Any], opened: Calla
     assert_defined(opened("gpt_neox"), {"compose": methods})
 
 
+@pytest.mark.everyday("None")
 @pytest.mark.parametrize("mask", [None, Window(20)])
 def test_layers_may_turn_by_different_frequencies(mask: Window | None, opened: Callable[[str], Hf]) -> None:
     hf = opened("llama")

@@ -181,6 +181,7 @@ def test_a_loaded_model_has_the_numbers_of_its_folder(network: Any, tmp_path: Pa
         assert torch.equal(network(ids).logits, before)
 
 
+@pytest.mark.everyday("False")
 @pytest.mark.parametrize("outer", [True, False])
 def test_each_part_of_a_module_has_its_own_mode_after_an_evaluation(outer: bool) -> None:
     learning, frozen = nn.Dropout(), nn.Sequential(nn.Dropout())
@@ -209,6 +210,7 @@ def test_a_function_has_the_numbers_of_the_model_behind_it(network: Any) -> None
     assert refused.table().isna().all(axis=None)
 
 
+@pytest.mark.slow
 def test_a_network_under_extend_is_measured_as_it_is_and_under_no_other_name(network: Any, tmp_path: Path) -> None:
     asked: dict[str, Any] = {"lengths": [512], "n": 1}
     expected = lexbench.evaluate(network, LEXLET, method="log_n", **asked).table().loc["log_n", 512]
@@ -247,6 +249,7 @@ def test_a_task_takes_a_corpus_by_name_by_parameters_or_built() -> None:
         lexbench.task("last_segment", wrong)
 
 
+@pytest.mark.slow
 def test_texts_that_change_between_two_runs_of_a_process_are_read_anew(tmp_path: Path) -> None:
     def value(corpus: str, text: str, results: str) -> float:
         (tmp_path / corpus).mkdir(exist_ok=True)
@@ -341,6 +344,7 @@ def test_a_function_whose_rows_see_later_tokens_is_refused(tokenizer: FastTokeni
         Function(right, model, tokenizer).attend(lexbench.Attention())
 
 
+@pytest.mark.slow
 def test_frequencies_changed_by_hand_are_measured_anew(tmp_path: Path) -> None:
     """The value is that of a folder of its own, where nothing was measured before."""
     changed = AutoModelForCausalLM.from_pretrained(LEXLET, dtype=torch.float32)

@@ -125,6 +125,7 @@ def test_a_row_that_has_ended_leaves_the_others_as_they_are() -> None:
         assert one.tokens.tolist() == other.tokens.tolist()
 
 
+@pytest.mark.slow
 def test_only_texts_of_about_one_length_are_read_together(monkeypatch: pytest.MonkeyPatch) -> None:
     model = backend(8)
     asked: list[AnyQuestion] = [*texts(3, 600), *texts(2, 500), *texts(2, 540)]
@@ -168,6 +169,7 @@ def test_the_question_with_most_options_says_how_many_fit(monkeypatch: pytest.Mo
     assert [len(model._fitting(asked)) for asked in ([few, few, many], [many, few, many], [few] * 4)] == [2, 2, 3]
 
 
+@pytest.mark.slow
 def test_options_of_one_question_that_do_not_fit_together_are_read_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     [asked], model = choices(1), backend(4)
     [expected] = [each.nll for each in model.together([asked]) if isinstance(each, Chosen)]
@@ -189,6 +191,7 @@ def test_one_text_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) 
     assert read == [4, 2, 1]
 
 
+@pytest.mark.slow
 def test_as_many_as_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     model = backend("auto")
     facts = model.model
@@ -209,6 +212,7 @@ def test_as_many_as_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     assert capabilities(model).batches and not capabilities(model).remote
 
 
+@pytest.mark.everyday("none-0")
 @pytest.mark.parametrize(("method", "views"), [("none", 0), ("rerope", 2)])
 def test_keys_behind_windows_take_no_room(method: str, views: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Gemma 3 has windows of 16 tokens here: room for five texts is that of what the model holds of five."""
@@ -319,6 +323,7 @@ def uneven(count: int, room: int) -> list[Write]:
     ]
 
 
+@pytest.mark.everyday("none-llama", "rerope-gpt_oss")
 @pytest.mark.parametrize("family", ["llama", "gemma3_text", "gpt_oss"])
 @pytest.mark.parametrize("method", ["none", "rerope", pytest.param("rest", marks=pytest.mark.slow)])
 def test_prompts_of_many_lengths_are_continued_as_each_alone(family: str, method: str) -> None:
@@ -337,6 +342,7 @@ def test_prompts_of_many_lengths_are_continued_as_each_alone(family: str, method
         assert [len(tokens) for tokens in alone] == [each.room for each in asked]
 
 
+@pytest.mark.everyday("none-llama")
 @pytest.mark.parametrize("family", ["llama", "gemma3_text"])
 @pytest.mark.parametrize("method", ["none", "rerope", pytest.param("rest", marks=pytest.mark.slow)])
 def test_options_of_many_prompts_cost_what_each_costs_alone(family: str, method: str) -> None:
@@ -363,6 +369,7 @@ def test_options_of_many_prompts_cost_what_each_costs_alone(family: str, method:
             np.testing.assert_allclose(chosen.nll, costs, rtol=2e-6, err_msg=name)
 
 
+@pytest.mark.everyday("none-llama", "rerope-gemma3_text")
 @pytest.mark.parametrize("family", ["llama", "gemma3_text", "gpt_oss"])
 @pytest.mark.parametrize("method", ["none", "rerope", pytest.param("rest", marks=pytest.mark.slow)])
 def test_texts_of_many_lengths_are_scored_and_marked_as_each_alone(family: str, method: str) -> None:

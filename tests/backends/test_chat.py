@@ -154,6 +154,7 @@ THOUGHTS: dict[str, tuple[Body, str, tuple[str, str, bool, bool]]] = {
 }
 
 
+@pytest.mark.everyday("marked", "in vLLM's field", "unfinished")
 @pytest.mark.parametrize("name", THOUGHTS)
 def test_a_thought_is_taken_out_and_kept(model: Model, name: str) -> None:
     message, reason, expected = THOUGHTS[name]
@@ -228,6 +229,7 @@ def test_wrong_settings_are_one_line(model: Model, changed: dict[str, Any], mess
         OpenAI(model, **{"chat": True, **changed})
 
 
+@pytest.mark.slow
 def test_a_run_with_thinking_counts_all_tokens_and_is_never_mixed_with_completions(
     model: Model, tmp_path: Path, unverified: None
 ) -> None:
@@ -324,6 +326,7 @@ GIVEN: dict[str, tuple[Body, str, tuple[str, str]]] = {
 }
 
 
+@pytest.mark.everyday("a thought in the field, cut", "a thought without end")
 @pytest.mark.parametrize("name", TAKEN)
 def test_a_thought_that_was_not_asked_for_is_never_the_answer(name: str, model: Model) -> None:
     message, reason = TAKEN[name]

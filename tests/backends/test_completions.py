@@ -82,6 +82,7 @@ def score() -> Score:
     return Score(index=0, cluster="c", tokens=TOKENS, start=50, bytes=1, words=1)
 
 
+@pytest.mark.everyday("ByPrefix")
 def test_an_option_of_several_tokens_costs_their_sum(engine: Engine, hf: Hf) -> None:
     np.testing.assert_allclose(engine.choose(choose()).nll, hf.choose(choose()).nll, atol=1e-5)
 
@@ -102,6 +103,7 @@ def test_whole_options_are_asked_where_every_request_reads_its_prompt(hf: Hf) ->
     assert [len(request.tokens) for request in requests] == [40 + len(option) for option in OPTIONS]
 
 
+@pytest.mark.everyday("ByPrefix")
 def test_marks_are_what_comes_next_at_each_place(engine: Engine, hf: Hf) -> None:
     np.testing.assert_allclose(engine.mark(mark()).nll, hf.mark(mark()).nll, atol=1e-5)
 
@@ -112,6 +114,7 @@ def test_a_single_place_is_marked(engine: Engine, hf: Hf) -> None:
     np.testing.assert_allclose(engine.mark(alone).nll, hf.mark(alone).nll, atol=1e-5)
 
 
+@pytest.mark.everyday("Engine")
 def test_targets_and_what_is_written_are_the_engines(engine: Engine, hf: Hf) -> None:
     np.testing.assert_array_equal(engine.score(score()).nll, hf.score(score()).nll)
     ours, theirs = engine.write(write()), hf.write(write())

@@ -35,6 +35,7 @@ def grown(tmp_path: Path) -> str:
     return str(folder)
 
 
+@pytest.mark.everyday("Native")
 @pytest.mark.parametrize("kind", [Hf, Native])
 def test_a_token_beyond_the_embedding_is_refused(grown: str, kind: type[Hf] | type[Native]) -> None:
     backend, known, beyond = kind(read_model({"path": grown})), np.arange(8), np.array([3, ROWS])
@@ -66,6 +67,7 @@ def nll_of(path: str, text: str, tmp_path: Path) -> Any:
     return next(row for _, row in run.records().iterrows() if row["metric"] == "nll" or row["refused"])
 
 
+@pytest.mark.slow
 def test_a_run_records_the_reason_and_measures_texts_without_such_tokens(grown: str, tmp_path: Path) -> None:
     refused = nll_of(grown, f"a {WORD} ran. ", tmp_path)
     assert SAID in str(refused["refused"])

@@ -53,6 +53,7 @@ def logits(model: Any, tokens: torch.Tensor = TOKENS, **given: Any) -> torch.Ten
     return model(tokens, **given).logits  # type: ignore[no-any-return]
 
 
+@pytest.mark.everyday("yarn-given0-llama", "rerope-given1-gpt_neox")
 @pytest.mark.parametrize("kind", FAMILIES)
 @pytest.mark.parametrize(
     ("method", "given"), [("yarn", {"length": 64}), ("rerope", {"window": 8}), ("yarn+log_n", {"length": 64})]
@@ -142,6 +143,7 @@ def test_generation_with_a_cache_is_repeated_full_forward(kind: str, method: str
     assert written.tolist() == tokens.tolist()
 
 
+@pytest.mark.everyday("yarn-given1")
 @pytest.mark.parametrize(("method", "given"), [("rerope", {"window": 8}), ("yarn", {"length": 64}), ("log_n", {})])
 def test_a_padded_batch_generates_what_each_text_generates_alone(method: str, given: dict[str, Any]) -> None:
     model = network()

@@ -154,6 +154,7 @@ def pairs_of(hf: Hf) -> np.ndarray:
 REROPE = Attention(remap=Remap(8, Line(math.inf, 8), Line(math.inf)))
 
 
+@pytest.mark.everyday("llama", "phi")
 def test_scores_are_log_softmax_of_the_models_own_logits(folder: Path) -> None:
     hf = open_hf(folder, chunk=7)
     expected = losses_of(stock_logits(folder), 50)
@@ -161,6 +162,7 @@ def test_scores_are_log_softmax_of_the_models_own_logits(folder: Path) -> None:
     assert hf.score(asked(50)).nll.dtype == np.float32
 
 
+@pytest.mark.everyday("llama", "gpt_neox")
 def test_logits_to_compare_are_the_models_own_and_few_positions_pass_the_head_at_once(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,6 +179,7 @@ def test_logits_to_compare_are_the_models_own_and_few_positions_pass_the_head_at
     torch.testing.assert_close(found, stock_logits(folder), atol=1e-4, rtol=0)
 
 
+@pytest.mark.everyday("llama", "phi")
 def test_the_models_own_frequencies_change_nothing(folder: Path) -> None:
     hf = open_hf(folder)
     hf.attend(Attention(inv_freq=pairs_of(hf), scale=1.0))
@@ -205,6 +208,7 @@ def test_slots_that_ask_for_nothing_change_nothing(
     assert_stock(hf, folder)
 
 
+@pytest.mark.everyday("llama", "glm")
 def test_frequencies_for_no_layer_change_nothing(folder: Path) -> None:
     hf = open_hf(folder)
     hf.attend(Attention(inv_freq=pairs_of(hf) / 3, scale=1.5, layers=()))
@@ -232,6 +236,7 @@ def test_writing_with_a_cache_is_writing_without(folder: Path, slot: str, opened
     assert written.hit_room
 
 
+@pytest.mark.everyday("llama", "gpt_neox")
 def test_the_empty_attention_undoes_everything_bit_for_bit(folder: Path) -> None:
     hf = open_hf(folder)
     before = hf.score(asked()).nll
@@ -273,6 +278,7 @@ def test_two_models_at_once_keep_their_own_attentions(folders: Callable[[str], P
     assert_stock(first, folders("llama"))
 
 
+@pytest.mark.everyday("llama", "glm")
 def test_linear_scaling_is_transformers_linear(folder: Path) -> None:
     hf = open_hf(folder)
     hf.attend(Attention(inv_freq=pairs_of(hf) / 4))
@@ -379,6 +385,7 @@ def rope_that_follows_the_length(kind: str) -> dict[str, Any]:
     return {"rope_parameters": rope, "original_max_position_embeddings": 32, "max_position_embeddings": 160}
 
 
+@pytest.mark.everyday("32")
 @pytest.mark.parametrize("length", [24, 31, 32, 33])
 def test_an_answer_that_passes_longropes_switch_is_what_transformers_generates(length: int, tmp_path: Path) -> None:
     """Phi-3's `generate` reads the text again where its factors switch: keys of the short ones are of no use."""
@@ -464,6 +471,7 @@ def test_layers_that_see_a_window_keep_it_past_it(tmp_path: Path) -> None:
         hf.attend(Attention(remap=Remap(20, Line(divisor=2.0), Line(divisor=2.0))))
 
 
+@pytest.mark.everyday("gemma3_text-changes1")
 @pytest.mark.parametrize(
     ("kind", "changes"),
     [
@@ -527,6 +535,7 @@ def test_capped_scores_stay_capped(tmp_path: Path) -> None:
     assert_stock(hf, folder)
 
 
+@pytest.mark.everyday("gemma2-changes0")
 @pytest.mark.parametrize(
     ("kind", "changes"),
     [

@@ -89,6 +89,7 @@ SHAPED = {
 }
 
 
+@pytest.mark.everyday("none", "rerope")
 @pytest.mark.parametrize("name", SHAPED)
 def test_every_tensor_of_a_text_is_on_the_device(native: Native, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the device without numbers, where a tensor left on the CPU would be an error."""
@@ -119,6 +120,7 @@ def test_the_processor_by_its_name_gives_the_same_numbers(native: Native) -> Non
     np.testing.assert_array_equal(named.score(question()).nll, native.score(question()).nll)
 
 
+@pytest.mark.slow
 def test_float64_agrees_with_float32(native: Native) -> None:
     precise = Native(LEXLET, dtype="float64")
     remap = Attention(remap=Remap(64, Line(float("inf"), 64), Line(float("inf"))))

@@ -256,6 +256,7 @@ def test_of_40_servers_that_ignore_temperature_0_at_most_one_is_believed(form: s
     assert all(able.scoring is not None and not able.odd for able in found)  # its likelihoods are right
 
 
+@pytest.mark.everyday("-vllm", "zero-echo", "shifted right-vllm without options")
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("wrong", ["", *FAULTS])
 def test_a_server_with_wrong_likelihoods_still_writes(wrong: str, form: str) -> None:
@@ -273,6 +274,7 @@ def test_a_server_with_wrong_likelihoods_still_writes(wrong: str, form: str) -> 
             np.testing.assert_allclose(backend.score(score(whole, 50)).nll, -np.array(values), rtol=1e-6)
 
 
+@pytest.mark.everyday("vllm", "echo")
 @pytest.mark.parametrize("form", FORMS)
 def test_a_server_that_draws_is_asked_for_likelihoods_only(form: str) -> None:
     speaker = Speaker(tokenizer=TOKENIZER, seed=3, draws=True)
@@ -417,6 +419,7 @@ def put(answer: Body, value: Any, whole: bool = False) -> None:
         entry["logprob"] = value
 
 
+@pytest.mark.everyday("no choices", "too few", "no number", "NaN", "BOS twice")
 @pytest.mark.parametrize(("change", "said"), [row[1:] for row in MALFORMED], ids=[row[0] for row in MALFORMED])
 def test_a_number_that_cannot_be_trusted_is_refused(change: Callable[[Body], object], said: str) -> None:
     def answer(body: Body) -> Reply:
@@ -467,6 +470,7 @@ def test_tokens_are_known_in_every_spelling(spelling: str) -> None:
         assert backend.score(score()).nll.tolist() == costs(TOKENS, 1)
 
 
+@pytest.mark.everyday("None", "ids4")
 @pytest.mark.parametrize("ids", [None, "abc", [5, None], [5, -1], [5, 10**9], [5, True], [5] * 21, [5.0]])
 def test_new_tokens_that_are_none_are_refused(ids: Any) -> None:
     with asking(vllm()) as (backend, server):
@@ -698,6 +702,7 @@ def after(good: int, bad: Callable[[Body], Reply], answer: Callable[[Body], Repl
     return lambda body: answer(body) if next(left, None) is not None else bad(body)
 
 
+@pytest.mark.slow
 def test_a_cell_that_a_dead_server_broke_off_goes_on_where_it_was(tmp_path: Path) -> None:
     with serving(vllm(), LISTED, version="0.30.0") as server:
         whole = run(tmp_path / "whole", server)
@@ -893,6 +898,7 @@ def test_a_key_is_sent_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> No
         assert (backend.version, backend.revision, backend.dtype) == ("OpenAI API", "one", "bfloat16")
 
 
+@pytest.mark.slow
 def test_the_command_line_says_it_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from lexbench.commands import main
 
@@ -908,6 +914,7 @@ def test_the_command_line_says_it_in_one_line(tmp_path: Path, capsys: pytest.Cap
         assert said.endswith(remedy)
 
 
+@pytest.mark.everyday("bad0-None", "bad2-models2")
 @pytest.mark.parametrize(
     ("bad", "models"),
     [

@@ -161,6 +161,7 @@ def test_weights_are_those_of_transformers_own_eager_attention(tokens: np.ndarra
         check_weights(probe(native, tokens, last=last), weights, 1e-4, last)
 
 
+@pytest.mark.everyday("gpt2", "glm")
 @pytest.mark.parametrize("kind", ["gpt2", "phi", "glm", "qwen3"])
 def test_families_with_other_positions_and_layouts(kind: str, tmp_path: Path) -> None:
     from tests.backends.test_hf import TOKENS, open_hf, save

@@ -75,6 +75,7 @@ def check_alike(backend: Any, method: str, given: dict[str, Any], questions: lis
             np.testing.assert_array_equal(together.tokens, backend.write(question).tokens)
 
 
+@pytest.mark.everyday("hf-self_extend", "native-none")
 @pytest.mark.parametrize(
     ("name", "method"),
     [
@@ -98,6 +99,7 @@ def test_answers_are_those_of_each_question_alone(
     check_alike(backend, method, {}, questions)
 
 
+@pytest.mark.everyday("frequencies")
 @pytest.mark.parametrize(
     ("method", "given"), [("dynamic_ntk", {"policy": "hf_dynamic"}), ("ms_poe", {})], ids=["frequencies", "ranks"]
 )
@@ -113,6 +115,7 @@ def test_a_text_is_read_for_each_question_where_its_end_changes_its_beginning(
     check_alike(hf, method, given, questions)
 
 
+@pytest.mark.everyday("hf")
 @pytest.mark.parametrize("name", ["hf", "native"])
 def test_choices_behind_one_text_are_those_of_each_alone(name: str, request: pytest.FixtureRequest) -> None:
     backend = request.getfixturevalue(name)

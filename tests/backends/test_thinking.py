@@ -93,6 +93,7 @@ def test_a_thought_comes_first_and_the_answer_behind_it(name: str, model: Model)
         assert asked[1].length <= whole.length and asked[1].room == whole.room
 
 
+@pytest.mark.slow
 def test_a_thought_that_ends_by_itself_changes_nothing_of_what_the_model_writes(
     hf: Hf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,6 +147,7 @@ def test_a_thought_that_was_not_asked_for_is_no_answer(name: str, hf: Hf, monkey
             assert hf.tokenizer.decode(answer.tokens).strip() == expected[1]
 
 
+@pytest.mark.slow
 def test_a_template_that_ignores_the_switch_ends_a_run_in_one_line(
     model: Model, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -178,6 +180,7 @@ class Engine(Completions):
         return Continued(tokens=found.tokens, hit_room=found.hit_room)
 
 
+@pytest.mark.everyday("</think>")
 @pytest.mark.parametrize("end", ["</think>", "."])
 def test_a_batch_and_an_engine_think_as_one_question_alone(end: str, hf: Hf, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hf, "_form", form("budget", end=end))
@@ -210,6 +213,7 @@ def test_thoughts_of_other_lengths_are_not_continued_together_where_padding_is_r
     assert [len(lengths) for lengths in together] == [1] * 4
 
 
+@pytest.mark.slow
 def test_a_run_counts_all_tokens_and_says_how_it_thinks(model: Model, tmp_path: Path, unverified: None) -> None:
     path = {"name": "lexlet", **registry.read("model", "lexlet"), "path": model.path}
     config = {"name": "hf", **registry.read("backend", "hf"), "chat": True}

@@ -26,6 +26,7 @@ def keep_a_stale_key(cache: Any) -> None:
         layer.keys[:, :, -1], layer.values[:, :, -1] = layer.keys[:, :, -2], layer.values[:, :, -2]
 
 
+@pytest.mark.everyday("drop_a_key")
 @pytest.mark.parametrize("fault", [drop_a_key, keep_a_stale_key])
 def test_a_broken_cache_is_caught(
     fault: Callable[[Any], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -73,6 +74,7 @@ FAULTS = [
 ]
 
 
+@pytest.mark.everyday("gemma2-uncap", "gpt_oss-lose_sinks")
 @pytest.mark.parametrize(("kind", "fault"), FAULTS)
 def test_a_fault_of_the_network_is_caught(kind: str, fault: Callable[[Any], None], tmp_path: Path) -> None:
     folder = tiny.save(tmp_path / kind, kind)

@@ -39,6 +39,7 @@ def test_every_command_with_settings_has_a_yaml() -> None:
     assert sorted({command.config_name for command in CONFIGURED}) == YAMLS
 
 
+@pytest.mark.everyday("run", "tune", "study")
 @pytest.mark.parametrize("command", CONFIGURED, ids=lambda command: command.name)
 def test_help_has_every_setting_once_with_its_default(
     command: Command, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -53,6 +54,7 @@ def test_help_has_every_setting_once_with_its_default(
     assert len({setting.name for setting in command.settings}) == len(command.settings)
 
 
+@pytest.mark.everyday("run", "versus", "show", "study")
 @pytest.mark.parametrize("command", CONFIGURED, ids=lambda command: command.name)
 def test_every_example_is_a_setting_that_hydra_takes(command: Command) -> None:
     words = [setting.example for setting in command.settings if not setting.example.endswith("=NAME")]

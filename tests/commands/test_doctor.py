@@ -32,6 +32,7 @@ COMMANDS: dict[str, list[str]] = {
 }
 
 
+@pytest.mark.everyday("run", "run of a composition")
 @pytest.mark.usefixtures("unverified")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_what_a_command_has_written_is_sound_and_is_read(
@@ -59,6 +60,7 @@ def test_what_import_has_written_is_sound(tmp_path: Path) -> None:
     assert (found.faults, found.cells) == ([], 4)
 
 
+@pytest.mark.everyday("keys")
 @pytest.mark.parametrize(
     "words",
     [

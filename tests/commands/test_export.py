@@ -35,6 +35,7 @@ def test_within_the_trained_length_it_is_said_that_no_method_is_needed(lexbench:
     assert lexbench(*words, "length=100", "method=none").stderr == ""
 
 
+@pytest.mark.everyday("words0", "words3", "words5")
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -14,6 +14,7 @@ from lexbench.core.version import __version__
 from tests.commands.program import CHANCE, Command
 
 
+@pytest.mark.everyday("words0-method.factor=8")
 @pytest.mark.parametrize(
     ("words", "said"),
     [(["run", "--help"], "method.factor=8"), (["list"], "Use one distance for all keys beyond the window")],
@@ -26,6 +27,7 @@ def test_help_and_list_are_quick_and_load_no_torch(words: list[str], said: str) 
     assert done.stdout.splitlines()[-1] == "False False"
 
 
+@pytest.mark.everyday("lexbench r", "lexbench run method=", "lexbench report ")
 @pytest.mark.parametrize(
     ("line", "offered", "never"),
     [
@@ -81,6 +83,7 @@ def test_argparse_errors_leave_with_two(lexbench: Command) -> None:
         assert lexbench(*words).returncode == 2
 
 
+@pytest.mark.everyday("words0", "words3", "words7")
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -103,6 +106,7 @@ def test_a_wrong_length_is_one_line(words: list[str], said: str, capfd: pytest.C
     assert said in err and len(err.splitlines()) == 1
 
 
+@pytest.mark.everyday("words0", "words1", "words3", "words5")
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -150,6 +154,7 @@ def test_a_slip_is_said_in_one_line(words: list[str], said: str, capsys: pytest.
     assert printed.err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_sweep_of_nothing_says_so_and_runs_one_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main(["run", "-m", *CHANCE, f"results={tmp_path}"]) == 0
     first, *_ = capsys.readouterr().err.splitlines()
@@ -306,6 +311,17 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.everyday(
+    "tune worth=x",
+    "run ray.worker=2",
+    "run task=[]",
+    "keys out=afile/x.jsonl",
+    "run results=afile/x",
+    "run lengths=[64] multiples=[a]",
+    "board afile",
+    "figure emptyd --for neurip",
+    "export method=rerope length=1024 ",
+)
 @pytest.mark.parametrize(("words", "said"), EXACT, ids=lambda value: value.partition(":")[0])
 def test_wrong_words_are_answered_by_one_line_and_nothing_is_written(
     words: str, said: str, lexbench: Command, places: Path
@@ -331,6 +347,7 @@ def test_an_option_of_several_words_may_be_repeated() -> None:
     assert (again.runs, again.task, again.out) == ([Path("runs")], [], [Path("figure.pdf")])
 
 
+@pytest.mark.slow
 def test_an_option_of_several_names_is_not_told_the_settings_behind_it(lexbench: Command, places: Path) -> None:
     done = lexbench("versus", "method=yarn", *SHORT, "backend=chance", "--against", "none", "pi", "results=vs")
     assert done.returncode == 0, done.stderr

@@ -59,6 +59,18 @@ WRONG = [
 ]
 
 
+@pytest.mark.everyday(
+    "model=lama2-",
+    "method=yran-",
+    "backend=hff-",
+    "method=yarn method.factr=8",
+    "task.digts=3-",
+    "lenghts=[128]-",
+    "lengths=[0]-",
+    "model=./nowhere-",
+    "task=[passkey-",
+    "-m method=none,[yarn,log_n]",
+)
 @pytest.mark.parametrize(("words", "said"), WRONG, ids=lambda value: " ".join(value) if isinstance(value, list) else "")
 def test_wrong_input_gets_one_line_and_exit_code_two(
     words: list[str], said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -215,6 +227,7 @@ def test_weights_that_are_not_numbers_are_named(tmp_path: Path, capfd: pytest.Ca
     assert "layers.2.self_attn.k_proj.weight" in capfd.readouterr().err.splitlines()[-1]
 
 
+@pytest.mark.everyday("-[64,128]-holds no text")
 @pytest.mark.parametrize(
     ("text", "lengths", "said"),
     [("", "[64,128]", "holds no text"), ("too short a text", "[64,128]", "refused"), (None, "[64]", "does not exist")],
@@ -233,6 +246,7 @@ def test_texts_that_do_not_suffice_are_said(
     assert code == (3 if said == "refused" else 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("task", "shared"),
     [("conflicting_needles", "nth_needle"), pytest.param("niah_single_1", "niah", marks=pytest.mark.slow)],

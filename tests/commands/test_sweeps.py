@@ -36,6 +36,7 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
+@pytest.mark.everyday("run")
 @pytest.mark.parametrize(
     "command", [pytest.param(each, marks=[pytest.mark.slow] * (each in SLOW)) for each in COMMANDS]
 )
@@ -45,6 +46,7 @@ def test_a_sweep_loads_a_model_once_and_closes_it(command: str, events: list[str
     assert events == ["load", "close"]
 
 
+@pytest.mark.everyday("verify", "run")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_single_job_closes_its_model(command: str, events: list[str], tmp_path: Path) -> None:
     words = [word.format(tmp_path).partition(",")[0] for word in COMMANDS[command]]

@@ -13,6 +13,7 @@ def test_convert_takes_folders_on_disk_only(tmp_path: Path, capsys: pytest.Captu
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.everyday("corpora=[]", "held_out=[]")
 @pytest.mark.parametrize(
     ("setting", "said"),
     [

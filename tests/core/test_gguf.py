@@ -118,6 +118,7 @@ def test_lexlet_as_a_gguf_file_gives_its_own_numbers(
     assert "transformers_version" not in json.loads((folder / "config.json").read_text())
 
 
+@pytest.mark.everyday("package:no", "junk.gguf")
 @pytest.mark.parametrize(
     ("path", "said"),
     [

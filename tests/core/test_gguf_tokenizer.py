@@ -99,6 +99,7 @@ def _ids(writer: Any) -> None:
     writer.add_eos_token_id(1)
 
 
+@pytest.mark.everyday("smollm", "llama-bpe")
 @pytest.mark.parametrize("rule", PUBLISHED)
 def test_a_trained_tokenizer_comes_back_from_a_file(rule: str, tmp_path: Path) -> None:
     known = tokenizer_of(PUBLISHED[rule])
@@ -168,6 +169,7 @@ def _begins_with_nothing(writer: Any) -> None:
     writer.add_add_bos_token(True)
 
 
+@pytest.mark.everyday("superbpe", "smollm-_no_end")
 @pytest.mark.parametrize(
     ("rule", "more", "said"),
     [

@@ -91,6 +91,7 @@ def test_a_control_group_leaves_less_than_the_machine(tmp_path: Path, monkeypatc
     assert machine.free_bytes("cpu") == 720
 
 
+@pytest.mark.slow
 def test_a_model_on_a_processor_beside_a_full_gpu_is_measured(gpus: list[int], tmp_path: Path) -> None:
     asked: dict[str, Any] = {"task": "passkey", "lengths": [64], "n": 1, "quiet": True, "results": tmp_path}
     for backend in ("hf", "native", "chance"):

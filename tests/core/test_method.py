@@ -280,6 +280,7 @@ class Mine:
 '''
 
 
+@pytest.mark.everyday("run")
 @pytest.mark.parametrize(
     ("words", "said"),
     [

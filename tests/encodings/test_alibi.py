@@ -19,6 +19,7 @@ def test_slopes_are_those_of_the_paper() -> None:
         slopes(0)
 
 
+@pytest.mark.slow
 def test_slopes_are_those_of_transformers_bloom() -> None:
     from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 

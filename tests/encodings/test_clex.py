@@ -42,6 +42,7 @@ def test_untrained_it_is_ntk_aware_by_2t_minus_1(t: float, expected: list[float]
     np.testing.assert_allclose(encoding.stretched(t).detach(), expected, rtol=1e-9)
 
 
+@pytest.mark.everyday("8-2.0")
 @pytest.mark.parametrize("t", [1.3, 2.0, 7.9, 16.0])
 @pytest.mark.parametrize("head_dim", [8, 64])
 def test_trained_it_solves_the_authors_equation(head_dim: int, t: float) -> None:
@@ -93,6 +94,7 @@ def test_within_the_trained_length_it_is_rope() -> None:
     torch.testing.assert_close(encoding.rotate(vectors, places), Rope(8).rotate(vectors, places))
 
 
+@pytest.mark.slow
 def test_training_draws_t_and_places() -> None:
     encoding = Clex(8, 16, max_factor=5, gain=1.0).train()
     stretches, last, inside = [], [], []

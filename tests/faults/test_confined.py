@@ -134,6 +134,7 @@ TEMPLATES = [
 ]
 
 
+@pytest.mark.everyday("{{ cycler.__init__.__globals__.os.system('touch MARK') }}{{ messages[0].content }}")
 @pytest.mark.parametrize("template", TEMPLATES)
 def test_a_chat_template_reaches_no_python(template: str, tmp_path: Path) -> None:
     model_folder(tmp_path)

@@ -88,6 +88,7 @@ def test_a_changed_folder_is_seen(root: Path) -> None:
     assert tried(meddling, root, random.Random(1)).verdict == "changed more"
 
 
+@pytest.mark.everyday("a.json", "a.jsonl", "a.safetensors")
 @pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a.parquet", "a.safetensors", "a.txt"])
 def test_damage_is_damage(name: str, root: Path) -> None:
     """Of a hundred changed files nearly all differ from the valid one."""

@@ -301,6 +301,7 @@ def test_random_answers_are_on_no_card(tmp_path: Path) -> None:
     assert notes[0] == "card: 1 value of 1 curve"
 
 
+@pytest.mark.slow
 def test_of_many_methods_a_card_shows_none_unless_others_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,6 +58,7 @@ def steps(attention: Attention, queries: list[Tensor], keys: list[Tensor], value
     return found
 
 
+@pytest.mark.everyday("sdpa", "near_far rerope", "lambda streaming", "banded sinks", "blocks", "chunks paper")
 @pytest.mark.parametrize("name", ATTENTIONS)
 def test_texts_of_many_lengths_are_continued_as_each_alone(name: str) -> None:
     attention = ATTENTIONS[name]

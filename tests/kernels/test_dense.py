@@ -135,6 +135,22 @@ def ours(q: Array, k: Array, v: Array, attention: Attention, dtype: torch.dtype,
     return dense.attend(queries, keys, values, positions, attention, rotate, SCALING, chunk)
 
 
+@pytest.mark.everyday(
+    "plain-4-23-23-1-None",
+    "query_scale-2-23-23-2-5",
+    "rerope-1-23-23-1-1",
+    "window_1-2-1-23-1-None",
+    "leaky-2-7-23-1-3",
+    "self_extend-2-23-23-2-5",
+    "capped-4-23-23-1-None",
+    "chunks-2-7-23-1-3",
+    "stairs-1-23-23-1-1",
+    "blocks-2-23-23-2-5",
+    "mask-2-1-23-1-None",
+    "sinks-2-23-23-2-5",
+    "bias-2-7-23-1-3",
+    "all-2-23-23-2-5",
+)
 @pytest.mark.parametrize(
     ("kv_heads", "asked", "total", "batch", "chunk"),
     [(4, 23, 23, 1, None), (2, 23, 23, 2, 5), (1, 23, 23, 1, 1), (2, 1, 23, 1, None), (2, 7, 23, 1, 3)],

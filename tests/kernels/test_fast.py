@@ -81,6 +81,19 @@ def test_each_structure_has_its_kernel(name: str) -> None:
     assert fast.structure(attentions(5, 2)[name]) == name.split()[0]
 
 
+@pytest.mark.everyday(
+    "sdpa-7-40",
+    "near_far rerope-30-61",
+    "near_far leaky-60-40",
+    "near_far self_extend-61-1",
+    "near_far string-70-61",
+    "lambda lm_infinite-30-61",
+    "lambda streaming-7-40",
+    "banded sinks-60-61",
+    "blocks-30-40",
+    "chunks paper-30-61",
+    "chunks wide-7-61",
+)
 @pytest.mark.parametrize("asked", [LENGTH, 40, 1])
 @pytest.mark.parametrize("window", [1, 7, 30, LENGTH - 1, LENGTH, LENGTH + 9])
 @pytest.mark.parametrize("name", [name for name in attentions(5, 2) if not name.startswith("dense")])
@@ -91,6 +104,7 @@ def test_it_is_the_dense_kernel(name: str, window: int, asked: int) -> None:
         torch.testing.assert_close(ours(x, attention), expected(x, attention), atol=1e-12, rtol=0)
 
 
+@pytest.mark.everyday("1", "5", "8")
 @pytest.mark.parametrize("seed", range(30))
 def test_it_is_the_dense_kernel_at_any_shape_and_cut(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     draw = random.Random(seed)

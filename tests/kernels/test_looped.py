@@ -27,6 +27,17 @@ def begun(keys: list[Tensor], values: list[Tensor], count: int) -> tuple[KeptLay
     return layer, loop
 
 
+@pytest.mark.everyday(
+    "sdpa-None",
+    "near_far rerope-sinks1",
+    "near_far self_extend-None",
+    "lambda streaming-sinks1",
+    "banded sinks-None",
+    "blocks-sinks1",
+    "chunks paper-None",
+    "segments-sinks1",
+    "query scale-None",
+)
 @pytest.mark.parametrize("sinks", [None, torch.tensor([0.5, -1.0, 2.0, 0.0], dtype=torch.float64)])
 @pytest.mark.parametrize("name", ATTENTIONS)
 def test_each_step_is_that_of_each_text_alone_and_all_but_the_first_can_be_recorded(

@@ -294,6 +294,7 @@ def table(model: Model, overrides: dict[str, Any]) -> tuple[Floats, float, float
     return plain * (1 - slowed + slowed / factor), 0.1 * math.log(factor) + 1, original * factor
 
 
+@pytest.mark.everyday("none-full", "yarn-wide", "dynamic_ntk-quarter", "longrope-odd", "rerope-full", "pi-wide")
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
 @pytest.mark.parametrize("name", NAMES)
 def test_vllm_gets_the_same_frequencies_and_rows_for_every_position(name: str, model: Model) -> None:
@@ -416,6 +417,7 @@ def assert_flags(attention: Attention, model: Model, flags: dict[str, str]) -> N
     assert scale == pytest.approx(attention.scale or 1.0, rel=1e-9)
 
 
+@pytest.mark.everyday("none-full", "yarn-wide", "dynamic_ntk-quarter", "longrope-odd", "rerope-full", "pi-wide")
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
 @pytest.mark.parametrize("name", NAMES)
 def test_llama_cpp_gets_the_same_frequencies_or_a_reason(name: str, model: Model) -> None:

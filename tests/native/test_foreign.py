@@ -58,6 +58,7 @@ def tokens(batch: int, length: int) -> Tensor:
     return torch.randint(2, 97, (batch, length), generator=torch.Generator().manual_seed(length))
 
 
+@pytest.mark.everyday("rope", "alibi", "learned")
 @pytest.mark.parametrize("kind", KINDS)
 def test_logits_are_those_of_transformers(kind: str, trained: Callable[..., Path], tmp_path: Path) -> None:
     spec, shape, expected = KINDS[kind]
@@ -73,6 +74,7 @@ def test_logits_are_those_of_transformers(kind: str, trained: Callable[..., Path
             torch.testing.assert_close(theirs.eval()(text).logits, ours(text), atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.everyday("alibi")
 @pytest.mark.parametrize("kind", ["interleave", "alibi", "learned, shared keys"])
 def test_cached_writing_is_the_same(kind: str, trained: Callable[..., Path], tmp_path: Path) -> None:
     spec, shape, _ = KINDS[kind]

@@ -220,6 +220,7 @@ def test_no_compiler_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         learner("rope", compile=True)
 
 
+@pytest.mark.everyday("kerple", "clex")
 @pytest.mark.parametrize("name", ["t5", "kerple", "fire", "tisa", "clex", "floater"])
 def test_held_out_rows_see_the_weights_of_the_last_step(name: str) -> None:
     """What an encoding keeps of its weights between texts must not outlive an update; a copy has kept nothing."""

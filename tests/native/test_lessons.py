@@ -31,6 +31,7 @@ from tasks.parity import Parity
 TEXTS: list[Corpus] = [Synthetic(count=8, words=1000)]
 
 
+@pytest.mark.everyday("64-repeated_blocks", "64-passkey", "64-running_sums", "128-text_pieces")
 @pytest.mark.parametrize("kind", [*GENERATORS, "passkey", "text", "text_pieces"])
 @pytest.mark.parametrize("length", [64, 128, 256])
 def test_rows_are_full_and_begin_with_bos(kind: str, length: int, tokenizer: FastTokenizer) -> None:
@@ -118,6 +119,7 @@ def test_a_row_of_one_lesson_holds_one_whole_sum_of_any_size(tokenizer: FastToke
     assert sizes == {1, 2, 3, 4, 5}
 
 
+@pytest.mark.slow
 def test_a_suite_is_a_lesson_of_each_of_its_tasks(tokenizer: FastTokenizer) -> None:
     """The answer of each is counted, and nothing else."""
     suite = gather(["today_small"], [], tokenizer, 1000, answers=True)["today_small"]
@@ -141,6 +143,7 @@ def test_a_suite_is_a_lesson_of_each_of_its_tasks(tokenizer: FastTokenizer) -> N
         assert any(re.fullmatch(form, answer) for answer in answers), form
 
 
+@pytest.mark.slow
 def test_rows_follow_the_shares(tokenizer: FastTokenizer) -> None:
     lessons = gather(["text", "key_values"], TEXTS, tokenizer, 16)
     rng = np.random.default_rng(0)

@@ -27,6 +27,7 @@ RECIPE = Recipe(
 )
 
 
+@pytest.mark.everyday("all")
 @pytest.mark.parametrize("counted", ["all", "answers"])
 def test_rows_drawn_ahead_are_those_of_the_steps(counted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lessons = {"sort": 1.0} if counted == "answers" else {"tiny_blocks": 1.0}
@@ -46,6 +47,7 @@ def test_rows_drawn_ahead_are_those_of_the_steps(counted: str, tmp_path: Path, m
     assert len(list((tmp_path / "rows").glob("*.kinds.npy"))) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("packing", "space"), [("filled", 63), pytest.param("right_padded", 64, marks=pytest.mark.slow)]
 )
@@ -64,6 +66,7 @@ def test_a_question_that_a_short_row_would_cut_is_refused(packing: str, space: i
     assert Rows(replace(recipe, counted="all", packing="filled"), TEXTS, tokenizer, None).step(3)[1].shape == (12, 64)
 
 
+@pytest.mark.slow
 def test_packing_says_how_sums_share_a_row(tmp_path: Path) -> None:
     stages = [{"steps": 6, "lessons": {"addition": 1.0}}]
     recipe = replace(RECIPE, counted="answers", stages=stages, trained_length=60, batch=8)

@@ -74,6 +74,7 @@ def broken_off(
 LAB = {"optimizer": "muon", "initial": "fan_in", "last": 0.0, "stages": stages(3, 3)}
 
 
+@pytest.mark.everyday("rope-changed0-False")
 @pytest.mark.parametrize(
     ("encoding", "changed", "ahead"), [("rope", {}, False), ("shape", {}, False), ("rope", LAB, True)]
 )
@@ -91,6 +92,7 @@ def test_a_training_that_was_broken_off_goes_on_to_the_same_weights(
         assert torch.equal(weight, weights(tmp_path / "killed")[name]), name
 
 
+@pytest.mark.slow
 def test_the_record_has_what_counting_the_texts_once_reaches(tmp_path: Path) -> None:
     train(prepared(recipe()), tmp_path)
     tokenizer = load_tokenizer(tmp_path)
@@ -129,6 +131,7 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
         train(prepared(recipe()), tmp_path)
 
 
+@pytest.mark.everyday("error0-ValueError")
 @pytest.mark.parametrize(
     ("error", "expected"),
     [(RuntimeError("no such magic"), ValueError), (MemoryError(), MemoryError)],
@@ -162,6 +165,7 @@ def test_a_finished_training_is_left_as_it_is(tmp_path: Path, capsys: pytest.Cap
     assert {file.name: (file.stat().st_mtime_ns, file.read_bytes()) for file in tmp_path.iterdir()} == before
 
 
+@pytest.mark.slow
 def test_where_no_bar_is_drawn_each_evaluation_has_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -179,6 +183,7 @@ def test_where_no_bar_is_drawn_each_evaluation_has_a_line(
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_it_learns_a_constant_text(tmp_path: Path) -> None:
     train(prepared(recipe(stages=stages(60), warmup=5, rate=1e-2, evaluate=60, save=60)), tmp_path)
     curve = losses(tmp_path)
@@ -235,6 +240,7 @@ def test_the_folder_is_a_checkpoint_with_its_record(tmp_path: Path) -> None:
     assert load_tokenizer(tmp_path).prefix == (0,)
 
 
+@pytest.mark.slow
 def test_every_encoding_gets_the_same_rows_and_shared_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, list[torch.Tensor]] = {}
     step = Learner.step
@@ -311,6 +317,7 @@ def test_a_vocabulary_smaller_than_all_bytes_is_refused(tmp_path: Path) -> None:
         train(prepared(recipe(vocabulary=200)), tmp_path)
 
 
+@pytest.mark.slow
 def test_what_broke_off_before_its_first_checkpoint_leaves_nothing_to_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -354,6 +361,7 @@ def test_the_last_held_out_loss_is_that_of_the_saved_model(tmp_path: Path) -> No
         assert record["last_loss"]["all"] == pytest.approx(sum(losses(folder)) / 6, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_texts_that_are_trained_on_are_not_held_out(tmp_path: Path) -> None:
     train(prepared(recipe(), held_out=TEXTS), tmp_path / "none")
     record = json.loads((tmp_path / "none" / "training.json").read_text())

@@ -38,6 +38,7 @@ def test_a_sweep_trains_one_folder_for_each_encoding(
     assert (runs / "rope-pi-factor-2-seed0" / "config.json").exists()
 
 
+@pytest.mark.everyday("encoding=ropes-", "encoding.base=5-", "encoding=[rope,alibi]-")
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -117,6 +117,7 @@ def test_another_encoding_keeps_the_shared_weights_and_begins_its_own(rope: Path
     assert np.abs(answers[0] - answers[1]).max() > 0.001  # the rotations are gone
 
 
+@pytest.mark.slow
 def test_learnt_encodings_go_on_where_they_are_the_same(tmp_path: Path) -> None:
     start = begun(tmp_path / "kerple", name="kerple", form="log")
     assert tuned(start, tmp_path / "same")["encoding_weights"] == "the start's"
@@ -142,6 +143,7 @@ def test_a_changed_base_is_in_the_llama(rope: Path, tmp_path: Path) -> None:
     assert read_model({"path": str(tmp_path)}).rope_base == 500000.0
 
 
+@pytest.mark.everyday("{'name': 'yarn'}")
 @pytest.mark.parametrize(
     ("method", "rope_parameters"),
     [
@@ -181,6 +183,7 @@ def test_a_method_is_trained_and_saved_in_transformers_words(
             Native(model)
 
 
+@pytest.mark.slow
 def test_pose_leaves_an_ordinary_llama_of_its_reach(rope: Path, tmp_path: Path) -> None:
     method = {"name": "pi", "factor": 8.0}
     record = tuned(rope, tmp_path, encoding={"name": "pose"}, method=method)

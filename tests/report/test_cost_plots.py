@@ -68,6 +68,7 @@ def test_the_front_is_where_a_sweep_by_cost_finds_a_new_best(count: int) -> None
     assert {pair for pair, on in zip(pairs, front(pairs), strict=True) if on} == swept
 
 
+@pytest.mark.slow
 def test_numbers_beside_the_figure_are_those_of_the_table_and_of_the_costs(tmp_path: Path) -> None:
     table = answered(VALUES)
     costs = costs_of(table, SECONDS)
@@ -113,6 +114,7 @@ def test_the_length_is_the_longest_of_those_that_most_methods_have() -> None:
     assert shared_length(table, {}) is None
 
 
+@pytest.mark.slow
 def test_a_length_may_be_stated(tmp_path: Path) -> None:
     table = answered({"none": 0.5, "yarn": 0.4}, (256, 512))
     assert plot(table, costs_of(table, {"none": 1.0, "yarn": 2.0}), tmp_path / "a", length=256)
@@ -139,6 +141,7 @@ def test_where_nothing_can_be_compared_there_is_no_figure(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_cells_that_were_timed_once_are_not_compared(tmp_path: Path) -> None:
     table = answered({"none": 0.5, "yarn": 0.4, "pi": 0.3})
     costs = {

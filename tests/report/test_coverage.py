@@ -176,6 +176,7 @@ def test_summaries_of_scores_cover_nominally_or_more() -> None:
     assert wrong(simulated("passkey", haystacks, SHARES_TRUTH, 21), 2.5, above=False) == {}
 
 
+@pytest.mark.slow
 def test_wilson_covers_nominally_on_average_over_shares() -> None:
     for n in (16, 32, 64):
         shares = np.linspace(0.02, 0.98, 193)
@@ -195,6 +196,7 @@ def test_the_cluster_bootstrap_of_a_ratio_covers_nearly_nominally() -> None:
     assert FEWEST <= hits <= MOST
 
 
+@pytest.mark.slow
 def test_differences_of_answers_cover_where_the_bootstrap_does_not() -> None:
     # 2 of 100 answers are lost, of 32: in 52 % of all runs no pair differs, and resamples have no width
     rng, ours, theirs = np.random.default_rng(24), 0, 0
@@ -233,6 +235,7 @@ def unpaired(sides: Sequence[Sequence[Sample]]) -> tuple[float, float]:
     return found.low, found.high
 
 
+@pytest.mark.slow
 def test_a_paired_comparison_detects_what_an_unpaired_one_misses() -> None:
     rng = np.random.default_rng(23)
     seen, missed, covered = 0, 0, 0

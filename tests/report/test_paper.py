@@ -32,6 +32,7 @@ TABLES = [
 MEDIA = re.compile(rb"/MediaBox \[ 0 0 ([\d.]+) ([\d.]+) \]")
 
 
+@pytest.mark.everyday("slide-2")
 @pytest.mark.parametrize(("size", "columns"), [("neurips", 2), ("acl-column", 1), ("slide", 2)])
 def test_a_figure_is_as_wide_as_its_column_and_has_a_panel_a_task(size: str, columns: int, tmp_path: Path) -> None:
     with mpl.rc_context(STYLE):

@@ -64,6 +64,7 @@ def test_the_name_of_the_trained_length_stands_where_no_interval_does(right: int
     assert name.get_verticalalignment() == end
 
 
+@pytest.mark.slow
 def test_a_fixed_place_of_an_empty_label_changes_no_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("fixed", "found"):
         with mpl.rc_context(STYLE):
@@ -89,6 +90,7 @@ def test_a_word_has_one_width_in_svg_and_png(word: str) -> None:
     assert dots * 72 / DPI == pytest.approx(points, rel=2e-3)
 
 
+@pytest.mark.slow
 def test_a_figure_is_laid_out_before_its_first_file_and_an_old_png_goes(tmp_path: Path) -> None:
     for png in (True, False):
         plot(TABLES["accuracy"], tmp_path / "a", png)
@@ -111,6 +113,7 @@ def test_the_numbers_beside_a_figure_are_those_of_the_table(tmp_path: Path) -> N
         assert row["refused"] == (record.refused or "")
 
 
+@pytest.mark.everyday("cells0")
 @pytest.mark.parametrize(
     "cells", [[finished("rerope_task", "rerope", 2048)], [finished("last_segment", "none", 300, n=1)]]
 )
@@ -269,6 +272,7 @@ def test_chance_is_a_dotted_line_where_it_is_known_and_seen(
     assert len(dotted) == 2 * drawn
 
 
+@pytest.mark.everyday("accuracy", "entropy")
 @pytest.mark.parametrize(
     ("metric", "said"),
     [

@@ -56,6 +56,7 @@ def test_records_are_made_anew_from_the_samples(tmp_path: Path) -> None:
     assert (tmp_path / "records.jsonl").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_report_elsewhere_leaves_the_run_folder_as_it_is(tmp_path: Path) -> None:
     run, other = tmp_path / "run", tmp_path / "other"
     for folder in (run, other):
@@ -132,6 +133,7 @@ def test_cells_are_read_once_and_figures_are_bounded(tmp_path: Path, monkeypatch
     assert all("All fields: [" in each for each in others)
 
 
+@pytest.mark.slow
 def test_large_reports_have_fewer_figures_unless_more_are_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,6 +202,7 @@ def test_the_parent_does_what_no_child_has_done(
     assert (int(drawn.read_text()) == parent) == (not forked or not able)
 
 
+@pytest.mark.everyday("1-1", "2-2")
 @pytest.mark.parametrize(("seen", "shared"), [(1, 1), (2, 2), (3, 3), (99, contents.MOST)])
 def test_processes_share_tasks_and_do_each_once(
     seen: int, shared: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -48,6 +48,7 @@ def test_wavelengths_are_those_of_the_formula() -> None:
     assert found["slower", "pi"] == pytest.approx({(pair, None): 4.0 for pair in range(4)})
 
 
+@pytest.mark.slow
 def test_a_pair_that_never_turns_is_marked_at_the_edge(tmp_path: Path) -> None:
     attention = Attention(inv_freq=np.array([1, 0.1, 0.01, 0.0]))
     found = numbers(attention)

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from lexbench.core.method_key import key_from
 from lexbench.core.record import Sample
 from lexbench.report.versus import write_versus
@@ -16,6 +18,7 @@ def sentences(folder: Path, cells: list[Finished]) -> list[str]:
     return [line for line in text.splitlines() if line.startswith("- ")]
 
 
+@pytest.mark.slow
 def test_each_seed_has_its_own_verdict(tmp_path: Path) -> None:
     """All of 16 against none: better under one seed, worse under the other."""
     hits = {("dca", 0): 16, ("none", 0): 0, ("dca", 1): 0, ("none", 1): 16}
@@ -30,6 +33,7 @@ def test_each_seed_has_its_own_verdict(tmp_path: Path) -> None:
     assert two.endswith("dca is worse at every length.")
 
 
+@pytest.mark.slow
 def test_a_task_of_several_measures_has_one_sentence(tmp_path: Path) -> None:
     cells = []
     for method, level in {"none": 0.05, "dca": 0.0875}.items():

@@ -95,6 +95,7 @@ def test_jobs_that_share_have_one_tokenizer_until_its_files_change(tmp_path: Pat
         assert backend_pool.tokenizer_of(here) is not first
 
 
+@pytest.mark.slow
 def test_methods_of_a_sweep_share_their_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     passkey, made = type(api.task("passkey")), list[int]()
     questions = passkey.questions
@@ -119,6 +120,7 @@ def test_another_backend_or_a_longer_question_ends_the_one_before() -> None:
     assert EVENTS[4:] == []
 
 
+@pytest.mark.everyday("native-dtypes1")
 @pytest.mark.parametrize(("name", "dtypes"), [("hf", ["bfloat16", "float32"]), ("native", ["float32", "float64"])])
 def test_the_weights_before_are_gone_while_others_are_loaded(
     name: str, dtypes: list[str], monkeypatch: pytest.MonkeyPatch

@@ -69,6 +69,7 @@ def test_a_failing_method_of_a_user_costs_its_own_cell_only(
     )
 
 
+@pytest.mark.everyday("index", "unsaid")
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
@@ -142,6 +143,7 @@ def test_what_has_its_own_meaning_passes_the_fence(error: Exception) -> None:
     assert raised.value is error
 
 
+@pytest.mark.everyday("n=99999999999", "multiples=[nan]")
 @pytest.mark.parametrize(
     ("word", "said"),
     [

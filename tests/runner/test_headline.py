@@ -105,6 +105,7 @@ def test_every_default_length_up_to_131072_tokens_has_the_headline(model: str) -
                 assert "corpus.size=" in step.refused
 
 
+@pytest.mark.slow
 def test_the_models_and_suites_are_those_that_strangers_run() -> None:
     assert {"llama2", "llama3_1", "qwen2", "lexlet"} <= set(MODELS)
     assert set(suites()) >= {"last_segment", "demo", "standard", "lex", "quick", "smoke"}

@@ -49,6 +49,7 @@ def test_a_launcher_is_what_its_yaml_says(file: Path) -> None:
     assert isinstance(instantiate(found), Launcher)
 
 
+@pytest.mark.everyday("joblib-n_jobs-3", "submitit_local-timeout_min")
 @pytest.mark.parametrize(
     ("name", "setting", "value"),
     [
@@ -150,6 +151,7 @@ def test_a_plan_is_printed_here_and_needs_no_cluster(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_an_error_ends_one_job_of_a_sweep(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,6 +175,7 @@ class ForeignError(OSError):
         super().__init__(f"{response}, {code}")
 
 
+@pytest.mark.slow
 def test_the_config_of_a_job_that_runs_here_is_composed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from hydra._internal.config_loader_impl import ConfigLoaderImpl
 

@@ -64,6 +64,7 @@ def test_a_cell_of_a_run_that_dies_is_taken_over_by_the_one_that_waits(
     assert contents(tmp_path / "both") == whole
 
 
+@pytest.mark.slow
 def test_ctrl_c_says_so_and_keeps_what_was_measured(tmp_path: Path, slow: dict[str, str]) -> None:
     process = subprocess.Popen(
         command(tmp_path / "run"),

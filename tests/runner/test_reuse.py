@@ -88,6 +88,7 @@ def test_a_prefix_is_scored_once_for_all_lengths(tmp_path: Path, monkeypatch: py
     assert LENGTHS[1] - 1 not in texts, "and never at a smaller one"
 
 
+@pytest.mark.everyday("dynamic_ntk")
 @pytest.mark.parametrize("method", ["dynamic_ntk", "ms_poe", "ntk"])
 def test_what_follows_the_length_is_scored_at_each(
     method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

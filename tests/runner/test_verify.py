@@ -41,6 +41,7 @@ def results(hf: Any, attention: Attention, length: int = LENGTH) -> dict[str, bo
     return {check.name: check.passed for check in verify(hf, attention, length)}
 
 
+@pytest.mark.everyday("none", "remap")
 @pytest.mark.parametrize(
     "attention",
     [
@@ -124,6 +125,7 @@ def test_faults_of_kernels_are_caught(
     assert caught <= {name for name, passed in found.items() if passed is False}
 
 
+@pytest.mark.slow
 def test_memory_of_earlier_texts_is_caught(hf: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A base that only grows, as transformers' dynamic rope keeps it from one text to the next."""
     longest = [0]
@@ -205,6 +207,7 @@ class Counted:
         return continues(*arguments)
 
 
+@pytest.mark.slow
 def test_checks_of_a_run_are_made_once(hf: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 

@@ -86,6 +86,7 @@ def loaded(folder: Path, entries: dict[str, Any]) -> Iterator[Any]:
     yield transformers.AutoConfig.from_pretrained(pasted)
 
 
+@pytest.mark.everyday("Llama 3.1", "gpt-oss")
 @pytest.mark.parametrize(
     "name", ["Llama 3.1", "Gemma 3", "Gemma 4", "gpt-oss", "DeepSeek-V3", "Phi-3", "gemma3", "qwen3_5"]
 )

@@ -45,6 +45,9 @@ def _ask(model: tuple[Hf, Oracle], method: str, over: str) -> methods_page.Found
     return methods_page.ask(model[0], model[1], method, over)
 
 
+@pytest.mark.everyday(
+    "Llama 3.1-yarn-scaled", "gpt-oss-self_extend", "gpt-oss-streaming_llm", "Gemma 3-chunkllama-plain"
+)
 @pytest.mark.parametrize(
     ("family", "method", "over"),
     [
@@ -94,6 +97,7 @@ def test_the_comparison_sees_a_lost_sink(models: Any, monkeypatch: pytest.Monkey
     assert "does not reproduce its logits" in error.refused or (error.error or 0) > 100 * methods_page.TOLERANCE
 
 
+@pytest.mark.everyday("Gemma 3-yarn")
 @pytest.mark.parametrize(("family", "method"), [("gpt-oss", "rerope"), ("Gemma 3", "yarn"), ("SmolLM3", "jet_long")])
 def test_a_method_passes_its_self_check(models: Any, family: str, method: str) -> None:
     hf, _ = models(family)

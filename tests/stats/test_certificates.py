@@ -59,6 +59,7 @@ def test_answers_that_never_change_are_proven_when_the_largest_bet_has_won_twent
     assert short.more == 93
 
 
+@pytest.mark.slow
 def test_no_fold_is_proven_more_often_than_one_in_twenty_where_the_loss_is_the_margin() -> None:
     """Looked at after each of 400 clusters; a binomial bound on 2,000 deployments."""
     rng = np.random.default_rng(5)
@@ -80,6 +81,7 @@ def test_a_cluster_counts_once_by_its_questions_before_the_next_one() -> None:
     assert (proof.clusters, proof.questions) == (2, 4)
 
 
+@pytest.mark.everyday("32-4")
 @pytest.mark.parametrize("spread", [1, 4, 10])
 @pytest.mark.parametrize("count", [32, 128])
 def test_nats_that_lose_just_the_margin_are_seldom_certified_under_any_symmetric_noise(count: int, spread: int) -> None:

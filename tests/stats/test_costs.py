@@ -153,6 +153,7 @@ def test_bytes_per_token_are_the_rise_of_peaks_that_were_counted_cell_by_cell(tm
     assert each.value is None and each.note.startswith("peaks were not counted cell by cell")
 
 
+@pytest.mark.slow
 def test_one_peak_of_a_process_among_those_of_cells_is_enough_to_say_nothing(tmp_path: Path) -> None:
     table, costs = run(tmp_path, own_peak=True)
     name = table.entries[key_from("none"), 512].cell
@@ -168,6 +169,7 @@ def test_a_cost_without_tokens_has_no_price(tmp_path: Path) -> None:
     assert ("ntk", 512) not in {(str(each.method), each.length) for each in prices(table, costs)}
 
 
+@pytest.mark.slow
 def test_a_cell_that_was_timed_once_has_no_seconds_per_token(tmp_path: Path) -> None:
     table, costs = run(tmp_path, own_peak=False)
     once = {name: replace(cost, timings=((cost.seconds, cost.tokens),)) for name, cost in costs.items()}
@@ -192,6 +194,7 @@ def test_seconds_per_token_are_those_of_all_timings_together() -> None:
     assert 2 / 30 <= rate.interval.low < 0.07 < rate.interval.high <= 1 / 10
 
 
+@pytest.mark.everyday("peaks0")
 @pytest.mark.parametrize("peaks", [{1024: 100}, {512: 9_000_000}, {128: 5_102_400}])
 def test_memory_a_token_is_never_below_zero(tmp_path: Path, peaks: dict[int, int]) -> None:
     table, costs = run(tmp_path, own_peak=True)
@@ -203,6 +206,7 @@ def test_memory_a_token_is_never_below_zero(tmp_path: Path, peaks: dict[int, int
     assert found["ntk"].value == pytest.approx(100.0)
 
 
+@pytest.mark.slow
 def test_memory_of_batches_is_not_that_of_a_token(tmp_path: Path) -> None:
     table, costs = run(tmp_path, own_peak=True)
     name = table.entries[key_from("none"), 512].cell

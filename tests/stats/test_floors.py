@@ -126,6 +126,7 @@ def test_the_leaderboard_names_no_best_of_methods_at_chance(tmp_path: Path) -> N
     assert "| **" not in page
 
 
+@pytest.mark.slow
 def test_a_text_in_another_language_is_said_wherever_something_is_compared_on_it(tmp_path: Path) -> None:
     """Beyond the trained length B has 4.9 nats, below all that counting has: on a text that neither side speaks."""
     none, other = (
@@ -146,6 +147,7 @@ def test_a_text_in_another_language_is_said_wherever_something_is_compared_on_it
     assert f"cannot be told: {said}" in sentence and "dca is" not in sentence
 
 
+@pytest.mark.slow
 def test_a_gate_on_a_text_that_the_model_does_not_speak_says_so_and_certifies_nothing_of_it(tmp_path: Path) -> None:
     def cells(loss: float) -> list[Finished]:
         made = texts("none", [loss + place / 100 for place in range(20)], 256)

@@ -120,6 +120,7 @@ def clustered(rng: np.random.Generator, clusters: int, size: int, share: float) 
     return common + own, [str(place // size) for place in range(clusters * size)]
 
 
+@pytest.mark.slow
 def test_clusters_widen_the_interval_by_the_design_effect() -> None:
     rng = np.random.default_rng(2)
     ratios = []
@@ -271,6 +272,7 @@ def test_a_sign_flip_p_counts_every_flip_exactly() -> None:
     assert sign_flip_p([]) == sign_flip_p([0.0, 0.0]) == 1.0
 
 
+@pytest.mark.everyday("2", "9")
 @pytest.mark.parametrize("clusters", [2, 5, 9, 13, 16])
 def test_a_sign_flip_p_is_that_of_scipy(clusters: int) -> None:
     sums = np.random.default_rng(clusters).normal(0.5, 1.0, clusters)

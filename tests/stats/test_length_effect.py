@@ -71,6 +71,7 @@ def test_a_score_at_chance_has_no_effect_and_other_questions_no_pairs() -> None:
     assert effects({128: half, 256: half}, other=True) == []
 
 
+@pytest.mark.everyday("16-1.0-0.95")
 @pytest.mark.parametrize(("n", "base", "share"), [(16, 1.0, 0.95), (32, 0.95, 0.98), (40, 0.5, 0.95), (32, 0.9, 0.5)])
 def test_intervals_cover_the_share_of_right_answers_that_stays(n: int, base: float, share: float) -> None:
     """A question is right at the short length with chance `base`, and then at the long one with chance `share`."""
@@ -84,6 +85,7 @@ def test_intervals_cover_the_share_of_right_answers_that_stays(n: int, base: flo
     assert covered >= 90
 
 
+@pytest.mark.everyday("16-0.5-1.5")
 @pytest.mark.parametrize(("n", "base", "share"), [(16, 0.5, 1.5), (32, 0.3, 2.0), (50, 0.3, 3.0), (200, 0.2, 3.0)])
 def test_intervals_cover_a_score_that_rises_with_the_length(n: int, base: float, share: float) -> None:
     """The score at the shortest length is uncertain, too: a multiple of it the more, the larger it is."""

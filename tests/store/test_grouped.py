@@ -146,6 +146,7 @@ def test_a_group_whose_time_has_come_and_cannot_be_written_fails_at_the_next_cel
     assert [sample.index for sample in store.resume(SECOND)] == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_before_its_group_is_written_loses_no_sample(tmp_path: Path) -> None:
     code = (
         "import os, signal, sys; from pathlib import Path\n"

@@ -40,6 +40,7 @@ def test_the_page_is_what_the_records_give(folder: Path, tmp_path: Path) -> None
     assert shown < {file.name for file in (tmp_path / "plots").iterdir()}
 
 
+@pytest.mark.slow
 def test_a_page_says_where_published_tables_stand_beside_another_protocol(tmp_path: Path) -> None:
     """The laboratory compares windows as the tables have them; one that compares the same targets says so."""
     for name in ("measured.parquet", "models.json"):
@@ -53,6 +54,7 @@ def test_a_page_says_where_published_tables_stand_beside_another_protocol(tmp_pa
         assert said in page.write_page(tmp_path).read_text()
 
 
+@pytest.mark.everyday("algorithms", "parity")
 @pytest.mark.parametrize("name", ["addition", "algorithms", "parity"])
 def test_shares_of_whole_strings_stand_below_those_of_symbols(name: str) -> None:
     folder = FOLDER.with_name(name)
@@ -91,6 +93,7 @@ def laboratory() -> dict[tuple[str, str, int], list[float]]:
     return found
 
 
+@pytest.mark.slow
 def test_the_documentation_shows_the_models_trained_further_as_their_records_do() -> None:
     entries = {
         "RoPE": "rope_further",
@@ -108,6 +111,7 @@ def test_the_documentation_shows_the_models_trained_further_as_their_records_do(
     }
 
 
+@pytest.mark.slow
 def test_the_documentation_shows_what_content_decides_beside_others_as_their_records_do() -> None:
     values, rows = laboratory(), documented("encoding, seeds")
     judged = curves(*page.load(FOLDER))

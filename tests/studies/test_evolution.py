@@ -50,6 +50,7 @@ def run(
     return search(hill, space, seeds, settings, journal, identity)
 
 
+@pytest.mark.everyday("0")
 @pytest.mark.parametrize("seed", range(3))
 def test_the_published_settings_come_within_6_percent_of_an_optimum(seed: int, tmp_path: Path) -> None:
     hill = Hill(SLOPE)
@@ -161,6 +162,7 @@ def test_the_same_seed_gives_the_same_search_and_another_one_another(tmp_path: P
     assert len(set(hills[0].asked) & set(hills[2].asked)) == 3  # the seeds alone
 
 
+@pytest.mark.everyday("1-", '20-{"factors": [1.0, 2.')
 @pytest.mark.parametrize("torn", [b"", b'{"factors": [1.0, 2.'])
 @pytest.mark.parametrize("falls_at", [0, 1, 19, 20, 47])
 def test_an_interrupted_search_ends_as_an_uninterrupted_one(falls_at: int, torn: bytes, tmp_path: Path) -> None:

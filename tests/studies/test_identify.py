@@ -128,6 +128,7 @@ def test_a_pack_is_read_as_it_was_written_and_nothing_else_is(tmp_path: Path) ->
             pack.read(file)
 
 
+@pytest.mark.slow
 def test_a_small_file_of_large_parts_is_no_fingerprint(tmp_path: Path) -> None:
     """300 MB of zeros in 300 KB, which would be several times as many bytes as float64."""
     one, file = made(), tmp_path / "pack.npz"

@@ -166,6 +166,7 @@ def test_orders_are_compared_pair_by_pair() -> None:
     assert "pairs of rows: 1 yes, 1 no; at 1x, too: 0 yes, 1 no." in said
 
 
+@pytest.mark.slow
 def test_a_protocol_says_how_many_questions_were_asked_and_what_guessing_has(folder: Path) -> None:
     rows, about = study_page.load(folder)
     asked = {curve.task: curve.asked for curve in curves(rows, about) if curve.method == "none"}
@@ -386,6 +387,7 @@ def test_models_below_each_table_of_tokens_are_counted() -> None:
     assert page_text._floors({"models": [{"name": "older"}]}) == []
 
 
+@pytest.mark.slow
 def test_shapes_that_are_all_open_are_counted(tmp_path: Path) -> None:
     about = {"trained_length": 128}
     both = [curve("a", [3.0, 3.06], half=0.02), curve("b", [3.0, 3.0], half=0.1)]
@@ -480,6 +482,7 @@ def test_a_floor_is_the_bigrams_of_likelihoods_and_guessing_in_scores(folder: Pa
     assert {point.floor for each in scores for point in each.points} == {0.25}
 
 
+@pytest.mark.slow
 def test_names_of_points_cover_neither_each_other_nor_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     figures = drawn(monkeypatch)
     # Slopes of 0.01 to 0.03 beside one of 1, and resolutions within 2 % beside one of a tenth: marks overlap.

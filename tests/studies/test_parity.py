@@ -325,6 +325,7 @@ def test_an_error_is_as_far_off_as_the_page_states(fault: str, methods: Sequence
     assert min(map(share, rows)) > least
 
 
+@pytest.mark.everyday("recall")
 @pytest.mark.parametrize("task", ["passkey", "recall"])
 def test_writing_and_marking_agree(task: str) -> None:
     [row] = compared([point("ntk", 128, task=task)], "native").rows
@@ -347,6 +348,7 @@ def test_a_published_checkpoint_from_half_to_eight_times_its_trained_length(shar
 # asking
 
 
+@pytest.mark.slow
 def test_each_backend_is_opened_once_for_all_cells_and_ended_before_the_next() -> None:
     points = [
         point(method, length, backend="scripted", backend_parameters={"nll": 1.0})

@@ -194,6 +194,7 @@ def test_a_search_that_was_killed_writes_what_it_would_have_written(
         assert (tmp_path / f"parts.{suffix}").read_bytes() == (tmp_path / f"whole.{suffix}").read_bytes()
 
 
+@pytest.mark.everyday("changed0-n 2, now 1")
 @pytest.mark.parametrize(
     ("changed", "words"),
     [

@@ -133,6 +133,7 @@ def test_the_recipe_zoo_is_as_large_as_it_says() -> None:
 PUBLISHED = [(name, row) for name in STUDIES[:2] for row in registry.read("study", name)["published"]]
 
 
+@pytest.mark.everyday("encodings lex-2 Transformer(absolute)", "encodings lex-3 ALiBi")
 @pytest.mark.parametrize(
     ("name", "row"), PUBLISHED, ids=[f"{name} {r['table']} {r['printed']}" for name, r in PUBLISHED]
 )
@@ -369,6 +370,7 @@ def test_a_failed_step_stops_only_what_needs_it(tmp_path: Path, capsys: pytest.C
     assert "yarn" in (tmp_path / "train good.log").read_text()
 
 
+@pytest.mark.slow
 def test_in_a_file_there_is_a_line_for_each_step_and_no_bar(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -420,6 +422,7 @@ def run_folder(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_cores_are_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "cores", lambda: 8)
     seen: list[dict[str, str]] = []
@@ -534,6 +537,7 @@ def beyond(curve: Curve) -> tuple[float, float]:
     return change.low, change.high
 
 
+@pytest.mark.slow
 def test_a_page_leaves_out_what_other_weights_gave(tmp_path: Path) -> None:
     whole = asked(results=str(tmp_path), encodings=["rope"], seeds=[0])
     [entry] = whole.entries

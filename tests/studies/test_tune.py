@@ -464,6 +464,7 @@ def test_rounds_ask_what_can_be_counted_by_hand(lexlet: Model, tmp_path: Path) -
     assert max(Counter(Fake.asked).values()) == 2  # an index of the search, and the same one of the fresh seed
 
 
+@pytest.mark.slow
 def test_all_candidates_have_the_same_questions_and_fresh_ones_are_others(lexlet: Model, tmp_path: Path) -> None:
     result = run(lexlet, tmp_path)
     searched = {file.stem for file in (tmp_path / "search/cells").iterdir()}
@@ -504,6 +505,7 @@ def test_an_interrupted_tune_ends_as_an_undisturbed_one_and_asks_nothing_twice(
     assert {each.candidate.label for each in whole.tried} < {each.candidate.label for each in longer.tried}
 
 
+@pytest.mark.slow
 def test_a_cell_of_a_tune_that_was_killed_after_its_last_answer_is_finished_by_the_next(
     lexlet: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -524,6 +526,7 @@ def test_a_cell_of_a_tune_that_was_killed_after_its_last_answer_is_finished_by_t
     assert (examine([tmp_path / "parts"]).faults, examine([tmp_path / "parts/final"]).unfinished) == ([], 0)
 
 
+@pytest.mark.slow
 def test_a_candidate_whose_backend_was_away_is_measured_by_the_next_tune(
     lexlet: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -598,6 +601,7 @@ def test_a_budget_of_time_is_kept_and_more_of_it_goes_on(lexlet: Model, tmp_path
     assert len(longer.tried) > len(result.tried) and longer.fresh == 8
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("second_a_question")
 def test_a_tune_that_has_ended_asks_nothing_though_its_model_loads_faster_now(
     lexlet: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -610,6 +614,7 @@ def test_a_tune_that_has_ended_asks_nothing_though_its_model_loads_faster_now(
     assert Fake.asked == asked
 
 
+@pytest.mark.everyday("64.5")
 @pytest.mark.usefixtures("second_a_question")
 @pytest.mark.parametrize("seconds", [61.5, 64.5, 67.5])
 def test_the_search_stops_between_two_questions(seconds: float, lexlet: Model, tmp_path: Path) -> None:
@@ -628,6 +633,7 @@ def test_a_budget_that_ends_early_leaves_the_ranking_so_far(lexlet: Model, tmp_p
     assert "BUDGET" in ranking(result).upper()
 
 
+@pytest.mark.slow
 def test_what_is_too_dear_inside_the_trained_length_is_out_and_shown(lexlet: Model, tmp_path: Path) -> None:
     space: dict[str, Any] = {"yarn": {}, "pi": {}}
     asked: dict[str, Any] = {"methods": ("yarn", "pi"), "space": space, "budget": 2}
@@ -642,6 +648,7 @@ def test_what_is_too_dear_inside_the_trained_length_is_out_and_shown(lexlet: Mod
     assert {row.candidate.label for row in lax.rows} == {"none", "yarn", "pi"} and not lax.rows[0].dear
 
 
+@pytest.mark.slow
 def test_where_nothing_within_the_price_beats_none_what_lies_above_it_is_shown(
     lexlet: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -664,6 +671,7 @@ def test_where_nothing_within_the_price_beats_none_what_lies_above_it_is_shown(
     assert "\n8 fresh questions of each kind" in table and "2 candidates measured in 1 round, " in table
 
 
+@pytest.mark.slow
 def test_nothing_wins_on_a_text_that_the_model_does_not_speak(
     lexlet: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -686,6 +694,7 @@ def test_nothing_wins_on_a_text_that_the_model_does_not_speak(
     assert kept["winner"] is None and not kept["exports"] and kept["unspoken"] == result.unspoken
 
 
+@pytest.mark.slow
 def test_a_winner_whose_text_is_at_its_floor_is_said(
     lexlet: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -712,6 +721,7 @@ def test_both_run_folders_say_what_they_are_measured_with(lexlet: Model, tmp_pat
         assert page["provenance"]["model_revision"] == "chance" and page["provenance"]["python"]
 
 
+@pytest.mark.slow
 def test_a_method_is_priced_as_it_is_deployed(lexlet: Model, tmp_path: Path) -> None:
     """Left to itself pi is no change at 256 tokens; deployed for 1024 it divides by 4 there as well."""
     run(lexlet, tmp_path, budget=1)
@@ -719,6 +729,7 @@ def test_a_method_is_priced_as_it_is_deployed(lexlet: Model, tmp_path: Path) -> 
     assert inside == {"{}", json.dumps(Attention(inv_freq=lexlet.inv_freq() / 4).as_data())}
 
 
+@pytest.mark.slow
 def test_refused_invalid_and_equal_candidates_are_recorded(lexlet: Model, tmp_path: Path) -> None:
     result = run(
         lexlet,
@@ -736,6 +747,7 @@ def test_refused_invalid_and_equal_candidates_are_recorded(lexlet: Model, tmp_pa
     assert not result.rows[0].candidate.label.startswith("bca")
 
 
+@pytest.mark.slow
 def test_all_of_the_folder_says_the_same(lexlet: Model, tmp_path: Path) -> None:
     result = run(lexlet, tmp_path)
     data = json.loads((tmp_path / "result.json").read_text())

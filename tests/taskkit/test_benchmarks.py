@@ -331,6 +331,7 @@ HELMET_LONG: list[tuple[str, Any, str, float, float]] = [
 ]
 
 
+@pytest.mark.everyday("infbench_choice_eng-answers0", "infbench_choice_eng-answers3")
 @pytest.mark.parametrize(("part", "answers", "text", "official", "repaired"), HELMET_LONG)
 def test_traps_of_helmets_books_and_citations(
     part: str, answers: Any, text: str, official: float, repaired: float

@@ -94,6 +94,7 @@ def test_a_break_is_where_a_sentence_or_a_line_begins(
         assert [tokenizer.decode(ids[place:]) for place in breaks] == begun
 
 
+@pytest.mark.slow
 def test_a_long_run_of_blanks_takes_no_time(tokenizer: FastTokenizer) -> None:
     """A search with backtracking at each blank would take minutes."""
     assert texts(tokenizer, "a" + " " * 300_000 + "b.\nc").breaks(0).shape == (1,)

@@ -66,6 +66,7 @@ def length_for(task: Task, tokenizer: FastTokenizer, terms: int) -> int:
     raise AssertionError(f"no length has {terms} terms")
 
 
+@pytest.mark.everyday("199-write-True-True", "199-choose-False-False", "256-mark-True-False")
 @pytest.mark.parametrize(("ask", "wrap", "shown"), FORMS)
 @pytest.mark.parametrize("length", [199, 256, 480])
 def test_an_independent_reader_is_always_right(
@@ -175,6 +176,7 @@ def test_on_the_circle_all_numbers_but_any_one_tell_nothing(
         assert all(sorted(results) == list(range(size)) for results in left.values())
 
 
+@pytest.mark.everyday("2-6-True", "3-4-False")
 @pytest.mark.parametrize("wrap", [True, False])
 @pytest.mark.parametrize(("size", "terms"), [(2, 6), (3, 4), (4, 4), (10, 2)])
 def test_every_depth_has_the_same_distribution(
@@ -226,6 +228,7 @@ def told(size: int, terms: int) -> tuple[float, float]:
     return log2(size) - sum(float(share) * log2(room) for room, share in left), float(accuracy)
 
 
+@pytest.mark.everyday("3-4")
 @pytest.mark.parametrize(("size", "terms"), [(3, 4), (4, 5), (10, 2)])
 def test_what_a_suffix_tells_on_the_line_is_counted_right(
     every_sum: Callable[[int, int, bool], Sums], size: int, terms: int
@@ -436,6 +439,7 @@ def test_within_ten_there_is_one_sum_and_its_last_result_is_asked(tokenizer: Fas
         assert sums[-1] == last and sums.min() >= 0 and sums.max() <= 9
 
 
+@pytest.mark.slow
 def test_the_embedded_model_can_do_the_running_form(tmp_path: Path, one_thread: None) -> None:
     """Far above 0.19, the most that the last term alone can give, inside the length that it was trained at."""
     run = lexbench.run("lexlet", task="running_arithmetic", lengths=[128, 256], n=4, results=tmp_path)

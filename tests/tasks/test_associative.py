@@ -71,6 +71,7 @@ def test_who_knows_the_sights_answers_and_who_matches_words_finds_nothing(
             assert task.score(question, answer).scores["accuracy"] == score
 
 
+@pytest.mark.everyday("form0", "form1", "form2", "form3")
 @pytest.mark.parametrize("form", [{}, {"hops": 2}, {"link": "direct"}, {"needle": False}, {"haystack": "text"}])
 def test_every_length_is_exact(lexlet: FastTokenizer, form: dict[str, Any]) -> None:
     for length in (300, 301, 777):
@@ -97,6 +98,7 @@ GUESSERS: dict[str, Callable[[list[str]], str]] = {
 }
 
 
+@pytest.mark.everyday("middle")
 @pytest.mark.parametrize("guess", GUESSERS)
 def test_guessing_from_the_text_is_right_as_often_as_chance_says(lexlet: FastTokenizer, guess: str) -> None:
     questions = asked(lexlet)
@@ -108,6 +110,7 @@ def test_guessing_from_the_text_is_right_as_often_as_chance_says(lexlet: FastTok
     assert stats.binomtest(right, N, 0.25).pvalue > 1e-3
 
 
+@pytest.mark.slow
 def test_options_are_of_equal_size_stand_in_the_text_and_the_right_one_anywhere(lexlet: FastTokenizer) -> None:
     task = associative(options=4)
     questions = [question for question in asked(lexlet, options=4) if isinstance(question, Choose)]

@@ -38,6 +38,7 @@ def listed(text: str) -> list[str]:
     return [word for _, word in lines]
 
 
+@pytest.mark.everyday("1100-parameters0", "1100-parameters3")
 @pytest.mark.parametrize("parameters", COMBINATIONS)
 @pytest.mark.parametrize("length", [1100, 2001])
 def test_a_plain_counter_finds_the_answer_and_no_other(
@@ -62,6 +63,7 @@ def test_a_plain_counter_finds_the_answer_and_no_other(
             assert 1 / math.comb(len(words), count) < question.chance < 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("turn", [1, -1])
 @pytest.mark.parametrize("parameters", [{}, {"common": 2, "times": 9, "others": 2}])
 def test_who_names_the_first_or_last_different_words_is_right_as_often_as_chance_says(
@@ -126,6 +128,7 @@ def test_what_grows_is_the_number_of_other_words_alone(lexlet: FastTokenizer) ->
         assert len(other) > 3 * len(one)
 
 
+@pytest.mark.slow
 def test_the_order_is_uniform_and_differs_by_sample(lexlet: FastTokenizer) -> None:
     """The place of a common word, as a share of the list, is uniform (chi-square of tenths, 0.001), and samples have
     different orders (with a fixed order the places would be equal)."""

@@ -26,6 +26,7 @@ def always(question: Mark, option: int) -> Marked:
     return Marked(nll=nll)
 
 
+@pytest.mark.everyday("5", "161")
 @pytest.mark.parametrize("length", [5, 8, 160, 161, 480])
 def test_the_second_half_is_the_first_again(tokenizer: FastTokenizer, length: int) -> None:
     task = lexbench.task("copy")
@@ -55,6 +56,7 @@ def test_a_string_of_one_size_comes_again_and_again(tokenizer: FastTokenizer, le
         assert list(question.tokens[question.places - 6]) == list(question.tokens[question.places])
 
 
+@pytest.mark.slow
 def test_symbols_are_uniform_and_independent(tokenizer: FastTokenizer) -> None:
     questions = questions_of(lexbench.task("copy"), tokenizer, 101, 400)
     texts = [tokenizer.decode(question.tokens)[-49:] for question in questions]

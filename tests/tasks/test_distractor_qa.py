@@ -133,6 +133,7 @@ def test_the_one_asked_about_is_somebody_elses_teacher_like_nearly_all(tokenizer
             assert about and about[1] in teachers
 
 
+@pytest.mark.slow
 def test_all_kinds_of_facts_are_asked_alike(lexlet: FastTokenizer) -> None:
     questions = questions_of(qa(), lexlet, 400, 200)
     kinds = Counter(read(lexlet.decode(question.prompt))[0] for question in questions)
@@ -180,6 +181,7 @@ def test_with_few_documents_the_nearest_place_is_taken(tokenizer: FastTokenizer)
         assert (question.facts["depth"] < 0.5) == first
 
 
+@pytest.mark.slow
 def test_the_first_of_two_hops_may_stand_anywhere(lexlet: FastTokenizer) -> None:
     before = []
     for question in questions_of(qa(hops=2), lexlet, 1500, 120):
@@ -295,6 +297,7 @@ def test_values_come_once_each_and_then_no_more(noun: str, monkeypatch: pytest.M
         next(values)
 
 
+@pytest.mark.slow
 def test_values_are_as_many_as_is_said() -> None:
     """90^3 names; 28 days, 12 months, 400 years; all dates real, all objects of four words."""
     counts = {noun: values.count for noun, values in people.VALUES.items()}
@@ -599,6 +602,7 @@ def test_data_that_is_too_small_is_refused(tokenizer: FastTokenizer, squad: str)
     assert {q.length for q in questions_of(qa("qa_squad", data=squad), tokenizer, least, 4)} == {least}
 
 
+@pytest.mark.everyday("qa_squad-official", "qa_hotpotqa-jsonl")
 @pytest.mark.parametrize("form", ["official", "jsonl", "parquet", "elsewhere"])
 @pytest.mark.parametrize("name", ["qa_squad", "qa_hotpotqa"])
 def test_all_forms_of_one_data_give_the_same_questions(

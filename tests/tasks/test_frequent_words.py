@@ -37,6 +37,7 @@ def coded(text: str) -> list[str]:
     return re.findall(r"[^\s.]+", text.removeprefix(HEADER).removesuffix(ASK))
 
 
+@pytest.mark.everyday("1900-parameters1")
 @pytest.mark.parametrize("parameters", COMBINATIONS)
 @pytest.mark.parametrize("length", [1900, 3001])
 def test_a_plain_counter_finds_the_answer_and_no_other(
@@ -61,6 +62,7 @@ def test_a_plain_counter_finds_the_answer_and_no_other(
             assert 1 / math.comb(vocabulary - 1, 3) < question.chance < 1
 
 
+@pytest.mark.everyday("1")
 @pytest.mark.parametrize("turn", [1, -1])
 def test_who_names_the_first_or_last_different_words_is_right_as_often_as_chance_says(
     lexlet: FastTokenizer, turn: int
@@ -74,6 +76,7 @@ def test_who_names_the_first_or_last_different_words_is_right_as_often_as_chance
     assert stats.binomtest(right, len(questions), sum(stated) / len(stated)).pvalue > 1e-3
 
 
+@pytest.mark.everyday("counts0")
 @pytest.mark.parametrize("counts", [(3, 2, 1, 1), (4, 3, 2, 1)])
 def test_the_chance_is_that_of_all_orders_counted_one_by_one(counts: tuple[int, ...]) -> None:
     words = [word for word, count in enumerate(counts) for _ in range(count)]
@@ -109,6 +112,7 @@ def test_counts_by_hand() -> None:
     assert [math.floor(46 * 3600 / 5269 / k**2) for k in range(1, 6)][2:4] == [3, 1]
 
 
+@pytest.mark.slow
 def test_a_text_without_a_clear_third_word_is_never_taken(tokenizer: FastTokenizer) -> None:
     """At every length from the least one on, though roundings make some totals tie."""
     task = frequent(alpha=1.2, vocabulary=8)

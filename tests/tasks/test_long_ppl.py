@@ -57,6 +57,7 @@ def test_every_key_token_is_kept_once_at_every_length(task: lexbench.Task, count
         assert {question.length for question in questions} == {length}
 
 
+@pytest.mark.everyday("bos-None", "no_bos-3")
 @pytest.mark.parametrize("stride", [None, 1, 3, 30])
 def test_windows_are_text_with_enough_before_each_key_token(
     tmp_path: Path, corpus: Corpus, counting: Tokenizer, stride: int | None

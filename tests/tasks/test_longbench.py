@@ -29,11 +29,8 @@ from tests.answerers import perfect, written
 ROOT = Path(__file__).parent.parent.parent
 ANSWERS = {"passage_retrieval_en": "Paragraph 3", "passage_retrieval_zh": "段落3", "passage_count": "3", "lcc": "x = 1"}
 CLASSES = ["Date", "Food"]
-QUICK = {"gov_report", "vcsum", "hotpotqa", "multifieldqa_zh", "trec", "passage_count", "lcc"} | {
-    "passage_retrieval_en",
-    "passage_retrieval_zh",
-}
-"""Data sets of every metric; the others are slow tests."""
+QUICK = {"hotpotqa", "trec", "passage_count", "lcc", "passage_retrieval_en", "passage_retrieval_zh"}
+"""Data sets of every metric that needs neither rouge nor a dictionary of Chinese words; the others are slow tests."""
 
 
 def example(dataset: str, number: int, **more: Any) -> dict[str, Any]:
@@ -214,6 +211,7 @@ def test_prompts_that_are_none_are_an_error(tmp_path: Path, content: str | None,
         lexbench.task("longbench", prompts=str(file))
 
 
+@pytest.mark.slow
 def test_the_chat_template_is_used_as_officially(data: Data, tokenizer: FastTokenizer) -> None:
     folder = data(**{name: [example(name, 0)] for name in longbench.DATASETS})
     talking = chatting(tokenizer)
@@ -260,6 +258,7 @@ def test_the_least_length_is_that_of_the_wording_and_is_said_without_data(data: 
         questions_of(task, tokenizer, least - 1)
 
 
+@pytest.mark.everyday("1-True")
 @pytest.mark.parametrize("chat", [False, True])
 @pytest.mark.parametrize("digits", ["1", "12"])  # an odd and an even number of tokens
 def test_the_middle_is_cut_out_of_the_tokens(data: Data, tokenizer: FastTokenizer, chat: bool, digits: str) -> None:

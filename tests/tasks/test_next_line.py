@@ -57,6 +57,7 @@ def test_lines_are_the_same_at_every_length_and_only_their_context_grows(tokeniz
             assert (smaller.prompt[1:] == larger.prompt[-begin:]).all()
 
 
+@pytest.mark.slow
 def test_the_prompt_is_the_files_text_right_before_the_line(tokenizer: FastTokenizer) -> None:
     for question in questions_of(tokenizer, 480, 24):
         text = TEXTS[question.cluster]
@@ -69,6 +70,7 @@ def test_the_prompt_is_the_files_text_right_before_the_line(tokenizer: FastToken
         compile(line.replace("return ", "lambda: ") if line.startswith("return ") else line, "line", "exec")
 
 
+@pytest.mark.slow
 def test_all_names_of_a_line_stand_in_its_longest_context_and_one_not_near_it(tokenizer: FastTokenizer) -> None:
     """Counted in the text of the prompt: near is half of 160 tokens."""
     questions = questions_of(tokenizer, 480, 32)
@@ -266,6 +268,7 @@ def test_files_with_carriage_returns_have_no_lines(tokenizer: FastTokenizer, end
             questions_of(tokenizer, 200, 1, corpus=Source((other,)), **given)
 
 
+@pytest.mark.slow
 def test_in_a_chat_the_file_is_what_the_user_says(tokenizer: FastTokenizer) -> None:
     class Chatting(FastTokenizer):
         def frame(self, chat: bool) -> lexbench.Frame:

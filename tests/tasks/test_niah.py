@@ -123,6 +123,15 @@ def test_a_plain_reader_answers_every_question(tokenizer: FastTokenizer, lexlet:
             assert both(task, question, question.answer) == (1, 1)
 
 
+@pytest.mark.everyday(
+    "niah_single_1",
+    "niah_single_3",
+    "niah_multikey_1",
+    "niah_multikey_2",
+    "niah_multikey_3",
+    "niah_multivalue",
+    "niah_multiquery",
+)
 @pytest.mark.parametrize("name", RULER)
 def test_rulers_tasks_have_rulers_parameters(tokenizer: FastTokenizer, name: str) -> None:
     """Kinds and counts are read from the prompts."""
@@ -147,6 +156,7 @@ def test_needle_is_a_grid_of_ten_depths() -> None:
     assert registry.read("task", "needle") == {"file": "niah.py", "haystack": "text", "strata": 10}
 
 
+@pytest.mark.everyday("niah_single_1", "niah_multiquery", "needle")
 @pytest.mark.parametrize("name", YAMLS)
 def test_a_sample_depends_on_seed_and_index_alone(tokenizer: FastTokenizer, name: str) -> None:
     def said(question: Write) -> tuple[Any, ...]:
@@ -192,6 +202,7 @@ def test_depths_have_exactly_equal_counts_in_all_strata(tokenizer: FastTokenizer
     assert min(depths) >= 0 and max(depths) <= 1
 
 
+@pytest.mark.slow
 def test_depths_within_their_strata_and_of_all_other_needles_are_uniform(tokenizer: FastTokenizer) -> None:
     """Kolmogorov-Smirnov at 4096 tokens, where sentences end every tenth of a stratum."""
     questions = questions_of(niah("niah_multiquery", strata=4), tokenizer, 4096, 120)
@@ -212,6 +223,7 @@ def test_depths_within_their_strata_and_of_all_other_needles_are_uniform(tokeniz
     assert stats.kstest(shares, stats.uniform(0, 0.97).cdf).pvalue > 0.001
 
 
+@pytest.mark.everyday("niah_single_1", "niah_multivalue")
 @pytest.mark.parametrize("name", YAMLS)
 def test_needles_stand_once_at_their_depth_between_two_sentences(tokenizer: FastTokenizer, name: str) -> None:
     for question in questions_of(niah(name), tokenizer, 1200, 6):
@@ -231,6 +243,7 @@ def test_needles_stand_once_at_their_depth_between_two_sentences(tokenizer: Fast
         assert question.facts["depth"] == question.facts["depths"][0]
 
 
+@pytest.mark.everyday("word-parameters0", "uuid-parameters2")
 @pytest.mark.parametrize("parameters", [{"distractors": 20}, {"haystack": "needles"}, {"values": 3, "queries": 3}])
 @pytest.mark.parametrize("kind", ["word", "number", "uuid"])
 def test_keys_and_values_are_all_distinct(tokenizer: FastTokenizer, kind: str, parameters: dict[str, Any]) -> None:
@@ -244,6 +257,7 @@ def test_keys_and_values_are_all_distinct(tokenizer: FastTokenizer, kind: str, p
     assert set(seen.values()) == {1}
 
 
+@pytest.mark.slow
 def test_strings_are_uniform(tokenizer: FastTokenizer) -> None:
     """Chi-square of first digits, hexadecimal digits, and first letters of keys against those of all keys."""
     questions = questions_of(niah("niah_single_1"), tokenizer, 200, 600)
@@ -271,6 +285,7 @@ def test_all_strings_of_a_kind_come_once(monkeypatch: pytest.MonkeyPatch) -> Non
         next(stream)
 
 
+@pytest.mark.everyday("niah_single_1", "niah_multivalue")
 @pytest.mark.parametrize("name", YAMLS)
 def test_the_control_is_the_same_without_the_needles_asked_for(tokenizer: FastTokenizer, name: str) -> None:
     task = niah(name, needle=False)
@@ -472,6 +487,7 @@ def test_the_least_length_is_said_and_is_the_least(tokenizer: FastTokenizer, nam
         niah(name).questions(tokenizer, least - 1, 4, 0)
 
 
+@pytest.mark.slow
 def test_other_needles_fill_the_text_to_the_last_that_fits(tokenizer: FastTokenizer) -> None:
     """From length to length the noise behind them grows by a token, until one more needle fits."""
     left = []
@@ -622,6 +638,7 @@ CHOICES: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.everyday("{'options': 4}")
 @pytest.mark.parametrize("parameters", CHOICES, ids=str)
 def test_options_are_distinct_and_of_equally_many_tokens(
     tokenizer: FastTokenizer, lexlet: FastTokenizer, parameters: dict[str, Any]
@@ -639,6 +656,7 @@ def test_options_are_distinct_and_of_equally_many_tokens(
             assert inside == min(len(options), len(values))
 
 
+@pytest.mark.everyday("{'options': 4}")
 @pytest.mark.parametrize("parameters", CHOICES, ids=str)
 def test_in_the_control_no_option_is_in_the_text(tokenizer: FastTokenizer, parameters: dict[str, Any]) -> None:
     """So preferring values of the text is at chance; the right value and its place are as with the needle."""

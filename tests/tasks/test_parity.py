@@ -72,6 +72,7 @@ def test_all_bits_but_any_one_tell_nothing(tokenizer: FastTokenizer, monkeypatch
         assert len(left) == 64 and all(sorted(parities) == [0, 1] for parities in left.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shown", [True, False])
 def test_bits_and_parities_are_uniform_at_every_depth(tokenizer: FastTokenizer, shown: bool) -> None:
     for length in (100, 200):

@@ -56,6 +56,7 @@ def test_depths_are_spread_evenly_over_the_strata(tokenizer: FastTokenizer) -> N
     assert abs(np.bincount([min(int(depth * 8), 7) for depth in depths[:80]], minlength=8) - 10).max() <= 2
 
 
+@pytest.mark.slow
 def test_keys_are_uniform_and_never_begin_with_zero(tokenizer: FastTokenizer) -> None:
     """Chi-square of 400 first digits over 1..9, 8 degrees of freedom: below 26.1 with probability 0.999."""
     keys = [question.facts["expected"] for question in questions_of(lexbench.task("passkey"), tokenizer, 160, 400)]

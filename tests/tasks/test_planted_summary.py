@@ -26,6 +26,7 @@ def scored(tokenizer: FastTokenizer, text: str, question: Write) -> Sample:
     return lexbench.task("planted_summary", corpus=CORPUS).score(question, written(text, tokenizer))
 
 
+@pytest.mark.everyday("257")
 @pytest.mark.parametrize("length", [256, 257, 700])
 def test_prompt_and_room_fill_the_length_exactly(tokenizer: FastTokenizer, length: int) -> None:
     for question in questions_of(tokenizer, length, 16):
@@ -57,6 +58,7 @@ def test_one_note_lies_in_each_part_of_the_text(tokenizer: FastTokenizer) -> Non
         assert [int(5 * depth) for depth in question.facts["depths"]] == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.slow
 def test_the_notes_are_as_many_at_every_length_and_no_word_is_in_two_slots(tokenizer: FastTokenizer) -> None:
     for length in (256, 1000):
         assert {len(NOTE.findall(tokenizer.decode(q.prompt))) for q in questions_of(tokenizer, length, 8)} == {3}
@@ -167,6 +169,7 @@ def test_in_a_chat_the_first_bullet_is_the_models_own(tokenizer: FastTokenizer) 
     assert "chat template" in task.protocol(chatting)
 
 
+@pytest.mark.slow
 def test_every_way_of_asking_asks_for_the_same_notes(tokenizer: FastTokenizer) -> None:
     chatting = Chatting(tokenizer._tokenizer, bos=0, begins_with_bos=True)
     for one, *others in zip(

@@ -93,6 +93,9 @@ def test_questions_seeds_and_identities_stay_by_default(
     assert several.rng(1).random() != task.rng(1).random()
 
 
+@pytest.mark.everyday(
+    "passkey-{}-True", "niah_multiquery-{'queries': 2}-False", "variable_tracking-{'example': True}-True"
+)
 @pytest.mark.parametrize("needle", [True, False])
 @pytest.mark.parametrize(("name", "given"), SEVERAL, ids=str)
 def test_questions_of_a_text_share_all_but_the_end_and_fill_the_length(

@@ -29,6 +29,7 @@ def parsed(tokenizer: FastTokenizer, question: Mark) -> tuple[list[tuple[str, st
     return [(m[1], m[2]) for m in pairs], [(m.end(), m[1], m[2]) for m in queries]  # BOS is token 0, character i i + 1
 
 
+@pytest.mark.everyday("160-parameters0", "161-parameters2", "162-parameters1")
 @pytest.mark.parametrize(
     "parameters", [{}, {"key": 3}, {"pairs": 20}, {"pairs": None, "key": 2}, {"power": 0.01}, LARGEST]
 )
@@ -90,6 +91,7 @@ def listed(question: Mark, last: bool) -> list[list[float]]:
     return found
 
 
+@pytest.mark.everyday("parameters2")
 @pytest.mark.parametrize(
     "parameters", [{}, {"pairs": 2}, {"pairs": 20}, {"power": 0.01}, {"power": 4.0}, {"power": 0.01, "pairs": 10}]
 )

@@ -28,6 +28,7 @@ def test_texts_are_those_of_the_docstring(
     assert question.facts["seen"] == 6 / 9
 
 
+@pytest.mark.everyday("bos-5", "no_bos-5")
 @pytest.mark.parametrize("targets", [None, 5])
 def test_naming_the_token_one_passage_before_is_right_where_it_was_seen(
     numbers: Callable[..., Corpus], counting: Tokenizer, targets: int | None

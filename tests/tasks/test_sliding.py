@@ -35,6 +35,7 @@ def test_windows_are_those_of_the_docstring(
     ]
 
 
+@pytest.mark.everyday("bos-None-8", "bos-3-40")
 @pytest.mark.parametrize("length", [8, 13, 40, 99, 100])
 @pytest.mark.parametrize("stride", [None, 1, 3, 7])
 def test_a_target_has_at_least_length_minus_stride_tokens_before_it(

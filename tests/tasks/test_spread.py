@@ -113,6 +113,7 @@ def parts(tokenizer: FastTokenizer, question: Any) -> tuple[list[str], str]:
     return LINE.findall(" " + body.partition("\n")[2]), ask
 
 
+@pytest.mark.everyday("graph_walk", "counting")
 @pytest.mark.parametrize("name", TASKS)
 def test_who_reads_all_lines_answers_and_no_single_needed_one_may_lack(lexlet: FastTokenizer, name: str) -> None:
     task, read = lexbench.task(name), READERS[name]
@@ -140,6 +141,7 @@ def test_who_reads_all_lines_answers_and_no_single_needed_one_may_lack(lexlet: F
         )
 
 
+@pytest.mark.everyday("nth_needle", "graph_walk", "ordering")
 @pytest.mark.parametrize("name", TASKS)
 def test_a_control_has_the_question_and_none_of_the_needed_lines(lexlet: FastTokenizer, name: str) -> None:
     for question, control in zip(asked(lexlet, name), asked(lexlet, name, needle=False), strict=True):
@@ -152,6 +154,7 @@ def test_a_control_has_the_question_and_none_of_the_needed_lines(lexlet: FastTok
         assert len(left) == {"counting": 6}.get(name, len(left)) < len(lines)
 
 
+@pytest.mark.everyday("noise-nth_needle", "noise-graph_walk", "text-ordering")
 @pytest.mark.parametrize("name", TASKS)
 @pytest.mark.parametrize("haystack", ["noise", "text"])
 def test_a_puzzle_is_the_same_at_every_exact_length(lexlet: FastTokenizer, name: str, haystack: str) -> None:
@@ -210,6 +213,7 @@ EASY: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.everyday("nth_needle-False", "graph_walk-True")
 @pytest.mark.parametrize("control", [False, True])
 @pytest.mark.parametrize("name", CHOICES)
 def test_an_option_by_its_place_or_frequency_in_the_text_is_right_at_most_as_often_as_chance_says(
@@ -239,6 +243,7 @@ COUNTERS: dict[str, Callable[[list[int]], int]] = {
 }
 
 
+@pytest.mark.everyday("3-1")
 @pytest.mark.parametrize(("most", "pairs"), [(5, 2), (4, 2), (9, 3), (3, 1)])
 def test_counting_without_the_name_that_is_asked_for_gets_at_most_chance(most: int, pairs: int) -> None:
     """The commonest of all counts gets just chance: every pair of counts is as likely, worked out one by one."""
@@ -333,6 +338,7 @@ def test_an_order_is_scored_by_pairs(lexlet: FastTokenizer) -> None:
     assert task.score(question, said(f" {right[0]}, {right[1]}")).scores == {"accuracy": 0.0, "pairs": 0.0}
 
 
+@pytest.mark.everyday("nth_needle", "graph_walk")
 @pytest.mark.parametrize("name", CHOICES)
 def test_a_choice_is_among_answers_of_equal_size(lexlet: FastTokenizer, name: str) -> None:
     small: dict[str, dict[str, Any]] = {

@@ -46,6 +46,7 @@ def read(text: str) -> tuple[list[str], str, int]:
     return [name for name in given if held(name) == value], value, int(count)
 
 
+@pytest.mark.everyday("800-parameters0", "800-parameters3")
 @pytest.mark.parametrize("parameters", COMBINATIONS)
 @pytest.mark.parametrize("length", [800, 1501])
 def test_a_plain_reader_finds_the_answer_and_no_other(
@@ -145,6 +146,7 @@ def test_where_a_chain_begins_or_ends_does_not_tell_that_it_is_asked(
     assert min(stats.binomtest(int(count), 1600, 1 / chains).pvalue for count in right) > 0.001
 
 
+@pytest.mark.slow
 def test_other_chains_and_later_statements_are_uniform(lexlet: FastTokenizer) -> None:
     """Kolmogorov-Smirnov at 0.001: the other chain's first statement is uniform, and the second statement of each
     chain is the least of 4 uniform depths behind the first."""

@@ -82,6 +82,7 @@ def test_an_honest_submission_is_shown_with_the_numbers_of_the_report(board: Pat
     assert {record.metric for record in shown.values()} == {"accuracy", "nll"}
 
 
+@pytest.mark.everyday("changed")
 @pytest.mark.parametrize("what", ["changed", "missing", "added"])
 def test_what_changes_after_the_admission_is_refused(board: Path, what: str) -> None:
     file = file_of(board / "first", "last_segment", 512)
@@ -96,6 +97,7 @@ def test_what_changes_after_the_admission_is_refused(board: Path, what: str) -> 
     assert words[what] in finding.why
 
 
+@pytest.mark.slow
 def test_a_run_folder_that_has_grown_is_admitted_again_with_its_new_cells_alone(board: Path) -> None:
     run, old = board / "first", {file.stem for file in (board / "first/cells").iterdir()}
     with pytest.raises(ValueError, match="first holds no new finished cell"):

@@ -648,6 +648,7 @@ lost: passkey accuracy of yarn on lexlet at 512: 100.0 -> 12.5 points (-87.5 [-9
     assert "3 comparisons with " in shown and "tolerance accuracy 2 points; level 0.05 in all" in shown
 
 
+@pytest.mark.slow
 def test_a_long_table_shows_what_has_changed(tmp_path: Path) -> None:
     methods = [f"method{index}" for index in range(30)]
     old = [texts(method, [3.0] * 12) for method in methods]
@@ -657,6 +658,7 @@ def test_a_long_table_shows_what_has_changed(tmp_path: Path) -> None:
     assert "| last_segment nll (nats per token): method7 | +1.000 LOST |" in shown
 
 
+@pytest.mark.slow
 def test_many_names_are_cut_short(tmp_path: Path) -> None:
     base = [texts("none", [3.0] * 12)]
     more = [texts(f"method{index:02}", [3.0] * 12) for index in range(30)]

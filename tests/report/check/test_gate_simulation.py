@@ -139,6 +139,7 @@ QUIET: dict[str, tuple[Draw, dict[str, object]]] = {
 }
 
 
+@pytest.mark.everyday("a loss of the tolerance, 2 points")
 @pytest.mark.parametrize("what", ["a loss of the tolerance, 0.02 nats", "a loss of the tolerance, 2 points"])
 def test_false_alarms_are_rare(what: str) -> None:
     draw, settings = QUIET[what]

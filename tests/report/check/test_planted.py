@@ -92,6 +92,7 @@ def simulate(count: int, folder: Path) -> Counter[tuple[bool, int]]:
     return found
 
 
+@pytest.mark.slow
 def test_a_planted_loss_is_never_held(tmp_path: Path) -> None:
     found = simulate(40, tmp_path)
     assert found[True, 1] > 5 and found[True, 2] > 5
