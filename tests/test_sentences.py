@@ -11,6 +11,7 @@ from lexbench.core import registry
 from lexbench.core.attention import Attention
 from lexbench.core.checkpoint import read_model
 from lexbench.core.method import named_method
+from lexbench.core.method_key import BASELINE
 from lexbench.stats.gain import drop
 from lexbench.stats.records import load
 from lexbench.stats.tables import tables
@@ -31,7 +32,7 @@ def read_page(name: str) -> str:
 def keys_found(length: int) -> dict[str, int]:
     """Count passkeys found of 32, by method; a setting for 8 times the trained length has a label with brackets."""
     return {
-        record.method: round(record.value * record.n)
+        str(record.method): round(record.value * record.n)
         for record in read_records(REFERENCE / "lexlet.parquet")
         if (record.task, record.metric, record.length) == ("passkey", "accuracy", length) and record.value is not None
     }
@@ -103,7 +104,7 @@ def test_more_context_inside_the_trained_length_gains_nothing_on_this_text() -> 
     finished = load([REFERENCE / "lexlet"]).finished
     samples = {each.cell.id: each.samples for each in finished}
     [table] = [each for each in tables(finished) if each.metric == "nll"]
-    control = drop(table, samples, ("none", 128), ("none", 256))
+    control = drop(table, samples, (BASELINE, 128), (BASELINE, 256))
     assert control is not None and control.low is not None and control.high is not None and control.p is not None
     shown = f"{control.value:+.3f} [{control.low:+.3f}, {control.high:+.3f}]"
     leaderboard = (REFERENCE / "leaderboard.md").read_text()

@@ -9,6 +9,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Record
 from lexbench.report import looks
 from lexbench.report.plots.style import SHAPES, STYLE, save_as
@@ -18,15 +19,15 @@ from lexbench.stats import records
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "results" / "reference" / "lexlet"
 FILE = ROOT / "docs" / "assets" / "collapse.svg"
-METHODS = ("none", "yarn", "rerope")
+METHODS = {name: MethodKey.named(name) for name in ("none", "yarn", "rerope")}
 SIZE_INCHES = (9.0, 3.5)
 
 
 def read_curves(folder: Path, task: str, metric: str) -> dict[str, list[Record]]:
     """Return the records of each method, sorted by length."""
-    finished = [each for each in records.load([folder]).finished if each.cell.method in METHODS]
+    finished = [each for each in records.load([folder]).finished if each.cell.method in METHODS.values()]
     [table] = [each for each in headline_tables(finished) if (each.cell.task, each.metric) == (task, metric)]
-    found = [[table.entries[method, length] for length in table.lengths] for method in METHODS]
+    found = [[table.entries[key, length] for length in table.lengths] for key in METHODS.values()]
     return dict(zip(METHODS, found, strict=True))
 
 
@@ -39,10 +40,10 @@ def draw_panel(axes: Axes, curves: dict[str, list[float]], multiples: Sequence[f
         multiples: lengths, divided by the trained one.
         ends: words at the end of each line; lines that end close together get them one below the other.
     """
-    known, below = looks.looks(METHODS), 0.0
+    known, below = looks.looks(list(METHODS.values())), 0.0
     top = max(map(max, curves.values()))
     for method, values in curves.items():
-        look = known[method]
+        look = known[METHODS[method]]
         line: dict[str, Any] = {"color": look.colour, "marker": SHAPES[look.marker], "clip_on": False}
         axes.plot(multiples, values, markersize=5, linewidth=2, **line)
     for method in sorted(ends, key=lambda each: -curves[each][-1]):
@@ -51,7 +52,7 @@ def draw_panel(axes: Axes, curves: dict[str, list[float]], multiples: Sequence[f
         shift = 0.0 if not crowded else (6.0 if not below else -7.0)
         below += crowded
         place: dict[str, Any] = {"xytext": (9, shift), "textcoords": "offset points", "va": "center"}
-        axes.annotate(ends[method], (multiples[-1], height), color=known[method].colour, **place)
+        axes.annotate(ends[method], (multiples[-1], height), color=known[METHODS[method]].colour, **place)
     axes.axvspan(multiples[0], 1, color="0.94", zorder=0, linewidth=0)
     axes.set_xscale("log", base=2)
     axes.set_xticks(multiples, [f"{each:g}x" for each in multiples])
