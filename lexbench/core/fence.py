@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -27,7 +27,8 @@ def fenced(what: str) -> Iterator[None]:
     ConfigError and OSError rise: they speak of wrong settings. LEXBENCH_TRACEBACK=1 prints where a failure comes from.
     """
     try:
-        yield
+        with _no_silent_exit():
+            yield
     except (Refused, ConfigError, OSError, KeyboardInterrupt, GeneratorExit):
         raise
     # A plug-in may call sys.exit, or raise an exception of its own that is no Exception.
@@ -44,6 +45,27 @@ def fenced(what: str) -> Iterator[None]:
             file, line = error.filename, error.lineno
         place = f"{Path(file).name}, line {line}"
         raise Deferred(f"{what} fails with {type(error).__name__} ({_said(error)}) in {place}") from error
+
+
+@contextmanager
+def _no_silent_exit() -> Iterator[None]:
+    """Let `os._exit` raise SystemExit inside: it would end the sweep without a word, with any exit code."""
+    home = os.getpid()
+
+    def leave(status: int) -> NoReturn:
+        if os.getpid() != home:  # a process that the plug-in has forked ends itself
+            END_PROCESS(status)
+        raise SystemExit(f"os._exit({status})")
+
+    os._exit = leave
+    try:
+        yield
+    finally:
+        os._exit = END_PROCESS
+
+
+END_PROCESS = os._exit
+"""Python's own, also while another thread is inside a fence."""
 
 
 def _said(error: BaseException) -> str:

@@ -1,5 +1,7 @@
 """A method or task that fails is recorded at its cells, and the others are measured."""
 
+import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -158,6 +160,35 @@ def test_settings_beyond_their_bounds_are_one_line(word: str, said: str, capsys:
     assert main.main(["run", "task=passkey", word, "--dry-run"]) == 2
     error = capsys.readouterr().err
     assert said in error.splitlines()[-1] and "Traceback" not in error
+
+
+class OwnError(BaseException):
+    """No Exception: neither `except Exception` nor pytest expects it."""
+
+
+@pytest.mark.parametrize(
+    ("fail", "said"),
+    [
+        (lambda: os._exit(0), "SystemExit (os._exit(0))"),
+        (lambda: sys.exit(0), "SystemExit (0)"),
+        (lambda: (_ for _ in ()).throw(OwnError("mine")), "OwnError (mine)"),
+    ],
+    ids=["os._exit", "sys.exit", "BaseException"],
+)
+def test_a_plug_in_ends_no_sweep_without_a_word(fail: Any, said: str) -> None:
+    python, outside = os._exit, os.getpid()
+    with pytest.raises(Deferred) as refusal, fenced("Mine.attention"):
+        fail()
+    assert f"Mine.attention fails with {said}" in refusal.value.reason
+    assert os._exit is python and os.getpid() == outside
+
+
+def test_a_process_that_a_plug_in_forks_ends_itself() -> None:
+    with fenced("Mine.attention"):
+        child = os.fork()
+        if child == 0:
+            os._exit(7)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
 def test_a_wrong_signature_names_the_method_and_its_file(
