@@ -127,7 +127,7 @@ USUAL: dict[str, Any] = {"task": "passkey", "lengths": [64], "n": 1, "backend": 
         ({"model": None}, "model must be a name, ./FOLDER, ORG/NAME or facts, got None"),
         ({"method": None}, "method must be a name, a mapping of .* or a list of these, got None"),
         ({"method": []}, "method must be a name, a mapping of .* or a list of these, got "),
-        ({"method": [None]}, "method must be a name, or a mapping of its name and parameters, got None"),
+        ({"method": [None]}, "a method must be a name, or a name with parameters, got None"),
         ({"task": 5}, "task must be a name, a mapping of .* or a list of these, got 5"),
         ({"corpus": 5}, "corpus must be a name, or a mapping of its name and parameters, got 5"),
         ({"backend": None}, "backend must be a name, or a mapping of its name and parameters, got None"),

@@ -136,7 +136,7 @@ DIVISORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short
 """Tensors that divide the frequencies of all layers: those of Llama 3.1, and of longrope."""
 
 
-UNREADABLE = (OSError, ConfigError, LookupError, RuntimeError, TypeError, OverflowError, MemoryError, struct.error)
+UNREADABLE = (OSError, ValueError, LookupError, RuntimeError, TypeError, OverflowError, MemoryError, struct.error)
 """Errors of the readers of GGUF files at a broken one."""
 NEEDED = ("block_count", "context_length", "embedding_length")
 """Entries of the shape, for which transformers takes another model's where a file has none."""

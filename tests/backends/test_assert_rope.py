@@ -447,7 +447,7 @@ def test_other_mistakes_are_said_in_one_line() -> None:
         lexbench.assert_rope(module, length=0, facts=FACTS)
     with pytest.raises(ValueError, match="takes factor with a method's name only"):
         lexbench.assert_rope(module, length=64, facts=FACTS, factor=4)
-    with pytest.raises(ValueError, match="method must be a name, a list of names, or an object with attention"):
+    with pytest.raises(ValueError, match="method must be a name, or an object with attention"):
         lexbench.assert_rope(module, Yarn, length=64, facts=FACTS)  # type: ignore[arg-type]
     with pytest.raises(RopeMismatch, match="has a table of 64 positions, asked for 65"):
         lexbench.assert_rope(module, length=65, facts=FACTS)

@@ -228,7 +228,7 @@ def test_a_network_is_under_one_method_at_a_time() -> None:
     model = network()
     before = logits(model)
     with lexbench.extend(model, "sliding_window", window=16):
-        with pytest.raises(ValueError, match=r"this one has one already: restore\(\) it first, or compose"):
+        with pytest.raises(ValueError, match=r"this one has one already: restore\(\) it first, or combine"):
             lexbench.extend(model, "log_n")
         alone = logits(model)
         assert torch.equal(logits(model), alone)
@@ -292,9 +292,9 @@ def test_parameters_of_a_method_object_are_set_in_it() -> None:
         lexbench.extend(network(), lexbench.method("pi", factor=2), factor=8)
 
 
-@pytest.mark.parametrize("method", [None, 5, {"name": "yarn"}, Yarn, lambda model, length: None])
+@pytest.mark.parametrize("method", [None, 5, Yarn, lambda model, length: None])
 def test_what_is_no_method_is_one_line(method: Any) -> None:
-    with pytest.raises(ValueError, match=r"method must be a name, a list of names, or an object with attention\(...\)"):
+    with pytest.raises(ValueError, match=r"method must be a name, or an object with attention\(...\)"):
         lexbench.extend(None, method, length=512)
 
 

@@ -94,9 +94,9 @@ def test_prompts_stand_by_their_beginnings_where_half_is_shared_and_else_by_leng
     alike: list[AnyQuestion] = [write(5, 6, 7, 300), write(5, 6, 7), write(5, 6, 7, 9)]
     assert order(alike) == [[5, 6, 7], [5, 6, 7, 9], [5, 6, 7, 300]]
     assert order(alike, reuse=False) == [[5, 6, 7, 300], [5, 6, 7, 9], [5, 6, 7]]
-    # 5 of 11 do not suffice.
-    apart: list[AnyQuestion] = [write(5, 6, 300), write(5, 6, 7), write(5, 6, 7, 9, 1)]
-    assert order(apart) == [[5, 6, 7, 9, 1], [5, 6, 300], [5, 6, 7]]
+    # 3 of 11 do not suffice.
+    apart: list[AnyQuestion] = [write(5, 300, 8), write(5, 6, 7), write(5, 6, 8, 9, 1)]
+    assert order(apart) == [[5, 6, 8, 9, 1], [5, 300, 8], [5, 6, 7]]
     mixed: list[AnyQuestion] = [write(5), part(5, 2), write(2)]
     assert in_order(mixed, reuse=True) == mixed
     scored: list[AnyQuestion] = [part(5, 2), part(6, 1), part(4, 3), part(6, 5)]

@@ -14,6 +14,7 @@ from lexbench.backends.hf import Hf
 from lexbench.core.attention import Window
 from lexbench.core.config_facts import facts
 from lexbench.core.method import named_method, read_method
+from lexbench.core.method_key import MethodKey
 from lexbench.core.scaled import attention_of, joined, ropes
 from lexbench.runner import verify
 from tests.census import tiny
@@ -195,11 +196,12 @@ def test_on_a_plain_model_over_changes_nothing() -> None:
 
 
 def test_labels_and_identities_say_what_was_chosen() -> None:
-    assert read_method({"_target_": "lexbench.methods.yarn.Yarn", "name": "yarn", "over": "scaled"})[2] == "yarn"
+    usual = {"_target_": "lexbench.methods.yarn.Yarn", "name": "yarn", "over": "scaled"}
+    assert read_method(usual)[2] == MethodKey.named("yarn")
     config = {"_target_": "lexbench.methods.yarn.Yarn", "name": "yarn", "factor": 4.0, "over": "plain"}
-    assert read_method(config)[2] == "yarn(factor=4.0, over='plain')"
+    assert str(read_method(config)[2]) == "yarn(factor=4.0, over='plain')"
     listed = {"compose": [{"name": "yarn", "over": "plain"}, "log_n"]}
-    assert read_method(listed)[2] == "yarn+log_n(over='plain')"
+    assert str(read_method(listed)[2]) == "yarn+log_n(over='plain')"
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,7 @@ def test_a_run_folder_and_a_baseline_of_an_earlier_version_are_read(tmp_path: Pa
     names = ("method_key", "purpose")
     baseline.update([folder], tmp_path / "b.json")
     page = json.loads((tmp_path / "b.json").read_text())
+    del page["checksum"]  # younger, too
     for row in page["cells"]:
         row["cell"] = {name: value for name, value in row["cell"].items() if name not in names}
     (tmp_path / "old.json").write_text(json.dumps(page))

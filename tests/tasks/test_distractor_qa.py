@@ -655,7 +655,7 @@ def test_the_data_is_known_by_its_hash(tmp_path: Path, squad: str) -> None:
         (
             "a.json",
             '[{"question": "Q", "answer": "A", "context": [["T", ["s"]]], "supporting_facts": [["U", 0]]}]',
-            r"\(ValueError: no supporting document in context\)",
+            r"\(ConfigError: no supporting document in context\)",
         ),
     ],
 )

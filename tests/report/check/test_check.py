@@ -530,7 +530,7 @@ def test_a_cell_that_a_merge_has_left_twice_is_named(tmp_path: Path) -> None:
     baseline.update(run, file)
     page = json.loads(file.read_text())
     file.write_text(json.dumps({**page, "cells": page["cells"] * 2}))
-    with pytest.raises(ValueError, match=r"cannot be read \(ValueError: a cell stands there twice\): write it again"):
+    with pytest.raises(ValueError, match=r"cannot be read \(ConfigError: a cell stands there twice\): write it again"):
         check(run, file)
 
 

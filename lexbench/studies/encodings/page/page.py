@@ -10,6 +10,7 @@ from typing import Any
 
 from lexbench.core.files import write_text
 from lexbench.core.groups import grouped
+from lexbench.core.method_key import BASELINE
 from lexbench.report.formats import columns
 from lexbench.stats.floors import unspoken
 from lexbench.stats.metrics import label
@@ -245,7 +246,7 @@ def _counts(verdicts: Sequence[str], names: Sequence[str]) -> str:
 
 def _unspoken(rows: Sequence[Row]) -> list[str]:
     """List of the models that do not speak a text of the questions within their trained length."""
-    plain = [row.record for row in rows if row.record.metric == "nll" and row.record.method == NONE]
+    plain = [row.record for row in rows if row.record.metric == "nll" and row.record.method == BASELINE]
     asked = grouped(sorted(plain, key=lambda each: each.length), lambda each: (each.model, each.task, each.protocol))
     said = [f"- {why}" for records in asked.values() if (why := unspoken(records))]
     return [*said, ""] if said else []
