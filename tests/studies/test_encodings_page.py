@@ -131,6 +131,7 @@ def test_the_documentation_shows_what_content_decides_beside_others_as_their_rec
         assert shown == [f"{near:.3f}", f"{far:.3f}", signed(changes[name]), f"{copies:.2f}", f"{keys:.2f}"]
 
 
+@pytest.mark.slow
 def test_the_documentation_shows_what_seeds_change_as_their_records_do() -> None:
     values, said = laboratory(), (ROOT / "docs" / "encodings.md").read_text().replace("\n", " ")
 
