@@ -35,7 +35,7 @@ def pytest_collection() -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before those that are not asked for are left out
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark as slow the parameters that the mark `everyday` of a test does not name, by an id or its beginning."""
+    """Mark as slow the parameters that a test's mark `everyday` does not name, by an id or its beginning."""
     missing, found = set[tuple[str, str]](), set[tuple[str, str]]()
     for item in items:
         if named := item.get_closest_marker("everyday"):

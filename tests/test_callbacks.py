@@ -117,6 +117,7 @@ def test_a_curve_waits_until_it_takes_no_more_than_its_share(monkeypatch: pytest
     assert curve.spent <= 0.1 * clock[0] + 1e-9 and curve.spent > 3
 
 
+@pytest.mark.slow
 def test_several_methods_and_seeds_have_a_value_each(tokenizer: Any) -> None:
     model, methods = network(), ["none", "pi"]
     options: dict[str, Any] = {**OPTIONS, "n": 1, "method": methods, "seed": [0, 1]}

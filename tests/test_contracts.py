@@ -217,6 +217,7 @@ def test_a_model_yaml_states_only_facts(name: str) -> None:
     assert set(registry.read("model", name)) <= known
 
 
+@pytest.mark.everyday("stdlib", "pydoc")
 @pytest.mark.usefixtures("documents_afresh")
 @pytest.mark.parametrize("name", ["stdlib", "pydoc", "synthetic"])
 def test_a_corpus_gives_the_same_documents_twice(name: str) -> None:

@@ -152,6 +152,7 @@ def test_memory_that_ends_halves_what_is_read_together(monkeypatch: pytest.Monke
     assert read == [4, 2, 2, 2, 2], "texts of half the length: twice as many, which do not fit either"
 
 
+@pytest.mark.slow
 def test_choices_that_do_not_fit_are_halved_with_their_options(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sixteen options do not fit, eight do."""
     asked, model = choices(4), backend(4)

@@ -253,6 +253,7 @@ def test_the_empty_attention_undoes_everything_bit_for_bit(folder: Path) -> None
         np.testing.assert_array_equal(hf.score(asked()).nll, before)
 
 
+@pytest.mark.slow
 def test_the_order_of_attentions_does_not_matter(folders: Callable[[str], Path]) -> None:
     used = open_hf(folders("phi"))
     attentions = [

@@ -237,6 +237,7 @@ BOMB = b'{"data": [' + b"[]," * (10 << 20) + b"[]]}"
 """30 MiB, and some hundred more as lists."""
 
 
+@pytest.mark.everyday("get")
 @pytest.mark.parametrize("method", ["get", "post"])
 def test_a_small_body_that_unpacks_to_a_large_one_never_takes_its_room(method: str) -> None:
     """The whole must stay below the bound of what was asked, and what it takes below some times the bound."""

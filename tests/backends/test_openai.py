@@ -719,6 +719,7 @@ def test_a_cell_that_a_dead_server_broke_off_goes_on_where_it_was(tmp_path: Path
     assert asked - len(server.asked) == 4  # samples that were there already
 
 
+@pytest.mark.slow
 def test_a_server_that_comes_back_in_time_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "LONGEST_PAUSE", 0.2)
     with serving(vllm(), LISTED, version="0.30.0") as server:

@@ -102,6 +102,7 @@ def test_stock_transformers_differ_by_what_their_float32_parts_cost(
     assert_close(probe(hf, tokens), probe(native, tokens), 2e-3)
 
 
+@pytest.mark.slow
 def test_shapes_and_sums_are_those_that_are_promised(native: Native, tokens: np.ndarray) -> None:
     native.attend(Attention())
     found = probe(native, tokens)
@@ -178,6 +179,7 @@ def test_families_with_other_positions_and_layouts(kind: str, tmp_path: Path) ->
             probe(hf, np.resize(TOKENS, 65))
 
 
+@pytest.mark.slow
 def test_frequencies_that_follow_the_text_are_seen_as_they_are(hf: Hf, tokens: np.ndarray) -> None:
     hf.attend(Attention(dynamic=Dynamic(2.0, 256)))
     found = probe(hf, tokens)

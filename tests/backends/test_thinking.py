@@ -180,7 +180,7 @@ class Engine(Completions):
         return Continued(tokens=found.tokens, hit_room=found.hit_room)
 
 
-@pytest.mark.everyday("</think>")
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["</think>", "."])
 def test_a_batch_and_an_engine_think_as_one_question_alone(end: str, hf: Hf, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hf, "_form", form("budget", end=end))
@@ -252,6 +252,7 @@ def test_a_text_without_template_has_no_place_for_a_thought(model: Model) -> Non
         behind(tokenizer.frame(chat=True), tokenizer.encode("no template").ids)
 
 
+@pytest.mark.slow
 def test_tasks_that_do_not_write_are_refused(
     model: Model, tmp_path: Path, unverified: None, capsys: pytest.CaptureFixture[str]
 ) -> None:

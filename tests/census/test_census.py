@@ -52,7 +52,7 @@ def test_the_page_has_every_type_of_transformers() -> None:
     assert {kind: found[kind] for kind in tiny.UNMADE} == {kind: models_page.unmade(kind) for kind in tiny.UNMADE}
 
 
-@pytest.mark.everyday("gemma2")
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["mamba", "gemma2"])
 def test_a_run_measures_what_it_refused_before(kind: str, tmp_path: Path) -> None:
     folder = tiny.save(tmp_path / kind, kind)

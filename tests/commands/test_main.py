@@ -331,6 +331,7 @@ def test_wrong_words_are_answered_by_one_line_and_nothing_is_written(
     assert sorted(each.name for each in places.iterdir()) == ["afile", "emptyd"]
 
 
+@pytest.mark.slow
 def test_a_device_that_is_none_is_said_before_the_plan(lexbench: Command, places: Path) -> None:
     done = lexbench("run", *SHORT, "backend.device=cudaa")
     assert done.returncode == 2

@@ -175,6 +175,7 @@ def test_a_sweep_file_is_the_words_that_it_stands_for(tmp_path: Path) -> None:
         hydra_config.of_file(file, [])
 
 
+@pytest.mark.slow
 def test_a_sweep_file_runs_its_jobs_and_words_behind_it_win(lexbench: Command, tmp_path: Path) -> None:
     file = tmp_path / "paper.yaml"
     file.write_text(f"results: {tmp_path / 'run'}\nbackend: chance\nlengths: [512]\nsweep:\n  method: [none, ntk]\n")
@@ -184,6 +185,7 @@ def test_a_sweep_file_runs_its_jobs_and_words_behind_it_win(lexbench: Command, t
     assert {(row["method"], row["length"], row["n"]) for row in rows} == {("none", 128, 2), ("ntk", 128, 2)}
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_said_and_earlier_cells_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -269,6 +271,7 @@ def test_a_run_of_refusals_alone_ends_with_exit_code_three_and_names_the_task(
     assert f"{shared} needs" not in out + err
 
 
+@pytest.mark.slow
 def test_a_dry_run_needs_no_checkpoint_where_the_yaml_has_the_facts(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,6 +36,7 @@ def logits(encoding: Encoding, attention: Attention | None = None) -> Tensor:
     return Layer(encoding, shape, *drawn(), torch.arange(7), rotate).logits(0, 7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every", [2, 3, 4, 5, 40])
 def test_layers_are_counted_as_in_transformers(every: int) -> None:
     from transformers import SmolLM3Config

@@ -223,6 +223,7 @@ def test_copes_gates_begin_at_a_half_so_that_its_table_covers_the_trained_length
     assert rms(next(encoding.parameters())) == 0  # no positions at first
 
 
+@pytest.mark.slow
 def test_dapes_network_changes_a_bias_by_a_sixth_at_first() -> None:
     found, shape = [], Shape(vocabulary=9, layers=1, width=32, heads=1, kv_heads=1, hidden=8)
     for seed in range(200):

@@ -144,6 +144,7 @@ def test_a_chat_template_reaches_no_python(template: str, tmp_path: Path) -> Non
     assert not (tmp_path / "mark").exists()
 
 
+@pytest.mark.slow
 def test_code_beside_a_models_weights_is_not_run(tmp_path: Path) -> None:
     from lexbench.core.checkpoint import read_model
     from lexbench.runner.backend_pool import opened
@@ -230,6 +231,7 @@ def odd_run(folder: Path, names: list[str]) -> None:
         store.finish(each, range(2))
 
 
+@pytest.mark.everyday("card", "leaderboard", "check")
 @pytest.mark.parametrize(
     "words",
     [
@@ -278,6 +280,7 @@ def test_configurations_are_plain_words() -> None:
         assert name and len(name) <= 90 and not name.startswith((".", "-")) and "/" not in name and name.isascii()
 
 
+@pytest.mark.slow
 def test_samples_of_an_import_are_only_those_beside_it(inner: Path) -> None:
     from tests.integrations import test_lm_eval_results as own
 

@@ -119,6 +119,7 @@ def test_it_is_the_dense_kernel_at_any_shape_and_cut(seed: int, monkeypatch: pyt
         assert difference < 1e-12, name
 
 
+@pytest.mark.everyday("sdpa", "near_far rerope", "lambda streaming", "banded sinks", "blocks", "chunks paper")
 @pytest.mark.parametrize("name", attentions(5, 2))
 def test_one_token_at_a_time_is_all_at_once(name: str) -> None:
     q, k, v = vectors(30, 30)

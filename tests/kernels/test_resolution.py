@@ -199,6 +199,7 @@ def test_every_method_of_the_registry_is_summed_fast_and_exactly(
         np.testing.assert_allclose(got, expected, atol=1e-9, rtol=0)
 
 
+@pytest.mark.everyday("plain-1", "bias-2", "window-1")
 @pytest.mark.parametrize("length", [1, 2, 3])
 @pytest.mark.parametrize("name", FAST)
 def test_the_shortest_texts(name: str, length: int) -> None:
@@ -207,6 +208,7 @@ def test_the_shortest_texts(name: str, length: int) -> None:
     np.testing.assert_allclose(got, mean_by_definition(by_definition(q, k, FAST[name])), atol=1e-12)
 
 
+@pytest.mark.everyday("None")
 @pytest.mark.parametrize("mask", [None, Window(50), Window(50, 4), Blocks(50)])
 def test_a_decay_of_pairs_with_the_distance(mask: Window | Blocks | None, monkeypatch: pytest.MonkeyPatch) -> None:
     attention = Attention(mask=mask, query_scale=LogScale(16))

@@ -48,6 +48,7 @@ def test_the_page_links_what_it_wrote_and_says_what_is_missing(tmp_path: Path) -
     assert "Protocol: passkey of 5 digits in noise" in text
 
 
+@pytest.mark.slow
 def test_records_are_made_anew_from_the_samples(tmp_path: Path) -> None:
     keep(tmp_path, FEW)
     before = (tmp_path / "records.jsonl").read_bytes()

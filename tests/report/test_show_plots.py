@@ -159,6 +159,7 @@ def test_another_kind_of_picture_is_refused_in_one_line(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_one_file_may_be_written(tmp_path: Path) -> None:
     plot(TINY, key_from("pi"), method("pi").attention(TINY, 64), 64, tmp_path / "new/a.PNG")
     assert (tmp_path / "new/a.PNG").read_bytes().startswith(b"\x89PNG")

@@ -247,6 +247,7 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
             call([tmp_path, tmp_path / "absent"], 0)
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_it_without_a_word_of_error(run: Path) -> None:
     code = f"from pathlib import Path; from lexbench.report.view import serve; serve([Path({str(run)!r})], 0)"
     process = subprocess.Popen(

@@ -227,6 +227,7 @@ def test_what_was_unavailable_is_asked_again_and_nothing_twice(tmp_path: Path, m
     assert sorted(set(tokens)) == [128, 256]
 
 
+@pytest.mark.slow
 def test_a_refusal_ends_a_cell_for_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: Far, questions: Sequence[AnyQuestion]) -> Iterator[Answer]:
         raise Refused("no honest answer")

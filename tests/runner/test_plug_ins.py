@@ -106,6 +106,7 @@ def test_a_task_whose_score_has_changed_is_scored_by_the_new_one(
         assert run.table(metric="accuracy").loc["none", 64] == value
 
 
+@pytest.mark.slow
 def test_a_method_that_has_changed_continues_no_row_of_its_old_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -154,6 +154,7 @@ def test_a_rotary_module_that_is_not_changed_is_caught(hf: Any, monkeypatch: pyt
     assert results(hf, pi)["applied"] is False
 
 
+@pytest.mark.slow
 def test_logits_that_are_no_numbers_are_caught(hf: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     hf.attend(Attention(remap=HALVED))
     sabotage(monkeypatch, lambda kernel, *arguments: kernel(*arguments) * float("nan"))
@@ -244,6 +245,7 @@ def test_tokens_that_keep_their_rotation_are_no_fault(hf: Any) -> None:
     assert results(hf, Attention(inv_freq=slow, keep_first=400), 300)["applied"] is None
 
 
+@pytest.mark.slow
 def test_a_change_no_larger_than_rounding_is_none(hf: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     sabotage(monkeypatch, lambda kernel, q, k, v, at, attention, *rest: dense.attend(q, k, v, at, Attention(), *rest))
     found = results(hf, Attention(mask=Window(128)))

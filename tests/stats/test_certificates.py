@@ -152,6 +152,7 @@ def test_check_certifies_only_what_is_proven(tmp_path: Path) -> None:
     assert check(worse, file, certify=True).word == "REGRESSED"
 
 
+@pytest.mark.slow
 def test_power_and_tolerances_at_lengths_are_said_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

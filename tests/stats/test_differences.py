@@ -424,6 +424,7 @@ def test_every_setting_has_its_heading_once() -> None:
     assert whole.count("\n| none (value)") == 3
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_a_report_holds_differences_where_none_and_another_method_were_run(tmp_path: Path) -> None:
     whole = mixed()[:-1]  # the last one lacks a question, and no report shows it

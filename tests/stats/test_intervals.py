@@ -354,6 +354,7 @@ def test_drawn_flips_never_give_a_p_of_zero() -> None:
     assert sign_flip_p([1.0] * 40) == 1 / 20_000  # a chance of 2^-39 a draw
 
 
+@pytest.mark.slow
 def test_many_clusters_give_the_normal_p_and_more_than_a_block_of_them_too() -> None:
     for clusters in (300, 900):
         sums = np.random.default_rng(clusters).normal(0.06, 1.0, clusters)

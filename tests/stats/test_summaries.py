@@ -192,6 +192,7 @@ def test_the_interval_of_effective_length_inverts_newcombes_intervals() -> None:
     assert (worse.value, worse.low, worse.high) == (1024, 256, 1024)
 
 
+@pytest.mark.slow
 def test_ruler_gives_its_published_effective_lengths_by_its_fixed_threshold() -> None:
     # arXiv 2404.06654 and the repository's table: scores at 4, 8, 16, 32, 64 and 128 thousand tokens
     published = {

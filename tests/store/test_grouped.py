@@ -54,6 +54,7 @@ def test_a_cell_that_waits_for_its_group_is_finished_here_and_claimed_and_resuma
     assert names(tmp_path) == {f"{FIRST.id}.parquet", f"{SECOND.id}.parquet"}
 
 
+@pytest.mark.slow
 def test_a_group_holds_the_same_bytes_as_cells_written_alone(tmp_path: Path) -> None:
     cells = [cell("last_segment", "none", length) for length in range(100, 100 + 2 * module.GROUP)]
     for folder in ("alone", "together"):

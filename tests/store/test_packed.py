@@ -96,6 +96,7 @@ def test_a_packed_folder_holds_what_its_files_do(store: Store, tmp_path: Path) -
     assert [again.finished(a_cell(seed)) for seed in range(5)] == [True, True, False, True, True]
 
 
+@pytest.mark.slow
 def test_a_store_reads_no_small_cell_back_that_it_has_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = folder(tmp_path, 70)
     large, put_off = a_cell(3).id, a_cell(2).id

@@ -581,7 +581,7 @@ def loop(place: Path) -> None:
     place.symlink_to(place.name)
 
 
-@pytest.mark.everyday("folder")
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("odd", [pipe, loop, Path.mkdir], ids=["pipe", "loop of links", "folder"])
 def test_what_is_no_file_among_cells_is_named_and_the_others_are_read(

@@ -60,6 +60,7 @@ def test_the_published_settings_come_within_6_percent_of_an_optimum(seed: int, t
     assert found.evaluations == len(hill.asked) == 64 + 40 * (16 + 16)
 
 
+@pytest.mark.slow
 def test_longrope2_comes_within_1_percent_where_its_rule_holds(tmp_path: Path) -> None:
     upper = np.array([8.3, 8.9, 9.0, 10.5, 11.0, 12.0, 14.2, 15.0, 15.8])
     hill = Hill(np.concatenate([8.3 ** (np.arange(7) / 7), upper]))

@@ -469,6 +469,7 @@ def test_floors_are_drawn_and_legends_stand_beside_the_panels(tmp_path: Path, mo
         assert legend is not None and not legend.get_window_extent().overlaps(panel.bbox)
 
 
+@pytest.mark.slow
 def test_a_floor_is_the_bigrams_of_likelihoods_and_guessing_in_scores(folder: Path) -> None:
     rows, about = study_page.load(folder)
     bigrams = {"seed0": 4.0, "seed1": 4.5}

@@ -363,6 +363,7 @@ def test_each_backend_is_opened_once_for_all_cells_and_ended_before_the_next() -
     assert [(row.method, row.length) for row in found.rows[::2]] == [("none", 32), ("none", 64), ("pi", 32), ("pi", 64)]
 
 
+@pytest.mark.slow
 def test_what_is_no_number_fails() -> None:
     found = compared([point(backend="scripted", backend_parameters={"nll": math.inf})], "scripted,nll=.inf")
     assert found.failed and found.rows[0].largest is None and found.rows[0].tokens > 0

@@ -452,6 +452,7 @@ def test_the_planted_optimum_is_found_and_measured_afresh(lexlet: Model, tmp_pat
     assert result.fresh == 8 and result.needles == "passkey"
 
 
+@pytest.mark.slow
 def test_rounds_ask_what_can_be_counted_by_hand(lexlet: Model, tmp_path: Path) -> None:
     """4 candidates on 2, 2 on 4, 1 on 8 questions: 4 * 2 + 2 * 2 + 4 of each of three kinds.
 
@@ -775,6 +776,7 @@ def test_the_winner_is_ready_to_paste(lexlet: Model, tmp_path: Path) -> None:
     assert f"with lexbench.extend(network, 'pi', factor={winner.config['factor']}, length=1024):" in page
 
 
+@pytest.mark.slow
 def test_beside_a_winner_that_cannot_be_exported_stands_the_best_that_can(
     lexlet: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -801,6 +803,7 @@ def test_beside_a_winner_that_cannot_be_exported_stands_the_best_that_can(
     assert export.export(pi.method, "pi", lexlet, 1024, "vllm") in page
 
 
+@pytest.mark.slow
 def test_where_only_what_is_worse_than_none_can_be_exported_none_is_advised(
     lexlet: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -817,6 +820,7 @@ def test_where_only_what_is_worse_than_none_can_be_exported_none_is_advised(
     assert "```json" not in page
 
 
+@pytest.mark.slow
 def test_a_method_of_ones_own_is_tried_as_it_is_or_in_a_range_of_ones_own(
     lexlet: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -843,6 +847,7 @@ def test_a_model_that_finds_no_needles_is_judged_by_text_alone(
     assert not any(what == "needle" for _, what, _, _ in Fake.asked)
 
 
+@pytest.mark.slow
 def test_where_none_is_best_its_needles_have_no_interval(
     lexlet: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -863,6 +868,7 @@ def test_a_tune_without_needles_says_that_none_were_used(lexlet: Model, tmp_path
     assert "needles: not used." in page and "the model finds none" not in page
 
 
+@pytest.mark.slow
 def test_finalists_that_all_fail_on_fresh_texts_are_said(
     lexlet: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -884,6 +890,7 @@ def test_finalists_that_all_fail_on_fresh_texts_are_said(
         run(lexlet, tmp_path, methods=("pi",), space={}, budget=1)
 
 
+@pytest.mark.slow
 def test_without_fresh_questions_what_is_too_dear_is_not_advised(
     lexlet: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -904,6 +911,7 @@ def test_without_fresh_questions_what_is_too_dear_is_not_advised(
     assert "The best one that can: yarn" not in (tmp_path / "result.md").read_text()
 
 
+@pytest.mark.slow
 def test_a_candidate_without_finite_likelihood_is_out(
     lexlet: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -978,6 +986,7 @@ def test_a_model_without_a_checkpoint_is_said(tmp_path: Path) -> None:
         run(facts, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_folder_serves_one_tune_only(lexlet: Model, tmp_path: Path) -> None:
     run(lexlet, tmp_path)
     with pytest.raises(
@@ -1023,6 +1032,7 @@ def test_budgets_are_times(text_: str, seconds: float) -> None:
     assert Settings(budget="40").candidates == Settings(budget=40).candidates == 40
 
 
+@pytest.mark.slow
 def test_the_commands_settings_are_the_defaults_and_its_space_fits_all_methods(lexlet: Model) -> None:
     config = yaml.safe_load((registry.asset("configs") / "tune.yaml").read_text())
     names = set(config) - {"defaults", "hydra"}
@@ -1077,6 +1087,7 @@ def test_the_embedded_model_is_told_to_take_rerope(lexlet: Model, tmp_path: Path
 # deployment
 
 
+@pytest.mark.slow
 def test_a_target_is_offered_only_what_it_can_express(lexlet: Model, tmp_path: Path) -> None:
     methods = ({"name": "pi", "factor": BEST}, {"name": "rerope", "window": 64}, {"name": "log_n"})
     result = run(lexlet, tmp_path, methods=methods, budget=3, to="vllm")

@@ -338,6 +338,7 @@ def test_an_over_long_prompt_can_refuse_the_cell(data: Data, tokenizer: FastToke
 LLAMA2_CHAT = "[INST]{prompt}[/INST]"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [64, 65])
 def test_a_limit_cuts_as_the_official_code(data: Data, lexlet: FastTokenizer, tmp_path: Path, limit: int) -> None:
     transformers = pytest.importorskip("transformers")
@@ -374,6 +375,7 @@ def test_a_limit_that_leaves_no_room_refuses_the_cell(data: Data, tokenizer: Fas
     assert max(question.length for question in questions_of(task, tokenizer, 791, n=6)) <= 791
 
 
+@pytest.mark.slow
 def test_samples_are_shown_by_stored_and_by_real_length(data: Data, tokenizer: FastTokenizer) -> None:
     lengths = [3999, 4000, 7999, 8000]
     rows = [example("qasper", number, length=length) for number, length in enumerate(lengths)]

@@ -94,6 +94,7 @@ def all_names(text: str, question: Write) -> bool:
     return all(re.search(rf"\b{name}\b", text) for name in names)
 
 
+@pytest.mark.slow
 def test_groups_say_whether_the_farthest_name_is_in_the_prompt(tokenizer: FastTokenizer) -> None:
     seen = set()
     for length in LENGTHS:

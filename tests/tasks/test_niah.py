@@ -169,6 +169,7 @@ def test_a_sample_depends_on_seed_and_index_alone(tokenizer: FastTokenizer, name
     assert not {json.dumps(each[:2]) for each in many} & {json.dumps(each[:2]) for each in other}
 
 
+@pytest.mark.everyday("niah_single_1", "niah_multikey_2", "niah_multivalue")
 @pytest.mark.parametrize("name", YAMLS)
 def test_all_but_the_haystack_is_the_same_at_every_length(tokenizer: FastTokenizer, name: str) -> None:
     """Without needles, a longer text begins with the shorter one."""
@@ -343,6 +344,7 @@ def test_chance_among_needles_falls_with_their_number(tokenizer: FastTokenizer) 
             assert scored(niah("niah_multikey_2"), question, "").chance == question.chance
 
 
+@pytest.mark.slow
 def test_guessing_among_the_values_in_the_text_gives_the_chance(tokenizer: FastTokenizer) -> None:
     """800 guesses of one of four; a binomial test."""
     task, rng = niah("niah_multikey_1"), np.random.default_rng(0)

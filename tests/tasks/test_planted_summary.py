@@ -158,6 +158,7 @@ class Chatting(FastTokenizer):
         return lexbench.Frame(before, self.encode("<model>").ids)
 
 
+@pytest.mark.slow
 def test_in_a_chat_the_first_bullet_is_the_models_own(tokenizer: FastTokenizer) -> None:
     chatting = Chatting(tokenizer._tokenizer, bos=0, begins_with_bos=True)
     [question] = questions_of(chatting, 400, 1, chat=True)

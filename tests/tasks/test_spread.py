@@ -264,6 +264,7 @@ def test_counting_without_the_name_that_is_asked_for_gets_at_most_chance(most: i
             assert stats.binomtest(right, 2000, found[0].chance).pvalue > 1e-3
 
 
+@pytest.mark.slow
 def test_the_number_of_lines_does_not_tell_a_count() -> None:
     assert {len(puzzle.lines) for puzzle in puzzles("counting")} == {12}
     assert {len(puzzle.needed) for puzzle in puzzles("counting")} == {6}

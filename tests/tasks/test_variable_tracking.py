@@ -166,6 +166,7 @@ def test_other_chains_and_later_statements_are_uniform(lexlet: FastTokenizer) ->
     assert stats.kstest(seconds, lambda x: 1 - (1 - x) ** 4).pvalue > 0.001
 
 
+@pytest.mark.slow
 def test_where_two_chains_meet_either_may_come_first(tokenizer: FastTokenizer) -> None:
     """At the least length there is no haystack: which chain comes first is a fair coin."""
     task = tracking(chains=2, hops=1)
@@ -190,6 +191,7 @@ def test_a_sample_is_the_same_at_every_length(tokenizer: FastTokenizer) -> None:
             assert texts[1].startswith(re.split(ASK, texts[0])[0][:-20])
 
 
+@pytest.mark.slow
 def test_names_and_values_are_uniform_and_never_repeat(lexlet: FastTokenizer) -> None:
     """Chi-square of first letters (25 degrees of freedom) and first digits (8), each below its 0.999 quantile."""
     questions = questions_of(tracking(), lexlet, 500, 200)
@@ -216,6 +218,7 @@ class Digits:
         return ""
 
 
+@pytest.mark.slow
 def test_on_a_corpus_of_digits_all_but_the_haystack_is_constant(tokenizer: FastTokenizer) -> None:
     """Values occur in the text by chance; a reader of statements is not misled."""
     task, met = tracking(Digits(), haystack="text"), 0

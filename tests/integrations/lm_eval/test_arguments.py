@@ -92,6 +92,7 @@ def test_an_unknown_parameter_of_the_backend_is_named() -> None:
         loaded(settle({"model": "lexlet", "backend": "chance", "backend.at_once": 8}))
 
 
+@pytest.mark.slow
 def test_a_method_that_fails_its_check_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arguments, "failure", lambda checks: "failed its self-check: applied (never)")
     with pytest.raises(Refused, match="pi failed its self-check"):
