@@ -7,7 +7,7 @@ export HF_HUB_OFFLINE=1
 common="model=smollm2 corpus=manuals backend.dtype=bfloat16 price=false results=results/reference/smollm2_board"
 methods="none yarn rerope ntk self_extend"
 passkey="task=passkey +task.questions_per_text=4"
-segment="task=last_segment +task.targets=1024"
+segment="task=last_segment +task.targets=1024 +task.longest=16384"
 for method in $methods; do
   lexbench run method=$method $common $passkey 'lengths=[8192,16384]' n=64
 done
@@ -16,5 +16,5 @@ for method in $methods; do
 done
 for method in $methods; do
   lexbench run method=$method $common $passkey 'lengths=[2048,4096,8192,16384]' n=64
-  lexbench run method=$method $common $segment +task.longest=16384 'lengths=[2048,4096,8192,16384]' n=32
+  lexbench run method=$method $common $segment 'lengths=[2048,4096,8192,16384]' n=32
 done
