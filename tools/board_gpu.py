@@ -228,10 +228,11 @@ def measure(board: Board, place: Path, until: float) -> None:
                 asked = [*command, *sweep.settings(), f"hydra.sweep.dir={place / 'sweeps' / log.stem}"]
                 running.append(subprocess.Popen(asked, cwd=ROOT, env=environment, stdout=stream, stderr=stream))
         try:
-            stopped = not wait(running, until)
+            wait(running, until)
         finally:
+            late = [process.poll() is None for process in running]
             end(running)
-        for process, log in zip(running, logs, strict=True):
+        for process, log, stopped in zip(running, logs, late, strict=True):
             print(f"\n== {log.stem}: {'stopped, no time left' if stopped else f'exit code {process.returncode}'}")
             print(*log.read_text(errors="replace").splitlines()[-60:], sep="\n", flush=True)
 
