@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# SmolLM2's board on a CPU, in stages from the most telling to the rest: tools/board_cpu.sh
+# Needs lexbench[models], its command on the PATH, and `make texts`. Every command goes on where an earlier one was stopped.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export HF_HUB_OFFLINE=1
+common="model=smollm2 corpus=manuals backend.dtype=bfloat16 price=false results=results/reference/smollm2_board"
+methods="none yarn rerope ntk self_extend"
+passkey="task=passkey +task.questions_per_text=4"
+segment="task=last_segment +task.targets=1024 +task.longest=16384"
+for method in $methods; do
+  lexbench run method=$method $common $passkey 'lengths=[8192,16384]' n=64
+done
+for method in $methods; do
+  lexbench run method=$method $common $segment 'lengths=[8192,16384]' n=16
+done
+for method in $methods; do
+  lexbench run method=$method $common $passkey 'lengths=[2048,4096,8192,16384]' n=64
+  lexbench run method=$method $common $segment 'lengths=[2048,4096,8192,16384]' n=32
+done
