@@ -16,6 +16,7 @@ import lexbench
 from lexbench.core import registry
 from lexbench.core.attention import Attention, seen_distances
 from lexbench.core.method import read_method
+from lexbench.core.method_key import MethodKey
 from lexbench.core.model import Model
 from lexbench.kernels.reference import first_change
 from lexbench.methods import export
@@ -141,7 +142,7 @@ def _method(name: str) -> str:
 def method_picture(name: str) -> bytes:
     """The picture of `lexbench show --plot`."""
     attention = _built(name).attention(MODEL, LENGTH)
-    return drawn(lambda file: plots.plot(MODEL, name, attention, LENGTH, file))
+    return drawn(lambda file: plots.plot(MODEL, MethodKey.named(name), attention, LENGTH, file))
 
 
 @functools.cache

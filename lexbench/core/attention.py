@@ -108,6 +108,23 @@ class Steps:
 
 
 @dataclass(frozen=True)
+class ConstantScale:
+    """Multiply queries from position `begin` on by a constant, `factor`."""
+
+    factor: float
+    begin: int = 0
+
+    def __post_init__(self) -> None:
+        _typed(self)
+        if not 0 < self.factor < math.inf:
+            raise SlotError(f"query_scale needs a finite gain above 0, got {self.factor}")
+
+    def __call__(self, positions: Positions) -> Floats:
+        """[n] multiplier of each query."""
+        return np.where(positions < self.begin, 1.0, self.factor)
+
+
+@dataclass(frozen=True)
 class Line:
     """Map position t to min(t / divisor + offset, cap); `floor` rounds the quotient down. divisor=inf: a constant."""
 
@@ -435,7 +452,7 @@ class Attention:
     head_ratios: HeadRatios | None = None
     dynamic: Dynamic | None = None
     growing: Growing | None = None
-    query_scale: LogScale | Steps | None = None
+    query_scale: LogScale | Steps | ConstantScale | None = None
     remap: Remapping | None = None
     mask: Window | Middle | Blocks | Segments | None = None
     bias: Slopes | None = None

@@ -1,7 +1,9 @@
 """YaRN, as its implementations compute it."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.methods.rotary import (
+    MOST,
     as_transformers,
     check_attention_factor,
     check_factor,
@@ -35,13 +38,18 @@ class Yarn:
     are linear in the pair's index p, as here, so that numbers are comparable. DeepSeek's mscale and mscale_all_dim are
     attention_factor = (0.1 mscale ln s + 1) / (0.1 mscale_all_dim ln s + 1).
 
+    A server that takes requests of all lengths can hold a few factors ready and choose for each request
+    (github.com/vllm-project/vllm/pull/53964, with 1, 2 and 4): s is the least of `profiles` that covers prompt and
+    room, s >= length / L, and is fixed for the request.
+
     Args:
-        factor: s, at least 1; None: length / trained_length, the local static policy.
+        factor: s, at least 1; None: length / trained_length, the local static policy, or one of the profiles.
         beta_fast: rotations from which a pair does not change.
         beta_slow: rotations up to which a pair is fully interpolated.
         truncate: round low down and high up to whole pairs; gpt-oss does not.
         attention_factor: m, above 0; None: 0.1 ln s + 1.
         trained_length: L in tokens; None: the model's.
+        profiles: factors to choose s from, each at least 1, without `factor`; None: any factor.
     """
 
     factor: float | None = None
@@ -50,9 +58,11 @@ class Yarn:
     truncate: bool = True
     attention_factor: float | None = None
     trained_length: int | None = None
+    profiles: Sequence[float] | None = field(default=None, metadata={"new": True})
 
     def __post_init__(self) -> None:
         check_factor("yarn", self.factor)
+        self._check_profiles()
         check_trained_length("yarn", self.trained_length)
         if not 0 < self.beta_slow < self.beta_fast:
             raise ConfigError(
@@ -62,16 +72,19 @@ class Yarn:
         check_attention_factor("yarn", self.attention_factor, "0.1 ln s + 1")
 
     def attention(self, model: Model, length: int) -> Attention:
-        """Blended frequencies, and the scale of cos and sin; Refused unless the model has plain RoPE."""
+        """Blended frequencies, and the scale of cos and sin.
+
+        Refused unless the model has plain RoPE, and where no profile covers the length.
+        """
         model = trained_on(model, self.trained_length)
-        factor = resolve_factor(self.factor, model, length)
+        factor = self._factor(model, length)
         kept = self._kept(model)
         return Attention(inv_freq=model.inv_freq() * (kept + (1 - kept) / factor), scale=self._scale(factor))
 
     def rope_parameters(self, model: Model, length: int) -> dict[str, Any]:
         """The same in transformers' config: its `yarn`; Refused where its ramp runs backwards and ours is a step."""
         model = trained_on(model, self.trained_length)
-        factor = resolve_factor(self.factor, model, length)
+        factor = self._factor(model, length)
         low, high = self._ramp(model)
         if high < low:
             raise Refused(f"transformers' yarn has no ramp from pair {low:g} to pair {high:g} of {model.name}")
@@ -85,6 +98,32 @@ class Yarn:
             attention_factor=float(self._scale(factor)),
             truncate=self.truncate,
         )
+
+    def _factor(self, model: Model, length: int) -> float:
+        if self.profiles is None:
+            return resolve_factor(self.factor, model, length)
+        for profile in self.profiles:
+            if profile * model.trained_length >= length:
+                return profile
+        raise Refused(
+            f"yarn's profiles reach {self.profiles[-1] * model.trained_length:,.0f} tokens on {model.name}, asked for "
+            f"{length:,}: give a profile of at least {length / model.trained_length:g}, or leave profiles out"
+        )
+
+    def _check_profiles(self) -> None:
+        """ConfigError unless the profiles are left out, or stand alone and are factors; they ascend from then on."""
+        if self.profiles is None:
+            return
+        if self.factor is not None:
+            raise ConfigError(
+                f"yarn takes factor or profiles, got factor {self.factor} and profiles {self.profiles}: leave one out"
+            )
+        listed = isinstance(self.profiles, Sequence) and len(self.profiles) > 0
+        if not listed or not all(isinstance(each, Real) and 1 <= each <= MOST for each in self.profiles):
+            raise ConfigError(
+                f"yarn's profiles must be a list of factors from 1 to {MOST:,.0f}, got {self.profiles}: e.g. [1,2,4]"
+            )
+        object.__setattr__(self, "profiles", tuple(sorted(map(float, self.profiles))))
 
     def _scale(self, factor: float) -> float:
         return yarn_scale(factor) if self.attention_factor is None else self.attention_factor

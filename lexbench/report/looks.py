@@ -20,7 +20,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "grouped distances": ("rerope", "leaky_rerope", "adagrope", "self_extend"),
     "chunks": ("dca", "string", "chunkllama", "jet_long"),
     "keys seen": ("streaming_llm", "lambda_mask", "sliding_window", "bca"),
-    "logits and heads": ("log_n", "entropy_abf", "ms_poe", "attention_buckets"),
+    "logits and heads": ("log_n", "entropy_abf", "ms_poe", "attention_buckets", "qk_gain"),
 }
 """Families of the registry's methods, at most seven methods each."""
 OWN = "your methods"

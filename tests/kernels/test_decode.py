@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lexbench.backends.hf.state import KeptLayer
-from lexbench.core.attention import Attention, LogScale, Segments
+from lexbench.core.attention import Attention, ConstantScale, LogScale, Segments
 from lexbench.kernels import decode, dense, flash
 from tests.kernels.test_fast import SCALING, attentions, rotate
 
@@ -18,6 +18,7 @@ ATTENTIONS = {
     **{name: each for name, each in attentions(7, 2).items() if not name.startswith("dense")},
     "segments": Attention(mask=Segments(5)),
     "query scale": Attention(query_scale=LogScale(5)),
+    "gain": Attention(query_scale=ConstantScale(1.5, begin=10)),
 }
 LENGTHS = (30, 9, 3, 22)
 """Of texts that are continued together: below the window, a little above it, far above it."""

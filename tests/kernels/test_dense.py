@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lexbench import Attention
-from lexbench.core.attention import Blocks, Chunks, Line, LogScale, Remap, Slopes, Stairs, Window
+from lexbench.core.attention import Blocks, Chunks, ConstantScale, Line, LogScale, Remap, Slopes, Stairs, Window
 from lexbench.kernels import dense
 
 Array = NDArray[np.float64]
@@ -59,6 +59,8 @@ def definition(q: Array, k: Array, v: Array, attention: Attention) -> Array:
             logit = SCALING * turned(q[b, h, row], at_q) @ turned(k[b, h // group, j], at_k)
             if isinstance(attention.query_scale, LogScale):
                 logit *= max(1.0, math.log(i + 1) / math.log(attention.query_scale.trained_length))
+            if isinstance(attention.query_scale, ConstantScale) and i >= attention.query_scale.begin:
+                logit *= attention.query_scale.factor
             if attention.bias is not None:
                 logit -= attention.bias.slopes[h] * (i - j)
             logits.append(logit)
@@ -97,6 +99,7 @@ def line(rule: Line, position: int) -> float:
 ATTENTIONS = {
     "plain": Attention(),
     "query_scale": Attention(query_scale=LogScale(4)),
+    "gain": Attention(query_scale=ConstantScale(1.5, begin=9)),
     "rerope": Attention(remap=Remap(5, Line(math.inf, 5), CONSTANT)),
     "window_1": Attention(remap=Remap(1, Line(math.inf, 1), CONSTANT)),
     "window_beyond": Attention(remap=Remap(99, Line(math.inf, 99), CONSTANT)),

@@ -10,7 +10,7 @@ from transformers.models.llama.modeling_llama import apply_rotary_pos_emb as app
 
 import lexbench
 from lexbench import Attention, Model
-from lexbench.core.attention import HeadRatios, Line, LogScale, Remap, Slopes, Window
+from lexbench.core.attention import ConstantScale, HeadRatios, Line, LogScale, Remap, Slopes, Window
 from lexbench.kernels.reference import Angles, first_change, weights
 
 INV_FREQ = np.array([1.0, 0.1])
@@ -67,6 +67,8 @@ def softmax(logits: list[float]) -> np.ndarray:
         (Attention(mask=Window(2, sinks=1)), [math.cos(5), -math.inf, -math.inf, -math.inf, math.cos(1), 1]),
         (Attention(bias=Slopes((0.5,))), [math.cos(5 - j) - (5 - j) / 2 for j in range(6)]),
         (Attention(query_scale=LogScale(3)), [math.cos(5 - j) * math.log(6) / math.log(3) for j in range(6)]),
+        (Attention(query_scale=ConstantScale(1.5, begin=5)), [math.cos(5 - j) * 1.5 for j in range(6)]),
+        (Attention(query_scale=ConstantScale(1.5, begin=6)), [math.cos(5 - j) for j in range(6)]),
         # Keys 0 and 1 stand at 1 radian a token, all later tokens at 2.
         (
             Attention(inv_freq=np.array([2.0]), keep_first=2),
@@ -95,6 +97,10 @@ MODEL = Model(name="m", trained_length=64, head_dim=8, rope_base=10_000.0)
         ("yarn", {"factor": 1}, 1000, None),
         ("log_n", {}, 64, None),
         ("log_n", {}, 200, 128),  # the first multiplier above 1 is the query's at 64, found at the next power of two
+        ("qk_gain", {}, 64, None),
+        ("qk_gain", {"gain": 1.3}, 200, 128),  # the query at 64 is the first beyond
+        ("qk_gain", {"gain": 1.3, "everywhere": True}, 200, 1),
+        ("qk_gain", {"gain": 1.0, "everywhere": True}, 200, None),
         ("rerope", {"window": 32}, 33, None),  # the largest distance is the window itself
         ("rerope", {"window": 32}, 34, 34),
         ("rerope", {"window": 32}, 500, 64),

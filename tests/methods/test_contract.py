@@ -24,7 +24,7 @@ NEED_PLAIN_ROPE = (
 REMAP = (
     *("adagrope", "dca", "jet_long", "lambda_mask", "leaky_rerope", "rerope", "self_extend", "streaming_llm", "string"),
 )
-NEED_NOTHING = ("bca", "log_n", "none", "sliding_window")
+NEED_NOTHING = ("bca", "log_n", "none", "qk_gain", "sliding_window")
 
 
 def build(name: str) -> Method:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from lexbench import Model
+from lexbench import Model, Refused
 from lexbench.core.attention import Floats
 from lexbench.methods.yarn import Yarn
 
@@ -111,6 +111,45 @@ def test_bad_parameters_are_refused() -> None:
             Yarn(attention_factor=scale)
     with pytest.raises(ValueError, match="yarn's trained_length must be at least 1, got 0"):
         Yarn(trained_length=0)
+
+
+@pytest.mark.parametrize(
+    ("length", "factor"),
+    [(1, 1), (4096, 1), (4097, 2), (8192, 2), (8193, 4), (16384, 4)],
+)
+def test_the_least_profile_that_covers_the_length_is_taken(llama2: Model, length: int, factor: float) -> None:
+    found, wanted = Yarn(profiles=[4, 1, 2]).attention(llama2, length), Yarn(factor=factor).attention(llama2, 1)
+    assert found.as_data() == wanted.as_data()
+    stated = Yarn(profiles=[4, 1, 2]).rope_parameters(llama2, length)
+    assert stated == Yarn(factor=factor).rope_parameters(llama2, 1) and stated["factor"] == factor
+
+
+def test_a_length_beyond_all_profiles_is_refused_with_a_remedy(llama2: Model) -> None:
+    reach = "reach 16,384 tokens on Llama-2, asked for 20,480: give a profile of at least 5, or leave profiles out"
+    for asked in (Yarn(profiles=(1, 2, 4)).attention, Yarn(profiles=(1, 2, 4)).rope_parameters):
+        with pytest.raises(Refused, match=reach):
+            asked(llama2, 20_480)
+
+
+def test_profiles_count_in_the_trained_length_given(llama2: Model) -> None:
+    method = Yarn(profiles=[1, 2, 4], trained_length=2048)
+    assert (
+        method.attention(llama2, 4096).as_data() == Yarn(factor=2, trained_length=2048).attention(llama2, 1).as_data()
+    )
+    with pytest.raises(Refused, match="reach 8,192 tokens"):
+        method.attention(llama2, 8193)
+
+
+def test_bad_profiles_are_refused() -> None:
+    for profiles in ([], [0.5, 2], [1, math.nan], [math.inf], ["2"], [1e7], 2):
+        with pytest.raises(ValueError, match=r"yarn's profiles must be a list of factors from 1 to 1,000,000, got"):
+            Yarn(profiles=profiles)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"yarn takes factor or profiles, got factor 2 and profiles \[1, 2\]"):
+        Yarn(factor=2, profiles=[1, 2])
+
+
+def test_profiles_are_compared_and_hashed_by_value() -> None:
+    assert Yarn(profiles=[1, 2]) == Yarn(profiles=(2.0, 1.0)) and len({Yarn(profiles=[1, 2]), Yarn()}) == 2
 
 
 def test_a_factor_has_a_bound() -> None:

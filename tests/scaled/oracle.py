@@ -64,9 +64,13 @@ class Spec:
     distance: Callable[[Any, Any], Any] | None = None
     """t(i, j), from column and row vectors of positions; None: i - j."""
     seen: Callable[[Any, Any], Any] | None = None
-    sharp: int | None = None
-    """L of s(i) = max(1, ln(i + 1) / ln L); None: s = 1."""
+    sharp: Callable[[Any], Any] | None = None
+    """Factor of the query at i, from a column vector of positions; None: 1."""
     ratios: bool = False
+
+
+def log_n(trained: int) -> Callable[[Any], Any]:
+    return lambda i: np.maximum(1.0, np.log(i + 1) / math.log(trained))
 
 
 def parts(start: Start, kept: Floats) -> Floats:
@@ -193,8 +197,9 @@ def specs(name: str, start: Start) -> list[Spec]:
         "resonance": lambda: Spec(resonance(theta)),
         "longrope": lambda: Spec(ntk(start, s), su(start)),
         "longrope2": lambda: longrope2(start),
-        "entropy_abf": lambda: Spec(abf(start), sharp=trained if start.layer >= 2 else None),
-        "log_n": lambda: Spec(theta, sharp=trained),
+        "entropy_abf": lambda: Spec(abf(start), sharp=log_n(trained) if start.layer >= 2 else None),
+        "log_n": lambda: Spec(theta, sharp=log_n(trained)),
+        "qk_gain": lambda: Spec(theta, sharp=lambda i: np.where(i >= trained, 0.1 * math.log(s) + 1, 1.0)),
         "ms_poe": lambda: Spec(theta, ratios=start.layer >= 2),
         "rerope": lambda: moved(lambda i, j: np.minimum(i - j, w)),
         "leaky_rerope": lambda: leaky(start),
@@ -334,7 +339,7 @@ class Oracle:
         for head in range(heads):
             logits = self._logits(q[head], k[head], spec, own_scale, away / ratios[head], layer) * scaling
             if spec.sharp is not None:
-                logits *= np.maximum(1.0, np.log(i + 1) / math.log(spec.sharp))
+                logits *= spec.sharp(i)
             if (cap := given.get("softcap")) is not None:
                 logits = cap * np.tanh(logits / cap)
             powers = np.where(seen, np.exp(logits - logits.max()), 0.0)
