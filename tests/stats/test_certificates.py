@@ -147,7 +147,7 @@ def test_check_certifies_only_what_is_proven(tmp_path: Path) -> None:
     fewer = folder(tmp_path / "fewer", texts("none", same[:20]))
     for certify, status in ((True, "proven"), (False, "not comparable")):
         found = check(fewer, file, {"nll@512": 0.05}, certify=certify)
-        assert next(each.status for each in found.verdicts if each.metric == "nll") == status
+        assert next(each.status.value for each in found.verdicts if each.metric == "nll") == status
     worse = folder(tmp_path / "worse", texts("none", [loss + 0.2 for loss in same]), answers("none", right(36, 40)))
     assert check(worse, file, certify=True).word == "REGRESSED"
 
@@ -180,11 +180,11 @@ def test_a_measured_loss_above_the_tolerance_is_never_certified(tmp_path: Path) 
     hurt = folder(tmp_path / "hurt", texts("none", [*same[:-2], *(loss + 1 for loss in same[-2:])]))
     found = check(hurt, file, {"nll": 0.02}, certify=True)
     [claim] = [each for each in found.verdicts if each.metric == "nll"]
-    assert claim.status == "not proven" and "more than the tolerance: raise n" in claim.reason
+    assert claim.status.value == "not proven" and "more than the tolerance: raise n" in claim.reason
     # A tolerance above it, and not above the end of its interval.
     found = check(hurt, file, {"nll": 0.03}, certify=True)
     [claim] = [each for each in found.verdicts if each.metric == "nll"]
-    assert claim.status == "not proven" and "too few to prove less than the tolerance" in claim.reason
+    assert claim.status.value == "not proven" and "too few to prove less than the tolerance" in claim.reason
     # Above that, too: proven, and the sentence says how losses are counted.
     found = check(hurt, file, {"nll": 0.2}, certify=True)
     assert found.code == 0
