@@ -42,7 +42,7 @@ from lexbench.stats.cell_outcomes import (
 )
 from lexbench.stats.certificates import Proof, prove
 from lexbench.stats.intervals import LEVEL
-from lexbench.stats.pairs import Outcome, Paired, corrected, paired, unpaired
+from lexbench.stats.pairs import LimitKind, Outcome, Paired, corrected, paired, unpaired
 from lexbench.stats.wording import listed, plain, scale, several, some
 
 TOLERANCES = {"nll": 0.02}
@@ -334,14 +334,14 @@ def _proven(verdict: Verdict, silent: str | None) -> Verdict:
     if silent and verdict.metric == "nll":
         return replace(blank, reason=f"nothing is certified of it: {silent}")
     limited = verdict.found.limit
-    if limited and "ceiling" not in limited and metrics.is_score(verdict.metric):
+    if limited and limited.kind is not LimitKind.CEILING and metrics.is_score(verdict.metric):
         return replace(blank, reason=f"cannot be told: {limited}")
     clusters = several(proof.clusters, "cluster")
     if proof.at is not None:
         beyond = f", {proof.above} of them lost more than {proof.cap:g}" if proof.above else ""
-        limited = f", {limited}" if limited else ""
+        also = f", {limited}" if limited else ""
         return replace(
-            verdict, status=VerdictStatus.PROVEN, reason=f"proven after {proof.at} of {clusters}{beyond}{limited}"
+            verdict, status=VerdictStatus.PROVEN, reason=f"proven after {proof.at} of {clusters}{beyond}{also}"
         )
     if proof.more is None:
         return replace(blank, reason=f"{lost}: if the next ones lose as much, no n proves less than the tolerance")

@@ -122,7 +122,8 @@ def shown_once(keys: Sequence[MethodKey]) -> None:
         base = finished("last_segment", "none", 512, n=2)
         cells = [base]
         for key in keys:
-            identity = {**base.cell.identity, "method": {"name": key.bare, "key": key.as_data()}}
+            stated = {"name": key.bare, "key": key.as_data(), "at": key.at}
+            identity = {**base.cell.identity, "method": stated}
             cells.append(Finished(replace(base.cell, method=key, identity=identity), base.samples))
         keep(folder, cells)
         loaded = Store(folder).load()

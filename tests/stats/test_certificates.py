@@ -14,6 +14,7 @@ from lexbench.report.check import power
 from lexbench.report.check.certificate import statement
 from lexbench.report.check.check import check
 from lexbench.report.check.formats import command
+from lexbench.stats import floors
 from lexbench.stats.certificates import (
     SHARES,
     STAKES,
@@ -192,6 +193,15 @@ def test_a_measured_loss_above_the_tolerance_is_never_certified(tmp_path: Path) 
         "At 95 %, lexlet loses less than 0.2 nats of last_segment at 512 tokens (the loss of a document counted up to "
         "0.8 nats, 2 of 80 lost more)."
     )
+
+
+def test_the_words_for_a_ceiling_decide_no_certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All right on both sides: a loss of 20 points is excluded, however that limit is called."""
+    run = folder(tmp_path / "run", answers("none", right(40, 40)))
+    command(run, tmp_path / "base.json", update=True)
+    monkeypatch.setattr(floors, "CEILING", "the top (1.00)")
+    [claim] = check(run, tmp_path / "base.json", {"accuracy": 20}, certify=True).verdicts
+    assert claim.status.value == "proven" and claim.reason.endswith(", both at the top (1.00)")
 
 
 def test_a_certificate_claims_of_each_method_what_was_measured_of_it(tmp_path: Path) -> None:
