@@ -22,7 +22,7 @@ ROWS: list[dict[str, Any]] = [
 
 
 def curve(entry: str, first: float, beyond: float, method: str = "none", repeat: bool = True) -> Curve:
-    task = "repeated(passage=128)" if repeat else "repeated(repeat=False)"
+    task = "hxkw" if repeat else "bzrv"  # labels are only shown: what was asked is what the identity states
     points = [
         Point(length, length / 128, Estimate(value, value - 0.03, value + 0.04), None)
         for length, value in ((128, first), (1024, beyond))
