@@ -100,9 +100,18 @@ class Cell:
     @property
     def task_name(self) -> str:
         """Name of the task without its parameters."""
-        stated = self.identity.get("task")
+        return self._stated_name("task") or self.task
+
+    @property
+    def corpus_name(self) -> str | None:
+        """Name of the corpus without its parameters; None: the task reads none."""
+        return self._stated_name("corpus") or self.corpus
+
+    def _stated_name(self, part: str) -> str | None:
+        """Name of a part of the identity; None where it states none."""
+        stated = self.identity.get(part)
         name = stated.get("name") if isinstance(stated, Mapping) else None
-        return name if isinstance(name, str) else self.task
+        return name if isinstance(name, str) else None
 
     @functools.cached_property
     def id(self) -> str:

@@ -255,7 +255,7 @@ def _difference(found: Differences, each: Difference | None, usual: tuple[int, i
         return EMPTY
     if each.refused:
         return Entry(text="refused", notes=(f"refused: {' '.join(each.refused.split())}",))
-    if each.apart == SAME:
+    if each.same_attention:
         note = f"its attention at this length is that of {found.baseline}: no difference by construction, not tested"
         return Entry(text=SAME, notes=(note,))
     if each.apart:

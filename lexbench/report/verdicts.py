@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from lexbench.stats.compare import Compared, Lengths, TaskVerdict, VerdictKind
+from lexbench.stats.pairs import Limit
 from lexbench.stats.wording import listed, several, short_unit, small
 
 
@@ -41,11 +42,11 @@ def _lengths(found: Sequence[Lengths]) -> str:
     )
 
 
-def _limits(found: Sequence[tuple[str, int]]) -> str:
+def _limits(found: Sequence[tuple[Limit, int]]) -> str:
     """`both at chance (0.25)`; by length where the reasons differ."""
     by_reason: dict[str, list[int]] = {}
     for why, length in found:
-        by_reason.setdefault(why, []).append(length)
+        by_reason.setdefault(why.text, []).append(length)
     if len(by_reason) == 1:
         return next(iter(by_reason))
     return ", ".join(f"{why} at {listed(at)}" for why, at in by_reason.items())

@@ -12,7 +12,7 @@ from lexbench.core.groups import grouped
 from lexbench.core.method_key import BASELINE
 from lexbench.core.record import Cell, Sample
 from lexbench.stats import floors, metrics
-from lexbench.stats.pairs import Outcome, outcomes
+from lexbench.stats.pairs import Limit, Outcome, outcomes
 from lexbench.stats.tables import leaves
 from lexbench.stats.wording import plain
 from lexbench.store.format import Finished
@@ -76,7 +76,7 @@ def kept(finished: Finished, expected: Iterable[str] = ()) -> Kept:
     )
 
 
-def limit(one: Kept, other: Kept, metric: str) -> str | None:
+def limit(one: Kept, other: Kept, metric: str) -> Limit | None:
     """Why nothing can be told of two cells with the same questions: both at a floor or at the ceiling; None: it can."""
     known = other.floors.get(metric) or one.floors.get(metric) or {}
     left, right = (floors.of_outcomes(side.outcomes[metric], metric, known) for side in (one, other))

@@ -33,7 +33,7 @@ from lexbench.stats.cell_outcomes import (
     unspoken_texts,
 )
 from lexbench.stats.intervals import LEVEL
-from lexbench.stats.pairs import Paired, corrected, missable, paired
+from lexbench.stats.pairs import Limit, LimitKind, Paired, corrected, missable, paired
 from lexbench.stats.prices import price_rows
 from lexbench.stats.wording import plain, scale, several, some
 from lexbench.store.cell_rows import with_purposes
@@ -104,7 +104,7 @@ class TaskVerdict:
     """Whether all comparisons are significant."""
     seeds: int = 1
     """The most seeds asked at one length."""
-    limits: Sequence[tuple[str, int]] = ()
+    limits: Sequence[tuple[Limit, int]] = ()
     """Why a length cannot tell, and the length."""
     clusters: int = 0
     least_p: float = 1.0
@@ -290,7 +290,7 @@ def _entry(one: Kept, other: Kept, metric: str | None, silent: str | None) -> At
         return replace(blank, apart=_told_apart(one, other, metric, found.unlike))
     if found.difference is None:
         return replace(blank, apart="no question has a value on both sides")
-    why = silent if metric == "nll" else None
+    why = Limit(LimitKind.UNSPOKEN, silent) if silent and metric == "nll" else None
     return replace(blank, found=replace(found, limit=why or limit(one, other, metric)))
 
 

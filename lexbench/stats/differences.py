@@ -31,7 +31,9 @@ class Difference(Paired):
     refused: str | None = None
     """Why the method's cell has no samples."""
     apart: str | None = None
-    """Why its samples make no pairs with the baseline's, or why these are not tested (`SAME`)."""
+    """Why its samples make no pairs with the baseline's, or why these are not tested."""
+    same_attention: bool = False
+    """Whether both have the same attention: a difference of 0 by construction, which is not tested."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +97,8 @@ def _difference(
     stated = table.attentions.get(record.cell)
     if stated is not None and stated == table.attentions.get(base.cell):
         # Not tested, so that it takes no part in Holm's correction.
-        about["apart"], found = SAME, replace(found, p=None, interval=None)
+        about |= {"apart": SAME, "same_attention": True}
+        found = replace(found, p=None, interval=None)
     # A cell of which every sample failed has no record of the metric: its zeros make no difference.
     if not (_valued(table, base) and _valued(table, record)):
         found = Paired(failed=found.failed, truncated=found.truncated, unpaired=found.unpaired)
@@ -145,7 +148,7 @@ def rows_of(found: Sequence[Differences]) -> list[dict[str, Any]]:
             multiple = length / cell.trained_length
             numbers = {"cell": entry.cell, "baseline_cell": entry.baseline_cell, **entry.numbers()}
             tests = {"interval": entry.interval.kind if entry.interval else None, **entry.tests()}
-            reasons = {"refused": entry.refused, "apart": entry.apart, "limit": entry.limit}
+            reasons = {"refused": entry.refused, "apart": entry.apart, "limit": entry.limit and str(entry.limit)}
             own = {"method": str(entry.method), "length": length, **numbers, **tests, **entry.counts(), **reasons}
             rows.append({**shared, **about, "multiple": multiple, **own, **setting, "version": cell.version})
     return rows

@@ -17,13 +17,13 @@ from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Record, Sample
 from lexbench.stats import metrics
 from lexbench.stats.intervals import cluster_bootstrap, mean_interval
-from lexbench.stats.pairs import Outcome
+from lexbench.stats.pairs import Limit, LimitKind, Outcome
 from lexbench.stats.wording import several
 
 NGRAMS = ("uniform", "unigram", "bigram")
 CEILING = "the ceiling (1.00)"
 BOTH = "both at", "the intervals of both reach", "both are worse than"
-ALL = "every row is at", "the intervals of all rows reach", "every row is worse than"
+ALL = "every {} is at", "the intervals of all {}s reach", "every {} is worse than"
 """Words for values at a limit, for values whose intervals reach it, and for losses beyond it."""
 
 
@@ -114,24 +114,32 @@ def level_text(chance: float) -> str:
     return f"{chance:.2f}" if chance >= 0.01 or chance == 0 else "below 0.01"
 
 
-def both_at_floor(one: Standing, other: Standing) -> str | None:
+def both_at_floor(one: Standing, other: Standing) -> Limit | None:
     """`both at chance (0.25)`, or that the intervals of both reach it; None where one of two is above its floor."""
-    return _floored((one, other), BOTH) if at_floor(one) and at_floor(other) else None
+    if not (at_floor(one) and at_floor(other)):
+        return None
+    return Limit(LimitKind.FLOOR, _floored((one, other), BOTH))
 
 
-def both_at_ceiling(one: Standing, other: Standing) -> str | None:
+def both_at_ceiling(one: Standing, other: Standing) -> Limit | None:
     """`both at the ceiling (1.00)`, or that their intervals reach it; None where one of two values is below it."""
-    return _topped((one, other), BOTH) if at_ceiling(one) and at_ceiling(other) else None
+    if not (at_ceiling(one) and at_ceiling(other)):
+        return None
+    return Limit(LimitKind.CEILING, _topped((one, other), BOTH))
 
 
-def all_alike(records: Sequence[Record]) -> str | None:
-    """Why no row of a column can be told from another: `every row is at chance (0.25)`; None where one can."""
+def all_alike(records: Sequence[Record], subject: str = "row") -> str | None:
+    """Why no row of a column can be told from another: `every row is at chance (0.25)`; None where one can.
+
+    `subject` names a row in these words.
+    """
     valued = [record for record in records if record.value is not None]
     if len(valued) < 2:
         return None
+    words = (ALL[0].format(subject), ALL[1].format(subject), ALL[2].format(subject))
     if all(map(at_floor, valued)):
-        return _floored(valued, ALL)
-    return _topped(valued, ALL) if all(map(at_ceiling, valued)) else None
+        return _floored(valued, words)
+    return _topped(valued, words) if all(map(at_ceiling, valued)) else None
 
 
 def _floored(found: Sequence[Standing], words: tuple[str, str, str]) -> str:

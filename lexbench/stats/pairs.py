@@ -3,6 +3,7 @@
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Any, TypeVar
 
 import numpy as np
@@ -63,6 +64,26 @@ class Outcome:
         return 1.0 if self.targets is None else float(self.targets)
 
 
+class LimitKind(Enum):
+    """What keeps two values from telling anything."""
+
+    FLOOR = "floor"
+    CEILING = "ceiling"
+    UNSPOKEN = "unspoken"
+    """The model does not speak the text."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Why nothing can be told of two values."""
+
+    kind: LimitKind
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
 @dataclass(frozen=True, kw_only=True)
 class Paired:
     """The other side minus the baseline over shared questions, in the metric's own unit."""
@@ -98,7 +119,7 @@ class Paired:
     """Pairs with a truncated side."""
     unpaired: int = 0
     """Questions on one side only."""
-    limit: str | None = None
+    limit: Limit | None = None
     """Why nothing can be told: both sides at their floor, or at the ceiling (`stats.floors`)."""
     unlike: int | None = None
     """Index of the first question that differs between the sides; then nothing is compared."""

@@ -22,6 +22,7 @@ and says so; but not of a likelihood that lost more than the tolerance, as a los
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Any
 
 from lexbench.core.errors import ConfigError
@@ -41,7 +42,7 @@ from lexbench.stats.cell_outcomes import (
 )
 from lexbench.stats.certificates import Proof, prove
 from lexbench.stats.intervals import LEVEL
-from lexbench.stats.pairs import Outcome, Paired, corrected, paired, unpaired
+from lexbench.stats.pairs import LimitKind, Outcome, Paired, corrected, paired, unpaired
 from lexbench.stats.wording import listed, plain, scale, several, some
 
 TOLERANCES = {"nll": 0.02}
@@ -52,7 +53,20 @@ ROUNDED = 1e-9
 """Slack for rounding, in the tolerance's unit: a loss of 7 points may be computed as 7.000000000000001."""
 HUGE = 1e9
 """Largest tolerance."""
-GONE = "the run has no such cell: run what the baseline was made from, or --update"
+NO_SUCH_CELL = "the run has no such cell: run what the baseline was made from, or --update"
+
+
+class VerdictStatus(Enum):
+    """What is found of one metric of one cell; its value is the word that outputs print."""
+
+    HELD = "held"
+    IMPROVED = "improved"
+    REGRESSED = "regressed"
+    NOT_COMPARABLE = "not comparable"
+    NEW = "new"
+    PROVEN = "proven"
+    """In place of held and improved, where a proof is asked."""
+    NOT_PROVEN = "not proven"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,10 +77,13 @@ class Verdict:
     """The run's; the baseline's where the run has none."""
     metric: str | None
     """None: no metric of the cell is compared."""
-    status: str
-    """held, improved, regressed, not comparable or new; for the first two, where asked, proven or not proven."""
+    status: VerdictStatus
     reason: str = ""
-    """Reason beside the numbers."""
+    """Reason beside the numbers, for people only."""
+    absent: bool = False
+    """Whether the run has no such cell."""
+    doubted: bool = False
+    """Whether a loss beyond the tolerance is held for want of significance."""
     tolerance: float = 0.0
     """In nats per token or points."""
     found: Paired | None = None
@@ -111,10 +128,10 @@ def judge(
     if not pairs:
         raise ConfigError(f"run has no cell of the baseline: it holds {_some(new)}, the baseline {_some(old)}")
     found = [verdict for one, other in pairs for verdict in _verdicts(one, other, tolerances, certify)]
-    if all(verdict.p is None and verdict.status in ("held", "new") for verdict in found):
+    if all(verdict.p is None and verdict.status in (VerdictStatus.HELD, VerdictStatus.NEW) for verdict in found):
         raise ConfigError(_nothing_judged(pairs))
-    found += [_whole(each, "not comparable", GONE) for each in gone]
-    found += [_whole(each, "new", "not in the baseline") for each in added]
+    found += [replace(_whole(each, VerdictStatus.NOT_COMPARABLE, NO_SUCH_CELL), absent=True) for each in gone]
+    found += [_whole(each, VerdictStatus.NEW, "not in the baseline") for each in added]
     family = {place: verdict.found for place, verdict in enumerate(found) if verdict.found and verdict.p is not None}
     for place, each in corrected(family).items():
         found[place] = _settled(replace(found[place], found=each), each, len(family))
@@ -162,7 +179,7 @@ def _sensible(tolerances: Mapping[str, float], old: Sequence[Kept]) -> None:
             )
 
 
-def _whole(each: Kept, status: str, reason: str) -> Verdict:
+def _whole(each: Kept, status: VerdictStatus, reason: str) -> Verdict:
     return Verdict(cell=each.cell, metric=headline(each.outcomes), status=status, reason=reason)
 
 
@@ -171,15 +188,17 @@ def _verdicts(one: Kept, other: Kept, tolerances: Mapping[str, float], certify: 
     unlike = unlike_questions(one.cell, other.cell)
     cell = replace(other, outcomes=one.outcomes or other.outcomes)
     if unlike:
-        yield _whole(cell, "not comparable", f"{unlike}: run it as the baseline was, or --update")
+        yield _whole(cell, VerdictStatus.NOT_COMPARABLE, f"{unlike}: run it as the baseline was, or --update")
     elif other.again:
-        yield _whole(cell, "not comparable", f"not measured yet, {plain(other.refused)}: repeat the run command")
+        yield _whole(
+            cell, VerdictStatus.NOT_COMPARABLE, f"not measured yet, {plain(other.refused)}: repeat the run command"
+        )
     elif one.refused is not None and other.refused is not None:
-        yield _whole(cell, "held", f"refused, as in the baseline: {plain(other.refused)}")
+        yield _whole(cell, VerdictStatus.HELD, f"refused, as in the baseline: {plain(other.refused)}")
     elif other.refused is not None:
-        yield _whole(cell, "regressed", f"refused, and measured in the baseline: {plain(other.refused)}")
+        yield _whole(cell, VerdictStatus.REGRESSED, f"refused, and measured in the baseline: {plain(other.refused)}")
     elif one.refused is not None:
-        yield _whole(cell, "new", f"refused in the baseline: {plain(one.refused)}")
+        yield _whole(cell, VerdictStatus.NEW, f"refused in the baseline: {plain(one.refused)}")
     else:
         first, length = headline(one.outcomes), other.cell.length
         gated = [name for name in one.outcomes if _gated(name, length, first, tolerances)]
@@ -187,9 +206,11 @@ def _verdicts(one: Kept, other: Kept, tolerances: Mapping[str, float], certify: 
             yield _compared(one, other, metric, _tolerance(tolerances, metric, length), certify)
         short = [said for name in one.outcomes if (said := _fewer(one.outcomes[name], other.outcomes.get(name, ())))]
         if not gated and short:
-            yield Verdict(cell=other.cell, metric=None, status="not comparable", reason=short[0])
+            yield Verdict(cell=other.cell, metric=None, status=VerdictStatus.NOT_COMPARABLE, reason=short[0])
         elif not gated:
-            yield Verdict(cell=other.cell, metric=None, status="held", reason="nothing that is compared by default")
+            yield Verdict(
+                cell=other.cell, metric=None, status=VerdictStatus.HELD, reason="nothing that is compared by default"
+            )
 
 
 def _tolerance(tolerances: Mapping[str, float], metric: str, length: int) -> float:
@@ -210,9 +231,9 @@ def _gated(metric: str, length: int, first: str | None, tolerances: Mapping[str,
 
 def _compared(one: Kept, other: Kept, metric: str, tolerance: float, certify: bool) -> Verdict:
     """One metric of one cell that both sides measured."""
-    blank = Verdict(cell=other.cell, metric=metric, status="held", tolerance=tolerance)
+    blank = Verdict(cell=other.cell, metric=metric, status=VerdictStatus.HELD, tolerance=tolerance)
     if metric not in other.outcomes:
-        return replace(blank, status="not comparable", reason=f"the run has no {metric}: --update")
+        return replace(blank, status=VerdictStatus.NOT_COMPARABLE, reason=f"the run has no {metric}: --update")
     before, after = one.outcomes[metric], other.outcomes[metric]
     if certify and len(after) < len(before):
         asked = {each.index for each in after}
@@ -222,7 +243,7 @@ def _compared(one: Kept, other: Kept, metric: str, tolerance: float, certify: bo
     others = other_questions(one.cell, other.cell)
     if others:
         if reason := _fewer(before, after):
-            return replace(blank, status="not comparable", unpaired=others, reason=reason)
+            return replace(blank, status=VerdictStatus.NOT_COMPARABLE, unpaired=others, reason=reason)
         blank, found = replace(blank, unpaired=others), unpaired(before, after, metric, margin)
         missing = "no question has a value on one side: --update"
         lost = sum(each.failed for each in after) - sum(each.failed for each in before)
@@ -231,15 +252,15 @@ def _compared(one: Kept, other: Kept, metric: str, tolerance: float, certify: bo
         missing = "no question has a value on both sides: --update"
         reason = _apart(found, before, after)
         if reason:
-            return replace(blank, status="not comparable", reason=reason)
+            return replace(blank, status=VerdictStatus.NOT_COMPARABLE, reason=reason)
         answered = {each.index for each in before if not each.failed}
         lost = sum(each.failed for each in after if each.index in answered)
     if lost > 0 and not metrics.is_score(metric):
         said = f"{several(lost, 'question')} of {len(after)} failed that the baseline answers: {plain(other.failure)}"
         untested = None if others or found is None else replace(found, p=None)
-        return replace(blank, status="regressed", reason=said, found=untested)
+        return replace(blank, status=VerdictStatus.REGRESSED, reason=said, found=untested)
     if found is None or found.difference is None:
-        return replace(blank, status="not comparable", reason=missing, found=found)
+        return replace(blank, status=VerdictStatus.NOT_COMPARABLE, reason=missing, found=found)
     proof = prove(before, after, metric, margin) if certify and not others else None
     return replace(blank, found=replace(found, limit=limit(one, other, metric)), proof=proof)
 
@@ -269,7 +290,7 @@ def _settled(verdict: Verdict, found: Paired, comparisons: int) -> Verdict:
     assert found.difference is not None
     # In this order: a significant loss counts even where both sides are at a floor or the ceiling; nothing else does.
     if found.p_holm is not None and found.p_holm <= LEVEL:
-        return replace(verdict, status="regressed")
+        return replace(verdict, status=VerdictStatus.REGRESSED)
     lost = _loss(verdict) > verdict.tolerance + ROUNDED
     if lost and not metrics.is_score(verdict.metric):  # beyond its floor a loss goes on growing
         found = replace(found, limit=None)
@@ -277,18 +298,20 @@ def _settled(verdict: Verdict, found: Paired, comparisons: int) -> Verdict:
     if found.limit:
         return replace(verdict, reason=f"cannot be told: {found.limit}")
     if not lost:
-        return replace(verdict, status="improved") if found.p_gain <= LEVEL else verdict
+        return replace(verdict, status=VerdictStatus.IMPROVED) if found.p_gain <= LEVEL else verdict
     if found.least * comparisons > LEVEL:
         few = f"{several(found.clusters, 'cluster')} are too few to test it among {several(comparisons, 'comparison')}"
-        return replace(verdict, status="not comparable", reason=f"a loss beyond the tolerance, and {few}: raise n")
+        return replace(
+            verdict, status=VerdictStatus.NOT_COMPARABLE, reason=f"a loss beyond the tolerance, and {few}: raise n"
+        )
     if other := verdict.unpaired:
         remedy = f"run with seed={other.one}" if other.name == "seed" else "run on the baseline's corpus"
         reason = f"a loss beyond the tolerance, not significant on different questions: {remedy}, or raise n"
-        return replace(verdict, status="not comparable", reason=reason)
+        return replace(verdict, status=VerdictStatus.NOT_COMPARABLE, reason=reason)
     if found.p_flips is not None and found.p_flips <= LEVEL:
         skew = f"a loss beyond the tolerance, unless the noise of {several(found.clusters, 'cluster')} is skewed"
-        return replace(verdict, status="not comparable", reason=f"{skew}: raise n")
-    return replace(verdict, reason="a loss beyond the tolerance, not significant")
+        return replace(verdict, status=VerdictStatus.NOT_COMPARABLE, reason=f"{skew}: raise n")
+    return replace(verdict, doubted=True, reason="a loss beyond the tolerance, not significant")
 
 
 def _loss(verdict: Verdict) -> float:
@@ -299,9 +322,9 @@ def _loss(verdict: Verdict) -> float:
 
 def _proven(verdict: Verdict, silent: str | None) -> Verdict:
     """A verdict of held or improved, judged by its proof; others stay. `silent`: the model does not speak a text."""
-    if verdict.status not in ("held", "improved") or verdict.found is None:
+    if verdict.status not in (VerdictStatus.HELD, VerdictStatus.IMPROVED) or verdict.found is None:
         return verdict
-    proof, blank = verdict.proof, replace(verdict, status="not proven")
+    proof, blank = verdict.proof, replace(verdict, status=VerdictStatus.NOT_PROVEN, doubted=False)
     if proof is None:
         why = "the tolerance is 0" if not verdict.unpaired else "the questions differ from the baseline's"
         return replace(blank, reason=f"{why}: no loss below it can be proven on pairs")
@@ -311,13 +334,15 @@ def _proven(verdict: Verdict, silent: str | None) -> Verdict:
     if silent and verdict.metric == "nll":
         return replace(blank, reason=f"nothing is certified of it: {silent}")
     limited = verdict.found.limit
-    if limited and "ceiling" not in limited and metrics.is_score(verdict.metric):
+    if limited and limited.kind is not LimitKind.CEILING and metrics.is_score(verdict.metric):
         return replace(blank, reason=f"cannot be told: {limited}")
     clusters = several(proof.clusters, "cluster")
     if proof.at is not None:
         beyond = f", {proof.above} of them lost more than {proof.cap:g}" if proof.above else ""
-        limited = f", {limited}" if limited else ""
-        return replace(verdict, status="proven", reason=f"proven after {proof.at} of {clusters}{beyond}{limited}")
+        also = f", {limited}" if limited else ""
+        return replace(
+            verdict, status=VerdictStatus.PROVEN, reason=f"proven after {proof.at} of {clusters}{beyond}{also}"
+        )
     if proof.more is None:
         return replace(blank, reason=f"{lost}: if the next ones lose as much, no n proves less than the tolerance")
     return replace(

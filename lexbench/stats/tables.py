@@ -272,7 +272,7 @@ def corpus_of(cell: Cell) -> str:
     """`, corpus NAME`, and whether only this machine has its text; nothing where the task reads none."""
     if not cell.corpus:
         return ""
-    own = " (this machine's text)" if cell.corpus.partition("(")[0] in OF_THIS_MACHINE else ""
+    own = " (this machine's text)" if cell.corpus_name in OF_THIS_MACHINE else ""
     return f", corpus {cell.corpus}{own}"
 
 

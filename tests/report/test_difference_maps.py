@@ -174,7 +174,7 @@ def test_refused_is_hatched_and_what_has_no_pairs_grey(tmp_path: Path) -> None:
 
 def test_the_same_attention_is_said(tmp_path: Path) -> None:
     found = compared({"none": {256: 3.0}, "a": {256: 3.0}, "b": {256: 2.0}})
-    same = replace(found.entries[key_from("a"), 256], apart="same attention")
+    same = replace(found.entries[key_from("a"), 256], apart="same attention", same_attention=True)
     texts = words(axes_of(replace(found, entries={**found.entries, (key_from("a"), 256): same}), tmp_path))
     assert [texts[0, row].get_text() for row in (1, 2)] == ["-1.000*", "same attention"]
 

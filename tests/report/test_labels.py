@@ -105,6 +105,29 @@ def test_random_labels_change_nothing_but_themselves(tmp_path: Path, monkeypatch
         assert sorted_words(flat(text, back)) == sorted_words(flat(expected)), name
 
 
+TASKS = {"last_segment": "last_segment(q=hxkw)", "passkey": "passkey(q=bzrv)"}
+"""Labels of tasks at random behind their names, which a cell's identity states and `stats.invariants` compares."""
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
+def test_random_labels_of_tasks_change_nothing_but_themselves(tmp_path: Path) -> None:
+    cells = fake_cells(n=16)
+    keep(tmp_path / "plain" / "run", cells)
+    other = [replace(each, cell=replace(each.cell, task=TASKS[each.cell.task])) for each in cells]
+    keep(tmp_path / "token" / "run", other)
+    usual, told = outputs(tmp_path / "plain" / "run"), outputs(tmp_path / "token" / "run")
+    forms = str, escaped, lambda text: re.sub(r"\W+", "-", text).strip("-")  # the last one names files
+    back = [(shown(label), shown(name)) for name, label in TASKS.items() for shown in forms]
+    assert [flat(name, back) for name in told] == list(usual)
+    assert any(shown(TASKS["last_segment"]) in told["report"] for shown in forms)
+    for name, text in told.items():
+        plain = usual[flat(name, back)].replace(str(tmp_path / "plain"), str(tmp_path / "token"))
+        # Links of the page are hashes of what they lead to.
+        one, two = (re.sub(r'"[0-9a-f]{8}"', '""', each) for each in (text, plain.replace("/plain/", "/token/")))
+        assert flat(one, back).split(" ") == flat(two).split(" "), name
+
+
 def sorted_words(text: str) -> list[str]:
     return text.split(" ")
 
@@ -122,7 +145,8 @@ def shown_once(keys: Sequence[MethodKey]) -> None:
         base = finished("last_segment", "none", 512, n=2)
         cells = [base]
         for key in keys:
-            identity = {**base.cell.identity, "method": {"name": key.bare, "at": key.at, "key": key.as_data()}}
+            stated = {"name": key.bare, "key": key.as_data(), "at": key.at}
+            identity = {**base.cell.identity, "method": stated}
             cells.append(Finished(replace(base.cell, method=key, identity=identity), base.samples))
         keep(folder, cells)
         loaded = Store(folder).load()

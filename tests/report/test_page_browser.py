@@ -266,6 +266,7 @@ def test_keys_walk_along_the_points_and_say_value_interval_and_n(tab: Tab, cells
     refused = tab.text("#curve-said")
     assert refused.startswith("rerope at 2,048 tokens (8x): refused")
     assert "out of memory at batch 1" in refused
+    assert tab.tab.locator("#curve-chart path.refused").count() > 0  # a cross above the lengths that a method refused
     tab.walk("ArrowLeft")
     record = table.entries[key_from("rerope"), 1024]
     expected = (

@@ -14,6 +14,7 @@ from lexbench.report.check import power
 from lexbench.report.check.certificate import statement
 from lexbench.report.check.check import check
 from lexbench.report.check.formats import command
+from lexbench.stats import floors
 from lexbench.stats.certificates import (
     SHARES,
     STAKES,
@@ -147,7 +148,7 @@ def test_check_certifies_only_what_is_proven(tmp_path: Path) -> None:
     fewer = folder(tmp_path / "fewer", texts("none", same[:20]))
     for certify, status in ((True, "proven"), (False, "not comparable")):
         found = check(fewer, file, {"nll@512": 0.05}, certify=certify)
-        assert next(each.status for each in found.verdicts if each.metric == "nll") == status
+        assert next(each.status.value for each in found.verdicts if each.metric == "nll") == status
     worse = folder(tmp_path / "worse", texts("none", [loss + 0.2 for loss in same]), answers("none", right(36, 40)))
     assert check(worse, file, certify=True).word == "REGRESSED"
 
@@ -181,11 +182,11 @@ def test_a_measured_loss_above_the_tolerance_is_never_certified(tmp_path: Path) 
     hurt = folder(tmp_path / "hurt", texts("none", [*same[:-2], *(loss + 1 for loss in same[-2:])]))
     found = check(hurt, file, {"nll": 0.02}, certify=True)
     [claim] = [each for each in found.verdicts if each.metric == "nll"]
-    assert claim.status == "not proven" and "more than the tolerance: raise n" in claim.reason
+    assert claim.status.value == "not proven" and "more than the tolerance: raise n" in claim.reason
     # A tolerance above it, and not above the end of its interval.
     found = check(hurt, file, {"nll": 0.03}, certify=True)
     [claim] = [each for each in found.verdicts if each.metric == "nll"]
-    assert claim.status == "not proven" and "too few to prove less than the tolerance" in claim.reason
+    assert claim.status.value == "not proven" and "too few to prove less than the tolerance" in claim.reason
     # Above that, too: proven, and the sentence says how losses are counted.
     found = check(hurt, file, {"nll": 0.2}, certify=True)
     assert found.code == 0
@@ -193,6 +194,15 @@ def test_a_measured_loss_above_the_tolerance_is_never_certified(tmp_path: Path) 
         "At 95 %, lexlet loses less than 0.2 nats of last_segment at 512 tokens (the loss of a document counted up to "
         "0.8 nats, 2 of 80 lost more)."
     )
+
+
+def test_the_words_for_a_ceiling_decide_no_certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All right on both sides: a loss of 20 points is excluded, however that limit is called."""
+    run = folder(tmp_path / "run", answers("none", right(40, 40)))
+    command(run, tmp_path / "base.json", update=True)
+    monkeypatch.setattr(floors, "CEILING", "the top (1.00)")
+    [claim] = check(run, tmp_path / "base.json", {"accuracy": 20}, certify=True).verdicts
+    assert claim.status.value == "proven" and claim.reason.endswith(", both at the top (1.00)")
 
 
 def test_a_certificate_claims_of_each_method_what_was_measured_of_it(tmp_path: Path) -> None:

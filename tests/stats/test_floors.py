@@ -89,7 +89,7 @@ def test_two_sides_at_one_limit_cannot_be_told(
     beside = differences(table, {each.cell.id: each.samples for each in (one, two)})
     assert beside is not None
     [entry] = beside.entries.values()
-    assert (entry.limit, entry.significant) == (why, False)
+    assert (str(entry.limit), entry.significant) == (why, False)
 
 
 def test_two_likelihoods_beyond_their_floor_cannot_be_told_whatever_p_says(tmp_path: Path) -> None:

@@ -133,11 +133,20 @@ def test_the_protocol_and_what_cells_share_stand_above() -> None:
     )
 
 
-@pytest.mark.parametrize("corpus", ["stdlib", "stdlib(split='all')", "packages(size=81920)", "pydoc"])
-def test_a_text_that_only_this_machine_has_is_said_so(corpus: str) -> None:
-    """In the caption of tables, of boards, and on the page."""
+@pytest.mark.parametrize(
+    ("name", "corpus"),
+    [
+        ("stdlib", "stdlib"),
+        ("stdlib", "stdlib(split='all')"),
+        ("packages", "packages(size=81920)"),
+        ("pydoc", "a label of any text"),
+    ],
+)
+def test_a_text_that_only_this_machine_has_is_said_so(name: str, corpus: str) -> None:
+    """In the caption of tables, of boards, and on the page; by the name in the identity, whatever the label."""
     one = finished("last_segment", "none", 512)
-    other = Finished(cell("last_segment", "none", 512, corpus=corpus), one.samples)
+    identity = {**one.cell.identity, "corpus": {"name": name}}
+    other = Finished(replace(one.cell, corpus=corpus, identity=identity), one.samples)
     assert f"seed 0, corpus {corpus} (this machine's text), hf in" in caption(tables([other])[0])
     for said in ("novels", "files(path='stdlib')", "stdlibs"):
         portable = Finished(cell("last_segment", "none", 512, corpus=said), one.samples)

@@ -12,6 +12,7 @@ from statistics import mean
 import pyarrow.parquet as pq
 import pytest
 
+from lexbench.core.method_key import BASELINE
 from lexbench.studies.encodings import page
 from lexbench.studies.encodings.page.curves import curves
 from lexbench.studies.encodings.page.shapes import GREAT, RULE, SLIGHT
@@ -88,7 +89,7 @@ def laboratory() -> dict[tuple[str, str, int], list[float]]:
     found: dict[tuple[str, str, int], list[float]] = {}
     for row in page.load(FOLDER)[0]:
         each = row.record
-        if str(each.method) == "none" and each.metric in ("nll", "accuracy") and each.value is not None:
+        if each.method == BASELINE and each.metric in ("nll", "accuracy") and each.value is not None:
             entry, task = each.model.partition("-seed")[0], each.task.partition("(")[0]
             found.setdefault((entry, task, each.length), []).append(each.value)
     return found
@@ -119,7 +120,7 @@ def test_the_documentation_shows_what_content_decides_beside_others_as_their_rec
     changes = {
         curve.entry: change
         for curve in judged
-        if (curve.name, curve.method) == ("last_segment", "none") and (change := curve.points[-1].change)
+        if (curve.task_name, curve.method) == ("last_segment", BASELINE) and (change := curve.points[-1].change)
     }
     assert len(rows) == 35
     for label, *shown in rows:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import lexbench
+from lexbench.core.method_key import BASELINE
 from lexbench.core.tokenizer import FastTokenizer
 from lexbench.stats.combine import Estimate
 from lexbench.studies.encodings.page.curves import Curve, Point
@@ -22,7 +23,7 @@ def curve(entry: str, task: str, values: Values, metric: str = "accuracy") -> Cu
         Point(round(40 * multiple), multiple, Estimate(value, value - half, value + half), None)
         for multiple, (value, half) in values.items()
     ]
-    return Curve(entry, "f", "none", task, metric, "p", points)
+    return Curve(entry, "f", BASELINE, task, metric, "p", points, stated={"name": task})
 
 
 FOUND = [

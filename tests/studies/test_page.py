@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+from lexbench.core.method_key import BASELINE, key_from
 from lexbench.core.record import Sample
 from lexbench.stats.combine import Estimate
 from lexbench.stats.records import records_of
@@ -104,7 +105,8 @@ def curve(entry: str, values: Sequence[float], method: str = "none", half: float
         documents = {"a": (10 * (value - half), 10.0), "b": (10 * (value + half), 10.0)}
         points.append(Point(128 * 2**place, 2.0**place, *ends, seeds={0: value}, documents=documents))
     settled: dict[str, Any] = {"family": "f", "task": "last_segment", "metric": "nll", "protocol": "p", **changed}
-    return Curve(entry=entry, method=method, points=points, **settled)
+    stated = {"name": settled["task"].partition("(")[0]}
+    return Curve(entry=entry, method=key_from(method), points=points, stated=stated, **settled)
 
 
 def test_the_slope_is_that_of_least_squares_from_the_trained_length_on() -> None:
@@ -169,7 +171,7 @@ def test_orders_are_compared_pair_by_pair() -> None:
 @pytest.mark.slow
 def test_a_protocol_says_how_many_questions_were_asked_and_what_guessing_has(folder: Path) -> None:
     rows, about = study_page.load(folder)
-    asked = {curve.task: curve.asked for curve in curves(rows, about) if curve.method == "none"}
+    asked = {curve.task: curve.asked for curve in curves(rows, about) if curve.method == BASELINE}
     for task, said in asked.items():
         records = [row.record for row in rows if row.record.task == task and row.record.value is not None]
         counts = sorted({record.n for record in records if record.metric in HEADLINES})
@@ -268,7 +270,7 @@ def test_what_was_learnt_stands_beside_the_trigram() -> None:
             Point(64 * 2**i, 0.5 * 2**i, Estimate(value), Estimate(value - values[-1]))
             for i, value in enumerate(values)
         ]
-        return Curve("rope", "f", "none", task, metric, "p", points)
+        return Curve("rope", "f", BASELINE, task, metric, "p", points, stated={"name": task})
 
     models = [{"entry": "rope", "floors": {"trigram": 3.5}, "last_loss": {"held_out": loss}} for loss in (3.25, 3.0)]
     own = [found("last_segment", "nll", 3.5, 3.25), found("copy", "accuracy", 0.5, 0.75)]
@@ -338,7 +340,7 @@ def test_resolution_rises_or_falls_only_as_far_as_its_interval_says(
 @pytest.mark.slow
 def test_resolution_changes_by_document(folder: Path) -> None:
     rows, about = study_page.load(folder)
-    [found] = [c for c in curves(rows, about) if (c.entry, c.task, c.method) == ("rope", "resolution", "none")]
+    [found] = [c for c in curves(rows, about) if (c.entry, c.task, c.method) == ("rope", "resolution", BASELINE)]
     point = found.at(2.0)
     assert point is not None and point.change is not None and point.change.high is not None
     # documents i = 0 to 3 have (1 + i / 10) / length: a mean of 1.15 (1 / 512 - 1 / 256), in each document below 0
@@ -349,7 +351,7 @@ def test_resolution_changes_by_document(folder: Path) -> None:
 def test_what_is_said_of_the_trained_length_goes_by_intervals() -> None:
     def passkey(entry: str, value: float, low: float, high: float) -> Curve:
         point = Point(128, 1.0, Estimate(value, low, high), None)
-        return Curve(entry, "f", "none", "passkey", "accuracy", "p", [point])
+        return Curve(entry, "f", BASELINE, "passkey", "accuracy", "p", [point], stated={"name": "passkey"})
 
     own = [passkey("a", 0.9, 0.7, 0.97), passkey("b", 0.6, 0.4, 0.8), passkey("c", 0.1, 0.0, 0.3)]
     [said] = page_text._inside(own)
@@ -567,7 +569,7 @@ def test_models_that_do_not_speak_the_text_are_named() -> None:
     for name, floor in (("rope-seed0", 3.2), ("alibi-seed0", 4.9)):
         made = likelihoods(name, "none", 256, 0)
         samples = [replace(each, floors={"uniform": 5.0, "unigram": floor}) for each in made.samples]
-        rows += [Row(each) for each in records_of(replace(made, samples=samples))]
+        rows += [Row(each, {"name": "last_segment"}) for each in records_of(replace(made, samples=samples))]
     [said] = [line for line in page_text._unspoken(rows) if line]
     assert said.startswith("- rope-seed0 does not speak this text: none has 3.500 nats per token at 256 tokens")
 
@@ -592,11 +594,12 @@ def test_encodings_of_which_fewer_seeds_were_asked_are_named() -> None:
         return Curve(
             entry,
             "f",
-            method,
+            key_from(method),
             "repeated",
             "accuracy",
             "p",
             [refused, Point(128, 1.0, None, None, None, dict(enumerate(seeds)))],
+            stated={"name": "repeated"},
         )
 
     about = {"models": [{"entry": entry} for entry in ("rope", "hwfa", "bipe") for _ in range(3)] + [{"entry": "fox"}]}
@@ -631,7 +634,7 @@ def test_the_time_of_a_training_is_the_median(seconds: tuple[float, ...], middle
 @pytest.mark.slow
 def test_changes_are_paired_on_the_same_targets(folder: Path) -> None:
     rows, about = study_page.load(folder)
-    [found] = [c for c in curves(rows, about) if (c.entry, c.task, c.method) == ("rope", "last_segment", "none")]
+    [found] = [c for c in curves(rows, about) if (c.entry, c.task, c.method) == ("rope", "last_segment", BASELINE)]
     point = found.at(4.0)
     assert point is not None and point.value is not None and point.change is not None
     assert len(point.seeds) == 2
@@ -662,7 +665,7 @@ def test_the_page_is_made_of_the_records_alone(folder: Path) -> None:
 @pytest.mark.slow
 def test_the_same_records_give_the_same_bytes(folder: Path, tmp_path: Path) -> None:
     rows, _ = study_page.load(folder)
-    study_page.keep([row for row in rows if str(row.record.method) == "none"], tmp_path)
+    study_page.keep([row for row in rows if row.record.method == BASELINE], tmp_path)
     shutil.copy(folder / "models.json", tmp_path)
     study_page.write_page(tmp_path)
     again = {file.name: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}

@@ -498,7 +498,7 @@ def test_a_killed_study_goes_on_and_repeats_nothing(
     first = {file: file.stat().st_mtime_ns for file in (tmp_path / "models").rglob("*.safetensors")}
     assert len(first) == 2
     assert examine([tmp_path / "runs"]).faults == []
-    found = {(curve.entry, curve.method) for curve in curves(*page.load(tmp_path / "page"))}
+    found = {(curve.entry, str(curve.method)) for curve in curves(*page.load(tmp_path / "page"))}
     assert found == {(entry, method) for entry in ("sinusoidal", "nope") for method in ("none", "bca")}
     capfd.readouterr()
     assert main.main(command(tmp_path, *words)) == 0
@@ -517,7 +517,7 @@ def test_two_encodings_end_to_end_have_their_shapes(
     words += ["study.recipe=zoo_tiny"]
     assert main.main(command(tmp_path, *words, "multiples=[1,2,4]", "n=16")) == 0, capfd.readouterr().err
     rows, about = page.load(tmp_path / "page")
-    found = {(curve.entry, curve.method): curve for curve in curves(rows, about)}
+    found = {(curve.entry, str(curve.method)): curve for curve in curves(rows, about)}
     assert found.keys() == {(entry, method) for entry in ("rope", "alibi") for method in ("none", "bca")}
     shapes = {key: shape_of(curve) for key, curve in found.items()}
     rope, alibi, window = (shapes[key] for key in (("rope", "none"), ("alibi", "none"), ("rope", "bca")))

@@ -13,7 +13,7 @@ from lexbench.core.version import __version__
 from lexbench.report.check.check import Check
 from lexbench.stats.intervals import CONFIDENCE, LEVEL
 from lexbench.stats.metrics import is_score
-from lexbench.stats.regressions import Verdict
+from lexbench.stats.regressions import Verdict, VerdictStatus
 from lexbench.stats.wording import scale, short_unit, unit
 
 FORMAT = 1
@@ -40,7 +40,7 @@ def statement(found: Check) -> str:
     if found.code != 0:
         return f"Not certified: {found.word.lower()}."
     claims: dict[str, dict[str, None]] = {}  # by model and method, each once: several seeds claim the same
-    for each in found.of("proven"):
+    for each in found.of(VerdictStatus.PROVEN):
         method = "" if each.cell.method == BASELINE else f" with {each.cell.method}"
         claims.setdefault(f"{each.cell.model}{method}", {})[_said(each)] = None
     said = "; ".join(f"{subject} loses {'; '.join(texts)}" for subject, texts in claims.items())
@@ -61,7 +61,7 @@ def _claim(verdict: Verdict) -> dict[str, Any]:
     cell, metric = verdict.cell, verdict.metric or ""
     about = {name: getattr(cell, name) for name in ("model", "task", "length", "seed", "protocol")}
     about["method"] = str(cell.method)
-    row = {**about, "metric": metric, "unit": unit(metric), "margin": verdict.tolerance, "status": verdict.status}
+    row = {**about, "metric": metric, "unit": unit(metric), "margin": verdict.tolerance, "status": verdict.status.value}
     return {**row, "reason": verdict.reason, "proof": proof_of(verdict)}
 
 

@@ -11,7 +11,7 @@ from lexbench.stats import baseline, records
 from lexbench.stats.cell_outcomes import Change, changes, kept, unspoken_texts
 from lexbench.stats.intervals import LEVEL
 from lexbench.stats.metrics import is_score
-from lexbench.stats.regressions import GONE, Verdict, judge, same_cell
+from lexbench.stats.regressions import Verdict, VerdictStatus, judge, same_cell
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -33,16 +33,18 @@ class Check:
     certify: bool = False
     """Whether no loss must be proven, not only not found."""
 
-    def of(self, *statuses: str) -> list[Verdict]:
+    def of(self, *statuses: VerdictStatus) -> list[Verdict]:
         """Verdicts of these statuses."""
         return [verdict for verdict in self.verdicts if verdict.status in statuses]
 
     @property
     def code(self) -> int:
         """0: no loss found, or excluded; 1: regressed; 2: nothing regressed, but some not comparable or not proven."""
-        if self.of("regressed"):
+        if self.of(VerdictStatus.REGRESSED):
             return 1
-        return 2 if self.of("not comparable", "not proven") or (self.certify and not self.of("proven")) else 0
+        if self.of(VerdictStatus.NOT_COMPARABLE, VerdictStatus.NOT_PROVEN):
+            return 2
+        return 2 if self.certify and not self.of(VerdictStatus.PROVEN) else 0
 
     @property
     def word(self) -> str:
@@ -51,7 +53,7 @@ class Check:
             return "REGRESSED"
         if self.code == 0:
             return "CERTIFIED" if self.certify else "HELD"
-        return "NOT COMPARABLE" if self.of("not comparable") or not self.certify else "NOT PROVEN"
+        return "NOT COMPARABLE" if self.of(VerdictStatus.NOT_COMPARABLE) or not self.certify else "NOT PROVEN"
 
     @property
     def compared(self) -> list[Verdict]:
@@ -100,7 +102,7 @@ def check(
 
 
 def _explained(verdict: Verdict, begun: set[tuple[Any, ...]]) -> Verdict:
-    if verdict.reason == GONE and same_cell(verdict.cell) in begun:
+    if verdict.absent and same_cell(verdict.cell) in begun:
         return replace(verdict, reason="unfinished: repeat the run command to finish it")
     return verdict
 

@@ -112,4 +112,4 @@ def _entry(task: Compared, entry: AtLength) -> dict[str, Any]:
         return row
     names = {"baseline_value": "a_value", "value": "b_value"}
     numbers = {names.get(name, name): number for name, number in found.numbers(scale(task.metric or "")).items()}
-    return {**row, "limit": found.limit, **numbers, **found.tests(), **found.counts()}
+    return {**row, "limit": str(found.limit) if found.limit else None, **numbers, **found.tests(), **found.counts()}

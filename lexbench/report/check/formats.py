@@ -13,7 +13,7 @@ from lexbench.report.check.check import Check, check, tolerances_of
 from lexbench.report.check.text import NoteKind, markdown, notes, numbers, text
 from lexbench.stats import baseline
 from lexbench.stats.intervals import LEVEL, least_p
-from lexbench.stats.regressions import Verdict
+from lexbench.stats.regressions import Verdict, VerdictStatus
 from lexbench.stats.wording import escaped, plain, scale, several, small, unit
 
 ANNOTATIONS = 10
@@ -126,15 +126,20 @@ def junit(found: Check) -> bytes:
 
     suite = TestSuite("lexbench check")
     suite.add_property("baseline", plain(found.baseline))
-    kinds = {"regressed": Failure, "not comparable": Error, "not proven": Error, "new": Skipped}
+    kinds = {
+        VerdictStatus.REGRESSED: Failure,
+        VerdictStatus.NOT_COMPARABLE: Error,
+        VerdictStatus.NOT_PROVEN: Error,
+        VerdictStatus.NEW: Skipped,
+    }
     for each in found.verdicts:
         cell = each.cell
         name = plain(f"{each.metric or 'nothing scored'} of {cell.method} at {cell.length}, seed {cell.seed}")
         case = TestCase(name, plain(f"{cell.model}.{cell.task}"))
         if each.status in kinds:
-            case.result = [kinds[each.status](plain(numbers(each)), plain(each.status))]
+            case.result = [kinds[each.status](plain(numbers(each)), each.status.value)]
         else:
-            case.system_out = plain(f"{each.status}: {numbers(each)}")
+            case.system_out = plain(f"{each.status.value}: {numbers(each)}")
         suite.add_testcase(case)
     page = JUnitXml("lexbench check")
     page.add_testsuite(suite)
@@ -163,7 +168,8 @@ def _row_of(verdict: Verdict) -> dict[str, Any]:
     cell, found, metric = verdict.cell, verdict.found, verdict.metric or ""
     about = {name: getattr(cell, name) for name in ("model", "task", "length", "seed", "trained_length")}
     about["method"] = str(cell.method)
-    row = {**about, "metric": verdict.metric, "unit": unit(metric), "status": verdict.status, "reason": verdict.reason}
+    row = {**about, "metric": verdict.metric, "unit": unit(metric), "status": verdict.status.value}
+    row["reason"] = verdict.reason
     if found is not None and found.difference is not None:
         row |= found.numbers(scale(metric))
         row |= {name: count for name, count in found.counts().items() if name != "unpaired"}

@@ -12,10 +12,23 @@ from lexbench.report.grid import Entry, Grid, Line
 from lexbench.stats.intervals import LEVEL
 from lexbench.stats.metrics import is_score
 from lexbench.stats.pairs import missable
-from lexbench.stats.regressions import Verdict
+from lexbench.stats.regressions import Verdict, VerdictStatus
 from lexbench.stats.wording import change, escaped, listed, plain, scale, several, short_unit, small, some, unit, value
 
-STATUSES = ("proven", "held", "improved", "regressed", "not proven", "not comparable", "new")
+STATUSES_IN_ORDER = (
+    *(VerdictStatus.PROVEN, VerdictStatus.HELD, VerdictStatus.IMPROVED, VerdictStatus.REGRESSED),
+    *(VerdictStatus.NOT_PROVEN, VerdictStatus.NOT_COMPARABLE, VerdictStatus.NEW),
+)
+"""Order in which a headline counts verdicts."""
+MARKS = {
+    VerdictStatus.REGRESSED: "LOST",
+    VerdictStatus.IMPROVED: "gained",
+    VerdictStatus.NOT_COMPARABLE: "?",
+    VerdictStatus.NOT_PROVEN: "?",
+    VerdictStatus.NEW: "new",
+    VerdictStatus.PROVEN: "proven",
+}
+"""Marks beside a difference; what is held has none."""
 ROWS = 24
 """Maximum rows on a terminal; a longer table is cut to rows with a change beyond the tolerance."""
 
@@ -38,8 +51,8 @@ def markdown(found: Check) -> str:
 
 def headline(found: Check) -> str:
     """The verdict in a line."""
-    counts = [(len(found.of(status)), status) for status in STATUSES]
-    return f"{found.word}: {', '.join(f'{count} {status}' for count, status in counts if count)}"
+    counts = [(len(found.of(status)), status) for status in STATUSES_IN_ORDER]
+    return f"{found.word}: {', '.join(f'{count} {status.value}' for count, status in counts if count)}"
 
 
 def table_rows(found: Check) -> list[tuple[str, list[Verdict]]]:
@@ -57,17 +70,8 @@ def table_rows(found: Check) -> list[tuple[str, list[Verdict]]]:
 
 
 def _tells(verdict: Verdict) -> bool:
-    return verdict.status not in ("held", "proven", "new") or _doubted(verdict)
-
-
-def _doubted(verdict: Verdict) -> bool:
-    """Whether a loss beyond the tolerance is held for want of significance."""
-    return verdict.status == "held" and bool(verdict.reason) and verdict.p is not None and not _limited(verdict)
-
-
-def _limited(verdict: Verdict) -> bool:
-    """Whether both sides are at a floor or at the ceiling."""
-    return verdict.found is not None and verdict.found.limit is not None
+    quiet = VerdictStatus.HELD, VerdictStatus.PROVEN, VerdictStatus.NEW
+    return verdict.status not in quiet or verdict.doubted
 
 
 def _table(rows: Sequence[tuple[str, list[Verdict]]], safe: Callable[[str], str]) -> str:
@@ -83,11 +87,9 @@ def _table(rows: Sequence[tuple[str, list[Verdict]]], safe: Callable[[str], str]
 def _entry(verdict: Verdict) -> Entry:
     found = verdict.found
     number = "" if found is None or found.difference is None else change(verdict.metric or "", found.difference)
-    marks = {"regressed": "LOST", "improved": "gained", "not comparable": "?", "not proven": "?", "new": "new"}
-    marks |= {"proven": "proven"}
-    if verdict.status in marks:
-        return Entry(text=number, more=marks[verdict.status])
-    return Entry(text=number or "refused", more="~" if number and _doubted(verdict) else "")
+    if verdict.status in MARKS:
+        return Entry(text=number, more=MARKS[verdict.status])
+    return Entry(text=number or "refused", more="~" if number and verdict.doubted else "")
 
 
 class NoteKind(Enum):
@@ -125,17 +127,17 @@ class CheckNote:
 
 def notes(found: Check) -> list[CheckNote]:
     """Notes in plain lines, the worst first."""
-    doubted = list(filter(_doubted, found.verdicts))
-    held = [each for each in found.of("held") if each.reason and not _doubted(each)]
+    doubted = [each for each in found.verdicts if each.doubted]
+    held = [each for each in found.of(VerdictStatus.HELD) if each.reason and not each.doubted]
     unsealed = [] if found.checked else [f"{plain(found.baseline)} has no checksum to tell an edit: --update adds one"]
     told: dict[NoteKind, Iterable[str]] = {
-        NoteKind.LOST: _each(found.of("regressed")),
-        NoteKind.NOT_COMPARABLE: _by_reason(found.of("not comparable")),
-        NoteKind.NOT_PROVEN: _each(found.of("not proven")),
-        NoteKind.PROVEN: _each(found.of("proven")),
+        NoteKind.LOST: _each(found.of(VerdictStatus.REGRESSED)),
+        NoteKind.NOT_COMPARABLE: _by_reason(found.of(VerdictStatus.NOT_COMPARABLE)),
+        NoteKind.NOT_PROVEN: _each(found.of(VerdictStatus.NOT_PROVEN)),
+        NoteKind.PROVEN: _each(found.of(VerdictStatus.PROVEN)),
         NoteKind.DOUBTED: _each(doubted),
-        NoteKind.GAINED: _each(found.of("improved")),
-        NoteKind.NEW: _by_reason(found.of("new")),
+        NoteKind.GAINED: _each(found.of(VerdictStatus.IMPROVED)),
+        NoteKind.NEW: _by_reason(found.of(VerdictStatus.NEW)),
         NoteKind.HELD: _by_reason(held),
         NoteKind.UNSPOKEN: (f"{plain(each)}: only large losses of its likelihood are found" for each in found.unspoken),
         NoteKind.UNPAIRED: _unpaired(found),

@@ -74,7 +74,7 @@ function panelsOf(chosenMethods) {
 function drawPanel(whole, scale, { name, methods, box }) {
   const svg = whole.appendChild(drawing("g", { class: "panel" }));
   const { lengths, trained } = setting();
-  const refused = lengths.map((_, length) => methods.filter((method) => at(metric().values, method, length)?.text === "refused"));
+  const refused = lengths.map((_, length) => methods.filter((method) => at(setting().cells, method, length)?.refused));
   const strip = refused.some((each) => each.length) ? 18 : 0;
   const inner = { ...box, top: box.top + strip };
   const log = byId("xscale").value === "log";

@@ -200,7 +200,7 @@ def _paired(found: differences.Differences | None) -> dict[str, Any] | None:
 
 def _difference(table: Table, each: differences.Difference) -> dict[str, Any]:
     """A difference as it is read; or why there is none."""
-    if each.apart == differences.SAME:
+    if each.same_attention:
         return {"text": each.apart}
     if each.difference is None:
         why = f"refused: {each.refused}" if each.refused else each.apart
@@ -214,7 +214,7 @@ def _difference(table: Table, each: differences.Difference) -> dict[str, Any]:
         "significant": each.significant,
     }
     if each.limit:
-        row["limit"] = each.limit
+        row["limit"] = str(each.limit)
     if shown.ends:
         row["interval"] = f"[{', '.join(shown.ends)}]"
     if each.p is not None and each.p_holm is not None:

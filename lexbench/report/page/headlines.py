@@ -212,9 +212,9 @@ def _sentence(table: Table, means: Means, marks: Marks) -> str:
         return silent
     best = [method for method, mark in marks.items() if mark.best]
     if not best:
-        why = all_alike(list(means.values()))
+        why = all_alike(list(means.values()), "method")
         past = f"Past {table.cell.trained_length:,} tokens no method can be told from another"
-        return f"{past}: {why.replace('row', 'method')}." if why else ""
+        return f"{past}: {why}." if why else ""
     level = [method for method, mark in marks.items() if mark.level]
     several = f"{'has' if len(best) == 1 else 'share'} the {'highest' if table.better > 0 else 'lowest'} mean"
     told = [f"{_listed(best)} {several} past {table.cell.trained_length:,} tokens, {text(means[best[0]])}"]

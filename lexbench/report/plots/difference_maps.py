@@ -171,8 +171,8 @@ def _entry(
         axes.add_patch(Rectangle(place, 1, 1, **HATCHED))
         _text(axes, *place, "refused", color="0.2", fontsize=6.5, bbox=BACKED)
         return None
-    if each.difference is None or each.apart == SAME:
-        _text(axes, *place, each.apart if each.apart == SAME else "no pairs", color="0.3", fontsize=6.5)
+    if each.difference is None or each.same_attention:
+        _text(axes, *place, SAME if each.same_attention else "no pairs", color="0.3", fontsize=6.5)
         return "0.9"
     norm, colours = scale
     share = 1.0 if each.significant else PALE

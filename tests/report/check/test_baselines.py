@@ -155,7 +155,7 @@ def test_a_text_without_a_target_is_written_and_read_again(tmp_path: Path) -> No
     baseline.update(sides[0], tmp_path / "b.json")
     [verdict] = check(sides[1], tmp_path / "b.json").verdicts
     assert verdict.found is not None and verdict.found.difference == 0.5
-    assert verdict.status == "regressed"
+    assert verdict.status.value == "regressed"
 
 
 def test_targets_and_the_name_of_a_corpus_are_needed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,11 +17,12 @@ from lexbench.core.method_key import MethodKey
 from lexbench.report.check.check import Check, check, tolerances_of
 from lexbench.report.check.formats import annotations, command, data_of, junit
 from lexbench.report.check.text import markdown, text
-from lexbench.stats import baseline
+from lexbench.stats import baseline, regressions
 from lexbench.stats.cell_outcomes import Kept, kept
 from lexbench.stats.intervals import cluster_sums, skewed_p, unpaired_interval, unpaired_p
-from lexbench.stats.regressions import Verdict, judge
+from lexbench.stats.regressions import Verdict, VerdictStatus, judge
 from lexbench.store.format import Finished
+from lexbench.store.store import Store
 from tests.report.outcomes import answers, folder, refused, right, texts
 
 REFERENCE = Path(__file__).parent.parents[2] / "results/reference/lexlet"
@@ -46,11 +47,11 @@ def one(old: Finished, new: Finished, **tolerances: float) -> Verdict:
 def test_the_p_value_of_answers_that_were_right_is_a_coin_s() -> None:
     verdict = one(answers("yarn", right(16, 16)), answers("yarn", right(10, 16)), accuracy=0)
     assert verdict.p == verdict.p_holm == binomtest(6, 6, alternative="greater").pvalue == 1 / 64
-    assert (verdict.status, verdict.tolerance) == ("regressed", 0)
+    assert (verdict.status.value, verdict.tolerance) == ("regressed", 0)
     assert verdict.found is not None
     assert (verdict.found.baseline_value, verdict.found.value, verdict.found.difference) == (1.0, 0.625, -0.375)
     fewer = one(answers("yarn", right(16, 16)), answers("yarn", right(12, 16)), accuracy=0)
-    assert (fewer.p, fewer.status) == (1 / 16, "held")
+    assert (fewer.p, fewer.status.value) == (1 / 16, "held")
     assert fewer.reason == "a loss beyond the tolerance, not significant"
 
 
@@ -75,10 +76,10 @@ def test_the_tolerance_is_given_to_every_question_before_the_test() -> None:
 def test_a_loss_within_the_tolerance_holds_however_certain_it_is() -> None:
     before = [3.0 + index / 10 for index in range(12)]
     within = one(texts("pi", before), texts("pi", [loss + 0.015 for loss in before]))
-    assert (within.status, within.p, within.tolerance) == ("held", 1.0, 0.02)
+    assert (within.status.value, within.p, within.tolerance) == ("held", 1.0, 0.02)
     beyond = one(texts("pi", before), texts("pi", [loss + 0.025 for loss in before]))
-    assert (beyond.status, beyond.p) == ("regressed", 2.0**-12)
-    assert one(texts("pi", before), texts("pi", [loss + 0.025 for loss in before]), nll=0.03).status == "held"
+    assert (beyond.status.value, beyond.p) == ("regressed", 2.0**-12)
+    assert one(texts("pi", before), texts("pi", [loss + 0.025 for loss in before]), nll=0.03).status.value == "held"
 
 
 def test_holm_counts_every_comparison_of_the_check() -> None:
@@ -86,7 +87,7 @@ def test_holm_counts_every_comparison_of_the_check() -> None:
     before = [texts("pi", [3.0] * 10, length) for length in lengths]
     after = [texts("pi", [3.0 + (0.1 if length > 512 else 0.0)] * 10, length) for length in lengths]
     found = judged(before, after)
-    assert [(each.cell.length, each.status, each.p, each.p_holm) for each in found] == [
+    assert [(each.cell.length, each.status.value, each.p, each.p_holm) for each in found] == [
         (512, "held", 1.0, 1.0),
         (1024, "regressed", 2.0**-10, 3 * 2.0**-10),
         (2048, "regressed", 2.0**-10, 3 * 2.0**-10),
@@ -111,20 +112,20 @@ def test_an_unchanged_run_holds_without_noise() -> None:
     cells = [texts("pi", [3.0, 3.5, 4.0]), answers("pi", right(2, 3))]
     for verdict in judged(cells, cells, {"nll": 0, "accuracy": 0}):
         assert verdict.found is not None
-        assert (verdict.status, verdict.reason, verdict.p, verdict.found.difference) == ("held", "", 1.0, 0.0)
+        assert (verdict.status.value, verdict.reason, verdict.p, verdict.found.difference) == ("held", "", 1.0, 0.0)
 
 
 def test_what_kernels_differ_by_is_no_loss_even_without_tolerance() -> None:
     before = [3.0 + index / 10 for index in range(12)]
     verdict = one(texts("pi", before), texts("pi", [loss * (1 + 5e-7) for loss in before]), nll=0)
-    assert (verdict.status, verdict.p, verdict.found and verdict.found.difference) == ("held", 1.0, 0.0)
+    assert (verdict.status.value, verdict.p, verdict.found and verdict.found.difference) == ("held", 1.0, 0.0)
 
 
 def test_a_gain_beyond_the_tolerance_is_said_and_fails_nothing() -> None:
     verdict = one(answers("yarn", right(4, 16)), answers("yarn", right(16, 16)))
-    assert verdict.status == "improved"
-    assert one(texts("pi", [3.0] * 8), texts("pi", [2.0] * 8)).status == "improved"
-    assert one(texts("pi", [3.0] * 8), texts("pi", [2.99] * 8)).status == "held"
+    assert verdict.status.value == "improved"
+    assert one(texts("pi", [3.0] * 8), texts("pi", [2.0] * 8)).status.value == "improved"
+    assert one(texts("pi", [3.0] * 8), texts("pi", [2.99] * 8)).status.value == "held"
 
 
 # Other questions
@@ -141,7 +142,7 @@ def test_another_seed_is_compared_by_welch_s_test() -> None:
     assert (verdict.found.interval.low, verdict.found.interval.high) == pytest.approx((ends.low, ends.high), rel=1e-6)
     assert verdict.found.interval.kind == "welch"
     assert str(verdict.unpaired) == "seed 0 -> 1"
-    assert verdict.status == "regressed"
+    assert verdict.status.value == "regressed"
 
 
 def test_unpaired_scores_have_a_width_where_all_are_right() -> None:
@@ -151,7 +152,7 @@ def test_unpaired_scores_have_a_width_where_all_are_right() -> None:
     assert verdict.p == pytest.approx(expected.pvalue, rel=1e-9)
     assert verdict.found is not None and verdict.found.difference == -0.625  # of the answers themselves
     same = one(answers("yarn", right(16, 16)), answers("yarn", right(16, 16), seed=1))
-    assert same.status == "held" and same.found and same.found.interval
+    assert same.status.value == "held" and same.found and same.found.interval
     half = same.found.interval.high
     share = 17 / 18
     assert half == pytest.approx(t.ppf(0.975, 34) * math.sqrt(2 * share * (1 - share) / 17))
@@ -192,11 +193,11 @@ def test_another_state_of_the_corpus_is_other_questions_and_another_place_is_not
         texts("pi", [3.0] * 8, corpus="files(path='/home/a')", identity=here),
         texts("pi", [3.5] * 8, corpus="files(path='/runner/b')", identity=there),
     )
-    assert (moved.unpaired, moved.p, moved.status) == (None, 2.0**-8, "regressed")
+    assert (moved.unpaired, moved.p, moved.status.value) == (None, 2.0**-8, "regressed")
     renamed = one(
         old, texts("pi", [3.0] * 8, corpus="mine", identity={"corpus": {"name": "mine", "fingerprint": "20f4"}})
     )
-    assert renamed.status == "held"
+    assert renamed.status.value == "held"
 
 
 def test_seeds_are_paired_with_themselves_first() -> None:
@@ -211,44 +212,47 @@ def test_seeds_are_paired_with_themselves_first() -> None:
 
 def test_what_is_no_longer_answered_is_regressed() -> None:
     verdict = one(answers("yarn", right(4, 8)), refused("yarn"))
-    assert (verdict.status, verdict.reason) == ("regressed", "refused, and measured in the baseline: out of memory")
+    assert (verdict.status.value, verdict.reason) == (
+        "regressed",
+        "refused, and measured in the baseline: out of memory",
+    )
     failed = texts("pi", [3.0] * 8)
     lost = [
         replace(each, failed="no finite likelihood", nll=None) if each.index < 2 else each for each in failed.samples
     ]
     verdict = one(texts("pi", [3.0] * 8), Finished(failed.cell, lost))
-    assert verdict.status == "regressed"
+    assert verdict.status.value == "regressed"
     assert verdict.reason == "2 questions of 8 failed that the baseline answers: no finite likelihood"
     every = [replace(each, failed="the server is gone", nll=None) for each in failed.samples]
-    assert one(texts("pi", [3.0] * 8), Finished(failed.cell, every)).status == "regressed"
+    assert one(texts("pi", [3.0] * 8), Finished(failed.cell, every)).status.value == "regressed"
     unlike = Finished(texts("pi", [3.0] * 8, seed=1).cell, lost)
-    assert one(texts("pi", [3.0] * 8), unlike).status == "regressed"
-    assert one(Finished(failed.cell, lost), Finished(failed.cell, lost)).status == "held"
+    assert one(texts("pi", [3.0] * 8), unlike).status.value == "regressed"
+    assert one(Finished(failed.cell, lost), Finished(failed.cell, lost)).status.value == "held"
 
 
 def test_a_failed_answer_scores_nothing_and_is_tested_like_any_other() -> None:
     base = answers("yarn", right(14, 14))
     failed = [replace(each, failed="timeout", scores={}) if each.index < 10 else each for each in base.samples]
     verdict = one(base, Finished(base.cell, failed))
-    assert (verdict.status, verdict.p, verdict.found and verdict.found.value) == ("regressed", 2.0**-10, 4 / 14)
+    assert (verdict.status.value, verdict.p, verdict.found and verdict.found.value) == ("regressed", 2.0**-10, 4 / 14)
     one_lost = [replace(each, failed="timeout", scores={}) if each.index < 1 else each for each in base.samples]
-    assert one(base, Finished(base.cell, one_lost)).status == "held"
+    assert one(base, Finished(base.cell, one_lost)).status.value == "held"
     all_lost = [replace(each, failed="timeout", scores={}) for each in base.samples]
     verdict = one(base, Finished(base.cell, all_lost))
-    assert (verdict.status, verdict.p) == ("regressed", 2.0**-14)
+    assert (verdict.status.value, verdict.p) == ("regressed", 2.0**-14)
 
 
 def test_a_likelihood_that_is_not_a_number_has_failed() -> None:
     verdict = one(texts("pi", [3.0] * 8), texts("pi", [math.nan] * 8))
-    assert (verdict.status, verdict.p) == ("regressed", None)
+    assert (verdict.status.value, verdict.p) == ("regressed", None)
 
 
 def test_refusals_that_stay_hold_and_those_that_end_are_new() -> None:
     beside = answers("none", right(8, 8))
     _, both = judged([beside, refused("yarn")], [beside, refused("yarn", reason="too short")])
-    assert (both.status, both.reason) == ("held", "refused, as in the baseline: too short")
+    assert (both.status.value, both.reason) == ("held", "refused, as in the baseline: too short")
     _, ended = judged([beside, refused("yarn")], [beside, answers("yarn", right(4, 8))])
-    assert (ended.status, ended.reason) == ("new", "refused in the baseline: out of memory")
+    assert (ended.status.value, ended.reason) == ("new", "refused in the baseline: out of memory")
     for run in (refused("yarn"), answers("yarn", right(4, 8))):
         with pytest.raises(ValueError, match=r"^baseline has refused all cells that both hold \(out of memory\): "):
             judged([refused("yarn")], [run])
@@ -266,69 +270,72 @@ def test_refusals_that_stay_hold_and_those_that_end_are_new() -> None:
 def test_questions_of_another_kind_are_not_comparable(changed: dict[str, Any], reason: str) -> None:
     old = texts("pi", [3.0] * 8, identity={"model": {"name": "lexlet", "begins_with": [0]}})
     verdict = one(old, texts("pi", [3.0] * 8, **changed))
-    assert verdict.status == "not comparable" and verdict.reason.startswith(reason)
+    assert verdict.status.value == "not comparable" and verdict.reason.startswith(reason)
 
 
 def test_what_only_a_newer_version_knows_of_a_task_does_not_part_it() -> None:
     newer = {"task": {"name": "last_segment", "version": 1, "chat": False}}
-    assert one(texts("pi", [3.0] * 8), texts("pi", [3.0] * 8, version="0.2.0", identity=newer)).status == "held"
+    assert one(texts("pi", [3.0] * 8), texts("pi", [3.0] * 8, version="0.2.0", identity=newer)).status.value == "held"
 
 
 def test_another_question_under_the_same_name_is_not_comparable() -> None:
     new = texts("pi", [3.0] * 8)
     odd = [replace(each, bytes=17) if each.index == 3 else each for each in new.samples]
     verdict = one(texts("pi", [3.0] * 8), Finished(new.cell, odd))
-    assert verdict.status == "not comparable"
+    assert verdict.status.value == "not comparable"
     assert verdict.reason.startswith("question 3 is another one, though task version, seed and corpus agree")
 
 
 def test_questions_that_were_left_out_are_not_comparable() -> None:
     verdict = one(texts("pi", [3.0] * 8), texts("pi", [3.0] * 6))
-    assert verdict.status == "not comparable"
+    assert verdict.status.value == "not comparable"
     assert verdict.reason.startswith("2 of the baseline's 8 questions are missing: run with n=8")
-    assert one(texts("pi", [3.0] * 6), texts("pi", [3.0] * 8)).status == "held"
+    assert one(texts("pi", [3.0] * 6), texts("pi", [3.0] * 8)).status.value == "held"
 
 
 def test_fewer_questions_of_another_seed_are_not_comparable() -> None:
     """A passkey that fell from 100 to 0 was said to hold where it was asked twice, with another seed."""
     for after in (right(0, 2), right(2, 2), right(11, 11)):
         verdict = one(answers("yarn", right(12, 12)), answers("yarn", after, seed=1))
-        assert verdict.status == "not comparable"
+        assert verdict.status.value == "not comparable"
         missing = 12 - len(after)
         assert verdict.reason == f"{missing} of the baseline's 12 questions are missing: run with n=12, or --update"
-    assert one(answers("yarn", right(12, 12)), answers("yarn", right(12, 12), seed=1)).status == "held"
-    assert one(answers("yarn", right(12, 12)), answers("yarn", right(20, 20), seed=1)).status == "held"
+    assert one(answers("yarn", right(12, 12)), answers("yarn", right(12, 12), seed=1)).status.value == "held"
+    assert one(answers("yarn", right(12, 12)), answers("yarn", right(20, 20), seed=1)).status.value == "held"
     other = {"corpus": {"name": "stdlib", "fingerprint": "99ff"}}
-    assert one(texts("pi", [3.0] * 8), texts("pi", [3.0] * 7, identity=other)).status == "not comparable"
+    assert one(texts("pi", [3.0] * 8), texts("pi", [3.0] * 7, identity=other)).status.value == "not comparable"
 
 
 def test_fewer_questions_never_hold_even_where_nothing_is_compared_by_default() -> None:
     old, new = (answers("yarn", [0.5] * n, metric="resolution") for n in (8, 6))
     beside = answers("none", right(8, 8))
     _, found = judged([beside, old], [beside, new])
-    assert (found.status, found.metric) == ("not comparable", None)
+    assert (found.status.value, found.metric) == ("not comparable", None)
     assert found.reason == "2 of the baseline's 8 questions are missing: run with n=8, or --update"
 
 
 def test_a_loss_that_other_questions_cannot_prove_does_not_hold() -> None:
     old = answers("yarn", right(16, 16))
     seed = one(old, answers("yarn", right(14, 16), seed=1))
-    assert (seed.status, seed.found and seed.found.difference) == ("not comparable", -0.125)
+    assert (seed.status.value, seed.found and seed.found.difference) == ("not comparable", -0.125)
     assert seed.p is not None and seed.p > 0.05
     lost = "a loss beyond the tolerance, not significant on different questions"
     assert seed.reason == f"{lost}: run with seed=0, or raise n"
     other = {"corpus": {"name": "stdlib", "fingerprint": "99ff"}}
     corpus = one(texts("pi", [3.0, 3.4] * 4), texts("pi", [3.1, 3.4] * 4, identity=other))
-    assert (corpus.status, corpus.reason) == ("not comparable", f"{lost}: run on the baseline's corpus, or raise n")
+    assert (corpus.status.value, corpus.reason) == (
+        "not comparable",
+        f"{lost}: run on the baseline's corpus, or raise n",
+    )
     within = one(old, answers("yarn", right(14, 16), seed=1), accuracy=15)
-    assert within.status == "held"
+    assert within.status.value == "held"
 
 
 def test_cells_that_vanished_are_not_comparable_and_new_ones_fail_nothing() -> None:
     found = judged(
         [texts("pi", [3.0] * 8), texts("ntk", [3.0] * 8)], [texts("pi", [3.0] * 8), texts("yarn", [9.0] * 8)]
     )
-    assert {str(each.cell.method): each.status for each in found} == {
+    assert {str(each.cell.method): each.status.value for each in found} == {
         "ntk": "not comparable",
         "pi": "held",
         "yarn": "new",
@@ -337,14 +344,18 @@ def test_cells_that_vanished_are_not_comparable_and_new_ones_fail_nothing() -> N
 
 def test_a_loss_that_no_test_could_show_is_not_comparable_and_one_within_tolerance_holds() -> None:
     verdict = one(texts("pi", [3.0] * 4), texts("pi", [3.03] * 4))
-    assert (verdict.status, verdict.p, verdict.found and verdict.found.least) == ("not comparable", 1 / 16, 1 / 16)
+    assert (verdict.status.value, verdict.p, verdict.found and verdict.found.least) == (
+        "not comparable",
+        1 / 16,
+        1 / 16,
+    )
     assert verdict.reason == (
         "a loss beyond the tolerance, and 4 clusters are too few to test it among 1 comparison: raise n"
     )
-    assert one(texts("pi", [3.0] * 4), texts("pi", [3.01] * 4)).status == "held"
-    assert one(texts("pi", [3.0] * 5), texts("pi", [3.5] * 5)).status == "regressed"  # 1/32
+    assert one(texts("pi", [3.0] * 4), texts("pi", [3.01] * 4)).status.value == "held"
+    assert one(texts("pi", [3.0] * 5), texts("pi", [3.5] * 5)).status.value == "regressed"  # 1/32
     single = one(texts("pi", [3.0]), texts("pi", [3.5], seed=1))
-    assert (single.status, single.found and single.found.least) == ("not comparable", 1.0)
+    assert (single.status.value, single.found and single.found.least) == ("not comparable", 1.0)
 
 
 def test_a_loss_beyond_the_floor_is_judged_as_any_other() -> None:
@@ -356,10 +367,13 @@ def test_a_loss_beyond_the_floor_is_judged_as_any_other() -> None:
 
     # 4 clusters: the smallest p is 1/16, above 0.05.
     verdict = one(worse_than_counting([3, 3.1, 3.2, 3.3]), worse_than_counting([8, 8.1, 8.2, 8.3]))
-    assert (verdict.status, verdict.p) == ("not comparable", 1 / 16)
+    assert (verdict.status.value, verdict.p) == ("not comparable", 1 / 16)
     assert verdict.reason.startswith("a loss beyond the tolerance, and 4 clusters are too few")
     within = one(worse_than_counting([3, 3.1, 3.2, 3.3]), worse_than_counting([3.01, 3.11, 3.21, 3.31]))
-    assert (within.status, within.reason) == ("held", "cannot be told: both are worse than the bigram floor (1.500)")
+    assert (within.status.value, within.reason) == (
+        "held",
+        "cannot be told: both are worse than the bigram floor (1.500)",
+    )
     sides = [answers("yarn", scores) for scores in ([0, 0, 0, 1], [0, 0, 0, 0])]
     guessed = [replace(side, samples=[replace(each, chance=0.25) for each in side.samples]) for side in sides]
     assert one(*guessed).reason.startswith("cannot be told: both")
@@ -373,7 +387,7 @@ def test_scores_beside_the_headline_are_compared_where_they_are_named() -> None:
 
     assert [each.metric for each in judged([both(8)], [both(0)])] == ["accuracy"]
     found = judged([both(8)], [both(0)], {"contains": 5})
-    assert [(each.metric, each.status, each.tolerance) for each in found] == [
+    assert [(each.metric, each.status.value, each.tolerance) for each in found] == [
         ("accuracy", "held", 2.0),
         ("contains", "regressed", 5),
     ]
@@ -384,8 +398,8 @@ def test_measures_are_compared_only_where_a_tolerance_is_given() -> None:
     with pytest.raises(ValueError, match="no likelihood and no score: give e"):
         judged([old], [new])
     [verdict] = judged([old], [new], {"resolution": 0.1})
-    assert (verdict.status, verdict.p) == ("regressed", 2.0**-8)
-    assert judged([old], [new], {"resolution": 0.3})[0].status == "held"
+    assert (verdict.status.value, verdict.p) == ("regressed", 2.0**-8)
+    assert judged([old], [new], {"resolution": 0.3})[0].status.value == "held"
 
 
 def test_a_measure_named_for_one_length_is_compared_there_alone() -> None:
@@ -394,13 +408,13 @@ def test_a_measure_named_for_one_length_is_compared_there_alone() -> None:
         for level in (1.0, 0.05)
     )
     found = judged(old, new, {"resolution@64": 0.01})
-    assert [(each.cell.length, each.metric, each.status) for each in found] == [
+    assert [(each.cell.length, each.metric, each.status.value) for each in found] == [
         (64, "resolution", "regressed"),
         (128, None, "held"),
     ]
     assert found[1].reason == "nothing that is compared by default"
     both = judged(old, new, {"resolution": 0.01, "resolution@64": 2.0})
-    assert [each.status for each in both] == ["held", "regressed"]
+    assert [each.status.value for each in both] == ["held", "regressed"]
 
 
 @pytest.mark.parametrize("points", [7, 14, 28, 55, 56])
@@ -408,8 +422,8 @@ def test_a_loss_of_just_the_tolerance_holds(points: int) -> None:
     """In floats 100 (0.93 - 0.86) is 7.000000000000001."""
     old, new = (answers("yarn", [share] * 4) for share in (0.93, (93 - points) / 100))
     verdict = one(old, new, accuracy=points)
-    assert (verdict.status, verdict.reason) == ("held", "")
-    assert one(old, new, accuracy=points - 0.01).status == "not comparable"  # 4 clusters are too few
+    assert (verdict.status.value, verdict.reason) == ("held", "")
+    assert one(old, new, accuracy=points - 0.01).status.value == "not comparable"  # 4 clusters are too few
 
 
 @pytest.mark.parametrize(
@@ -495,7 +509,7 @@ def test_a_run_holds_against_its_own_baseline(tmp_path: Path) -> None:
     cells = [texts("pi", [1 / 3, 2 / 3, 1 / 7]), answers("pi", [1 / 3, 0.7]), refused("yarn")]
     found = gate(tmp_path, cells, cells, tolerances={"nll": 0, "accuracy": 0})
     assert found.code == 0
-    assert [(each.status, each.found and each.found.difference) for each in found.verdicts] == [
+    assert [(each.status.value, each.found and each.found.difference) for each in found.verdicts] == [
         ("held", 0.0),
         ("held", 0.0),
         ("held", None),
@@ -542,8 +556,6 @@ def test_half_a_run_makes_no_baseline(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=f"run cannot become a baseline: cell .*{broken.name} cannot be read"):
         baseline.update(whole, tmp_path / "b.json")
     broken.unlink()
-    from lexbench.store.store import Store
-
     begun = texts("yarn", [3.0])
     Store(tmp_path / "run").append(begun.cell, begun.samples[0])
     with pytest.raises(ValueError, match="run has 1 unfinished cell"):
@@ -578,18 +590,32 @@ def test_a_folder_with_two_runs_of_one_name_is_refused_with_what_differs(tmp_pat
 def test_unfinished_cells_and_broken_files_are_said(tmp_path: Path) -> None:
     cells = [texts(method, [3.0] * 8) for method in ("ntk", "pi", "yarn")]
     baseline.update(folder(tmp_path / "old", *cells), tmp_path / "b.json")
-    from lexbench.store.store import Store
-
     run = folder(tmp_path / "new", cells[0], cells[1])
     Store(run[0]).append(cells[2].cell, cells[2].samples[0])
     (tmp_path / "new/cells" / f"{cells[1].cell.id}.parquet").write_bytes(b"PAR1")
     found = check(run, tmp_path / "b.json")
     assert found.code == 2
-    assert {str(each.cell.method): each.reason for each in found.of("not comparable")} == {
+    assert {str(each.cell.method): each.reason for each in found.of(VerdictStatus.NOT_COMPARABLE)} == {
         "pi": "the run has no such cell: run what the baseline was made from, or --update",
         "yarn": "unfinished: repeat the run command to finish it",
     }
     assert "not readable: cell " in text(found)
+
+
+def test_no_word_of_a_reason_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a reason: the same marks; with another one: an unfinished cell is known all the same."""
+    monkeypatch.setattr(regressions, "NO_SUCH_CELL", "qqq")
+    base = [answers("yarn", right(8, 8)), texts("pi", [3.0] * 8), texts("ntk", [3.0] * 8)]
+    run = folder(tmp_path / "new", answers("yarn", right(7, 8)), base[1])
+    baseline.update(folder(tmp_path / "old", *base), tmp_path / "b.json")
+    Store(run[0]).append(base[2].cell, base[2].samples[0])
+    found = check(run, tmp_path / "b.json")
+    [unfinished] = found.of(VerdictStatus.NOT_COMPARABLE)
+    assert unfinished.reason == "unfinished: repeat the run command to finish it"
+    silent = [replace(each, reason="") for each in found.verdicts]
+    other = Check(baseline="b.json", verdicts=silent, changes=[], problems=[], measured=[])
+    tables = [[line for line in markdown(each).splitlines() if line.startswith("|")] for each in (found, other)]
+    assert tables[0] == tables[1] and any("-12.5 ~" in line for line in tables[0])
 
 
 def test_no_cell_in_common_is_said_with_names(tmp_path: Path) -> None:
@@ -857,8 +883,8 @@ def test_what_fails_now_is_counted_beside_what_failed_before_on_other_questions(
         return Finished(made.cell, gone)
 
     same, more = one(failing(2, 0), failing(2, 1)), one(failing(2, 0), failing(3, 1))
-    assert same.status in ("held", "not comparable") and "failed" not in same.reason
-    assert more.status == "regressed" and "1 question of 8 failed that the baseline answers" in more.reason
+    assert same.status.value in ("held", "not comparable") and "failed" not in same.reason
+    assert more.status.value == "regressed" and "1 question of 8 failed that the baseline answers" in more.reason
 
 
 def test_how_many_clusters_a_loss_needs_grows_with_the_comparisons() -> None:
@@ -868,7 +894,7 @@ def test_how_many_clusters_a_loss_needs_grows_with_the_comparisons() -> None:
         before = [texts("pi", [3.0] * 6, length) for length in lengths[:count]]
         after = [texts("pi", [3.5 if length == 512 else 3.0] * 6, length) for length in lengths[:count]]
         first, *rest = judged(before, after)
-        assert (first.status, {each.status for each in rest}) == (status, {"held"} if rest else set())
+        assert (first.status.value, {each.status.value for each in rest}) == (status, {"held"} if rest else set())
         if status == "not comparable":
             assert first.reason == (
                 "a loss beyond the tolerance, and 6 clusters are too few to test it among 4 comparisons: raise n"
@@ -881,7 +907,7 @@ def test_a_loss_of_exactly_the_tolerance_is_within_it() -> None:
         verdict = one(before, after, accuracy=12.5)
         found = verdict.found
         assert found is not None
-        assert (verdict.status, verdict.p, found.p_flips, found.p_gain) == ("held", 1.0, 1.0, 1.0)
+        assert (verdict.status.value, verdict.p, found.p_flips, found.p_gain) == ("held", 1.0, 1.0, 1.0)
 
 
 def test_the_standard_error_of_a_difference_is_that_of_its_clusters() -> None:
@@ -896,5 +922,5 @@ def test_a_gain_counts_from_the_tolerance_on_as_a_loss_does() -> None:
     before = [3.0 + place / 10 for place in range(12)]
     for change, status in ((-0.03, "improved"), (-0.015, "held"), (0.015, "held"), (0.03, "regressed")):
         verdict = one(texts("pi", before), texts("pi", [loss + change for loss in before]))
-        assert verdict.status == status, change
-    assert one(answers("yarn", right(0, 12)), answers("yarn", right(12, 12)), accuracy=60).status == "improved"
+        assert verdict.status.value == status, change
+    assert one(answers("yarn", right(0, 12)), answers("yarn", right(12, 12)), accuracy=60).status.value == "improved"

@@ -70,7 +70,7 @@ def alarms(
             old.append(side(metric, length, before, per_cluster))
             new.append(side(metric, length, after, per_cluster, new_seed))
         verdicts, _ = judge(old, new, tolerances or {})
-        regressed = {each.cell.length for each in verdicts if each.status == "regressed"}
+        regressed = {each.cell.length for each in verdicts if each.status.value == "regressed"}
         alarmed += bool(regressed)
         wrong += bool(regressed - set(lost_at))
     return alarmed, wrong

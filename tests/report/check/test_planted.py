@@ -78,7 +78,7 @@ def planted(number: int, folder: Path) -> tuple[list[str], bool, int]:
         verdicts, _ = judge(old, new, {})
     except ValueError:  # nothing to compare
         return kinds, must, 2
-    statuses = {verdict.status for verdict in verdicts}
+    statuses = {verdict.status.value for verdict in verdicts}
     return kinds, must, 1 if "regressed" in statuses else 2 if "not comparable" in statuses else 0
 
 
@@ -106,12 +106,12 @@ def test_no_loss_is_held_and_what_is_unchanged_is(tmp_path: Path) -> None:
 
 def test_a_refused_cell_is_held_where_it_is_refused_again_and_missed_where_it_is_gone() -> None:
     verdicts, _ = judge([kept(refused("yarn")), kept(texts("pi", [3.0] * 8))], [kept(texts("pi", [3.0] * 8))], {})
-    assert {verdict.status for verdict in verdicts} == {"held", "not comparable"}
+    assert {verdict.status.value for verdict in verdicts} == {"held", "not comparable"}
     again = replace(refused("yarn"), refused="still out of memory")
     verdicts, _ = judge(
         [kept(refused("yarn")), kept(texts("pi", [3.0] * 8))], [kept(again), kept(texts("pi", [3.0] * 8))], {}
     )
-    assert {verdict.status for verdict in verdicts} == {"held"}
+    assert {verdict.status.value for verdict in verdicts} == {"held"}
 
 
 if __name__ == "__main__":

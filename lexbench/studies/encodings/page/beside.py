@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lexbench.core.method_key import key_from
 from lexbench.report.leaderboard.published import Figure, Published, published
 from lexbench.stats.combine import Estimate
 from lexbench.studies.encodings.page.curves import Curve, difference
@@ -59,7 +60,7 @@ def lines(curves: Sequence[Curve], about: Mapping[str, Any], task: str) -> list[
     tables = _tables(rows)
     found = []
     for row in rows:
-        curve = ours.get((row["entry"], row.get("method", "none")))
+        curve = ours.get((row["entry"], key_from(row.get("method", "none"))))
         if curve is not None:
             found += list(_lines(row, tables, curve))
     return found
@@ -194,7 +195,7 @@ def resolutions(curves: Sequence[Curve], about: Mapping[str, Any]) -> list[Resol
     tables = _tables(rows)
     found = []
     for row in rows:
-        curve = ours.get((row["entry"], row.get("method", "none")))
+        curve = ours.get((row["entry"], key_from(row.get("method", "none"))))
         figures = [f for f in tables[row["table"]].figures if f.method == row["printed"] and f.value]
         by_multiple = {multiple_of(figure): float(figure.value) for figure in figures}
         upto = max(by_multiple, default=1.0)

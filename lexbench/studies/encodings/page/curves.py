@@ -7,20 +7,22 @@ from typing import Any
 
 import numpy as np
 
+from lexbench.core.method_key import BASELINE, MethodKey
 from lexbench.core.record import Record
 from lexbench.stats.combine import Estimate
 from lexbench.stats.intervals import CONFIDENCE
 from lexbench.stats.metrics import is_score
 from lexbench.studies.encodings.page.measured import Documents, Row, document_difference
 
+CellPlace = tuple[str, str, MethodKey, int]
+"""Model, task, method and length."""
 HEADLINES = ("nll", "accuracy", "resolution")
 """Metrics on the page, one for each task."""
-NONE = "none"
 
 
-def named(entry: str, method: str) -> str:
+def named(entry: str, method: MethodKey) -> str:
     """An encoding under a method, as tables show it."""
-    return entry if method == NONE else f"{entry} + {method}"
+    return entry if method == BASELINE else f"{entry} + {method}"
 
 
 @dataclass(frozen=True)
@@ -49,13 +51,16 @@ class Curve:
 
     entry: str
     family: str
-    method: str
+    method: MethodKey
     task: str
+    """Label of the task."""
     metric: str
     protocol: str
     points: Sequence[Point]
     asked: str = ""
     """Number of questions that each model was asked, and the score of guessing, in words."""
+    stated: Mapping[str, Any] = field(kw_only=True)
+    """Name and parameters of the task."""
 
     @property
     def label(self) -> str:
@@ -63,9 +68,9 @@ class Curve:
         return named(self.entry, self.method)
 
     @property
-    def name(self) -> str:
+    def task_name(self) -> str:
         """The task without its parameters: `last_segment` of `last_segment(targets=16)`."""
-        return self.task.partition("(")[0]
+        return str(self.stated["name"])
 
     def at(self, multiple: float) -> Point | None:
         """The point at a multiple of the trained length."""
@@ -78,14 +83,14 @@ def curves(rows: Sequence[Row], about: Mapping[str, Any], metrics: Sequence[str]
     seeds = {name: model["seed"] for name, model in models.items()}
     order = {entry: place for place, entry in enumerate(dict.fromkeys(m["entry"] for m in about["models"]))}
     refusals = {_cell(row): row.record.refused for row in rows if row.record.refused}
-    groups: dict[tuple[str, str, str, str], list[Row]] = {}
+    groups: dict[tuple[str, str, MethodKey, str], list[Row]] = {}
     shown = {row.record.task: row.record.metric for row in rows if row.record.metric in metrics}
     for row in rows:
         # A refused cell has no metric: it goes to the curve that other cells of its task have.
         metric = row.record.metric or shown.get(row.record.task)
         if row.record.model in models and metric is not None and metric in metrics:
             entry = models[row.record.model]["entry"]
-            groups.setdefault((entry, row.record.task, str(row.record.method), metric), []).append(row)
+            groups.setdefault((entry, row.record.task, row.record.method, metric), []).append(row)
     made = [
         Curve(
             entry=entry,
@@ -96,14 +101,15 @@ def curves(rows: Sequence[Row], about: Mapping[str, Any], metrics: Sequence[str]
             protocol=group[0].record.protocol,
             points=[_point(each, refusals, seeds) for each in _by_length(group)],
             asked=_asked([row.record for row in group]),
+            stated=group[0].task,
         )
         for (entry, task, method, metric), group in groups.items()
     ]
-    return sorted(made, key=lambda curve: (order[curve.entry], curve.task, curve.method != NONE, curve.method))
+    return sorted(made, key=lambda curve: (order[curve.entry], curve.task, curve.method != BASELINE, curve.method))
 
 
-def _cell(row: Row) -> tuple[str, str, str, int]:
-    return row.record.model, row.record.task, str(row.record.method), row.record.length
+def _cell(row: Row) -> CellPlace:
+    return row.record.model, row.record.task, row.record.method, row.record.length
 
 
 def _by_length(rows: Sequence[Row]) -> list[list[Row]]:
@@ -129,9 +135,7 @@ def _asked(records: Sequence[Record]) -> str:
     return f"n = {n}{f' in {clusters} documents' if clusters != n else ''}{guess}"
 
 
-def _point(
-    rows: Sequence[Row], refusals: Mapping[tuple[str, str, str, int], str | None], numbers: Mapping[str, int]
-) -> Point:
+def _point(rows: Sequence[Row], refusals: Mapping[CellPlace, str | None], numbers: Mapping[str, int]) -> Point:
     """The point of one length from its seeds, whose `numbers` go by model; refused seeds do not count."""
     record = rows[0].record
     values = [(r.record.value, r.record.low, r.record.high) for r in rows if r.record.value is not None]

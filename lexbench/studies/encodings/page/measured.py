@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import read_object, write_bytes
+from lexbench.core.method_key import MethodKey, key_from
 from lexbench.core.record import Record
 from lexbench.core.values import fits, fitting
 from lexbench.stats import records
@@ -27,6 +28,8 @@ from lexbench.store.format import Finished
 from lexbench.studies.encodings.settings import Order, Prediction, predicted
 
 ROWS, ABOUT = "measured.parquet", "models.json"
+STATED_TASK = "stated_task"
+"""Column of a task's name and parameters, as JSON."""
 
 
 Documents = Mapping[str, Sequence[float]]
@@ -38,6 +41,8 @@ class Row:
     """One metric of one cell."""
 
     record: Record
+    task: Mapping[str, Any]
+    """Name and parameters of the task, as the identity of the cell states them."""
     change: float | None = None
     """For likelihoods and resolution: the value minus that at the trained length, on the same questions; None if the
     questions differ."""
@@ -116,18 +121,20 @@ def _plain(identity: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     return found
 
 
-def _curve(finished: Finished) -> tuple[str, str, str, int]:
+def _curve(finished: Finished) -> tuple[str, MethodKey, str, int]:
     cell = finished.cell
-    return cell.model, str(cell.method), cell.task, cell.seed
+    return cell.model, cell.method, cell.task, cell.seed
 
 
-def _order(record: Record) -> tuple[str, str, str, int, str]:
-    return record.model, record.task, str(record.method), record.length, record.metric or ""
+def _order(record: Record) -> tuple[str, str, MethodKey, int, str]:
+    return record.model, record.task, record.method, record.length, record.metric or ""
 
 
 def _row(record: Record, finished: Finished, base: Finished | None) -> Row:
+    stated = finished.cell.identity.get("task")
+    task = stated if isinstance(stated, Mapping) else {"name": finished.cell.task_name}
     if record.metric not in PAIRED:
-        return Row(record)
+        return Row(record, task)
     own = outcomes(finished.samples, record.metric)
     before = outcomes(base.samples, record.metric) if base else []
     found = paired(before, own, record.metric) if base else Paired()
@@ -136,7 +143,7 @@ def _row(record: Record, finished: Finished, base: Finished | None) -> Row:
     if documents is not None and found.unlike is not None:  # windows of other lengths, over the same tokens
         change, interval = document_difference(_documents(before), documents, exact=True) or (None, None)
     low, high = (interval.low, interval.high) if interval else (None, None)
-    return Row(record, change, low, high, documents)
+    return Row(record, task, change, low, high, documents)
 
 
 def document_difference(left: Documents, right: Documents, exact: bool = False) -> tuple[float, Interval | None] | None:
@@ -162,11 +169,12 @@ def _documents(found: Sequence[Outcome]) -> dict[str, tuple[float, float]]:
 
 def keep(rows: Sequence[Row], folder: Path) -> None:
     """Write the rows into the folder's file."""
-    own = [field.name for field in fields(Row) if field.name not in ("record", "documents")]
+    own = [field.name for field in fields(Row) if field.name not in ("record", "task", "documents")]
     plain = [
         {
             **row.record.as_row(),
             **{name: getattr(row, name) for name in own},
+            STATED_TASK: json.dumps(row.task),
             "documents": None if row.documents is None else json.dumps(row.documents),
         }
         for row in rows
@@ -222,6 +230,17 @@ OF_MODELS: Mapping[str, Any] = {
 }
 
 
+def _task_of(plain: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The task of a row; files of earlier versions hold its label alone."""
+    if plain.get(STATED_TASK) is None:
+        key = key_from(str(plain["task"]))
+        return {"name": key.bare, **dict(key.parts[-1][1])}
+    task: Mapping[str, Any] = json.loads(plain[STATED_TASK])
+    if not fits(task, Mapping[str, Any]) or not isinstance(task.get("name"), str):
+        raise ConfigError("a record has a task without a name")
+    return task
+
+
 def _row_of(plain: Mapping[str, Any]) -> Row:
     """A row from its columns; ConfigError for a value of another type."""
     names = {field.name for field in fields(Record)}
@@ -238,6 +257,7 @@ def _row_of(plain: Mapping[str, Any]) -> Row:
         raise ConfigError("a document must have nats and targets")
     return Row(
         record,
+        _task_of(plain),
         change,
         low,
         high,

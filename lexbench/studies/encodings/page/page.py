@@ -10,13 +10,13 @@ from typing import Any
 
 from lexbench.core.files import write_text
 from lexbench.core.groups import grouped
-from lexbench.core.method_key import BASELINE
+from lexbench.core.method_key import BASELINE, MethodKey
 from lexbench.report.formats import columns
 from lexbench.stats.floors import unspoken
 from lexbench.stats.metrics import label
 from lexbench.stats.wording import bracketed, several
 from lexbench.studies.encodings.page import beside, expectation, orders, plots, predictions, tables, tokens
-from lexbench.studies.encodings.page.curves import NONE, Curve, curves
+from lexbench.studies.encodings.page.curves import Curve, curves
 from lexbench.studies.encodings.page.measured import Row, load
 from lexbench.studies.encodings.page.shapes import RULE, shape_of
 from lexbench.studies.encodings.page.tables import number, signed
@@ -35,7 +35,7 @@ from lexbench.studies.encodings.page.texts import (
 )
 from lexbench.studies.encodings.settings import SHAPES, Prediction
 
-BCA = "bca"
+BCA = MethodKey.named("bca")
 TASK = "last_segment"
 ORDER = (
     *(TASK, "non_overlapping", "copy", "passkey", "repeated"),
@@ -154,22 +154,23 @@ def _floors(about: Mapping[str, Any]) -> list[str]:
     return ["## What the models know", "", FLOORS, *lines] if judged else []
 
 
-def _of(found: Sequence[Curve], task: str, method: str) -> list[Curve]:
+def _of(found: Sequence[Curve], task: str, method: MethodKey) -> list[Curve]:
     """Curves of a task, whatever its parameters, and a method."""
-    return [each for each in found if each.name == task and each.method == method]
+    return [each for each in found if each.task_name == task and each.method == method]
 
 
 def _learned(found: Sequence[Curve], about: Mapping[str, Any]) -> list[str]:
     """A table of what each encoding learnt within the trained length, if most were asked for copies or passkeys."""
-    asked = [task for task in ("copy", "passkey") if len(_of(found, task, NONE)) > len(_of(found, TASK, NONE)) / 2]
+    plain = _of(found, TASK, BASELINE)
+    asked = [task for task in ("copy", "passkey") if len(_of(found, task, BASELINE)) > len(plain) / 2]
     if not asked:
         return []
     rows = []
-    for curve in _of(found, TASK, NONE):
+    for curve in plain:
         half = curve.at(0.5)
         own = [each for each in _judged(about) if each["entry"] == curve.entry]
         ahead = [each["floors"]["trigram"] - each["last_loss"]["held_out"] for each in own]
-        tasks = [next((c for c in _of(found, task, NONE) if c.entry == curve.entry), None) for task in asked]
+        tasks = [next((c for c in _of(found, task, BASELINE) if c.entry == curve.entry), None) for task in asked]
         points = [each.at(1.0) if each else None for each in tasks]
         rows.append(
             [
@@ -201,7 +202,7 @@ class _Compared:
 
 
 def _compared(found: Sequence[Curve], about: Mapping[str, Any]) -> _Compared:
-    task = next((curve.task for curve in _of(found, about.get("compare", TASK), NONE)), TASK)
+    task = next((curve.task for curve in _of(found, about.get("compare", TASK), BASELINE)), TASK)
     known = beside.lines(found, about, task)
     return _Compared(known, beside.pairs(known), beside.resolutions(found, about), tokens.told(found, about))
 
@@ -217,7 +218,7 @@ def _contradictions(found: Sequence[Curve], about: Mapping[str, Any], compared: 
     if not stated and not (against or turned or other or accuracies or reversed_accuracies):
         return []
     lines = ["## What contradicts the papers", ""]
-    lines += [SAME_TARGETS] if compared.lines and compared.lines[0].curve.name == TASK else []
+    lines += [SAME_TARGETS] if compared.lines and compared.lines[0].curve.task_name == TASK else []
     if stated:
         judged = predictions.judged(found, stated)
         lines += [
@@ -254,7 +255,7 @@ def _unspoken(rows: Sequence[Row]) -> list[str]:
 
 def _shapes(found: Sequence[Curve], about: Mapping[str, Any], folder: Path, task: str = TASK) -> list[str]:
     """Section: shapes of the curves, and plots."""
-    plain, under = _of(found, task, NONE), _of(found, task, BCA)
+    plain, under = _of(found, task, BASELINE), _of(found, task, BCA)
     if not plain:
         return []
     known = [shape for curve in plain if (shape := shape_of(curve))]
@@ -273,9 +274,9 @@ def _figures(found: Sequence[Curve], about: Mapping[str, Any], folder: Path, ste
     """Draw the figure of curves with a value, named by the task where no stem is given; show those of `PICTURED`."""
     if not any(point.value for curve in found for point in curve.points):
         return []
-    name = f"{stem or found[0].name}-{found[0].method}"
+    name = f"{stem or found[0].task_name}-{found[0].method}"
     plots.small_multiples(found, about["trained_length"], folder / "plots" / name)
-    if found[0].method != NONE or found[0].name not in PICTURED:
+    if found[0].method != BASELINE or found[0].task_name not in PICTURED:
         return []
     text = f"{label(found[0].metric)} of {found[0].task} over length, {found[0].method}"
     return [f"![{bracketed(text)}](plots/{name}.svg)", ""]
@@ -308,7 +309,7 @@ def _beside(
     if compared.resolutions:
         lines += ["### Attention resolution", "", RESOLUTION, *tables.resolved(compared.resolutions), "", *expected]
     if compared.tokens:
-        asked = [curve for curve in found if curve.name == tokens.TASK]
+        asked = [curve for curve in found if curve.task_name == tokens.TASK]
         lines += ["### Token accuracy", "", TOKENS, *_fewer(asked, about), *tokens.table(compared.tokens), ""]
         both = tokens.pairs(compared.tokens)
         distinct = beside.distinct(
@@ -322,23 +323,22 @@ def _beside(
 
 def _tasks(found: Sequence[Curve], about: Mapping[str, Any], folder: Path) -> list[str]:
     """Sections: every task by length, without a method and with bca."""
-    names = list(dict.fromkeys(curve.task for curve in found))
+    names = {curve.task: curve.task_name for curve in found}
     order = {name: place for place, name in enumerate(ORDER)}
-    plain = [name.partition("(")[0] for name in names]
     lines = []
-    for task in sorted(names, key=lambda name: order.get(name.partition("(")[0], len(order))):
+    for task in sorted(names, key=lambda task: order.get(names[task], len(order))):
         own = [curve for curve in found if curve.task == task]
         first = own[0]
-        asked = next((f"; {curve.asked}" for curve in own if curve.method == NONE and curve.asked), "")
+        asked = next((f"; {curve.asked}" for curve in own if curve.method == BASELINE and curve.asked), "")
         lines += [f"## {task}: {label(first.metric)}", "", f"Protocol: {first.protocol}{asked}.", ""]
         lines += _fewer(own, about)
         for method in _shared(found):
             some = [curve for curve in own if curve.method == method]
-            heading = "Without a method:" if method == NONE else f"Under {method}:"
+            heading = "Without a method:" if method == BASELINE else f"Under {method}:"
             lines += [heading, "", *tables.by_length(some), ""] if some else []
-            if task.partition("(")[0] not in (TASK, about.get("compare"), "resolution"):
+            if names[task] not in (TASK, about.get("compare"), "resolution"):
                 # Two forms of one task have two figures.
-                stem = re.sub(r"\W+", "-", task).strip("-") if plain.count(first.name) > 1 else ""
+                stem = re.sub(r"\W+", "-", task).strip("-") if list(names.values()).count(names[task]) > 1 else ""
                 lines += _figures(some, about, folder, stem)
     return lines
 
@@ -348,14 +348,14 @@ def _fewer(found: Sequence[Curve], about: Mapping[str, Any]) -> list[str]:
     trained = Counter(model["entry"] for model in about["models"])
     asked = Counter[str]()
     for curve in found:
-        if curve.method == NONE:
+        if curve.method == BASELINE:
             asked[curve.entry] = max(asked[curve.entry], *(len(point.seeds) for point in curve.points))
     some = grouped((name for name in asked if asked[name] < trained[name]), lambda name: (asked[name], trained[name]))
     said = [f"{', '.join(f'`{name}`' for name in names)} ({few} of {of})" for (few, of), names in some.items()]
     return [f"Fewer seeds than were trained: {'; '.join(said)}.", ""] if said else []
 
 
-def _shared(found: Sequence[Curve]) -> list[str]:
+def _shared(found: Sequence[Curve]) -> list[MethodKey]:
     """Methods under which more than half of the encodings were asked."""
     asked = {(curve.entry, curve.method) for curve in found}
     methods = list(dict.fromkeys(curve.method for curve in found))
@@ -364,7 +364,7 @@ def _shared(found: Sequence[Curve]) -> list[str]:
 
 def _steepness(found: Sequence[Curve], folder: Path) -> list[str]:
     """Section: attention resolution against the slope of the curve."""
-    task = next((curve.task for curve in _of(found, TASK, NONE)), None)
+    task = next((curve.task for curve in _of(found, TASK, BASELINE)), None)
     beyond = sorted({p.multiple for c in found if c.metric == "resolution" for p in c.points if p.multiple > 1})
     if task is None or not beyond:
         return []
@@ -406,12 +406,12 @@ def _more(found: Sequence[Curve]) -> list[str]:
     lines = []
     extra = [c for c in found if c.family != FURTHER and c.method not in _shared(found) and c.metric == "nll"]
     for entry in dict.fromkeys(curve.entry for curve in extra):
-        own = [c for c in found if c.entry == entry and c.name == TASK and c.family != FURTHER]
-        by_method = tables.by_length([replace(curve, entry=curve.method) for curve in own], ("method",))
+        own = [c for c in found if c.entry == entry and c.task_name == TASK and c.family != FURTHER]
+        by_method = tables.by_length([replace(curve, entry=str(curve.method)) for curve in own], ("method",))
         lines += [f"## Plug-in methods on {entry}: {label('nll')}", "", *by_method, ""]
     further = [curve for curve in found if curve.family == FURTHER]
     for task in dict.fromkeys(curve.task for curve in further):
-        own = [curve for curve in further if curve.task == task and curve.method == NONE]
+        own = [curve for curve in further if curve.task == task and curve.method == BASELINE]
         lines += [f"## Finetuned, {task}: {label(own[0].metric)}", "", *tables.by_length(own), ""] if own else []
     return lines
 
@@ -419,7 +419,7 @@ def _more(found: Sequence[Curve]) -> list[str]:
 def _inside(found: Sequence[Curve]) -> Iterator[str]:
     """List items: what the models learnt within the trained length."""
     for task, level, share in (("passkey", 0.5, "half of the keys"), ("running_arithmetic", 0.5, "half of the sums")):
-        own = [curve.at(1.0) for curve in _of(found, task, NONE)]
+        own = [curve.at(1.0) for curve in _of(found, task, BASELINE)]
         values = [point.value for point in own if point and point.value]
         if values:
             above = sum(each.ends[0] > level for each in values)
@@ -432,7 +432,7 @@ def _inside(found: Sequence[Curve]) -> Iterator[str]:
                 f"{number(max(values, key=lambda each: each.value), 'accuracy')}.\n"
             )
     context = []
-    for curve in _of(found, TASK, NONE):
+    for curve in _of(found, TASK, BASELINE):
         inside = [point for point in curve.points if point.multiple <= 1 and point.value]
         if len(inside) > 1 and inside[0].change and inside[-1].multiple == 1:
             context.append(inside[0].change.value)

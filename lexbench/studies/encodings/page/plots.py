@@ -14,10 +14,11 @@ from matplotlib.figure import Figure
 from matplotlib.text import Annotation
 from matplotlib.transforms import Bbox, BboxBase
 
+from lexbench.core.method_key import BASELINE
 from lexbench.report.plots.over_length import FLOOR, labelled
 from lexbench.report.plots.style import STYLE, save, save_numbers, series, value_limits
 from lexbench.stats.metrics import better, is_score, label
-from lexbench.studies.encodings.page.curves import NONE, Curve, Point
+from lexbench.studies.encodings.page.curves import Curve, Point
 from lexbench.studies.encodings.page.shapes import slope
 
 COLUMNS = 2
@@ -66,7 +67,7 @@ def small_multiples(
         figure.supxlabel("length, in multiples of the trained length", fontsize=9)
         bands = any(len(point.seeds) > 1 for curve in curves for point in curve.points)
         bars = any(point.value and point.value.low is not None for curve in curves for point in curve.points)
-        method = "" if curves[0].method == NONE else f" under {curves[0].method}"
+        method = "" if curves[0].method == BASELINE else f" under {curves[0].method}"
         figure.suptitle(
             (title or f"{curves[0].task}{method}, trained at {trained_length} tokens")
             + ("; bands: range of seeds" if bands else "")
@@ -88,7 +89,7 @@ def _numbers(curve: Curve, point: Point) -> list[object]:
     return [
         curve.family,
         curve.entry,
-        curve.method,
+        str(curve.method),
         point.length,
         point.multiple,
         *ends,
@@ -158,13 +159,13 @@ def steepness(curves: Sequence[Curve], multiple: float, task: str, stem: Path) -
 
     Returns (encoding, resolution, slope); writes stem.svg and stem.csv if there are at least two points.
     """
-    flat = {curve.entry: curve for curve in curves if curve.task == task and curve.method == NONE}
+    flat = {curve.entry: curve for curve in curves if curve.task == task and curve.method == BASELINE}
     known = []
     for curve in curves:
         point = curve.at(multiple)
         other = flat.get(curve.entry)
         steep = slope(other) if other else None
-        if curve.metric == "resolution" and curve.method == NONE and point and point.value and steep is not None:
+        if curve.metric == "resolution" and curve.method == BASELINE and point and point.value and steep is not None:
             known.append((curve.entry, curve.family, point.value.value, steep))
     if len(known) < 2:
         return []

@@ -3,9 +3,10 @@
 import math
 from collections.abc import Sequence
 
+from lexbench.core.method_key import BASELINE, MethodKey, key_from
 from lexbench.report.formats import columns
 from lexbench.stats.combine import Estimate
-from lexbench.studies.encodings.page.curves import NONE, Curve, Point, difference, named
+from lexbench.studies.encodings.page.curves import Curve, Point, difference, named
 from lexbench.studies.encodings.page.shapes import shape_of
 from lexbench.studies.encodings.page.tables import signed
 from lexbench.studies.encodings.settings import SHAPES, Prediction
@@ -36,8 +37,8 @@ def table(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _judged(found: Sequence[Curve], stated: Prediction, task: str) -> list[str]:
-    curve = _curve(found, stated.entry, stated.method, task)
-    name = named(stated.entry, stated.method)
+    curve = _curve(found, stated.entry, key_from(stated.method), task)
+    name = named(stated.entry, key_from(stated.method))
     measured = ""
     if stated.at is None:
         said = f"{name} {stated.shape}" if stated.shape else f"{name}: not {stated.other_than}"
@@ -59,15 +60,15 @@ def _judged(found: Sequence[Curve], stated: Prediction, task: str) -> list[str]:
             verdict = _within(change, -most, most)
         else:
             said = f"{name} rises less than {stated.below} at {stated.at:g}x"
-            other = _curve(found, stated.below, NONE, task)
+            other = _curve(found, stated.below, BASELINE, task)
             change = _gap(other, curve, stated.at) if curve and other else None
             verdict = _within(change, -math.inf, 0.0)
         measured = signed(change) if change else ""
     return [verdict, said, task, measured, stated.source]
 
 
-def _curve(found: Sequence[Curve], entry: str, method: str, task: str) -> Curve | None:
-    same = (each for each in found if (each.entry, each.method, each.name) == (entry, method, task))
+def _curve(found: Sequence[Curve], entry: str, method: MethodKey, task: str) -> Curve | None:
+    same = (each for each in found if (each.entry, each.method, each.task_name) == (entry, method, task))
     return next(same, None)
 
 

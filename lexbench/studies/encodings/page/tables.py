@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from lexbench.core.groups import grouped
+from lexbench.core.method_key import MethodKey
 from lexbench.report.formats import columns
 from lexbench.stats.combine import Estimate
 from lexbench.stats.metrics import is_score
@@ -55,7 +56,7 @@ def _entry(point: Point | None, metric: str, notes: Notes) -> str:
     return number(point.value, metric)
 
 
-def shapes(plain: Sequence[Curve], under: Sequence[Curve], method: str) -> list[str]:
+def shapes(plain: Sequence[Curve], under: Sequence[Curve], method: MethodKey) -> list[str]:
     """The shape of each encoding's curve, without and with a method."""
     other = {curve.entry: curve for curve in under}
     rows = []

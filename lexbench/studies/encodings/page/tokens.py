@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lexbench.core.method_key import key_from
 from lexbench.report.formats import columns
 from lexbench.report.leaderboard.published import published
 from lexbench.stats.combine import Estimate
@@ -47,12 +48,12 @@ class Pair:
 
 def told(curves: Sequence[Curve], about: Mapping[str, Any]) -> list[Told]:
     """All rows of tables of token accuracy whose encoding was measured, on both kinds of text."""
-    ours = {(c.entry, c.method, _text(c)): c for c in curves if c.name == TASK and c.metric == "accuracy"}
+    ours = {(c.entry, c.method, _text(c)): c for c in curves if c.task_name == TASK and c.metric == "accuracy"}
     rows = [row for row in about["published"] if row.get("metric") == METRIC]
     known = {each.name: each for each in published(list(dict.fromkeys(row["table"] for row in rows)))}
     found = []
     for (text, end), row in itertools.product(TEXTS.items(), rows):
-        curve = ours.get((row["entry"], row.get("method", "none"), text))
+        curve = ours.get((row["entry"], key_from(row.get("method", "none")), text))
         figures = [f for f in known[row["table"]].figures if f.method == row["printed"] and f.metric.startswith(METRIC)]
         beyond = next((f for f in figures if f.dataset.endswith(end)), None)
         first = next((f for f in figures if f.length == f.trained_length), None)
@@ -71,7 +72,7 @@ def told(curves: Sequence[Curve], about: Mapping[str, Any]) -> list[Told]:
 
 
 def _text(curve: Curve) -> str:
-    return "other text" if "repeat=False" in curve.task else "repeated"
+    return "repeated" if curve.stated.get("repeat", True) else "other text"
 
 
 def pairs(found: Sequence[Told]) -> list[Pair]:
