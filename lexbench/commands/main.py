@@ -87,7 +87,10 @@ def main(given: Sequence[str] | None = None) -> int:
             raise
         print(f"lexbench: {_one_line(error)}", file=sys.stderr)
         return 2
-    except Exception:
+    except Exception as error:
+        if isinstance(error.__context__, OSError) and error.__context__.errno == errno.ELOOP:  # pathlib hides it
+            print(f"lexbench: {_one_line(error.__context__)}", file=sys.stderr)
+            return 2
         _report_bug(words)
         return 1
 

@@ -55,6 +55,15 @@ def read_bytes(file: Path) -> bytes:
     return file.read_bytes()
 
 
+def read_utf8(file: Path, remedy: str) -> str:
+    """Text of a file; OSError as by `check_regular`, ConfigError in one line, with the remedy, where it is no UTF-8."""
+    check_regular(file)
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ConfigError(f"{file} must be text in UTF-8: {remedy}") from None
+
+
 def read_object(file: Path, remedy: str) -> dict[str, Any]:
     """Read a JSON file that must hold an object; otherwise ConfigError in one line, with the remedy."""
     if file.exists() and not file.is_file():  # reading a pipe would wait for ever

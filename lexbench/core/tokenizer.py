@@ -17,7 +17,7 @@ import numpy as np
 import tokenizers
 
 from lexbench.core.errors import ConfigError
-from lexbench.core.files import read_object
+from lexbench.core.files import read_object, read_utf8
 from lexbench.core.task import Encoded, Frame, Tokenizer, Tokens
 
 BLANK = "\u2581"
@@ -289,7 +289,8 @@ def _template(
     room is for the answer. With `thinking` None the template decides.
     """
     file = folder / "chat_template.jinja" if folder else None
-    source = file.read_text(encoding="utf-8") if file and file.exists() else settings.get("chat_template")
+    remedy = "download the tokenizer again"
+    source = read_utf8(file, remedy) if file and file.exists() else settings.get("chat_template")
     if isinstance(source, list):  # several templates by name
         named = [each for each in source if isinstance(each, Mapping)]
         source = next((each.get("template") for each in named if each.get("name") == "default"), None)

@@ -140,7 +140,7 @@ class Progress:
     def _rows(self) -> dict[int, dict[str, Any]]:
         """The log by step, without lines that a killed process left incomplete."""
         rows = {}
-        for line in self.log.read_text().splitlines() if self.log.exists() else ():
+        for line in self.log.read_bytes().splitlines() if self.log.exists() else ():
             try:
                 row = json.loads(line)
                 rows[int(row["step"])] = {**row, "seconds": float(row["seconds"])}

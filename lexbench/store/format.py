@@ -260,6 +260,7 @@ def check_sample(sample: Sample) -> None:
     try:
         fitting(Sample, {field.name: getattr(sample, field.name) for field in fields(sample)}, "a sample")
         as_json({**_sample_row(sample), "nll": None})
+        assert sample.nll is None or sample.nll.dtype == np.float32, f"nll must be float32, got {sample.nll.dtype}"
         for text in (sample.cluster, sample.failed, sample.output, sample.prompt, *sample.parts):
             (text or "").encode()
     except (*DAMAGED, UnicodeEncodeError) as error:

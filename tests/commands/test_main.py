@@ -402,3 +402,10 @@ def test_a_mistake_of_the_user_is_one_line_without_a_traceback(
     monkeypatch.setitem(main.COMMANDS, "doctor", replace(main.COMMANDS["doctor"], call=refuse))
     assert main.main(["doctor", "folder"]) == 2
     assert capsys.readouterr().err == "lexbench: n must be at least 1, got 0: raise n\n"
+
+
+def test_a_loop_of_links_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "loop.json").symlink_to("loop.json")
+    assert main.main(["check", str(tmp_path), "--baseline", str(tmp_path / "loop.json")]) == 2
+    said = capsys.readouterr().err
+    assert said == f"lexbench: Too many levels of symbolic links: {tmp_path / 'loop.json'}\n"

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from lexbench.core.files import clear_leftovers, sha256, unlike, write_bytes, write_text
+from lexbench.core.errors import ConfigError
+from lexbench.core.files import clear_leftovers, read_utf8, sha256, unlike, write_bytes, write_text
 
 
 def test_the_new_content_replaces_the_old(tmp_path: Path) -> None:
@@ -129,3 +130,11 @@ def test_a_place_that_cannot_be_written_is_named_as_it_was_given(
     with pytest.raises(FileNotFoundError) as error:
         write_text(tmp_path / "x.md", "")
     assert error.value.filename == str(tmp_path / "x.md")
+
+
+def test_a_file_that_is_no_text_is_one_line_with_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "text").write_bytes("naïve".encode())
+    assert read_utf8(tmp_path / "text", "mend it") == "naïve"
+    (tmp_path / "latin").write_bytes("naïve".encode("latin-1"))
+    with pytest.raises(ConfigError, match=r"latin must be text in UTF-8: mend it$"):
+        read_utf8(tmp_path / "latin", "mend it")

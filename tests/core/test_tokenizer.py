@@ -14,6 +14,7 @@ from tokenizers import models, processors
 from transformers import AutoTokenizer
 
 from lexbench.core.checkpoint import locate
+from lexbench.core.errors import ConfigError
 from lexbench.core.tokenizer import FastTokenizer, given_tokenizer, load_tokenizer
 
 TEXTS = [
@@ -362,6 +363,9 @@ def test_a_file_of_its_own_and_a_name_among_several_say_the_template(chat_folder
     assert named == framed(load_tokenizer(chat_folder(INST)), "Hi")
     (folder / "chat_template.jinja").write_text(PLAIN)
     assert framed(load_tokenizer(folder, bos=False), "Hi") == framed(load_tokenizer(chat_folder(PLAIN), False), "Hi")
+    (folder / "chat_template.jinja").write_bytes(b"\xa0" + PLAIN.encode())
+    with pytest.raises(ConfigError, match=r"chat_template\.jinja must be text in UTF-8: download the tokenizer again"):
+        framed(load_tokenizer(folder, bos=False), "Hi")
 
 
 @pytest.mark.parametrize(

@@ -126,6 +126,7 @@ GOOD = Sample(index=0, cluster="a", tokens=3, scores={"accuracy": 1.0}, output="
         {"parts": 3},
         {"tokens": -1},
         {"statistics": {"a": [1]}},
+        {"scores": {}, "nll": np.zeros(2)},
     ],
     ids=str,
 )

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lexbench.core.errors import ConfigError
-from lexbench.core.files import read_bytes, unlike, write_text
+from lexbench.core.files import read_bytes, read_utf8, unlike, write_text
 from lexbench.core.values import fitting
 from lexbench.stats.wording import plain
 
@@ -65,7 +65,7 @@ def read(ledger: Path) -> list[Submission]:
         raise ConfigError(f"ledger {ledger} has no {FILE}: begin it with lexbench board {ledger} --add RUN --by NAME")
     found: list[Submission] = []
     before = FIRST
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(read_utf8(file, "restore it").splitlines(), 1):
         try:
             each = Submission(**fitting(Submission, json.loads(line), f"line {number}"))
         except (ValueError, TypeError, RecursionError) as error:

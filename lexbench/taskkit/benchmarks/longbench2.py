@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lexbench.core.errors import ConfigError
+from lexbench.core.files import read_utf8
 from lexbench.taskkit.benchmarks.base import Asked, Benchmark, Example, cluster_of
 from lexbench.taskkit.benchmarks.copy import rows, value
 
@@ -35,7 +36,7 @@ def score(facts: Mapping[str, Any], text: str, scorer: str) -> float:
 
 def _examples(asked: Asked) -> Iterator[Example]:
     assert asked.prompts is not None, "the task has checked it"
-    wording = asked.prompts.read_text(encoding="utf-8")
+    wording = read_utf8(asked.prompts, "give the official prompts/0shot.txt")
     if "$DOC$" not in wording or "$Q$" not in wording:
         raise ConfigError(f"prompts {asked.prompts} must have $DOC$ and $Q$: give the official prompts/0shot.txt")
     for file in asked.files.places:

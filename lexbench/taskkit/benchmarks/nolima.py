@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lexbench.core.errors import ConfigError
+from lexbench.core.files import read_utf8
 from lexbench.core.record import Refused
 from lexbench.core.task import Tokenizer
 from lexbench.taskkit.benchmarks.base import Asked, Benchmark, Example, Message
@@ -99,7 +101,10 @@ def _messages(
 
 
 def _entries(file: Path) -> Sequence[Mapping[str, Any]]:
-    listed = json.loads(file.read_text(encoding="utf-8"))
+    try:
+        listed = json.loads(read_utf8(file, "clone the benchmark again"))
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ConfigError(f"{file} must be JSON ({type(error).__name__}): clone the benchmark again") from None
     for entry in listed:
         for name, kind in (
             *(("id", str), ("needle", str), ("task_template", str)),
@@ -150,7 +155,7 @@ def _distracted(text: str, alone: str, distractor: str, tokens: int) -> str:
 @functools.lru_cache(maxsize=8)
 def _encoded(tokenizer: Tokenizer, book: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Tokens of a book, and the places of those with a line feed, after a 0."""
-    encoded = tokenizer.encode(book.read_text(encoding="utf-8"))
+    encoded = tokenizer.encode(read_utf8(book, "download the books again"))
     ends = [*encoded.starts[1:].tolist(), len(encoded.text)]
     breaks = [i for i, (a, b) in enumerate(zip(encoded.starts, ends, strict=True)) if "\n" in encoded.text[a:b]]
     return encoded.ids, np.asarray([0, *breaks])

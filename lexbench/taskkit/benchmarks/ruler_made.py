@@ -96,7 +96,7 @@ class Wanted:
         try:
             chosen = yaml.safe_load((self.folder.parents[1] / "synthetic.yaml").read_text(encoding="utf-8"))[self.part]
             stated = literals(self.folder / "constants.py")["TASKS"][chosen["task"]]
-        except (OSError, KeyError, TypeError, yaml.YAMLError) as error:
+        except (OSError, UnicodeDecodeError, KeyError, TypeError, yaml.YAMLError) as error:
             reason = type(error).__name__
             raise ConfigError(f"checkout of RULER does not state {self.part} ({reason}): clone it again") from None
         return {**chosen["args"], **stated, "task": chosen["task"]}
