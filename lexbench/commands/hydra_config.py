@@ -198,6 +198,8 @@ def _translated(call: Callable[[], Any]) -> Any:
         raise ConfigError(str(error).split("\n\n")[0]) from error
     except Exception as error:
         package = _raised_in(error)
+        if package in ("hydra", "omegaconf") and isinstance(error, ValueError):  # of a yaml's form
+            raise ConfigError(" ".join(str(error).split())[:300]) from error
         if package not in ("joblib", "submitit"):
             raise
         said = " ".join(f"{type(error).__name__}: {error}".split())[:300]

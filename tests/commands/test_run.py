@@ -317,8 +317,8 @@ def test_names_and_folders_may_have_letters_of_any_language(tmp_path: Path, monk
     results = tmp_path / "Ergebnisse ünïcode/方"
     words = ["run", *CHANCE, f"results={results}"]
     assert main.main([*words, "-m", "method=none,größe_方法"]) == 0
-    assert main.main([*words, "method=[größe_方法,{name: log_n}]"]) == 0
-    assert main.main([*words, "method=[log_n, größe_方法]"]) == 0
+    assert main.main([*words, "method=größe_方法+log_n"]) == 0
+    assert main.main([*words, "method=log_n+größe_方法"]) == 0
     assert {str(each.cell.method) for each in Store(results).load()} == {
         "none",
         "größe_方法",

@@ -277,8 +277,8 @@ def infinitebench(folder: Path) -> None:
     """Predictions as InfiniteBench's code writes them."""
     kinds = {"passkey": "71432", "math_calc": [1, 2, 3], "longbook_choice_eng": ["It rains", "B"], "code_run": 4}
     for name, label in kinds.items():
-        row = {"id": 0, "prediction": " 4 or B", "ground_truth": label}
-        (folder / f"preds_{name}.jsonl").write_text(f"{json.dumps(row)}\n" * 2)
+        rows = [{"id": place, "prediction": " 4 or B", "ground_truth": label} for place in range(2)]
+        (folder / f"preds_{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
 
 
 def copies(folder: Path) -> None:

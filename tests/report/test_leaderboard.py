@@ -603,7 +603,7 @@ def test_json_and_csv_hold_the_records_in_full_precision(tmp_path: Path) -> None
         [made] = [each for each in whole["boards"] if each["about"]["task"] == table.cell.task]
         entries = {(each["row"], each["column"]): each for each in made["entries"]}
         for (row, length), record in table.entries.items():
-            data, line = entries[row, str(length)], by_place[table.cell.task, row, str(length)]
+            data, line = entries[str(row), str(length)], by_place[table.cell.task, str(row), str(length)]
             assert (data["value"], data["low"], data["high"]) == (record.value, record.low, record.high)
             assert (data["n"], data["clusters"], data["failed"]) == (record.n, record.clusters, record.failed)
             assert line["value"] == ("" if record.value is None else repr(record.value))

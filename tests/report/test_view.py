@@ -714,7 +714,7 @@ def test_a_page_that_cannot_be_made_is_said_in_one_line(tmp_path: Path, capfd: p
     with pytest.raises(subprocess.CalledProcessError):
         Maker([tmp_path / "absent"])()
     said = capfd.readouterr().err
-    assert re.fullmatch(r"lexbench: page cannot be made \(ValueError: run folder .*absent does not exist.*\)\n", said)
+    assert re.fullmatch(r"lexbench: page cannot be made \(ConfigError: run folder .*absent does not exist.*\)\n", said)
 
 
 @pytest.mark.slow

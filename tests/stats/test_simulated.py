@@ -5,11 +5,14 @@ from scipy.stats import binom
 
 from tools.coverage import KINDS, UNLIKE, coverage, false_families
 
+PROMISED = {UNLIKE: ((8, 0.85), (16, 0.88)), "one in ten far away": ((8, 0.57), (16, 0.82))}
+"""Least coverage by clusters, where docs/statistics.md promises less than elsewhere."""
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_intervals_cover(kind: str) -> None:
-    for clusters, promised in ((8, 0.85), (16, 0.88)) if kind == UNLIKE else ((8, 0.90), (16, 0.93)):
+    for clusters, promised in PROMISED.get(kind, ((8, 0.90), (16, 0.93))):
         held = round(300 * coverage(kind, clusters, 300))
         assert held >= binom.ppf(0.001, 300, promised), f"{held} of 300 at {clusters} clusters"
 

@@ -347,11 +347,10 @@ def test_a_conversation_is_rendered_by_the_models_own_template(tmp_path: Path) -
 
 
 def test_a_template_is_told_not_to_think_and_refused_where_it_opens_a_thought(tmp_path: Path) -> None:
-    folder = tmp_path / "thinking"
-    shutil.copytree(LEXLET, folder)
-    settings = json.loads((folder / "tokenizer_config.json").read_text())
     end = "{% if enable_thinking is not defined or enable_thinking %}<think>{% endif %}"
-    for opened in (end, "<think>\n"):
+    for name, opened in (("asked", end), ("always", "<think>\n")):
+        folder = Path(shutil.copytree(LEXLET, tmp_path / name))
+        settings = json.loads((folder / "tokenizer_config.json").read_text())
         template = "{% for m in messages %}{{ m.content }}{% endfor %}assistant:" + opened
         (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "chat_template": template}))
         lm = ours(model=None, path=str(folder))

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from lexbench.commands import main
+from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Sample
 from lexbench.report.board import audit, ledger
 from lexbench.report.board.board import command
@@ -405,7 +406,7 @@ TAMPERINGS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "a sample twice": (LIKELIHOOD, best_twice),
     "a failure": (LIKELIHOOD, worst_failed),
     "fewer targets": (LIKELIHOOD, nats(lambda nll: np.sort(nll)[:32])),
-    "another method": (LIKELIHOOD, with_cell(method="mine")),
+    "another method": (LIKELIHOOD, with_cell(method=MethodKey.named("mine"))),
     "more bytes": (LIKELIHOOD, sample_wise(lambda each: replace(each, bytes=2 * (each.bytes or 0)))),
     "a file that is cut": (LIKELIHOOD, cut),
     "a byte": (LIKELIHOOD, one_byte),
