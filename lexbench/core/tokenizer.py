@@ -355,7 +355,10 @@ def _json(file: Path) -> dict[str, Any]:
 
 def _token_id(tokenizer: tokenizers.Tokenizer, name: str | dict[str, Any] | None, fallback: int | None) -> int | None:
     spelled = _content(name)
-    found = fallback if spelled is None else tokenizer.token_to_id(spelled)
+    try:
+        found = fallback if spelled is None else tokenizer.token_to_id(spelled)
+    except UnicodeEncodeError:
+        raise ConfigError(f"token {spelled!r} must be whole characters: download tokenizer_config.json again") from None
     if found is not None and not (isinstance(found, int) and 0 <= found < tokenizer.get_vocab_size()):
         raise ConfigError(
             f"bos_token_id must be the id of a token, got {str(found)[:60]!r}: download config.json again"

@@ -3,6 +3,7 @@
 import datetime
 import json
 import re
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -414,3 +415,11 @@ def test_a_hostile_expression_in_a_tokenizer_is_one_line(tmp_path: Path) -> None
     spoken = load_tokenizer(tmp_path, bos=False)
     with pytest.raises(ValueError, match=r"tokenizer cannot read a text .*: download tokenizer\.json again"):
         spoken.encode("a" * 28 + "b")
+
+
+def test_half_a_character_as_a_token_is_one_line(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(locate("lexbench:lexlet"), tmp_path / "half"))
+    stated = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps({**stated, "bos_token": "\ud800"}))
+    with pytest.raises(ConfigError, match=r"token '\\ud800' must be whole characters"):
+        load_tokenizer(folder)
