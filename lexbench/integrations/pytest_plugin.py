@@ -1,7 +1,11 @@
-"""The fixture `assert_rope` for pytest, which finds it by its entry point; loads neither torch nor transformers itself.
+"""The fixture `assert_rope` for pytest; loads neither torch nor transformers before it is used.
 
-def test_rope(assert_rope):
-    assert_rope(trainer.model, "yarn", factor=4, length=131072)
+    pytest_plugins = ["lexbench.integrations.pytest_plugin"]  # in conftest.py
+
+    def test_rope(assert_rope):
+        assert_rope(trainer.model, "yarn", factor=4, length=131072)
+
+It is no entry point: pytest would rewrite the asserts of all of lexbench in every test suite beside it.
 """
 
 from collections.abc import Callable
