@@ -150,7 +150,7 @@ class NextLine(Task):
         return [task._question(texts, tokenizer, frame, space, index, *place) for index, place in enumerate(found)]
 
     def _space(self, tokenizer: Tokenizer, length: int) -> tuple[Frame, int]:
-        """What stands around the text, and the tokens of text; Refused where the length has none, or too many."""
+        """The frame around the text, and the tokens of text; Refused where the length has none, or too many."""
         frame = tokenizer.frame(self.chat)
         if self.chat or frame.is_chat:  # a chat backend frames every question
             frame = Frame(np.concatenate([frame.before, tokenizer.encode(INSTRUCTION).ids]), frame.after)

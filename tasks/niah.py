@@ -72,7 +72,7 @@ class FixedText:
     """The parts of a text, and of the questions behind it, that are the same at every length."""
 
     number: int
-    """Of the text."""
+    """Number of the text, from 0."""
     asked: list[FixedNeedles]
     others: list[tuple[str, Tokens]]
     """Values of keys that no question asks for, with their needles."""

@@ -57,12 +57,12 @@ class RopeMismatch(AssertionError):  # noqa: N818 (an assertion, named for what 
 
 @dataclass(frozen=True, eq=False)
 class WantedRope:
-    """How the layers of one RoPE must rotate, and where that comes from."""
+    """The rotation that layers of one RoPE must have, and its source."""
 
     rope: Rope
     """The model's own."""
     label: str
-    """Of the method, or of the model's config."""
+    """Label of the method, or of the model's config."""
     inv_freq: Floats
     """[pairs] radians per token."""
     scale: float
@@ -81,7 +81,7 @@ class WantedRope:
         return self.rope.seen("plain", self.length)
 
     def factor(self) -> float:
-        """How much the slowest pair is slowed."""
+        """Factor by which the slowest pair is slowed."""
         return float(self.plain.inv_freq()[-1] / self.inv_freq[-1]) if self.inv_freq[-1] > 0 else 1.0
 
     def angles(
@@ -171,7 +171,7 @@ def _estimated(wanted: WantedRope, estimate: Floats) -> Iterator[Cause]:
 
 
 def _slowing(own: Floats, estimate: Floats) -> float:
-    """How much the slowest pairs are slowed; NaN where they do not turn.
+    """Factor by which the slowest pairs are slowed; NaN where they do not turn.
 
     A slow pair tells it less exactly than a faster one that is slowed as much.
     """
@@ -234,7 +234,7 @@ def _of_scale(found: float, wanted: float) -> str:
 
 
 def _rounded(reading: RopeReading, wanted: WantedRope) -> str | None:
-    """What was rounded to half precision; None if no such rounding gives what was read."""
+    """The numbers that were rounded to half precision; None if no such rounding gives what was read."""
     plain = wanted.plain.inv_freq(), 1.0, "; scaling not applied, too"
     for inv_freq, scale, also in ((wanted.inv_freq, wanted.scale, ""), plain):
         for rounded in _roundings():

@@ -21,21 +21,21 @@ from typing import Any
 from lexbench.core.errors import ConfigError
 
 OVER = "scaled"
-"""What a method starts from on a scaled model, where nothing else is asked for."""
+"""Start of a method on a scaled model, where no other is asked for."""
 OF_ALL = ("over", "layers", "at")
 """Parameters of every method, in the order in which a label has them."""
 
 
 @dataclass(frozen=True, eq=False)
 class MethodKey:
-    """What tells one method from another: frozen data, compared and ordered by all of its fields."""
+    """The data that tell one method from another: frozen, compared and ordered by all of its fields."""
 
     parts: tuple[tuple[str, tuple[tuple[str, Any], ...]], ...]
     """Name of each composed method, with the parameters that the user changed: plain JSON values, lists as tuples."""
     at: int | None = None
     """Length in tokens for which it is set at all lengths; None: the length of each text."""
     over: str = OVER
-    """What it starts from on a scaled model (`lexbench.core.scaled`)."""
+    """Its start on a scaled model (`lexbench.core.scaled`)."""
     layers: str | None = None
     twin: int = 1
     """Number among methods that share all of the above and yet differ, as in a default that has changed since."""
@@ -103,7 +103,7 @@ BASELINE = MethodKey.named("none")
 
 @dataclass(frozen=True)
 class Purpose:
-    """What a cell was measured for."""
+    """The reason for which a cell was measured."""
 
     deploys: MethodKey | None = None
     """Method that follows the length, of which the cell's is the form that a deployment has; None: of none."""

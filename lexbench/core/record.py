@@ -95,7 +95,7 @@ class Cell:
     identity: Mapping[str, Any]
     """JSON values of everything that affects the numbers; resuming, caching and comparison use its hash."""
     purpose: Purpose | None = None
-    """What it was measured for; None: by a version that does not say so, or by another program."""
+    """The reason for which it was measured; None: by a version that does not say so, or by another program."""
 
     @property
     def task_name(self) -> str:

@@ -71,7 +71,7 @@ class FastTokenizer:
     thinking: bool = False
     """Whether the chat template lets the model think."""
     disagreement: str | None = None
-    """What is said where two files of its folder begin texts with other tokens, and which is followed."""
+    """The line for two files of its folder that begin texts otherwise, with the one that is followed."""
 
     def as_chat(self, form: str, system: str | None, thinking: bool, thought: int) -> "FastTokenizer":
         """The same tokenizer for a server that takes messages: every frame is the chat template's.

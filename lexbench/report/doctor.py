@@ -55,7 +55,7 @@ def examine(folders: Sequence[Path]) -> Diagnosis:
 
 
 def _begun(store: Store, cell: Cell) -> Iterator[str]:
-    """What is wrong with an unfinished cell's samples so far."""
+    """Faults of an unfinished cell's samples so far."""
     try:
         for fault in invariants.begun_faults(cell, store.begun(cell)):
             file = store.folder / "cells" / f"{cell.id}.jsonl"

@@ -120,7 +120,7 @@ def as_text(cells: Sequence[Kept], measured: Sequence[Mapping[str, Any]]) -> str
 
 
 def _checksum(page: Mapping[str, Any]) -> str:
-    """Of a file's content but for the checksum itself, the same however another program lays it out."""
+    """Hash of a file's content without the checksum itself, the same however another program lays it out."""
     content = {key: _as_written(value) for key, value in page.items() if key != "checksum"}
     return hashlib.sha256(_json(content).encode()).hexdigest()[:16]
 

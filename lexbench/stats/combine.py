@@ -228,7 +228,7 @@ def halves(outcomes: Sequence[Outcome]) -> tuple[list[Outcome], list[Outcome]]:
 
 
 class SummaryNoteKind(Enum):
-    """What a note on a summary tells, where that decides how it is shown."""
+    """Subject of a note on a summary, where that decides how the note is shown."""
 
     PLAIN = "plain"
     BASELINE = "baseline"

@@ -59,12 +59,12 @@ class AtLength:
 
 
 class Direction(Enum):
-    """What side B is beside side A."""
+    """Direction in which side B differs from side A."""
 
     BETTER = "better"
     WORSE = "worse"
     HIGHER = "higher"
-    """Of a metric without a better side."""
+    """Direction of a metric without a better side."""
     LOWER = "lower"
 
 

@@ -194,7 +194,7 @@ def unspoken_outcomes(
 def _unspoken(
     model: str, method: MethodKey, length: int, standing: Standing, levels: Mapping[str, float], clusters: int
 ) -> tuple[str, str] | None:
-    """That a model does not speak a text, or may not, and what follows; None where it does."""
+    """The sentences that a model does not speak a text, or may not, and what follows; None where it does."""
     known = {name: levels[name] for name in NGRAMS[:2] if name in levels}
     if not known or standing.value is None:
         return None

@@ -92,7 +92,7 @@ def faults(finished: Finished) -> list[str]:
 
 
 def begun_faults(cell: Cell, samples: Sequence[Sample]) -> list[str]:
-    """What is wrong with samples of a cell, though there may be more to come, in words."""
+    """Faults of a cell's samples, though more samples may come, in words."""
     found = [f"sample {one.index} with {fault}" for one in samples for fault in sample_faults(one, cell.length)]
     task = cell.identity.get("task")
     stated = task.get("targets") if isinstance(task, dict) and task.get("name") in _tasks() else None
@@ -207,7 +207,7 @@ def _usual_sizes(cells: Sequence[Finished]) -> dict[int, tuple[int | None, ...]]
 
 
 def _other_sizes(finished: Finished, usual: Mapping[int, tuple[int | None, ...]]) -> Iterator[str]:
-    """Where an answered sample has not the sizes of its question."""
+    """Samples whose sizes are not those of their question, in words."""
     for sample in finished.samples if usual else ():
         for name, own, other in zip(SIZES, _sizes(sample) or (), usual.get(sample.index, ()), strict=False):
             if own != other:

@@ -65,7 +65,7 @@ class Outcome:
 
 
 class LimitKind(Enum):
-    """What keeps two values from telling anything."""
+    """The reason for which two values tell nothing."""
 
     FLOOR = "floor"
     CEILING = "ceiling"

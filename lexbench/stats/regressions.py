@@ -57,7 +57,7 @@ NO_SUCH_CELL = "the run has no such cell: run what the baseline was made from, o
 
 
 class VerdictStatus(Enum):
-    """What is found of one metric of one cell; its value is the word that outputs print."""
+    """Verdict on one metric of one cell; its value is the word that outputs print."""
 
     HELD = "held"
     IMPROVED = "improved"

@@ -57,7 +57,7 @@ class Table:
     follows: frozenset[MethodKey] = frozenset()
     """Methods whose factor follows the length: inside the trained length they are none, by construction."""
     states: Mapping[MethodKey, Mapping[str, str]] = field(default_factory=dict)
-    """Of rows whose keys are twins, the parameters that tell them apart."""
+    """Parameters that tell rows of twin keys apart."""
     attentions: Mapping[str, Any] = field(default_factory=dict)
     """Attention of each cell id as its identity states it, all slots in use; None: not known."""
     prices: dict[Place, Record] = field(default_factory=dict)

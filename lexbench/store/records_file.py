@@ -85,7 +85,7 @@ def _rows(file: Path) -> list[Row]:
 
 
 def _place(row: Mapping[str, Any]) -> tuple[str, Any, Any]:
-    """What a row is of: cell, metric and part; KeyError where it does not say so."""
+    """Cell, metric and part of a row; KeyError where it does not say so."""
     return str(row["cell"]), row["metric"], row["part"]
 
 

@@ -174,7 +174,7 @@ def _part(attention: Attention, rope: Rope, label: str, model: Model) -> Attenti
 def _mismatch(
     module: RotaryModule, reading: RopeReading, candidates: list[WantedRope], every: list[WantedRope]
 ) -> RopeMismatch:
-    """What to raise for a module that rotates by none of the candidates."""
+    """The error for a module that rotates by none of the candidates."""
     places = reading.places
     wanted = min(candidates, key=lambda each: reading.share_off(each.inv_freq, each.scale))
     errors, slack = reading.errors(wanted.inv_freq, wanted.scale)

@@ -30,7 +30,7 @@ OTHER_TOWERS = re.compile("vision|visual|image|audio")
 
 @dataclass(frozen=True, eq=False)
 class RotaryModule:
-    """What rotates, and for which layers."""
+    """A rotary module, and the layers that it rotates."""
 
     place: str
     """Name inside the model, or of the class."""
@@ -42,7 +42,7 @@ class RotaryModule:
     called_with: str | None = None
     """Kind of layers that it is called with, where it holds angles of several."""
     dtype: torch.dtype | None = None
-    """Of the model's weights; None: that of its frequencies."""
+    """Dtype of the model's weights; None: the dtype of its frequencies."""
 
 
 def modules_of(given: Any, model: Model) -> Iterator[RotaryModule]:
@@ -75,7 +75,7 @@ def _layer(root: nn.Module, name: str, count: int) -> int | None:
 
 
 def _in(place: str, module: Any) -> Iterator[RotaryModule]:
-    """What a module itself rotates by, without the modules inside it."""
+    """The rotation of a module itself, without the modules inside it."""
     if tables := tables_of(module):
         yield from (RotaryModule(place, module, None, table) for table in tables)
     elif isinstance(module, nn.Module):

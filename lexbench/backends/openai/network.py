@@ -49,7 +49,7 @@ class HurriedStream(httpcore2.NetworkStream):
         self._inner.close()
 
     def get_extra_info(self, info: str) -> Any:
-        """What the connection knows of itself."""
+        """Facts of the connection itself."""
         return self._inner.get_extra_info(info)
 
 

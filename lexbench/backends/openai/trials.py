@@ -40,7 +40,7 @@ more than half of the tokens behind `OPENINGS`, and at a third where the model i
 
 
 class Asked(Protocol):
-    """What the trials ask of a dialect."""
+    """The requests that trials make by a dialect."""
 
     tokenizer: Tokenizer
 

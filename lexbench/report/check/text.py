@@ -93,7 +93,7 @@ def _entry(verdict: Verdict) -> Entry:
 
 
 class NoteKind(Enum):
-    """What a note on a check tells, the worst first; its value begins the line."""
+    """Subject of a note on a check, the worst first; its value begins the line."""
 
     LOST = "lost: "
     NOT_COMPARABLE = "not comparable: "

@@ -51,7 +51,7 @@ class Result:
     file: Path
     rows: tuple[Row, ...]
     unspoken: str | None = None
-    """That the model does not speak the texts inside its trained length, or may not; None: it does."""
+    """The sentence that the model does not speak the texts inside its trained length; None: it does."""
 
     def table(self) -> str:
         """The comparison as a text table."""
@@ -168,7 +168,7 @@ def mean_nll(backend: Backend, questions: Sequence[Score], attention: Attention)
 
 
 def _unspoken(loaded: Backend, model: Model, corpus: Corpus, n: int, seed: int) -> str | None:
-    """That the model does not speak n texts of its trained length; None where it does, or they give no questions."""
+    """Say that the model does not speak n texts of its trained length; None: it does, or there are no questions."""
     length = model.trained_length
     task: Task = registry.build(registry.read("task", "last_segment"), "task", corpus=corpus).for_lengths([length])
     try:

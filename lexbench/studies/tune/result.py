@@ -36,7 +36,7 @@ class Result:
     """Seconds spent, including earlier commands."""
     file: Path
     unspoken: str | None = None
-    """That the model does not speak the text inside its trained length, or may not; None: it does."""
+    """The sentence that the model does not speak the text inside its trained length; None: it does."""
     floored: str | None = None
     """Floor that the winner's text reaches at the length, in words; None: it is better."""
 

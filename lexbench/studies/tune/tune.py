@@ -263,7 +263,7 @@ def _fresh(
 
 
 def _unspoken(search: Search, *benches: Bench) -> str | None:
-    """That the model does not speak the text inside its trained length, by all that was measured of `none` there."""
+    """Say that the model does not speak the text inside its trained length, by all samples of `none` there."""
     samples = [each for bench in benches for each in bench.samples(search.none, search.inside)]
     found, levels = outcomes(samples, "nll"), floors.of_samples(samples, "nll")
     return floors.unspoken_outcomes(search.model.name, search.none.key, search.inside.length, found, levels)
