@@ -42,7 +42,7 @@ test-triton: $(DEV) $(TRITON)/.ready
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests/kernels/test_triton.py
 
 test-exchange: $(EXCHANGE)/.ready
-	OMP_NUM_THREADS=1 $(EXCHANGE)/bin/python -m pytest tests/exchange
+	OMP_NUM_THREADS=1 $(EXCHANGE)/bin/python -m pytest tests/parts/exchange/programs
 
 real: $(READY)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[gguf]"

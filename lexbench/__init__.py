@@ -9,7 +9,6 @@ A method, task, corpus or backend of your own is a file and a yaml: see docs/add
 from lexbench.api import RopeMismatch, Run, assert_rope, corpus, evaluate, extend, method, run, task
 from lexbench.core.attention import Attention
 from lexbench.core.errors import ConfigError
-from lexbench.core.method import Method
 from lexbench.core.model import Model
 from lexbench.core.record import Cell, Record, Refused, Sample
 from lexbench.core.task import (
@@ -34,6 +33,7 @@ from lexbench.core.task import (
 )
 from lexbench.core.version import __version__
 from lexbench.corpora import Corpus, Document
+from lexbench.methods.composition import Method
 
 __all__ = [
     "Answer",

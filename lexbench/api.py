@@ -13,11 +13,11 @@ from lexbench.core import registry
 from lexbench.core.attention import Attention
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import unlike
-from lexbench.core.method import Method, method_config, named_method
 from lexbench.core.method_key import BASELINE
 from lexbench.core.model import Model
 from lexbench.core.task import Task
 from lexbench.corpora import Corpus
+from lexbench.methods.composition import Method, method_config, named_method
 from lexbench.store.store import Store
 
 if TYPE_CHECKING:

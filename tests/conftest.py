@@ -14,7 +14,7 @@ import pytest
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from lexbench.core.tokenizer import FastTokenizer
+from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.corpora import synthetic
 from lexbench.corpora.synthetic import Synthetic
 from lexbench.taskkit import perplexity

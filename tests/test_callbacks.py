@@ -10,7 +10,7 @@ from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, Trainer, 
 
 import lexbench
 from lexbench import callbacks
-from lexbench.core.checkpoint import locate
+from lexbench.checkpoints.checkpoint import locate
 
 pytest.importorskip("accelerate", reason="the Trainer needs accelerate: pip install -e '.[dev]'")
 OPTIONS: dict[str, Any] = {"corpus": "synthetic", "n": 2, "trained_length": 64}

@@ -14,12 +14,12 @@ import pytest
 
 import lexbench
 from lexbench import AnyQuestion, Attention, Choose, Mark, Model, Probe, Refused, Score, Scored, Write
+from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.core import registry
-from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.corpora.stdlib import Stdlib
 from lexbench.corpora.synthetic import Synthetic
+from lexbench.parts.benchmarks import BENCHMARKS
 from lexbench.runner.job import Job
-from lexbench.taskkit.benchmarks import BENCHMARKS
 from tests.answerers import asked_tokens, perfect, uniform, written
 from tests.taskkit.key_files import key_file
 

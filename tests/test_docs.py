@@ -120,7 +120,7 @@ def test_a_page_does_what_it_says(
 
 
 def test_the_tutorial_is_kept_without_outputs_and_compiles() -> None:
-    """tests/exchange runs it."""
+    """tests/parts/exchange/programs runs it."""
     notebook = json.loads((DOCS / "tutorial.ipynb").read_text())
     code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     assert code and all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)

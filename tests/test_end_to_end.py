@@ -17,11 +17,11 @@ import lexbench
 from lexbench import Attention, Model, Refused
 from lexbench.backends.hf.backend import Hf
 from lexbench.backends.hf.layers import IdentityRotary
+from lexbench.checkpoints.checkpoint import read_model
 from lexbench.core import registry
 from lexbench.core.attention import Window
-from lexbench.core.checkpoint import read_model
-from lexbench.core.method import read_method
 from lexbench.kernels.reference import Angles, weights
+from lexbench.methods.composition import read_method
 
 ROUNDING = 1e-4
 """Of logits, in units of their deviation: transformers makes cos and sin in float32, whatever the model's dtype."""

@@ -15,9 +15,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import lexbench
 from lexbench.backends.function import Function, weights_hash
-from lexbench.core.checkpoint import locate
+from lexbench.checkpoints.checkpoint import locate
+from lexbench.checkpoints.tokenizer import FastTokenizer, given_tokenizer
 from lexbench.core.task import Choose, Mark, Probe, Score, Tokens, Write
-from lexbench.core.tokenizer import FastTokenizer, given_tokenizer
 
 LEXLET = locate("lexbench:lexlet", None)
 IDS = np.array([3, 1, 4, 1, 5])

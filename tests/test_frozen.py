@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 import lexbench
+from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.core import registry
 from lexbench.core.attention import Attention
 from lexbench.core.new_fields import stated_fields, stated_text
 from lexbench.core.record import Refused
-from lexbench.core.tokenizer import load_tokenizer
 from lexbench.runner.cells import BackendFacts, Named
 from lexbench.runner.job import Job
 from lexbench.runner.plan import cell_of, plan

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from lexbench.checkpoints.checkpoint import read_model
 from lexbench.commands import main
 from lexbench.core import registry
 from lexbench.core.attention import Attention
-from lexbench.core.checkpoint import read_model
-from lexbench.core.method import named_method
 from lexbench.core.method_key import BASELINE
+from lexbench.methods.composition import named_method
 from lexbench.stats.gain import drop
 from lexbench.stats.records import load
 from lexbench.stats.tables import tables

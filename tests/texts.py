@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.core.task import Tokenizer
-from lexbench.core.tokenizer import FastTokenizer
 from lexbench.corpora import Corpus, synthetic
 from lexbench.corpora.stdlib import Stdlib
 from lexbench.corpora.synthetic import Synthetic

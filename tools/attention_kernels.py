@@ -30,8 +30,8 @@ from torch.nn import functional as F
 from lexbench import Attention
 from lexbench.backends.hf.state import KeptLayer
 from lexbench.core.attention import Blocks, Chunks, Line, Remap, Stairs, Window
-from lexbench.encodings.base import Rotate
 from lexbench.kernels import decode, dense, fast
+from lexbench.parts.lab.encodings.base import Rotate
 
 Call = Callable[[], Tensor]
 LAYERS = 4

@@ -16,7 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from lexbench.report.board import ledger
+from lexbench.parts.web.board import ledger
 from lexbench.store import format
 
 REFERENCE = Path(__file__).parents[1] / "results" / "reference" / "lexlet" / "cells"

@@ -47,7 +47,7 @@ def measure(variant: str, length: int, folder: Path) -> dict[str, float]:
 
     from lexbench import Score
     from lexbench.backends.hf.backend import Hf
-    from lexbench.core.checkpoint import read_model
+    from lexbench.checkpoints.checkpoint import read_model
 
     hf = Hf(read_model({"path": str(folder)}), device="cpu")
     tokens = np.random.default_rng(0).integers(0, VOCABULARY, length)

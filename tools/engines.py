@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from lexbench.backends.hf.backend import Hf
 from lexbench.core import registry
 from lexbench.core.attention import Attention
-from lexbench.core.method import read_method
 from lexbench.core.model import Model
-from lexbench.core.scaled import attention_of
+from lexbench.methods.composition import read_method
 from lexbench.methods.export import as_data
+from lexbench.methods.scaled import attention_of
+from lexbench.parts.serving.identify import pack
 from lexbench.runner.backend_pool import done_with, opened
-from lexbench.studies.identify import pack
 from tools import serving
 
 METHODS: list[dict[str, Any]] = [

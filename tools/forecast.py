@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lexbench.core.checkpoint import folder_of
+from lexbench.checkpoints.checkpoint import folder_of
+from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.core.model import Model
-from lexbench.core.tokenizer import load_tokenizer
 from lexbench.runner.cells import Step
 from lexbench.runner.forecast import Forecast, speed
 from lexbench.runner.job import Job

@@ -48,9 +48,9 @@ from torch.nn import functional as F
 from lexbench.backends.hf.batches import kept_numbers
 from lexbench.backends.hf.state import KeptLayer
 from lexbench.core.attention import Attention, Window
-from lexbench.encodings.base import Rotate
 from lexbench.kernels import decode, dense, fast, looped
 from lexbench.kernels.looped import Loop
+from lexbench.parts.lab.encodings.base import Rotate
 from tests.kernels.on_device import on_device
 from tools import attention_kernels
 from tools.attention_kernels import attentions, rotation, still
@@ -279,7 +279,7 @@ def backend(sizes: Mapping[str, Any], device: str, dtype: torch.dtype, name: str
 
     from lexbench.backends.hf.backend import Hf
     from lexbench.backends.hf.extended import model_of
-    from lexbench.core.tokenizer import load_tokenizer
+    from lexbench.checkpoints.tokenizer import load_tokenizer
 
     torch.manual_seed(0)
     given = {key: value for key, value in sizes.items() if key != "model_type"}
@@ -300,9 +300,9 @@ def small(family: str, device: str, dtype: torch.dtype) -> Any:
 
 def attention_of(name: str, model: Any, length: int) -> Attention | None:
     """A method's Attention; None where it does not apply to the model at all."""
-    from lexbench.core import scaled
-    from lexbench.core.method import named_method
     from lexbench.core.record import Refused
+    from lexbench.methods import scaled
+    from lexbench.methods.composition import named_method
 
     given = {"first_layer": 0} if name == "ms_poe" else {}
     try:
@@ -639,7 +639,7 @@ def spread(campaign: Campaign) -> Found:
     if importlib.util.find_spec("accelerate") is None or campaign.device != "cuda":
         return {"left out": "it needs a GPU and the package accelerate"}
     from lexbench.backends.hf.backend import Hf
-    from lexbench.core.checkpoint import read_model
+    from lexbench.checkpoints.checkpoint import read_model
 
     question, found = scores(1, 64)[0], []
     for device in ("cuda", "all"):
@@ -887,7 +887,7 @@ def beside_vllm(campaign: Campaign, name: str) -> Found:
     if importlib.util.find_spec("vllm") is None or campaign.device != "cuda":
         return {"left out": "it needs a GPU and the package vllm"}
     from lexbench.backends.vllm.backend import Vllm
-    from lexbench.core.tokenizer import load_tokenizer
+    from lexbench.checkpoints.tokenizer import load_tokenizer
 
     scale = campaign.scale
     length = min(scale.prefills)

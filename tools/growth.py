@@ -84,8 +84,8 @@ def plain(options: argparse.Namespace, length: int) -> tuple[float, float]:
     from transformers import AutoModelForCausalLM
 
     import lexbench
+    from lexbench.checkpoints.tokenizer import load_tokenizer
     from lexbench.core.task import Score
-    from lexbench.core.tokenizer import load_tokenizer
     from lexbench.corpora.synthetic import Synthetic
 
     longest = max(options.lengths)

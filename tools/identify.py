@@ -27,10 +27,10 @@ import torch
 import transformers
 from numpy.typing import NDArray
 
+from lexbench.checkpoints.checkpoint import locate, read_model
 from lexbench.core import registry
-from lexbench.core.checkpoint import locate, read_model
-from lexbench.studies.identify import identify, pack
-from lexbench.studies.identify.make import make
+from lexbench.parts.serving.identify import identify, pack
+from lexbench.parts.serving.identify.make import make
 
 LEXLET = locate("lexbench:lexlet")
 PRECISIONS = ("float32", "bfloat16", "8 bits")

@@ -39,7 +39,7 @@ class Halved(Method):
 '''
 NOTEBOOK = """\
 import lexbench
-from lexbench.core.checkpoint import locate
+from lexbench.checkpoints.checkpoint import locate
 from transformers import AutoModelForCausalLM, AutoTokenizer
 folder = locate("lexbench:lexlet", None)
 network = AutoModelForCausalLM.from_pretrained(folder, dtype="float32")

@@ -24,13 +24,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from lexbench.checkpoints.checkpoint import read_model
+from lexbench.checkpoints.gguf import PACKAGE, _packaged
 from lexbench.core import registry
 from lexbench.core.attention import Attention
-from lexbench.core.checkpoint import read_model
-from lexbench.core.gguf import PACKAGE, _packaged
 from lexbench.core.model import Model
-from lexbench.studies.identify import pack
-from tests.core.test_gguf import write_lexlet
+from lexbench.parts.serving.identify import pack
+from tests.checkpoints.test_gguf import write_lexlet
 from tools import serving
 from tools.engines import LABELS, LENGTH, METHODS, Nats, Read, compared, exported, gated, named
 

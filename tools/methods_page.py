@@ -11,8 +11,8 @@ import numpy as np
 from lexbench import Refused
 from lexbench.backends.hf import Hf
 from lexbench.core import registry
-from lexbench.core.method import named_method
-from lexbench.core.scaled import OVER, attention_of
+from lexbench.methods.composition import named_method
+from lexbench.methods.scaled import OVER, attention_of
 from tests.scaled import families
 from tests.scaled.families import FAMILIES, LENGTH
 from tests.scaled.oracle import Oracle

@@ -33,8 +33,8 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import lexbench
+from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.core.task import Write
-from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.store.store import Store
 from tools import sides
 

@@ -17,9 +17,9 @@ import lexbench
 from lexbench.backends import Backend, capabilities
 from lexbench.backends.hf.backend import Hf
 from lexbench.backends.vllm.backend import Vllm
+from lexbench.checkpoints.checkpoint import read_model
 from lexbench.core import registry
 from lexbench.core.attention import Attention
-from lexbench.core.checkpoint import read_model
 from lexbench.core.machine import gather
 from lexbench.core.task import AnyQuestion, Choose, Write
 

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from lexbench.core.files import write_bytes
 from lexbench.core.record import Cell, Sample
-from lexbench.report.page import page
+from lexbench.parts.web.page import page
 from lexbench.stats import records
 from lexbench.store.format import parquet
 from tests.report import fake_run

@@ -32,8 +32,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.core import registry
-from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.corpora import Corpus
 from lexbench.store.store import Store
 from tools import sides

@@ -20,12 +20,12 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import lexbench
 from lexbench.backends.hf.backend import Hf
-from lexbench.backends.native import Native
+from lexbench.checkpoints.checkpoint import read_model
 from lexbench.core import registry
 from lexbench.core.attention import Attention
-from lexbench.core.checkpoint import read_model
 from lexbench.core.machine import gather
 from lexbench.core.task import AnyQuestion, Write
+from lexbench.parts.lab.backend import Native
 from lexbench.runner.answers import answers
 from lexbench.runner.reuse import in_order
 

@@ -26,11 +26,11 @@ from torch import Tensor
 
 from lexbench import Attention
 from lexbench.core.attention import Blocks, Chunks, Line, Remap, Stairs, Window
-from lexbench.encodings.base import Rotate
 from lexbench.kernels import dense
 from lexbench.kernels import resolution as fast
 from lexbench.kernels.logits import Logits, groups
 from lexbench.kernels.observed import observe
+from lexbench.parts.lab.encodings.base import Rotate
 
 Call = partial[Tensor]
 ATTENTIONS = {

@@ -26,8 +26,8 @@ import transformers
 from torch import Tensor
 from transformers import AttentionInterface, AttentionMaskInterface
 
+from lexbench.checkpoints.checkpoint import locate
 from lexbench.commands import main as program
-from lexbench.core.checkpoint import locate
 from tests.backends import scripted
 
 LEXLET = locate("lexbench:lexlet")

@@ -59,7 +59,7 @@ def settings(folder: Path, length: int) -> list[str]:
 
 def prepare(folder: Path, model: Path, length: int) -> None:
     """The model, and one document of the length with BOS."""
-    from lexbench.core.tokenizer import load_tokenizer  # here, as `one` is to import it itself
+    from lexbench.checkpoints.tokenizer import load_tokenizer  # here, as `one` is to import it itself
 
     (folder / "model").symlink_to(model.resolve())
     tokenizer = load_tokenizer(model)

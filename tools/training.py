@@ -20,14 +20,14 @@ from pathlib import Path
 
 import torch
 
+from lexbench.checkpoints.checkpoint import locate
+from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.core import registry
-from lexbench.core.checkpoint import locate
 from lexbench.core.machine import forget_peak, peak_bytes
-from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
-from lexbench.native import build
-from lexbench.native.decoder import Decoder
-from lexbench.native.learner import Learner
-from lexbench.native.recipe import Recipe
+from lexbench.parts.lab.native import build
+from lexbench.parts.lab.native.decoder import Decoder
+from lexbench.parts.lab.native.learner import Learner
+from lexbench.parts.lab.native.recipe import Recipe
 
 BASELINE = "rope"
 

@@ -17,11 +17,11 @@ from typing import Any
 import torch
 
 from lexbench.backends.vllm.backend import Vllm
+from lexbench.checkpoints.checkpoint import locate, read_model
 from lexbench.core import registry
 from lexbench.core.attention import Attention
-from lexbench.core.checkpoint import locate, read_model
 from lexbench.core.model import Model
-from lexbench.studies.identify import pack
+from lexbench.parts.serving.identify import pack
 from tests.vllm.server import VllmServer
 from tools import serving
 from tools.engines import LABELS, METHODS, Ids, Nats, Read, compared, exported, gated, named

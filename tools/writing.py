@@ -21,8 +21,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.core import registry
-from lexbench.core.tokenizer import load_tokenizer
 from lexbench.store.store import Store
 from tools import sides
 

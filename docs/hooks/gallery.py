@@ -15,11 +15,11 @@ from pictures import drawn
 import lexbench
 from lexbench.core import registry
 from lexbench.core.attention import Attention, seen_distances
-from lexbench.core.method import read_method
 from lexbench.core.method_key import MethodKey
 from lexbench.core.model import Model
 from lexbench.kernels.reference import first_change
 from lexbench.methods import export
+from lexbench.methods.composition import read_method
 from lexbench.report.plots import style
 from lexbench.report.show import plots
 

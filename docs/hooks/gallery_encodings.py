@@ -27,7 +27,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def all_encodings() -> dict[str, type]:
-    """Class of each encoding in configs/encoding, by name."""
+    """Class of each encoding in lexbench/parts/lab/configs/encoding, by name."""
     return {name: registry.class_of(registry.read("encoding", name), "encoding") for name in registry.names("encoding")}
 
 
@@ -38,7 +38,7 @@ def encodings_page() -> str:
         "# Gallery of encodings\n",
         "A model is *trained* with its encoding. An encoding is part of a model, never a method: methods change a "
         "trained model, and apply on top where they fit. Encodings are small torch modules of the reference decoder "
-        "(`lexbench/native`); [how to add one](../adding.md#an-encoding).\n",
+        "(`lexbench/parts/lab/native`); [how to add one](../adding.md#an-encoding).\n",
         "Each picture shows the logit of an equal query and key over their distance, in the first of four "
         "layers of eight heads, with the default parameters and the initial weights of seed 0: the effect of the "
         "encoding alone on attention, before any training. One line stands for eight heads that are alike. For "
@@ -89,9 +89,9 @@ def _logits(name: str) -> Any:
     """
     import torch
 
-    from lexbench.native import build
-    from lexbench.native.attend import Layer
-    from lexbench.native.decoder import Shape
+    from lexbench.parts.lab.native import build
+    from lexbench.parts.lab.native.attend import Layer
+    from lexbench.parts.lab.native.decoder import Shape
 
     shape = Shape(vocabulary=64, layers=4, width=512, heads=8, kv_heads=8, hidden=512)
     known = inspect.signature(all_encodings()[name]).parameters

@@ -59,8 +59,8 @@ def _task(cls: type, names: list[str], read: dict[str, Any]) -> Iterator[str]:
 
 @functools.cache
 def _tokenizer() -> Any:
-    from lexbench.core.checkpoint import locate
-    from lexbench.core.tokenizer import load_tokenizer
+    from lexbench.checkpoints.checkpoint import locate
+    from lexbench.checkpoints.tokenizer import load_tokenizer
 
     return load_tokenizer(locate("lexbench:lexlet", None, weights=False), None)
 

@@ -6,12 +6,12 @@ import math
 import numpy as np
 
 from lexbench.backends import Backend
+from lexbench.checkpoints.checkpoint import folder_of
+from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.core.attention import Attention
-from lexbench.core.checkpoint import folder_of
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.task import Choose, Chosen, Mark, Marked, Probe, Probed, Score, Scored, Write, Written
-from lexbench.core.tokenizer import load_tokenizer
 
 
 class Chance(Backend):

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lexbench.backends.thinking import LocalForm, in_stages, without_thought
+from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.core.record import Refused
 from lexbench.core.task import (
     Answer,
@@ -25,7 +26,6 @@ from lexbench.core.task import (
     Write,
     Written,
 )
-from lexbench.core.tokenizer import FastTokenizer
 
 MOST_OPTIONS = 128
 """Most tokens with log-probabilities in one vLLM request (vllm/sampling_params.py, MAX_LOGPROB_TOKEN_IDS)."""

@@ -10,10 +10,10 @@ from torch import nn
 from lexbench.backends import Backend
 from lexbench.backends.eval_mode import evaluating
 from lexbench.backends.function import Function, parameters_of, weights_hash
-from lexbench.core.checkpoint import locate
+from lexbench.checkpoints.checkpoint import locate
+from lexbench.checkpoints.tokenizer import given_tokenizer, load_tokenizer
 from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
-from lexbench.core.tokenizer import given_tokenizer, load_tokenizer
 
 
 @contextmanager

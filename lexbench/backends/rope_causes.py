@@ -19,10 +19,10 @@ from lexbench.backends.rope_reading import ROUNDING, RopeReading, Rounded
 from lexbench.core.attention import Floats
 from lexbench.core.errors import ConfigError
 from lexbench.core.fence import attention_from
-from lexbench.core.method import Method, named_method
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
-from lexbench.core.scaled import Rope
+from lexbench.methods.composition import Method, named_method
+from lexbench.methods.scaled import Rope
 
 FALLBACK_BASE = 1e4
 """Base of RoFormer and of the first Llama, which code takes where it finds none."""

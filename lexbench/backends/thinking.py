@@ -7,10 +7,10 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.core.errors import ConfigError
 from lexbench.core.record import Refused
 from lexbench.core.task import Frame, Tokenizer, Tokens, Write, Written
-from lexbench.core.tokenizer import FastTokenizer
 
 MARKERS = ("<think>", "</think>")
 THINKING = ("none", "free", "budget")

@@ -11,8 +11,8 @@ import yaml
 
 from lexbench.core import registry
 from lexbench.core.errors import ConfigError
-from lexbench.core.method import method_configs
 from lexbench.core.values import LARGEST, is_whole
+from lexbench.methods.composition import method_configs
 
 GROUPS = (*registry.GROUPS, "recipe", "study")
 """Settings that name a yaml of a folder in configs/, whose parameters can be set too: method=yarn method.factor=8."""

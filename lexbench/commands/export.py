@@ -18,10 +18,10 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 def call(options: argparse.Namespace, words: list[str]) -> int:
     """Print the configuration."""
-    from lexbench.core.checkpoint import read_known_model
-    from lexbench.core.method import read_method
+    from lexbench.checkpoints.checkpoint import read_known_model
     from lexbench.core.method_key import BASELINE
     from lexbench.methods import export
+    from lexbench.methods.composition import read_method
 
     config, choices = hydra_config.composed(COMMAND, words)
     model = read_known_model(config["model"])

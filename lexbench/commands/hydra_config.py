@@ -265,7 +265,7 @@ def of_file(file: Path, words: list[str]) -> list[str]:
 
     is lengths=[512,1024] method.factor=8 -m method=pi,yarn. Raises ConfigError for another form.
     """
-    from lexbench.studies.encodings.plan import hydra_value
+    from lexbench.parts.lab.study.plan import hydra_value
 
     try:
         registry.check_aliases(file)

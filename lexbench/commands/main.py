@@ -12,40 +12,32 @@ from contextlib import suppress
 from pathlib import Path
 
 from lexbench.commands import (
-    board,
     check,
     compare,
-    convert,
     doctor,
     export,
     figure,
-    fingerprint,
     hydra_config,
-    identify,
-    import_,
-    keys,
     leaderboard,
     list_,
-    lm_eval,
     power,
     report,
     run,
     score,
-    search,
-    share,
     show,
-    study,
-    train,
-    tune,
     verify,
     versus,
-    view,
 )
 from lexbench.commands.command import LONGEST, Command, Formatter, Parser
 from lexbench.core import registry
 from lexbench.core.errors import ConfigError
 from lexbench.core.record import Refused
 from lexbench.core.version import __version__
+from lexbench.parts.exchange.commands import import_, lm_eval, share
+from lexbench.parts.lab.commands import convert, study, train
+from lexbench.parts.search.commands import keys, search, tune
+from lexbench.parts.serving.commands import fingerprint, identify
+from lexbench.parts.web.commands import board, view
 
 MODULES = (
     *(run, versus, report, figure, view, leaderboard, compare, check, power, doctor, share, board, import_, tune),

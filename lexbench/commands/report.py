@@ -32,7 +32,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
     print(write_report(options.runs, options.out, options.highlight, options.png, aside=True, figures=options.figures))
     if options.html:
-        from lexbench.report.page.page import write_page
+        from lexbench.parts.web.page.page import write_page
 
         out = options.out and options.out / "report.html"
         print(write_page(options.runs, out, options.highlight))

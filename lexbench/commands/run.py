@@ -100,8 +100,8 @@ def exit_code(measured: Sequence[tuple[Path, Sequence[str]]]) -> int:
 
 def job_of(config: dict[str, Any], choices: dict[str, str], methods: Sequence[dict[str, Any]]) -> "Job":
     """The job of a composed config, with the configs of its methods."""
-    from lexbench.core.checkpoint import read_known_model, read_model, suffice
-    from lexbench.core.gguf import FetchError
+    from lexbench.checkpoints.checkpoint import read_known_model, read_model, suffice
+    from lexbench.checkpoints.gguf import FetchError
     from lexbench.runner.job import Job
 
     check_switch("dry_run", config["dry_run"])

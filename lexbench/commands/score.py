@@ -55,7 +55,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
         similarity = options.similarity or "difflib"
         print(longbench.score_folder(options.folder, options.e, options.buckets, similarity, options.json))
         return 0
-    from lexbench.taskkit import benchmarks
+    from lexbench.parts import benchmarks
 
     given = [name for name in ("e", "buckets", "similarity") if getattr(options, name) is not None]
     if given:

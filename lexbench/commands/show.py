@@ -16,10 +16,10 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 def call(options: argparse.Namespace, words: list[str]) -> int:
     """Print the attention, or draw it."""
-    from lexbench.core.checkpoint import read_known_model
-    from lexbench.core.method import read_method
-    from lexbench.core.scaled import attention_of
-    from lexbench.core.structure import properties
+    from lexbench.checkpoints.checkpoint import read_known_model
+    from lexbench.checkpoints.structure import properties
+    from lexbench.methods.composition import read_method
+    from lexbench.methods.scaled import attention_of
     from lexbench.report.show import table
 
     config, choices = hydra_config.composed(COMMAND, words)

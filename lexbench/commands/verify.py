@@ -50,7 +50,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
 
 def _compare_backends(options: argparse.Namespace, words: list[str]) -> int:
-    from lexbench.studies.parity import compare
+    from lexbench.parts.serving.parity import compare
 
     others = [compare.against(word) for word in options.against]
     if not any(word.startswith("task=") for word in words):  # the default task of a run takes longer than is needed
@@ -65,10 +65,10 @@ def _compare_backends(options: argparse.Namespace, words: list[str]) -> int:
 
 
 def _check_methods(options: argparse.Namespace, words: list[str]) -> int:
-    from lexbench.core.checkpoint import read_model
-    from lexbench.core.method import read_method
+    from lexbench.checkpoints.checkpoint import read_model
     from lexbench.core.record import Refused
-    from lexbench.core.scaled import attention_of
+    from lexbench.methods.composition import read_method
+    from lexbench.methods.scaled import attention_of
     from lexbench.runner import verify
 
     rows: list[tuple[str, int, list[verify.Check] | str]] = []

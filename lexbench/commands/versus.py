@@ -7,7 +7,7 @@ from lexbench.commands import hydra_config, run
 from lexbench.commands.command import CONFIG_DIR, METHOD, RESUMES, Command, method_of, settings_apart
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import check_folder, check_writable
-from lexbench.core.method import method_config
+from lexbench.methods.composition import method_config
 
 AGAINST = ("pi", "ntk", "yarn", "self_extend", "rerope")
 """The usual five: three scalings of frequencies, two groupings of distances."""

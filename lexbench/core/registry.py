@@ -228,7 +228,7 @@ def _frozen(value: Any) -> Any:
 
 
 METHODS = ("at", "compose", "layers", "over", "several")
-"""Keys that mean the same in the yaml of every method (`lexbench.core.method`), and so reach no class."""
+"""Keys that mean the same in the yaml of every method (`lexbench.methods.composition`), and so reach no class."""
 OWN = ("tune", "search")
 """Commands whose settings build an object as they are: worth=4, not tune.worth=4."""
 KINDS: Mapping[type, tuple[str, str]] = {

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lexbench.core.checkpoint import hub_is_reached
+from lexbench.checkpoints.checkpoint import hub_is_reached
 from lexbench.core.errors import ConfigError
 from lexbench.corpora import Document, hash_documents
 from lexbench.corpora.fields import text_of

@@ -10,8 +10,8 @@ from torch.nn import functional as F
 
 from lexbench.core.attention import Attention, Positions
 from lexbench.core.errors import ConfigError
-from lexbench.encodings.base import Rotate
 from lexbench.kernels import dense, rotations
+from lexbench.parts.lab.encodings.base import Rotate
 
 Bias = Callable[[Tensor, Tensor], Tensor | None]
 """(positions of queries [Q], of keys [K]) -> [H, Q, K] added to the logits, or None."""

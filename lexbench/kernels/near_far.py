@@ -21,10 +21,10 @@ import torch
 from torch import Tensor
 
 from lexbench.core.attention import Line
-from lexbench.encodings.base import Rotate
 from lexbench.kernels import flash
 from lexbench.kernels.flash import Part
 from lexbench.kernels.spans import rows_of, turned, unfold
+from lexbench.parts.lab.encodings.base import Rotate
 
 BLOCK = 128
 """Largest block of queries on the near side; each query costs scores for the window and for one more block."""

@@ -8,7 +8,7 @@ import numpy as np
 from lexbench.core.attention import Attention, Floats, Middle, Positions, regions, seen_distances
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
-from lexbench.core.scaled import ropes
+from lexbench.methods.scaled import ropes
 
 
 @dataclass(frozen=True)

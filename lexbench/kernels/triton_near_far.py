@@ -14,11 +14,11 @@ import triton.language as tl
 from torch import Tensor
 
 from lexbench.core.attention import Line
-from lexbench.encodings.base import Rotate
 from lexbench.kernels import near_far
 from lexbench.kernels.near_far import Far, far_keys_of, far_queries_of
 from lexbench.kernels.spans import turned
 from lexbench.kernels.triton_launch import launched
+from lexbench.parts.lab.encodings.base import Rotate
 
 LEAST = 16
 """Fewest queries that fill a block."""

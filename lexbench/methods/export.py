@@ -12,16 +12,16 @@ from typing import Any
 
 import numpy as np
 
+from lexbench.checkpoints.checkpoint import on_disk
+from lexbench.checkpoints.config_facts import LONGROPE_ONLY
 from lexbench.core.attention import Attention, Floats, Remap
-from lexbench.core.checkpoint import on_disk
-from lexbench.core.config_facts import LONGROPE_ONLY
 from lexbench.core.errors import ConfigError
 from lexbench.core.fence import fenced
-from lexbench.core.method import Method
 from lexbench.core.model import Model
 from lexbench.core.record import Deferred, Refused
-from lexbench.core.scaled import Fixed, OnScaled, Rope, attention_of, joined, mscale, ropes
+from lexbench.methods.composition import Method
 from lexbench.methods.rotary import as_transformers, kept_entries, yarn_scale
+from lexbench.methods.scaled import Fixed, OnScaled, Rope, attention_of, joined, mscale, ropes
 
 TARGETS = ("transformers", "vllm", "llama.cpp")
 STILL = 1e39

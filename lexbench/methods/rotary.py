@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from lexbench.checkpoints.config_facts import QUERY_SCALE
 from lexbench.core.attention import Attention, Floats
-from lexbench.core.config_facts import QUERY_SCALE
 from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 from lexbench.core.record import Refused

@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lexbench.backends import Backend
+from lexbench.checkpoints.checkpoint import folder_of, modified
+from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.core import registry
-from lexbench.core.checkpoint import folder_of, modified
 from lexbench.core.model import Model
 from lexbench.core.task import Tokenizer
-from lexbench.core.tokenizer import load_tokenizer
 
 
 @dataclass

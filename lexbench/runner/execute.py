@@ -7,16 +7,17 @@ from contextlib import contextmanager, nullcontext
 from tqdm import tqdm
 
 from lexbench.backends import Backend
+from lexbench.checkpoints.gguf import FetchError
 from lexbench.core import registry
 from lexbench.core.errors import ConfigError
 from lexbench.core.fence import fenced
 from lexbench.core.files import check_writable
-from lexbench.core.gguf import FetchError
 from lexbench.core.model import Model
 from lexbench.core.record import Cell
 from lexbench.core.task import Tokenizer
 from lexbench.core.version import __version__
-from lexbench.runner import progress, ray
+from lexbench.parts.cluster import ray
+from lexbench.runner import progress
 from lexbench.runner.answers import LoadedModel
 from lexbench.runner.backend_pool import tokenizer_of, using
 from lexbench.runner.cells import BackendFacts

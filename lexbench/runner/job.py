@@ -6,17 +6,17 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from lexbench.checkpoints.checkpoint import read_model
 from lexbench.core import registry, suites
-from lexbench.core.checkpoint import read_model
 from lexbench.core.errors import ConfigError
 from lexbench.core.fence import fenced
 from lexbench.core.files import check_folder
-from lexbench.core.method import deployed, deployment_of, read_method, without_idle_at
 from lexbench.core.method_key import OWN_POLICY, Purpose
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.values import LARGEST, is_whole
 from lexbench.corpora import for_lengths, usual_corpus
+from lexbench.methods.composition import deployed, deployment_of, read_method, without_idle_at
 from lexbench.runner.cells import Named, NamedMethod
 
 MOST_SAMPLES = 1_000_000
@@ -51,7 +51,7 @@ class Job:
     executor: str = "here"
     """`here`: this process measures; `ray`: workers of a Ray cluster."""
     ray: Mapping[str, Any] = field(default_factory=dict)
-    """`lexbench.runner.ray.Settings`."""
+    """`lexbench.parts.cluster.ray.Settings`."""
     config: Mapping[str, Any]
     """The user's settings with defaults, as the run folder keeps them."""
 

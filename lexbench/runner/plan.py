@@ -8,18 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from lexbench.checkpoints.checkpoint import NUMBERS
 from lexbench.core import machine
 from lexbench.core.attention import Attention
-from lexbench.core.checkpoint import NUMBERS
 from lexbench.core.fence import fenced
 from lexbench.core.layer_types import attends, is_windowed
 from lexbench.core.memory import cache_numbers
-from lexbench.core.method import Method
 from lexbench.core.model import Model
 from lexbench.core.record import Deferred, Refused
-from lexbench.core.scaled import attention_of, grows
 from lexbench.core.task import Tokenizer
 from lexbench.core.version import __version__
+from lexbench.methods.composition import Method
+from lexbench.methods.scaled import attention_of, grows
 from lexbench.runner.cells import BackendFacts, Named, NamedMethod, OpenCell, Step, Workload
 from lexbench.runner.forecast import duration, parameters, speed, workload
 from lexbench.runner.job import Job

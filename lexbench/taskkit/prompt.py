@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.core.errors import ConfigError
 from lexbench.core.record import Refused
 from lexbench.core.task import Choose, Outline, Tokenizer, Tokens, Write
-from lexbench.core.tokenizer import FastTokenizer
 
 TEXTS_FOR_SIZES = 8
 """Texts that are looked at for an outline."""

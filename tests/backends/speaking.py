@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lexbench.core.tokenizer import FastTokenizer
+from lexbench.checkpoints.tokenizer import FastTokenizer
 from tests.backends.scripted import Body, Reply, completion
 
 FAULTS: dict[str, Callable[[list[float], int], list[float]]] = {

@@ -461,7 +461,7 @@ def test_other_mistakes_are_said_in_one_line() -> None:
 
 @pytest.mark.slow
 def test_the_fixture_loads_no_torch_before_it_is_used(tmp_path: Path) -> None:
-    (tmp_path / "conftest.py").write_text("pytest_plugins = ['lexbench.integrations.pytest_plugin']\n")
+    (tmp_path / "conftest.py").write_text("pytest_plugins = ['lexbench.pytest_plugin']\n")
     (tmp_path / "test_mine.py").write_text(
         "import sys\n"
         "early = 'torch' in sys.modules or 'transformers' in sys.modules\n"

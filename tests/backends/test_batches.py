@@ -18,9 +18,9 @@ from lexbench.backends.hf.batches import READ_ON_CPU
 from lexbench.backends.hf.extended import model_of
 from lexbench.backends.hf.reader import Reader
 from lexbench.backends.hf.state import Keys
+from lexbench.checkpoints.checkpoint import read_model
 from lexbench.core import registry
 from lexbench.core.attention import Attention, Dynamic
-from lexbench.core.checkpoint import read_model
 from lexbench.core.record import Refused
 from lexbench.core.task import AnyQuestion, Choose, Chosen, Mark, Marked, Score, Scored, Write, Written
 from lexbench.runner.answers import answer, answers

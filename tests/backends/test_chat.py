@@ -16,12 +16,12 @@ import lexbench
 from lexbench import Choose, Write
 from lexbench.backends.openai import http
 from lexbench.backends.openai.backend import OpenAI
+from lexbench.checkpoints.checkpoint import read_model
+from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.core import registry
-from lexbench.core.checkpoint import read_model
 from lexbench.core.model import Model
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Encoded
-from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.store.store import Store
 from tests.backends import scripted
 from tests.backends.scripted import Body, Reply, listing, serving

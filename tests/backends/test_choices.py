@@ -11,10 +11,10 @@ from lexbench import Chosen, Mark, Marked, Score
 from lexbench.backends import Backend
 from lexbench.backends.chance import Chance
 from lexbench.backends.hf.backend import Hf
-from lexbench.backends.native import Native
+from lexbench.checkpoints.checkpoint import read_model
 from lexbench.core import registry
-from lexbench.core.checkpoint import read_model
 from lexbench.core.task import Choose, Tokens
+from lexbench.parts.lab.backend import Native
 from lexbench.taskkit.scoring import score_choice, score_marks
 
 MODEL = read_model(registry.read("model", "lexlet"))

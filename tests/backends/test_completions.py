@@ -7,8 +7,8 @@ import pytest
 
 from lexbench.backends.completions import Completions, Continue, Continued, Likely, Next, Reply, Request, in_turn
 from lexbench.backends.hf.backend import Hf
+from lexbench.checkpoints.checkpoint import read_model
 from lexbench.core import registry
-from lexbench.core.checkpoint import read_model
 from lexbench.core.record import Refused
 from lexbench.core.task import AnyQuestion, Choose, Chosen, Mark, Marked, Probe, Score, Scored, Write, Written
 

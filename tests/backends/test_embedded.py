@@ -11,9 +11,9 @@ import tokenizers
 import lexbench
 from lexbench import Refused
 from lexbench.backends.hf import Hf
-from lexbench.backends.native import Native
-from lexbench.core.checkpoint import read_model
+from lexbench.checkpoints.checkpoint import read_model
 from lexbench.core.task import Choose, Mark, Score, Write
+from lexbench.parts.lab.backend import Native
 
 LEXLET = Path(lexbench.__file__).parent / "lexlet"
 WORD = "zebra"

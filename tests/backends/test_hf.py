@@ -23,9 +23,9 @@ from lexbench.backends.hf.head import Head
 from lexbench.backends.hf.network import spreads
 from lexbench.backends.hf.reader import uncompiled
 from lexbench.backends.hf.rotary import AttentionInstaller
+from lexbench.checkpoints.checkpoint import read_model
 from lexbench.core import registry
 from lexbench.core.attention import Line, LogScale, Remap, Slopes, Window
-from lexbench.core.checkpoint import read_model
 from lexbench.core.record import Deferred
 from lexbench.core.task import Choose, Written
 

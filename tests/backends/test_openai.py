@@ -18,12 +18,12 @@ from lexbench.backends.openai import http
 from lexbench.backends.openai.backend import OpenAI, in_order, started_with
 from lexbench.backends.openai.dialect import TELLING, Dialect
 from lexbench.backends.openai.trials import COMPARED, PARTS
+from lexbench.checkpoints.checkpoint import read_model
+from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.core import registry
 from lexbench.core.attention import Attention
-from lexbench.core.checkpoint import read_model
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Choose, Mark, Probe, Score, Write
-from lexbench.core.tokenizer import load_tokenizer
 from lexbench.store.store import Store
 from tests.backends import scripted
 from tests.backends.scripted import Body, Reply, always, completion, echo, listing, nll, replied, serving, vllm

@@ -13,10 +13,10 @@ from transformers.models.llama import modeling_llama
 import lexbench
 from lexbench import Attention, Probe, Probed, Refused, Score
 from lexbench.backends.hf.backend import Hf
-from lexbench.backends.native import Native
+from lexbench.checkpoints.checkpoint import on_disk, read_model
 from lexbench.core.attention import Dynamic, Slopes, Window
-from lexbench.core.checkpoint import on_disk, read_model
 from lexbench.kernels.observed import Observer
+from lexbench.parts.lab.backend import Native
 
 LEXLET = read_model({"path": "lexbench:lexlet"})
 LENGTH = 301

@@ -9,12 +9,12 @@ import lexbench
 from lexbench import Choose, Chosen, Write, Written
 from lexbench.backends.hf.backend import Hf
 from lexbench.backends.hf.reader import Reader
-from lexbench.backends.native import Native
+from lexbench.checkpoints.checkpoint import read_model
 from lexbench.core import registry
 from lexbench.core.attention import Attention
-from lexbench.core.checkpoint import read_model
 from lexbench.core.task import AnyQuestion
-from lexbench.native.decoder import Decoder
+from lexbench.parts.lab.backend import Native
+from lexbench.parts.lab.native.decoder import Decoder
 from lexbench.runner.answers import answers
 from lexbench.runner.reuse import in_order
 

@@ -15,10 +15,10 @@ from lexbench import Refused, Write, Written
 from lexbench.backends.completions import Completions, Continue, Continued, Reply, Request
 from lexbench.backends.hf.backend import Hf
 from lexbench.backends.thinking import LocalForm, behind, in_stages
+from lexbench.checkpoints.checkpoint import read_model
+from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.core import registry
-from lexbench.core.checkpoint import read_model
 from lexbench.core.model import Model
-from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.store.store import Store
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -15,9 +15,9 @@ from lexbench.backends.vllm import backend as vllm_backend
 from lexbench.backends.vllm.angles import Proof
 from lexbench.backends.vllm.backend import Vllm
 from lexbench.backends.vllm.engine import Table
+from lexbench.checkpoints.checkpoint import read_model
 from lexbench.core import registry
 from lexbench.core.attention import Attention, Floats
-from lexbench.core.checkpoint import read_model
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Score
 from lexbench.kernels.reference import Angles

@@ -11,8 +11,8 @@ import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 
 from lexbench.backends.hf.network import towers
+from lexbench.checkpoints.structure import properties
 from lexbench.commands import main
-from lexbench.core.structure import properties
 from tests.census import tiny
 
 pytestmark = pytest.mark.usefixtures("one_thread")

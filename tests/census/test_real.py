@@ -8,8 +8,8 @@ import pytest
 
 from lexbench import Attention, Write
 from lexbench.backends.hf import Hf
+from lexbench.checkpoints.checkpoint import locate, read_model
 from lexbench.core import registry
-from lexbench.core.checkpoint import locate, read_model
 from lexbench.core.task import Choose
 from lexbench.runner.verify import Preflight
 from tests.census import asking

@@ -9,8 +9,8 @@ from lexbench.commands import hydra_config
 from lexbench.commands.command import Command
 from lexbench.commands.main import COMMANDS, parser
 from lexbench.core import registry
-from lexbench.studies.longrope_search import evolution
-from lexbench.studies.tune import settings as tune_settings
+from lexbench.parts.search.longrope_search import evolution
+from lexbench.parts.search.tune import settings as tune_settings
 
 YAMLS = sorted(file.stem for file in registry.asset("configs").glob("*.yaml"))
 CONFIGURED = [command for command in COMMANDS.values() if command.settings]

@@ -10,7 +10,7 @@ import pytest
 from lexbench.commands import main
 from lexbench.report.doctor import examine
 from lexbench.stats import records
-from tests.integrations.test_lm_eval_results import COLOURS, RIGHT, by_length, ours, write
+from tests.parts.exchange.test_lm_eval_results import COLOURS, RIGHT, by_length, ours, write
 
 RUN = ["run", "task=[passkey,last_segment]", "corpus=synthetic", "lengths=[128,512]", "n=2", "results={0}/run"]
 COMPOSED = "method=[{name:yarn,factor:8},{name:log_n}]"

@@ -7,7 +7,7 @@ import pytest
 
 from lexbench import run
 from lexbench.commands import main
-from lexbench.report.page.page import write_page
+from lexbench.parts.web.page.page import write_page
 from tests.commands.program import CHANCE, Command
 from tests.report.fake_run import finished, keep
 

@@ -12,9 +12,9 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from lexbench import Refused, corpus
+from lexbench.checkpoints.checkpoint import on_disk
 from lexbench.commands import hydra_config, main
 from lexbench.core import registry, suites
-from lexbench.core.checkpoint import on_disk
 from lexbench.corpora.packages import Packages
 from lexbench.store.store import Store
 from lexbench.taskkit import squad_hotpot

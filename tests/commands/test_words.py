@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from lexbench import run
-from lexbench.commands import export, hydra_config, main, show, train, tune, versus
+from lexbench.commands import export, hydra_config, main, show, versus
 from lexbench.commands import run as run_
 from lexbench.commands.command import Command, method_of, methods_of
-from lexbench.core.method import read_method
+from lexbench.methods.composition import read_method
+from lexbench.parts.lab.commands import train
+from lexbench.parts.search.commands import tune
 from lexbench.store.store import Store
 from tests.commands.program import CHANCE
 

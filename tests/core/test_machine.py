@@ -11,8 +11,8 @@ import pytest
 import lexbench
 from lexbench.backends.chance import Chance
 from lexbench.backends.hf.backend import Hf
+from lexbench.checkpoints.checkpoint import read_model
 from lexbench.core import machine
-from lexbench.core.checkpoint import read_model
 from lexbench.core.record import Deferred
 from lexbench.core.task import Write
 from lexbench.runner.answers import LoadedModel

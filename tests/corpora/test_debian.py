@@ -13,7 +13,7 @@ import pytest
 
 import lexbench
 from lexbench import Corpus, Score
-from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
+from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.corpora import debian
 from lexbench.corpora.debian import DEBS, files_of
 from lexbench.runner.cells import Named

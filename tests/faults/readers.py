@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.commands import main
 from lexbench.core import registry
 from lexbench.core.errors import ConfigError
 from lexbench.core.record import NOTHING_MEASURED, Refused
-from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
 from tests.faults.mutations import contents, damage
-from tests.tasks.test_official import MADE as COPIES
+from tests.parts.benchmarks.test_official import MADE as COPIES
 
 DERIVED = "records.jsonl"
 """Made anew from the cells by every report."""
@@ -234,7 +234,7 @@ def unfinished(folder: Path) -> None:
 
 def harness(folder: Path) -> None:
     """Results of lm-evaluation-harness: choices, and what our own model writes."""
-    from tests.integrations import test_lm_eval_results as own
+    from tests.parts.exchange import test_lm_eval_results as own
 
     own.write(folder / "choices", {"colours": (own.RIGHT, own.COLOURS)})
     scores = {"exact_match,strict": 1.0, "exact_match,loose": 1.0}
@@ -302,10 +302,10 @@ def model_folder(folder: Path) -> None:
     """A tiny Llama with its tokenizer and its chat template."""
     import torch
 
-    from lexbench.core.checkpoint import on_disk
-    from lexbench.encodings.rope import Rope
-    from lexbench.native.decoder import Decoder, Shape
-    from lexbench.native.folder import save
+    from lexbench.checkpoints.checkpoint import on_disk
+    from lexbench.parts.lab.encodings.rope import Rope
+    from lexbench.parts.lab.native.decoder import Decoder, Shape
+    from lexbench.parts.lab.native.folder import save
 
     torch.manual_seed(0)
     lexlet = on_disk("lexbench:lexlet")
@@ -322,7 +322,7 @@ def trained(folder: Path) -> None:
     """What `lexbench train` leaves when it is interrupted: a checkpoint and a log."""
     import torch
 
-    from lexbench.native.progress import Progress
+    from lexbench.parts.lab.native.progress import Progress
 
     network = torch.nn.Linear(2, 2)
     optimizer = torch.optim.AdamW(network.parameters())
@@ -343,7 +343,7 @@ def finished_training(folder: Path) -> None:
 
 def zoo(folder: Path) -> None:
     """A study's page: what was measured, and what is known of the models."""
-    from lexbench.studies.encodings import page as pages
+    from lexbench.parts.lab.study import page as pages
     from tests.report.fake_run import finished, keep
 
     cells = [finished("last_segment", method, at, n=4) for method in ("none", "rerope") for at in (128, 256, 512)]
@@ -370,7 +370,7 @@ def journal(folder: Path) -> None:
 def _searched(folder: Path) -> object:
     import numpy as np
 
-    from lexbench.studies.longrope_search.evolution import Settings, search
+    from lexbench.parts.search.longrope_search.evolution import Settings, search
 
     settings = Settings(population=6, iterations=1, parents=3, mutations=2, crossovers=2, seed=3)
     space = settings.space(4, 4.0, 2)
@@ -430,7 +430,7 @@ def step(folder: Path) -> None:
 
 
 def _step(folder: Path) -> Any:
-    from lexbench.studies.encodings.plan import Step
+    from lexbench.parts.lab.study.plan import Step
 
     return Step(label="train a", words=["train"], log=folder / "log", stamp=folder / "done.json")
 
@@ -445,8 +445,8 @@ def _preflight(folder: Path) -> None:
 
 
 def _view(folder: Path) -> None:
-    from lexbench.report.view.folders import Watch
-    from lexbench.report.view.progress import progress
+    from lexbench.parts.web.view.folders import Watch
+    from lexbench.parts.web.view.progress import progress
 
     watch = Watch([folder])
     watch.state()
@@ -498,7 +498,7 @@ def _keys(folder: Path) -> None:
 
 
 def _tokenizer(folder: Path) -> None:
-    from lexbench.core.tokenizer import load_tokenizer
+    from lexbench.checkpoints.tokenizer import load_tokenizer
 
     tokenizer = load_tokenizer(folder)
     tokenizer.decode(tokenizer.encode("a text").ids)
@@ -506,13 +506,13 @@ def _tokenizer(folder: Path) -> None:
 
 
 def _imported_tokenizer(folder: Path) -> None:
-    from lexbench.integrations.lm_eval.results.examples import Tokens
+    from lexbench.parts.exchange.lm_eval.results.examples import Tokens
 
     Tokens(folder).most([("a text", " more"), ("b", {"max_gen_toks": 3})])
 
 
 def _facts(folder: Path) -> None:
-    from lexbench.core.checkpoint import check_architecture, end_tokens, fingerprint, read_model
+    from lexbench.checkpoints.checkpoint import check_architecture, end_tokens, fingerprint, read_model
 
     read_model({"path": str(folder)})
     end_tokens(folder)
@@ -521,8 +521,8 @@ def _facts(folder: Path) -> None:
 
 
 def _weights(folder: Path) -> None:
-    from lexbench.native import start
-    from lexbench.studies.encodings.study import parameters
+    from lexbench.parts.lab.native import start
+    from lexbench.parts.lab.study.study import parameters
 
     start.read(folder).ends  # noqa: B018
     parameters(folder / "model.safetensors")
@@ -531,8 +531,8 @@ def _weights(folder: Path) -> None:
 def _scored(folder: Path, backend: str) -> None:
     import numpy as np
 
+    from lexbench.checkpoints.checkpoint import read_model
     from lexbench.core.attention import Attention
-    from lexbench.core.checkpoint import read_model
     from lexbench.core.task import Score
     from lexbench.runner.backend_pool import opened
 
@@ -546,7 +546,7 @@ def _scored(folder: Path, backend: str) -> None:
 def _resumed_training(folder: Path) -> None:
     import torch
 
-    from lexbench.native.progress import Progress
+    from lexbench.parts.lab.native.progress import Progress
 
     network = torch.nn.Linear(2, 2)
     optimizer = torch.optim.AdamW(network.parameters())
@@ -556,20 +556,20 @@ def _resumed_training(folder: Path) -> None:
 
 
 def _finished_training(folder: Path) -> None:
-    from lexbench.native.progress import Progress
+    from lexbench.parts.lab.native.progress import Progress
 
     Progress(folder, "key")
 
 
 def _page(folder: Path) -> None:
-    from lexbench.studies.encodings import page as pages
+    from lexbench.parts.lab.study import page as pages
 
     pages.write_page(folder)
 
 
 def _tuned(folder: Path) -> None:
-    from lexbench.studies.tune import tune
-    from lexbench.studies.tune.settings import Settings
+    from lexbench.parts.search.tune import tune
+    from lexbench.parts.search.tune.settings import Settings
 
     before = tune._before(folder)
     tune._claim(folder, before, {"model": "lexlet", "length": 512, "space": {}, "seed": 0})
@@ -590,7 +590,7 @@ def _answers(folder: Path) -> None:
 
 
 def _partial(folder: Path) -> None:
-    from lexbench.studies.journal import resumed
+    from lexbench.runner.journal import resumed
 
     resumed(folder / "keys.jsonl.part", HEADER)
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.commands import main
 from lexbench.core.record import Cell, Sample
-from lexbench.core.tokenizer import load_tokenizer
-from lexbench.integrations.hub.dataset_files import configurations
+from lexbench.parts.exchange.hub.dataset_files import configurations
 from lexbench.store.store import Store
 from lexbench.taskkit.longbench.examples import Source, read_examples
 from tests.faults.readers import called, examples, model_folder
@@ -120,7 +120,7 @@ HOSTILE = "!!python/object/apply:os.system ['touch {mark}']"
 
 
 def test_a_cards_head_runs_no_yaml_tag(tmp_path: Path) -> None:
-    from lexbench.integrations.hub.card_yaml import head
+    from lexbench.parts.exchange.hub.card_yaml import head
 
     with pytest.raises(ValueError, match="not YAML"):
         head(f"---\nmodel: {HOSTILE.format(mark=tmp_path / 'mark')}\n---\n")
@@ -147,7 +147,7 @@ def test_a_chat_template_reaches_no_python(template: str, tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_code_beside_a_models_weights_is_not_run(tmp_path: Path) -> None:
-    from lexbench.core.checkpoint import read_model
+    from lexbench.checkpoints.checkpoint import read_model
     from lexbench.runner.backend_pool import opened
 
     model_folder(tmp_path)
@@ -161,7 +161,7 @@ def test_code_beside_a_models_weights_is_not_run(tmp_path: Path) -> None:
 
 
 def test_weights_that_are_a_pickle_are_not_read(tmp_path: Path) -> None:
-    from lexbench.core.checkpoint import weight_files
+    from lexbench.checkpoints.checkpoint import weight_files
 
     (tmp_path / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'touch mark'\ntR.")
     with pytest.raises(ValueError, match="other formats can run code"):
@@ -172,7 +172,7 @@ def test_a_training_checkpoint_that_is_a_pickle_is_not_run(tmp_path: Path) -> No
     import hashlib
     import pickle
 
-    from lexbench.native.progress import Progress
+    from lexbench.parts.lab.native.progress import Progress
 
     class Own:
         def __reduce__(self) -> tuple[Any, ...]:
@@ -283,7 +283,7 @@ def test_configurations_are_plain_words() -> None:
 
 @pytest.mark.slow
 def test_samples_of_an_import_are_only_those_beside_it(inner: Path) -> None:
-    from tests.integrations import test_lm_eval_results as own
+    from tests.parts.exchange import test_lm_eval_results as own
 
     row = own.choice(0, 0, (1.0, 2.0))
     right = {"acc,none": 1.0}
@@ -327,7 +327,7 @@ def test_members_of_an_archive_are_read_in_memory(inner: Path) -> None:
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "CON"])
 def test_a_study_never_trains_outside_its_folder(name: str) -> None:
-    from lexbench.studies.encodings.settings import Entry
+    from lexbench.parts.lab.study.settings import Entry
 
     with pytest.raises(ValueError, match="must be a folder's name"):
         Entry(name=name, family="trained", encoding="rope")
@@ -335,7 +335,7 @@ def test_a_study_never_trains_outside_its_folder(name: str) -> None:
 
 def test_entries_of_the_study_that_we_ship_are_plain() -> None:
     from lexbench.core import registry
-    from lexbench.studies.encodings.settings import PLAIN
+    from lexbench.parts.lab.study.settings import PLAIN
 
     stated = registry.read("study", "encodings")
     every = [*stated["entries"], *stated["finetuned"]["entries"]]

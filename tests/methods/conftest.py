@@ -7,7 +7,7 @@ import pytest
 
 from lexbench import Attention, Model
 from lexbench.core.attention import Floats
-from lexbench.core.method import Method
+from lexbench.methods.composition import Method
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import numpy as np
 
 from lexbench import Model
 from lexbench.core.attention import Floats, seen_distances
-from lexbench.core.method import Method
+from lexbench.methods.composition import Method
 
 
 def distances(method: Method, model: Model, length: int) -> Floats:

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from lexbench import Model, Refused
-from lexbench.core.method import Method
+from lexbench.methods.composition import Method
 
 ROOT = Path(__file__).parents[2]
 NAMES = sorted(file.stem for file in (ROOT / "configs" / "method").glob("*.yaml"))

@@ -7,9 +7,9 @@ import torch
 
 from lexbench import Model, Refused
 from lexbench.core.attention import Attention, Floats
-from lexbench.encodings.rope import Rope
 from lexbench.methods.dynamic_ntk import DynamicNtk
-from lexbench.native.attend import Layer
+from lexbench.parts.lab.encodings.rope import Rope
+from lexbench.parts.lab.native.attend import Layer
 
 
 def closed_form(model: Model, rate: float, longest: int) -> list[float]:

@@ -12,7 +12,7 @@ import pytest
 from lexbench import Attention, Model, Refused
 from lexbench.core import registry
 from lexbench.core.attention import Blocks, Dynamic, Floats, HeadRatios, Line, LogScale, Remap, Slopes, Window
-from lexbench.core.method import Method, read_method
+from lexbench.methods.composition import Method, read_method
 from lexbench.methods.dynamic_ntk import DynamicNtk
 from lexbench.methods.export import TARGETS, as_data, export
 from lexbench.methods.none import NoMethod

@@ -7,11 +7,11 @@ import torch
 from lexbench import Model
 from lexbench.core.attention import Middle, Window
 from lexbench.core.record import Refused
-from lexbench.encodings.rope import Rope
 from lexbench.kernels import dense
 from lexbench.kernels.reference import Angles, weights
 from lexbench.methods.lambda_mask import LambdaMask
-from lexbench.native.attend import Layer
+from lexbench.parts.lab.encodings.rope import Rope
+from lexbench.parts.lab.native.attend import Layer
 from tests.methods.remaps import distances, plain
 
 

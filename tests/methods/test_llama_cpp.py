@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from lexbench.backends.hf.backend import Hf
+from lexbench.checkpoints.checkpoint import read_model
 from lexbench.core import registry
-from lexbench.core.checkpoint import read_model
+from lexbench.parts.serving.identify import pack
 from lexbench.runner.backend_pool import done_with, opened
-from lexbench.studies.identify import pack
 
 pytest.importorskip("llama_cpp")
 pytest.importorskip("gguf")
@@ -18,7 +18,7 @@ pytest.importorskip("gguf")
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 def test_llama_cpp_scores_texts_as_hf_does_with_what_was_exported(tmp_path: Path) -> None:
-    from tests.core.test_gguf import write_lexlet
+    from tests.checkpoints.test_gguf import write_lexlet
     from tools import engines, llama_cpp
 
     file = llama_cpp.in_float32(write_lexlet(tmp_path / "half.gguf"), tmp_path / "whole.gguf")

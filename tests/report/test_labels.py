@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 from lexbench.api import Run
 from lexbench.core import method_key
 from lexbench.core.method_key import MethodKey, key_from
+from lexbench.parts.web.page import data, headlines
 from lexbench.report.check import comparison, formats
 from lexbench.report.check.check import check
 from lexbench.report.check.text import markdown as check_markdown
 from lexbench.report.formats import markdown
 from lexbench.report.leaderboard.leaderboard import leaderboard
-from lexbench.report.page import data, headlines
 from lexbench.report.report import write_report
 from lexbench.report.tables import grid_of, headline_tables, terminal
 from lexbench.report.versus import write_versus

@@ -7,7 +7,7 @@ import pytest
 
 import lexbench
 from lexbench import Write
-from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
+from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.report.formats import markdown
 from lexbench.report.longbench import grid, layouts, rows_of
 from lexbench.runner.cells import Named

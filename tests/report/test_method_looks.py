@@ -12,9 +12,9 @@ import pytest
 from lexbench.core import registry
 from lexbench.core.method_key import BASELINE, MethodKey, key_from
 from lexbench.core.record import Sample
+from lexbench.parts.web.page import data, page
+from lexbench.parts.web.page.headlines import headlines
 from lexbench.report import looks
-from lexbench.report.page import data, page
-from lexbench.report.page.headlines import headlines
 from lexbench.report.plots import over_length
 from lexbench.report.plots.style import SHAPES, line, series
 from lexbench.report.plots.value_axis import Scale, scale_of

@@ -26,7 +26,7 @@ from lexbench.core.attention import (
     Window,
     seen_distances,
 )
-from lexbench.core.scaled import attention_of
+from lexbench.methods.scaled import attention_of
 from lexbench.report.show import table
 
 TINY = Model(name="tiny", trained_length=16, head_dim=8, rope_base=10_000.0, layers=4)

@@ -16,9 +16,9 @@ import torch
 from lexbench import api
 from lexbench.backends import Capabilities
 from lexbench.backends.chance import Chance
+from lexbench.checkpoints.checkpoint import locate, read_model
 from lexbench.commands.main import main
 from lexbench.core import registry
-from lexbench.core.checkpoint import locate, read_model
 from lexbench.core.model import Model
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Answer, AnyQuestion, Score, Tokenizer

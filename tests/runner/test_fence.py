@@ -12,13 +12,13 @@ import pytest
 
 import lexbench
 from lexbench import Answer, AnyQuestion, Sample, Score, Task
+from lexbench.checkpoints.checkpoint import locate
+from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.commands import main
 from lexbench.core.attention import Positions
-from lexbench.core.checkpoint import locate
 from lexbench.core.errors import ConfigError
 from lexbench.core.fence import attention_from, check_questions, fenced
 from lexbench.core.record import Deferred, Refused
-from lexbench.core.tokenizer import load_tokenizer
 from lexbench.store.store import Store
 
 METHOD = '''

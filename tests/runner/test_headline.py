@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from lexbench import Encoded, Frame
+from lexbench.checkpoints.checkpoint import on_disk, read_model, suffice
 from lexbench.core import registry
-from lexbench.core.checkpoint import on_disk, read_model, suffice
 from lexbench.core.task import Tokens
 from lexbench.corpora.packages import CHARACTERS, LONGEST
 from lexbench.runner.cells import Step

@@ -14,12 +14,12 @@ from transformers import AutoConfig
 
 from lexbench import Attention, Model, Outline, task
 from lexbench.backends.hf.batches import kept_numbers
+from lexbench.checkpoints.checkpoint import locate, read_model
+from lexbench.checkpoints.config_facts import facts
+from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.core import registry
 from lexbench.core.attention import Dynamic
-from lexbench.core.checkpoint import locate, read_model
-from lexbench.core.config_facts import facts
 from lexbench.core.method_key import MethodKey
-from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.corpora.synthetic import Synthetic
 from lexbench.runner.cells import BackendFacts, Named, NamedMethod, Step, Workload
 from lexbench.runner.forecast import duration, parameters, workload

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lexbench.checkpoints.checkpoint import folder_of
+from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.core import registry
-from lexbench.core.checkpoint import folder_of
 from lexbench.core.method_key import OWN_POLICY, MethodKey, Purpose
-from lexbench.core.tokenizer import load_tokenizer
 from lexbench.runner.cells import BackendFacts
 from lexbench.runner.job import Job
 from lexbench.runner.plan import cell_of, plan

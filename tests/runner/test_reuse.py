@@ -11,9 +11,9 @@ import pytest
 
 import lexbench
 from lexbench.backends.hf.reader import Reader
-from lexbench.core.checkpoint import locate, read_model
+from lexbench.checkpoints.checkpoint import locate, read_model
+from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.core.task import AnyQuestion, Choose, Write
-from lexbench.core.tokenizer import load_tokenizer
 from lexbench.runner import answers
 from lexbench.runner.reuse import in_order
 from lexbench.store.format import Finished

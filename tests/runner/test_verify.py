@@ -16,9 +16,9 @@ from lexbench.backends.hf.backend import Hf
 from lexbench.backends.hf.reader import Reader
 from lexbench.backends.hf.rotary import AttentionInstaller
 from lexbench.backends.hf.state import Keys
+from lexbench.checkpoints.checkpoint import read_model
 from lexbench.core import registry
 from lexbench.core.attention import Blocks, Line, LogScale, Remap, Slopes, Window
-from lexbench.core.checkpoint import read_model
 from lexbench.kernels import dense
 from lexbench.runner.verify import Check, Preflight, continues, failure, verify
 

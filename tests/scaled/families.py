@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lexbench.backends.hf import Hf
-from lexbench.core.checkpoint import read_model
+from lexbench.checkpoints.checkpoint import read_model
 from tests.census import tiny
 
 TRAINED, ORIGINAL, WINDOW, LENGTH = 32, 16, 12, 64

@@ -13,10 +13,10 @@ import transformers
 
 from lexbench import Model, Refused
 from lexbench.backends.hf.extended import Extended
-from lexbench.core.config_facts import facts
-from lexbench.core.method import named_method, read_method
-from lexbench.core.scaled import OVER, attention_of, ropes
+from lexbench.checkpoints.config_facts import facts
+from lexbench.methods.composition import named_method, read_method
 from lexbench.methods.export import export
+from lexbench.methods.scaled import OVER, attention_of, ropes
 from tests.census import tiny
 from tests.scaled import families
 from tests.scaled.families import FAMILIES, LENGTH, TRAINED

@@ -16,9 +16,9 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 from lexbench import Refused
 from lexbench.backends.hf import layers
 from lexbench.backends.vllm.angles import own_angles
-from lexbench.core.config_facts import INTERLEAVED, REORDERED, facts
+from lexbench.checkpoints.config_facts import INTERLEAVED, REORDERED, facts
 from lexbench.core.model import Model
-from lexbench.core.scaled import ropes
+from lexbench.methods.scaled import ropes
 
 SMALL = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2}
 SMALL |= {"num_hidden_layers": 4, "vocab_size": 128, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}

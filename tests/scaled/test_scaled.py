@@ -11,11 +11,11 @@ import pytest
 
 from lexbench import Attention, Model, Refused
 from lexbench.backends.hf import Hf
+from lexbench.checkpoints.config_facts import facts
 from lexbench.core.attention import Window
-from lexbench.core.config_facts import facts
-from lexbench.core.method import named_method, read_method
 from lexbench.core.method_key import MethodKey
-from lexbench.core.scaled import attention_of, joined, ropes
+from lexbench.methods.composition import named_method, read_method
+from lexbench.methods.scaled import attention_of, joined, ropes
 from lexbench.runner import verify
 from tests.census import tiny
 from tests.scaled import families

@@ -9,6 +9,7 @@ from scipy.stats import binomtest
 
 from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Record
+from lexbench.parts.web.page import data, headlines
 from lexbench.report.check.check import check
 from lexbench.report.check.comparison import markdown
 from lexbench.report.check.formats import command
@@ -16,7 +17,6 @@ from lexbench.report.check.power import power, table
 from lexbench.report.check.text import text
 from lexbench.report.grid import best_of
 from lexbench.report.leaderboard.leaderboard import leaderboard
-from lexbench.report.page import data, headlines
 from lexbench.report.verdicts import verdict_text
 from lexbench.report.versus import write_versus
 from lexbench.stats.compare import compare

@@ -15,7 +15,7 @@ from scipy.stats import t
 
 import lexbench
 from lexbench import Sample, Score, Scored
-from lexbench.core.tokenizer import FastTokenizer
+from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.corpora.synthetic import Synthetic
 from lexbench.report import formats
 from lexbench.report.report import write_report

@@ -14,8 +14,8 @@ from scipy.stats import t
 
 import lexbench
 from lexbench import Mark, Marked, Sample, Score, Scored
+from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.core.method_key import key_from
-from lexbench.core.tokenizer import FastTokenizer
 from lexbench.corpora.synthetic import Synthetic
 from lexbench.report import formats
 from lexbench.report.looks import looks

@@ -13,10 +13,10 @@ from scipy.stats import t
 
 from lexbench.core.method_key import key_from
 from lexbench.core.record import Sample
+from lexbench.parts.web.page.page import environment
 from lexbench.report import formats
 from lexbench.report import tables as report_tables
 from lexbench.report.formats import columns
-from lexbench.report.page.page import environment
 from lexbench.report.tables import grid_of, setting_heading, terminal
 from lexbench.stats.records import records_of, rows_of
 from lexbench.stats.tables import Table, at_length, caption, tables

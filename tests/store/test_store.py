@@ -20,7 +20,7 @@ import pytest
 
 from lexbench.commands import main
 from lexbench.core.record import Cell, Sample
-from lexbench.report.view.folders import Watch
+from lexbench.parts.web.view.folders import Watch
 from lexbench.stats import costs
 from lexbench.stats.records import records_of
 from lexbench.store.format import Finished

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from lexbench import Document, Refused
-from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
+from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.corpora import hash_documents
 from lexbench.taskkit import haystack
 from lexbench.taskkit.haystack import Haystack

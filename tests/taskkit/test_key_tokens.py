@@ -15,14 +15,14 @@ import yaml
 
 from lexbench import Encoded, Model, Refused, api
 from lexbench.backends.chance import Chance
+from lexbench.checkpoints.checkpoint import read_model
+from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.core import registry
 from lexbench.core.attention import Attention
-from lexbench.core.checkpoint import read_model
 from lexbench.core.task import Score, Scored
-from lexbench.core.tokenizer import FastTokenizer
 from lexbench.corpora import hash_documents
 from lexbench.corpora.synthetic import Synthetic
-from lexbench.studies import find_key_tokens
+from lexbench.parts.search import find_key_tokens
 from lexbench.taskkit import key_tokens
 from lexbench.taskkit.key_tokens import KeyTokens, Rule
 

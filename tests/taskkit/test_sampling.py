@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from lexbench import Refused
-from lexbench.core.tokenizer import FastTokenizer
+from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.taskkit import sampling
 
 

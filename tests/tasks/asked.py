@@ -4,7 +4,7 @@ import hashlib
 import json
 
 from lexbench import Task, Write
-from lexbench.core.tokenizer import FastTokenizer
+from lexbench.checkpoints.tokenizer import FastTokenizer
 from tests.answerers import written
 
 

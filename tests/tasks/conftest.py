@@ -10,8 +10,8 @@ import pytest
 
 import lexbench
 from lexbench import Corpus, Document, Encoded, Frame, Tokenizer
+from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.core.task import Tokens
-from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.corpora import hash_documents
 
 

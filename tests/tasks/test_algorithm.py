@@ -7,7 +7,7 @@ import pytest
 
 import lexbench
 from lexbench import Mark, Marked, Refused
-from lexbench.core.tokenizer import FastTokenizer
+from lexbench.checkpoints.tokenizer import FastTokenizer
 
 
 def found(name: str, tokenizer: FastTokenizer, length: int) -> list[tuple[str, str, Mark]]:

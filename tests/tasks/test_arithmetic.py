@@ -15,9 +15,9 @@ from scipy import stats
 
 import lexbench
 from lexbench import Choose, Frame, Mark, Marked, Refused, Sample, Task, Write
+from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.core import registry
 from lexbench.core.task import Tokens
-from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
 from tests.answerers import perfect, written
 
 FORMS = list(itertools.product(["write", "choose", "mark"], [True, False], [True, False]))

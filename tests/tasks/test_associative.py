@@ -12,8 +12,8 @@ from scipy import stats
 
 import lexbench
 from lexbench import Choose, Chosen, Refused, Write, Written
+from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.core import registry
-from lexbench.core.tokenizer import FastTokenizer
 from lexbench.corpora.synthetic import Synthetic
 
 CORPUS = Synthetic()

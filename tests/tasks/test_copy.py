@@ -9,9 +9,9 @@ from scipy import stats
 
 import lexbench
 from lexbench import Mark, Marked, Refused, Task
+from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.core import registry
 from lexbench.core.task import Tokens
-from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
 from tests.answerers import perfect
 
 

@@ -17,7 +17,7 @@ from scipy import stats
 
 import lexbench
 from lexbench import Choose, Frame, Refused, Sample, Write, Written
-from lexbench.core.tokenizer import FastTokenizer
+from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.taskkit import people, sampling
 from tests.answerers import perfect
 from tests.tasks.asked import fingerprint, questions_of
@@ -782,7 +782,7 @@ def test_questions_follow_from_seed_and_index_in_any_process(lexlet: FastTokeniz
         assert not set(here) & set(fingerprint(task, lexlet, 3, seed=1))
     code = (
         f"import importlib.util as u; s = u.spec_from_file_location('here', {__file__!r}); m = u.module_from_spec(s); "
-        "s.loader.exec_module(m); from lexbench.core.tokenizer import load_tokenizer; "
+        "s.loader.exec_module(m); from lexbench.checkpoints.tokenizer import load_tokenizer; "
         "t = load_tokenizer(m.Path(m.lexbench.__file__).parent / 'lexlet'); "
         f"m.questions_of(m.qa(hops=2), t, 500, 2); print(*m.fingerprint(m.qa('qa_squad', data={squad!r}), t, 3))"
     )

@@ -13,7 +13,7 @@ from scipy.special import zeta
 
 import lexbench
 from lexbench import Frame, Refused
-from lexbench.core.tokenizer import FastTokenizer
+from lexbench.checkpoints.tokenizer import FastTokenizer
 from tasks.frequent_words import _chance_of_first
 from tests.tasks.asked import accuracy, fingerprint, questions_of
 

@@ -8,7 +8,7 @@ import pytest
 
 import lexbench
 from lexbench import Corpus, Refused, Score, Tokenizer
-from lexbench.core.tokenizer import load_tokenizer
+from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.corpora.files import Files
 
 LENGTHS = [16, 33, 64]

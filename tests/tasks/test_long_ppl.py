@@ -9,7 +9,7 @@ import pytest
 
 import lexbench
 from lexbench import Corpus, Refused, Score, Scored, Tokenizer
-from lexbench.core.tokenizer import FastTokenizer
+from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.corpora.synthetic import Synthetic
 from lexbench.stats.records import records_of
 from lexbench.store.format import Finished

@@ -18,9 +18,9 @@ import yaml
 
 import lexbench
 from lexbench import Frame, Refused, Sample, Write
+from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.commands import main
 from lexbench.core import registry
-from lexbench.core.tokenizer import FastTokenizer
 from lexbench.runner.cells import Named
 from lexbench.taskkit import longbench
 from lexbench.taskkit.longbench import examples
@@ -538,7 +538,7 @@ except Refused as refusal:
 
 
 def saved_tokenizer(folder: str) -> FastTokenizer:
-    from lexbench.core.tokenizer import load_tokenizer
+    from lexbench.checkpoints.tokenizer import load_tokenizer
 
     return load_tokenizer(Path(folder), bos=True)
 

@@ -12,7 +12,7 @@ import pytest
 
 import lexbench
 from lexbench import Corpus, Document, Refused, Write
-from lexbench.core.tokenizer import FastTokenizer
+from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.corpora import hash_documents
 from lexbench.corpora.synthetic import Synthetic
 from tests.answerers import written

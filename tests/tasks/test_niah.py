@@ -17,9 +17,9 @@ from scipy import stats
 
 import lexbench
 from lexbench import Choose, Chosen, Refused, Sample, Write, Written
+from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.core import registry
 from lexbench.core.task import Tokens
-from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.corpora.synthetic import Synthetic
 from lexbench.taskkit import sampling
 from tests.tasks.asked import questions_of

@@ -8,8 +8,8 @@ import pytest
 import lexbench
 from lexbench import Choose, Outline, Probe, Refused, Task, Write
 from lexbench.backends.caches import in_common
+from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.core import registry
-from lexbench.core.tokenizer import FastTokenizer
 from lexbench.taskkit.prompt import TEXTS_FOR_SIZES
 from tests.tasks.test_questions_per_text import SEVERAL
 

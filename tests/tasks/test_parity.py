@@ -10,8 +10,8 @@ from scipy import stats
 
 import lexbench
 from lexbench import Choose, Mark, Refused, Task
+from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.core.task import Tokens
-from lexbench.core.tokenizer import FastTokenizer
 from tests.answerers import perfect
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import lexbench
 from lexbench import Refused, Sample, Write, Written
-from lexbench.core.tokenizer import FastTokenizer
+from lexbench.checkpoints.tokenizer import FastTokenizer
 from tests.tasks.asked import questions_of
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import lexbench
 from lexbench import Refused, Sample, Write
-from lexbench.core.tokenizer import FastTokenizer
+from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.corpora.synthetic import Synthetic
 from tests.answerers import written
 

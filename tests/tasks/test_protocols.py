@@ -13,7 +13,7 @@ import pytest
 
 import lexbench
 from lexbench import AnyQuestion, Corpus, Sample, Score, Scored, Tokenizer
-from lexbench.core.tokenizer import FastTokenizer
+from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.corpora.synthetic import Synthetic
 from tests.answerers import asked_tokens
 

@@ -12,7 +12,7 @@ import pytest
 import lexbench
 from lexbench import Choose, Task, Write
 from lexbench.backends.caches import in_common
-from lexbench.core.tokenizer import FastTokenizer
+from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.runner.cells import Named
 from lexbench.taskkit import haystack
 from tests.tasks.asked import questions_of

@@ -11,7 +11,7 @@ from scipy import stats
 
 import lexbench
 from lexbench import Mark, Marked, Refused, Task
-from lexbench.core.tokenizer import FastTokenizer
+from lexbench.checkpoints.tokenizer import FastTokenizer
 from tests.answerers import perfect
 
 LARGEST: dict[str, Any] = {"pairs": 2, "key": 13, "power": 16.0}

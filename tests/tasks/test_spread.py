@@ -14,7 +14,7 @@ from scipy import stats
 
 import lexbench
 from lexbench import Choose, Chosen, Refused, Write, Written
-from lexbench.core.tokenizer import FastTokenizer
+from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.corpora.synthetic import Synthetic
 from lexbench.taskkit.spread import NAMES, WORDS, Puzzle, Spread
 

@@ -12,7 +12,7 @@ from scipy import stats
 
 import lexbench
 from lexbench import Corpus, Document, Frame, Refused
-from lexbench.core.tokenizer import FastTokenizer
+from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.corpora.synthetic import Synthetic
 from tests.tasks.asked import accuracy, fingerprint, questions_of
 

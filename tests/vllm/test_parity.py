@@ -14,15 +14,15 @@ from transformers import AutoModelForCausalLM
 import lexbench
 from lexbench.backends.hf.backend import Hf
 from lexbench.backends.vllm.backend import Vllm
+from lexbench.checkpoints.checkpoint import read_model
+from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.core import registry
 from lexbench.core.attention import Attention
-from lexbench.core.checkpoint import read_model
 from lexbench.core.model import Model
 from lexbench.core.task import Score, Tokens
-from lexbench.core.tokenizer import load_tokenizer
+from lexbench.parts.serving.parity import compare
+from lexbench.parts.serving.parity.tolerance import tolerance
 from lexbench.runner.job import Job
-from lexbench.studies.parity import compare
-from lexbench.studies.parity.tolerance import tolerance
 from tests.vllm.engines import without_workers
 
 SHARE = 0.08

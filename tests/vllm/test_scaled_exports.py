@@ -10,9 +10,9 @@ import pytest
 import torch
 import transformers
 
-from lexbench.core.method import named_method
-from lexbench.core.scaled import attention_of, ropes
+from lexbench.methods.composition import named_method
 from lexbench.methods.export import as_data
+from lexbench.methods.scaled import attention_of, ropes
 from tests.scaled.families import LENGTH
 from tests.scaled.test_exports import saved
 

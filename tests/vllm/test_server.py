@@ -15,13 +15,13 @@ import lexbench
 from lexbench.backends.hf.backend import Hf
 from lexbench.backends.openai import http
 from lexbench.backends.openai.backend import OpenAI
+from lexbench.checkpoints.checkpoint import read_model
+from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.commands import main
 from lexbench.core import registry
-from lexbench.core.checkpoint import read_model
 from lexbench.core.model import Model
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Choose, Mark, Score, Write, Written
-from lexbench.core.tokenizer import load_tokenizer
 from lexbench.methods.export import as_data
 from lexbench.store.format import Finished
 from lexbench.store.store import Store

@@ -22,14 +22,14 @@ from lexbench.backends.vllm.angles import Proof, own_angles
 from lexbench.backends.vllm.backend import Vllm
 from lexbench.backends.vllm.engine import Table
 from lexbench.backends.vllm.worker import Turning
+from lexbench.checkpoints.checkpoint import end_tokens, read_model
+from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.core import registry
 from lexbench.core.attention import Attention
-from lexbench.core.checkpoint import end_tokens, read_model
 from lexbench.core.model import Model
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Answer, AnyQuestion, Choose, Mark, Probe, Score, Write
-from lexbench.core.tokenizer import load_tokenizer
-from lexbench.studies.parity import tolerance
+from lexbench.parts.serving.parity import tolerance
 from tests.vllm.engines import without_workers
 
 MODEL = read_model(registry.read("model", "lexlet"))

@@ -14,14 +14,14 @@ from lexbench.backends.hf.extended import model_of
 from lexbench.backends.hf.rope_modules import RotaryModule, modules_of, read_module
 from lexbench.backends.rope_causes import RopeMismatch, WantedRope, likely_cause
 from lexbench.backends.rope_reading import RopeReading, places_up_to
-from lexbench.core import config_facts
+from lexbench.checkpoints import config_facts
 from lexbench.core.attention import Attention
 from lexbench.core.errors import ConfigError
-from lexbench.core.method import Method, method_config, read_method
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
-from lexbench.core.scaled import Fixed, OnScaled, Rope, attention_of, ropes
 from lexbench.core.values import is_whole
+from lexbench.methods.composition import Method, method_config, read_method
+from lexbench.methods.scaled import Fixed, OnScaled, Rope, attention_of, ropes
 
 OWN = "the model's own RoPE"
 

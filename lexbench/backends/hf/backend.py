@@ -41,8 +41,9 @@ from lexbench.backends.hf.products import widen
 from lexbench.backends.hf.reader import KERNELS, Reader, no_triton
 from lexbench.backends.hf.state import Keys
 from lexbench.backends.thinking import MARKERS, LocalForm, in_stages, without_thought
+from lexbench.checkpoints.checkpoint import dtype_of, end_tokens, folder_of, revision_of, weight_files
+from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.core.attention import Attention
-from lexbench.core.checkpoint import dtype_of, end_tokens, folder_of, revision_of, weight_files
 from lexbench.core.errors import ConfigError
 from lexbench.core.machine import free_bytes
 from lexbench.core.memory import OutOfMemory, deferring
@@ -64,7 +65,6 @@ from lexbench.core.task import (
     Write,
     Written,
 )
-from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.core.values import is_whole
 from lexbench.kernels import likelihood
 from lexbench.kernels.observed import Observer

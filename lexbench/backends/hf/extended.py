@@ -12,14 +12,14 @@ from torch import Tensor
 from lexbench.backends.hf.layers import frequencies, kinds_of
 from lexbench.backends.hf.network import towers
 from lexbench.backends.hf.rotary import AttentionInstaller
+from lexbench.checkpoints.config_facts import facts
 from lexbench.core.attention import Attention, Floats
-from lexbench.core.config_facts import facts
 from lexbench.core.errors import ConfigError
-from lexbench.core.method import Method
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
-from lexbench.core.scaled import attention_of, ropes
 from lexbench.core.values import is_whole
+from lexbench.methods.composition import Method
+from lexbench.methods.scaled import attention_of, ropes
 
 _extended: "weakref.WeakSet[Any]" = weakref.WeakSet()
 """Networks with a method applied now."""

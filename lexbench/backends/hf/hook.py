@@ -18,10 +18,10 @@ from lexbench.backends.hf.layers import ENDLESS, Turn, ask, is_relative, within
 from lexbench.backends.hf.state import KeptLayer, Keys
 from lexbench.core.attention import Attention, Segments, Window
 from lexbench.core.record import Refused
-from lexbench.encodings.base import Rotate
 from lexbench.kernels import decode, fast, looped, rotations
 from lexbench.kernels.logits import Logits
 from lexbench.kernels.spans import token_positions
+from lexbench.parts.lab.encodings.base import Rotate
 
 kernel = fast.attend
 """Computes attention with slots that the stock kernel does not have."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, PreTrainedModel
 
 from lexbench.backends.hf.layers import WINDOWS, stated
-from lexbench.core.checkpoint import check_architecture, weight_bytes
+from lexbench.checkpoints.checkpoint import check_architecture, weight_bytes
 from lexbench.core.errors import ConfigError
 from lexbench.core.memory import is_out_of_memory
 

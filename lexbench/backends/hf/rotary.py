@@ -47,9 +47,9 @@ from lexbench.core.attention import Attention, Floats, Line, Positions, Remap, W
 from lexbench.core.memory import is_out_of_memory
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
-from lexbench.core.scaled import ropes
 from lexbench.kernels.fast import Form
 from lexbench.kernels.reference import Angles
+from lexbench.methods.scaled import ropes
 
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 4e-2}
 """Largest difference of logits computed in two ways, as a fraction of their standard deviation."""

@@ -15,15 +15,15 @@ from lexbench.backends.openai.dialect import Dialect
 from lexbench.backends.openai.http import Rejected, Server, checked_url
 from lexbench.backends.openai.replies import models
 from lexbench.backends.thinking import MARKERS, Form
+from lexbench.checkpoints.checkpoint import end_tokens, folder_of
+from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.core.attention import Attention
-from lexbench.core.checkpoint import end_tokens, folder_of
 from lexbench.core.errors import ConfigError
-from lexbench.core.method import method_config, read_method
 from lexbench.core.model import Model
 from lexbench.core.record import Deferred, Refused
-from lexbench.core.scaled import attention_of
 from lexbench.core.task import Answer, AnyQuestion, Write
-from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
+from lexbench.methods.composition import method_config, read_method
+from lexbench.methods.scaled import attention_of
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -10,9 +10,9 @@ from lexbench.backends.openai.dialect import STOPS, Abilities, Dialect
 from lexbench.backends.openai.http import Rejected
 from lexbench.backends.openai.replies import found, malformed
 from lexbench.backends.thinking import Form, behind
+from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.core.record import Refused
 from lexbench.core.task import Tokens, Write, Written
-from lexbench.core.tokenizer import FastTokenizer
 
 SPARE = 64
 """Tokens by which a server's template may differ from the one here: a default system message, another date."""

@@ -8,8 +8,8 @@ import numpy as np
 from lexbench.backends.vllm.engine import Table
 from lexbench.core.attention import Attention, Positions
 from lexbench.core.model import Model
-from lexbench.core.scaled import ropes
 from lexbench.kernels.reference import Angles
+from lexbench.methods.scaled import ropes
 
 ROUNDING = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 """Rounding of cos and sin, which the engine stores in the dtype of the weights."""

@@ -16,9 +16,7 @@ from lexbench.backends.embedded import check_embedded
 from lexbench.backends.thinking import MARKERS, LocalForm
 from lexbench.backends.vllm.angles import ROUNDING, Proof, own_angles
 from lexbench.backends.vllm.engine import Engine
-from lexbench.core import machine
-from lexbench.core.attention import Attention
-from lexbench.core.checkpoint import (
+from lexbench.checkpoints.checkpoint import (
     check_architecture,
     dtype_of,
     end_tokens,
@@ -26,11 +24,13 @@ from lexbench.core.checkpoint import (
     revision_of,
     weight_files,
 )
+from lexbench.checkpoints.tokenizer import load_tokenizer
+from lexbench.core import machine
+from lexbench.core.attention import Attention
 from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Answer, AnyQuestion
-from lexbench.core.tokenizer import load_tokenizer
 from lexbench.methods import export
 
 REALISABLE = {"inv_freq", "scale", "keep_first"}

@@ -8,10 +8,10 @@ from pathlib import Path
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
+from lexbench.checkpoints.structure import ranges
 from lexbench.core.attention import Attention
 from lexbench.core.method_key import MethodKey
 from lexbench.core.model import Model
-from lexbench.core.structure import ranges
 from lexbench.report.plots.style import LABEL, STYLE, said, save_as, wrapped
 from lexbench.report.show.panels import Panel, Row, Shown, legend_columns, panels_of
 from lexbench.report.show.table import as_data, headline, in_words

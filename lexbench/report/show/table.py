@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from lexbench.checkpoints.structure import ranges
 from lexbench.core.attention import (
     Attention,
     Blocks,
@@ -24,8 +25,7 @@ from lexbench.core.attention import (
 )
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
-from lexbench.core.scaled import ropes
-from lexbench.core.structure import ranges
+from lexbench.methods.scaled import ropes
 from lexbench.report.formats import columns
 
 SLOTS = tuple(field.name for field in fields(Attention))
@@ -146,7 +146,7 @@ def table(
 ) -> str:
     """The same as Markdown that reads well in a terminal; slots that are left alone are named last, then `own`.
 
-    These are the model's own properties (`lexbench.core.structure`).
+    These are the model's own properties (`lexbench.checkpoints.structure`).
     """
     data = as_data(model, label, attention, length)
     attention = _changed_first(model, attention)

@@ -1,7 +1,0 @@
-"""`python -m lexbench.integrations.lm_eval ...`: the harness's command line, with our model."""
-
-import sys
-
-from lexbench.integrations.lm_eval import main
-
-sys.exit(main(sys.argv[1:]))

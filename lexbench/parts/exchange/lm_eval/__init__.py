@@ -1,0 +1,52 @@
+"""lexbench as a model of lm-evaluation-harness: runs any of its tasks with any of our methods.
+
+    lexbench lm_eval --model lexbench --model_args model=lexlet,method=yarn,factor=4 --tasks lambada_openai
+
+calls the harness's own command line. Harness releases that read entry points (group `lm_eval.models`) find the model
+without it.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+
+from lexbench.core.errors import ConfigError
+from lexbench.core.record import Refused
+
+NAME = "lexbench"
+"""The model's name for `--model`."""
+ROOMS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
+"""Generation settings for the most tokens to write; the first one given counts."""
+ROOM = 256
+"""Tokens to write by default: the harness's own default."""
+
+
+def register() -> None:
+    """Register our model with the installed harness, once; ConfigError if the harness is not installed."""
+    try:
+        import lm_eval.models  # noqa: F401  (first: the harness adds its own models only to an empty registry)
+        from lm_eval.api import registry
+    except ImportError as error:
+        raise ConfigError(
+            f"lm-evaluation-harness cannot be imported ({error}): pip install 'lexbench[lm_eval]'"
+        ) from None
+    if NAME not in registry.MODEL_REGISTRY:
+        from lexbench.parts.exchange.lm_eval.model import LexbenchModel
+
+        registry.register_model(NAME)(LexbenchModel)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the harness's command line with our model; exit code 0, or 2 and one line for wrong input or a refusal."""
+    try:
+        register()
+        from lm_eval.__main__ import cli_evaluate
+
+        sys.argv = ["lm_eval", *arguments]  # the harness reads sys.argv only
+        cli_evaluate()
+    except (ValueError, Refused) as error:
+        if os.environ.get("LEXBENCH_TRACEBACK"):
+            raise
+        print(f"lexbench: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    return 0

@@ -1,0 +1,209 @@
+"""One task of a results file as cells with samples: one cell, or one per length that the task defines."""
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lexbench.core.errors import ConfigError
+from lexbench.core.record import Cell, Sample
+from lexbench.parts.exchange.lm_eval.results.examples import Example, Tokens, examples
+from lexbench.parts.exchange.lm_eval.results.files import Results, mapping, read_samples, whole
+from lexbench.parts.exchange.lm_eval.results.metrics import Metric, metrics, scores, unfit
+from lexbench.parts.exchange.lm_eval.results.setup import Setup, said
+from lexbench.stats.wording import plain, several
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Lengths:
+    """Prompt lengths, for results that do not state them."""
+
+    stated: int | None
+    """Tokens, given by the user."""
+    tokens: Tokens | None
+    """Token counter; None: tokens are not counted."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Read:
+    """One logged task."""
+
+    results: Results
+    setup: Setup
+    task: str
+    kind: str
+    """The task's output_type."""
+    every: Sequence[Example]
+    fit: Sequence[Metric]
+    """Metrics that can be scores of samples."""
+    left_out: Sequence[str]
+    """The other metrics, one line per reason."""
+    keys: Sequence[str]
+    """All metrics, as the harness names them."""
+
+    def about(self, name: str) -> Any:
+        """The task's entry in a section of the results; None if there is none."""
+        return self.results.section(name).get(self.task)
+
+
+def read(results: Results, setup: Setup, task: str, lengths: Lengths) -> Read:
+    """Read a task, its examples, and the metrics that can be scores.
+
+    Raises ConfigError without logged samples, for malformed ones, and if truncated prompts cannot be identified.
+    """
+    name = plain(task)
+    file = results.samples.get(task)
+    stated = mapping(results.section("results")[task])
+    keys = [key for key in stated if "," in key and not key.partition(",")[0].endswith("_stderr")]
+    if file is None:
+        reason = "an aggregate alone has no interval and cannot be paired"
+        raise ConfigError(f"{name} of {results.file} has no samples, and {reason}: run lm_eval with --log_samples")
+    if not keys:
+        raise ConfigError(f"{name} of {results.file} has no metrics: run it again, with lm_eval 0.4 or newer")
+    if setup.cut.get(task) and lengths.tokens is None:
+        lost = several(setup.cut[task], "request")
+        raise ConfigError(f"{lost} of {name} lost their first tokens: give --tokenizer DIR to find out which")
+    kind = said(mapping(results.section("configs").get(task)).get("output_type"))
+    every = examples(read_samples(file), keys, kind, lengths.tokens)
+    count = mapping(results.section("n-samples").get(task)).get("effective", stated.get("sample_len", len(every)))
+    if count != len(every):
+        raise ConfigError(f"samples {file} hold {len(every)} examples, the results {said(count)}: use files of one run")
+    better = mapping(results.section("higher_is_better").get(task))
+    fit: list[Metric] = []
+    odd: dict[str, list[str]] = {}
+    for metric in metrics(every, keys):
+        if why := unfit(metric, stated[metric.key], better.get(metric.name)):
+            odd.setdefault(why, []).append(metric.key.removesuffix(",none"))
+        else:
+            fit.append(metric)
+    return Read(
+        results=results,
+        setup=setup,
+        task=task,
+        kind=kind,
+        every=every,
+        fit=fit,
+        left_out=[f"{name} {plain(', '.join(names))}: {why}" for why, names in odd.items()],
+        keys=keys,
+    )
+
+
+def cells(task: Read, lengths: Lengths) -> Iterator[tuple[Cell, list[Sample]]]:
+    """The cells of a task with their samples; none if no metric can be imported."""
+    for made_for in sorted({each.made_for for each in task.every}, key=lambda each: each or 0):
+        group = [example for example in task.every if example.made_for == made_for]
+        fit = [metric for metric in task.fit if metric.of(made_for)]
+        if fit:
+            length = _length(task, group, made_for, lengths)
+            yield _cell(task, group, length, lengths), [_sample(task, example, fit, length) for example in group]
+
+
+def _length(task: Read, group: Sequence[Example], made_for: int | None, lengths: Lengths) -> int:
+    """The cell's length: the task's, else the method's, else the user's, else that of the longest prompt."""
+    longest = max((example.tokens or 0 for example in group), default=0)
+    known = made_for or task.setup.length or lengths.stated or longest
+    where = f"{plain(task.task)} of {task.results.file}"
+    if not known:
+        raise ConfigError(f"{where} does not state the length of its prompts: give --tokenizer DIR, or --length N")
+    if known == lengths.stated and longest > known:
+        raise ConfigError(f"{where} has prompts of {longest} tokens: --length must be at least that, got {known}")
+    return known
+
+
+def _sample(task: Read, example: Example, fit: Sequence[Metric], length: int) -> Sample:
+    limit = task.setup.limit or math.inf
+    read = (example.tokens or 0) - (task.kind != "generate_until")  # the last token is scored, not read
+    answers = {"answers": example.answers} if example.output is not None else {}
+    return Sample(
+        index=example.index,
+        cluster=example.cluster,
+        tokens=min(example.tokens or length, length),  # of a truncated prompt, what the model read
+        truncated=example.cut or read > limit,
+        scores=scores(example, fit),
+        chance=example.chance,
+        statistics={} if example.option_nll is None else {"option_nll": example.option_nll},
+        prompt=example.prompt,
+        output=example.output,
+        facts={**example.expected, **answers},
+    )
+
+
+def _cell(task: Read, group: Sequence[Example], length: int, lengths: Lengths) -> Cell:
+    setup, config = task.setup, task.results.section("config")
+    set_to = setup.length if setup.attention else None  # without changes the length does not matter
+    by_length = set_to is not None and group[0].made_for is not None
+    seed = config.get("fewshot_seed") or config.get("random_seed")
+    identity = {
+        "model": setup.model,
+        "method": {**setup.method, "set_to": set_to, "samples": _contents(group)},
+        "attention": setup.attention,
+        "task": _task_identity(task),
+        "corpus": None,
+        "backend": setup.backend,
+        "seeds": {name: config.get(f"{name}_seed") for name in ("random", "numpy", "torch")},
+        "counted": lengths.tokens is not None,
+        "length": length,
+        "seed": whole(seed) or 0,
+        "n": len(group),
+    }
+    return Cell(
+        model=str(setup.model["name"]),
+        method=replace(setup.key, at=set_to) if by_length else setup.key,
+        task=f"lm_eval:{plain(task.task)}",
+        length=length,
+        trained_length=int(setup.model["trained_length"]),
+        seed=whole(seed) or 0,
+        n=len(group),
+        protocol=_protocol(task, lengths),
+        backend=str(setup.backend["name"]),
+        dtype=str(setup.backend["dtype"]),
+        kernel=str(setup.backend["kernel"]),
+        corpus=None,
+        version=setup.version,
+        identity=json.loads(json.dumps(identity, default=str)),
+    )
+
+
+def _task_identity(task: Read) -> Mapping[str, Any]:
+    """Everything that the questions and their scores depend on."""
+    content, config = task.results.content, mapping(task.about("configs"))
+    return {
+        "name": f"lm_eval:{plain(task.task)}",
+        "version": said(task.about("versions")),
+        "harness": said(content.get("lm_eval_version")),
+        "kind": task.kind,
+        "fewshot": task.about("n-shot"),
+        "generation": [config.get("generation_kwargs"), task.results.section("config").get("gen_kwargs")],
+        "description": _hash(config.get("description")),
+        "system_instruction": _hash(content.get("system_instruction")),
+        "chat_template": _hash(content.get("chat_template")),
+        "turns": content.get("fewshot_as_multiturn"),
+    }
+
+
+def _contents(group: Sequence[Example]) -> str:
+    """Hash of the logged lines of a cell, so that the same lines in another file give the same cell."""
+    return hashlib.sha256(b"".join(line for example in group for line in sorted(example.hashes))).hexdigest()[:16]
+
+
+def _hash(text: Any) -> str | None:
+    return hashlib.sha256(str(text).encode(errors="replace")).hexdigest()[:8] if text else None
+
+
+def _protocol(task: Read, lengths: Lengths) -> str:
+    """The protocol in one line: harness, task, shots, scores, chat template."""
+    about = _task_identity(task)
+    shots, turns = about["fewshot"], " in turns" if about["turns"] else ""
+    names = {f"{each.name} as {each.label}" if each.renamed else each.label for each in task.fit}
+    parts = [
+        f"lm-evaluation-harness {about['harness']}",
+        f"task {plain(task.task)} version {about['version']} ({about['kind']})",
+        f"{said(shots)}-shot{turns}",
+        f"scored by {', '.join(sorted(names))}",
+        f"chat template {about['chat_template']}" if about["chat_template"] else "no chat template",
+        f"system instruction {about['system_instruction']}" if about["system_instruction"] else "",
+        "" if lengths.tokens else "tokens not counted",
+    ]
+    return ", ".join(part for part in parts if part)

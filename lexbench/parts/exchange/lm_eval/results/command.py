@@ -1,0 +1,124 @@
+"""`lexbench import lm_eval`: import results of lm-evaluation-harness as cells of a run folder.
+
+Every logged example becomes a sample with the harness's own scores. A metric is imported if its number can be checked:
+each example has a value in [0, 1], higher is better, and the mean over examples is the aggregate that the harness
+printed. Other metrics are listed as left out: likelihoods are sums over a text without its tokens, BLEU has no value
+per example, an aggregate alone has no interval and cannot be paired.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lexbench.checkpoints.checkpoint import locate
+from lexbench.checkpoints.gguf import FetchError
+from lexbench.core.errors import ConfigError
+from lexbench.core.files import unlike
+from lexbench.core.record import Cell, Sample
+from lexbench.parts.exchange.lm_eval.results.cells import Lengths, Read, cells, read
+from lexbench.parts.exchange.lm_eval.results.examples import Tokens
+from lexbench.parts.exchange.lm_eval.results.files import read_results, results_files, tasks_of, whole
+from lexbench.parts.exchange.lm_eval.results.setup import setup
+from lexbench.report import tables
+from lexbench.stats.records import records_of
+from lexbench.stats.wording import plain
+from lexbench.store.store import Store
+
+
+@dataclass(frozen=True)
+class Imported:
+    """Outcome of an import."""
+
+    into: Path
+    cells: Sequence[Cell]
+    """In the order of the files; includes cells that the folder already had."""
+    left_out: Sequence[str]
+    """Metrics not imported, with the reason, one line each."""
+    problems: Sequence[str]
+    """Files and tasks that could not be imported, one line each."""
+
+    def text(self) -> str:
+        """For a terminal: headline tables of the cells, then what was left out."""
+        shown = tables.terminal([(self.into, [cell.id for cell in self.cells])])
+        lines = [f"- {line}" for line in self.left_out]
+        lines = ["", "Left out:", *lines] if lines else []
+        lines += ["", "Not imported:", *(f"- {line}" for line in self.problems)] if self.problems else []
+        return "\n".join([shown.rstrip("\n"), *lines])
+
+
+def import_lm_eval(
+    results: Sequence[Path],
+    into: Path,
+    *,
+    trained_length: int | None = None,
+    length: int | None = None,
+    tokenizer: str | Path | None = None,
+) -> Imported:
+    """Import results of lm-evaluation-harness into a run folder; importing the same files again changes nothing.
+
+    Args:
+        results: files, or folders of them such as the harness's --output_path; run it with --log_samples.
+        into: run folder; may hold other cells.
+        trained_length: of the model, in tokens; results of lexbench's own model contain it.
+        length: in tokens, for results that do not state it, if no tokenizer is given.
+        tokenizer: the model's folder or hub name, to count tokens of prompts; the longest prompt gives the length of
+            results that do not state it.
+
+    Raises ConfigError with the first reason if nothing can be imported.
+    """
+    for name, value in (("trained-length", trained_length), ("length", length)):
+        if value is not None and whole(value) is None:
+            raise ConfigError(f"--{name} must be a whole number of at least 1 token, got {value}")
+    lengths = Lengths(stated=length, tokens=Tokens(_tokenizer(str(tokenizer))) if tokenizer else None)
+    store, left_out, problems = Store(into), list[str](), list[str]()
+    kept: dict[str, Cell] = {}
+    for task, made in _tasks(results_files(results), trained_length, lengths, problems):
+        left_out += task.left_out
+        for cell, samples in made:
+            _keep(store, cell, samples)
+            kept[cell.id] = cell
+    if not kept:
+        nothing = [f"nothing to import: {line}" for line in left_out]
+        raise ConfigError([*problems, *nothing, "the results have no task: give the files that lm_eval wrote"][0])
+    store.write_records(records_of)
+    return Imported(into, list(kept.values()), list(dict.fromkeys(left_out)), problems)
+
+
+def _tokenizer(path: str) -> Path:
+    """The folder of --tokenizer; ConfigError where there is none."""
+    try:
+        return locate(path, weights=False)
+    except FetchError as missing:
+        raise ConfigError(f"--tokenizer {path}: {missing}") from None
+    except ValueError:
+        raise ConfigError(
+            f"--tokenizer {path} {unlike(Path(path).expanduser())}: give --tokenizer DIR or a hub name like org/name"
+        ) from None
+
+
+def _tasks(
+    files: Sequence[Path], trained_length: int | None, lengths: Lengths, problems: list[str]
+) -> Iterator[tuple[Read, list[tuple[Cell, list[Sample]]]]]:
+    """Each task with its cells; errors go to `problems`, and the next task follows."""
+    for file in files:
+        try:
+            found = read_results(file)
+            measured = setup(found, trained_length)
+        except (ValueError, OSError) as error:
+            problems.append(plain(error))
+            continue
+        for name in tasks_of(found):
+            try:
+                task = read(found, measured, name, lengths)
+                made = list(cells(task, lengths))
+            except (ValueError, OSError) as error:
+                problems.append(plain(error))
+            else:
+                yield task, made
+
+
+def _keep(store: Store, cell: Cell, samples: Sequence[Sample]) -> None:
+    if not store.finished(cell):
+        for sample in samples:
+            store.append(cell, sample)
+        store.finish(cell, [sample.index for sample in samples])

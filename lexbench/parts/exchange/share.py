@@ -1,0 +1,157 @@
+"""`lexbench share`: results in a model card, samples as a dataset for `datasets`, both as files of other programs."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+from lexbench.core.errors import ConfigError
+from lexbench.core.files import write_text
+from lexbench.parts.exchange.files import every_eval_ever, inspect_log, lm_eval_files
+from lexbench.parts.exchange.files.common import About
+from lexbench.parts.exchange.hub.dataset_card import sample_card
+from lexbench.parts.exchange.hub.dataset_files import Head, configurations, heads, write_samples
+from lexbench.parts.exchange.hub.model_card import ModelIndex, model_index, on_card
+from lexbench.report.select import named_methods, named_tasks
+from lexbench.stats.records import Loaded, load, run_folders
+from lexbench.stats.wording import plain, several, some
+from lexbench.store.format import Finished
+
+CellT = TypeVar("CellT", Finished, Head)
+FORMATS = {"every_eval_ever": every_eval_ever.files, "inspect": inspect_log.files, "lm_eval": lm_eval_files.files}
+"""Formats of other programs, by the name that --to takes."""
+
+
+def share_card(
+    folders: Sequence[Path], card: str, tasks: Sequence[str] = (), methods: Sequence[str] = ()
+) -> tuple[str, list[str]]:
+    """Write results into a model card; the file's name, or for `-` the block itself, and notes on omissions.
+
+    Results written by lexbench before are replaced, everything else in the card stays. Raises ConfigError if the card
+    cannot be parsed, for an unknown name, and if no cell has a value.
+    """
+    loaded, chosen = _chosen(folders, tasks, methods)
+    index = model_index(chosen, every_method=bool(methods))
+    notes = [*_left_out(index), *_unfinished(loaded)]
+    if card == "-":
+        return on_card("", index.models).rstrip("\n"), notes
+    file = Path(card)
+    old = _read(file)
+    try:
+        changed = on_card(old, index.models)
+    except ValueError as error:
+        raise ConfigError(f"card {file} cannot be parsed: {plain(error)}") from error
+    write_text(file, changed)
+    return str(file), notes
+
+
+def share_samples(
+    folders: Sequence[Path], out: Path, tasks: Sequence[str] = (), methods: Sequence[str] = ()
+) -> tuple[Path, list[str]]:
+    """Write the samples of run folders as a dataset; the path of its card, and notes on omissions.
+
+    The same run gives the same bytes. Raises ConfigError for an unknown name, if no cell has samples, and if the folder
+    holds other Parquet files or a card that cannot be parsed.
+    """
+    problems: list[str] = []
+    every = heads(folders, problems)
+    chosen = _of(every, tasks, methods)
+    filled = [head for head in chosen if head.samples]
+    if not filled:
+        raise ConfigError(f"no cell of {some([str(folder) for folder in folders])} has samples to share")
+    readme = out / "README.md"
+    old = _read(readme)
+    folders_of_tasks = configurations(head.cell.task for head in filled)
+    try:
+        text = sample_card(old, chosen, folders_of_tasks)
+    except ValueError as error:
+        raise ConfigError(f"card {readme} cannot be parsed: {plain(error)}") from error
+    write_samples(filled, out, folders_of_tasks)
+    write_text(readme, text)
+    count = sum(head.samples for head in filled)
+    notes = [f"samples: {count} of {several(len(filled), 'cell')}, {several(len(folders_of_tasks), 'task')}"]
+    refused = sum(head.refused is not None for head in chosen)
+    if refused:
+        notes.append(f"{several(refused, 'cell')} refused, without samples")
+    return readme, [*notes, *(f"not readable: {plain(problem)}" for problem in problems)]
+
+
+def share_files(
+    folders: Sequence[Path],
+    to: str,
+    out: Path,
+    tasks: Sequence[str] = (),
+    methods: Sequence[str] = (),
+    by: str | None = None,
+    developer: str | None = None,
+) -> tuple[Path, list[str]]:
+    """Write cells as files of another program, the same files for the same cells; their folder, and notes on omissions.
+
+    Args:
+        folders: run folders.
+        to: a name of `FORMATS`.
+        out: the folder; other files in it stay.
+        tasks: only these.
+        methods: only these.
+        by: who measured.
+        developer: who made the model, where its name is not ORG/NAME.
+
+    Raises ConfigError for an unknown name, if no cell has a value, and where the format asks for what is not known.
+    """
+    loaded, chosen = _chosen(folders, tasks, methods)
+    files = [file for folder in run_folders(folders) for file in (folder / "cells").glob("*.parquet")]
+    youngest = max((file.stat().st_mtime for file in files), default=0.0)
+    about = About(measured=datetime.fromtimestamp(youngest, UTC), organization=by, developer=developer)
+    written: set[Path] = set()
+    for name, content in FORMATS[to](chosen, about):
+        write_text(out / name, content)
+        written.add(out / name)
+    if not written:
+        raise ConfigError(f"no cell of {some([str(folder) for folder in folders])} has a value to share")
+    refused = sum(each.refused is not None for each in chosen)
+    notes = [f"{several(len(written), 'file')} of {several(len(chosen) - refused, 'cell')}", *_unfinished(loaded)]
+    # Names have the date of the youngest cell: what an earlier export of fewer cells has written stands beside them.
+    others = sum(file not in written for file in out.rglob("*.json*"))
+    if others:
+        notes.append(f"{several(others, 'other file')} in {out}: remove earlier exports, which hold cells twice")
+    return out, [*notes, *([f"{several(refused, 'cell')} refused: left out"] if refused else [])]
+
+
+def _chosen(folders: Sequence[Path], tasks: Sequence[str], methods: Sequence[str]) -> tuple[Loaded, list[Finished]]:
+    """All that run folders hold, and the cells of the named tasks and methods; ConfigError for an unknown name."""
+    loaded = load(folders)
+    return loaded, _of(loaded.finished, tasks, methods)
+
+
+def _of(cells: Sequence[CellT], tasks: Sequence[str], methods: Sequence[str]) -> list[CellT]:
+    labels = named_tasks((each.cell for each in cells), tasks)
+    rules = named_methods((each.cell.method for each in cells), methods)
+    return [each for each in cells if each.cell.task in labels and each.cell.method in rules]
+
+
+def _unfinished(loaded: Loaded) -> list[str]:
+    count = len(loaded.unfinished)
+    return [f"{several(count, 'cell')} unfinished: repeat the run command to finish them"] if count else []
+
+
+def _read(file: Path) -> str:
+    """A card's text; empty if there is no file yet."""
+    if file.is_dir():
+        raise ConfigError(f"card {file} is a folder: give a file, e.g. {file / 'README.md'}")
+    try:
+        return file.read_bytes().decode() if file.exists() else ""
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"card {file} must be UTF-8 text ({error.reason}): save it as UTF-8") from error
+
+
+def _left_out(index: ModelIndex) -> list[str]:
+    """Notes: how many values the card has, and what is left out."""
+    notes = [f"card: {several(index.values, 'value')} of {several(index.curves, 'curve')}"]
+    if index.left_out:
+        methods = several(len(index.left_out), "other method")
+        notes.append(f"{methods} left out, too many for a card: name them with --method ({some(index.left_out)})")
+    if index.refused:
+        notes.append(f"{several(index.refused, 'cell')} refused: left out")
+    if index.without_value:
+        notes.append(f"{several(index.without_value, 'cell')} without a value: left out")
+    return notes

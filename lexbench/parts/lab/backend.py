@@ -1,0 +1,213 @@
+"""The dense reference backend: attention by its definition, in float32 or float64. Defines what is correct; slow."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from lexbench.backends import Backend, Capabilities
+from lexbench.backends.caches import PrefixCache
+from lexbench.backends.causal import looks_ahead
+from lexbench.backends.devices import check_device, device_of
+from lexbench.backends.draft import Draft
+from lexbench.backends.embedded import check_embedded
+from lexbench.checkpoints.checkpoint import end_tokens, fingerprint, folder_of, weight_files
+from lexbench.checkpoints.tokenizer import load_tokenizer
+from lexbench.core.attention import Attention
+from lexbench.core.errors import ConfigError
+from lexbench.core.model import Model
+from lexbench.core.record import Refused
+from lexbench.core.task import Choose, Chosen, Mark, Marked, Probe, Probed, Score, Scored, Tokens, Write, Written
+from lexbench.kernels import rotations
+from lexbench.kernels.observed import Observer
+from lexbench.parts.lab.encodings import Encoding, Rotate
+from lexbench.parts.lab.encodings.rope import Rope
+from lexbench.parts.lab.native.attend import together
+from lexbench.parts.lab.native.folder import load
+from lexbench.parts.lab.native.reading import Pass, Reading
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+WORTH = 0.5
+"""Smallest cached share of a prompt worth reusing: the rest is then computed without PyTorch's fused kernel."""
+
+
+class Native(Backend):
+    """Runs a folder made by `lexbench train`, or a Llama (tied embeddings, plain RoPE), in our own decoder.
+
+    With `reuse`, the common prefix with the previous prompt is not computed again: results differ in the last bits.
+
+    Args:
+        model: with the folder in `path`.
+        dtype: float32 or float64, of weights and all computation.
+        device: cpu, cuda:1, ... or auto (a GPU if there is one). The last bits of results depend on it.
+    """
+
+    name = "native"
+    kernel = "dense"
+    capabilities = Capabilities(recalls=True)
+
+    def __init__(self, model: Model, dtype: str = "float32", device: str = "cpu") -> None:
+        self.check_settings({"dtype": dtype, "device": device}, model)
+        self._device = device_of(device)
+        self.device = str(self._device)
+        folder = folder_of(model)
+        weight_files(folder)
+        self.model = model
+        self.dtype = dtype
+        self.version = f"torch {torch.__version__}"
+        self.revision = fingerprint(folder)
+        self.tokenizer = load_tokenizer(folder, model.bos)
+        self._ends = end_tokens(folder)
+        self._decoder = load(folder, DTYPES[dtype]).to(self._device)
+        self.parts = [type(each) for each in self._decoder.modules() if isinstance(each, Encoding)]
+        self._passes: tuple[Attention, ...] = (Attention(),)
+        self.reuse = False
+        self._prefix_cache = PrefixCache[Reading]()
+        vocabulary, encoding = self._decoder.shape.vocabulary, self._decoder.encoding
+        if looks_ahead(lambda ids: self.logits(ids, [len(ids)], len(ids)), vocabulary, encoding.longest):
+            raise ConfigError(
+                f"encoding {encoding.name} must be causal, in this one the last token changes the logits before it: "
+                "let hooks see no later tokens, and train it again"
+            )
+
+    @classmethod
+    def check_settings(cls, settings: Mapping[str, Any], model: Model) -> None:
+        """ConfigError for a parameter that is wrong on every machine."""
+        dtype, device = settings.get("dtype", "float32"), settings.get("device", "cpu")
+        if dtype not in DTYPES:
+            raise ConfigError(f"backend.dtype must be float32 or float64, got {dtype}")
+        if device == "all":
+            raise ConfigError("backend.device all needs backend=hf: native holds a model on one device, name it")
+        check_device(device)
+
+    def attend(self, attention: Attention) -> None:
+        """Apply an Attention, every slot by its definition.
+
+        Raises Refused if the trained encoding does not support a slot, and for `dynamic`.
+        """
+        shape, encoding = self._decoder.shape, self._decoder.encoding
+        attention.check_fits(
+            self.model.name,
+            pairs=shape.head_dim // 2,
+            heads=shape.heads,
+            kv_heads=shape.kv_heads,
+            layers=shape.layers,
+        )
+        passes = attention.mixture or (attention,)
+        parts = [part for one in passes for part in one.parts()]
+        if any(part.dynamic is not None for part in parts):
+            raise Refused(
+                "native cannot realise dynamic: it does not keep keys rotated with earlier frequencies, use backend=hf"
+            )
+        if type(encoding) is not Rope and any(part.growing is not None for part in parts):
+            raise Refused(
+                f"native realises growing frequencies on plain RoPE only, not {encoding.name}: use method=ntk"
+            )
+        if not encoding.remaps and any(part.remap is not None or part.head_ratios is not None for part in parts):
+            raise Refused(f"{encoding.name} defines its own distances: use a method without remap or head_ratios")
+        if "positions" in encoding.hooks and any(part.keep_first is not None for part in parts):
+            raise Refused(f"{encoding.name} defines its own positions: use a method without keep_first")
+        try:
+            # Settle every layer now: slots that clash are refused here, not in the middle of a question.
+            for one in passes:
+                for layer in range(shape.layers):
+                    self._settled(one, layer)
+        except ValueError as error:
+            raise Refused(str(error)) from None
+        self._passes = passes
+        self._prefix_cache.forget()
+
+    def sees_no_future(self) -> bool:
+        """Whether the states of a prefix do not depend on what follows it, nor on the length of the text."""
+        ranked = any(part.head_ratios is not None for one in self._passes for part in one.parts())
+        return not ranked and "positions" not in self._decoder.encoding.hooks
+
+    def _settled(self, whole: Attention, layer: int) -> tuple[Attention, Rotate]:
+        """The Attention of a layer, joined with the encoding's own slots, and its rotation of queries and keys."""
+        encoding, method = self._decoder.encoding.at(layer), whole.at(layer)
+        rotate = encoding.rotating(method)
+        if method.keep_first is not None:
+            rotate = rotations.keeping_first(method.keep_first, encoding.rotate, rotate)
+        return together(method, encoding.attention, encoding.name), rotate
+
+    def _read(self, prompt: int, length: int) -> Reading:
+        """Begin a text, to be read piece by piece; Refused if the encoding has no positions for its length."""
+        longest = self._decoder.encoding.longest
+        if longest is not None and length > longest:
+            raise Refused(f"{self._decoder.encoding.name} has positions for {longest} tokens, asked for {length}")
+        return Reading([Pass(self._decoder, whole, self._settled, prompt, length) for whole in self._passes])
+
+    def _prompted(self, prompt: Tokens, length: int) -> tuple[Reading, Tensor]:
+        """Read a prompt, reusing its common prefix with the previous one; and its [1, vocabulary] next-token logits."""
+        text, begun = self._read(len(prompt), length), 0
+        taken = self._prefix_cache.take(prompt)
+        if taken and taken[1] >= WORTH * len(prompt):
+            text.begun_as(*taken)
+            _, begun = taken
+        last = text(self._ids(prompt[begun:]))[-1:]
+        if self.reuse and self.sees_no_future():
+            self._prefix_cache.keep(prompt, text)  # what the answer adds comes behind it
+        return text, last
+
+    def _ids(self, tokens: NDArray[np.integer[Any]]) -> Tensor:
+        check_embedded(tokens, self._decoder.shape.vocabulary, self.model.name)
+        return torch.from_numpy(tokens).to(self._device)
+
+    @torch.inference_mode()
+    def logits(self, tokens: Tokens, pieces: Sequence[int], prompt: int) -> Tensor:
+        """[T, vocabulary] next-token logits of a text read in pieces of these sizes; the first holds the prompt."""
+        text = self._read(prompt, len(tokens))
+        return torch.cat([text(piece) for piece in torch.split(self._ids(tokens), list(pieces))])
+
+    @torch.inference_mode()
+    def score(self, question: Score) -> Scored:
+        """NLL of the targets, from all logits at once."""
+        ids = self._ids(question.tokens)
+        logits = self._read(question.start, len(ids))(ids[:-1])[question.start - 1 :]
+        return Scored(nll=F.cross_entropy(logits, ids[question.start :], reduction="none").float().cpu().numpy())
+
+    @torch.inference_mode()
+    def choose(self, question: Choose) -> Chosen:
+        """NLL of each option; the prompt is read once."""
+        prompt, last = self._prompted(question.prompt, question.length)
+        sums = []
+        for option in map(self._ids, question.options):
+            # The first token follows from the end of the prompt, and nothing follows from the last one: it is not read.
+            logits = torch.cat([last, prompt.forked()(option[:-1])]) if len(option) > 1 else last
+            sums.append(F.cross_entropy(logits, option, reduction="none").double().sum())
+        return Chosen(nll=torch.stack(sums).cpu().numpy())
+
+    @torch.inference_mode()
+    def mark(self, question: Mark) -> Marked:
+        """NLL of the options, from all logits at once."""
+        tokens = self._ids(question.tokens[: question.places[-1]])
+        text = self._read(int(question.places[0]), question.length)
+        logits = text(tokens)[torch.from_numpy(question.places - 1).to(self._device)]
+        return Marked(nll=-logits.log_softmax(-1)[:, self._ids(question.options)].float().cpu().numpy())
+
+    @torch.inference_mode()
+    def write(self, question: Write) -> Written:
+        """Greedy, token by token; Refused where logits are NaN."""
+        text, logits = self._prompted(question.prompt, question.length)
+        draft = Draft(question, self.tokenizer, self._ends, self.dtype)
+        while True:
+            following = logits[-1].argmax()[None]
+            draft.add(following.tolist(), [bool(logits[-1].isnan().any())])
+            if draft.ended:
+                return draft.written()
+            logits = text(following)
+
+    @torch.inference_mode()
+    def probe(self, question: Probe) -> Probed:
+        """Attention statistics of one forward pass."""
+        if len(self._passes) > 1:
+            raise Refused("native cannot probe a mixture: its passes have different attention weights")
+        if not self._decoder.encoding.weighs:
+            raise Refused(f"{self._decoder.encoding.name} has no attention weights to probe: it has no softmax")
+        observer = Observer(question.length, question.first, question.last, question.shortest)
+        self._read(question.length, question.length).passes[0](self._ids(question.tokens), observer)
+        return Probed(statistics=observer.statistics())

@@ -1,0 +1,76 @@
+"""KERPLE: kernelized relative positional embedding (Chi et al. 2022, NeurIPS, arXiv 2205.09921)."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Generator, Tensor, nn
+
+from lexbench.core.errors import ConfigError
+from lexbench.parts.lab.encodings.base import Encoding, of_distance
+
+LEAST = 0.01
+"""Smallest value of a weight, as in the released code."""
+
+
+class Kerple(Encoding):
+    """Bias from a conditionally positive definite kernel of the distance, learned for each head of each layer.
+
+        log      b_h = -p_h ln(1 + a_h (i - j))
+        power    b_h = -a_h (i - j)^p_h,  p_h at most 2
+
+    p begins uniform in [0, 2], a in [0, 1]. The paper needs weights above 0. As in the released code, weights below
+    0.01 are set to 0.01 before they are used in training (and p of the power form above 2 to 2). So a weight that left
+    its range goes on learning from the border; a clamp inside the formula would give it no gradient. The released code
+    can also multiply scores by a kernel, which is left out: the paper's models add.
+
+    Args:
+        heads: H, query heads.
+        form: log (the paper's best) or power.
+    """
+
+    shared = False
+
+    def __init__(self, heads: int, form: str = "log") -> None:
+        super().__init__()
+        if form not in FORMS:
+            raise ConfigError(f"kerple form must be one of {', '.join(FORMS)}, got {form}")
+        self.kernel, self.largest = FORMS[form]
+        self.p = nn.Parameter(torch.ones(heads))
+        self.a = nn.Parameter(torch.ones(heads))
+
+    def initialise(self, generator: Generator) -> None:
+        """Draw both uniformly."""
+        nn.init.uniform_(self.p, 0.0, 2.0, generator=generator)
+        nn.init.uniform_(self.a, 0.0, 1.0, generator=generator)
+
+    def constrain(self) -> None:
+        """Clamp both; at use `scores` clamps instead, and leaves the weights as they are."""
+        with torch.no_grad():
+            self.p.clamp_(LEAST, self.largest)
+            self.a.clamp_(LEAST)
+
+    def bias(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
+        """[H, Q, K], or [B, H, Q, K] where positions have a batch axis."""
+        return of_distance(self.scores, query_positions, key_positions)
+
+    def scores(self, distances: Tensor) -> Tensor:
+        """[H, N] at distances [N] of at least 0."""
+        p, a = [self.p, self.a] if self.training else [self.p.clamp(LEAST, self.largest), self.a.clamp(LEAST)]
+        return -self.kernel(p[:, None], a[:, None], distances.to(p.dtype))
+
+
+def logarithm(p: Tensor, a: Tensor, distances: Tensor) -> Tensor:
+    """p ln(1 + a n)."""
+    return p * torch.log1p(a * distances)
+
+
+def power(p: Tensor, a: Tensor, distances: Tensor) -> Tensor:
+    """a n^p; the gradient of p is 0 at n = 0."""
+    return a * distances.pow(p)
+
+
+FORMS: dict[str, tuple[Callable[[Tensor, Tensor, Tensor], Tensor], float | None]] = {
+    "log": (logarithm, None),
+    "power": (power, 2.0),
+}
+"""Kernel and the largest p of each form."""

@@ -1,0 +1,89 @@
+"""Read a text piece by piece, under the Attention of a method."""
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+
+import torch
+from torch import Tensor
+
+from lexbench.core.attention import Attention
+from lexbench.kernels import likelihood, rotations
+from lexbench.kernels.observed import Observer
+from lexbench.parts.lab.encodings.base import Encoding, Rotate
+from lexbench.parts.lab.native.attend import Layer
+from lexbench.parts.lab.native.decoder import Cache, Decoder
+
+Settle = Callable[[Attention, int], tuple[Attention, Rotate]]
+"""(method's slots, layer) -> the layer's slots, encoding included, and its rotation."""
+
+
+class Pass:
+    """One text, read in pieces under one Attention.
+
+    Args:
+        decoder: the network.
+        whole: the method's slots, for all layers.
+        settle: gives the slots and the rotation of a layer.
+        prompt: tokens before the answer; the first piece holds them.
+        length: final length of the text in tokens.
+    """
+
+    def __init__(self, decoder: Decoder, whole: Attention, settle: Settle, prompt: int, length: int) -> None:
+        self._decoder, self._prompt = decoder, prompt
+        self._settled = cache(partial(settle, whole))  # by layer, once for all tokens
+        self._cache = Cache(length)
+        self._ratios: dict[int, tuple[float, ...]] = {}
+
+    def __call__(self, tokens: Tensor, observer: Observer | None = None) -> Tensor:
+        """[T, vocabulary] logits of the next T tokens."""
+
+        def attend(layer: int, encoding: Encoding, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
+            attention, rotate = self._settled(layer)
+            if attention.head_ratios is not None:
+                if layer not in self._ratios:  # heads are ranked once, by the prompt's last query
+                    asking, known = encoding.prepare(q[:, :, self._prompt - 1 : self._prompt], k[:, :, : self._prompt])
+                    scaling, rule = encoding.scaling(q.shape[-1]), attention.head_ratios
+                    self._ratios[layer] = rotations.ranked_ratios(asking, known, rotate, scaling, rule)
+                # Ranks stay for the whole answer, as Ms-PoE ranks heads once a prompt.
+                rotate = rotations.per_head(self._ratios[layer], rotate)
+            settled = Layer(encoding, attention, q, k, positions, rotate, partial(self._cache.rotated, layer))
+            if observer is not None:
+                observer(layer, *settled.observed())
+            return settled.attended(v)
+
+        return self._decoder(tokens[None], attend, cache=self._cache)[0]  # type: ignore[no-any-return]
+
+    def forked(self) -> "Pass":
+        """A copy, to continue the text in another way."""
+        other = copy.copy(self)
+        other._cache = self._cache.forked()
+        return other
+
+    def begun_as(self, other: "Pass", count: int) -> None:
+        """Start with the first `count` tokens of another text, which ends here.
+
+        Exact only where later tokens do not change them.
+        """
+        self._cache.begun_as(other._cache, count)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One text under all passes of a mixture; usually one."""
+
+    passes: Sequence[Pass]
+
+    def __call__(self, tokens: Tensor) -> Tensor:
+        """[T, vocabulary] logits of the next T tokens."""
+        return likelihood.mixed(torch.stack([one(tokens) for one in self.passes]))
+
+    def forked(self) -> "Reading":
+        """A copy, to continue the text in another way."""
+        return Reading([one.forked() for one in self.passes])
+
+    def begun_as(self, other: "Reading", count: int) -> None:
+        """Start with the first `count` tokens of another text, as each `Pass` does."""
+        for one, theirs in zip(self.passes, other.passes, strict=True):
+            one.begun_as(theirs, count)

@@ -1,0 +1,212 @@
+"""Steps of a study: the training of each model, then its evaluations; each step is a command of lexbench."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from lexbench.checkpoints import checkpoint
+from lexbench.core import registry
+from lexbench.core.files import write_text
+from lexbench.parts.lab.study.settings import Entry, Study, named
+from lexbench.runner.forecast import duration
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One command, run as a process."""
+
+    label: str
+    words: Sequence[str]
+    """Arguments of `lexbench`."""
+    log: Path
+    stamp: Path
+    """File written when the step has succeeded."""
+    needs: str | None = None
+    """Label of the step that must come first."""
+    seconds: float = 0.0
+    """Expected time on one idle core."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Facts that the outcome depends on, besides the arguments."""
+    weights: Path | None = None
+    """Folder of the model that it reads; with other weights the step must run again."""
+    made: Path | None = None
+    """File or folder that it makes; if that was removed, the step must run again."""
+
+    @property
+    def kind(self) -> str:
+        """`train` or `run`."""
+        return self.label.split()[0]
+
+    def done(self) -> bool:
+        """Whether it has succeeded with the same arguments, facts and weights."""
+        return self.took() is not None
+
+    def took(self) -> float | None:
+        """Seconds that it took; None if it must run."""
+        if self.made is not None and not self.made.exists():
+            return None
+        try:
+            stamp = json.loads(self.stamp.read_text(encoding="utf-8"))
+            return float(stamp["seconds"]) if stamp["key"] == self._key() else None
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+            return None
+
+    def ended(self, seconds: float) -> None:
+        """Record that it has succeeded."""
+        write_text(self.stamp, json.dumps({"key": self._key(), "seconds": round(seconds, 1)}, indent=1) + "\n")
+
+    def _key(self) -> dict[str, Any]:
+        weights = checkpoint.fingerprint(self.weights) if self.weights else None
+        # As it will be read from the stamp: tuples become lists.
+        plain: dict[str, Any] = json.loads(json.dumps({"words": self.words, "facts": self.facts, "weights": weights}))
+        return plain
+
+
+def model_name(entry: Entry, seed: int) -> str:
+    """Name of a trained model: its folder, and `model` of its records."""
+    return f"{entry.name}-seed{seed}"
+
+
+def steps(study: Study) -> list[Step]:
+    """All steps, each after the one that it needs; first one seed of all models, then the next seed."""
+    found: dict[str, Step] = {}
+    for entry, seed in study.models:
+        for step in (*_trainings(study, entry, seed), *_evaluations(study, entry, seed)):
+            found.setdefault(step.label, step)
+    return list(found.values())
+
+
+def folder(study: Study, entry: Entry, seed: int) -> Path:
+    """Folder of the trained model."""
+    return study.results / "models" / model_name(entry, seed)
+
+
+def _trainings(study: Study, entry: Entry, seed: int) -> Iterator[Step]:
+    """The training of the model that it starts from, if any, then its own."""
+    start = study.known[entry.start] if entry.start else None
+    if start:
+        yield from _trainings(study, start, seed)
+    recipe, name = entry.recipe or study.recipe, model_name(entry, seed)
+    settings: dict[str, Any] = {"recipe": recipe}
+    if start:
+        settings["start"] = str(folder(study, start, seed))
+    if spec := entry.spec:
+        settings["encoding"] = spec["name"]
+        settings |= {f"encoding.{key}": value for key, value in spec.items() if key != "name"}
+    if study.corpora is not None:
+        settings["corpora"] = list(study.corpora)
+    settings |= {**entry.train, "recipe.seed": seed, "out": str(folder(study, entry, seed))}
+    settings["rows"] = str(study.results / "rows")  # of all trainings, drawn ahead
+    yield Step(
+        label=f"train {name}",
+        words=["train", *_words(settings)],
+        log=folder(study, entry, seed).with_suffix(".train.log"),
+        stamp=study.results / "done" / f"{name}.train.json",
+        needs=f"train {model_name(start, seed)}" if start else None,
+        seconds=study.seconds.get("finetune" if start else "train", 0.0),
+        facts={"recipe": registry.read("recipe", recipe)},
+        weights=folder(study, start, seed) if start else None,
+        made=folder(study, entry, seed) / "training.json",
+    )
+
+
+def _evaluations(study: Study, entry: Entry, seed: int) -> Iterator[Step]:
+    """One run for all tasks of the same n, because a run has one n."""
+    name, methods = model_name(entry, seed), [named(method) for method in entry.methods or study.methods]
+    tasks = sorted(study.tasks, key=lambda task: -task["n"])
+    # Sorted by n above: groupby joins only neighbours.
+    for n, group in groupby(tasks, key=lambda task: task["n"]):
+        configs = [{key: value for key, value in task.items() if key != "n"} for task in group]
+        settings: dict[str, Any] = {
+            "model": "local",
+            "model.path": str(folder(study, entry, seed)),
+            "model.name": name,
+            "backend": entry.backend,
+            "corpus": study.corpus,
+            "task": configs,
+            "lengths": study.lengths,
+            "n": n,
+            "results": str(run_folder(study, entry, seed)),
+            "hydra.sweep.dir": str(study.results / ".sweep" / name),
+        }
+        if entry.start:  # a finetuned model states another trained length, or none: compare all at the same one
+            settings["model.trained_length"] = study.trained_length
+        yield Step(
+            label=f"run {name} {','.join(task['name'] for task in configs)}",
+            words=["run", *_methods(methods), *_words(settings)],
+            log=folder(study, entry, seed).with_suffix(f".run-{n}.log"),
+            stamp=study.results / "done" / f"{name}.run-{n}.json",
+            needs=f"train {name}",
+            seconds=study.seconds.get("evaluate", 0.0) * len(methods) * len(configs) / max(1, len(study.tasks)),
+            weights=folder(study, entry, seed),
+            made=run_folder(study, entry, seed) / "cells",
+        )
+
+
+def run_folder(study: Study, entry: Entry, seed: int) -> Path:
+    """Run folder of the model's records."""
+    return study.results / "runs" / model_name(entry, seed)
+
+
+def _methods(methods: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Arguments for the methods of a run: all in one process, which loads the model once."""
+    if all(set(method) == {"name"} for method in methods):
+        names = ",".join(method["name"] for method in methods)
+        return ["-m", f"method={names}"] if len(methods) > 1 else [f"method={names}"]
+    # Methods with parameters have no name to sweep over; lists of one method each have.
+    lists = ",".join(hydra_value([method]) for method in methods)
+    return ["-m", f"method.compose={lists}"]
+
+
+def _words(settings: Mapping[str, Any]) -> list[str]:
+    return [f"{key}={hydra_value(value)}" for key, value in settings.items()]
+
+
+def hydra_value(value: Any) -> str:
+    """A value in hydra's grammar."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{key}:{hydra_value(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(map(hydra_value, value)) + "]"
+    if isinstance(value, str) and not re.fullmatch(r"[A-Za-z0-9_./-]+", value):
+        # Hydra reads a quoted backslash as itself, but not in front of a quote or a line end: only there it is doubled.
+        escaped = re.sub(r"(\\*)(['\n])", lambda m: m[1] * 2 + {"'": "\\'", "\n": "\n"}[m[2]], value)
+        return f"'{escaped}'"
+    return str(value)
+
+
+def described(study: Study, todo: Sequence[Step], every: Sequence[Step]) -> str:
+    """The plan, printed before anything runs."""
+    kinds = {kind: [step for step in todo if step.kind == kind] for kind in ("train", "run")}
+    done = len(every) - len(todo)
+    seconds = sum(estimated(todo, every).values()) / min(study.workers, max(1, len(todo)))
+    lines = [
+        f"study {study.name} into {study.results}: {len(study.entries)} encodings, seeds "
+        f"{', '.join(map(str, study.seeds))}, lengths {', '.join(map(str, study.lengths))}",
+        f"{len(kinds['train'])} trainings (recipe {study.recipe}), {len(kinds['run'])} evaluations; {done} done",
+    ]
+    if todo:
+        lines.append(f"about {duration(seconds)} with {study.workers} at once, if all cores are idle")
+    return "\n".join(lines)
+
+
+def estimated(todo: Sequence[Step], every: Sequence[Step]) -> dict[str, float]:
+    """Expected seconds of each step: the study's number times measured over expected time of the finished steps.
+
+    Trainings and evaluations have a scale each. (`lexbench.runner.forecast` is for cells, not for processes.)
+    """
+    # A second of each kind is taken for granted: without a finished step, the scale is 1.
+    took, expected = ({"train": 1.0, "run": 1.0} for _ in range(2))
+    for step in every:
+        if step.seconds and (seconds := step.took()) is not None:
+            took[step.kind] += seconds
+            expected[step.kind] += step.seconds
+    return {step.label: step.seconds * took[step.kind] / expected[step.kind] for step in todo}

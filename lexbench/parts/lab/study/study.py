@@ -1,0 +1,142 @@
+"""`lexbench study`: train models that differ in one thing, evaluate all alike, and write a page of the results.
+
+    DIR/models/<entry>-seed<S>/     a trained model; beside it the logs of its training and its evaluations
+    DIR/runs/<entry>-seed<S>/       its run folder
+    DIR/done/                       finished steps, with the arguments and weights that they depend on
+    DIR/page/                       measured.parquet, models.json, and the page made of these: README.md, tables, plots
+
+All work is done by processes of `lexbench train` and `lexbench run`; repeat the command to resume.
+"""
+
+import json
+import math
+import sys
+from collections.abc import Collection, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from lexbench.checkpoints import checkpoint
+from lexbench.core.errors import ConfigError
+from lexbench.core.files import read_object, write_text
+from lexbench.parts.lab.study import page as records_page
+from lexbench.parts.lab.study.plan import described, estimated, folder, model_name, run_folder, steps
+from lexbench.parts.lab.study.processes import alone, work
+from lexbench.parts.lab.study.settings import Entry, Study, read
+
+__all__ = ["Study", "collect", "read", "run"]
+
+
+def run(study: Study, dry_run: bool = False, only_gates: bool = False) -> int:
+    """Train and evaluate what is not done yet, and write the page; exit code 1 if anything failed, else 0.
+
+    With `only_gates`: train, and print the gates of each model instead (`lexbench.parts.lab.study.gates`).
+    """
+    _others(study, study.results / "page", [])  # fails now, not after hours, if the page is of another study
+    every = [step for step in steps(study) if not only_gates or step.kind == "train"]
+    todo = [step for step in every if not step.done()]
+    print(described(study, todo, every), file=sys.stderr, flush=True)
+    if dry_run:
+        for step in todo:
+            print(f"lexbench {' '.join(step.words)}")
+        return 0
+    with alone(study.results) as lock:
+        todo = [step for step in every if not step.done()]  # another study may have done some in the meantime
+        failed = work(todo, study.workers, lock, estimated(todo, every)) if todo else {}
+        (print_gates if only_gates else collect)(study, failed)
+    for label, reason in failed.items():
+        print(f"lexbench: {label} failed: {reason}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def print_gates(study: Study, failed: Mapping[str, str]) -> None:
+    """Print the gates of each trained model, and write them beside its folder."""
+    from lexbench.parts.lab.study import gates  # loads torch
+
+    for entry, seed in study.models:
+        place = folder(study, entry, seed)
+        if (place / "training.json").is_file():
+            found = gates.gates(place, study.corpus, study.corpora)
+            write_text(place.with_suffix(".gates.json"), gates.as_json(found))
+            print(gates.markdown(place.name, found), flush=True)
+
+
+def collect(study: Study, failed: Mapping[str, str]) -> None:
+    """Write measured values and facts of models into DIR/page, keep those of other models, and make the page."""
+    page = study.results / "page"
+    here = [_facts(study, entry, seed, failed) for entry, seed in study.models]
+    before, kept = _others(study, page, {model["name"] for model in here})
+    order = list(study.known)
+    models = sorted([*kept, *here], key=lambda model: (model["seed"], order.index(model["entry"])))
+    about = {
+        "study": study.name,
+        "recipe": study.recipe,
+        "trained_length": study.trained_length,
+        "models": models,
+        "published": [dict(row) for row in study.published],
+        "compare": study.compare,
+        "predictions": [asdict(each) for each in study.predictions],
+        "orders": [asdict(each) for each in study.orders],
+    }
+    runs = [run_folder(study, entry, seed) for entry, seed in study.models]
+    found = records_page.measured([each for each in runs if (each / "cells").is_dir()], _revisions(study))
+    records_page.check_protocols([*before, *found], page)
+    write_text(page / "models.json", json.dumps(about, indent=1) + "\n")
+    records_page.keep([*before, *found], page)
+    print(records_page.write_page(page))
+
+
+def _revisions(study: Study) -> dict[str, str]:
+    """Fingerprints of the trained models; `none`, which no cell has, for a folder without weights."""
+    found = {}
+    for entry, seed in study.models:
+        place = folder(study, entry, seed)
+        if place.is_dir():
+            weights = any(place.glob("*.safetensors"))
+            found[model_name(entry, seed)] = checkpoint.fingerprint(place) if weights else "none"
+    return found
+
+
+def _others(study: Study, page: Path, here: Collection[str]) -> tuple[list[records_page.Row], list[Mapping[str, Any]]]:
+    """Rows and facts on the page of models that are not in `here`: measured before, perhaps on another machine.
+
+    Raises ConfigError if the page belongs to another study or recipe.
+    """
+    if not (page / "models.json").is_file():
+        return [], []
+    rows, about = records_page.load(page)
+    stated = {"study": study.name, "recipe": study.recipe, "trained_length": study.trained_length}
+    for key, value in stated.items():
+        if about[key] != value:
+            raise ConfigError(f"{page} is a page of {key} {about[key]}, not {value}: give another results=DIR")
+    # Entries that the yaml no longer has are dropped.
+    kept = [m for m in about["models"] if m["name"] not in here and m["entry"] in study.known]
+    names = {model["name"] for model in kept}
+    return [row for row in rows if row.record.model in names], kept
+
+
+def _facts(study: Study, entry: Entry, seed: int, failed: Mapping[str, str]) -> dict[str, Any]:
+    """Facts of one model and its training."""
+    name, place = model_name(entry, seed), folder(study, entry, seed)
+    reasons = [reason for label, reason in failed.items() if label.split()[1] == name]
+    facts: dict[str, Any] = {"name": name, "entry": entry.name, "family": entry.family, "seed": seed}
+    facts |= {"encoding": entry.spec, "start": entry.start, "failed": reasons[0] if reasons else None}
+    try:
+        record = read_object(place / "training.json", "train it again")
+        told = ("tokens", "seconds", "texts", "last_loss", "device", "precision", "floors")
+        facts |= {key: record.get(key) for key in told}
+        facts["parameters"] = parameters(place / "model.safetensors")
+    except (OSError, ValueError):
+        facts["failed"] = facts["failed"] or "not trained"
+    return facts
+
+
+def parameters(file: Path) -> int:
+    """Number of parameters in a safetensors file, from its header."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(file, "numpy") as stored:
+            return sum(math.prod(stored.get_slice(name).get_shape()) for name in stored.keys())  # noqa: SIM118
+    except SafetensorError as error:
+        raise ConfigError(f"{file} is not a complete safetensors file ({error}): train the model again") from None

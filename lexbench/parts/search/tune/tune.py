@@ -1,0 +1,286 @@
+"""`lexbench tune`: which method, with which parameters, is best for this model at this length?
+
+All candidates get the same questions, better ones more of them (successive halving). The best ones are measured again
+on fresh questions. All samples are in run folders under `out`. Draws and rungs depend only on the seed and the samples,
+so repeating the command measures nothing twice and resumes.
+"""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from lexbench.backends import Backend
+from lexbench.backends.chance import Chance
+from lexbench.checkpoints.checkpoint import folder_of
+from lexbench.core import registry
+from lexbench.core.errors import ConfigError
+from lexbench.core.files import check_folder, check_writable, read_object, write_text
+from lexbench.core.model import Model
+from lexbench.core.record import Refused
+from lexbench.core.version import __version__
+from lexbench.methods.composition import method_config, read_method
+from lexbench.parts.search.tune import page
+from lexbench.parts.search.tune.bench import Bench, Clock, Part, seconds_spent
+from lexbench.parts.search.tune.result import Result
+from lexbench.parts.search.tune.search import Search
+from lexbench.parts.search.tune.settings import Settings
+from lexbench.parts.search.tune.space import parameters_of, usual
+from lexbench.runner.answers import answer, scored
+from lexbench.runner.backend_pool import using
+from lexbench.runner.cells import BackendFacts
+from lexbench.runner.job import Job
+from lexbench.runner.journal import changes, conditions
+from lexbench.runner.plan import keep_job
+from lexbench.runner.verify import Preflight
+from lexbench.stats import floors
+from lexbench.stats.pairs import outcomes
+from lexbench.store.store import Store
+
+SEARCHING = 2 / 3
+"""Share of the time for the search; the rest is for the finalists."""
+
+
+def tune(
+    *,
+    model: Model,
+    corpus: Mapping[str, Any],
+    backend: Mapping[str, Any],
+    settings: Settings,
+) -> Result:
+    """Search, measure the finalists on fresh questions, and write result.md, .csv, .json and candidates.csv.
+
+    A candidate is measured as it would be deployed: its Attention at `length` is used for shorter texts, too, so the
+    price inside the trained length is that of the deployment.
+
+    Args:
+        model: must have a checkpoint.
+        corpus: config of the texts, with its name.
+        backend: config of the backend that runs the model.
+        settings: of the tune.
+
+    Raises ConfigError for a wrong configuration or a folder of another tune, Refused if the texts are too short or no
+    candidate can be measured.
+    """
+    started = time.monotonic()
+    out, length = _checked(model, settings)
+    job = _job(model, corpus, backend, settings, out, length)
+    configs = _configs(model, settings, length)
+    parameters = [parameters_of(config, settings.space, settings.common, model, length) for config in configs]
+    _check_tasks(job)
+    before = _before(out)
+    with using(model, backend, length) as loaded:
+        _claim(out, before, _config(job, loaded, settings))
+        _keep_jobs(job, loaded, configs)
+
+        clock = Clock(seconds_spent(out / "search") + seconds_spent(out / "final"), started)
+        done = _finished_with(out, settings)
+        preflight = Preflight(out, loaded, __version__)
+        bench = Bench(job, loaded, out / "search", settings.seed, length, clock, preflight)
+        search = Search(bench, job, settings, length)
+        if settings.seconds is not None:
+            clock.limit = 0.0 if done else SEARCHING * settings.seconds
+        # Also where all is known: the samples in the folder give the same draws and rungs again.
+        search.run(list(zip(configs, parameters, strict=True)))
+        if settings.seconds is not None:
+            clock.limit = 0.0 if done else settings.seconds
+        final, planned = _fresh(job, loaded, search, clock, preflight, length)
+        rows, fresh = search.final(final, planned)
+        unspoken = _unspoken(search, bench, final)
+    for each in (bench, final):
+        each.write_records()
+    result = Result(
+        model=model,
+        settings=settings,
+        length=length,
+        needles=search.needles.task.label if search.needles else None,
+        rows=rows,
+        fresh=fresh,
+        planned=planned,
+        seen=_seen(bench, final, search.text, fresh),
+        tried=search.ranked(),
+        rounds=search.rounds,
+        answers=bench.answers() + final.answers(),
+        seconds=clock.spent,
+        file=out / "result.md",
+        unspoken=unspoken,
+    )
+    result = replace(result, floored=_floored(result, search, bench, final))
+    page.write(result, out)
+    return result
+
+
+def _checked(model: Model, settings: Settings) -> tuple[Path, int]:
+    """Folder and length; ConfigError for wrong settings."""
+    folder_of(model, weights=False)
+    length = settings.length
+    if length is None or length <= model.trained_length:
+        got = "" if length is None else f", got {length}"
+        raise ConfigError(
+            f"tune needs a length above the trained length {model.trained_length}{got}: "
+            f"shorter texts need no method, give length={4 * model.trained_length}"
+        )
+    if settings.budget is None:
+        raise ConfigError("tune needs a budget: give budget=30min, 2h, 90s, or a number of candidates")
+    assert settings.seconds or settings.candidates, "a budget is a time or a number of candidates"
+    if not settings.out:
+        raise ConfigError(f"tune needs a folder for its results: give out=runs/tune_{model.name}_{length}")
+    out = Path(settings.out)
+    check_folder("out", out, "out=DIR")
+    check_writable("out", out, "give another out=DIR")
+    for name in settings.space:
+        registry.read("method", name)
+    return out, length
+
+
+def _job(
+    model: Model, corpus: Mapping[str, Any], backend: Mapping[str, Any], settings: Settings, out: Path, length: int
+) -> Job:
+    """The job of all cells; the first task is the text's, the others are candidates for the needles."""
+    return Job.of(
+        model=model,
+        methods=[method_config("none")],
+        tasks=[_task("nll", settings.nll), *(_task("needles", entry) for entry in settings.needles)],
+        corpus=corpus,
+        backend=backend,
+        lengths=[model.trained_length, length],
+        multiples=None,
+        n=settings.n,
+        seeds=[settings.seed, settings.seed + 1],
+        results=out,
+    )
+
+
+USUAL = {"nll": "nll=last_segment", "needles": "needles=[needle,passkey]"}
+"""Examples for error messages."""
+
+
+def _task(setting: str, entry: Any) -> dict[str, Any]:
+    """The config of one task; ConfigError for anything else."""
+    given = {"name": entry} if isinstance(entry, str) else entry
+    if not isinstance(given, Mapping) or "name" not in given:
+        raise ConfigError(f"tune's {setting} must name a task, got {entry!r}: e.g. {USUAL[setting]}")
+    config = {**registry.read("task", str(given["name"])), **given}
+    if "suite" in config:
+        raise ConfigError(
+            f"tune's {setting} must name a single task, got the suite {given['name']}: e.g. {USUAL[setting]}"
+        )
+    return config
+
+
+def _check_tasks(job: Job) -> None:
+    """ConfigError for a task without the needed outcome (likelihoods or accuracy); Refused if the text has no question.
+
+    Tried with one question on the chance backend, which needs no weights.
+    """
+    chance = Chance(job.model)
+    for place, task in enumerate(job.tasks):
+        setting, wanted = ("needles", "an accuracy") if place else ("nll", "likelihoods")
+        try:
+            question = task.built.questions(chance.tokenizer, job.model.trained_length, 1, job.seeds[0])[0]
+            sample = scored(task.built, chance.tokenizer, question, answer(chance, question))
+        except Refused:
+            if place:
+                continue  # the search skips such needles, too
+            raise
+        gives = ["likelihoods" if sample.nll is not None else "nothing"] if not sample.scores else list(sample.scores)
+        if sample.failed is None and ("accuracy" if place else "likelihoods") not in gives:
+            raise ConfigError(
+                f"tune's {setting} must give {wanted}, got {task.label}, which gives {', '.join(gives)}: "
+                f"e.g. {USUAL[setting]}"
+            )
+
+
+def _configs(model: Model, settings: Settings, length: int) -> list[dict[str, Any]]:
+    """Configs of the methods to tune; Refused if no method changes frequencies or distances."""
+    if settings.methods is None:
+        if configs := usual(model, length, list(settings.space)):
+            return configs
+        raise Refused(f"no method changes frequencies or distances of {model.name} at {length} tokens: nothing to tune")
+    configs = [method_config(entry) for entry in settings.methods]
+    for config in configs:
+        read_method(config)  # an error of the user is raised now, not recorded as a failed candidate
+    if all(config["name"] == "none" for config in configs):
+        raise ConfigError("tune needs a method besides none, which it measures anyway: e.g. methods=[yarn]")
+    return configs
+
+
+def _config(job: Job, backend: Backend, settings: Settings) -> dict[str, Any]:
+    """Everything that samples and candidates depend on; not the budget, which only limits their number."""
+    own = {each.name: getattr(settings, each.name) for each in fields(settings) if each.name not in ("budget", "out")}
+    about = {**conditions(backend), "corpus": f"{job.corpus.label} {job.corpus.fingerprint}"}
+    whole: dict[str, Any] = json.loads(json.dumps({**about, **own}, default=dict))
+    return whole
+
+
+def _before(out: Path) -> dict[str, Any] | None:
+    """The config of the tune in the folder; None in a new folder. ConfigError if it cannot be read."""
+    file = out / "settings.json"
+    return read_object(file, f"remove {out}, or give another out=") if file.exists() else None
+
+
+def _claim(out: Path, before: Mapping[str, Any] | None, config: Mapping[str, Any]) -> None:
+    """Write the config into a new folder; ConfigError, with the differences, in a folder of another tune."""
+    if before is None:
+        write_text(out / "settings.json", json.dumps(config, indent=1) + "\n")
+        return
+    if changed := changes(before, config):
+        raise ConfigError(f"{out} holds another tune, with {changed}: give another out=, or remove it")
+
+
+def _keep_jobs(job: Job, backend: Backend, configs: Sequence[Mapping[str, Any]]) -> None:
+    """Write the job of both run folders; their cells are not known yet, they depend on the samples."""
+    for name, seed in zip(("search", "final"), job.seeds, strict=True):
+        config = {**job.config, "method": [method_config("none"), *configs], "seeds": [seed]}
+        keep_job(Store(job.results / name), replace(job, config=config), BackendFacts.of(backend))
+
+
+def _finished_with(out: Path, settings: Settings) -> bool:
+    """Whether a tune with the same budget has finished: then nothing more is measured, even if time was left."""
+    try:
+        return bool(read_object(out / "result.json", "")["budget"] == settings.budget)
+    except (OSError, ValueError, KeyError):
+        return False
+
+
+def _fresh(
+    job: Job, loaded: Backend, search: Search, clock: Clock, preflight: Preflight, length: int
+) -> tuple[Bench, int]:
+    """The bench of fresh questions and their number: as planned, or `n` where the texts do not give as many."""
+    settings, out = search.settings, job.results / "final"
+    for count in dict.fromkeys([search.planned(), settings.n]):
+        bench = Bench(replace(job, n=count), loaded, out, settings.seed + 1, length, clock, preflight)
+        try:
+            for part in (search.text, search.inside, *([search.needles] if search.needles else [])):
+                bench.questions(part)
+            break
+        except Refused:
+            if count == settings.n:
+                raise
+    return bench, count
+
+
+def _unspoken(search: Search, *benches: Bench) -> str | None:
+    """Say that the model does not speak the text inside its trained length, by all samples of `none` there."""
+    samples = [each for bench in benches for each in bench.samples(search.none, search.inside)]
+    found, levels = outcomes(samples, "nll"), floors.of_samples(samples, "nll")
+    return floors.unspoken_outcomes(search.model.name, search.none.key, search.inside.length, found, levels)
+
+
+def _floored(result: Result, search: Search, bench: Bench, final: Bench) -> str | None:
+    """Floor that the winner's text reaches at the length; None where it is better, or nothing has won."""
+    if result.winner is None:
+        return None
+    samples = (final if result.rows else bench).samples(result.winner, search.text)
+    standing = floors.of_outcomes(outcomes(samples, "nll"), "nll", floors.of_samples(samples, "nll"))
+    return floors.floor_text(standing) if floors.at_floor(standing) else None
+
+
+def _seen(bench: Bench, final: Bench, text: Part, fresh: int) -> int:
+    """Number of fresh texts from documents that the search has read."""
+    if not fresh:
+        return 0
+    read = {question.cluster for question in bench.questions(text)}
+    return sum(question.cluster in read for question in final.questions(text)[:fresh])

@@ -1,0 +1,77 @@
+"""`lexbench identify`."""
+
+import argparse
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from lexbench.commands import hydra_config
+from lexbench.commands.command import BACKEND, CONFIG_DIR, METHOD, MODEL, Command, method_of, part
+from lexbench.core.errors import ConfigError
+
+EXAMPLE = "lexbench identify PACK model=NAME backend=openai backend.url=http://127.0.0.1:8000/v1"
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("pack", type=Path, metavar="PACK", help="reference pack of the checkpoint")
+    parser.add_argument(
+        "--expect", metavar="SETUP", help="exit code 1 if the server has another setup than this, e.g. 'YaRN 4'"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def call(options: argparse.Namespace, words: list[str]) -> int:
+    """Print what the server turns by; 1 where that cannot be named, is not what was expected, or is served wrongly."""
+    from lexbench.backends import Backend
+    from lexbench.checkpoints.checkpoint import folder_of, read_model
+    from lexbench.checkpoints.tokenizer import load_tokenizer
+    from lexbench.core.record import Refused
+    from lexbench.methods.composition import read_method
+    from lexbench.methods.scaled import attention_of
+    from lexbench.parts.serving.identify import identify, pack, probes
+    from lexbench.runner.backend_pool import using
+
+    if "=" in options.pack.name and not options.pack.exists():
+        raise ConfigError(f"the pack comes first, got {options.pack}: {EXAMPLE}")
+    config, choices = hydra_config.composed(COMMAND, words)
+    reference = pack.read(options.pack)
+    expected = None if options.expect is None else identify.setup_named(reference, options.expect)
+    model = read_model(config["model"])
+    if load_tokenizer(folder_of(model, weights=False), model.bos).vocabulary != reference.about["vocabulary"]:
+        raise ConfigError(f"{options.pack} is of {reference.about['model']}, another tokenizer: give its model=NAME")
+    _, method, label = read_method(method_of(config, choices, COMMAND.name))
+
+    @contextmanager
+    def backend_for(length: int) -> Iterator[Backend]:
+        with using(model, part(config, choices, "backend"), length) as backend:
+            if label != "none" or backend.name == "vllm":
+                backend.attend(attention_of(method, model, length))
+            yield backend
+
+    with backend_for(reference.length) as backend:
+        served = reference.asked(backend)
+        found = identify.identify(reference, served)
+        odd = probes.odd(reference, backend, served, found)
+    if longer := identify.undecided(reference, found):
+        try:
+            with backend_for(longer.length) as backend:
+                found = identify.identify(longer, longer.asked(backend))
+        except Refused as refusal:
+            odd.append(f"its texts of {longer.length} tokens, which would tell more, are refused: {refusal.reason}")
+    found = replace(found, odd=odd)
+    print(json.dumps(asdict(found), indent=1) if options.json else identify.text(found))
+    return 0 if found.named and not found.odd and expected in (None, found.verdict) else 1
+
+
+COMMAND = Command(
+    name="identify",
+    help="name what a served model turns by, from its log-probabilities; exit code 1 if it cannot be named",
+    call=call,
+    arguments=_arguments,
+    settings=(MODEL, METHOD, BACKEND),
+    config="run",
+    interrupted="nothing is kept: ask again",
+    epilog=f"{EXAMPLE}\nasks a server. PACK is made by lexbench fingerprint.\n\n{CONFIG_DIR}",
+)

@@ -1,0 +1,91 @@
+"""Find faults of a server beside its angles, from its own likelihoods and a pack.
+
+Three probes. Each allows 3 times the rounding that was measured with the checkpoint.
+
+- **Opening**: the first targets of the texts against the nearest setup. A BOS that is lost or doubled, or a header in
+  front, changes them most.
+- **Again**: the same texts once more, in the opposite order. A server that mixes requests up, or reads states of
+  another prompt, gives other likelihoods.
+- **Greedy**: what the server writes where the temperature is 0. At the first token that differs from the checkpoint's
+  own, the server's likelihoods must rank what it wrote above the other. So no reference is needed to be equal: a
+  healthy server with any setup passes, as its argmax is at least as likely as any token. Sampling, penalties, drafts
+  that are taken unchecked, and positions that are off while decoding do not.
+"""
+
+import numpy as np
+
+from lexbench.backends import Backend, capabilities
+from lexbench.core.record import Deferred, Refused
+from lexbench.core.task import Score
+from lexbench.parts.serving.identify.identify import ALLOWED, NONE, Found, rms
+from lexbench.parts.serving.identify.pack import Nats, Pack, nats, scored, writes
+
+SLIPS = 0.25
+"""Share of the texts, and two at least, whose writing slips: near ties may slip once by rounding."""
+
+
+def odd(pack: Pack, backend: Backend, served: Nats, found: Found) -> list[str]:
+    """Name each fault in a sentence."""
+    said = [opening(pack, served, found)]
+    if capabilities(backend).remote:
+        said.append(again(pack, backend, served))
+    if pack.written.size:
+        said.append(greedy(pack, backend))
+    return [each for each in said if each]
+
+
+def opening(pack: Pack, served: Nats, found: Found) -> str | None:
+    """Whether the first targets are as far from the nearest setup as rounding allows."""
+    if not pack.opening or found.verdict == NONE:
+        return None
+    nearest = pack.labels.index(found.near[0].label)
+    off = rms((served - pack.nll[nearest])[None, :, : pack.opening])
+    allowed = ALLOWED * rms(pack.noise[..., : pack.opening])
+    if off <= allowed:
+        return None
+    return (
+        f"the first {pack.opening} tokens of texts are {off:.2g} nats off, rounding explains {allowed:.2g}: look for a "
+        "BOS that is lost or doubled, and for text in front of the prompt"
+    )
+
+
+def again(pack: Pack, backend: Backend, served: Nats) -> str | None:
+    """Whether the texts get the same likelihoods once more, in the opposite order."""
+    start = 1 if pack.opening else pack.tokens.shape[1] - served.shape[1]
+    questions = [scored(row, start) for row in pack.tokens[::-1]]
+    moved = np.sqrt(np.square(pack.of_texts(nats(backend, questions))[::-1] - served).mean(axis=1))
+    count = int((moved > ALLOWED * rms(pack.noise)).sum())
+    if not count:
+        return None
+    return (
+        f"{count} of {len(served)} texts have other likelihoods when asked again ({moved.max():.2g} nats): look for "
+        "requests that are mixed up, and for states of other prompts in a cache"
+    )
+
+
+def greedy(pack: Pack, backend: Backend) -> str | None:
+    """Whether the server writes what it holds for the likeliest."""
+    room = pack.written.shape[1]
+    pairs: list[Score] = []
+    try:
+        written = writes(backend, pack.tokens, room)
+    except Deferred:
+        raise
+    except Refused as refusal:  # a server that was seen to draw, for example
+        return f"it writes nothing that can be compared: {refusal.reason}"
+    for row, own, other in zip(pack.tokens, pack.written, written, strict=True):
+        [places] = np.nonzero(own != other)
+        if len(places) and min(own[places[0]], other[places[0]]) >= 0:  # neither has ended
+            before = np.concatenate([row[:-room], own[: places[0]]])
+            pairs += [scored(np.append(before, each[places[0]]), len(before)) for each in (other, own)]
+    if not pairs:
+        return None
+    # Pairs (what it wrote, what the checkpoint writes): how much less likely the first is, to the server itself.
+    slips = -np.diff(nats(backend, pairs).reshape(-1, 2), axis=1)[:, 0]
+    slipped = slips[slips > ALLOWED * rms(pack.noise)]
+    if len(slipped) < max(2.0, SLIPS * len(pack.tokens)):
+        return None
+    return (
+        f"it writes tokens that its own likelihoods rank below others, in {len(slipped)} of {len(pack.tokens)} texts, "
+        f"by {np.median(slipped):.2g} nats: look for sampling, penalties, unchecked drafts and positions while decoding"
+    )

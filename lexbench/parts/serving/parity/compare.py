@@ -1,0 +1,324 @@
+"""Compare backends: put the same questions to each and compare the answers token by token."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import yaml
+from tqdm import tqdm
+
+from lexbench.backends import Backend
+from lexbench.checkpoints.checkpoint import end_tokens, folder_of
+from lexbench.checkpoints.tokenizer import load_tokenizer
+from lexbench.core import machine, registry
+from lexbench.core.console import without_bar
+from lexbench.core.errors import ConfigError
+from lexbench.core.record import Refused
+from lexbench.core.task import Answer, AnyQuestion, Probe, Tokenizer, Tokens
+from lexbench.methods.composition import method_configs
+from lexbench.parts.serving.parity.tolerance import differences, tolerance
+from lexbench.report.formats import markdown
+from lexbench.report.grid import Entry, Grid, Line
+from lexbench.runner.answers import answers
+from lexbench.runner.backend_pool import done_with, opened
+from lexbench.runner.cells import Step
+from lexbench.runner.job import Job
+from lexbench.runner.plan import fit_lengths, plan
+from lexbench.runner.questions import questions_or_reason
+from lexbench.stats.wording import several
+
+N = 2
+"""Default questions per cell; each compares many tokens."""
+ALONE = ("model", "n", "seed")
+"""Settings, beside the registry groups, that must be equal over a sweep."""
+
+Answers = list[Answer] | str
+"""Answers to a cell's questions, or the reason for none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """A compared backend."""
+
+    label: str
+    """`vllm(dtype=bfloat16)`: name and given parameters."""
+    version: str | None = None
+    """None, like the fields below: not loaded."""
+    dtype: str | None = None
+    kernel: str | None = None
+    revision: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellAgreement:
+    """One cell: the difference of one backend to the reference."""
+
+    task: str
+    method: str
+    length: int
+    """Tokens."""
+    backend: str
+    """Label of its side."""
+    tokens: int = 0
+    """Compared tokens."""
+    largest: float | None = None
+    """Largest difference of a token in nats; None beside tokens: a likelihood is not a number."""
+    largest_allowed: float | None = None
+    mean: float | None = None
+    """Nats a token."""
+    mean_allowed: float | None = None
+    refused: str | None = None
+    """Why no token was compared."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether differences exceed the tolerance; a refusal is no failure."""
+        return self.refused is None and not (
+            _within(self.largest, self.largest_allowed) and _within(self.mean, self.mean_allowed)
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parity:
+    """Result of a comparison."""
+
+    model: str
+    protocols: Mapping[str, str]
+    """By task."""
+    corpus: str
+    n: int
+    seed: int
+    reference: Side
+    others: Sequence[Side]
+    rows: Sequence[CellAgreement]
+
+    @property
+    def failed(self) -> bool:
+        """Whether any backend exceeds the tolerance."""
+        return any(row.failed for row in self.rows)
+
+    def as_data(self) -> dict[str, Any]:
+        """Plain JSON, with every row's verdict and the machine's description."""
+        rows = [{**asdict(row), "failed": row.failed} for row in self.rows]
+        return {**asdict(self), "rows": rows, "failed": self.failed, "provenance": machine.gather()}
+
+
+def _within(found: float | None, allowed: float | None) -> bool:
+    return found is not None and allowed is not None and found <= allowed
+
+
+def against(word: str) -> dict[str, Any]:
+    """The config of a backend given as `--against NAME` or `NAME,parameter=value,...`"""
+    # Only commas in front of KEY=: a value may hold commas itself, as in [1,2].
+    name, *given = re.split(r",(?=\w+=)", word)
+    try:
+        parameters = {key: yaml.safe_load(value) for key, _, value in (each.partition("=") for each in given)}
+    except yaml.YAMLError:
+        raise ConfigError(f"--against {word} cannot be read: write NAME,parameter=value") from None
+    return {**registry.read("backend", name), **parameters, "name": name}
+
+
+def job_of(asked: Sequence[tuple[Mapping[str, Any], Mapping[str, str]]]) -> Job:
+    """One job of a sweep over methods and lengths: the composed config and the chosen names of each of its points.
+
+    Raises ConfigError where something else is swept over. Without a length: twice the trained one.
+    """
+    groups = ("method", "task", "corpus", "backend")
+    points = [
+        {key: config[key] for key in ALONE}
+        | {group: {**(config.get(group) or {}), "name": names.get(group)} for group in groups}
+        for config, names in asked
+    ]
+    first, lengths = points[0], [config["length"] for config, _ in asked]
+    for part in [key for key in first if key != "method"]:
+        if any(point[part] != first[part] for point in points):
+            raise ConfigError(f"parity sweeps over method and length, got several of {part}: give one")
+    every = [each for point in points for each in method_configs(point["method"])]
+    methods = {json.dumps(each, sort_keys=True, default=str): each for each in every}
+    return Job.of(
+        model=first["model"],
+        methods=list(methods.values()),
+        tasks=[first["task"]],
+        corpus=first["corpus"],
+        backend=first["backend"],
+        lengths=None if None in lengths else lengths,
+        multiples=[2],
+        n=N if first["n"] is None else first["n"],
+        seeds=[first["seed"]],
+        results=None,
+    )
+
+
+# asking
+
+
+@dataclass(frozen=True)
+class Posed:
+    """A cell and its questions; none if refused."""
+
+    step: Step
+    questions: Sequence[AnyQuestion]
+
+
+def compare(job: Job, others: Sequence[Mapping[str, Any]]) -> Parity:
+    """Run every cell of a job on its backend, the reference, and on others; measure the differences.
+
+    Each backend is opened once for all cells and closed before the next. The reference comes last: where another
+    backend writes another text, it scores both.
+
+    Args:
+        job: methods, lengths and tasks; its backend is the reference.
+        others: configs of backends, with their `name`.
+    """
+    labels = [_label(config) for config in others]
+    if not labels or len(set(labels)) < len(labels):
+        raise ConfigError(f"--against needs backends, each once, got {', '.join(labels)}: e.g. --against native vllm")
+    folder = folder_of(job.model, weights=False)
+    tokenizer = load_tokenizer(folder, job.model.bos)
+    ends = np.array(sorted(end_tokens(folder)), dtype=np.int64)
+    tasks, methods = [task.label for task in job.tasks], [method.label for method in job.methods]
+    steps = sorted(
+        plan(fit_lengths(job, tokenizer), tokenizer),
+        key=lambda s: (tasks.index(s.task.label), methods.index(s.method.label), s.length),
+    )
+    cells = [_posed(job, step, tokenizer) for step in steps]
+    heard = [_heard(job, config, cells) for config in others]
+    rows = []
+    with _opened(job, job.backend) as (reference, backend):
+        for place, cell in enumerate(tqdm(cells, reference.label, disable=without_bar())):
+            ours = _answered(backend, cell)
+            rows += [_row(cell, (reference, side), ours, said[place], backend, ends) for side, said in heard]
+    return Parity(
+        model=job.model.name,
+        protocols={step.task.label: step.task.built.protocol(tokenizer) for step in steps},
+        corpus=job.corpus.label,
+        n=job.n,
+        seed=job.seeds[0],
+        reference=reference,
+        others=[side for side, _ in heard],
+        rows=rows,
+    )
+
+
+def _heard(job: Job, config: Mapping[str, Any], cells: Sequence[Posed]) -> tuple[Side, list[Answers]]:
+    """Answers of one backend in all cells; the backend is closed afterwards."""
+    with _opened(job, config) as (side, backend):
+        return side, [_answered(backend, cell) for cell in tqdm(cells, side.label, disable=without_bar())]
+
+
+def _posed(job: Job, step: Step, tokenizer: Tokenizer) -> Posed:
+    if step.refused and not step.foreseen:
+        return Posed(step, ())
+    asked, refused = questions_or_reason(step.task, tokenizer, step.length, job.n, step.seed)
+    if refused:
+        return Posed(replace(step, refused=refused.reason), ())
+    if any(isinstance(question, Probe) for question in asked):
+        raise ConfigError(
+            f"parity compares likelihoods and texts, {step.task.label} probes attention: take another task"
+        )
+    return Posed(step, asked)
+
+
+@contextmanager
+def _opened(job: Job, config: Mapping[str, Any]) -> Iterator[tuple[Side, Backend | str]]:
+    """A backend, or the reason why it cannot be loaded; closed at the end of the block."""
+    label = _label(config)
+    try:
+        backend = opened(job.model, config, max(job.lengths))
+    except Refused as refusal:
+        yield Side(label=label), refusal.reason
+        return
+    try:
+        shown = {name: getattr(backend, name) for name in ("version", "dtype", "kernel", "revision")}
+        yield Side(label=label, **shown), backend
+    finally:
+        done_with(backend)
+
+
+def _label(config: Mapping[str, Any]) -> str:
+    """Name, and parameters that differ from its yaml."""
+    usual = registry.read("backend", config["name"])
+    given = [f"{key}={value}" for key, value in config.items() if key != "name" and value != usual.get(key)]
+    return f"{config['name']}({', '.join(given)})" if given else str(config["name"])
+
+
+def _answered(backend: Backend | str, cell: Posed) -> Answers:
+    """Answers of a backend in a cell, or the reason for none."""
+    if isinstance(backend, str):
+        return backend
+    if cell.step.attention is None or cell.step.refused:
+        return str(cell.step.refused)
+    try:
+        backend.attend(cell.step.attention)
+        return list(answers(backend, cell.questions))
+    except Refused as refusal:
+        return refusal.reason
+
+
+# comparing
+
+
+def _row(
+    cell: Posed, sides: tuple[Side, Side], ours: Answers, theirs: Answers, backend: Backend | str, ends: Tokens
+) -> CellAgreement:
+    """Difference of two sides in a cell; the first is the reference, which is still open."""
+    step, dtypes = cell.step, [side.dtype for side in sides]
+    row = CellAgreement(task=step.task.label, method=step.method.label, length=step.length, backend=sides[1].label)
+    refusals = [each for each in (ours, theirs, backend) if isinstance(each, str)]
+    if isinstance(ours, str) or isinstance(theirs, str) or isinstance(backend, str):
+        return replace(row, refused=refusals[0])
+    try:
+        # `backend.choose` is of the reference, which is still open and has the Attention of this cell.
+        triples = zip(cell.questions, ours, theirs, strict=True)
+        apart = np.concatenate([differences(*triple, backend.choose, ends) for triple in triples])
+    except Refused as refusal:
+        return replace(row, refused=refusal.reason)
+    known, allowed = bool(np.isfinite(apart).all()), tolerance(dtypes, step.length, len(apart))
+    return replace(
+        row,
+        tokens=len(apart),
+        largest=float(apart.max()) if known else None,
+        largest_allowed=allowed.largest,
+        mean=float(apart.mean()) if known else None,
+        mean_allowed=allowed.mean,
+    )
+
+
+# showing
+
+
+def table(found: Parity) -> str:
+    """Cells by backends, in Markdown, with what a reader needs to know below."""
+    tasks = len(found.protocols) > 1
+    lines: dict[tuple[str, ...], Line] = {}
+    for row in found.rows:
+        where = (*([row.task] if tasks else []), row.method, str(row.length))
+        lines.setdefault(where, [*where]).append(_entry(row))
+    said = [
+        f"Entries: differences of log-probabilities to those of {found.reference.label}, in nats: "
+        "the largest of what it may be, the mean of what it may be.",
+        f"{found.model}, {several(found.n, 'question')} a cell, seed {found.seed}, corpus {found.corpus}.",
+        *(f"{task}: {protocol}." for task, protocol in found.protocols.items()),
+        *(_described(side) for side in (found.reference, *found.others)),
+    ]
+    head = [*(["task"] if tasks else []), "method", "length", *(side.label for side in found.others)]
+    return markdown(Grid(head=head, rows=list(lines.values()), remarks=said)).rstrip("\n")
+
+
+def _entry(row: CellAgreement) -> Entry:
+    if row.refused is not None:
+        return Entry(text="refused", notes=(row.refused,))
+    if row.largest is None:
+        return Entry(text="FAILED: no number")
+    found = f"{row.largest:.1e} of {row.largest_allowed:.1e}, {row.mean:.1e} of {row.mean_allowed:.1e}"
+    return Entry(text=f"{'FAILED' if row.failed else 'ok'} {found}")
+
+
+def _described(side: Side) -> str:
+    if side.version is None:
+        return f"{side.label}: not loaded."
+    return f"{side.label}: {side.dtype}, {side.kernel}, {side.version}."

@@ -1,0 +1,130 @@
+"""The board as a static site: index.html, and samples/*.js, one file for each entry that has samples.
+
+The page works from a disk and from any server; it asks for nothing but the samples of the entries that are compared.
+"""
+
+import re
+import shutil
+from collections import Counter
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from lexbench.core.errors import ConfigError
+from lexbench.core.files import write_text
+from lexbench.core.version import __version__
+from lexbench.parts.web.board.audit import Audited, Entry, audit
+from lexbench.parts.web.board.ledger import Submission
+from lexbench.parts.web.page import data, page, safety
+from lexbench.report import looks
+from lexbench.stats import metrics
+from lexbench.stats.floors import at_floor
+
+SCRIPTS = ("elements.js", "charts.js")
+"""Of the page."""
+SCRIPT = re.compile(r"\d+-[0-9a-f]{16}\.js")
+"""Names of the files of samples."""
+MOST = 500
+"""Refused cells that the page names."""
+
+
+def write_site(ledger: Path, submissions: Sequence[Submission], out: Path) -> tuple[Path, Audited]:
+    """Audit all submissions and write the site; the path of its page. The folder's samples are replaced."""
+    page = out / "index.html"
+    if page.is_file() and b"<title>lexbench board</title>" not in page.read_bytes()[: 1 << 16]:
+        raise ConfigError(f"{page} is not of lexbench board, which would replace it: give another --out")
+    samples = out / "samples"
+    if samples.exists() and (
+        not samples.is_dir() or not all(SCRIPT.fullmatch(each.name) for each in samples.iterdir())
+    ):
+        raise ConfigError(f"{samples} is not of lexbench board, which would replace it: give another --out")
+    # Samples of a submission that is gone would stay otherwise.
+    shutil.rmtree(samples, ignore_errors=True)
+    samples.mkdir(parents=True)
+    audited = audit(ledger, submissions, samples)
+    write_text(page, _rendered(audited))
+    return page, audited
+
+
+def _rendered(audited: Audited) -> str:
+    parts = [(files(page.__package__) / name).read_text(encoding="utf-8") for name in SCRIPTS]
+    scripts = [*parts, (files(__package__) / "board.js").read_text(encoding="utf-8")]
+    style = (files(page.__package__) / "page.css").read_text(encoding="utf-8") + page.hues()
+    environment = page.environment(__package__)
+    marked = Counter(each.submission.name for each in audited.entries if each.marks)
+    refused = Counter(each.submission for each in audited.refused)
+    shown = [
+        {
+            "name": each.name,
+            "by": each.by,
+            "date": each.date,
+            "url": each.url if (each.url or "").startswith("https://") else None,
+            "cells": len(each.cells),
+            "marked": marked[each.name],
+            "refused": refused[each.name],
+        }
+        for each in audited.submissions
+    ]
+    return environment.get_template("board.html.jinja").render(
+        policy=Markup(safety.policy(scripts, [style], served=False, scripts_below=True)),
+        style=Markup(style),
+        scripts=[Markup(script) for script in scripts],
+        data=Markup(safety.as_json(columns(audited))),
+        entries=len(audited.entries),
+        marked=sum(marked.values()),
+        submissions=shown,
+        refused=audited.refused,
+        most=MOST,
+        version=__version__,
+    )
+
+
+def columns(audited: Audited) -> dict[str, Any]:
+    """What the page reads: a column for each field, names as places in lists."""
+    entries = audited.entries
+    numbers = {each.name: number for number, each in enumerate(audited.submissions)}
+    lists: dict[str, dict[str, int]] = {name: {} for name in ("model", "method", "task", "metric", "asked", "note")}
+
+    def place(name: str, value: str) -> int:
+        return lists[name].setdefault(value, len(lists[name]))
+
+    rows = [
+        {
+            "id": each.checked.cell.id,
+            "submission": numbers[each.submission.name],
+            "model": place("model", each.checked.record.model),
+            "method": place("method", str(each.checked.record.method)),
+            "task": place("task", each.checked.record.task),
+            "metric": place("metric", each.checked.record.metric or ""),
+            "asked": place("asked", each.checked.key),
+            "note": place("note", _note(each)) if _note(each) else None,
+            "samples": each.checked.samples,
+            "length": each.checked.record.length,
+            "trained": each.checked.record.trained_length,
+            "n": each.checked.record.n,
+            **{side: data.rounded(getattr(each.checked.record, side)) for side in ("value", "low", "high")},
+            "floored": at_floor(each.checked.record),
+        }
+        for each in entries
+    ]
+    methods = list(dict.fromkeys(each.checked.record.method for each in entries))
+    shapes = [data.look(each) for each in looks.looks(methods).values()]
+    fields = ("id", "submission", *lists, "samples", "length", "trained", "n", "value", "low", "high", "floored")
+    return {
+        "columns": {field: [row[field] for row in rows] for field in fields},
+        "names": {name: list(lists[name]) for name in ("model", "method", "task", "metric")},
+        "notes": list(lists["note"]),
+        "submissions": [each.name for each in audited.submissions],
+        "better": [metrics.better(metric or None) for metric in lists["metric"]],
+        "looks": list(range(len(methods))),
+        "shapes": shapes,
+    }
+
+
+def _note(entry: Entry) -> str:
+    """Why an entry is not ranked, or was refused by its run."""
+    refused = [f"refused: {entry.checked.record.refused}"] if entry.checked.record.refused else []
+    return "; ".join([*refused, *entry.marks])

@@ -1,0 +1,126 @@
+"""The HTML page: one file that shows run folders offline, or the same page served with samples on demand.
+
+data.py      what charts and tables are drawn from     about.py    headlines, what is missing, provenance
+samples.py   samples, compressed                       safety.py   escaping, and the content security policy
+template.html.jinja, page.css and scripts; elements.js and charts.js are the board's, too
+"""
+
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from lexbench.core.files import write_text
+from lexbench.parts.web.page import about, data, headlines, safety, samples
+from lexbench.report import looks
+from lexbench.report.select import check_highlight
+from lexbench.stats import records
+from lexbench.stats.records import Loaded
+from lexbench.stats.tables import corpus_of
+
+SCRIPTS = ("elements.js", "charts.js", "page.js", "curves.js", "depths.js", "paired.js", "browser.js")
+LIVE = "live.js"
+"""The script of the served page, that follows a running sweep."""
+
+
+def write_page(folders: Sequence[Path], out: Path | None = None, highlight: Collection[str] = ()) -> Path:
+    """Write one self-contained HTML file that shows run folders; give its path.
+
+    Args:
+        folders: run folders, or folders of run folders.
+        out: the file; None: report/report.html in the first folder.
+        highlight: names of methods to show always, like those outside the registry.
+
+    Raises ConfigError where there is no run.
+    """
+    out = Path(folders[0]) / "report" / "report.html" if out is None else Path(out)
+    write_text(out, render(records.load(folders), folders, highlight=highlight))
+    return out
+
+
+def render(
+    loaded: Loaded,
+    folders: Sequence[Path],
+    served: bool = False,
+    budget: int = samples.BUDGET,
+    highlight: Collection[str] = (),
+) -> str:
+    """The whole page.
+
+    Args:
+        loaded: the cells to show.
+        folders: where they come from: named on the page, and read for jobs/*.json.
+        served: samples are fetched from samples/<cell id>.json, not embedded; live.js is there, too.
+        budget: bytes of the page that samples may take; beyond it, the first of each cell are embedded.
+        highlight: names of methods to show always.
+    """
+    check_highlight((each.cell.method for each in loaded.finished), highlight)
+    measured = data.Measured.of(loaded.finished, highlight)
+    cells, kept = ({}, None) if served else samples.embedded(loaded.finished, budget)
+    provenances, configurations, unread = about.jobs(folders)
+    live = [LIVE] if served and _part(LIVE).is_file() else []
+    scripts = [_part(name).read_text(encoding="utf-8") for name in (*SCRIPTS, *live)]
+    assert not any("</script" in script.lower() or "<!--" in script for script in scripts), "a script ends its element"
+    style = _part("page.css").read_text(encoding="utf-8") + hues()
+    return (
+        environment()
+        .get_template("template.html.jinja")
+        .render(
+            policy=Markup(safety.policy(scripts, [style], served)),
+            style=Markup(style),
+            scripts=[Markup(script) for script in scripts],
+            data=Markup(safety.as_json({"settings": data.settings(measured), "families": looks.ORDER, "kept": kept})),
+            cells=cells,
+            kept=kept,
+            served=served,
+            folders=[str(folder) for folder in folders],
+            written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+            counts=about.counts(loaded, measured),
+            headlines=[*headlines.beyond(measured), *headlines.headlines(measured)],
+            settings=[group[0] for group in measured.settings],
+            name=measured.name,
+            refusals=about.refusals(measured),
+            losses=about.losses(measured),
+            unfinished=loaded.unfinished,
+            problems=[*loaded.problems, *unread],
+            provenances=provenances,
+            configurations=configurations,
+        )
+    )
+
+
+def hues() -> str:
+    """Rules for the colours of lines, .hue-0 the baseline's: the same as in figures, and their like on a dark page."""
+    pairs = enumerate(zip(looks.LIGHT, looks.DARK, strict=True))
+    return "".join(f".hue-{place} {{ color: light-dark({light}, {dark}); }}\n" for place, (light, dark) in pairs)
+
+
+def _part(name: str) -> Any:
+    return files(__package__) / name
+
+
+def environment(package: str = __package__) -> jinja2.Environment:
+    """Templates of a package, in which everything is escaped and made visible."""
+    made = jinja2.Environment(
+        loader=jinja2.PackageLoader(package, ""),
+        autoescape=True,
+        finalize=_finalized,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    made.filters["corpus"] = corpus_of
+    made.filters["grouped"] = lambda number: f"{number:,}"
+    made.filters["indented"] = safety.indented
+    return made
+
+
+def _finalized(value: Any) -> Any:
+    return safety.visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+__all__ = ["render", "samples", "write_page"]

@@ -1,0 +1,5 @@
+"""`lexbench view`: a results folder in the browser with live progress of its runs; read-only, on loopback."""
+
+from lexbench.parts.web.view.loopback import serve, server
+
+__all__ = ["serve", "server"]

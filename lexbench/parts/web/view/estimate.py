@@ -1,0 +1,108 @@
+"""Estimates the remaining time of runs from the files of finished cells.
+
+`lexbench.runner.forecast` fits costs of its own questions; here only tokens per cell are known, so this scales the
+measured seconds per token, and gives a range.
+"""
+
+import math
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lexbench.parts.web.view.folders import Planned, Run, Unfinished
+
+Kind = tuple[str, str, int]
+"""Method, task and length."""
+
+ERROR = 1.7
+"""Error factor, up and down, of an estimate from other methods: holds for nine of ten cells of the committed runs."""
+GROWTH = (0.5, 2.0)
+"""Seconds of a question grow with a power of length between these: overhead only, and attention only."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """A range of seconds."""
+
+    low: float
+    high: float
+
+
+def typical(run: Run, model: str) -> dict[Kind, float]:
+    """Seconds per token of finished cells by method, task and length, without refused cells."""
+    groups: dict[Kind, dict[str, Planned]] = {}
+    for job in run.jobs:
+        for cell, planned in job.planned.items() if job.model == model else ():
+            if cell in run.finished and cell not in run.refused and planned.tokens and run.seconds.get(cell):
+                groups.setdefault((planned.method, planned.task, planned.length), {})[cell] = planned
+    return {
+        kind: math.fsum(run.seconds[cell] for cell in cells) / sum(planned.tokens for planned in cells.values())
+        for kind, cells in groups.items()
+    }
+
+
+def remaining(spans: Mapping[str, Span | None], begun: Mapping[str, Unfinished]) -> dict[str, float] | None:
+    """Seconds left for cells measured sequentially, without the finished share of each; None if one is unknown."""
+    low = high = 0.0
+    for cell, each in spans.items():
+        if each is None:
+            return None
+        share = 1 - min(1.0, begun[cell].samples / begun[cell].n) if cell in begun else 1.0
+        low, high = low + share * each.low, high + share * each.high
+    return {"low": low, "high": high}
+
+
+def span(cell: Planned, known: Mapping[Kind, float], begun: Unfinished | None) -> Span | None:
+    """Seconds of a whole cell; None if nothing was measured yet.
+
+    From the first of these that exists: its own samples so far; cells of its method, task and length; cells of its task
+    and length with other methods, scaled by how these compare with its method elsewhere; the nearest length.
+    """
+    if cell.tokens == 0:
+        return Span(0.0, 0.0)
+    if begun and begun.seconds_per_sample:
+        seconds = begun.seconds_per_sample * begun.n
+        return Span(seconds, seconds)
+    if rate := known.get((cell.method, cell.task, cell.length)):
+        return Span(rate * cell.tokens, rate * cell.tokens)
+    if rate := _by_others(cell, known):
+        return Span(rate / ERROR * cell.tokens, rate * ERROR * cell.tokens)
+    rates = _by_length(cell, known)
+    return Span(min(rates) * cell.tokens, max(rates) * cell.tokens) if rates else None
+
+
+def _by_others(cell: Planned, known: Mapping[Kind, float]) -> float | None:
+    """Seconds per token, the median over other methods of:
+
+        rate(method', task, length)  rate(method, near) / rate(method', near)
+
+    where `near` is the most similar task and length at which the cell's own method was measured. Without such a place
+    the second factor is left out.
+    """
+    others = {method: rate for (method, *place), rate in known.items() if place == [cell.task, cell.length]}
+    own = [kind for kind in known if kind[0] == cell.method]
+    if own:
+        near = min(own, key=lambda kind: _distance(kind, cell))
+        there = {method: known[at] for method in others if (at := (method, *near[1:])) in known}
+        if there:
+            return statistics.median(others[method] * known[near] / there[method] for method in there)
+    return statistics.median(others.values()) if others else None
+
+
+def _by_length(cell: Planned, known: Mapping[Kind, float]) -> list[float]:
+    """Lowest and highest seconds per token, scaled from the nearest length; of the cell's own method if possible.
+
+    Seconds per question grow with a power of length, seconds per token with one power less.
+    """
+    pool = [kind for kind in known if kind[0] == cell.method] or list(known)
+    near = min((_distance(kind, cell) for kind in pool), default=None)
+    nearest = [kind for kind in pool if _distance(kind, cell) == near]
+    return [
+        statistics.fmean(known[kind] * (cell.length / kind[2]) ** (power - 1) for kind in nearest)
+        for power in (GROWTH if nearest else ())
+    ]
+
+
+def _distance(kind: Kind, cell: Planned) -> tuple[bool, float]:
+    """Distance to a measured kind; another task is farther than any length."""
+    return kind[1] != cell.task, abs(math.log(kind[2] / cell.length))

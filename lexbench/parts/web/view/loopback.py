@@ -1,0 +1,209 @@
+"""HTTP server of the page: a few fixed paths, on loopback only, read-only."""
+
+import errno
+import logging
+import re
+import socketserver
+from collections.abc import Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from lexbench.core.errors import ConfigError
+from lexbench.parts.web.page import safety, samples
+from lexbench.parts.web.view.folders import Watch
+from lexbench.parts.web.view.pages import Maker, Pages, waiting
+from lexbench.parts.web.view.progress import progress
+from lexbench.store.store import Store
+
+log = logging.getLogger(__name__)
+
+ADDRESS = "127.0.0.1"
+NAMES = ("127.0.0.1", "localhost", "[::1]")
+"""Allowed Host names. Others are refused: DNS rebinding lets a foreign page reach 127.0.0.1 by its own name."""
+PATIENCE = 3.0
+"""Seconds that a request waits for the page; after that the progress page is sent."""
+NOTHING = "default-src 'none'"
+PAGE = re.compile(r"/(?:\?seen=(\w+))?")
+"""The page; with the state of the one that the reader has seen."""
+SAMPLES = re.compile(r"/samples/([0-9a-f]{16})\.json")
+HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+@dataclass(frozen=True)
+class Response:
+    """An answer, without the headers that all answers have."""
+
+    status: HTTPStatus
+    kind: str
+    """Media type."""
+    body: str
+    policy: str = NOTHING
+    """Content security policy."""
+
+
+class Server(ThreadingHTTPServer):
+    """HTTP server of one or more run folders, one thread per request."""
+
+    def __init__(self, folders: Sequence[Path], port: int) -> None:
+        self.watch = Watch(folders)
+        self.maker = Maker(folders)
+        self.pages = Pages(self.watch, self.maker)
+        super().__init__((ADDRESS, port), Handler)
+
+    def server_bind(self) -> None:
+        """Bind without a DNS look-up: HTTPServer.server_bind asks for our host name, which can take seconds."""
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
+
+    def server_close(self) -> None:
+        """Close the socket, and stop a page in the making."""
+        super().server_close()
+        self.maker.close()
+        self.pages.wait()
+
+    @property
+    def url(self) -> str:
+        """Address of the page."""
+        return f"http://{ADDRESS}:{self.server_port}/"
+
+    @property
+    def hosts(self) -> set[str]:
+        """Accepted Host headers."""
+        return {f"{name}:{self.server_port}" for name in NAMES} | ({*NAMES} if self.server_port == 80 else set())
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Ignore errors of connections closed by the browser; other errors were logged already."""
+
+    def answer(self, path: str) -> Response:
+        """Answer a path; only those named here exist."""
+        if match := PAGE.fullmatch(path):
+            return self._page(match[1])
+        if path == "/progress.json":
+            return self._progress()
+        if path == "/favicon.ico":
+            return Response(HTTPStatus.OK, "image/x-icon", "")  # browsers request it, and log a 404
+        if match := SAMPLES.fullmatch(path):
+            return self._samples(match[1])
+        return refusal(HTTPStatus.NOT_FOUND, "nothing here")
+
+    def _progress(self) -> Response:
+        state, cells = self.watch.state()
+        now = {**progress(self.watch.runs()), "state": state, "cells": cells, "making": self.pages.making}
+        return Response(HTTPStatus.OK, "application/json", safety.as_json(now))
+
+    def _page(self, seen: str | None) -> Response:
+        made = self.pages.get(PATIENCE, seen)
+        if made is None:
+            return Response(HTTPStatus.OK, "text/html", *waiting(self.watch.folders))
+        if made.failed:
+            return refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "the page cannot be made: see the terminal for the reason")
+        content = made.content
+        about = f'<section id="progress" data-state="{content.state}" data-cells="{content.cells}"'
+        shown = content.html.replace('<section id="progress"', about, 1)
+        return Response(HTTPStatus.OK, "text/html", shown, made.policy)
+
+    def _samples(self, cell: str) -> Response:
+        for folder in self.watch.folders_of_runs():
+            if (folder / "cells" / f"{cell}.parquet").is_file():
+                store = Store(folder)
+                if found := store.load([cell]):
+                    return Response(HTTPStatus.OK, "application/json", samples.as_json(found[0]))
+                return refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "this cell's file cannot be read")
+        return refusal(HTTPStatus.NOT_FOUND, "no such cell")
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One request; each has its own connection."""
+
+    server: Server
+    timeout = 30  # seconds until an idle connection is closed
+
+    def do_GET(self) -> None:
+        """Answer with a body."""
+        self._send(self._answer())
+
+    def do_HEAD(self) -> None:
+        """Answer without a body."""
+        self._send(self._answer())
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Answer errors found by http.server: methods other than GET and HEAD, malformed requests."""
+        status = HTTPStatus.METHOD_NOT_ALLOWED if code == HTTPStatus.NOT_IMPLEMENTED else HTTPStatus(code)
+        self._send(refusal(status, status.phrase.lower()))
+
+    def version_string(self) -> str:
+        """Server header without version numbers."""
+        return "lexbench"
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Log nothing per request."""
+
+    def _answer(self) -> Response:
+        hosts = self.headers.get_all("Host", [])
+        if len(hosts) != 1 or hosts[0].lower() not in self.server.hosts:
+            return refusal(HTTPStatus.MISDIRECTED_REQUEST, f"wrong host: open {self.server.url}")
+        try:
+            return self.server.answer(self.path)
+        except Exception as error:  # an error in one path must not stop the server
+            log.error(
+                "%s cannot be shown (%s: %s)", self.path, type(error).__name__, " ".join(str(error).split())[:200]
+            )
+            return refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "cannot be shown: see the terminal for the reason")
+
+    def _send(self, response: Response) -> None:
+        body = response.body.encode()
+        self.send_response(response.status)
+        self.send_header("Content-Type", f"{response.kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Security-Policy", f"{response.policy}; frame-ancestors 'none'")
+        for name, value in HEADERS.items():
+            self.send_header(name, value)
+        if response.status == HTTPStatus.METHOD_NOT_ALLOWED:
+            self.send_header("Allow", "GET, HEAD")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+
+def refusal(status: HTTPStatus, reason: str) -> Response:
+    """An error answer: a line of plain text."""
+    return Response(status, "text/plain", f"{status.value} {reason}\n")
+
+
+def server(folders: Sequence[Path], port: int = 8000) -> Server:
+    """A server of run folders, or of folders of run folders, bound but not serving yet; port 0 takes a free one.
+
+    Raises ConfigError for a folder that does not exist, and for a port that is not available.
+    """
+    if not 0 <= port <= 65535:
+        raise ConfigError(
+            f"port must be between 0 and 65535, got {port}: e.g. --port 8000, or --port 0 for any free one"
+        )
+    try:
+        return Server(folders, port)
+    except OSError as error:
+        if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+            raise
+        said = "taken" if error.errno == errno.EADDRINUSE else "reserved"
+        raise ConfigError(f"port {port} is {said}: give another, e.g. --port 0 for any free one") from None
+
+
+def serve(folders: Sequence[Path], port: int = 8000) -> None:
+    """Serve run folders until Ctrl-C; prints the address. Raises ConfigError as `server` does."""
+    with server(folders, port) as serving:
+        names = ", ".join(str(folder) for folder in folders)
+        try:
+            print(f"{names} at {serving.url} (Ctrl-C ends)", flush=True)
+            serving.pages.get(patience=0)
+            serving.serve_forever()
+        except KeyboardInterrupt:
+            print(flush=True)

@@ -1,5 +1,0 @@
-"""`lexbench view`: a results folder in the browser with live progress of its runs; read-only, on loopback."""
-
-from lexbench.report.view.loopback import serve, server
-
-__all__ = ["serve", "server"]
