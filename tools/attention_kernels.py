@@ -31,7 +31,7 @@ from lexbench import Attention
 from lexbench.backends.hf.state import KeptLayer
 from lexbench.core.attention import Blocks, Chunks, Line, Remap, Stairs, Window
 from lexbench.kernels import decode, dense, fast
-from lexbench.parts.lab.encodings.base import Rotate
+from lexbench.kernels.heads import Rotate
 
 Call = Callable[[], Tensor]
 LAYERS = 4

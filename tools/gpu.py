@@ -49,8 +49,8 @@ from lexbench.backends.hf.batches import kept_numbers
 from lexbench.backends.hf.state import KeptLayer
 from lexbench.core.attention import Attention, Window
 from lexbench.kernels import decode, dense, fast, looped
+from lexbench.kernels.heads import Rotate
 from lexbench.kernels.looped import Loop
-from lexbench.parts.lab.encodings.base import Rotate
 from tests.kernels.on_device import on_device
 from tools import attention_kernels
 from tools.attention_kernels import attentions, rotation, still

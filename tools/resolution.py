@@ -28,9 +28,9 @@ from lexbench import Attention
 from lexbench.core.attention import Blocks, Chunks, Line, Remap, Stairs, Window
 from lexbench.kernels import dense
 from lexbench.kernels import resolution as fast
+from lexbench.kernels.heads import Rotate
 from lexbench.kernels.logits import Logits, groups
 from lexbench.kernels.observed import observe
-from lexbench.parts.lab.encodings.base import Rotate
 
 Call = partial[Tensor]
 ATTENTIONS = {

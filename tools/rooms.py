@@ -1,7 +1,8 @@
 """Count rooms, floors, arrows and circles of the package: python tools/rooms.py
 
-A room is a folder or module directly under lexbench/, or tasks/. An arrow is a pair of rooms of which one imports the
-other. A room stands one floor above the highest room that it imports. Rooms of a circle import each other.
+A room is a folder or module directly under lexbench/ or lexbench/parts/, or tasks/. An arrow is a pair of rooms of
+which one imports the other. A room stands one floor above the highest room that it imports. Rooms of a circle import
+each other.
 """
 
 import ast
@@ -17,15 +18,29 @@ ROOT = Path(__file__).parents[1]
 def arrows() -> dict[str, set[str]]:
     """By room, the rooms that it imports. The package's own __init__ hands names on, and is no room."""
     graph = grimp.build_graph("lexbench")
-    found: dict[str, set[str]] = {module.split(".")[1]: set() for module in graph.modules if module != "lexbench"}
-    for importer in graph.modules - {"lexbench"}:
-        for imported in graph.find_modules_directly_imported_by(importer) - {"lexbench"}:
-            if importer.split(".")[1] != imported.split(".")[1]:
-                found[importer.split(".")[1]].add(imported.split(".")[1])
+    modules = graph.modules - {"lexbench", "lexbench.parts"}
+    found: dict[str, set[str]] = {room(module): set() for module in modules}
+    for importer in modules:
+        for imported in graph.find_modules_directly_imported_by(importer) & modules:
+            if room(importer) != room(imported):
+                found[room(importer)].add(room(imported))
     tasks = [ast.parse(file.read_text()) for file in (ROOT / "tasks").glob("*.py")]
     modules = {node.module or "" for tree in tasks for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     found["tasks"] = {module.split(".")[1] for module in modules if module.startswith("lexbench.")}
     return found
+
+
+def room(module: str) -> str:
+    """The room of a module: `stats`, or `parts/lab`."""
+    words = module.split(".")
+    return "/".join(words[1:3]) if words[1] == "parts" else words[1]
+
+
+def lines(name: str) -> int:
+    """Lines of the Python files of a room."""
+    place = ROOT / name if name == "tasks" else ROOT / "lexbench" / name
+    files = list(place.rglob("*.py")) if place.is_dir() else [place.with_suffix(".py")]
+    return sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files)
 
 
 def floors(imports: dict[str, set[str]]) -> dict[str, int]:
@@ -46,8 +61,11 @@ def main() -> int:
     for room, floor in floors(imports).items():
         by_floor[floor].append(room)
     for floor in sorted(by_floor, reverse=True):
-        print(f"floor {floor}: {', '.join(sorted(by_floor[floor]))}")
-    print(f"{len(imports)} rooms, {len(by_floor)} floors, {sum(map(len, imports.values()))} arrows, no circle")
+        print(f"floor {floor}: {', '.join(f'{name} {lines(name):,}' for name in sorted(by_floor[floor]))}")
+    core = {name: below for name, below in imports.items() if not name.startswith("parts/")}
+    for title, some in (("core", core), ("whole", imports)):
+        count = sum(map(len, some.values()))
+        print(f"{title}: {sum(map(lines, some)):,} lines in {len(some)} rooms, {count} arrows, no circle")
     return 0
 
 

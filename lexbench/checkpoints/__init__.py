@@ -1,1 +1,1 @@
-"""TODO."""
+"""Readers of checkpoints: configs, tokenizers, tensors and GGUF files. No torch."""

@@ -36,7 +36,7 @@ OVERRULED = "trained_length"
 def on_disk(path: str) -> Path | None:
     """The folder of a model's path, or None for a name on the hub.
 
-    `lexbench:NAME` is a model shipped with lexbench; a GGUF file has a folder in the cache (`lexbench.checkpoints.gguf`).
+    `lexbench:NAME` is a model shipped with lexbench; a GGUF file has a folder in the cache.
     """
     if is_gguf(path):
         return gguf_folder(path)

@@ -120,6 +120,11 @@ class Command:
         """Name of the yaml in configs/."""
         return self.config or self.name
 
+    @property
+    def home(self) -> Path:
+        """The folder of the yaml that holds the settings' defaults."""
+        return registry.home_of(self.config_name)
+
     def names(self, groups: bool) -> list[str]:
         """The settings that are groups, or those that are not."""
         return [setting.name for setting in self.settings if setting.is_group == groups]
@@ -151,7 +156,8 @@ class Command:
 
     def defaults(self) -> dict[str, Any]:
         """The settings' defaults, read from the command's yaml."""
-        content = yaml.safe_load((registry.asset("configs") / f"{self.config_name}.yaml").read_text(encoding="utf-8"))
+        file = self.home / f"{self.config_name}.yaml"
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
         # The yaml's `defaults` is hydra's list: a mapping names the yaml of a group, as `model: lexlet`.
         groups = {name: value for each in content["defaults"] if isinstance(each, dict) for name, value in each.items()}
         return {**groups, **content}

@@ -18,6 +18,7 @@ from typing import Any
 import yaml
 
 from lexbench.commands.command import SWEEPS, Command, Setting
+from lexbench.commands.hydra_value import hydra_value
 from lexbench.core import registry
 from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
@@ -109,7 +110,7 @@ def _outcomes(
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
     GlobalHydra.instance().clear()
-    with initialize_config_dir(str(registry.asset("configs")), job_name="lexbench", version_base="1.3"):
+    with initialize_config_dir(str(registry.home_of(name)), job_name="lexbench", version_base="1.3"):
         hydra = GlobalHydra.instance().hydra
         assert hydra is not None
         if not sweep:
@@ -145,7 +146,8 @@ def shown(name: str, words: list[str]) -> None:
     """Print what hydra's other flags print: --cfg, --info, shell completion."""
     import hydra
 
-    main = hydra.main(version_base="1.3", config_path=str(registry.asset("configs")), config_name=name)
+    main = hydra.main(version_base="1.3", config_path=str(registry.home_of(name)), config_name=name)
+    _store_names()
     before, sys.argv = sys.argv, ["lexbench", *words]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, not to hydra's printer
     try:
@@ -164,7 +166,7 @@ def composed(command: Command, words: list[str]) -> tuple[dict[str, Any], dict[s
 
     def settled() -> Any:
         GlobalHydra.instance().clear()
-        with initialize_config_dir(version_base="1.3", config_dir=str(registry.asset("configs"))):
+        with initialize_config_dir(version_base="1.3", config_dir=str(command.home)):
             return compose(command.config_name, overrides=_overrides(command, words), return_hydra_config=True)
 
     config = _translated(settled)
@@ -223,7 +225,8 @@ def _overrides(command: Command, words: list[str]) -> list[str]:
     settings = [_quoted(_setting(command, word, sweep, given)) for word in given]
     if not sweep:
         _check_one_job(command, settings)
-    extra = registry.config_dirs()[1:]
+    _store_names()
+    extra = [folder for folder in registry.config_dirs() if folder != command.home]
     if extra:
         _check_chosen(command, given)
     search = (
@@ -234,13 +237,27 @@ def _overrides(command: Command, words: list[str]) -> list[str]:
     return [*flags, *search, *settings]
 
 
+def _store_names() -> None:
+    """Tell hydra the names that are files of code; each group holds yamls beside them."""
+    from hydra.core.config_store import ConfigStore
+
+    store = ConfigStore.instance()
+    for group in registry.FOLDERS:
+        known = registry.files(group)
+        for name in [file.removesuffix(".yaml") for file in store.repo.get(group, {}) if file.endswith(".yaml")]:
+            if name not in known:  # it has got a yaml since
+                del store.repo[group][f"{name}.yaml"]
+        for name, config in known.items():
+            store.store(group=group, name=name, node=dict(config))
+
+
 def _check_chosen(command: Command, given: Sequence[str]) -> None:
     """ConfigError for a broken yaml among the chosen ones: hydra reads these itself, without our guards.
 
     Others are left alone. Those of a group are chosen together where a pattern takes several names, or a yaml others.
     """
     if any(word.startswith("hydra/") for word in given):
-        for file in (file for folder in registry.config_dirs()[1:] for file in (folder / "hydra").rglob("*.yaml")):
+        for file in (file for folder in registry.config_dirs() for file in (folder / "hydra").rglob("*.yaml")):
             registry.check_aliases(file)
     defaults = command.defaults()
     for group in command.names(groups=True):
@@ -265,8 +282,6 @@ def of_file(file: Path, words: list[str]) -> list[str]:
 
     is lengths=[512,1024] method.factor=8 -m method=pi,yarn. Raises ConfigError for another form.
     """
-    from lexbench.parts.lab.study.plan import hydra_value
-
     try:
         registry.check_aliases(file)
         content = yaml.safe_load(file.read_text(encoding="utf-8"))

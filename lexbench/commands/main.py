@@ -2,6 +2,7 @@
 
 import errno
 import gc
+import importlib
 import os
 import shlex
 import sys
@@ -29,21 +30,27 @@ from lexbench.commands import (
     versus,
 )
 from lexbench.commands.command import LONGEST, Command, Formatter, Parser
-from lexbench.core import registry
+from lexbench.core import parts, registry
 from lexbench.core.errors import ConfigError
 from lexbench.core.record import Refused
 from lexbench.core.version import __version__
-from lexbench.parts.exchange.commands import import_, lm_eval, share
-from lexbench.parts.lab.commands import convert, study, train
-from lexbench.parts.search.commands import keys, search, tune
-from lexbench.parts.serving.commands import fingerprint, identify
-from lexbench.parts.web.commands import board, view
 
-MODULES = (
-    *(run, versus, report, figure, view, leaderboard, compare, check, power, doctor, share, board, import_, tune),
-    *(identify, fingerprint, show, search, score, keys, export, convert, verify, lm_eval, list_, train, study),
-)
-COMMANDS: dict[str, Command] = {module.COMMAND.name: module.COMMAND for module in MODULES}
+CORE = (run, versus, report, figure, leaderboard, compare, check, power, doctor, show, score, export, verify, list_)
+
+
+def _commands() -> dict[str, Command]:
+    """The commands of the core and of all parts, by name; a part's command cannot replace another."""
+    found: dict[str, Command] = {module.COMMAND.name: module.COMMAND for module in CORE}
+    for part in parts.parts():
+        for name in part.commands:
+            command: Command = importlib.import_module(name).COMMAND
+            if command.name in found:
+                print(f"lexbench: {part.name}'s command {command.name} is left out: the name is taken", file=sys.stderr)
+            found.setdefault(command.name, command)
+    return found
+
+
+COMMANDS = _commands()
 COLLECT = (100_000, 20, 20)
 """Objects after which Python looks for garbage. By its usual 700, torch and transformers are looked through so often
 while they load that it takes a seventh of a short command."""

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from lexbench.commands.command import Command, run_folders
+from lexbench.core import parts
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,8 +33,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
     print(write_report(options.runs, options.out, options.highlight, options.png, aside=True, figures=options.figures))
     if options.html:
-        from lexbench.parts.web.page.page import write_page
-
+        write_page = parts.provided("report", "html")
         out = options.out and options.out / "report.html"
         print(write_page(options.runs, out, options.highlight))
     return 0

@@ -5,12 +5,13 @@ import itertools
 from pathlib import Path
 
 from lexbench.commands.command import Command
+from lexbench.core import parts
 from lexbench.core.errors import ConfigError
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "benchmark", choices=("longbench", "babilong", "infinitebench"), help="benchmark of the predictions"
+        "benchmark", choices=("longbench", *parts.names_provided("score")), help="benchmark of the predictions"
     )
     parser.add_argument("folder", type=Path, metavar="DIR", help="folder with predictions")
     parser.add_argument(
@@ -55,12 +56,11 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
         similarity = options.similarity or "difflib"
         print(longbench.score_folder(options.folder, options.e, options.buckets, similarity, options.json))
         return 0
-    from lexbench.parts import benchmarks
-
     given = [name for name in ("e", "buckets", "similarity") if getattr(options, name) is not None]
     if given:
         raise ConfigError(f"--{given[0]} is for longbench, got {options.benchmark}: leave it out")
-    print(benchmarks.score_folder(options.benchmark, options.folder, options.scorer, options.json))
+    score_folder = parts.provided("score", options.benchmark)
+    print(score_folder(options.benchmark, options.folder, options.scorer, options.json))
     return 0
 
 

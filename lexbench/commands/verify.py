@@ -20,6 +20,7 @@ from lexbench.commands.command import (
     part,
     settings_apart,
 )
+from lexbench.core import parts
 from lexbench.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -50,8 +51,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
 
 def _compare_backends(options: argparse.Namespace, words: list[str]) -> int:
-    from lexbench.parts.serving.parity import compare
-
+    compare = parts.provided("verify", "against")
     others = [compare.against(word) for word in options.against]
     if not any(word.startswith("task=") for word in words):  # the default task of a run takes longer than is needed
         words = [*words, "task=last_segment"]

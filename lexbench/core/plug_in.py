@@ -11,6 +11,8 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lexbench.core.parts import part_of_module
+
 PACKAGE = Path(__file__).resolve().parents[1]
 OURS = (PACKAGE, PACKAGE.parent / "tasks")
 """Folders of lexbench's own code, whose classes state versions of their own."""
@@ -70,6 +72,8 @@ def _texts(kind: type) -> frozenset[str]:
     place = getattr(sys.modules.get(kind.__module__), "__file__", None)
     if place is None or kind.__module__.partition(".")[0] in sys.stdlib_module_names or is_ours(place):
         return frozenset()
+    if part := part_of_module(kind.__module__):
+        return frozenset(_read(file, part.package).text for file in sorted(part.folder.rglob("*.py")))
     own = Path(place).resolve()
     found = {own: _read(own, kind.__module__)}  # as it is now: a file of the registry is loaded again when it changes
     waiting = set(found[own].imports)

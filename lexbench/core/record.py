@@ -198,3 +198,10 @@ class Record:
     def multiple(self) -> float:
         """Length as a multiple of the trained length."""
         return self.length / self.trained_length
+
+
+def expected_texts(value: Any) -> list[str]:
+    """The texts in a sample's fact `expected`: one, or those of a list."""
+    if isinstance(value, list | tuple):
+        return [text for each in value for text in expected_texts(each)]
+    return [value] if isinstance(value, str) and value else []

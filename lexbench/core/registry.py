@@ -1,7 +1,9 @@
-"""The registry: the yamls in `configs/`, and the objects that they describe.
+"""The registry: files of code and yamls in `configs/`, each a name, and the objects that they describe.
 
-Every yaml is a name. It names a class by `_target_: package.module.Class`, or by the file that defines it, `file:
-passkey.py` (beside the yaml, in our `tasks/`, or an absolute path). Every other key is a parameter of the class.
+A file of `methods/`, `tasks/` or `encodings/` is a name by itself if it holds one public class of its kind
+(`lexbench.core.named_files`). Every yaml is a name, and wins over a file. It names a class by `_target_:
+package.module.Class`, or by the file that defines it, `file: passkey.py` (beside the yaml, in our `tasks/`, or an
+absolute path). Every other key is a parameter of the class.
 """
 
 import ast
@@ -13,7 +15,7 @@ import importlib.util
 import inspect
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
@@ -24,6 +26,9 @@ import yaml
 
 from lexbench.core.errors import ConfigError
 from lexbench.core.fence import fenced
+from lexbench.core.named_files import only_class
+from lexbench.core.old_names import present_path
+from lexbench.core.parts import parts
 from lexbench.core.plug_in import source_of_module
 from lexbench.core.record import Deferred
 
@@ -38,14 +43,23 @@ def asset(name: str) -> Path:
 
 
 def config_dirs() -> list[Path]:
-    """Our registry and the user's, each once: the folders in LEXBENCH_CONFIG_PATH, colon-separated."""
+    """The registry of the core, those of parts, and the user's, each once.
+
+    The user's are the folders in LEXBENCH_CONFIG_PATH, colon-separated.
+    """
     extra = [Path(entry) for entry in os.environ.get("LEXBENCH_CONFIG_PATH", "").split(os.pathsep) if entry]
     if lost := [folder for folder in extra if not folder.is_dir()]:
         raise ConfigError(f"LEXBENCH_CONFIG_PATH {lost[0]} is no folder: give one with method/, task/, ... in it")
     found: dict[Path, Path] = {}
-    for folder in (asset("configs"), *extra):
+    of_parts = [folder for part in parts() if (folder := part.folder / "configs").is_dir()]
+    for folder in (asset("configs"), *of_parts, *extra):
         found.setdefault(folder.resolve(), folder)
     return list(found.values())
+
+
+def home_of(name: str) -> Path:
+    """The folder of the registry that holds NAME.yaml, the settings of a command."""
+    return next(folder for folder in config_dirs() if (folder / f"{name}.yaml").is_file())
 
 
 MOST_VALUES = 10_000
@@ -63,7 +77,70 @@ def yamls(group: str) -> dict[str, list[Path]]:
 
 def names(group: str) -> list[str]:
     """All names of a group, sorted."""
-    return sorted(yamls(group))
+    return sorted({*yamls(group), *files(group)})
+
+
+def files(group: str) -> dict[str, dict[str, str]]:
+    """Names of a group that are files without a yaml: what a yaml would say, the class or the file."""
+    if group not in FOLDERS:
+        return {}
+    stated = yamls(group)
+    found: dict[str, dict[str, str]] = {}
+    for folder, package, configs in _code_folders(group):
+        families = _files_of(configs / group)
+        for file in sorted(folder.glob("*.py")):
+            if file.stem in stated or file.name in families:
+                continue
+            cls = only_class(file, DOES[group] if group != "encoding" else None)
+            if cls and cls.lower() == file.stem.replace("_", ""):
+                place = str(file.resolve()) if package is None else file.name
+                config = {"_target_": f"{package}.{file.stem}.{cls}"} if package else {"file": place}
+                found.setdefault(file.stem, config)
+    return found
+
+
+def _taken(group: str, stated: Path) -> Path | None:
+    """The file of another owner whose name a yaml has."""
+    for folder, _, configs in _code_folders(group) if group in FOLDERS else ():
+        file = folder / f"{stated.stem}.py"
+        if (
+            file.is_file()
+            and stated.parent not in (configs / group, folder)
+            and file.name not in _files_of(configs / group)
+        ):
+            return file
+    return None
+
+
+def _files_of(folder: Path) -> set[str]:
+    """Files that the yamls of a folder name; such a file has several names, each a yaml."""
+    found = set[str]()
+    for place in folder.glob("*.yaml"):
+        with suppress(ConfigError, OSError):  # a broken yaml stops only what names it
+            found.add(str(_mapping(place).get("file")))
+    return found
+
+
+FOLDERS = {"method": "methods", "task": "tasks", "encoding": "encodings"}
+"""Folder of the files of each group, in the core and in every part."""
+
+
+def _code_folders(group: str) -> Iterator[tuple[Path, str | None, Path]]:
+    """Folders of a group's files, of the core, of parts and of the user; each with its package and its yamls' folder.
+
+    The package is empty for our tasks, which are found by their file's name, and None for the user's folders.
+    """
+    name = FOLDERS[group]
+    if group == "task":
+        yield asset(name), "", asset("configs")
+    elif (PACKAGE / name).is_dir():
+        yield PACKAGE / name, f"lexbench.{name}", asset("configs")
+    for part in parts():
+        if (part.folder / name).is_dir():
+            yield part.folder / name, f"{part.package}.{name}", part.folder / "configs"
+    for folder in config_dirs():
+        if (folder / group).is_dir():
+            yield folder / group, None, folder
 
 
 def read(group: str, name: str) -> dict[str, Any]:
@@ -77,8 +154,12 @@ def read(group: str, name: str) -> dict[str, Any]:
     found = yamls(group).get(name, [])
     if len(found) > 1:
         raise ConfigError(f"{group} {name} has two yamls, {found[0]} and {found[1]}: rename one")
+    if found and (taken := _taken(group, found[0])):
+        raise ConfigError(f"{group} {name} has two yamls or files, {taken} and {found[0]}: rename one")
     if found and found[0].is_file():
         return _mapping(found[0])
+    if not found and (config := files(group).get(name)):
+        return dict(config)
     if group == "method" and "+" in name:
         parts = name.split("+")
         for part in parts:
@@ -271,7 +352,7 @@ def class_of(config: Mapping[str, Any], noun: str) -> type:
     if "_target_" not in config:
         named = f"{noun} {config['name']}" if "name" in config else f"{noun} config"
         raise ConfigError(f"{named} must name a class: give _target_: package.module.Class in its yaml")
-    return _import(str(config["_target_"]))
+    return _import(present_path(str(config["_target_"])))
 
 
 def parameters(cls: type) -> dict[str, bool]:
@@ -322,7 +403,7 @@ def summary(group: str, name: str) -> str:
     if "file" in config:
         source, cls = source_of({**config, "name": name}, group), None
     elif "_target_" in config:
-        module, _, cls = str(config["_target_"]).rpartition(".")
+        module, _, cls = present_path(str(config["_target_"])).rpartition(".")
         source = source_of_module(module)
     else:
         return str(config.get("path") or "")
@@ -358,6 +439,8 @@ def source_of(config: Mapping[str, Any], noun: str) -> Path:
     Without the yaml's name, beside any yaml of its group.
     """
     file, own = Path(str(config["file"])), yamls(noun).get(str(config.get("name")))
+    if not own and config.get("name") == file.stem and noun == "task":  # a name without a yaml is our own file
+        return asset("tasks") / file
     beside = [own[0].parent] if own else [folder / noun for folder in reversed(config_dirs())]
     return next((folder / file for folder in beside if (folder / file).is_file()), asset("tasks") / file)
 

@@ -16,8 +16,8 @@ from torch import Tensor
 from lexbench.core.attention import Blocks, Chunks, Floats, Line, Positions
 from lexbench.kernels import flash
 from lexbench.kernels.flash import Part
+from lexbench.kernels.heads import Rotate
 from lexbench.kernels.spans import fold, rows_of, spans, turned, unfold
-from lexbench.parts.lab.encodings.base import Rotate
 
 Places = Callable[[Positions], Floats]
 """From [n] positions of tokens to [n] positions to rotate to."""

@@ -17,7 +17,7 @@ from torch import Tensor
 from lexbench.core.attention import Attention, Blocks, Chunks, Line, Positions, Remap, Segments, Window
 from lexbench.kernels import chunked, flash
 from lexbench.kernels.chunked import Places
-from lexbench.parts.lab.encodings.base import Rotate
+from lexbench.kernels.heads import Rotate
 
 T = TypeVar("T")
 Edge = Callable[[Positions], Positions]

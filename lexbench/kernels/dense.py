@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lexbench.core.attention import Attention, Floats, Growing, Middle, Positions, regions
+from lexbench.kernels.heads import Rotate, per_group
 from lexbench.kernels.spans import token_positions
-from lexbench.parts.lab.encodings.base import Rotate, per_group
 
 SCORES = 1 << 21
 """Scores in memory at once, unless a chunk is given."""

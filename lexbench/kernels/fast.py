@@ -10,9 +10,9 @@ from torch import Tensor
 
 from lexbench.core.attention import Attention, Blocks, Chunks, Line, Remap, Window
 from lexbench.kernels import chunked, dense, flash, near_far
+from lexbench.kernels.heads import Rotate
 from lexbench.kernels.near_far import Far
 from lexbench.kernels.spans import token_positions
-from lexbench.parts.lab.encodings.base import Rotate
 
 Form = Literal["merged", "triton"]
 """Kernels for windows and far keys; the latter is for GPUs."""

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from lexbench.core.attention import Attention, Positions
 from lexbench.core.errors import ConfigError
 from lexbench.kernels import dense, rotations
-from lexbench.parts.lab.encodings.base import Rotate
+from lexbench.kernels.heads import Rotate
 
 Bias = Callable[[Tensor, Tensor], Tensor | None]
 """(positions of queries [Q], of keys [K]) -> [H, Q, K] added to the logits, or None."""

@@ -18,7 +18,7 @@ from lexbench.kernels import decode, flash
 from lexbench.kernels.chunked import Places
 from lexbench.kernels.decode import Step, Views
 from lexbench.kernels.fast import Form
-from lexbench.parts.lab.encodings.base import Rotate
+from lexbench.kernels.heads import Rotate
 
 Numbers = Callable[[Positions], "np.ndarray[Any, np.dtype[Any]]"]
 """From [B] tokens of each text, the one being read counted, to [B] numbers."""

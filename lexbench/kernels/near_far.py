@@ -23,8 +23,8 @@ from torch import Tensor
 from lexbench.core.attention import Line
 from lexbench.kernels import flash
 from lexbench.kernels.flash import Part
+from lexbench.kernels.heads import Rotate
 from lexbench.kernels.spans import rows_of, turned, unfold
-from lexbench.parts.lab.encodings.base import Rotate
 
 BLOCK = 128
 """Largest block of queries on the near side; each query costs scores for the window and for one more block."""

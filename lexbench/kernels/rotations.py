@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from lexbench.core.attention import HeadRatios
-from lexbench.parts.lab.encodings.base import Rotate
+from lexbench.kernels.heads import Rotate
 
 
 def keeping_first(count: int, own: Rotate, changed: Rotate) -> Rotate:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lexbench.core.attention import Floats, Positions
-from lexbench.parts.lab.encodings.base import Rotate
+from lexbench.kernels.heads import Rotate
 
 ROWS = 2048
 """Largest number of queries in a span, on a CPU."""

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from lexbench.core.attention import Line
 from lexbench.kernels import near_far
+from lexbench.kernels.heads import Rotate
 from lexbench.kernels.near_far import Far, far_keys_of, far_queries_of
 from lexbench.kernels.spans import turned
 from lexbench.kernels.triton_launch import launched
-from lexbench.parts.lab.encodings.base import Rotate
 
 LEAST = 16
 """Fewest queries that fill a block."""

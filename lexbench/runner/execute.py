@@ -2,13 +2,14 @@
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 from tqdm import tqdm
 
 from lexbench.backends import Backend
 from lexbench.checkpoints.gguf import FetchError
-from lexbench.core import registry
+from lexbench.core import parts, registry
 from lexbench.core.errors import ConfigError
 from lexbench.core.fence import fenced
 from lexbench.core.files import check_writable
@@ -16,7 +17,6 @@ from lexbench.core.model import Model
 from lexbench.core.record import Cell
 from lexbench.core.task import Tokenizer
 from lexbench.core.version import __version__
-from lexbench.parts.cluster import ray
 from lexbench.runner import progress
 from lexbench.runner.answers import LoadedModel
 from lexbench.runner.backend_pool import tokenizer_of, using
@@ -44,7 +44,8 @@ def execute(job: Job, dry_run: bool = False, quiet: bool = False, backend: Backe
         quiet: print neither plan nor progress.
         backend: with the job's model loaded, stays open; None: the job's own, opened and closed here.
     """
-    ray.settings_of(job)
+    for name in parts.names_provided("executor"):
+        parts.provided("executor", name).settings_of(job)
     if not dry_run:
         check_writable("results", job.results, "give another results=DIR")
     if backend is None:
@@ -72,7 +73,7 @@ def execute(job: Job, dry_run: bool = False, quiet: bool = False, backend: Backe
                 late = [step for step in steps if (step.task.label, step.length) in job.too_long]
                 tqdm.write("\n".join(refusals(late)), file=sys.stderr)
     store = Store(job.results)
-    with _here(job, backend) if job.executor == "here" else ray.cluster(job, len(steps), tokenizer) as models:
+    with _models(job, backend, len(steps), tokenizer) as models:
         cells = [cell_of(job, step, models.facts) for step in steps]
         keep_job(store, job, models.facts, cells)
         with store.grouped(), Run(job, store, cells, quiet) as run:
@@ -120,6 +121,14 @@ class _Here:
     def measure(self, run: Run, tokenizer: Tokenizer) -> None:
         """Measure all open cells of a run."""
         measure(run, self._model, tokenizer)
+
+
+def _models(job: Job, backend: Backend | None, cells: int, tokenizer: Tokenizer) -> AbstractContextManager[Any]:
+    """The models that measure: one in this process, or those of the job's executor."""
+    if job.executor == "here":
+        return _here(job, backend)
+    opened: AbstractContextManager[Any] = parts.provided("executor", job.executor).cluster(job, cells, tokenizer)
+    return opened
 
 
 @contextmanager

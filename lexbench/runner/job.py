@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lexbench.checkpoints.checkpoint import read_model
-from lexbench.core import registry, suites
+from lexbench.core import parts, registry, suites
 from lexbench.core.errors import ConfigError
 from lexbench.core.fence import fenced
 from lexbench.core.files import check_folder
@@ -51,7 +51,7 @@ class Job:
     executor: str = "here"
     """`here`: this process measures; `ray`: workers of a Ray cluster."""
     ray: Mapping[str, Any] = field(default_factory=dict)
-    """`lexbench.parts.cluster.ray.Settings`."""
+    """Settings of the cluster of `executor=ray`."""
     config: Mapping[str, Any]
     """The user's settings with defaults, as the run folder keeps them."""
 
@@ -86,8 +86,10 @@ class Job:
         n = _samples(_usual("n", tasks) if n is None else n)
         seeds = _seeds(seeds)
         _check_switches(reuse=reuse, stop_after_collapse=stop_after_collapse, price=price)
-        if executor not in ("here", "ray"):
-            raise ConfigError(f"executor must be here or ray, got {executor!r}: this process, or a Ray cluster")
+        if executor not in (known := ("here", *parts.names_provided("executor"))):
+            raise ConfigError(
+                f"executor must be {' or '.join(known)}, got {executor!r}: this process, or a Ray cluster"
+            )
         tokens = _lengths(facts, lengths, _usual("multiples", tasks) if multiples is None else multiples)
         corpus = _corpus(corpus or {}, max(tokens))
         text = _text(corpus, tokens)

@@ -3,7 +3,7 @@
     claim -> questions -> attend -> answers -> score -> append -> finish
 
 Every cell that is measured passes through `measure`: in this process, or with a model on a Ray worker
-(`lexbench.parts.cluster.ray`, a thread of this process per worker).
+(`executor=ray`, a thread of this process per worker).
 """
 
 from lexbench.core.record import Deferred, Refused

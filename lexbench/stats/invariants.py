@@ -130,7 +130,7 @@ def _miscounted(task: str, count: int, n: int) -> bool:
 @functools.cache
 def _tasks() -> frozenset[str]:
     """Names of the tasks of lexbench."""
-    return frozenset(file.stem for file in (registry.asset("configs") / "task").glob("*.yaml"))
+    return frozenset(registry.names("task"))
 
 
 def shown_otherwise(cell: Cell) -> Iterator[str]:

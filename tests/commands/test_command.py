@@ -12,13 +12,13 @@ from lexbench.core import registry
 from lexbench.parts.search.longrope_search import evolution
 from lexbench.parts.search.tune import settings as tune_settings
 
-YAMLS = sorted(file.stem for file in registry.asset("configs").glob("*.yaml"))
+YAMLS = sorted(file.stem for folder in registry.config_dirs() for file in folder.glob("*.yaml"))
 CONFIGURED = [command for command in COMMANDS.values() if command.settings]
 
 
 def keys(name: str) -> set[str]:
     """The groups and settings of a yaml of configs/."""
-    content = yaml.safe_load((registry.asset("configs") / f"{name}.yaml").read_text())
+    content = yaml.safe_load((registry.home_of(name) / f"{name}.yaml").read_text())
     groups = {key for each in content["defaults"] if isinstance(each, dict) for key in each}
     return {key for key in {*groups, *content} - {"defaults", "hydra"} if not key.startswith("override ")}
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from lexbench import Model, Refused
+from lexbench.core import registry
 from lexbench.methods.composition import Method
 
 ROOT = Path(__file__).parents[2]
-NAMES = sorted(file.stem for file in (ROOT / "configs" / "method").glob("*.yaml"))
+NAMES = registry.names("method")
 NEED_PLAIN_ROPE = (
     *("abf", "attention_buckets", "chunkllama", "clex", "critical_base", "dynamic_ntk", "entropy_abf", "hope"),
     *("llama3", "longrope", "longrope2", "ms_poe", "ntk", "ntk_by_parts", "ntk_fixed", "ntk_mixed", "ntk_old"),
@@ -28,7 +28,7 @@ NEED_NOTHING = ("bca", "log_n", "none", "qk_gain", "sliding_window")
 
 
 def build(name: str) -> Method:
-    config = yaml.safe_load((ROOT / "configs" / "method" / f"{name}.yaml").read_text())
+    config = registry.read("method", name)
     module, _, kind = config.pop("_target_").rpartition(".")
     method: Method = getattr(importlib.import_module(module), kind)(**config)
     return method

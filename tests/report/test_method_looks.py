@@ -23,7 +23,7 @@ from lexbench.store.format import Finished
 from tests.report.fake_run import cell
 from tests.report.pictures import drawn
 
-METHODS = sorted(file.stem for file in (registry.asset("configs") / "method").glob("*.yaml"))
+METHODS = registry.names("method")
 CONES = {
     "all": np.eye(3),
     "no red": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],

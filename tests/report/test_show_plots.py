@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch, Rectangle
 
 from lexbench import Attention, Model, method
+from lexbench.core import registry
 from lexbench.core.attention import Blocks, Dynamic, HeadRatios, Line, LogScale, Remap, Slopes, Window
 from lexbench.core.method_key import key_from
 from lexbench.report.show.plots import figure, parts_of, plot
@@ -17,9 +18,7 @@ from tests.report.pictures import assert_legible, drawn
 from tests.report.test_show import EVERYTHING, GROUPED, LAYERED, LEARNED, LLAMA2, SCALED, TINY
 
 WIDE = Model(name="wide", trained_length=4096, head_dim=128, rope_base=10_000.0, layers=32, heads=32, kv_heads=32)
-METHODS = sorted(
-    {file.stem for file in (Path(__file__).parent.parents[1] / "configs/method").glob("*.yaml")} - {"all", "quick"}
-)
+METHODS = registry.names("method")
 
 
 def numbers(

@@ -354,7 +354,7 @@ def test_spans_of_a_real_tokenizer_lead_back_to_its_tokens(tokenizer: FastTokeni
 
 
 def test_the_commands_settings_are_those_that_finding_takes() -> None:
-    config = yaml.safe_load((registry.asset("configs") / "keys.yaml").read_text())
+    config = yaml.safe_load((registry.home_of("keys") / "keys.yaml").read_text())
     parts = [part for entry in config["defaults"] if isinstance(entry, dict) for part in entry]
     assert set(parts[:4]) == {"model", "method", "corpus", "backend"}
     taken = set(find_key_tokens.find.__annotations__) - {"return", "model", "method", "corpus", "backend"}

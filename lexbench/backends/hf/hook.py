@@ -19,9 +19,9 @@ from lexbench.backends.hf.state import KeptLayer, Keys
 from lexbench.core.attention import Attention, Segments, Window
 from lexbench.core.record import Refused
 from lexbench.kernels import decode, fast, looped, rotations
+from lexbench.kernels.heads import Rotate
 from lexbench.kernels.logits import Logits
 from lexbench.kernels.spans import token_positions
-from lexbench.parts.lab.encodings.base import Rotate
 
 kernel = fast.attend
 """Computes attention with slots that the stock kernel does not have."""

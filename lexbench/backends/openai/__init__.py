@@ -1,5 +1,5 @@
 """Any server with the OpenAI completions interface as a backend."""
 
-from lexbench.backends.openai.backend import OpenAI
+from lexbench.core.parts import need
 
-__all__ = ["OpenAI"]
+need("httpx2", "openai", "backend=openai")

@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from lexbench import Answer, AnyQuestion, ConfigError, Outline, Refused, Sample, Task, Tokenizer, Tokens, Write, Written
-from lexbench.parts import benchmarks
-from lexbench.parts.benchmarks import BENCHMARKS, Asked, Benchmark, Example, Files, Message
+from lexbench.parts.benchmarks import table
+from lexbench.parts.benchmarks.table import BENCHMARKS, Asked, Benchmark, Example, Files, Message
 from lexbench.taskkit.longbench import Missing
 from lexbench.taskkit.prompt import bos_and_chat, check_at_least, conversation, has_chat
 from lexbench.taskkit.scoring import score_written
@@ -120,7 +120,7 @@ class Official(Task):
     def _found(self, data: str) -> Files | Missing:
         axis = None if self.axis is None else str(self.axis)
         try:
-            files = benchmarks.find(data, self._of.files(self._part, axis), self._of.title)
+            files = table.find(data, self._of.files(self._part, axis), self._of.title)
             return files if self._of.more is None else self._of.more(files, data, self._part)
         except Refused as refusal:
             return Missing(refusal.reason)
@@ -197,7 +197,7 @@ class Official(Task):
             seed=seed,
         )
         kept, total = dict[int, Example](), 0
-        for place, example in enumerate(benchmarks.examples(self._of, asked)):
+        for place, example in enumerate(table.examples(self._of, asked)):
             total += 1
             known = () if callable(example.messages) else example.messages
             # What is far too long is not kept in memory; what remains is counted in tokens later.

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Measure on the workers of a Ray cluster."""

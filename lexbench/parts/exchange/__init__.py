@@ -1,1 +1,1 @@
-"""TODO."""
+"""Exchange results and tasks with other programs and the Hugging Face hub."""

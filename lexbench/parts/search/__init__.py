@@ -1,1 +1,1 @@
-"""TODO."""
+"""Search for settings: tune, factors of LongRoPE, key tokens."""

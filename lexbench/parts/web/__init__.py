@@ -1,1 +1,1 @@
-"""TODO."""
+"""Show results in a browser: one HTML page of runs, a server for running ones, the board."""

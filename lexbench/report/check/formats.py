@@ -7,6 +7,7 @@ from typing import Any
 
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import write_bytes, write_text
+from lexbench.core.parts import need
 from lexbench.report import formats
 from lexbench.report.check.certificate import certificate, proof_of
 from lexbench.report.check.check import Check, check, tolerances_of
@@ -122,6 +123,7 @@ def _property(message: str) -> str:
 
 def junit(found: Check) -> bytes:
     """JUnit XML with a case per comparison: regressed is a failure, not comparable an error, new is skipped."""
+    need("junitparser", "junit", "--junit")
     from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
     suite = TestSuite("lexbench check")

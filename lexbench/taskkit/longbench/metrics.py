@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from lexbench.core.errors import ConfigError
+from lexbench.core.parts import need
 from lexbench.taskkit.matching import normalised
 
 CHINESE_PUNCTUATION = (
@@ -129,8 +130,7 @@ def code_sim_levenshtein(prediction: str, answer: str) -> float:
 @functools.lru_cache(maxsize=4096)
 def chinese_words(text: str) -> tuple[str, ...]:
     """Words of a Chinese text, by jieba in its exact mode."""
-    import jieba
-
+    jieba = need("jieba", "longbench", "LongBench in Chinese")
     logging.getLogger("jieba").setLevel(logging.WARNING)  # hides that it loads its dictionary
     return tuple(jieba.cut(text, cut_all=False))
 

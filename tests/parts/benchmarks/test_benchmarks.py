@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from lexbench.parts import benchmarks
 from lexbench.parts.benchmarks import (
     babilong,
     graphwalks,
@@ -19,6 +18,7 @@ from lexbench.parts.benchmarks import (
     mrcr,
     nolima,
     ruler,
+    table,
 )
 
 # published predictions
@@ -55,8 +55,8 @@ def test_infinitebench_published_scores_come_out(shared: Path, model: str) -> No
 def test_score_prints_json_and_names_what_is_wrong(tmp_path: Path) -> None:
     file = tmp_path / "preds_passkey.jsonl"
     file.write_text('{"prediction": "12,345", "ground_truth": "12345"}\n{"ground_truth": "7"}\n')
-    assert json.loads(benchmarks.score_folder("infinitebench", tmp_path, as_json=True)) == {"passkey": 0.0}
-    assert benchmarks.score_folder("infinitebench", tmp_path, "repaired").splitlines()[1].split() == [
+    assert json.loads(table.score_folder("infinitebench", tmp_path, as_json=True)) == {"passkey": 0.0}
+    assert table.score_folder("infinitebench", tmp_path, "repaired").splitlines()[1].split() == [
         *("passkey", "score_repaired", "50.00", "2")
     ]
     file.write_text('{"prediction": "1", "ground_truth": "1"}\n{"prediction": 3, "ground_truth": "1"}\n')

@@ -16,8 +16,8 @@ import pytest
 import lexbench
 from lexbench import Refused, Write, Written
 from lexbench.checkpoints.tokenizer import FastTokenizer
-from lexbench.parts.benchmarks import BENCHMARKS
 from lexbench.parts.benchmarks.helmet_long import BOOKS
+from lexbench.parts.benchmarks.table import BENCHMARKS
 
 SMALL = 1500
 """Tokens for all of these examples."""

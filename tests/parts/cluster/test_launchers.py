@@ -21,7 +21,7 @@ from lexbench.core import registry
 from lexbench.core.errors import ConfigError
 
 pytestmark = pytest.mark.filterwarnings(r"ignore:\s*'hydra/launcher/\w+' is validated against ConfigStore schema")
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 YAMLS = sorted((registry.asset("configs") / "hydra" / "launcher").glob("*.yaml"))
 NAMES = [file.stem for file in YAMLS]
 CHANCE = ["backend=chance", "task=passkey", "lengths=[128]", "n=2"]
@@ -29,6 +29,7 @@ CHANCE = ["backend=chance", "task=passkey", "lengths=[128]", "n=2"]
 
 def composed(*words: str) -> Any:
     """What hydra makes of a launcher and settings of it."""
+    hydra_config._store_names()
     with initialize_config_dir(str(registry.asset("configs")), version_base="1.3"):
         return compose("run", list(words), return_hydra_config=True).hydra.launcher
 

@@ -27,7 +27,7 @@ from lexbench.store.format import Finished
 from lexbench.store.store import Store
 from tests.report.fake_run import cell, fake_cells, finished, keep, likelihood_sample
 
-REFERENCE = Path(__file__).parent.parent.parent / "results" / "reference"
+REFERENCE = Path(__file__).parents[3] / "results" / "reference"
 NASTY = 'a|b: "c"\n---\n#d *e* <i> \U0001f600 {f} [g] %h @i `j` \u2028 - k\t\x85'
 OTHERS = """\
 ---

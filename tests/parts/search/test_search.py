@@ -294,7 +294,7 @@ def test_a_model_without_plain_rotary_positions_is_refused(lexlet: Model, tmp_pa
 
 
 def test_the_commands_settings_are_the_evolutions_own_defaults() -> None:
-    config = yaml.safe_load((registry.asset("configs") / "search.yaml").read_text())
+    config = yaml.safe_load((registry.home_of("search") / "search.yaml").read_text())
     defaults = {**asdict(Settings()), "start_tokens": [0]}
     assert {key: config[key] for key in defaults} == defaults
     assert {*config} - {*defaults} == {"defaults", "length", "out", "n", "hydra"}

@@ -1034,7 +1034,7 @@ def test_budgets_are_times(text_: str, seconds: float) -> None:
 
 @pytest.mark.slow
 def test_the_commands_settings_are_the_defaults_and_its_space_fits_all_methods(lexlet: Model) -> None:
-    config = yaml.safe_load((registry.asset("configs") / "tune.yaml").read_text())
+    config = yaml.safe_load((registry.home_of("tune") / "tune.yaml").read_text())
     names = set(config) - {"defaults", "hydra"}
     built = registry.build(
         {"_target_": "lexbench.parts.search.tune.settings.Settings", **{name: config[name] for name in names}}, "tune"

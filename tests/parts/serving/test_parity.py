@@ -22,7 +22,7 @@ from lexbench.core.task import Answer, AnyQuestion, Choose, Chosen, Mark, Marked
 from lexbench.parts.serving.parity import compare
 from lexbench.parts.serving.parity.tolerance import Tolerance, differences, tolerance
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 NONE = np.empty(0, np.int64)
 METHODS = (
     "none",

@@ -14,7 +14,7 @@ from lexbench.core.task import Choose
 from lexbench.parts.lab.study import page
 from lexbench.store.store import Store
 
-FOLDER = Path(__file__).parent.parent.parent / "results" / "reference" / "parity"
+FOLDER = Path(__file__).parents[3] / "results" / "reference" / "parity"
 FILE = FOLDER / "by_ones.csv"
 NAMES = ("encoding", "length", "ones", "strings", "right")
 

@@ -520,7 +520,7 @@ def test_the_served_page_embeds_no_samples_and_may_ask_its_server(cells: list[Fi
 @pytest.mark.slow
 def test_how_a_price_was_set_stands_beside_it(tmp_path: Path) -> None:
     """The headline of results/README.md says the same: YaRN's factor is 8, streaming has none."""
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     run = shutil.copytree(root / "results" / "reference" / "lexlet", tmp_path / "run")
     assert main.main(["report", str(run), "--html"]) == 0
     [made] = run.rglob("report.html")

@@ -28,7 +28,7 @@ from tests.report import fake_run
 pytestmark = pytest.mark.slow
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install -e '.[dev]'")
 
-LEXLET = Path(__file__).parent.parents[1] / "results" / "reference" / "lexlet"
+LEXLET = Path(__file__).parents[3] / "results" / "reference" / "lexlet"
 EVIL = (
     '<img src=x onerror="window.planted=1">',
     "</script><script>window.planted=1</script>",

@@ -407,7 +407,7 @@ def test_cells_alike_in_all_but_the_seed_take_the_same_time(tmp_path: Path) -> N
 
 def test_estimates_hold_what_the_committed_run_took() -> None:
     """The run once more, cell by cell: before each the rest of its job is estimated, and compared with the truth."""
-    [run] = Watch([Path(__file__).parent.parent.parent / "results" / "reference" / "lexlet"]).runs()
+    [run] = Watch([Path(__file__).parents[3] / "results" / "reference" / "lexlet"]).runs()
     costs = [json.loads(line) for line in (run.folder / "costs.jsonl").read_text().splitlines()]
     cells = {each.cell.id: each.cell for each in heads(run.folder)}
     jobs: dict[tuple[str, str], dict[str, Planned]] = {}
@@ -534,7 +534,7 @@ def test_cells_of_earlier_plans_are_no_progress_of_this_one(tmp_path: Path) -> N
 
 
 def test_the_committed_run_is_finished() -> None:
-    folder = Path(__file__).parent.parent.parent / "results" / "reference"
+    folder = Path(__file__).parents[3] / "results" / "reference"
     told = tell(folder, time.time())
     count = len(list(folder.rglob("cells/*.parquet")))
     assert told["finished"] == count == 66

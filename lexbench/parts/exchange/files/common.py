@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from lexbench.core.record import Record, Sample
-from lexbench.parts.web.page.samples import expected
+from lexbench.core.record import Record, Sample, expected_texts
 from lexbench.stats.records import records_of
 from lexbench.store.format import Finished
 
@@ -45,7 +44,7 @@ def answer(sample: Sample) -> str | None:
 
 def references(sample: Sample) -> list[str]:
     """The texts that are right."""
-    return expected(sample.facts.get("expected"))
+    return expected_texts(sample.facts.get("expected"))
 
 
 def shared(finished: Finished) -> dict[str, Any]:

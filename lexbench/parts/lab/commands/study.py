@@ -12,7 +12,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "study",
         metavar="NAME",
-        help=f"a yaml of lexbench/parts/lab/configs/study: {', '.join(registry.names('study'))}",
+        help=f"a yaml of parts/lab/configs/study: {', '.join(registry.names('study'))}",
     )
     parser.add_argument(
         "--gates",
@@ -45,7 +45,7 @@ COMMAND = Command(
     settings=(
         Setting(
             "study.recipe=zoo_tiny",
-            "change a value of lexbench/parts/lab/configs/study/NAME.yaml, here the recipe of all",
+            "change a value of parts/lab/configs/study/NAME.yaml, here the recipe of all",
             default="",
         ),
         Setting("results=DIR", "folder of the models, the runs and the page", default="runs/NAME"),

@@ -44,7 +44,7 @@ COMMAND = Command(
     settings=(
         Setting(
             "recipe=NAME",
-            "the recipe, a yaml of lexbench/parts/lab/configs/recipe; recipe.trained_length=128 or recipe.seed=1 sets a parameter, "
+            "the recipe (parts/lab/configs/recipe); recipe.trained_length=128 or recipe.seed=1 sets a parameter, "
             "recipe.shape.layers=2 a size: layers, width, heads, kv_heads, hidden, block=llama|gpt",
         ),
         Setting(

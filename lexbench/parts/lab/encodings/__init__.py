@@ -3,10 +3,10 @@
 One file each; `base` has the hooks, `wrappers` has encodings around another one. Plug-ins import the names below.
 """
 
+from lexbench.kernels.heads import Rotate
 from lexbench.parts.lab.encodings.base import (
     Encoding,
     Rotary,
-    Rotate,
     angles,
     apart,
     frequencies,

@@ -20,9 +20,8 @@ from torch import Generator, Tensor, nn
 from lexbench.core.attention import Attention
 from lexbench.core.errors import ConfigError
 from lexbench.core.task import Tokenizer
+from lexbench.kernels.heads import Rotate, per_group
 
-Rotate = Callable[[Tensor, Tensor], Tensor]
-"""(vectors [B, H, T, D], positions [T], possibly fractional) -> vectors there, times the scale of cos and sin."""
 F64 = torch.float64
 DEVIATION = 0.02
 """Standard deviation of the decoder's initial weights, token embeddings included."""
@@ -294,14 +293,6 @@ def turned(vectors: Tensor, turn: Tensor, scale: float = 1.0) -> Tensor:
 def heads_apart(values: Tensor) -> Tensor:
     """Insert a head axis into [B, T, D], for broadcasting with [B, H, T, D]; [T, D] stays."""
     return values[:, None] if values.dim() == 3 else values
-
-
-def per_group(rows: Tensor, columns: Tensor) -> Tensor:
-    """Multiply [B, H, R, M] by [B, KV, M, N], H / KV heads for each key head, without copying key heads."""
-    batch, heads, count, inner = rows.shape
-    # The query heads of one key head become its rows: one product a key head.
-    grouped = rows.reshape(batch, columns.shape[1], -1, inner)
-    return (grouped @ columns).reshape(batch, heads, count, columns.shape[3])
 
 
 def apart(query_positions: Tensor, key_positions: Tensor) -> Tensor:

@@ -10,7 +10,8 @@ from torch.nn import functional as F
 
 from lexbench.core.attention import Attention
 from lexbench.core.errors import ConfigError
-from lexbench.parts.lab.encodings.base import Rotary, Rotate, angles, frequencies, turned, weight_versions
+from lexbench.kernels.heads import Rotate
+from lexbench.parts.lab.encodings.base import Rotary, angles, frequencies, turned, weight_versions
 
 STEP = 0.125
 """Largest integration step in t."""

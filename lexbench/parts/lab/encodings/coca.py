@@ -4,7 +4,8 @@ import torch
 from torch import Tensor
 
 from lexbench.core.errors import ConfigError
-from lexbench.parts.lab.encodings.base import Rotary, Rotate, frequencies
+from lexbench.kernels.heads import Rotate
+from lexbench.parts.lab.encodings.base import Rotary, frequencies
 
 FORMS = ("slack", "strict")
 

@@ -5,7 +5,8 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
 from lexbench.core.errors import ConfigError
-from lexbench.parts.lab.encodings.base import DEVIATION, Encoding, Rotate, per_group
+from lexbench.kernels.heads import Rotate, per_group
+from lexbench.parts.lab.encodings.base import DEVIATION, Encoding
 
 
 class Path(Encoding):

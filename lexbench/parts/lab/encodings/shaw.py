@@ -6,7 +6,8 @@ import torch
 from torch import Generator, Tensor, nn
 
 from lexbench.core.errors import ConfigError
-from lexbench.parts.lab.encodings.base import DEVIATION, Encoding, apart, per_group
+from lexbench.kernels.heads import per_group
+from lexbench.parts.lab.encodings.base import DEVIATION, Encoding, apart
 
 
 class Shaw(Encoding):

@@ -11,7 +11,8 @@ from torch import Generator, Tensor, nn
 from lexbench.core.attention import Attention
 from lexbench.core.errors import ConfigError
 from lexbench.core.task import Tokenizer
-from lexbench.parts.lab.encodings.base import DEVIATION, HOOKS, Encoding, Rotate, overridden
+from lexbench.kernels.heads import Rotate
+from lexbench.parts.lab.encodings.base import DEVIATION, HOOKS, Encoding, overridden
 
 Class = TypeVar("Class", bound=type[Encoding])
 DIGITS = "give encoding.digits token ids, or texts such as ['0', '1']"

@@ -12,8 +12,9 @@ from torch.nn import functional as F
 from lexbench.core.attention import Attention, Middle, Positions, regions
 from lexbench.core.errors import ConfigError
 from lexbench.kernels import dense
+from lexbench.kernels.heads import Rotate, per_group
 from lexbench.kernels.logits import Logits
-from lexbench.parts.lab.encodings.base import Encoding, Rotate, per_group, weight_versions
+from lexbench.parts.lab.encodings.base import Encoding, weight_versions
 
 FUSED = 2048
 """Longest text for which masks and decaying scores go to PyTorch's fused kernel, in tokens."""

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lexbench.core import registry
+from lexbench.core.old_names import present_path
 from lexbench.core.task import Tokenizer
 from lexbench.parts.lab.encodings.base import DEVIATION, Encoding
 from lexbench.parts.lab.encodings.wrappers import Layered
@@ -63,9 +64,13 @@ def pinned(config: Mapping[str, Any], trained_length: int, deviation: float = DE
 
 
 def stored(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The spec of a trained folder; a parameter that is newer than the folder gets the value that acts as before."""
+    """The spec of a trained folder, as today's version would write it.
+
+    The class gets its present path, and a parameter that is newer than the folder the value that acts as before.
+    """
     inner = {INNER: stored(config[INNER])} if config.get(INNER) is not None else {}
-    return {**class_of(config).before, **config, **inner}
+    path = {"_target_": present_path(str(config["_target_"]))} if "_target_" in config else {}
+    return {**class_of(config).before, **config, **path, **inner}
 
 
 def _built(config: Mapping[str, Any], sizes: Mapping[str, int]) -> Encoding:

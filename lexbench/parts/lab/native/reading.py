@@ -10,8 +10,9 @@ from torch import Tensor
 
 from lexbench.core.attention import Attention
 from lexbench.kernels import likelihood, rotations
+from lexbench.kernels.heads import Rotate
 from lexbench.kernels.observed import Observer
-from lexbench.parts.lab.encodings.base import Encoding, Rotate
+from lexbench.parts.lab.encodings.base import Encoding
 from lexbench.parts.lab.native.attend import Layer
 from lexbench.parts.lab.native.decoder import Cache, Decoder
 

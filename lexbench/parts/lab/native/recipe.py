@@ -1,4 +1,4 @@
-"""Recipes of training (lexbench/parts/lab/configs/recipe): sizes, budget and lessons, without texts, encoding and start."""
+"""Recipes of training (parts/lab/configs/recipe): sizes, budget and lessons, without texts, encoding and start."""
 
 import itertools
 import math
@@ -55,7 +55,7 @@ class Recipe:
     rate: float = 1.5e-3
     """Peak learning rate of AdamW; linear warm-up, then a cosine down to `last` of it."""
     optimizer: str = "adamw"
-    """adamw: of all weights; muon: `lexbench.parts.lab.native.muon` for the matrices of the layers, AdamW for the rest."""
+    """adamw: of all weights; muon: `muon.py` for the matrices of the layers, AdamW for the rest."""
     matrix_rate: float = 0.02
     """Peak learning rate of Muon, with the same warm-up and cosine."""
     gain_rate: float | None = None

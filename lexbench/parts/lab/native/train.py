@@ -59,7 +59,7 @@ class Job:
     command: str = ""
     """The command line, for the record."""
     rows: Path | None = None
-    """Folder of rows drawn ahead (`lexbench.parts.lab.native.rows`), for trainings that share them; None: draw step by step."""
+    """Folder of rows drawn ahead (`rows.py`), for trainings that share them; None: draw step by step."""
 
 
 class Prepared:

@@ -106,7 +106,7 @@ def gates(
 
 
 def _usual_corpora() -> list[Any]:
-    config = yaml.safe_load((registry.asset("configs") / "train.yaml").read_text(encoding="utf-8"))
+    config = yaml.safe_load((registry.home_of("train") / "train.yaml").read_text(encoding="utf-8"))
     return list(config["corpora"])
 
 

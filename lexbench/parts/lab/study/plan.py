@@ -1,7 +1,6 @@
 """Steps of a study: the training of each model, then its evaluations; each step is a command of lexbench."""
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lexbench.checkpoints import checkpoint
+from lexbench.commands.hydra_value import hydra_value
 from lexbench.core import registry
 from lexbench.core.files import write_text
 from lexbench.parts.lab.study.settings import Entry, Study, named
@@ -164,23 +164,6 @@ def _methods(methods: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _words(settings: Mapping[str, Any]) -> list[str]:
     return [f"{key}={hydra_value(value)}" for key, value in settings.items()]
-
-
-def hydra_value(value: Any) -> str:
-    """A value in hydra's grammar."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, Mapping):
-        return "{" + ",".join(f"{key}:{hydra_value(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ",".join(map(hydra_value, value)) + "]"
-    if isinstance(value, str) and not re.fullmatch(r"[A-Za-z0-9_./-]+", value):
-        # Hydra reads a quoted backslash as itself, but not in front of a quote or a line end: only there it is doubled.
-        escaped = re.sub(r"(\\*)(['\n])", lambda m: m[1] * 2 + {"'": "\\'", "\n": "\n"}[m[2]], value)
-        return f"'{escaped}'"
-    return str(value)
 
 
 def described(study: Study, todo: Sequence[Step], every: Sequence[Step]) -> str:

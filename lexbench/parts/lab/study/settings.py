@@ -221,7 +221,7 @@ def read(config: Mapping[str, Any], name: str) -> Study:
     """Read the study from a composed config; ConfigError if anything in it is wrong."""
     stated: Mapping[str, Any] = config["study"]
     if lacking := [key for key in REQUIRED if key not in stated]:
-        raise ConfigError(f"study {name} lacks {lacking[0]}: see lexbench/parts/lab/configs/study/encodings.yaml")
+        raise ConfigError(f"study {name} lacks {lacking[0]}: see parts/lab/configs/study/encodings.yaml")
     if odd := [key for key in stated if key not in REQUIRED + OPTIONAL]:
         raise ConfigError(f"unknown key study.{odd[0]}: choose from {', '.join(REQUIRED + OPTIONAL)}")
     for key in ("entries", "tasks"):
@@ -287,16 +287,14 @@ def _entry(given: Mapping[str, Any]) -> Entry:
 def predicted(kind: type[Kind], given: Any, noun: str) -> list[Kind]:
     """Predictions or orders of a yaml or of a page's models.json; ConfigError if one is malformed."""
     if not isinstance(given, Sequence | None) or isinstance(given, str):
-        raise ConfigError(
-            f"study's {noun}s must be a list, got {given!r}: see lexbench/parts/lab/configs/study/laboratory.yaml"
-        )
+        raise ConfigError(f"study's {noun}s must be a list, got {given!r}: see parts/lab/configs/study/laboratory.yaml")
     return [kind(**fitting(kind, each, f"{noun} {place}")) for place, each in enumerate(given or (), 1)]
 
 
 def _keyed(setting: str, given: Any) -> Mapping[str, Any]:
     if not isinstance(given, Mapping):
         raise ConfigError(
-            f"study's {setting} must be keys and values, got {given!r}: see lexbench/parts/lab/configs/study/encodings.yaml"
+            f"study's {setting} must be keys and values, got {given!r}: see parts/lab/configs/study/encodings.yaml"
         )
     return given
 

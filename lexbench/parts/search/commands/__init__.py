@@ -1,1 +1,1 @@
-"""TODO."""
+"""Commands of the part search."""

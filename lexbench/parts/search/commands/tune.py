@@ -81,11 +81,11 @@ COMMAND = Command(
         ),
         Setting(
             "common.factor.high=2",
-            "range of a parameter, for every method that has it (lexbench/parts/search/configs/tune.yaml)",
+            "range of a parameter, for every method that has it (parts/search/configs/tune.yaml)",
         ),
         Setting(
             "space.yarn.beta_fast.low=16",
-            "range of a method's parameter (lexbench/parts/search/configs/tune.yaml); +space.pi.factor=[4,8] adds one",
+            "range of a method's parameter (parts/search/configs/tune.yaml); +space.pi.factor=[4,8] adds one",
         ),
     ),
     epilog=RESUMES + SWEEPS,

@@ -71,7 +71,7 @@ class Settings:
                 raise ConfigError(f"tune's {name} must be a list, got {value!r}: e.g. {name}=[{said}]")
         if not isinstance(self.space, Mapping):
             raise ConfigError(
-                f"tune's space must be a mapping of methods to parameters, got {self.space!r}: see lexbench/parts/search/configs/tune.yaml"
+                f"tune's space must be a mapping of methods to parameters, got {self.space!r}: see configs/tune.yaml"
             )
         for method, entry in {**self.space, "common": self.common}.items():
             if not isinstance(entry, Mapping):

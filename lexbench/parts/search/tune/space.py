@@ -10,6 +10,7 @@ from lexbench.core.attention import Attention
 from lexbench.core.errors import ConfigError
 from lexbench.core.method_key import MethodKey, plain_parameter
 from lexbench.core.model import Model
+from lexbench.core.parts import need
 from lexbench.core.record import Refused
 from lexbench.methods import export
 from lexbench.methods.composition import Method, method_config, read_method
@@ -174,8 +175,7 @@ class Draws:
     """
 
     def __init__(self, configs: Sequence[tuple[Mapping[str, Any], Parameters]], seed: int) -> None:
-        import optuna
-
+        optuna = need("optuna", "search", "tune")
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._optuna = optuna
         self._open = {str(place): each for place, each in enumerate(configs) if each[1]}

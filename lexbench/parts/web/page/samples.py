@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lexbench.core.record import Sample
+from lexbench.core.record import Sample, expected_texts
 from lexbench.parts.web.page import safety
 from lexbench.store.format import Finished
 
@@ -55,20 +55,13 @@ def _row(sample: Sample) -> dict[str, Any]:
         "output": _text(sample.output),
         "hit_room": sample.hit_room,
         "depth": sample.depth,
-        "expected": expected(sample.facts.get("expected")),
+        "expected": [_text(each) for each in expected_texts(sample.facts.get("expected"))],
         "facts": _facts(sample.facts),
         "nll": _nll(sample),
         "options": _rounded(sample.statistics.get("option_nll", ())),
         "marks": _stretches(sample.statistics.get("right", ())),
     }
     return {name: value for name, value in row.items() if not (value is None or value is False or value in ([], {}))}
-
-
-def expected(value: Any) -> list[str]:
-    """The texts of an expected answer: one, or a list of them."""
-    if isinstance(value, list | tuple):
-        return [text for each in value for text in expected(each)]
-    return [_text(value) or ""] if isinstance(value, str) and value else []
 
 
 def _text(text: str | None) -> str | None:
@@ -81,7 +74,7 @@ def _facts(facts: Mapping[str, Any]) -> dict[str, str]:
     """Further facts of a sample, each as a text."""
     found = {}
     for name, value in facts.items():
-        if name not in ELSEWHERE or (name == "expected" and not expected(value)):
+        if name not in ELSEWHERE or (name == "expected" and not expected_texts(value)):
             said = value if isinstance(value, str) else json.dumps(value)
             found[str(name)] = said if len(said) <= 400 else f"{said[:400]} [... {len(said) - 400} characters ...]"
     return found

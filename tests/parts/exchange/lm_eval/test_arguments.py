@@ -11,7 +11,7 @@ from lexbench.core.record import Refused
 from lexbench.parts.exchange.lm_eval import arguments
 from lexbench.parts.exchange.lm_eval.arguments import greedy, loaded, settle
 
-LEXLET = Path(__file__).parent.parent.parent.parent / "lexbench" / "lexlet"
+LEXLET = Path(__file__).parents[4] / "lexbench" / "lexlet"
 
 
 def test_what_is_not_said_is_the_models_and_the_methods_own() -> None:

@@ -33,7 +33,7 @@ from lexbench.parts.exchange.lm_eval import asking
 from lexbench.parts.exchange.lm_eval.arguments import loaded, settle
 from lexbench.parts.exchange.lm_eval.asking import likelihoods
 
-LEXLET = Path(__file__).parent.parent.parent.parent / "lexbench" / "lexlet"
+LEXLET = Path(__file__).parents[4] / "lexbench" / "lexlet"
 YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 256}
 
 # likelihoods, of a model whose every number is known

@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(importlib.util.find_spec("lm_eval") is None, reason="lm_eval is not installed"),
 ]
-ROOT = Path(__file__).parent.parent.parent.parent
+ROOT = Path(__file__).parents[4]
 LEXLET = ROOT / "lexbench" / "lexlet"
 YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 256}
 BOS = 0

@@ -9,7 +9,7 @@ reason = "nbclient and ipykernel are not installed here: make test-exchange"
 nbclient: Any = pytest.importorskip("nbclient", reason=reason)
 nbformat: Any = pytest.importorskip("nbformat", reason=reason)
 pytest.importorskip("ipykernel", reason=reason)
-FILE = Path(__file__).parents[2] / "docs" / "tutorial.ipynb"
+FILE = Path(__file__).parents[4] / "docs" / "tutorial.ipynb"
 
 
 def test_the_tutorial_runs_and_shows_tables_and_figures(tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ def test_a_folder_gives_the_same_model_back(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_file_yaml_and_class_have_one_name(name: str) -> None:
     config = registry.read("encoding", name)
-    assert config["_target_"].split(".")[:3] == ["lexbench", "encodings", name]
+    assert config["_target_"].startswith(f"lexbench.parts.lab.encodings.{name}.")
     assert (Path(__file__).parent / f"test_{name}.py").exists(), f"tests/parts/lab/encodings/test_{name}.py is missing"
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from lexbench.commands import main
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[4]
 SETTINGS = [
     "recipe=finetune",
     "recipe.shape={layers:2,width:32,heads:2,kv_heads:1,hidden:32}",

@@ -20,7 +20,7 @@ from lexbench.parts.lab.study.page.tables import signed
 from lexbench.parts.lab.study.page.texts import INTERVALS
 from tests.report.pictures import drawn
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[4]
 FOLDERS = sorted(file.parent for file in (ROOT / "results" / "reference").glob("*/measured.parquet"))
 FOLDER = ROOT / "results" / "reference" / "encodings2"
 

@@ -44,7 +44,7 @@ def stated() -> dict[str, Any]:
 
 @functools.cache
 def usual() -> dict[str, Any]:
-    config = yaml.safe_load((registry.asset("configs") / "study.yaml").read_text())
+    config = yaml.safe_load((registry.home_of("study") / "study.yaml").read_text())
     return {key: value for key, value in config.items() if key not in ("defaults", "hydra")}
 
 
@@ -299,7 +299,9 @@ def test_values_are_written_in_hydras_grammar(tmp_path: Path) -> None:
     value = {"name": "kerple", "form": "it's", "on": True, "none": None, "many": [1, 2.5, "a b"]}
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
-    parsed = OverridesParser.create().parse_override(f"x={plan.hydra_value(value)}").value()
+    from lexbench.commands.hydra_value import hydra_value
+
+    parsed = OverridesParser.create().parse_override(f"x={hydra_value(value)}").value()
     assert {str(key): item for key, item in parsed.items()} == value
 
 

@@ -25,7 +25,7 @@ from lexbench.store.format import Finished
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator
 
-REFERENCE = Path(__file__).parents[3] / "results" / "reference" / "lexlet"
+REFERENCE = Path(__file__).parents[4] / "results" / "reference" / "lexlet"
 
 
 def copied(

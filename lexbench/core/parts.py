@@ -1,0 +1,123 @@
+"""Find optional parts: ours in `lexbench/parts/`, and packages of others, which add commands and names the same way.
+
+A package becomes a part by one entry point of the group `lexbench.parts` that names a `Part`:
+
+    [project.entry-points."lexbench.parts"]
+    mymethod = "lexbench_mymethod.part:PART"
+
+The core imports no part; it asks for what a part provides by a name that both know.
+"""
+
+import functools
+import importlib
+import importlib.util
+import sys
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any
+
+from lexbench.core.errors import ConfigError
+
+GROUP = "lexbench.parts"
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """An optional part of lexbench, or of another package.
+
+    Args:
+        name: the word for it in messages.
+        package: the package of its code. Yamls in its folder `configs/method/`, `configs/task/`, ... are names.
+        commands: modules that hold a `COMMAND` of `lexbench.commands.command.Command`.
+        provides: `module` or `module:attribute` by what it is for: `("executor", "ray")`.
+    """
+
+    name: str
+    package: str
+    commands: Sequence[str] = ()
+    provides: Mapping[tuple[str, str], str] = field(default_factory=dict)
+
+    @property
+    def folder(self) -> Path:
+        """The folder of its package; nothing is imported."""
+        spec = importlib.util.find_spec(self.package)
+        places = spec.submodule_search_locations if spec else None
+        return Path(next(iter(places))) if places else Path(spec.origin or "").parent if spec else Path()
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is in lexbench's own distribution."""
+        return self.package.partition(".")[0] == "lexbench"
+
+
+def is_installed(module: str) -> bool:
+    """Whether a module can be imported; nothing is imported."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # of its parent
+        return False
+
+
+def need(module: str, extra: str, purpose: str) -> Any:
+    """Import a module of an optional package; ConfigError that names the extra where it is missing."""
+    if not is_installed(module):
+        raise ConfigError(f'{purpose} needs {module}, which is not installed: pip install "lexbench[{extra}]"')
+    return importlib.import_module(module)
+
+
+@functools.cache
+def parts() -> tuple[Part, ...]:
+    """All parts, ours first; one that cannot be loaded is named on standard error and left out."""
+    found = []
+    for entry in sorted(_entries(), key=lambda each: not each.value.startswith("lexbench.")):
+        try:
+            part = entry.load()
+            assert isinstance(part, Part), f"{entry.value} is no lexbench.core.parts.Part"
+            assert part.folder.is_dir(), f"package {part.package} has no folder"
+        except Exception as error:  # a stranger's code, which must not end commands that do not use it
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+            print(f"lexbench: part {entry.name} is left out ({reason}): mend or uninstall it", file=sys.stderr)
+            continue
+        found.append(part)
+    return tuple(found)
+
+
+def provided(kind: str, name: str) -> Any:
+    """The object that a part provides for a name; ConfigError where no part does."""
+    for part in parts():
+        if target := part.provides.get((kind, name)):
+            module, _, attribute = target.partition(":")
+            found = importlib.import_module(module)
+            return getattr(found, attribute) if attribute else found
+    raise ConfigError(f"no installed part of lexbench provides {kind} {name}: {_known(kind)}")
+
+
+def names_provided(kind: str) -> list[str]:
+    """Names for which parts provide something of a kind, sorted; nothing is imported."""
+    return sorted({name for part in parts() for own, name in part.provides if own == kind})
+
+
+def part_of_module(module: str) -> Part | None:
+    """The part of another distribution that a module belongs to."""
+    inside = (part for part in parts() if not part.is_ours and f"{module}.".startswith(f"{part.package}."))
+    return next(inside, None)
+
+
+def _entries() -> list[EntryPoint]:
+    """Entry points of all parts: in a checkout ours are read from pyproject.toml, as nothing may be installed."""
+    installed = entry_points(group=GROUP)
+    file = CHECKOUT / "pyproject.toml"
+    if not file.is_file():
+        return list(installed)
+    own = tomllib.loads(file.read_text(encoding="utf-8"))["project"]["entry-points"][GROUP]
+    others = [each for each in installed if not each.value.startswith("lexbench.")]
+    return [*(EntryPoint(name, value, GROUP) for name, value in own.items()), *others]
+
+
+def _known(kind: str) -> str:
+    known = names_provided(kind)
+    return f"choose from {', '.join(known)}" if known else "install one that does"

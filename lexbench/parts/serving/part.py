@@ -1,0 +1,10 @@
+"""Name and compare what other software computes: identify, fingerprint, parity of backends."""
+
+from lexbench.core.parts import Part
+
+PART = Part(
+    name="serving",
+    package="lexbench.parts.serving",
+    commands=tuple(f"lexbench.parts.serving.commands.{each}" for each in ("identify", "fingerprint")),
+    provides={("verify", "against"): "lexbench.parts.serving.parity.compare"},
+)
