@@ -20,7 +20,7 @@ from lexbench.kernels.spans import fold, rows_of, spans, turned, unfold
 from lexbench.parts.lab.encodings.base import Rotate
 
 Places = Callable[[Positions], Floats]
-"""From [n] positions of tokens to [n] positions to rotate to."""
+"""From [n] positions of tokens to [n] positions to rotate to, or [n, bands]."""
 
 
 def attend(

@@ -14,9 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lexbench.core.attention import Attention, Blocks, Chunks, Line, Positions, Remap, Segments, Window
+from lexbench.core.attention import Attention, Bands, Blocks, Chunks, Line, Positions, Remap, Segments, Window
 from lexbench.kernels import chunked, flash
 from lexbench.kernels.chunked import Places
+from lexbench.kernels.spans import is_constant
 from lexbench.parts.lab.encodings.base import Rotate
 
 T = TypeVar("T")
@@ -50,7 +51,7 @@ class Step:
         return found
 
     def places(self, line: Places, device: torch.device) -> Tensor:
-        """[B] rotary positions of the tokens being read, on a layer's device."""
+        """[B] or [B, bands] rotary positions of the tokens being read, on a layer's device."""
         return self.once((line, device), lambda: torch.from_numpy(line(self.lengths - 1)).to(device))
 
 
@@ -93,7 +94,7 @@ def reaches(attention: Attention) -> Sequence[Reach] | None:
     return None
 
 
-def _near_and_far(window: int, count: int | None, query: Line, key: Line) -> Sequence[Reach]:
+def _near_and_far(window: int, count: int | None, query: Line | Bands, key: Line | Bands) -> Sequence[Reach]:
     """A window, and of the keys before it the first `count` (None: all)."""
     plain = Line()
     near = Reach(plain, plain, lambda i: np.maximum(0, i - window + 1), _after)
@@ -198,7 +199,7 @@ def turned(queries: Tensor, kept: Views, step: Step, reach: Reach, rotate: Rotat
     device = queries.device
     if rotate is None:
         return queries, kept.view(None, _unused)
-    if isinstance(reach.key, Line) and np.isinf(reach.key.divisor):
+    if is_constant(reach.key):
         # All keys at one position: the query turns relative to it, and keys stay, but for the scale of cos and sin.
         there = reach.key
         apart = step.once(
@@ -235,7 +236,7 @@ def _unused(keys: Tensor, first: int) -> Tensor:
 
 
 def at(vectors: Tensor, positions: Tensor, rotate: Rotate) -> Tensor:
-    """[B, H, 1, D] vectors, each row rotated to its own position [B]."""
+    """[B, H, 1, D] vectors, each row rotated to its own position [B] or [B, bands]."""
     if len(vectors) == 1:
         return rotate(vectors, positions)
     # `rotate` has one position a token, not a text: so the texts become the tokens of one text.

@@ -1,4 +1,4 @@
-"""A near window and far keys: ReRoPE, Leaky ReRoPE, Self-Extend, STRING, Jet-Long, sliding windows, lambda masks.
+"""A near window and far keys: ReRoPE, Leaky ReRoPE, Self-Extend, DPE, STRING, Jet-Long, windows, lambda masks.
 
 A query sees the last `window` keys (its own included) at plain positions: the near side. Of the first `count` keys it
 sees those before its window, rotated to query(i) and key(j): the far side. All parts are calls without a mask:
@@ -12,7 +12,6 @@ With keys at one constant position c (ReRoPE; in LM-Infinite the first keys), qu
 instead, and far keys stay unrotated. One token over a cache is computed by `decode`, which rotates no key twice.
 """
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -20,10 +19,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lexbench.core.attention import Line
+from lexbench.core.attention import Bands, Line
 from lexbench.kernels import flash
 from lexbench.kernels.flash import Part
-from lexbench.kernels.spans import rows_of, turned, unfold
+from lexbench.kernels.spans import is_constant, rows_of, turned, unfold
 from lexbench.parts.lab.encodings.base import Rotate
 
 BLOCK = 128
@@ -36,8 +35,8 @@ class Far:
 
     count: int
     """Number of first keys that queries see beyond their window; 0: the window alone."""
-    query: Line
-    key: Line
+    query: Line | Bands
+    key: Line | Bands
 
 
 def attend(
@@ -112,12 +111,12 @@ def _blocks(vectors: Tensor, rows: int, step: int) -> Tensor:
 
 def far_keys_of(keys: Tensor, far: Far, rotate: Rotate) -> Tensor:
     """Keys rotated for the far side; unrotated where they are at one constant position."""
-    return keys if math.isinf(far.key.divisor) else turned(keys, far.key, 0, rotate)
+    return keys if is_constant(far.key) else turned(keys, far.key, 0, rotate)
 
 
 def far_queries_of(queries: Tensor, far: Far, start: int, rotate: Rotate) -> Tensor:
     """Queries rotated for the far side; with keys at one constant position, relative to it."""
-    if not math.isinf(far.key.divisor):
+    if not is_constant(far.key):
         return turned(queries, far.query, start, rotate)
     positions = np.arange(start, start + queries.shape[2])
     apart = torch.from_numpy(far.query(positions) - far.key(positions)).to(queries.device)

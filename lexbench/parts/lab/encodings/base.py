@@ -22,7 +22,9 @@ from lexbench.core.errors import ConfigError
 from lexbench.core.task import Tokenizer
 
 Rotate = Callable[[Tensor, Tensor], Tensor]
-"""(vectors [B, H, T, D], positions [T], possibly fractional) -> vectors there, times the scale of cos and sin."""
+"""(vectors [B, H, T, D], positions [T], possibly fractional) -> vectors there, times the scale of cos and sin.
+
+Kernels ask with positions [T, bands] where a remap has bands of pairs (`lexbench.kernels.rotations.per_band`)."""
 F64 = torch.float64
 DEVIATION = 0.02
 """Standard deviation of the decoder's initial weights, token embeddings included."""
