@@ -221,7 +221,7 @@ class AttentionInstaller:
         banded = any(count_bands(part.remap) > 1 for part in parts)
         if banded and any(turn is not None and not turn.known for turn in self._turns.values()):
             raise self._refusal(
-                ["remap"], "its distances differ by pair, and how its layers pair dimensions is not known"
+                ["remap"], "bands of pairs need to know how its layers pair dimensions: that is not known"
             )
         if watch is not None and self._attends is not None:
             raise self._refusal([PROBES], UNREGISTERED)
