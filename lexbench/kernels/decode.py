@@ -14,9 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lexbench.core.attention import Attention, Bands, Blocks, Chunks, Line, Positions, Remap, Segments, Window
-from lexbench.kernels import chunked, flash
+from lexbench.core.attention import Attention, Blocks, Chunks, Line, Positions, Segments
+from lexbench.kernels import chunked, flash, near_far
 from lexbench.kernels.chunked import Places
+from lexbench.kernels.near_far import Sides
 from lexbench.kernels.spans import is_constant
 from lexbench.parts.lab.encodings.base import Rotate
 
@@ -76,31 +77,26 @@ def reaches(attention: Attention) -> Sequence[Reach] | None:
     """Ranges of keys under an Attention of one layer; None: its keys are in no few ranges."""
     if attention.bias is not None:
         return None
+    if (found := near_far.sides(attention)) is not None:
+        return _near_and_far(found)
     plain = Line()
     match attention.remap, attention.mask:
         case None, None:
             return (Reach(plain, plain, np.zeros_like, _after),)
         case None, Segments(size):
             return (Reach(plain, plain, lambda i: i // size * size, _after),)
-        case None, Window(window, sinks):
-            return _near_and_far(window, sinks, plain, plain)
-        case Remap(window, query, key), None:
-            return _near_and_far(window, None, query, key)
-        # LM-Infinite: with other sizes the window's edge would cut through a region of the remap.
-        case Remap(window, query, key), Window(size, sinks) if size == window:
-            return _near_and_far(window, sinks, query, key)
         case (None, Blocks() as rule) | (Chunks() as rule, None):
             return _blocks(rule)
     return None
 
 
-def _near_and_far(window: int, count: int | None, query: Line | Bands, key: Line | Bands) -> Sequence[Reach]:
-    """A window, and of the keys before it the first `count` (None: all)."""
-    plain = Line()
+def _near_and_far(rule: Sides) -> Sequence[Reach]:
+    """A window, and the far keys before it."""
+    plain, window = Line(), rule.window
     near = Reach(plain, plain, lambda i: np.maximum(0, i - window + 1), _after)
-    if count == 0:
+    if rule.count == 0:
         return (near,)
-    return near, Reach(query, key, np.zeros_like, lambda i: np.clip(i - window + 1, 0, count))
+    return near, Reach(rule.query, rule.key, np.zeros_like, lambda i: np.clip(i - window + 1, 0, rule.count))
 
 
 def _blocks(rule: Blocks | Chunks) -> Sequence[Reach]:
