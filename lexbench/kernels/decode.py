@@ -18,6 +18,7 @@ from lexbench.core.attention import Attention, Blocks, Chunks, Line, Positions, 
 from lexbench.kernels import chunked, flash, near_far
 from lexbench.kernels.chunked import Places
 from lexbench.kernels.near_far import Sides
+from lexbench.kernels.rotations import scale_of
 from lexbench.kernels.spans import is_constant
 from lexbench.parts.lab.encodings.base import Rotate
 
@@ -201,12 +202,8 @@ def turned(queries: Tensor, kept: Views, step: Step, reach: Reach, rotate: Rotat
         apart = step.once(
             ("apart", reach, device), lambda: step.places(reach.query, device) - step.places(there, device)
         )
-
-        def scale() -> Tensor:
-            zero = torch.zeros(1, dtype=torch.float64, device=device)
-            return rotate(queries.new_ones(1, queries.shape[1], 1, queries.shape[3]), zero)
-
-        by = step.once(("scale", rotate, queries.shape[1], queries.shape[3], device), scale)
+        name = "scale", rotate, queries.shape[1], queries.shape[3], device
+        by = step.once(name, lambda: scale_of(rotate, queries))
         return at(queries, apart, rotate) * by, kept.view(None, _unused)
 
     def turn(keys: Tensor, first: int) -> Tensor:

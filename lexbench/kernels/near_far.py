@@ -22,6 +22,7 @@ from torch import Tensor
 from lexbench.core.attention import Attention, Bands, Line, Remap, Window
 from lexbench.kernels import flash
 from lexbench.kernels.flash import Part
+from lexbench.kernels.rotations import scale_of
 from lexbench.kernels.spans import is_constant, rows_of, turned, unfold
 from lexbench.parts.lab.encodings.base import Rotate
 
@@ -138,9 +139,8 @@ def far_queries_of(queries: Tensor, rule: Sides, start: int, rotate: Rotate) -> 
         return turned(queries, rule.query, start, rotate)
     positions = np.arange(start, start + queries.shape[2])
     apart = torch.from_numpy(rule.query(positions) - rule.key(positions)).to(queries.device)
-    # Far keys stay unrotated, and so lack the scale of cos and sin: rotating ones by 0 gives that scale.
-    one = queries.new_ones(1, queries.shape[1], 1, queries.shape[3])
-    return rotate(queries, apart) * rotate(one, apart.new_zeros(1))
+    # Far keys stay unrotated, and so lack the scale of cos and sin.
+    return rotate(queries, apart) * scale_of(rotate, queries)
 
 
 def _add_far(part: Part, queries: Tensor, keys: Tensor, values: Tensor, place: int, scaling: float) -> None:

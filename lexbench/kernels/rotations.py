@@ -60,6 +60,13 @@ def joined_bands(make: Callable[[Tensor], Tensor], positions: Tensor, row: int) 
     return torch.stack(parts, dim=-2).flatten(-3)
 
 
+def scale_of(rotate: Rotate, vectors: Tensor) -> Tensor:
+    """[1, H, 1, D] factor by which a rotation scales each dimension of vectors [B, H, T, D]."""
+    # Ones that are rotated by 0 are that factor.
+    one = vectors.new_ones(1, vectors.shape[1], 1, vectors.shape[3])
+    return rotate(one, torch.zeros(1, dtype=torch.float64, device=vectors.device))
+
+
 def ranked_ratios(query: Tensor, keys: Tensor, rotate: Rotate, scaling: float, rule: HeadRatios) -> tuple[float, ...]:
     """The ratio of each key head: the smallest for the head that notices most keys.
 
