@@ -10,7 +10,7 @@ from lexbench.core.attention import Attention, Bands, Line, Remap
 from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
-from lexbench.methods.distances import check_count, check_rotary
+from lexbench.methods.distances import check_count, check_rotary, whole_groups
 
 PUBLISHED: Mapping[str, tuple[int, ...]] = MappingProxyType(
     {
@@ -73,16 +73,14 @@ class Dpe:
                 f"dpe's bands must divide the {model.rotated // 2} pairs of {model.name}, got {len(groups)}: "
                 "give another number of groups"
             )
-        window = self.window or self._window(model, lcm(*groups))
+        near = min(NEAR_TOKENS, model.trained_length // NEAR_SHARE)
+        window = self.window or whole_groups(lcm(*groups), near)
         far = [Line(group, window - window // group, floor=True) for group in groups]
         keys = [Line(group, floor=True) for group in groups]
         return Attention(remap=Remap(window=window, query=_of_bands(far), key=_of_bands(keys)))
 
     def _given(self) -> tuple[int, ...]:
         return PUBLISHED[self.groups] if isinstance(self.groups, str) else tuple(self.groups or ())
-
-    def _window(self, model: Model, step: int) -> int:
-        return max(step, min(NEAR_TOKENS, model.trained_length // NEAR_SHARE) // step * step)
 
     def _fitting(self, model: Model, length: int) -> int:
         """2 length / L rounded up; with a window, the next number that divides it."""
