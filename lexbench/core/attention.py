@@ -4,7 +4,7 @@ Each slot changes one term of this formula. For query position i and key positio
 
     logit(i, j) = scale^2 query_scale(i) R(f_q(i)) q . R(f_k(j)) k / sqrt(head_dim) + bias(i, j)
     f_q, f_k: from the remap's region that contains (i, j); without a remap f_q(i) = i and f_k(j) = j
-    masked if mask.allowed(i, j) is false; R(t) rotates pair p by t inv_freq[p]
+    masked if mask.allowed(i, j) is false; R(t) rotates pair p by t inv_freq[p], t of its band where there are `Bands`
 
 Positions are 0-based, attention is causal, and a slot that is None keeps the model's own.
 """
@@ -146,11 +146,33 @@ class Line:
 
 
 @dataclass(frozen=True)
+class Bands:
+    """Map positions by a line for each band of rotary pairs: as many pairs in each band, in the order of the pairs."""
+
+    lines: tuple[Line, ...]
+
+    def __post_init__(self) -> None:
+        _typed(self)
+        if not self.lines:
+            raise SlotError("bands need at least 1 line, got none")
+
+    def __call__(self, positions: Positions) -> Floats:
+        """[n, bands] rotary positions."""
+        return np.stack([line(positions) for line in self.lines], axis=-1)
+
+
+def of_pairs(positions: Floats | Positions, pairs: int) -> Floats:
+    """[n, pairs] rotary positions of each pair, from [n] of all pairs or [n, bands]."""
+    columns = positions.reshape(len(positions), -1)
+    return np.repeat(columns, pairs // columns.shape[1], axis=1).astype(np.float64)
+
+
+@dataclass(frozen=True)
 class Region:
     """Pairs of query and key that share their maps of positions."""
 
     query: Callable[[Positions], Floats]
-    """[n] query positions to [n] rotary positions."""
+    """[n] query positions to [n] rotary positions, or to [n, bands] of them."""
     key: Callable[[Positions], Floats]
     holds: Callable[[Positions, Positions], NDArray[np.bool_]]
     """(queries [n, 1], keys [1, m]) to [n, m] whether the region contains the pair; only causal pairs matter."""
@@ -169,13 +191,15 @@ class Remap:
 
     window: int
     """A pair is near if i - j < window."""
-    query: Line
-    key: Line
+    query: Line | Bands
+    key: Line | Bands
 
     def __post_init__(self) -> None:
         _typed(self)
         if self.window < 1:
             raise SlotError(f"remap window must be at least 1, got {self.window}")
+        if len({len(each.lines) for each in (self.query, self.key) if isinstance(each, Bands)}) > 1:
+            raise SlotError("remap needs as many bands of queries as of keys: give each band a line of both")
 
     def regions(self) -> Sequence[Region]:
         """The near and the far region."""
@@ -258,14 +282,24 @@ def regions(remap: Remapping | None) -> Sequence[Region]:
     return (everywhere,) if remap is None else remap.regions()
 
 
+def count_bands(remap: Remapping | None) -> int:
+    """Number of bands of pairs that see distances of their own; 1: all pairs see the same."""
+    first = np.zeros(1, dtype=np.int64)
+    return max(np.size(place(first)) for region in regions(remap) for place in (region.query, region.key))
+
+
 def seen_distances(remap: Remapping | None, queries: Positions, keys: Positions) -> Floats:
-    """[queries, keys] remapped distances, in place of i - j; NaN if the key comes after the query."""
-    rows, columns = queries[:, None], keys[None, :]
-    seen = np.full((len(queries), len(keys)), np.nan)
+    """[queries, keys] remapped distances, in place of i - j; NaN if the key comes after the query.
+
+    [queries, keys, bands] where bands of pairs see distances of their own.
+    """
+    rows, columns, bands = queries[:, None], keys[None, :], count_bands(remap)
+    seen = np.full((len(queries), len(keys), bands), np.nan)
     for region in regions(remap):
-        apart = region.query(queries)[:, None] - region.key(keys)[None, :]
-        seen = np.where(region.holds(rows, columns) & (columns <= rows), apart, seen)
-    return seen
+        here, there = of_pairs(region.query(queries), bands), of_pairs(region.key(keys), bands)
+        held = region.holds(rows, columns) & (columns <= rows)
+        seen = np.where(held[:, :, None], here[:, None] - there[None, :], seen)
+    return seen if bands > 1 else seen[:, :, 0]
 
 
 @dataclass(frozen=True)
@@ -546,6 +580,10 @@ class Attention:
             raise SlotError(f"inv_freq needs {pairs} pairs on {name}, got {len(self.inv_freq)}: check model.rotary_dim")
         if self.growing is not None and pairs is not None and self.growing.pairs != pairs:
             raise SlotError(f"growing needs {pairs} pairs on {name}, got {self.growing.pairs}: check model.rotary_dim")
+        if pairs is not None and pairs % (bands := count_bands(self.remap)):
+            raise SlotError(
+                f"remap has {bands} bands, which do not divide the {pairs} pairs of {name}: take as many as divide them"
+            )
         if self.bias is not None and heads is not None and len(self.bias.slopes) != heads:
             raise SlotError(f"bias needs one slope for each of {heads} heads on {name}, got {len(self.bias.slopes)}")
         if self.head_ratios is not None and kv_heads is not None and len(self.head_ratios.ratios) != kv_heads:

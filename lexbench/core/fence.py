@@ -123,13 +123,6 @@ def _check_attention(given: Any, model: Model, length: int) -> None:
         json.dumps(given.as_data())
     except TypeError as error:
         raise SlotError(f"must hold frozen dataclasses of plain values, which can be kept: {error}") from None
-    given.check_fits(
-        model.name,
-        pairs=None if model.rope_base is None else model.rotated // 2,
-        heads=model.heads,
-        kv_heads=model.kv_heads,
-        layers=model.layers,
-    )
     positions = np.unique(np.linspace(0, length - 1, PROBED).astype(np.int64))
     n = len(positions)
     for part in [one for each in given.mixture or (given,) for one in each.parts()]:
@@ -141,6 +134,13 @@ def _check_attention(given: Any, model: Model, length: int) -> None:
                 _check_seen(part.mask, positions)
         if part.remap is not None:
             _check_remap(part.remap, positions)
+    given.check_fits(
+        model.name,
+        pairs=None if model.rope_base is None else model.rotated // 2,
+        heads=model.heads,
+        kv_heads=model.kv_heads,
+        layers=model.layers,
+    )
 
 
 PROBED = 16
@@ -162,12 +162,15 @@ def _check_remap(remap: Remapping, positions: "np.ndarray[Any, np.dtype[np.int64
     regions, count = remap.regions(), np.zeros((n, n), dtype=np.int64)
     if not isinstance(regions, Sequence) or not all(isinstance(each, Region) for each in regions):
         raise SlotError(f"remap.regions() must be a list of Region, got {regions!r}")
+    bands = {1}
     for each in regions:
-        _check_numbers("a region's query", each.query, positions)
-        _check_numbers("a region's key", each.key, positions)
+        bands.add(_check_numbers("a region's query", each.query, positions, banded=True))
+        bands.add(_check_numbers("a region's key", each.key, positions, banded=True))
         holds = each.holds(positions[:, None], positions[None, :])
         _check_shape("a region's holds", holds, "b", (n, n))
         count += holds
+    if len(bands) > 2:
+        raise SlotError(f"remap.regions() must have one number of bands beside 1, got {sorted(bands)}")
     for row, column in np.argwhere(np.tril(count != 1))[:1]:
         raise SlotError(
             f"remap.regions() must hold each pair once, got {count[row, column]} regions of "
@@ -175,19 +178,24 @@ def _check_remap(remap: Remapping, positions: "np.ndarray[Any, np.dtype[np.int64
         )
 
 
-def _check_numbers(noun: str, function: Callable[[Positions], Any], positions: Positions) -> None:
-    """SlotError unless a function gives a finite number for each position, whatever others it is asked with."""
+def _check_numbers(noun: str, function: Callable[[Positions], Any], positions: Positions, banded: bool = False) -> int:
+    """Numbers that a function gives for each position: 1, or where `banded` is true one for each band of pairs.
+
+    SlotError unless they are finite, and the same whatever other positions the function is asked with.
+    """
     given = function(positions)
-    _check_shape(noun, given, "fiu", positions.shape)
+    bands = np.shape(given)[1:2] if banded and np.size(given) else ()
+    _check_shape(noun, given, "fiu", (*positions.shape, *bands))
     if not np.isfinite(given).all():
         raise SlotError(f"{noun} must give finite numbers, got {given}")
     for some in (positions[: len(positions) // 2 + 1], positions[len(positions) // 2 :]):
         alone, whole = function(some), given[np.isin(positions, some)]
-        for place in np.flatnonzero(~np.isclose(alone, whole, rtol=1e-9))[:1]:
+        for place in map(tuple, np.argwhere(~np.isclose(alone, whole, rtol=1e-9))[:1]):
             raise SlotError(
                 f"{noun} must give each position a number of its own, got {whole[place]:g} for position "
-                f"{some[place]}, and {alone[place]:g} beside fewer others: compute it from that position alone"
+                f"{some[place[0]]}, and {alone[place]:g} beside fewer others: compute it from that position alone"
             )
+    return bands[0] if bands else 1
 
 
 def _check_shape(noun: str, given: Any, kinds: str, shape: tuple[int, ...]) -> None:

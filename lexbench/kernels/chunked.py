@@ -20,7 +20,7 @@ from lexbench.kernels.heads import Rotate
 from lexbench.kernels.spans import fold, rows_of, spans, turned, unfold
 
 Places = Callable[[Positions], Floats]
-"""From [n] positions of tokens to [n] positions to rotate to."""
+"""From [n] positions of tokens to [n] positions to rotate to, or [n, bands]."""
 
 
 def attend(

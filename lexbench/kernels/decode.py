@@ -14,10 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lexbench.core.attention import Attention, Blocks, Chunks, Line, Positions, Remap, Segments, Window
-from lexbench.kernels import chunked, flash
+from lexbench.core.attention import Attention, Blocks, Chunks, Line, Positions, Segments
+from lexbench.kernels import chunked, flash, near_far
 from lexbench.kernels.chunked import Places
 from lexbench.kernels.heads import Rotate
+from lexbench.kernels.near_far import Sides
+from lexbench.kernels.rotations import scale_of
+from lexbench.kernels.spans import is_constant
 
 T = TypeVar("T")
 Edge = Callable[[Positions], Positions]
@@ -50,7 +53,7 @@ class Step:
         return found
 
     def places(self, line: Places, device: torch.device) -> Tensor:
-        """[B] rotary positions of the tokens being read, on a layer's device."""
+        """[B] or [B, bands] rotary positions of the tokens being read, on a layer's device."""
         return self.once((line, device), lambda: torch.from_numpy(line(self.lengths - 1)).to(device))
 
 
@@ -75,31 +78,26 @@ def reaches(attention: Attention) -> Sequence[Reach] | None:
     """Ranges of keys under an Attention of one layer; None: its keys are in no few ranges."""
     if attention.bias is not None:
         return None
+    if (found := near_far.sides(attention)) is not None:
+        return _near_and_far(found)
     plain = Line()
     match attention.remap, attention.mask:
         case None, None:
             return (Reach(plain, plain, np.zeros_like, _after),)
         case None, Segments(size):
             return (Reach(plain, plain, lambda i: i // size * size, _after),)
-        case None, Window(window, sinks):
-            return _near_and_far(window, sinks, plain, plain)
-        case Remap(window, query, key), None:
-            return _near_and_far(window, None, query, key)
-        # LM-Infinite: with other sizes the window's edge would cut through a region of the remap.
-        case Remap(window, query, key), Window(size, sinks) if size == window:
-            return _near_and_far(window, sinks, query, key)
         case (None, Blocks() as rule) | (Chunks() as rule, None):
             return _blocks(rule)
     return None
 
 
-def _near_and_far(window: int, count: int | None, query: Line, key: Line) -> Sequence[Reach]:
-    """A window, and of the keys before it the first `count` (None: all)."""
-    plain = Line()
+def _near_and_far(rule: Sides) -> Sequence[Reach]:
+    """A window, and the far keys before it."""
+    plain, window = Line(), rule.window
     near = Reach(plain, plain, lambda i: np.maximum(0, i - window + 1), _after)
-    if count == 0:
+    if rule.count == 0:
         return (near,)
-    return near, Reach(query, key, np.zeros_like, lambda i: np.clip(i - window + 1, 0, count))
+    return near, Reach(rule.query, rule.key, np.zeros_like, lambda i: np.clip(i - window + 1, 0, rule.count))
 
 
 def _blocks(rule: Blocks | Chunks) -> Sequence[Reach]:
@@ -198,18 +196,14 @@ def turned(queries: Tensor, kept: Views, step: Step, reach: Reach, rotate: Rotat
     device = queries.device
     if rotate is None:
         return queries, kept.view(None, _unused)
-    if isinstance(reach.key, Line) and np.isinf(reach.key.divisor):
+    if is_constant(reach.key):
         # All keys at one position: the query turns relative to it, and keys stay, but for the scale of cos and sin.
         there = reach.key
         apart = step.once(
             ("apart", reach, device), lambda: step.places(reach.query, device) - step.places(there, device)
         )
-
-        def scale() -> Tensor:
-            zero = torch.zeros(1, dtype=torch.float64, device=device)
-            return rotate(queries.new_ones(1, queries.shape[1], 1, queries.shape[3]), zero)
-
-        by = step.once(("scale", rotate, queries.shape[1], queries.shape[3], device), scale)
+        name = "scale", rotate, queries.shape[1], queries.shape[3], device
+        by = step.once(name, lambda: scale_of(rotate, queries))
         return at(queries, apart, rotate) * by, kept.view(None, _unused)
 
     def turn(keys: Tensor, first: int) -> Tensor:
@@ -235,7 +229,7 @@ def _unused(keys: Tensor, first: int) -> Tensor:
 
 
 def at(vectors: Tensor, positions: Tensor, rotate: Rotate) -> Tensor:
-    """[B, H, 1, D] vectors, each row rotated to its own position [B]."""
+    """[B, H, 1, D] vectors, each row rotated to its own position [B] or [B, bands]."""
     if len(vectors) == 1:
         return rotate(vectors, positions)
     # `rotate` has one position a token, not a text: so the texts become the tokens of one text.

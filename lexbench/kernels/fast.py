@@ -8,10 +8,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from lexbench.core.attention import Attention, Blocks, Chunks, Line, Remap, Window
+from lexbench.core.attention import Attention, Blocks, Chunks
 from lexbench.kernels import chunked, dense, flash, near_far
 from lexbench.kernels.heads import Rotate
-from lexbench.kernels.near_far import Far
 from lexbench.kernels.spans import token_positions
 
 Form = Literal["merged", "triton"]
@@ -23,18 +22,13 @@ def structure(attention: Attention) -> str:
     remap, mask = attention.remap, attention.mask
     if attention.bias is not None:
         return "dense"
+    if near_far.sides(attention) is not None:
+        return "banded" if remap is None else "near_far" if mask is None else "lambda"
     match remap, mask:
         case None, None:
             return "sdpa"
-        case None, Window():
-            return "banded"
         case None, Blocks():
             return "blocks"
-        case Remap(), None:
-            return "near_far"
-        # The kernel has one edge between near and far, so mask and remap must agree on it.
-        case Remap(), Window() if mask.size == remap.window:
-            return "lambda"
         case Chunks(), None:
             return "chunks"
     return "dense"
@@ -77,18 +71,15 @@ def attend(
     if batch > 1:  # one text with the heads of all: blocks of it are views, and no text has calls of its own
         queries, keys, values = (x.flatten(0, 1)[None] for x in (queries, keys, values))
         sinks = None if sinks is None else sinks.repeat(batch)
-    near_and_far = near_far.attend
-    if form == "triton":  # imported where it is asked for: it is not everywhere
+    rule = near_far.sides(attention)
+    if rule is None:
+        blocks = attention.remap if isinstance(attention.remap, Chunks) else attention.mask
+        assert isinstance(blocks, Blocks | Chunks), f"{name} has no kernel here"
+        found = chunked.attend(queries, keys, values, blocks, rotate, scaling, sinks)
+    elif form == "triton":  # imported where it is asked for: it is not everywhere
         from lexbench.kernels import triton_near_far
 
-        near_and_far = triton_near_far.attend
-    match attention.remap, attention.mask:
-        case (Chunks() as rule, _) | (_, Blocks() as rule):
-            found = chunked.attend(queries, keys, values, rule, rotate, scaling, sinks)
-        case Remap() as remap, mask:
-            far = Far(mask.sinks if isinstance(mask, Window) else total, remap.query, remap.key)
-            found = near_and_far(queries, keys, values, remap.window, far, rotate, scaling, sinks)
-        case _, Window() as mask:
-            far = Far(mask.sinks, Line(), Line())
-            found = near_and_far(queries, keys, values, mask.size, far, rotate, scaling, sinks)
+        found = triton_near_far.attend(queries, keys, values, rule, rotate, scaling, sinks)
+    else:
+        found = near_far.attend(queries, keys, values, rule, rotate, scaling, sinks)
     return found.view(batch, -1, *found.shape[2:])

@@ -5,7 +5,9 @@ from collections.abc import Callable
 from torch import Tensor
 
 Rotate = Callable[[Tensor, Tensor], Tensor]
-"""(vectors [B, H, T, D], positions [T], possibly fractional) -> vectors there, times the scale of cos and sin."""
+"""(vectors [B, H, T, D], positions [T], possibly fractional) -> vectors there, times the scale of cos and sin.
+
+Kernels ask with positions [T, bands] where a remap has bands of pairs (`lexbench.kernels.rotations.per_band`)."""
 
 
 def per_group(rows: Tensor, columns: Tensor) -> Tensor:

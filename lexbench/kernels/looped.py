@@ -21,7 +21,7 @@ from lexbench.kernels.fast import Form
 from lexbench.kernels.heads import Rotate
 
 Numbers = Callable[[Positions], "np.ndarray[Any, np.dtype[Any]]"]
-"""From [B] tokens of each text, the one being read counted, to [B] numbers."""
+"""From [B] tokens of each text, the one being read counted, to [B] numbers, or rows of them."""
 
 
 @dataclass
@@ -64,7 +64,7 @@ class Loop(Step):
         return torch.from_numpy(np.stack(rows)).to(self.device)
 
     def places(self, line: Places, device: torch.device) -> Tensor:
-        """[B] rotary positions of the tokens being read."""
+        """[B] or [B, bands] rotary positions of the tokens being read."""
         return self.of(line, lambda lengths: line(lengths - 1))
 
     @property

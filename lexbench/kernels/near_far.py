@@ -1,4 +1,4 @@
-"""A near window and far keys: ReRoPE, Leaky ReRoPE, Self-Extend, STRING, Jet-Long, sliding windows, lambda masks.
+"""A near window and far keys: ReRoPE, Leaky ReRoPE, Self-Extend, DPE, STRING, Jet-Long, windows, lambda masks.
 
 A query sees the last `window` keys (its own included) at plain positions: the near side. Of the first `count` keys it
 sees those before its window, rotated to query(i) and key(j): the far side. All parts are calls without a mask:
@@ -12,7 +12,6 @@ With keys at one constant position c (ReRoPE; in LM-Infinite the first keys), qu
 instead, and far keys stay unrotated. One token over a cache is computed by `decode`, which rotates no key twice.
 """
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -20,32 +19,52 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lexbench.core.attention import Line
+from lexbench.core.attention import Attention, Bands, Line, Remap, Window
 from lexbench.kernels import flash
 from lexbench.kernels.flash import Part
 from lexbench.kernels.heads import Rotate
-from lexbench.kernels.spans import rows_of, turned, unfold
+from lexbench.kernels.rotations import scale_of
+from lexbench.kernels.spans import is_constant, rows_of, turned, unfold
 
 BLOCK = 128
 """Largest block of queries on the near side; each query costs scores for the window and for one more block."""
 
 
 @dataclass(frozen=True)
-class Far:
-    """Far keys, and the positions to which queries and keys are rotated for them."""
+class Sides:
+    """A near window, and the positions to which queries and keys are rotated for the far keys before it."""
 
-    count: int
-    """Number of first keys that queries see beyond their window; 0: the window alone."""
-    query: Line
-    key: Line
+    window: int
+    count: int | None
+    """Number of first keys that queries see beyond their window; 0: the window alone; None: all."""
+    query: Line | Bands
+    key: Line | Bands
+
+    def far(self, total: int) -> int:
+        """Number of keys, of `total`, that are far for the last query."""
+        before = max(0, total - self.window)
+        return before if self.count is None else min(self.count, before)
+
+
+def sides(attention: Attention) -> Sides | None:
+    """The near and the far side of an Attention without bias; None where it has others."""
+    plain = Line()
+    match attention.remap, attention.mask:
+        case None, Window(size, sinks):
+            return Sides(size, sinks, plain, plain)
+        case Remap(window, query, key), None:
+            return Sides(window, None, query, key)
+        # LM-Infinite: there is one edge between near and far. With other sizes the mask's would cut through a region.
+        case Remap(window, query, key), Window(size, sinks) if size == window:
+            return Sides(window, sinks, query, key)
+    return None
 
 
 def attend(
     queries: Tensor,
     keys: Tensor,
     values: Tensor,
-    window: int,
-    far: Far,
+    rule: Sides,
     rotate: Rotate,
     scaling: float,
     sinks: Tensor | None = None,
@@ -54,12 +73,11 @@ def attend(
 
     B is 1: `fast` makes one text of a batch, with the heads of all.
     """
-    total = keys.shape[2]
-    first = total - queries.shape[2]
-    count = max(0, min(far.count, total - window))
+    total, window = keys.shape[2], rule.window
+    first, count = total - queries.shape[2], rule.far(total)
     far_keys, far_values = keys[:, :, :count], values[:, :, :count]
     if count:
-        far_keys = far_keys_of(far_keys, far, rotate)
+        far_keys = far_keys_of(far_keys, rule, rotate)
     output = torch.empty(*queries.shape[:3], values.shape[3], dtype=queries.dtype, device=queries.device)
     for start, stop in _cuts(first, total, window, rows_of(queries.device)):
         # One key more than the first query sees: `_near` cuts its windows and triangles from there on.
@@ -69,7 +87,7 @@ def attend(
         # Queries before position `window` have all keys in their window.
         beyond = max(start, window)
         if count and beyond < stop:
-            far_queries = far_queries_of(span_queries[:, :, beyond - start :], far, beyond, rotate)
+            far_queries = far_queries_of(span_queries[:, :, beyond - start :], rule, beyond, rotate)
             _add_far(part, far_queries, far_keys, far_values, beyond - window, scaling)
         output[:, :, start - first : stop - first] = part.with_sinks(sinks).out
     return output
@@ -110,20 +128,19 @@ def _blocks(vectors: Tensor, rows: int, step: int) -> Tensor:
     return vectors[0].unfold(1, rows, step).permute(1, 0, 3, 2)
 
 
-def far_keys_of(keys: Tensor, far: Far, rotate: Rotate) -> Tensor:
+def far_keys_of(keys: Tensor, rule: Sides, rotate: Rotate) -> Tensor:
     """Keys rotated for the far side; unrotated where they are at one constant position."""
-    return keys if math.isinf(far.key.divisor) else turned(keys, far.key, 0, rotate)
+    return keys if is_constant(rule.key) else turned(keys, rule.key, 0, rotate)
 
 
-def far_queries_of(queries: Tensor, far: Far, start: int, rotate: Rotate) -> Tensor:
+def far_queries_of(queries: Tensor, rule: Sides, start: int, rotate: Rotate) -> Tensor:
     """Queries rotated for the far side; with keys at one constant position, relative to it."""
-    if not math.isinf(far.key.divisor):
-        return turned(queries, far.query, start, rotate)
+    if not is_constant(rule.key):
+        return turned(queries, rule.query, start, rotate)
     positions = np.arange(start, start + queries.shape[2])
-    apart = torch.from_numpy(far.query(positions) - far.key(positions)).to(queries.device)
-    # Far keys stay unrotated, and so lack the scale of cos and sin: rotating ones by 0 gives that scale.
-    one = queries.new_ones(1, queries.shape[1], 1, queries.shape[3])
-    return rotate(queries, apart) * rotate(one, apart.new_zeros(1))
+    apart = torch.from_numpy(rule.query(positions) - rule.key(positions)).to(queries.device)
+    # Far keys stay unrotated, and so lack the scale of cos and sin.
+    return rotate(queries, apart) * scale_of(rotate, queries)
 
 
 def _add_far(part: Part, queries: Tensor, keys: Tensor, values: Tensor, place: int, scaling: float) -> None:

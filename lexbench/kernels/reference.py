@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lexbench.core.attention import Attention, Floats, Middle, Positions, regions, seen_distances
+from lexbench.core.attention import Attention, Floats, Middle, Positions, of_pairs, regions, seen_distances
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.methods.scaled import ropes
@@ -27,10 +27,12 @@ class Angles:
     def under(self, attention: Attention, places: Positions, positions: Floats | Positions) -> tuple[Floats, Floats]:
         """[n, pairs] angles in radians and [n, 1] scale of cos and sin, for tokens number `places` at `positions`.
 
+        These are [n], or [n, bands] where bands of pairs have positions of their own.
+
         The first `attention.keep_first` tokens rotate as in the network itself.
         """
         inv_freq = self.inv_freq if attention.inv_freq is None else attention.inv_freq
-        angles = positions[:, None] * inv_freq
+        angles = of_pairs(positions, len(inv_freq)) * inv_freq
         scale = np.full((len(places), 1), self.scale if attention.scale is None else attention.scale)
         if attention.keep_first is not None:
             first = places < attention.keep_first
@@ -160,4 +162,5 @@ def _changes(attention: Attention, size: int) -> bool:
         return True
     if attention.mask is not None and not attention.mask.allowed(here, there).all():
         return True
-    return not np.array_equal(seen_distances(attention.remap, here, there)[0], size - 1.0 - there)
+    seen = seen_distances(attention.remap, here, there)[0].reshape(size, -1)
+    return bool((seen != size - 1.0 - there[:, None]).any())

@@ -1,6 +1,6 @@
-"""Rotations that differ by token or by head, built from the rotation of a model."""
+"""Rotations that differ by token, by head or by band of pairs, built from the rotation of a model."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -31,6 +31,40 @@ def per_head(ratios: Sequence[float], rotate: Rotate) -> Rotate:
         return torch.cat([rotate(g, places / ratio) for g, ratio in zip(groups, ratios, strict=True)], dim=1)
 
     return turn
+
+
+def per_band(rotate: Rotate) -> Rotate:
+    """Rotate pairs (p, p + D / 2) to positions [T], or [T, bands] where each band of pairs has its own."""
+
+    def turn(vectors: Tensor, positions: Tensor) -> Tensor:
+        if positions.dim() == 1:
+            return rotate(vectors, positions)
+        return joined_bands(lambda places: rotate(vectors, places), positions, vectors.shape[-1] // 2)
+
+    return turn
+
+
+def joined_bands(make: Callable[[Tensor], Tensor], positions: Tensor, row: int) -> Tensor:
+    """Numbers of pairs [..., width], those of each band as `make` gives them for its positions.
+
+    Args:
+        make: from [T] positions to [..., width] numbers of all pairs.
+        positions: [T, bands].
+        row: numbers from the first pair to the last: of pairs (p, p + width / 2), half of the width.
+    """
+    count, parts = positions.shape[1], []
+    for band in range(count):
+        made = make(positions[:, band])
+        # Copied, so that a band does not keep the numbers of all others in memory.
+        parts.append(made.reshape(*made.shape[:-1], -1, count, row // count)[..., band, :].clone())
+    return torch.stack(parts, dim=-2).flatten(-3)
+
+
+def scale_of(rotate: Rotate, vectors: Tensor) -> Tensor:
+    """[1, H, 1, D] factor by which a rotation scales each dimension of vectors [B, H, T, D]."""
+    # Ones that are rotated by 0 are that factor.
+    one = vectors.new_ones(1, vectors.shape[1], 1, vectors.shape[3])
+    return rotate(one, torch.zeros(1, dtype=torch.float64, device=vectors.device))
 
 
 def ranked_ratios(query: Tensor, keys: Tensor, rotate: Rotate, scaling: float, rule: HeadRatios) -> tuple[float, ...]:

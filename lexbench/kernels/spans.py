@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from lexbench.core.attention import Floats, Positions
+from lexbench.core.attention import Floats, Line, Positions
 from lexbench.kernels.heads import Rotate
 
 ROWS = 2048
@@ -53,6 +53,11 @@ def line_positions(line: Callable[[Positions], Floats], start: int, stop: int, d
 def turned(vectors: Tensor, line: Callable[[Positions], Floats], start: int, rotate: Rotate) -> Tensor:
     """Rotate vectors of the tokens from `start` on to the positions of the line."""
     return rotate(vectors, line_positions(line, start, start + vectors.shape[2], vectors.device))
+
+
+def is_constant(line: Callable[[Positions], Floats]) -> TypeGuard[Line]:
+    """Whether a line gives all tokens one position: keys may stay unrotated, and queries turn relative to them."""
+    return isinstance(line, Line) and np.isinf(line.divisor)
 
 
 def token_positions(start: int, stop: int, device: torch.device) -> Tensor:

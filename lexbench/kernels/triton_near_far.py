@@ -16,7 +16,7 @@ from torch import Tensor
 from lexbench.core.attention import Line
 from lexbench.kernels import near_far
 from lexbench.kernels.heads import Rotate
-from lexbench.kernels.near_far import Far, far_keys_of, far_queries_of
+from lexbench.kernels.near_far import Sides, far_keys_of, far_queries_of
 from lexbench.kernels.spans import turned
 from lexbench.kernels.triton_launch import launched
 
@@ -29,8 +29,7 @@ def attend(
     queries: Tensor,
     keys: Tensor,
     values: Tensor,
-    window: int,
-    far: Far,
+    rule: Sides,
     rotate: Rotate,
     scaling: float,
     sinks: Tensor | None = None,
@@ -42,13 +41,13 @@ def attend(
     (heads, asked, width), (groups, total) = queries.shape[1:], keys.shape[1:3]
     # Tensor cores round float32, and exact products without them are slow and take minutes to compile.
     if asked < LEAST or queries.dtype == torch.float64 or (queries.is_cuda and queries.dtype == torch.float32):
-        return near_far.attend(queries, keys, values, window, far, rotate, scaling, sinks)
-    first, count = total - asked, max(0, min(far.count, total - window))
+        return near_far.attend(queries, keys, values, rule, rotate, scaling, sinks)
+    first, count = total - asked, rule.far(total)
     near_queries, near_keys = turned(queries, Line(), first, rotate), turned(keys, Line(), 0, rotate)
     far_queries, far_keys = near_queries, near_keys
     if count:
-        far_queries = far_queries_of(queries, far, first, rotate)
-        far_keys = far_keys_of(keys[:, :, :count], far, rotate)
+        far_queries = far_queries_of(queries, rule, first, rotate)
+        far_keys = far_keys_of(keys[:, :, :count], rule, rotate)
     output = torch.empty_like(near_queries, memory_format=torch.contiguous_format)
     vectors = near_queries, far_queries, near_keys, far_keys, values, output
     given = [x[0] if x.stride(3) == 1 else x[0].contiguous() for x in vectors]
@@ -62,7 +61,7 @@ def attend(
             heads // groups,
             asked,
             total,
-            window,
+            rule.window,
             count,
             width,
             # Logits in bits: e^x = 2^(x log2 e), and exp2 is one instruction.
@@ -78,7 +77,7 @@ def attend(
 
     with torch.cuda.device_of(queries):  # layers may be spread over several
         fits = launched(launch, _sizes(padded * queries.element_size(), _shared_bytes(queries)))
-    return output if fits else near_far.attend(queries, keys, values, window, far, rotate, scaling, sinks)
+    return output if fits else near_far.attend(queries, keys, values, rule, rotate, scaling, sinks)
 
 
 def _shared_bytes(x: Tensor) -> int:

@@ -1,4 +1,4 @@
-"""Shared by methods that change distances: checks of the model, and of parameters that count."""
+"""Shared by methods that change distances: checks of the model and of counts, windows of whole groups."""
 
 from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
@@ -17,3 +17,8 @@ def check_count(what: str, value: int | None, remedy: str, least: int = 1) -> No
     """ConfigError unless the count is left out or a whole number of at least `least`."""
     if value is not None and not is_whole(value, least):
         raise ConfigError(f"{what} must be a whole number of at least {least}, got {value}: {remedy}")
+
+
+def whole_groups(group: int, tokens: int) -> int:
+    """The most tokens of whole groups that these tokens hold, and one group where they hold none."""
+    return max(group, tokens // group * group)

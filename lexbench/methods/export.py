@@ -14,7 +14,7 @@ import numpy as np
 
 from lexbench.checkpoints.checkpoint import on_disk
 from lexbench.checkpoints.config_facts import LONGROPE_ONLY
-from lexbench.core.attention import Attention, Floats, Remap
+from lexbench.core.attention import Attention, Floats, Line, Remap
 from lexbench.core.errors import ConfigError
 from lexbench.core.fence import fenced
 from lexbench.core.model import Model
@@ -105,7 +105,8 @@ def _check_slots(attention: Attention, label: str, target: str) -> None:
     if not (unknown := [slot for slot in attention.slots() if slot not in known]):
         return
     why = ""
-    if target == "llama.cpp" and isinstance(attention.remap, Remap) and attention.remap.query.floor:
+    line = attention.remap.query if isinstance(attention.remap, Remap) else None
+    if target == "llama.cpp" and isinstance(line, Line) and line.floor:
         why = "its --grp-attn-n moves cached positions block by block, which only approximates it: "
     raise _refusal(", ".join(SAID.get(slot, slot) for slot in unknown), label, target, why)
 

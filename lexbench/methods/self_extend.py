@@ -6,7 +6,7 @@ from lexbench.core.attention import Attention, Line, Remap
 from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
-from lexbench.methods.distances import check_count, check_rotary
+from lexbench.methods.distances import check_count, check_rotary, whole_groups
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class SelfExtend:
         return self.window is None or self.floor_shift is not None or self.window % group == 0
 
     def _window(self, group: int, model: Model) -> int:
-        return self.window or max(group, model.trained_length // 4 // group * group)
+        return self.window or whole_groups(group, model.trained_length // 4)
 
     def _shift(self, group: int, window: int) -> float:
         # The paper and flash decoding round W / G down; the released eager attention and prefill do not.

@@ -17,7 +17,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "interpolation": ("pi", "yarn", "ntk_by_parts", "yarn_paper", "llama3", "resonance"),
     "base": ("ntk", "dynamic_ntk", "abf", "ntk_mixed", "ntk_fixed", "ntk_old", "critical_base"),
     "other frequencies": ("longrope", "longrope2", "clex", "p_rope", "hope", "truncated_basis", "power_basis"),
-    "grouped distances": ("rerope", "leaky_rerope", "adagrope", "self_extend"),
+    "grouped distances": ("rerope", "leaky_rerope", "adagrope", "self_extend", "dpe"),
     "chunks": ("dca", "string", "chunkllama", "jet_long"),
     "keys seen": ("streaming_llm", "lambda_mask", "sliding_window", "bca"),
     "logits and heads": ("log_n", "entropy_abf", "ms_poe", "attention_buckets", "qk_gain"),

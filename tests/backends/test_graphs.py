@@ -12,7 +12,7 @@ import torch
 from lexbench.backends.hf.backend import Hf
 from lexbench.backends.hf.extended import model_of
 from lexbench.backends.hf.graphs import LEAST, Repeated
-from lexbench.core.attention import Attention, Dynamic, HeadRatios, Line, LogScale, Remap, Window
+from lexbench.core.attention import Attention, Bands, Dynamic, HeadRatios, Line, LogScale, Remap, Window
 from lexbench.core.memory import OutOfMemory
 from lexbench.core.task import Write, Written
 from lexbench.kernels import looped
@@ -68,6 +68,14 @@ def test_repeated_steps_write_what_single_ones_do(family: str, method: str) -> N
     attended(model, method)
     # Blocks of chunks inside gpt-oss' windows are no few ranges.
     check_alike(model, uneven(6, 2 * LEAST), repeats=not (family == "gpt_oss" and method == "dca"))
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt_oss"])
+def test_steps_whose_bands_of_pairs_see_distances_of_their_own_are_repeated(family: str) -> None:
+    model = tiny(family)
+    query = Bands((Line(4.0, 12.0, floor=True), Line(2.0, 8.0, floor=True)))
+    model.attend(Attention(remap=Remap(16, query, Bands((Line(4.0, floor=True), Line(2.0, floor=True))))))
+    check_alike(model, uneven(6, 2 * LEAST), repeats=True)
 
 
 def test_a_models_own_attention_is_repeated_where_it_drops_no_keys() -> None:

@@ -18,6 +18,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from lexbench import Attention, Model, Refused, Score, Write
+from lexbench.backends.hf import layers
 from lexbench.backends.hf.backend import COMPARED, Hf
 from lexbench.backends.hf.head import Head
 from lexbench.backends.hf.network import spreads
@@ -25,7 +26,7 @@ from lexbench.backends.hf.reader import uncompiled
 from lexbench.backends.hf.rotary import AttentionInstaller
 from lexbench.checkpoints.checkpoint import read_model
 from lexbench.core import registry
-from lexbench.core.attention import Line, LogScale, Remap, Slopes, Window
+from lexbench.core.attention import Bands, Line, LogScale, Remap, Slopes, Window
 from lexbench.core.record import Deferred
 from lexbench.core.task import Choose, Written
 
@@ -427,6 +428,30 @@ def test_attention_outside_the_registry_is_refused_by_slot(tmp_path: Path) -> No
     assert_stock(hf, folder)
     hf.attend(Attention(inv_freq=pairs_of(hf) / 4))
     assert_stock(hf, folder, rope_parameters=rope_parameters(folder, rope_type="linear", factor=4.0))
+
+
+BANDED = Attention(remap=Remap(8, Bands((Line(2.0, 4.0, floor=True), Line())), Bands((Line(2.0, floor=True), Line()))))
+
+
+@pytest.mark.everyday("cohere")
+@pytest.mark.parametrize("kind", ["cohere", *FAMILIES])  # cohere's tables hold each number twice, side by side
+def test_bands_of_pairs_are_rotated_as_the_family_does(kind: str, folders: Callable[[str], Path]) -> None:
+    hf = open_hf(folders(kind))
+    hf.attend(BANDED)
+    whole = hf.score(asked()).nll
+    assert np.isfinite(whole).all() and np.abs(whole - stock_losses(folders(kind))).max() > 1e-3
+    error = hf.realised(60)
+    assert error is not None and error < 1e-5
+
+
+def test_bands_of_pairs_are_refused_where_the_pairs_are_not_known(
+    folders: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layers, "plain_turn", lambda *given: None)  # the family's own function is all there is
+    hf = open_hf(folders("llama"))
+    hf.attend(REROPE)
+    with pytest.raises(Refused, match=r"remap on .*: bands of pairs need to know how its layers pair dimensions"):
+        hf.attend(BANDED)
 
 
 def test_attention_without_a_rotary_module_is_refused_by_slot(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from lexbench import Attention
 from lexbench.core.attention import (
+    Bands,
     Blocks,
     Chunks,
     Dynamic,
@@ -20,6 +21,7 @@ from lexbench.core.attention import (
     Remap,
     Remapping,
     Slopes,
+    SlotError,
     Stairs,
     Steps,
     Window,
@@ -132,6 +134,39 @@ def test_a_remap_changes_what_is_beyond_its_window() -> None:
     ]
 
 
+BANDED = Remap(
+    window=2,
+    query=Bands((Line(divisor=2, offset=1, floor=True), Line(offset=3))),
+    key=Bands((Line(divisor=2, floor=True), Line())),
+)
+
+
+def test_bands_of_pairs_see_distances_of_their_own() -> None:
+    # From distance 2 on, band 0: i // 2 + 1 - j // 2, band 1: i + 3 - j.
+    keys = np.arange(6)
+    found = seen_distances(BANDED, np.array([4, 5]), keys)
+    assert found.shape == (2, 6, 2)
+    np.testing.assert_array_equal(found[0, :5, 0], [3, 3, 2, 1, 0])
+    np.testing.assert_array_equal(found[0, :5, 1], [7, 6, 5, 1, 0])
+    np.testing.assert_array_equal(found[1, :, 0], [3, 3, 2, 2, 1, 0])
+    np.testing.assert_array_equal(found[1, :, 1], [8, 7, 6, 5, 1, 0])
+    assert np.isnan(found[0, 5]).all()
+    mixed = Remap(2, Line(offset=3), BANDED.key)  # one line of queries for all bands
+    np.testing.assert_array_equal(seen_distances(mixed, np.array([5]), np.array([0, 3]))[0], [[8, 8], [7, 5]])
+
+
+def test_bands_are_plain_json_and_must_divide_the_pairs() -> None:
+    attention = Attention(remap=BANDED)
+    data = json.loads(json.dumps(attention.as_data(), allow_nan=False))["remap"]
+    assert [line["divisor"] for line in data["key"]["lines"]] == [2, 1]
+    assert data["query"]["lines"][1] == {"divisor": 1.0, "offset": 3, "floor": False, "cap": "inf"}
+    attention.check_fits("m", pairs=8, heads=None, kv_heads=None, layers=None)
+    with pytest.raises(
+        SlotError, match="remap has 2 bands, which do not divide the 7 pairs of m: take as many as divid"
+    ):
+        attention.check_fits("m", pairs=7, heads=None, kv_heads=None, layers=None)
+
+
 def test_chunks_begin_anew_and_look_back_from_further_away() -> None:
     # Size 3, limit 4. Keys at 0 1 2 0 1 2 0 1 2; the last chunk's queries at 3 4 4 for the chunk before, at 4 beyond.
     rows = seen(Chunks(size=3, limit=4), 9)
@@ -162,6 +197,7 @@ def test_stairs_rise_by_one_after_each_step() -> None:
         Remap(window=3, query=Line(), key=Line()),
         Chunks(size=4, limit=5),
         Stairs(((2, 1), (2, 2), (1, 4))),
+        BANDED,
     ],
 )
 def test_each_causal_pair_belongs_to_one_region(remap: Remapping) -> None:
@@ -265,6 +301,9 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: Attention(scale=0.0), "scale must be finite and above 0"),
     (lambda: Attention(scale=math.inf), "scale must be finite and above 0"),
     (lambda: Remap(window=0, query=Line(), key=Line()), "window must be at least 1"),
+    (lambda: Bands(()), "bands need at least 1 line"),
+    (lambda: Bands(cast(Any, (1, 2))), r"Bands.lines must be tuple\[Line, ...\], got \(1, 2\)"),
+    (lambda: Remap(4, Bands((Line(),) * 2), Bands((Line(),) * 3)), "as many bands of queries as of keys"),
     (lambda: Line(divisor=0), "divisor above 0"),
     (lambda: Line(offset=math.inf), "finite offset"),
     (lambda: LogScale(trained_length=1), "trained length above 1"),
@@ -282,7 +321,7 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: Dynamic(0.0, 16), "a factor above 0"),
     (lambda: Growing(math.nan, 16, 1e4, 4), "growing needs a factor"),
     (lambda: Stairs(cast(Any, ((1,),))), r"Stairs.steps must be tuple\[tuple\[int"),
-    (lambda: Remap(4, cast(Line, 3), Line()), "Remap.query must be Line, got 3"),
+    (lambda: Remap(4, cast(Line, 3), Line()), "Remap.query must be Line [|] Bands, got 3"),
     (lambda: Attention(inv_freq=cast(Any, "slow")), "inv_freq must be finite numbers .* got 'slow'"),
     (
         lambda: Attention(inv_freq=cast(Any, [[1, 2], [3]])),

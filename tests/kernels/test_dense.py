@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lexbench import Attention
-from lexbench.core.attention import Blocks, Chunks, ConstantScale, Line, LogScale, Remap, Slopes, Stairs, Window
+from lexbench.core.attention import Bands, Blocks, Chunks, ConstantScale, Line, LogScale, Remap, Slopes, Stairs, Window
 from lexbench.kernels import dense
 
 Array = NDArray[np.float64]
@@ -25,16 +25,16 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 def rotate(vectors: Tensor, positions: Tensor) -> Tensor:
     """Pairs (p, p + 3) of six dimensions, times the scale."""
-    turn = positions.double()[:, None] * torch.from_numpy(INV_FREQ)
+    turn = positions.double().reshape(len(positions), -1) * torch.from_numpy(INV_FREQ)
     spun = torch.complex(vectors[..., :3].double(), vectors[..., 3:].double()) * torch.polar(
         torch.full_like(turn, SCALE), turn
     )
     return torch.cat([spun.real, spun.imag], dim=-1).to(vectors.dtype)
 
 
-def turned(vector: Array, position: float) -> Array:
+def turned(vector: Array, positions: list[float]) -> Array:
     out = np.empty(6)
-    for pair, frequency in enumerate(INV_FREQ):
+    for pair, (frequency, position) in enumerate(zip(INV_FREQ, positions, strict=True)):
         cos, sin = math.cos(position * frequency), math.sin(position * frequency)
         a, b = vector[pair], vector[pair + 3]
         out[pair], out[pair + 3] = SCALE * (a * cos - b * sin), SCALE * (a * sin + b * cos)
@@ -70,10 +70,17 @@ def definition(q: Array, k: Array, v: Array, attention: Attention) -> Array:
     return out
 
 
-def places(remap: object, i: int, j: int) -> tuple[float, float]:
-    """Where query i and key j are rotated: any two places as far apart as the method sees them."""
+def places(remap: object, i: int, j: int) -> tuple[list[float], list[float]]:
+    """Where each pair of query i and key j is rotated: any two places as far apart as the method sees them."""
     if isinstance(remap, Remap) and i - j >= remap.window:
-        return line(remap.query, i), line(remap.key, j)
+        rules = remap.query, remap.key
+        of_query, of_key = (rule.lines if isinstance(rule, Bands) else (rule,) * 3 for rule in rules)
+        return [line(rule, i) for rule in of_query], [line(rule, j) for rule in of_key]
+    here, there = all_pairs(remap, i, j)
+    return [here] * 3, [there] * 3
+
+
+def all_pairs(remap: object, i: int, j: int) -> tuple[float, float]:
     if isinstance(remap, Chunks):
         older = i // remap.size - j // remap.size
         return float(
@@ -96,6 +103,7 @@ def line(rule: Line, position: int) -> float:
     return min((math.floor(quotient) if rule.floor else quotient) + rule.offset, rule.cap)
 
 
+GROUPED = Bands((Line(4.0, 6 - 6 // 4, floor=True), Line(), Line(math.inf, 6)))
 ATTENTIONS = {
     "plain": Attention(),
     "query_scale": Attention(query_scale=LogScale(4)),
@@ -106,6 +114,8 @@ ATTENTIONS = {
     "window_of_all": Attention(remap=Remap(23, Line(math.inf, 23), CONSTANT)),
     "leaky": Attention(remap=Remap(4, Line(3.0, 4 - 4 / 3), Line(3.0))),
     "self_extend": Attention(remap=Remap(6, Line(4.0, 6 - 6 // 4, floor=True), Line(4.0, floor=True))),
+    "bands": Attention(remap=Remap(6, GROUPED, Bands((Line(4.0, floor=True), Line(), CONSTANT)))),
+    "bands_of_queries": Attention(remap=Remap(5, GROUPED, Line(2.0))),
     "capped": Attention(remap=Remap(4, Line(cap=9), Line())),
     "chunks": Attention(remap=Chunks(6, 9)),
     "chunks_of_one": Attention(remap=Chunks(1, 1)),
@@ -145,6 +155,7 @@ def ours(q: Array, k: Array, v: Array, attention: Attention, dtype: torch.dtype,
     "window_1-2-1-23-1-None",
     "leaky-2-7-23-1-3",
     "self_extend-2-23-23-2-5",
+    "bands-2-23-23-2-5",
     "capped-4-23-23-1-None",
     "chunks-2-7-23-1-3",
     "stairs-1-23-23-1-1",

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lexbench import Attention
-from lexbench.core.attention import Blocks, Chunks, Line, LogScale, Remap, Slopes, Stairs, Window
+from lexbench.core.attention import Bands, Blocks, Chunks, Line, LogScale, Remap, Slopes, Stairs, Window
 from lexbench.kernels import chunked, dense, fast, flash, near_far, spans
 
 SCALING = 0.3
@@ -26,11 +26,17 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 def rotate(vectors: Tensor, positions: Tensor) -> Tensor:
     """Pairs (p, p + 3) of eight dimensions, times the scale; the last two stay."""
-    turn = positions.double()[:, None] * INV_FREQ
+    turn = positions.double().reshape(len(positions), -1) * INV_FREQ  # of three bands, each pair has its own
     spun = torch.complex(vectors[..., :3].double(), vectors[..., 3:6].double()) * torch.polar(
         torch.full_like(turn, SCALE), turn
     )
     return torch.cat([spun.real, spun.imag, vectors[..., 6:].double()], dim=-1).to(vectors.dtype)
+
+
+def banded(w: int) -> Remap:
+    """Far positions of three bands: by groups of 4, unchanged, all the same."""
+    query = Bands((Line(4.0, w - w // 4, floor=True), Line(), Line(math.inf, w)))
+    return Remap(w, query, Bands((Line(4.0, floor=True), Line(), CONSTANT)))
 
 
 def attentions(w: int, sinks: int) -> dict[str, Attention]:
@@ -42,9 +48,11 @@ def attentions(w: int, sinks: int) -> dict[str, Attention]:
         "near_far constant keys elsewhere": Attention(remap=Remap(w, Line(math.inf, w + 3), Line(math.inf, 3))),
         "near_far leaky": Attention(remap=Remap(w, Line(3.0, w - w / 3), Line(3.0))),
         "near_far self_extend": Attention(remap=Remap(w, Line(4.0, w - w // 4, floor=True), Line(4.0, floor=True))),
+        "near_far bands": Attention(remap=banded(w)),
         "near_far string": Attention(remap=Remap(w, Line(offset=2.0 - w), Line())),
         "near_far jet_long": Attention(remap=Remap(w + 1, Line(3.0, floor=True), Line(3.0, floor=True))),
         "lambda lm_infinite": Attention(remap=rerope, mask=Window(w, sinks)),
+        "lambda bands": Attention(remap=banded(w), mask=Window(w, sinks)),
         "lambda streaming": Attention(remap=Remap(w, Line(cap=sinks + w - 1), Line()), mask=Window(w, sinks)),
         "banded": Attention(mask=Window(w)),
         "banded sinks": Attention(mask=Window(w, sinks)),
@@ -86,6 +94,7 @@ def test_each_structure_has_its_kernel(name: str) -> None:
     "near_far rerope-30-61",
     "near_far leaky-60-40",
     "near_far self_extend-61-1",
+    "near_far bands-30-61",
     "near_far string-70-61",
     "lambda lm_infinite-30-61",
     "lambda streaming-7-40",
@@ -98,7 +107,9 @@ def test_each_structure_has_its_kernel(name: str) -> None:
 @pytest.mark.parametrize("window", [1, 7, 30, LENGTH - 1, LENGTH, LENGTH + 9])
 @pytest.mark.parametrize("name", [name for name in attentions(5, 2) if not name.startswith("dense")])
 def test_it_is_the_dense_kernel(name: str, window: int, asked: int) -> None:
-    for sinks in (1, 4, 50) if name in ("banded sinks", "lambda lm_infinite", "lambda streaming") else (0,):
+    for sinks in (
+        (1, 4, 50) if name in ("banded sinks", "lambda bands", "lambda lm_infinite", "lambda streaming") else (0,)
+    ):
         x = vectors(asked, LENGTH)
         attention = attentions(window, sinks)[name]
         torch.testing.assert_close(ours(x, attention), expected(x, attention), atol=1e-12, rtol=0)

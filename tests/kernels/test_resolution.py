@@ -16,6 +16,7 @@ import lexbench
 from lexbench import Attention, Model, Refused
 from lexbench.core import registry
 from lexbench.core.attention import (
+    Bands,
     Blocks,
     Chunks,
     Line,
@@ -65,7 +66,8 @@ def by_definition(
     seen = i[None, :] <= i[:, None]
     if attention.mask is not None:
         seen &= attention.mask.allowed(i, i)
-    distances = np.nan_to_num(seen_distances(attention.remap, i, i))
+    distances = np.nan_to_num(seen_distances(attention.remap, i, i)).reshape(length, length, -1)
+    distances = np.broadcast_to(distances, (length, length, 4))  # of four bands, each pair has its own
     made = np.full((heads, length, length), np.nan)
     for head in range(heads):
         key_head = head * len(k) // heads
@@ -74,7 +76,7 @@ def by_definition(
         total = np.zeros((length, length))
         for pair in range(4):
             if attention.keep_first is None:
-                turn = distances / (ratios[key_head] if ratios else 1.0) * inv_freq[pair]
+                turn = distances[:, :, pair] / (ratios[key_head] if ratios else 1.0) * inv_freq[pair]
                 size = np.full((length, length), scale**2)
             else:
                 first = i < attention.keep_first
@@ -108,7 +110,7 @@ def mean_by_definition(made: Array) -> Array:
 
 def rotation(inv_freq: Array, scale: float = 1.0) -> Callable[[Tensor, Tensor], Tensor]:
     def rotate(x: Tensor, positions: Tensor) -> Tensor:
-        turn = positions.double()[:, None] * torch.from_numpy(inv_freq.copy())
+        turn = positions.double().reshape(len(positions), -1) * torch.from_numpy(inv_freq.copy())
         spun = torch.complex(x[..., :4], x[..., 4:]) * torch.polar(torch.full_like(turn, scale), turn).to(
             torch.complex64 if x.dtype == torch.float32 else torch.complex128
         )
@@ -137,6 +139,7 @@ def without_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resolution_module, "_by_rows", shut)
 
 
+BY_BAND = Bands(tuple(Line(group, floor=True) for group in (1, 6, 3, 2)))
 FAST = {
     "plain": Attention(),
     "query_scale": Attention(query_scale=LogScale(16)),
@@ -156,6 +159,7 @@ FAST = {
     "rerope_beyond": Attention(remap=Remap(1000, Line(math.inf, 30), CONSTANT)),
     "leaky": Attention(remap=Remap(30, Line(3.0, 30 - 10), Line(3.0)), query_scale=LogScale(64)),
     "self_extend": Attention(remap=Remap(30, Line(4.0, 30 - 7, floor=True), Line(4.0, floor=True)), scale=1.2),
+    "bands": Attention(remap=Remap(30, Bands(tuple(Line(g, 30 - 30 / g, floor=True) for g in (1, 6, 3, 2))), BY_BAND)),
     "capped": Attention(remap=Remap(4, Line(cap=90), Line())),
     "lambda": Attention(remap=Remap(30, Line(math.inf, 30), CONSTANT), mask=Window(30, 5)),
     "window_within_far": Attention(remap=Remap(30, Line(3.0, 20), Line(3.0)), mask=Window(70, 5), bias=SLOPES),

@@ -1,5 +1,6 @@
 """Composition of methods, and one-line errors for methods that do not compose."""
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -199,6 +200,21 @@ class OwnMask:
 
 
 @dataclass(frozen=True)
+class OwnBands:
+    """One region with positions [n, bands] of queries and of keys."""
+
+    queries: int
+    keys: int
+    relative: bool = False
+
+    def regions(self) -> Sequence[Region]:
+        def banded(bands: int) -> Callable[[Positions], Floats]:
+            return lambda i: np.repeat((i - self.relative * i[:1])[:, None] / 1.0, bands, axis=1)
+
+        return (Region(banded(self.queries), banded(self.keys), lambda i, j: (i >= j) | (i < j)),)
+
+
+@dataclass(frozen=True)
 class OwnRemap:
     """Two regions: distances below `begin`, halved, and those from `end` on."""
 
@@ -239,6 +255,10 @@ NONSENSE: list[tuple[Callable[[], Any], str]] = [
     (lambda: Attention(query_scale=cast(Any, OwnShares(False))), "got 533 for position 532, and 1 beside fewer others"),
     (lambda: Attention(remap=OwnRemap(8, 900)), "must hold each pair once, got 0 regions of query 66 and key 0"),
     (lambda: Attention(remap=OwnRemap(900, 8)), "must hold each pair once, got 2 regions of query 66 and key 0"),
+    (lambda: Attention(remap=OwnBands(2, 4)), "must have one number of bands beside 1, got [1, 2, 4]"),
+    (lambda: Attention(remap=OwnBands(3, 3)), "remap has 3 bands, which do not divide the 64 pairs of llama2"),
+    (lambda: Attention(remap=OwnBands(2, 2, True)), "a region's query must give each position a number of its own"),
+    (lambda: Attention(remap=OwnBands(0, 0)), "a region's query must give numbers of shape (16,), got"),
     (lambda: Attention(remap=OwnRemap(8, 8, np.nan)), "a region's query must give finite numbers, got [nan"),
 ]
 
@@ -253,12 +273,12 @@ def test_nonsense_of_a_method_is_said_in_a_line_with_its_name(gives: Callable[[]
 def test_what_fails_inside_a_methods_slot_is_the_methods_failure() -> None:
     with pytest.raises(Deferred) as failure:
         attention_of(Own(lambda: Attention(scale={"a": 1.0}["angles"])), LLAMA2, 1000)
-    assert str(failure.value).startswith("Own.attention fails with KeyError ('angles') in test_method.py, line ")
+    assert str(failure.value).startswith("Own.attention fails with KeyError ('angles') in test_composition.py, line ")
 
 
 def test_slots_of_a_methods_own_classes_are_taken() -> None:
-    own = OwnRemap(8, 8)
-    assert attention_of(Own(lambda: Attention(remap=own)), LLAMA2, 1000).remap is own
+    for own in (OwnRemap(8, 8), OwnBands(2, 2), OwnBands(1, 4)):
+        assert attention_of(Own(functools.partial(Attention, remap=own)), LLAMA2, 1000).remap is own
 
 
 OWN = '''

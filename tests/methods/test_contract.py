@@ -22,7 +22,8 @@ NEED_PLAIN_ROPE = (
 )
 """They compute frequencies, or need a number that only the model's own file has."""
 REMAP = (
-    *("adagrope", "dca", "jet_long", "lambda_mask", "leaky_rerope", "rerope", "self_extend", "streaming_llm", "string"),
+    *("adagrope", "dca", "dpe", "jet_long", "lambda_mask", "leaky_rerope", "rerope", "self_extend", "streaming_llm"),
+    "string",
 )
 NEED_NOTHING = ("bca", "log_n", "none", "qk_gain", "sliding_window")
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from lexbench import Attention, Model, method
 from lexbench.core.attention import (
+    Bands,
     Blocks,
     Chunks,
     Dynamic,
@@ -38,6 +39,8 @@ LAYERED = Model(name="layered", trained_length=128, head_dim=8, rope_scaling={"f
 LEARNED = Model(name="learned", trained_length=11, head_dim=16)
 GROUPED = Remap(window=4, query=Line(divisor=2, offset=2, floor=True), key=Line(divisor=2, floor=True))
 """Self-Extend (arXiv 2401.01325) of window 4 and groups of 2."""
+BANDED = Remap(4, Bands((Line(divisor=2, offset=2, floor=True), Line())), Bands((Line(divisor=2, floor=True), Line())))
+"""The same for half of the pairs (DPE, arXiv 2504.18857)."""
 EVERYTHING = Attention(
     inv_freq=np.array([0.5, 0.05, 0.005, 0.0]),
     scale=1.5,
@@ -155,6 +158,13 @@ def test_slots_left_alone_are_said_to_be_the_models_own() -> None:
         (Attention(dynamic=Dynamic(2.0, 16)), "dynamic: the base follows the longest input past 16, rate 2"),
         (Attention(mask=Blocks(8)), "mask: a query sees its own block of 8 keys and the one before"),
         (Attention(remap=Chunks(12, 16)), "every 12 tokens, older chunks are seen from 16 at most"),
+        (
+            Attention(remap=BANDED),
+            "remap: distances from 4 on are changed, in each of 2 bands of pairs; the last query",
+        ),
+        # Query 63 rotates at 63 // 2 + 2 = 33 and 63; keys 58 and 0 at 29 and 0, and at 58 and 0.
+        (Attention(remap=BANDED), "4 as 4, 5 as 4/5, "),
+        (Attention(remap=BANDED), "63 as 33/63"),
         (Attention(remap=Stairs(((8, 1), (4, 3)))), "distances grow in 8 steps of 1, 4 steps of 3 tokens"),
         (
             Attention(mask=Window(8), layers=(1,), otherwise=Attention(mask=Blocks(4))),

@@ -15,7 +15,7 @@ from lexbench.core.attention import Blocks, Dynamic, HeadRatios, Line, LogScale,
 from lexbench.core.method_key import key_from
 from lexbench.report.show.plots import figure, parts_of, plot
 from tests.report.pictures import assert_legible, drawn
-from tests.report.test_show import EVERYTHING, GROUPED, LAYERED, LEARNED, LLAMA2, SCALED, TINY
+from tests.report.test_show import BANDED, EVERYTHING, GROUPED, LAYERED, LEARNED, LLAMA2, SCALED, TINY
 
 WIDE = Model(name="wide", trained_length=4096, head_dim=128, rope_base=10_000.0, layers=32, heads=32, kv_heads=32)
 METHODS = registry.names("method")
@@ -77,6 +77,15 @@ def test_the_last_query_sees_what_the_definition_says() -> None:
     }
     # every query sees its own last 20 keys, and the first: min(q + 1, 20), and one more from the 21st query on
     assert len(found["map", "grouped"]) == sum(min(query + 1, 20) + (query >= 20) for query in range(64))
+
+
+def test_bands_of_pairs_are_a_line_each_and_the_map_shows_the_largest() -> None:
+    found = numbers(Attention(remap=BANDED), "banded", length=40)
+    # query 39 rotates at 39 // 2 + 2 = 21 and key j at j // 2 in the first half of the pairs, from distance 4 on
+    grouped = {distance: distance if distance < 4 else 21 - (39 - distance) // 2 for distance in range(40)}
+    assert found["distance", "banded, band 0"] == {(x, 39): seen for x, seen in grouped.items()}
+    assert found["distance", "banded, band 1"] == {(x, 39): x for x in range(40)}
+    assert {x: y for (x, query), y in found["map", "banded"].items() if query == 39} == {x: 39 - x for x in range(40)}
 
 
 def hatched(figures: list[Figure]) -> bool:

@@ -62,7 +62,7 @@ class Spec:
     scale: float = 1.0
     """m, beside the checkpoint's own."""
     distance: Callable[[Any, Any], Any] | None = None
-    """t(i, j), from column and row vectors of positions; None: i - j."""
+    """t(i, j), from column and row vectors of positions, or [i, j, pairs] of each pair; None: i - j."""
     seen: Callable[[Any, Any], Any] | None = None
     sharp: Callable[[Any], Any] | None = None
     """Factor of the query at i, from a column vector of positions; None: 1."""
@@ -204,6 +204,7 @@ def specs(name: str, start: Start) -> list[Spec]:
         "rerope": lambda: moved(lambda i, j: np.minimum(i - j, w)),
         "leaky_rerope": lambda: leaky(start),
         "self_extend": lambda: self_extend(start),
+        "dpe": lambda: in_bands(start, (math.ceil(2 * s),)),
         "jet_long": lambda: moved(lambda i, j: np.where(i - j <= window, i - j, i // groups - j // groups)),
         "string": lambda: moved(lambda i, j: near(i - j, third, i - j - third + min(128, third // 4))),
         "dca": lambda: chunks(start, 3 * trained // 4, trained - 1),
@@ -234,6 +235,18 @@ def self_extend(start: Start) -> Spec:
             if (LENGTH - 1) // group + size - size // group <= bound:
                 return grouped(start, group, size, size - size // group)
     raise AssertionError("no group fits")
+
+
+def in_bands(start: Start, groups: tuple[int, ...]) -> Spec:
+    """A group for each of equally many pairs, and a window of the largest multiple of all within L/8."""
+    step = math.lcm(*groups)
+    size = max(step, start.trained // 8 // step * step)
+
+    def distance(i: Any, j: Any) -> Any:
+        of_pair = [groups[pair * len(groups) // len(start.theta)] for pair in range(len(start.theta))]
+        return np.stack([np.where(i - j < size, i - j, i // g - j // g + size - size // g) for g in of_pair], axis=-1)
+
+    return Spec(start.theta, distance=distance)
 
 
 class Still(nn.Module):
@@ -369,7 +382,8 @@ class Oracle:
                 first[1][None, :, pair],
                 second[1][None, :, pair],
             )
-            rotated += (q1 * k1 + q2 * k2) * np.cos(theta * away) + (q1 * k2 - q2 * k1) * np.sin(theta * away)
+            turn = theta * (away if away.ndim == 2 else away[:, :, pair])
+            rotated += (q1 * k1 + q2 * k2) * np.cos(turn) + (q1 * k2 - q2 * k1) * np.sin(turn)
         return np.asarray((own * spec.scale) ** 2 * rotated + rest)
 
     def _ratios(

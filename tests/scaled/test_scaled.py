@@ -19,6 +19,7 @@ from lexbench.methods.scaled import attention_of, joined, ropes
 from lexbench.runner import verify
 from tests.census import tiny
 from tests.scaled import families
+from tests.scaled import oracle as formulas
 from tests.scaled.families import ASKED, FAMILIES, LENGTH, TRAINED, WINDOW
 from tests.scaled.oracle import Oracle
 from tools import methods_page
@@ -67,6 +68,23 @@ def _ask(model: tuple[Hf, Oracle], method: str, over: str) -> methods_page.Found
 def test_a_method_is_its_formula(models: Any, family: str, method: str, over: str) -> None:
     found = _ask(models(family), method, over)
     assert found.right, found
+
+
+@pytest.mark.everyday("gpt-oss")
+@pytest.mark.parametrize(
+    "family", ["gpt-oss", "DeepSeek-V2", "DeepSeek-V3", "Gemma 3", "GLM-4.5", "Llama 4", "Qwen3.5"]
+)
+def test_bands_of_pairs_have_distances_of_their_own(models: Any, family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    hf, oracle = models(family)
+    hf.attend(attention_of(named_method("dpe", groups=[2, 8]), hf.model, LENGTH))
+    whole = hf.logits(methods_page.TOKENS, [LENGTH], LENGTH).double()
+    pieces = hf.logits(methods_page.TOKENS, [LENGTH - 9, 7, 1, 1], LENGTH - 9).double()
+    monkeypatch.setattr(formulas, "specs", lambda name, start: [formulas.in_bands(start, (2, 8))])
+    oracle.set("dpe")
+    expected = oracle.logits(methods_page.TOKENS)
+    for given in (whole, pieces):
+        assert float((given - expected).std() / expected.std()) <= methods_page.TOLERANCE
+    assert hf.realised(LENGTH) < 1e-4
 
 
 @pytest.mark.parametrize(

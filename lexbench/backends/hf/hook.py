@@ -348,6 +348,19 @@ def no_rotation(vectors: Tensor, positions: Tensor) -> Tensor:
     return vectors
 
 
+def _angles(rotary: nn.Module, vectors: Tensor, positions: Tensor, kind: str | None, row: int) -> Any:
+    """What a rotary module returns for positions [T], or for [T, bands] where each band of pairs has its own."""
+    if positions.dim() == 1:
+        return ask(rotary, vectors, positions[None], kind)
+
+    def tables(places: Tensor) -> Tensor:
+        made = ask(rotary, vectors, places[None], kind)
+        return made if isinstance(made, Tensor) else torch.stack(made)
+
+    joined = rotations.joined_bands(tables, positions, row)
+    return joined if joined.is_complex() else tuple(joined)
+
+
 def rotation(held: LayerAttention, rotary: nn.Module | None, made: dict[Any, tuple[Tensor, Any]]) -> Rotate:
     """Rotation at any positions by a rotary module's cos and sin, as the layer's own code rotates.
 
@@ -363,7 +376,7 @@ def rotation(held: LayerAttention, rotary: nn.Module | None, made: dict[Any, tup
         name = (id(rotary), kind, id(positions), vectors.dtype, vectors.device)
         known = made.get(name)
         if known is None:
-            known = positions, ask(rotary, vectors, positions[None], kind)
+            known = positions, _angles(rotary, vectors, positions, kind, turn.row)
             if len(made) < 512 and sum(len(each) for each, _ in made.values()) + len(positions) <= ANGLES:
                 made[name] = known
         return turn(vectors, known[1])

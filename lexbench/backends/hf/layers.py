@@ -118,6 +118,11 @@ class Turn:
     fused: bool = False
     """Whether a Triton kernel rotates, by the layout, where numbers are of half precision."""
 
+    @property
+    def row(self) -> int:
+        """Numbers of a table from that of the first pair to that of the last one."""
+        return 2 * self.pairs if self.alternating else self.pairs
+
     def mispaired(self) -> "Turn":
         """The same angles for other pairs of dimensions."""
         return replace(self, layout="interleaved" if self.layout == "half" else "half", apply=None)

@@ -43,7 +43,7 @@ from lexbench.backends.hf.layers import (
 )
 from lexbench.backends.hf.memory import trying
 from lexbench.backends.hf.network import towers
-from lexbench.core.attention import Attention, Floats, Line, Positions, Remap, Window
+from lexbench.core.attention import Attention, Floats, Line, Positions, Remap, Window, count_bands
 from lexbench.core.memory import is_out_of_memory
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
@@ -218,6 +218,11 @@ class AttentionInstaller:
         if not (wanted or always or self.always) and watch is None and rotated:
             return Placement(attention, changed)
         self._check_hook(wanted or ([PROBES] if watch else [ALWAYS]), rotated)
+        banded = any(count_bands(part.remap) > 1 for part in parts)
+        if banded and any(turn is not None and not turn.known for turn in self._turns.values()):
+            raise self._refusal(
+                ["remap"], "bands of pairs need to know how its layers pair dimensions: that is not known"
+            )
         if watch is not None and self._attends is not None:
             raise self._refusal([PROBES], UNREGISTERED)
         views = views_of(self._config)

@@ -209,10 +209,16 @@ def distances_seen(axes: Axes, shown: Shown) -> list[Row]:
     handles: list[Any] = [unchanged]
     rows: list[Row] = []
     for place, name, part in shown.places("remap"):
-        seen = _seen(part, last, last[0] - distances)[0]
-        handles += axes.plot(distances, seen, label=said(name, LABEL), **shown.sparse(place, len(distances)))
-        known = ~np.isnan(seen)
-        rows += _rows("distance", name, distances[known], seen[known], int(last[0]))
+        seen, look = _seen(part, last, last[0] - distances)[0], shown.sparse(place, len(distances))
+        bands = seen.shape[1]
+        label = said(name, LABEL) + (f"\n{bands} bands of pairs" if bands > 1 else "")
+        handles += axes.plot(distances, seen[:, 0], label=label, **look)
+        for band in range(1, bands):
+            axes.plot(distances, seen[:, band], **look)
+        known = ~np.isnan(seen[:, 0])
+        for band in range(bands):
+            of = f"{name}, band {band}" if bands > 1 else name
+            rows += _rows("distance", of, distances[known], seen[known, band], int(last[0]))
     if shown.length > shown.model.trained_length:
         axes.axhline(shown.model.trained_length, **TRAINED)
     _mark_trained(axes, shown, handles)
@@ -222,9 +228,9 @@ def distances_seen(axes: Axes, shown: Shown) -> list[Row]:
 
 
 def _seen(part: Attention, queries: np.ndarray, keys: np.ndarray) -> Floats:
-    """[queries, keys] the distance at which a key is seen; NaN where it is not."""
-    seen = seen_distances(part.remap, queries, keys)
-    return seen if part.mask is None else np.where(part.mask.allowed(queries, keys), seen, np.nan)
+    """[queries, keys, bands of pairs] the distance at which a key is seen; NaN where it is not."""
+    seen = seen_distances(part.remap, queries, keys).reshape(len(queries), len(keys), -1)
+    return seen if part.mask is None else np.where(part.mask.allowed(queries, keys)[:, :, None], seen, np.nan)
 
 
 def _map(name: str, part: Attention) -> Panel:
@@ -232,9 +238,10 @@ def _map(name: str, part: Attention) -> Panel:
 
     def panel(axes: Axes, shown: Shown) -> list[Row]:
         places, trained = _spread(shown.length, GRID), shown.model.trained_length
-        seen = _seen(part, places, places)
+        each = _seen(part, places, places)
+        seen = each.max(axis=2)
         causal = places[None, :] <= places[:, None]
-        axes.set_title("distance at which each key is seen")
+        axes.set_title(("largest " if each.shape[2] > 1 else "") + "distance at which each key is seen")
         axes.set_facecolor("white")
         edges = (-0.5, shown.length - 0.5, shown.length - 0.5, -0.5)
         hidden = np.where(causal & np.isnan(seen), 1.0, np.nan)

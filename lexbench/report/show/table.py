@@ -21,6 +21,7 @@ from lexbench.core.attention import (
     Segments,
     Stairs,
     Window,
+    count_bands,
     seen_distances,
 )
 from lexbench.core.model import Model
@@ -84,7 +85,10 @@ def _pairs(model: Model, attention: Attention) -> list[dict[str, float | None]] 
 
 
 def seen_by_the_last(remap: Remapping, distances: Positions, length: int) -> Floats:
-    """[n] distance at which the last query of `length` tokens sees keys that are so many tokens before it."""
+    """[n] distance at which the last query of `length` tokens sees keys that are so many tokens before it.
+
+    [n, bands] where bands of pairs see distances of their own.
+    """
     query = np.array([length - 1])
     return np.asarray(seen_distances(remap, query, length - 1 - distances)[0])
 
@@ -207,7 +211,7 @@ def in_words(model: Model, attention: Attention, data: dict[str, Any]) -> Iterat
     if (growing := attention.growing) is not None:
         yield f"growing: the base follows each query past {growing.trained_length}, rate {growing.factor:g}"
     if (remap := attention.remap) is not None:
-        steps = ", ".join(f"{row['distance']} as {row['seen_as']:.6g}" for row in data["distances"])
+        steps = ", ".join(f"{row['distance']} as {_distance(row['seen_as'])}" for row in data["distances"])
         yield f"remap: {_remap(remap)}; the last query sees distances {steps}"
     if (mask := attention.mask) is not None:
         yield f"mask: {_mask(mask)}"
@@ -232,6 +236,12 @@ def in_words(model: Model, attention: Attention, data: dict[str, Any]) -> Iterat
             yield f"pass {number + 1}: {line}"
 
 
+def _distance(seen: float | list[float]) -> str:
+    """A distance; those of all bands of pairs where they differ."""
+    each = [f"{value:.6g}" for value in np.ravel(seen)]
+    return each[0] if len(set(each)) == 1 else "/".join(each)
+
+
 def _remap(remap: Remapping) -> str:
     if isinstance(remap, Chunks):
         return f"positions begin anew every {remap.size} tokens, older chunks are seen from {remap.limit} at most"
@@ -239,7 +249,8 @@ def _remap(remap: Remapping) -> str:
         steps = ", ".join(f"{count} steps of {repeat}" for count, repeat in remap.steps)
         return f"distances grow in {steps} tokens"
     if isinstance(remap, Remap):
-        return f"distances from {remap.window} on are changed"
+        bands = count_bands(remap)
+        return f"distances from {remap.window} on are changed" + (f", in each of {bands} bands of pairs" * (bands > 1))
     return f"{remap}"
 
 

@@ -82,6 +82,7 @@ SHAPED = {
     "none": Attention(),
     "yarn": lexbench.method("yarn", factor=4).attention(LEXLET, 1024),
     "rerope": lexbench.method("rerope", window=8).attention(LEXLET, 1024),
+    "dpe": lexbench.method("dpe", groups=[2, 8, 1, 4], window=8).attention(LEXLET, 1024),
     "streaming_llm": lexbench.method("streaming_llm", window=16).attention(LEXLET, 1024),
     "log_n": lexbench.method("log_n").attention(LEXLET, 1024),
     "slopes": Attention(bias=Slopes((0.5,) * 8)),

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from lexbench.core.attention import Attention, Middle, Positions, regions
 from lexbench.core.errors import ConfigError
-from lexbench.kernels import dense
+from lexbench.kernels import dense, rotations
 from lexbench.kernels.heads import Rotate, per_group
 from lexbench.kernels.logits import Logits
 from lexbench.parts.lab.encodings.base import Encoding, weight_versions
@@ -68,7 +68,8 @@ class Layer:
         if attention.remap is not None and not encoding.remaps:
             raise ConfigError(f"{encoding.name} cannot remap its distances: use a method without remap")
         self.encoding, self.attention, self.positions = encoding, attention, positions
-        self.rotate = rotate or encoding.rotate
+        rotate = rotate or encoding.rotate
+        self.rotate = rotate if attention.remap is None else rotations.per_band(rotate)
         once = encoding.remaps and encoding.hooks.isdisjoint(TURNING) and attention.growing is None
         self._rotated = rotated if once and len(regions(attention.remap)) <= REGIONS else None
         self.queries, self.keys = encoding.prepare(queries, keys)

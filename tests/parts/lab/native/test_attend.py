@@ -10,11 +10,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lexbench.core.attention import Attention, Blocks, Chunks, Line, LogScale, Remap, Slopes, Stairs, Window
+from lexbench.core.attention import Attention, Bands, Blocks, Chunks, Line, LogScale, Remap, Slopes, Stairs, Window
 from lexbench.kernels import dense
 from lexbench.kernels.observed import Observer, observe
 from lexbench.kernels.resolution import mean_logits
-from lexbench.parts.lab.encodings.base import Encoding
+from lexbench.parts.lab.encodings.base import Encoding, Rotate
 from lexbench.parts.lab.encodings.rope import Rope
 from lexbench.parts.lab.native import build
 from lexbench.parts.lab.native.attend import Layer
@@ -46,9 +46,12 @@ ATTENTIONS = {
     "bias": Attention(bias=Slopes((0.5, 0.25, 0.125, 0.0))),
     "all three": Attention(mask=Window(7), query_scale=LogScale(4, clip=False), bias=Slopes((1.0, 0.5, 0.0, 0.25))),
 }
+GROUPS = (2, 4)
+BY_BAND = Bands(tuple(Line(group, floor=True) for group in GROUPS))
 REMAPS = {
     "rerope": Attention(remap=Remap(5, query=Line(divisor=math.inf, offset=5), key=Line(divisor=math.inf))),
     "leaky": Attention(remap=Remap(5, query=Line(divisor=4, offset=3.75), key=Line(divisor=4))),
+    "bands": Attention(remap=Remap(4, Bands(tuple(Line(g, 4 - 4 / g, floor=True) for g in GROUPS)), BY_BAND)),
     "stairs": Attention(remap=Stairs(((4, 1), (1, 3)))),
     "chunks": Attention(remap=Chunks(6, 8)),
     "all": Attention(
@@ -226,13 +229,25 @@ def test_chunks_are_the_whole_where_each_text_has_positions_of_its_own(name: str
         torch.testing.assert_close(both[one], alone, atol=1e-10, rtol=1e-10)
 
 
+def by_pair(base: float) -> Rotate:
+    """Rotation of pairs (p, p + 4) as complex numbers; of two bands, each of two pairs has its own positions."""
+
+    def rotate(x: Tensor, positions: Tensor) -> Tensor:
+        each = positions.double().reshape(len(positions), -1)
+        turn = each.repeat_interleave(4 // each.shape[1], dim=1) * base ** (-torch.arange(4, dtype=torch.float64) / 4)
+        spun = torch.complex(x[..., :4], x[..., 4:]) * torch.polar(torch.ones_like(turn), turn)
+        return torch.cat([spun.real, spun.imag], dim=-1)
+
+    return rotate
+
+
 @pytest.mark.parametrize("asked", [TOKENS, 6, 1])
 @pytest.mark.parametrize("attention", [*ATTENTIONS.values(), *REMAPS.values()], ids=[*ATTENTIONS, *REMAPS])
 def test_rotations_are_those_of_the_dense_kernel(attention: Attention, asked: int) -> None:
     rope = Rope(8, 100.0)
     q, k, v = vectors(batch=2)
     asking, here = q[:, :, TOKENS - asked :], torch.arange(TOKENS)[TOKENS - asked :]
-    expected = dense.attend(asking, k, v, here, attention, rope.rotate, 8**-0.5)
+    expected = dense.attend(asking, k, v, here, attention, by_pair(100.0), 8**-0.5)
     layer = Layer(rope, attention, asking, k, everyone())
     for chunk in (None, 3):
         torch.testing.assert_close(layer.attended(v, chunk=chunk), expected, atol=1e-10, rtol=1e-10)
