@@ -179,10 +179,10 @@ class Niah(Task):
                 raise ConfigError(f"niah's {name} must be one of {', '.join(KINDS)}, got {getattr(self, name)}")
         at_least = {"values": 1, "queries": 1, "distractors": 0, "strata": 1, "room": 1, "options": 2}
         check_at_least("niah", self, **at_least, questions_per_text=1)
-        alone = "options" if self.options else "absent" if self.absent else None
+        alone, verb = ("options", "need") if self.options else ("absent" if self.absent else None, "needs")
         if alone and self.values * self.queries > 1:
             several = f"values={self.values} and queries={self.queries}"
-            raise ConfigError(f"niah's {alone} need values=1 and queries=1, got {several}: leave {alone} out")
+            raise ConfigError(f"niah's {alone} {verb} values=1 and queries=1, got {several}: leave {alone} out")
         if self.options and self.room:
             raise ConfigError(f"niah writes nothing with options, got room={self.room}: leave it out")
         if self.haystack == "needles" and self.distractors:

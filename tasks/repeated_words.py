@@ -1,5 +1,6 @@
 """Repeated words: write a long list of one word again, with the one that differs at its place."""
 
+import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -77,7 +78,7 @@ class RepeatedWords(Task):
 
     def _question(self, tokenizer: Tokenizer, length: int, seed: int, index: int) -> Write:
         rng = self.rng("words", seed, index)
-        nouns = sampling.of_usual_size(tokenizer, sampling.NOUNS)
+        nouns = _nouns(tokenizer)
         common, odd = (nouns[each] for each in rng.permutation(len(nouns))[:2])
         before, after = around(tokenizer, self.chat, [HEADER], ASK, "")
         words = {word: tokenizer.encode(f" {word}").ids for word in (common, odd)}
@@ -115,6 +116,12 @@ class RepeatedWords(Task):
             "word_count": min(len(expected), len(written)) / longer,
         }
         return score_written(question, answer, scores)
+
+
+@functools.lru_cache(maxsize=16)
+def _nouns(tokenizer: Tokenizer) -> list[str]:
+    """Words of the most common number of tokens."""
+    return sampling.of_usual_size(tokenizer, sampling.NOUNS)
 
 
 def _distance(one: Sequence[str], other: Sequence[str]) -> int:

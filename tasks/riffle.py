@@ -1,5 +1,6 @@
 """Riffle: documents interleaved block by block, where only the earlier blocks of the own document help."""
 
+import functools
 import itertools
 import string
 from collections import Counter
@@ -168,7 +169,8 @@ class Riffle(Task):
     ) -> list[Piece]:
         """The riffled blocks of the last `space` tokens, in order; the first one is cut."""
         rng, found, left, back = self.rng("turns", seed, index), list[Piece](), space, 0
-        markers = [_markers(tokenizer, self.streams)[each] for each in rng.permutation(self.streams)]
+        known = _markers(tokenizer, self.streams)
+        markers = [known[each] for each in rng.permutation(self.streams)]
         while left > 0:
             # Backwards from the last round, so that the rounds of a shorter text are the last ones of a longer.
             for stream in rng.permutation(self.streams).tolist():
@@ -193,6 +195,7 @@ class Riffle(Task):
         return replace(sample, nll=nll, failed=failed)
 
 
+@functools.lru_cache(maxsize=16)
 def _markers(tokenizer: Tokenizer, count: int) -> list[Tokens]:
     """Markers of the most common number of tokens; Refused where these are too few."""
     found = [tokenizer.encode(MARKER.format(letter=letter)).ids for letter in string.ascii_uppercase]
