@@ -58,7 +58,7 @@ def test_a_bias_is_no_skill() -> None:
 def test_the_area_is_that_of_mann_and_whitney_and_needs_no_threshold() -> None:
     rng = np.random.default_rng(0)
     scores = {True: rng.normal(1, 1, 30).round(1), False: rng.normal(0, 1, 30).round(1)}  # rounded: some are tied
-    samples = []
+    samples: list[Sample] = []
     for present, values in scores.items():
         # a bias of 5 nats to False: by the threshold all are misses
         samples += [sample(len(samples) + i, present, float(not present), [5 - v, 0]) for i, v in enumerate(values)]
@@ -74,7 +74,7 @@ def test_a_failure_is_a_miss_or_a_false_alarm() -> None:
     samples = [sample(i, i % 2 == 0, 1.0, [1, 2] if i % 2 == 0 else [2, 1]) for i in range(8)]
     failed = [sample(8 + i, i == 0, 0.0, [math.nan, 1], failed="no number") for i in range(2)]
     found = records(samples + failed)
-    assert (found["hit_rate"].value, found["false_alarm_rate"].value) == (4 / 5, pytest.approx(1 / 5))
+    assert found["hit_rate"].value == 4 / 5 and found["false_alarm_rate"].value == pytest.approx(1 / 5)
     assert found["area"].value == 16 / 25  # 4 of 5 on either side win
 
 
