@@ -36,6 +36,7 @@ class Row:
 
 ABSENT = ("accuracy", "d_prime", "area")
 ROWS = (
+    Row({"name": "passkey", "absent": "write"}, ABSENT[:2], (192, 256, 384), (128,)),
     Row({"name": "needle", "haystack": "noise", "distractors": 3, "absent": "choose"}, ABSENT, (256,), (256,)),
     Row({"name": "variable_tracking", "hops": 2, "absent": "choose"}, ABSENT, (256,), (256,)),
     Row({"name": "associative", "absent": "choose"}, ABSENT, (256,), (256,)),

@@ -18,6 +18,7 @@ from tests.answerers import perfect, written
 with Path("tasks/associative_sights.csv").open(encoding="utf-8", newline="") as rows:
     SIGHTS = {city: sight for sight, city, _ in csv.reader(rows)}
 TASKS: dict[str, dict[str, Any]] = {
+    "passkey": {},
     "needle": {"haystack": "noise", "distractors": 3},
     "variable_tracking": {},
     "associative": {},
@@ -28,6 +29,10 @@ LENGTH, N = 460, 40
 def read(name: str, text: str) -> tuple[int, bool]:
     """Needles in a text, and whether one answers the question behind it; wording read anew here."""
     body, ask = text[: text.rindex("\n")], text[text.rindex("\n") :]
+    if name == "passkey":
+        named = re.search(r"pass key of ([A-Z][a-z]+)", ask)
+        people = re.findall(r"The pass key(?: of ([A-Z][a-z]+))? is \d{5}\.", body)
+        return 0, (named[1] if named else "") in people
     if name == "needle":
         keys = re.findall(r"magic numbers for ([a-z]+-[a-z]+) is: \d{7}\.", body)
         return len(keys), re.findall(r"number for ([a-z]+-[a-z]+)", ask)[0] in keys
@@ -64,7 +69,7 @@ def test_a_written_answer_is_the_item_or_none(lexlet: FastTokenizer, name: str) 
     # Room and prompt do not tell: the same hint stands in both, and the longer answer fits.
     assert right.chance == lacking.chance == 0.5 and lacking.answer == " none"
     assert all('the answer is "none".' in lexlet.decode(each.prompt) for each in (right, lacking))
-    other = {"needle": "1234567", "variable_tracking": "QQQQQ", "associative": "Adam"}[name]
+    other = {"passkey": "12345", "needle": "1234567", "variable_tracking": "QQQQQ", "associative": "Adam"}[name]
 
     def scores(question: Write, text: str) -> tuple[float, float]:
         found = task.score(question, written(text, lexlet)).scores
