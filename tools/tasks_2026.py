@@ -18,10 +18,10 @@ from lexbench.stats.floors import at_ceiling, at_floor
 from lexbench.stats.records import build
 from lexbench.stats.values import number
 
-SAMPLES = {"lexlet": 64, "smollm2": 16}
-FEW = 8
-"""Samples of tasks that score texts on SmolLM2."""
+SAMPLES = 64
+"""Samples of a cell on lexlet."""
 MILLION = 1 << 20
+MODELS = ("lexlet", "smollm2")
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,8 @@ class Row:
     metrics: Sequence[str]
     lexlet: Sequence[int]
     smollm2: Sequence[int]
+    few: int = 16
+    """Samples of a cell on SmolLM2."""
 
 
 ABSENT = ("accuracy", "d_prime", "area")
@@ -41,11 +43,11 @@ ROWS = (
     Row({"name": "variable_tracking", "hops": 2, "absent": "choose"}, ABSENT, (256,), (256,)),
     Row({"name": "associative", "absent": "choose"}, ABSENT, (256,), (256,)),
     Row({"name": "needle", "haystack": "noise", "distractors": 3, "absent": "write"}, ABSENT[:2], (256,), (256,)),
-    Row({"name": "riffle"}, ("nll",), (128, 256, 512), (128, 384)),
-    Row({"name": "riffle", "riffled": False}, ("nll",), (128, 256, 512), (128, 384)),
+    Row({"name": "riffle"}, ("nll",), (128, 256, 512), (128, 384), few=8),
+    Row({"name": "riffle", "riffled": False}, ("nll",), (128, 256, 512), (128, 384), few=8),
     Row({"name": "repeated_words"}, ("accuracy", "similarity", "odd_word", "odd_place"), (128, 256), (128,)),
-    Row({"name": "offset"}, ("nll",), (128, 131072, MILLION), (128, 131072, MILLION)),
-    Row({"name": "aggregate", "choose": True}, ("accuracy",), (256, 512), (256,)),
+    Row({"name": "offset"}, ("nll",), (128, 131072, MILLION), (128, 131072, MILLION), few=8),
+    Row({"name": "aggregate", "choose": True}, ("accuracy",), (256, 512), (256,), few=48),
     Row({"name": "aggregate", "choose": True, "needle": False}, ("accuracy",), (256, 512), ()),
     Row({"name": "aggregate", "ask": "share"}, ("accuracy", "nearly"), (256,), (256,)),
     Row({"name": "aggregate", "ask": "count"}, ("accuracy", "nearly"), (256,), (256,)),
@@ -55,8 +57,8 @@ INTRODUCTION = """# The tasks of 2026 on small models
     python tools/tasks_2026.py runs/tasks_2026 > results/reference/tasks_2026.md
 
 `length: value [95 % interval]` of each metric, without a method, on this machine's standard library where a task reads
-text. "at the floor" and "at the ceiling": the interval reaches it. lexlet is trained at 256 tokens with {lexlet}
-samples a cell, SmolLM2-135M-Instruct at 8,192 with {smollm2} ({few} of likelihoods).
+text. "at the floor" and "at the ceiling": the interval reaches it. n is the number of samples on lexlet (trained at 256
+tokens) and on SmolLM2-135M-Instruct (8,192).
 """
 
 
@@ -64,7 +66,7 @@ def measure(folder: Path, models: Sequence[str]) -> None:
     """Measure all rows; what a folder holds is not measured again."""
     for model in models:
         for row in ROWS:
-            n = FEW if model == "smollm2" and row.metrics == ("nll",) else SAMPLES[model]
+            n = SAMPLES if model == "lexlet" else row.few
             lengths = [*getattr(row, model)]
             if lengths:
                 lexbench.run(model, "none", row.task, lengths, corpus="stdlib", n=n, results=folder / model, quiet=True)
@@ -72,9 +74,9 @@ def measure(folder: Path, models: Sequence[str]) -> None:
 
 def lines(folder: Path) -> Iterator[str]:
     """The page."""
-    yield INTRODUCTION.format(**SAMPLES, few=FEW)
-    yield "| task | metric | floor | lexlet | SmolLM2 |\n| --- | --- | --- | --- | --- |"
-    records = {model: build([folder / model]) for model in SAMPLES if (folder / model).is_dir()}
+    yield INTRODUCTION
+    yield "| task | n | metric | floor | lexlet | SmolLM2 |\n| --- | --- | --- | --- | --- | --- |"
+    records = {model: build([folder / model]) for model in MODELS if (folder / model).is_dir()}
     for row in ROWS:
         label = _label(row.task)
         for metric in row.metrics:
@@ -83,8 +85,9 @@ def lines(folder: Path) -> Iterator[str]:
                 for model, found in records.items()
             }
             floors = dict.fromkeys(_floor(each) for found in shown.values() for each in found if each.value is not None)
-            values = [", ".join(map(_value, sorted(shown.get(m, []), key=lambda each: each.length))) for m in SAMPLES]
-            yield f"| `{label}` | {metric} | {' / '.join(floors)} | {' | '.join(values)} |"
+            values = [", ".join(map(_value, sorted(shown.get(m, []), key=lambda each: each.length))) for m in MODELS]
+            n = f"{SAMPLES}, {row.few}" if row.smollm2 else f"{SAMPLES}"
+            yield f"| `{label}` | {n} | {metric} | {' / '.join(floors)} | {' | '.join(values)} |"
 
 
 def _label(task: dict[str, Any]) -> str:
@@ -113,7 +116,7 @@ def main() -> None:
     """Measure, then print the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, help="of the runs")
-    parser.add_argument("--models", nargs="*", choices=[*SAMPLES], default=[*SAMPLES], help="that are measured")
+    parser.add_argument("--models", nargs="*", choices=MODELS, default=MODELS, help="that are measured")
     given = parser.parse_args()
     measure(given.folder, given.models)
     print("\n".join(lines(given.folder)))

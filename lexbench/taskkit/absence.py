@@ -6,10 +6,12 @@ A task's parameter `absent` says how the model answers all its questions:
     choose   the question is whether the text holds the answer, and the likelier of " True" and " False" counts
 
 The needle of a question without an answer is replaced by one that answers another question, at the same place. So every
-text has as many needles, and only what is asked for decides; passkey, which has no other key, is the easy end: noise
-replaces the needle. Of two neighbouring questions (2k and 2k + 1) a random one
-has no answer: half of an even n, in every stratum. The best guess without the text says that there is none, or that
-there is an answer, always: 0.5.
+text has as many needles, and only what is asked for decides. passkey, which has no other key, is the easy end: noise
+replaces the needle. Of two neighbouring questions (2k and 2k + 1) a random one has no answer: half of an even n, in
+every stratum. The best guess without the text says that there is none, or that there is an answer, always: 0.5.
+
+Models of 135 million parameters and less stay there in either form: they name an item, or nothing, whatever the text
+holds (`results/reference/tasks_2026.md`). So no other suite than `absent` has these questions.
 """
 
 from collections.abc import Callable, Sequence
