@@ -56,7 +56,7 @@ INTRODUCTION = """# The tasks of 2026 on small models
 
     python tools/tasks_2026.py runs/tasks_2026 > results/reference/tasks_2026.md
 
-`length: value [95 % interval]` of each metric, without a method, on this machine's standard library where a task reads
+`length: value [95 % interval]` of each metric, without a method, on the standard library of Python where a task reads
 text. "at the floor" and "at the ceiling": the interval reaches it. n is the number of samples on lexlet (trained at 256
 tokens) and on SmolLM2-135M-Instruct (8,192).
 """
@@ -77,6 +77,7 @@ def lines(folder: Path) -> Iterator[str]:
     yield INTRODUCTION
     yield "| task | n | metric | floor | lexlet | SmolLM2 |\n| --- | --- | --- | --- | --- | --- |"
     records = {model: build([folder / model]) for model in MODELS if (folder / model).is_dir()}
+    above = dict.fromkeys((_label(row.task) for row in ROWS), False)
     for row in ROWS:
         label = _label(row.task)
         for metric in row.metrics:
@@ -84,10 +85,20 @@ def lines(folder: Path) -> Iterator[str]:
                 model: [each for each in found if each.task == label and each.metric in (metric, None)]
                 for model, found in records.items()
             }
+            above[label] |= any(_is_between(each) for found in shown.values() for each in found)
             floors = dict.fromkeys(_floor(each) for found in shown.values() for each in found if each.value is not None)
             values = [", ".join(map(_value, sorted(shown.get(m, []), key=lambda each: each.length))) for m in MODELS]
             n = f"{SAMPLES}, {row.few}" if row.smollm2 else f"{SAMPLES}"
             yield f"| `{label}` | {n} | {metric} | {' / '.join(floors)} | {' | '.join(values)} |"
+
+    for answer, said in ((True, "Neither at the floor nor at the ceiling somewhere"), (False, "Never above the floor")):
+        yield f"\n{said}: {', '.join(f'`{label}`' for label, found in above.items() if found is answer) or 'none'}."
+
+
+def _is_between(record: Record) -> bool:
+    """Whether a value with a floor that is known is neither at it nor at the ceiling."""
+    known = record.value is not None and record.floor is not None
+    return known and not at_floor(record) and not at_ceiling(record)
 
 
 def _label(task: dict[str, Any]) -> str:
