@@ -18,11 +18,11 @@ class Offset(DocumentTask):
         length 131,072      positions   129,024 ...   131,071: the same tokens
         length 1,048,576    positions 1,046,528 ... 1,048,575: the same tokens
 
-    RoPE knows distances only, so in exact arithmetic the NLL is the same at every offset, for any frequencies. A
-    difference is one of precision (angles or tables in half precision), of a table that ends, or of a model whose
-    angles follow the length; unsloth's PR 7028 found a dropped base so. It costs the passage's tokens alone, and says
-    nothing of attention over a long text: no key is far away. A method of the length (yarn, ...) is set for it, so the
-    task also shows what the method costs on short text.
+    The idea is that of unsloth's PR 7028, one passage at several positions. RoPE knows distances only, so in exact
+    arithmetic the NLL is the same at every offset, and a wrong base does not show. A difference is one of precision
+    (angles or tables in half precision). It costs the passage's tokens alone, and says nothing of attention over a long
+    text: no key is far away. A method of the length (yarn, ...) is set for it, so the task also shows what the method
+    costs on short text. A model whose own angles follow the length is refused on hf.
 
     `length` counts positions; the passage has the tokens of the run's shortest length, which thus has offset 0 and is
     the control. The second half of the passage is scored, given the first. The offset is the slot `remap` of the

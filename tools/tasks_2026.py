@@ -21,7 +21,8 @@ from lexbench.stats.values import number
 SAMPLES = 64
 """Samples of a cell on lexlet."""
 MILLION = 1 << 20
-MODELS = ("lexlet", "smollm2")
+MODELS = {"lexlet": "lexlet", "smollm2": "SmolLM2-135M-Instruct"}
+"""Names of yamls, and of models in records."""
 
 
 @dataclass(frozen=True)
@@ -69,14 +70,15 @@ def measure(folder: Path, models: Sequence[str]) -> None:
             n = SAMPLES if model == "lexlet" else row.few
             lengths = [*getattr(row, model)]
             if lengths:
-                lexbench.run(model, "none", row.task, lengths, corpus="stdlib", n=n, results=folder / model, quiet=True)
+                lexbench.run(model, "none", row.task, lengths, corpus="stdlib", n=n, results=folder, quiet=True)
 
 
 def lines(folder: Path) -> Iterator[str]:
     """The page."""
     yield INTRODUCTION
     yield "| task | n | metric | floor | lexlet | SmolLM2 |\n| --- | --- | --- | --- | --- | --- |"
-    records = {model: build([folder / model]) for model in MODELS if (folder / model).is_dir()}
+    found = build([folder])
+    records = {model: [each for each in found if each.model == name] for model, name in MODELS.items()}
     above = dict.fromkeys((_label(row.task) for row in ROWS), False)
     for row in ROWS:
         label = _label(row.task)
@@ -127,7 +129,7 @@ def main() -> None:
     """Measure, then print the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, help="of the runs")
-    parser.add_argument("--models", nargs="*", choices=MODELS, default=MODELS, help="that are measured")
+    parser.add_argument("--models", nargs="*", choices=[*MODELS], default=[*MODELS], help="that are measured")
     given = parser.parse_args()
     measure(given.folder, given.models)
     print("\n".join(lines(given.folder)))
