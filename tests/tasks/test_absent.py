@@ -47,6 +47,7 @@ def asked(name: str, tokenizer: FastTokenizer, how: str, **more: Any) -> list[An
     return list(lexbench.task(name, **TASKS[name], absent=how, **more).questions(tokenizer, LENGTH, N, 0))
 
 
+@pytest.mark.everyday("passkey-write", "needle-write", "variable_tracking-choose", "associative-write")
 @pytest.mark.parametrize("how", ["write", "choose"])
 @pytest.mark.parametrize("name", TASKS)
 def test_half_of_the_texts_lack_the_answer_and_no_needle(lexlet: FastTokenizer, name: str, how: str) -> None:
