@@ -22,7 +22,7 @@ from lexbench import (
     Tokens,
     Write,
 )
-from lexbench.taskkit import haystack, matching, sampling
+from lexbench.taskkit import absence, haystack, matching, sampling
 from lexbench.taskkit.prompt import (
     Fixed,
     bos_and_chat,
@@ -40,6 +40,8 @@ HEADER = "Remember where these people live.\n"
 NEEDLES = {"association": " {name} lives next to {sight}.", "direct": " {name} lives in {city}, {country}."}
 ASK = "\nWhich of these people has been to {place}?"
 BEGIN = " The one of these people who has been to {place} is"
+ASK_WHETHER = "\nTrue or False: one of these people has been to {place}."
+BEGIN_WHETHER = " The answer is"
 MARGIN = 4
 """Tokens to write beyond those of the answer."""
 with Path(__file__).with_name("associative_sights.csv").open(encoding="utf-8", newline="") as _rows:
@@ -55,7 +57,9 @@ class FixedPeople(Fixed):
     name: str
     """Of the person asked for."""
     needle: Tokens
-    """Empty in the control."""
+    """Empty in the control, with another sight where there is no answer."""
+    present: bool
+    """Whether the text holds the answer."""
     others: list[tuple[str, Tokens]]
     """Names of the people in the text that no question asks for, with their needles."""
     unused: list[str]
@@ -108,6 +112,8 @@ class Associative(Task):
         link: association, or direct for the control that names city and country.
         needle: False is the control without the needles that are asked for.
         questions_per_text: questions behind each text; n counts questions.
+        absent: write or choose: half of the questions ask for a place where nobody lives (`lexbench.taskkit.absence`):
+            the person lives at the sight of another one. None: all have an answer.
     """
 
     form: ClassVar[tuple[str, ...]] = ("link", "needle", "room", "chat")
@@ -122,6 +128,7 @@ class Associative(Task):
     link: str = "association"
     needle: bool = True
     questions_per_text: int = field(default=1, metadata={"new": True})
+    absent: str | None = field(default=None, metadata={"new": True})
 
     @property
     def edition(self) -> int:
@@ -135,9 +142,11 @@ class Associative(Task):
                 known = ", ".join(map(str, choices))
                 raise ConfigError(f"associative's {name} must be one of {known}, got {getattr(self, name)}")
         check_at_least("associative", self, distractors=1, strata=1, room=1, options=2, questions_per_text=1)
-        if self._people > len(SIGHTS):
+        absence.check_absent(self)
+        if self._sights > len(SIGHTS):
+            most = len(SIGHTS) - 1 - (self._sights - self._people)
             raise ConfigError(
-                f"associative's distractors must be at most {len(SIGHTS) - 1}, one a sight, got {self._people - 1}: "
+                f"associative's distractors must be at most {most}, one a sight, got {self._people - 1}: "
                 "lower them, or questions_per_text"
             )
         if self.options and self.room:
@@ -147,6 +156,16 @@ class Associative(Task):
     def _people(self) -> int:
         """People in a text."""
         return max(1 + self.distractors, self.questions_per_text)
+
+    @property
+    def _sights(self) -> int:
+        """Sights of a text: one a person, and one more for each question that may have no answer."""
+        return self._people + (self.questions_per_text if self.absent else 0)
+
+    @property
+    def _writes(self) -> bool:
+        """Whether the model writes its answers; else it chooses."""
+        return not self.options and self.absent != "choose"
 
     def protocol(self, tokenizer: Tokenizer) -> str:
         """Which needles in which haystack, and how the answer is scored."""
@@ -161,13 +180,13 @@ class Associative(Task):
         start = bos_and_chat(tokenizer, self.chat)
         several = f", {self.questions_per_text} questions behind each text" if self.questions_per_text > 1 else ""
         others = f"other people {self._people - 1}{several}"
-        return f"a person by a place in {where}: {link}, {others}{control}; {scored}; {start}"
+        return f"a person by a place in {where}: {link}, {others}{absence.described(self)}{control}; {scored}; {start}"
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
         """Sizes like those of the first texts' questions."""
         texts = [self._fixed(tokenizer, seed, text) for text in texts_for_sizes(n, self.questions_per_text)]
         check_length("associative", max(map(self._least, texts)), length)
-        return outline_of(texts, length, n, writes=not self.options)
+        return outline_of(texts, length, n, writes=self._writes)
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One prompt of exactly length - room tokens per sample."""
@@ -186,22 +205,30 @@ class Associative(Task):
         # Names and sights are drawn independently: no person belongs to a place.
         known = _names(tokenizer, self._people, self.options)
         names = [known[each] for each in rng.permutation(len(known))]
-        sights = [SIGHTS[each] for each in rng.permutation(len(SIGHTS))[: self._people]]
+        sights = [SIGHTS[each] for each in rng.permutation(len(SIGHTS))[: self._sights]]
+        places = [sight[self.hops] for sight in sights]
+        lack = [self.absent is not None and not absence.has_answer(self, seed, text * count + i) for i in range(count)]
+        for number in np.flatnonzero(lack).tolist():  # the person lives at a sight that nobody has
+            sights[number] = sights[self._people + number]
         lines = [
             tokenizer.encode(NEEDLES[self.link].format(name=name, sight=sight, city=city, country=country)).ids
-            for name, (sight, city, country) in zip(names, sights, strict=False)
+            for name, (sight, city, country) in zip(names[: self._people], sights, strict=False)
         ]
-        spare, found = 0 if self.options else MARGIN, []
-        for number, (name, sight) in enumerate(zip(names[:count], sights, strict=False)):
-            place = sight[self.hops]
-            ask, begin = ASK.format(place=place), BEGIN.format(place=place)
-            frame = framed(self, tokenizer, text * count + number, [HEADER], ask, begin, [f" {name}"], spare)
+        spare, found = MARGIN if self._writes else 0, []
+        for number, (name, place) in enumerate(zip(names[:count], places, strict=False)):
+            ask, begin = (ASK_WHETHER, BEGIN_WHETHER) if self.absent == "choose" else (ASK, BEGIN)
+            ask, begin, answers = ask.format(place=place), begin.format(place=place), [f" {name}"]
+            if self.absent:
+                answers = absence.answers(self, answers[0], not lack[number])
+            headers = [HEADER, *absence.headers(self)]
+            frame = framed(self, tokenizer, text * count + number, headers, ask, begin, answers, spare)
             found.append(
                 FixedPeople(
                     **frame,
                     place=place,
                     name=name,
                     needle=lines[number] if self.needle else np.empty(0, np.int64),
+                    present=not lack[number],
                     others=list(zip(names[count:], lines[count:], strict=False)),
                     unused=names[len(lines) :],
                 )
@@ -248,6 +275,8 @@ class Associative(Task):
         rng: np.random.Generator,
     ) -> Write | Choose:
         """One question behind the text; `others` are the names of all other people in it."""
+        if self.absent:
+            return absence.ask(self, tokenizer, fixed, body, cluster, fixed.present, facts)
         if not self.options:
             # Any person of the text may be asked for; in the control the right one is none of these.
             chance = 1 / (1 + len(others) if self.needle else self.questions_per_text + len(fixed.unused))
@@ -261,6 +290,8 @@ class Associative(Task):
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Strict accuracy of a written answer, or accuracy of the choice."""
+        if self.absent:
+            return absence.score_absent(question, answer, matching.one_of(NAMES))
         if isinstance(question, Choose):
             return score_choice(question, answer)
         return score_items(question, answer, matching.one_of(NAMES))

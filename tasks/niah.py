@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from lexbench import Answer, AnyQuestion, Choose, ConfigError, Corpus, Outline, Sample, Task, Tokenizer, Tokens, Write
-from lexbench.taskkit import haystack, sampling
+from lexbench.taskkit import absence, haystack, sampling
 from lexbench.taskkit.prompt import (
     Fixed,
     check_at_least,
@@ -27,8 +27,10 @@ HEADER = "Remember the special magic {kind}s in this text.\n"
 NEEDLE = " One of the special magic {kind}s for {key} is: {value}."
 ASK_ONE = "\nWhat is the special magic {kind} for {keys}?"
 ASK_SEVERAL = "\nWhat are the special magic {kind}s for {keys}?"
+ASK_WHETHER = "\nTrue or False: this text has a special magic {kind} for {keys}."
 PREFIX_ONE = "The special magic {kind} for {keys} is:"
 PREFIX_SEVERAL = "The special magic {kind}s for {keys} are:"
+PREFIX_WHETHER = "The answer is"
 MARGIN = 4
 """Tokens to write beyond those of the answer, per value."""
 
@@ -64,7 +66,9 @@ class FixedNeedles(Fixed):
     values: list[str]
     """The right values, in the order of their keys."""
     needles: list[Tokens]
-    """Needles of these values, in the same order; empty in the control."""
+    """Needles of these values, in the same order; empty in the control, of another key where there is no answer."""
+    present: bool
+    """Whether the text holds the answer."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -146,6 +150,8 @@ class Niah(Task):
             control none of them is in the text. None: the model writes.
         needle: False is the control: the same prompt without the queried needles, so that no model can know.
         questions_per_text: questions behind each text; n counts questions.
+        absent: write or choose: half of the questions ask for a key that the text has not (`lexbench.taskkit.absence`);
+            the needle of another key stands in its place. Of one key and value. None: all have an answer.
     """
 
     form: ClassVar[tuple[str, ...]] = ("needle", "room", "chat")
@@ -163,17 +169,20 @@ class Niah(Task):
     options: int | None = None
     needle: bool = True
     questions_per_text: int = field(default=1, metadata={"new": True})
+    absent: str | None = field(default=None, metadata={"new": True})
 
     def __post_init__(self) -> None:
         check_haystack("niah", self, ("noise", "text", "needles"))
+        absence.check_absent(self)
         for name in ("key_kind", "value_kind"):
             if getattr(self, name) not in KINDS:
                 raise ConfigError(f"niah's {name} must be one of {', '.join(KINDS)}, got {getattr(self, name)}")
         at_least = {"values": 1, "queries": 1, "distractors": 0, "strata": 1, "room": 1, "options": 2}
         check_at_least("niah", self, **at_least, questions_per_text=1)
-        if self.options and self.values * self.queries > 1:
+        alone, verb = ("options", "need") if self.options else ("absent" if self.absent else None, "needs")
+        if alone and self.values * self.queries > 1:
             several = f"values={self.values} and queries={self.queries}"
-            raise ConfigError(f"niah's options need values=1 and queries=1, got {several}: leave options out")
+            raise ConfigError(f"niah's {alone} {verb} values=1 and queries=1, got {several}: leave {alone} out")
         if self.options and self.room:
             raise ConfigError(f"niah writes nothing with options, got room={self.room}: leave it out")
         if self.haystack == "needles" and self.distractors:
@@ -209,14 +218,20 @@ class Niah(Task):
         chat = "chat template, " if self.chat else ""
         start = "BOS" if tokenizer.prefix else "no BOS"
         several = f", {self.questions_per_text} questions behind each text" if self.questions_per_text > 1 else ""
-        return f"needles in {where}: {keys}, other keys {others}{several}{control}; {scored}; {chat}{start}"
+        lacking = absence.described(self)
+        return f"needles in {where}: {keys}, other keys {others}{several}{lacking}{control}; {scored}; {chat}{start}"
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
         """Sizes like those of the first texts' questions."""
         self._check_counts(length)
         texts = [self._fixed(tokenizer, seed, text) for text in texts_for_sizes(n, self.questions_per_text)]
         check_length("niah", max(text.least for text in texts), length)
-        return outline_of([text.asked for text in texts], length, n, writes=not self.options)
+        return outline_of([text.asked for text in texts], length, n, writes=self._writes)
+
+    @property
+    def _writes(self) -> bool:
+        """Whether the model writes its answers; else it chooses."""
+        return not self.options and self.absent != "choose"
 
     def _check_counts(self, length: int) -> None:
         """Refused where a text of the length cannot hold so many needles."""
@@ -245,21 +260,37 @@ class Niah(Task):
         groups = [pairs[first : first + size] for first in range(0, len(pairs), size)]
         return FixedText(
             number=number,
-            asked=[self._asked(tokenizer, number * count + each, group) for each, group in enumerate(groups)],
+            asked=[
+                self._asked(tokenizer, seed, number * count + each, group, more) for each, group in enumerate(groups)
+            ],
             others=list(itertools.islice(more, 1 if self.haystack == "needles" else self._unasked * self.values)),
             strata=0 if self.haystack == "needles" else self.strata,
             more=more,
         )
 
-    def _asked(self, tokenizer: Tokenizer, index: int, pairs: list[tuple[str, str]]) -> FixedNeedles:
-        """The question for these keys, each with its values."""
+    def _asked(
+        self,
+        tokenizer: Tokenizer,
+        seed: int,
+        index: int,
+        pairs: list[tuple[str, str]],
+        more: Iterator[tuple[str, Tokens]],
+    ) -> FixedNeedles:
+        """The question for these keys, each with its values; where the text lacks the answer, `more` has a needle."""
         keys, values = list(dict(pairs)), [value for _, value in pairs]
-        spare = 0 if self.options else MARGIN * len(pairs)
+        needles = [self._needle(tokenizer, *pair) if self.needle else np.empty(0, np.int64) for pair in pairs]
+        answers, present = [f" {', '.join(values)}"], True
+        if self.absent:
+            present = absence.has_answer(self, seed, index)
+            answers = absence.answers(self, answers[0], present)
+            needles = needles if present else [next(more)[1]]
+        spare = MARGIN * len(pairs) if self._writes else 0
         return FixedNeedles(
-            **framed(self, tokenizer, index, *self._wording(keys), [f" {', '.join(values)}"], spare),
+            **framed(self, tokenizer, index, *self._wording(keys), answers, spare),
             keys=keys,
             values=values,
-            needles=[self._needle(tokenizer, *pair) if self.needle else np.empty(0, np.int64) for pair in pairs],
+            needles=needles,
+            present=present,
         )
 
     def _more(self, tokenizer: Tokenizer, keys: Iterator[str], values: Iterator[str]) -> Iterator[tuple[str, Tokens]]:
@@ -277,7 +308,9 @@ class Niah(Task):
         words = {"kind": self.value_kind, "keys": " and ".join(filter(None, [", ".join(keys[:-1]), keys[-1]]))}
         ask = (ASK_ONE if one else ASK_SEVERAL).format(**words)
         prefix = (PREFIX_ONE if one else PREFIX_SEVERAL).format(**words)
-        return [HEADER.format(**words)], ask, f" {prefix}"
+        if self.absent == "choose":
+            ask, prefix = ASK_WHETHER.format(**words), PREFIX_WHETHER
+        return [HEADER.format(**words), *absence.headers(self)], ask, f" {prefix}"
 
     def _questions_of(self, tokenizer: Tokenizer, length: int, seed: int, text: FixedText) -> Iterator[Write | Choose]:
         """All questions behind one text."""
@@ -288,7 +321,9 @@ class Niah(Task):
             whole = [body, more[: longest - fixed.tokens]]
             facts = {"expected": fixed.values, "keys": fixed.keys, "depth": own[0], "depths": own}
             rest = [value for value in known if value not in fixed.values] + others
-            if self.options:
+            if self.absent:
+                yield absence.ask(self, tokenizer, fixed, whole, name, fixed.present, facts)
+            elif self.options:
                 yield fixed.choose(whole, name, *self._choices(tokenizer, seed, fixed, rest, text.more), facts)
             else:
                 yield fixed.write(whole, name, self._chance(len(rest) // self.values), facts)
@@ -366,6 +401,8 @@ class Niah(Task):
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Strict and official accuracy of a written answer, or accuracy of the choice."""
+        if self.absent:
+            return absence.score_absent(question, answer, KINDS[self.value_kind].item)
         if isinstance(question, Choose):
             return score_choice(question, answer)
         return score_items(question, answer, KINDS[self.value_kind].item)

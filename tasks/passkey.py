@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, ConfigError, Outline, Sample, Task, Tokenizer, Tokens, Write, Written
-from lexbench.taskkit import haystack, matching, sampling
+from lexbench import Answer, AnyQuestion, Choose, ConfigError, Outline, Sample, Task, Tokenizer, Tokens, Write, Written
+from lexbench.taskkit import absence, haystack, matching, sampling
 from lexbench.taskkit.prompt import (
     Fixed,
     around,
@@ -28,6 +28,8 @@ ASK = "\nWhat is the pass key? The pass key is"
 HEADER_SEVERAL = "Pass keys are hidden in this text. Remember them.\n"
 NEEDLE_SEVERAL = " The pass key of {name} is {key}. Remember it. {key} is the pass key of {name}."
 ASK_SEVERAL = "\nWhat is the pass key of {name}? The pass key of {name} is"
+ASK_WHETHER = "\nTrue or False: this text has a pass key. The answer is"
+ASK_WHETHER_SEVERAL = "\nTrue or False: this text has a pass key of {name}. The answer is"
 MARGIN = 4
 """Tokens to write beyond those of the key."""
 
@@ -63,6 +65,8 @@ class Passkey(Task):
         room: tokens to write; None: the key's tokens and four more.
         needle: False is the control: the same prompt without the needles, so that no model can know a key.
         questions_per_text: keys in a text, each asked behind it; n counts questions.
+        absent: write or choose: half of the questions have no key in the text (`lexbench.taskkit.absence`), only noise
+            in its place; so any number tells that there is one. None: all have one.
     """
 
     form: ClassVar[tuple[str, ...]] = ("needle", "room")
@@ -72,8 +76,10 @@ class Passkey(Task):
     room: int | None = None
     needle: bool = True
     questions_per_text: int = field(default=1, metadata={"new": True})
+    absent: str | None = field(default=None, metadata={"new": True})
 
     def __post_init__(self) -> None:
+        absence.check_absent(self)
         check_at_least("passkey", self, digits=1, strata=1, room=1, questions_per_text=1)
         if self.digits > 18:
             raise ConfigError(f"passkey's digits must be at most 18, got {self.digits}: a key is a 64-bit integer")
@@ -89,7 +95,8 @@ class Passkey(Task):
         start = bos_and_chat(tokenizer)
         several = f", {self.questions_per_text} keys in a text, each asked" if self.questions_per_text > 1 else ""
         return (
-            f"passkey of {self.digits} digits in noise{several}{control}, strict: the key comes first, greedy, {start}"
+            f"passkey of {self.digits} digits in noise{several}{absence.described(self)}{control}, "
+            f"strict: the key comes first, greedy, {start}"
         )
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
@@ -97,36 +104,36 @@ class Passkey(Task):
         texts = [self._fixed(tokenizer, length, seed, text)[:2] for text in texts_for_sizes(n, self.questions_per_text)]
         for text in texts:
             check_length("passkey", max(_sizes(*text)), length)
-        return outline_of([asked for asked, _ in texts], length, n)
+        return outline_of([asked for asked, _ in texts], length, n, writes=self.absent != "choose")
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One prompt of exactly length - room tokens per sample."""
         texts = range(-(-n // self.questions_per_text))
         return [question for text in texts for question in self._questions_of(tokenizer, length, seed, text)][:n]
 
-    def _questions_of(self, tokenizer: Tokenizer, length: int, seed: int, text: int) -> list[Write]:
+    def _questions_of(self, tokenizer: Tokenizer, length: int, seed: int, text: int) -> list[Write | Choose]:
         """All questions behind one text."""
-        asked, needles, depths = self._fixed(tokenizer, length, seed, text)
+        asked, needles, depths, keys = self._fixed(tokenizer, length, seed, text)
         sizes, count = _sizes(asked, needles), self.questions_per_text
         check_length("passkey", max(sizes), length)
         # The needles stand in the noise that all questions have room for; more of it fills the length of shorter ones.
         noise, more = haystack.cut(haystack.noise(tokenizer, length - min(sizes), str(text)), length - max(sizes))
         body, realised = haystack.insert(noise, needles, depths, self.strata)
         chance = max(1 / (9 * 10 ** (self.digits - 1)), 1 / count if self.needle and count > 1 else 0)
-        return [
-            each.write(
-                [body, more[: max(sizes) - size]],
-                noise.name,
-                chance,
-                {"expected": each.answer.lstrip(), "depth": depth},
-            )
-            for each, size, depth in zip(asked, sizes, realised, strict=True)
-        ]
+        found = list[Write | Choose]()
+        for each, size, depth, key, needle in zip(asked, sizes, realised, keys, needles, strict=True):
+            whole = [body, more[: max(sizes) - size]]
+            if self.absent:
+                facts = {"expected": [key], "depth": depth}
+                found.append(absence.ask(self, tokenizer, each, whole, noise.name, len(needle) > 0, facts))
+            else:
+                found.append(each.write(whole, noise.name, chance, {"expected": key, "depth": depth}))
+        return found
 
     def _fixed(
         self, tokenizer: Tokenizer, length: int, seed: int, text: int
-    ) -> tuple[list[Fixed], list[Tokens], list[float]]:
-        """The questions behind one text without its noise, the needles of their keys, and the depths of these."""
+    ) -> tuple[list[Fixed], list[Tokens], list[float], list[str]]:
+        """The questions behind one text without its noise; the needles of their keys, their depths, and the keys."""
         rng, count = self.rng(length, seed, text), self.questions_per_text
         # The first digit is never 0, so every key has as many digits.
         low = 10 ** (self.digits - 1)
@@ -141,17 +148,26 @@ class Passkey(Task):
             depths.append(haystack.stratified_in_text(text, number, count, self.strata, rng))
         names = [NAMES[each] for each in rng.permutation(len(NAMES))[:count]]
         header, needle, ask = (HEADER, NEEDLE, ASK) if count == 1 else (HEADER_SEVERAL, NEEDLE_SEVERAL, ASK_SEVERAL)
+        if self.absent == "choose":
+            ask = ASK_WHETHER if count == 1 else ASK_WHETHER_SEVERAL
         asked, needles = list[Fixed](), list[Tokens]()
         for index, (name, key) in enumerate(zip(names, keys, strict=True), start=text * count):
-            before, after = around(tokenizer, False, [header], ask.format(name=name), "")
-            room = room_for("passkey", len(tokenizer.encode(f" {key}").ids), self.room, MARGIN)
-            asked.append(Fixed(index=index, before=before, after=after, room=room, answer=f" {key}"))
+            before, after = around(tokenizer, False, [header, *absence.headers(self)], ask.format(name=name), "")
+            answers, present = [f" {key}"], self.needle
+            if self.absent:
+                present = absence.has_answer(self, seed, index)
+                answers = absence.answers(self, answers[0], present)
+            written = max(len(tokenizer.encode(answer).ids) for answer in answers)
+            room = room_for("passkey", written, self.room, 0 if self.absent == "choose" else MARGIN)
+            asked.append(Fixed(index=index, before=before, after=after, room=room, answer=answers[0]))
             hidden = tokenizer.encode(needle.format(name=name, key=key)).ids
-            needles.append(hidden if self.needle else np.empty(0, np.int64))
-        return asked, needles, depths
+            needles.append(hidden if present else np.empty(0, np.int64))
+        return asked, needles, depths, keys
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Strict and lenient accuracy."""
+        if self.absent:
+            return absence.score_absent(question, answer, r"\d+")
         assert isinstance(question, Write) and isinstance(answer, Written)
         key = question.facts["expected"]
         return score_written(

@@ -9,8 +9,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, Corpus, Outline, Sample, Task, Tokenizer, Tokens, Write
-from lexbench.taskkit import haystack, sampling
+from lexbench import Answer, AnyQuestion, Choose, ConfigError, Corpus, Outline, Sample, Task, Tokenizer, Tokens, Write
+from lexbench.taskkit import absence, haystack, sampling
 from lexbench.taskkit.prompt import (
     Fixed,
     bos_and_chat,
@@ -28,6 +28,8 @@ HEADER = "Variables are assigned values in this text. Remember them.\n"
 STATEMENT = " VAR {name} = {value}."
 ASK = "\nWhich {count} variables have the value {value}, directly or through others?"
 BEGIN = " The variables are"
+ASK_WHETHER = "\nTrue or False: a variable has the value {value}, directly or through others."
+BEGIN_WHETHER = " The answer is"
 LETTERS = 5
 VALUES = (10_000, 100_000)
 MARGIN = 8
@@ -61,7 +63,10 @@ class FixedChains(Fixed):
 
     chain: Chain
     needles: list[list[Tokens]]
-    """Tokens of each chain's statements in the text, those of queried chains first; in the control these are empty."""
+    """Tokens of each chain's statements in the text, those of queried chains first; in the control these are empty, and
+    where a question has no answer they are those of another chain."""
+    present: bool
+    """Whether the text holds the answer."""
 
     @property
     def least(self) -> int:
@@ -111,6 +116,8 @@ class VariableTracking(Task):
         chat: use the model's chat template; the first words of the answer come after it.
         corpus: for haystack=text.
         questions_per_text: questions behind each text; n counts questions.
+        absent: write or choose: half of the questions ask for a value that no variable has
+            (`lexbench.taskkit.absence`); a chain of another value stands in its place. None: all have an answer.
     """
 
     form: ClassVar[tuple[str, ...]] = ("needle", "room", "chat", "example")
@@ -124,10 +131,14 @@ class VariableTracking(Task):
     chat: bool = False
     corpus: Corpus | None = None
     questions_per_text: int = field(default=1, metadata={"new": True})
+    absent: str | None = field(default=None, metadata={"new": True})
 
     def __post_init__(self) -> None:
         check_at_least("variable_tracking", self, chains=1, hops=1, strata=1, room=1, questions_per_text=1)
         check_haystack("variable_tracking", self)
+        absence.check_absent(self)
+        if self.absent == "choose" and self.example:
+            raise ConfigError("variable_tracking's example has a written answer, got absent=choose: leave example out")
 
     @property
     def _chains(self) -> int:
@@ -141,7 +152,8 @@ class VariableTracking(Task):
         several = f", {self.questions_per_text} asked for behind each text" if self.questions_per_text > 1 else ""
         return (
             f"variable tracking: {self._chains} chains of {self.hops} hops in {self.haystack}{several}{shown}"
-            f"{control}, strict: exactly the asked names come first, greedy, {bos_and_chat(tokenizer, self.chat)}"
+            f"{absence.described(self)}{control}, strict: exactly the asked names come first, greedy, "
+            f"{bos_and_chat(tokenizer, self.chat)}"
         )
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
@@ -149,7 +161,7 @@ class VariableTracking(Task):
         check_count("variable_tracking", self._chains * (self.hops + 1), "statements", length)
         texts = [self._fixed(tokenizer, seed, text) for text in texts_for_sizes(n, self.questions_per_text)]
         check_length("variable_tracking", max(sample.least for text in texts for sample in text), length)
-        return outline_of(texts, length, n)
+        return outline_of(texts, length, n, writes=self.absent != "choose")
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One prompt of exactly length - room tokens per sample."""
@@ -170,9 +182,19 @@ class VariableTracking(Task):
         if not self.needle:
             needles[:count] = [[np.empty(0, np.int64)] * (self.hops + 1)] * count
         found = []
-        for index, chain in enumerate(chains[:count], start=text * count):
-            frame = framed(self, tokenizer, index, [shown, HEADER], chain.question(), BEGIN, [chain.answer()], MARGIN)
-            found.append(FixedChains(**frame, chain=chain, needles=needles))
+        for number, chain in enumerate(chains[:count]):
+            index, answers, present = text * count + number, [chain.answer()], True
+            ask, begin, spare = chain.question(), BEGIN, MARGIN
+            if self.absent:
+                present = absence.has_answer(self, seed, index)
+                answers = absence.answers(self, answers[0], present)
+            if self.absent == "choose":
+                ask, begin, spare = ASK_WHETHER.format(value=chain.value), BEGIN_WHETHER, 0
+            if not present:  # another chain stands in the text
+                needles[number] = [tokenizer.encode(each).ids for each in next(new).statements()]
+            headers = [shown, HEADER, *absence.headers(self)]
+            frame = framed(self, tokenizer, index, headers, ask, begin, answers, spare)
+            found.append(FixedChains(**frame, chain=chain, needles=needles, present=present))
         return found
 
     def _example(self, rng: np.random.Generator, chains: Sequence[Chain]) -> str:
@@ -184,7 +206,7 @@ class VariableTracking(Task):
 
     def _questions_of(
         self, tokenizer: Tokenizer, length: int, seed: int, number: int, text: list[FixedChains]
-    ) -> list[Write]:
+    ) -> list[Write | Choose]:
         """All questions behind one text."""
         rng, of_text = self.rng("places", seed, number), self.rng("text", seed, number)
         sizes, count = [fixed.least for fixed in text], len(text)
@@ -197,12 +219,15 @@ class VariableTracking(Task):
         order = rng.permutation(self._chains).tolist()  # random, as statements of two chains may share a sentence end
         needles = [needle for chain in order for needle in text[0].needles[chain]]
         tokens, realised = haystack.insert(body, needles, [each for one in order for each in depths[one]], self.strata)
-        found = []
+        found = list[Write | Choose]()
         for chain, fixed in enumerate(text):
             depth = realised[order.index(chain) * (self.hops + 1)]
             facts = {"expected": list(fixed.chain.names), "value": fixed.chain.value, "depth": depth}
             whole = [tokens, more[: max(sizes) - fixed.least]]
-            found.append(fixed.write(whole, body.name, self._chance(), facts))
+            if self.absent:
+                found.append(absence.ask(self, tokenizer, fixed, whole, body.name, fixed.present, facts))
+            else:
+                found.append(fixed.write(whole, body.name, self._chance(), facts))
         return found
 
     def _chance(self) -> float:
@@ -211,7 +236,8 @@ class VariableTracking(Task):
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Strict and lenient accuracy."""
-        return score_items(question, answer, rf"(?-i:[A-Z]{{{LETTERS}}})", lambda text: text.replace("VAR ", ""))
+        judge = absence.score_absent if self.absent else score_items
+        return judge(question, answer, rf"(?-i:[A-Z]{{{LETTERS}}})", lambda text: text.replace("VAR ", ""))
 
 
 def _chains(rng: np.random.Generator, size: int) -> Iterator[Chain]:

@@ -267,6 +267,21 @@ class Stairs:
         return found
 
 
+@dataclass(frozen=True)
+class Shift:
+    """Let positions begin at `offset` in place of 0: angles of queries and keys grow, distances stay."""
+
+    offset: int
+
+    def __post_init__(self) -> None:
+        _typed(self)
+
+    def regions(self) -> Sequence[Region]:
+        """One region."""
+        line = Line(offset=float(self.offset))
+        return (Region(line, line, lambda i, j: np.ones((len(i), j.shape[1]), dtype=bool)),)
+
+
 def _stair(begin: int, end: float, level: int, repeat: int, rest: int) -> Region:
     return Region(
         # level + floor((i - begin - j) / m), with i = m floor(i / m) + rest.

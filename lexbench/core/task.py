@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from lexbench.core.attention import Attention
 from lexbench.core.new_fields import stated_fields
 from lexbench.core.record import Sample
 
@@ -319,6 +320,10 @@ class Task:
     def protocol(self, tokenizer: Tokenizer) -> str:
         """Describe the measurement in one line: targets, windows, averaging, BOS."""
         raise NotImplementedError
+
+    def attention(self, length: int) -> Attention:
+        """The task's own change of attention at a length, beside that of the method; nearly all tasks have none."""
+        return Attention()
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """Questions of `length` tokens for n samples; a larger n only appends questions.

@@ -10,7 +10,8 @@ from typing import Any
 
 from lexbench.checkpoints.checkpoint import NUMBERS
 from lexbench.core import machine
-from lexbench.core.attention import Attention
+from lexbench.core.attention import Attention, Shift
+from lexbench.core.errors import ConfigError
 from lexbench.core.fence import fenced
 from lexbench.core.layer_types import attends, is_windowed
 from lexbench.core.memory import cache_numbers
@@ -56,6 +57,8 @@ def plan(job: Job, tokenizer: Tokenizer) -> list[Step]:
                 outline, foreseen = outlines.get(length, (None, None))
                 for method in _methods(job, length):
                     attention, no_attention = attentions[method.label, length]
+                    if attention is not None:
+                        attention, no_attention = _joined(attention, task, method, length)
                     known = no_attention or unstated or job.too_long.get((task.label, length))
                     refused = known or foreseen
                     steps[method.label, task.label, length, seed] = Step(
@@ -144,6 +147,25 @@ def _attention(method: Method, model: Model, length: int) -> tuple[Attention | N
         return None, refusal
 
 
+def _joined(
+    attention: Attention, task: Named, method: NamedMethod, length: int
+) -> tuple[Attention | None, Refused | None]:
+    """A method's Attention with that of the task, if it has one; or why they cannot be combined."""
+    own = task.built.attention(length)
+    if not own.slots():
+        return attention, None
+    try:
+        return attention.merged(own), None
+    except ConfigError as clash:
+        return None, Refused(f"{method.label} cannot be combined with the positions of {task.label}: {clash}")
+
+
+def _read_at_once(step: Step) -> int:
+    """Tokens of the longest text of a step; positions that begin beyond 0 hold none."""
+    shift = step.attention.remap if step.attention else None
+    return step.length - (shift.offset if isinstance(shift, Shift) else 0)
+
+
 def peak_memory(model: Model, length: int, dtype: str = "float32") -> float:
     """Bytes, roughly: weights, keys and values of all layers that keep them, and a dozen activations of one."""
     return NUMBERS.get(dtype, 2) * (parameters(model) + length * (12 * (model.width or 0) + _cache(model)))
@@ -160,7 +182,7 @@ def least_memory(model: Model, step: Step, dtype: str) -> float:
     # Of multi-head latent attention, head_dim is that of queries and keys only.
     vectors = (heads + kv_heads) * (1 if model.decoupled else 2)
     cache = _cache(model) if step.workload.steps else 0
-    return NUMBERS.get(dtype, 2) * step.length * ((model.width or 0) + vectors * model.head_dim + cache)
+    return NUMBERS.get(dtype, 2) * _read_at_once(step) * ((model.width or 0) + vectors * model.head_dim + cache)
 
 
 def _heads(model: Model) -> tuple[int, int]:
@@ -205,7 +227,7 @@ def describe(
     asked = [step for step in steps if step.refused is None]
     seconds = sum(step.workload.flops for step in asked) / speed()
     tokens = sum(step.workload.tokens for step in asked)
-    longest = max((step.length for step in asked), default=0)
+    longest = max(map(_read_at_once, asked), default=0)
     names = {
         "methods": list(dict.fromkeys(step.method.label for step in steps)),
         "tasks": list(dict.fromkeys(step.task.label for step in steps)),

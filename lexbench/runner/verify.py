@@ -3,14 +3,14 @@
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lexbench.backends import Backend, capabilities
-from lexbench.core.attention import Attention
+from lexbench.core.attention import Attention, Shift
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import read_object, write_text
 from lexbench.core.task import Tokens
@@ -167,6 +167,8 @@ class Preflight:
         if not capabilities(self._backend).verifiable or not attention.slots():
             return None
         short = min(length, CHEAP)
+        if isinstance(attention.remap, Shift):  # far away angles lose precision, which is what is measured there
+            attention = replace(attention, remap=Shift(min(attention.remap.offset, short)))
         return self._once([attention.as_data(), short], lambda: verify(self._backend, attention, short))
 
     def failure_of_cache(self, attention: Attention, length: int) -> str | None:

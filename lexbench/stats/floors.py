@@ -66,9 +66,12 @@ def of_samples(samples: Sequence[Sample], metric: str) -> dict[str, float]:
     So, too, of a score that a cell has alone. Only floors that every sample with a value has.
     """
     # A benchmark's only score has a name of its own, such as accuracy_official; beside others, chance is accuracy's.
-    if metric == "accuracy" or {name for sample in samples for name in sample.scores} == {metric}:
+    # Of questions half of which have no answer it is 0.5 for whoever knows nothing (lexbench.stats.detection).
+    if metric in ("accuracy", "balance", "area") or {name for sample in samples for name in sample.scores} == {metric}:
         chances = [sample.chance for sample in samples if sample.chance is not None]
         return {"chance": math.fsum(chances) / len(chances)} if chances else {}
+    if metric == "d_prime":
+        return {"chance": 0.0}
     used = [sample for sample in samples if sample.nll is not None and not sample.failed]
     if metric != "nll" or not used:
         return {}
@@ -81,7 +84,9 @@ def of_samples(samples: Sequence[Sample], metric: str) -> dict[str, float]:
 
 
 def _floor(each: Standing) -> float | None:
-    return 0.0 if each.floor is None and metrics.is_score(each.metric) else each.floor
+    # A rate of false alarms has none: silence makes it 0.
+    known = each.floor is not None or not metrics.is_score(each.metric) or metrics.better(each.metric) < 0
+    return each.floor if known else 0.0
 
 
 def at_floor(each: Standing) -> bool:

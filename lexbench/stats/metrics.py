@@ -21,19 +21,26 @@ MEASURES = {
 }
 """Measures of attention, in their own units. Only resolutions have a better side: higher (xPos, arXiv 2212.10554)."""
 RESOLUTIONS = ("resolution", "resolution_7_8", "resolution_all")
+DETECTION = {
+    "hit_rate": "hit rate (of questions with an answer)",
+    "false_alarm_rate": "false-alarm rate (of questions without an answer)",
+    "area": "area under the ROC curve of True and False",
+    "d_prime": "d' (standard deviations)",
+}
+"""Made from all samples of a cell in which half of the questions have an answer (`lexbench.stats.detection`)."""
 HEADLINES = ("nll", "perplexity", "accuracy")
 
 
 def is_score(metric: str | None) -> bool:
     """Whether it lies in [0, 1]."""
-    return metric is not None and metric not in LIKELIHOODS and metric not in MEASURES
+    return metric is not None and metric not in LIKELIHOODS and metric not in MEASURES and metric != "d_prime"
 
 
 def better(metric: str | None) -> int:
     """1 where higher is better, -1 where lower is, 0 where neither."""
-    if metric in LIKELIHOODS:
+    if metric in LIKELIHOODS or metric == "false_alarm_rate":
         return -1
-    return int(is_score(metric) or metric in RESOLUTIONS)
+    return int(is_score(metric) or metric in RESOLUTIONS or metric == "d_prime")
 
 
 def direction(metric: str | None) -> str:
@@ -43,7 +50,7 @@ def direction(metric: str | None) -> str:
 
 def label(metric: str | None) -> str:
     """The metric, with its unit."""
-    return {**LIKELIHOODS, **MEASURES}.get(metric, metric) if metric else "nothing scored"
+    return {**LIKELIHOODS, **MEASURES, **DETECTION}.get(metric, metric) if metric else "nothing scored"
 
 
 def order(metric: str | None) -> tuple[int, str]:

@@ -16,6 +16,7 @@ from lexbench.core.errors import ConfigError
 from lexbench.core.files import unlike
 from lexbench.core.record import Cell, Record, Sample
 from lexbench.stats import invariants
+from lexbench.stats.detection import detection
 from lexbench.stats.floors import of_samples
 from lexbench.stats.intervals import Interval, cluster_bootstrap, mean_interval
 from lexbench.stats.metrics import is_score
@@ -118,7 +119,9 @@ def _of_part(finished: Finished, part: str | None) -> list[Record]:
     names = dict.fromkeys(name for sample in finished.samples for name in sample.scores)
     if not names:
         return [_record(shown, part, None, None, None, ())]
-    return [_mean(shown, part, name) for name in names]
+    means = [_mean(shown, part, name) for name in names]
+    found = detection(shown.samples)
+    return means + [_record(shown, part, each.metric, each.value, each.interval, each.used) for each in found]
 
 
 def _mean(finished: Finished, part: str | None, metric: str) -> Record:

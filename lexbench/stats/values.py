@@ -17,7 +17,8 @@ def share(count: int, of: int) -> str:
 
 def samples_of(record: Record) -> int:
     """Samples of the cell or part: those behind the value, and those that failed and are left out of it."""
-    return record.n if metrics.is_score(record.metric) else record.n + record.failed
+    held = metrics.is_score(record.metric) or record.metric in metrics.DETECTION
+    return record.n if held else record.n + record.failed
 
 
 def notes_of(record: Record, n: int | None = None) -> Iterator[str]:
@@ -26,7 +27,8 @@ def notes_of(record: Record, n: int | None = None) -> Iterator[str]:
     if record.refused:
         yield f"refused: {' '.join(record.refused.split())}"
         return
-    if n is not None and record.metric is not None and samples != n:
+    # A rate is one of half of the questions, those with an answer or those without.
+    if n is not None and record.metric not in (None, "hit_rate", "false_alarm_rate") and samples != n:
         yield f"{several(samples, 'sample')} of {n} asked"
     if record.failed:
         fate = FATES[metrics.is_score(record.metric)] if record.metric else "no score"

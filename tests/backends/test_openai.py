@@ -21,7 +21,7 @@ from lexbench.backends.openai.trials import COMPARED, PARTS
 from lexbench.checkpoints.checkpoint import read_model
 from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.core import registry
-from lexbench.core.attention import Attention
+from lexbench.core.attention import Attention, Shift
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Choose, Mark, Probe, Score, Write
 from lexbench.store.store import Store
@@ -819,6 +819,11 @@ def test_a_server_has_the_method_that_it_was_started_with() -> None:
             backend.attend(Attention())
         with pytest.raises(Deferred):
             backend.attend(lexbench.method("yarn").attention(MODEL, 512))
+
+
+def test_a_server_takes_no_offset_of_positions() -> None:
+    with asking(vllm()) as (backend, _), pytest.raises(Refused, match="counts positions from 0 and takes no offset"):
+        backend.attend(Attention(remap=Shift(3936)))
 
 
 def test_a_method_that_follows_the_length_serves_one() -> None:

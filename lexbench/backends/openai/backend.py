@@ -17,7 +17,7 @@ from lexbench.backends.openai.replies import models
 from lexbench.backends.thinking import MARKERS, Form
 from lexbench.checkpoints.checkpoint import end_tokens, folder_of
 from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
-from lexbench.core.attention import Attention
+from lexbench.core.attention import Attention, Shift
 from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 from lexbench.core.record import Deferred, Refused
@@ -143,6 +143,8 @@ class OpenAI(Completions, Backend):
 
     def attend(self, attention: Attention) -> None:
         """Raise Deferred unless the server was started with this Attention: a server has one method."""
+        if isinstance(attention.remap, Shift):
+            raise Refused(f"{self._server.url} counts positions from 0 and takes no offset: use backend=hf or native")
         if attention.as_data() != self._slots:
             raise Deferred(
                 f"{self._server.url} serves {self._serves}, not this method at this length: start it with the command "

@@ -959,6 +959,7 @@ def test_a_candidate_without_finite_likelihood_is_out(
         ({"nll": None}, "nll must name a task, got None"),
         ({"nll": "quick"}, "nll must name a single task, got the suite quick: e.g. nll=last_segment"),
         ({"nll": "passkey"}, "nll must give likelihoods, got passkey, which gives accuracy.*: e.g. nll=last_segment"),
+        ({"nll": "offset"}, "nll must leave positions to methods, got offset.*: e.g. nll=last_segment"),
         ({"methods": (5,)}, "got 5"),
         ({"methods": ()}, r"methods must be a list, got \(\): e.g. methods=\[yarn\]"),
         ({"methods": ("none",)}, r"tune needs a method besides none, .*: e.g. methods=\[yarn\]"),

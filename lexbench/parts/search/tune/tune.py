@@ -178,6 +178,10 @@ def _check_tasks(job: Job) -> None:
     chance = Chance(job.model)
     for place, task in enumerate(job.tasks):
         setting, wanted = ("needles", "an accuracy") if place else ("nll", "likelihoods")
+        if task.built.attention(job.lengths[-1]).slots():
+            raise ConfigError(
+                f"tune's {setting} must leave positions to methods, got {task.label}: e.g. {USUAL[setting]}"
+            )
         try:
             question = task.built.questions(chance.tokenizer, job.model.trained_length, 1, job.seeds[0])[0]
             sample = scored(task.built, chance.tokenizer, question, answer(chance, question))
