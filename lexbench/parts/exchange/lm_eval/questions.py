@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from lexbench.core import registry
+from lexbench.core import registry, suites
 from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 from lexbench.core.record import Sample
@@ -41,15 +41,19 @@ class HarnessCell:
         return cls(**given)
 
     def job(self) -> Job:
-        """The job that measures it; ConfigError for wrong settings, or a name that stands for several tasks."""
+        """The job that measures it; ConfigError for wrong settings, or a suite."""
         lengths = [self.length] if self.lengths is None else self.lengths
         if self.length not in lengths:
             raise ConfigError(f"length must be one of lengths {list(lengths)}, got {self.length}: add it")
-        job = Job.of(
+        task = _with_yaml("task", self.task)
+        if "suite" in task:
+            names = ", ".join(entry["name"] for entry in suites.entries(task))
+            raise ConfigError(f"task {task['name']} is a suite of several: give each by its name, {names}")
+        return Job.of(
             # The model is the harness's: questions depend on its tokenizer alone.
             model=Model(name="harness", trained_length=self.length, head_dim=1),
             methods=[],
-            tasks=[_with_yaml("task", self.task)],
+            tasks=[task],
             corpus=None if self.corpus is None else _with_yaml("corpus", self.corpus),
             backend={},
             lengths=lengths,
@@ -58,10 +62,6 @@ class HarnessCell:
             seeds=[self.seed],
             results=".",
         )
-        if len(job.tasks) != 1:
-            names = ", ".join(task.label for task in job.tasks)
-            raise ConfigError(f"task {self.task['name']} stands for several: give each by its name, {names}")
-        return job
 
     def questions(self, tokenizer: Tokenizer) -> tuple[Named, Sequence[AnyQuestion]]:
         """The task and its questions in the tokenizer's tokens; Refused where there are none."""
