@@ -23,7 +23,14 @@ SAMPLES, LENGTH = 100, 512
 NAMES = ("passkey", "niah_multikey_1", "last_segment")
 SETTINGS = {"length": LENGTH, "n": SAMPLES, "corpus": "synthetic"}
 LEXLET = registry.PACKAGE / "lexlet"
-HF = {"model_path": str(LEXLET), "do_sample": False, "chat_template": "{{ messages[0].content }}", "device": "cpu"}
+GREEDY = {"model_path": str(LEXLET), "do_sample": False, "device": "cpu"}
+HF = {**GREEDY, "chat_template": "{{ messages[0].content }}"}
+
+
+def replied(tokens: int, choice: Body) -> Reply:
+    """A completion after a prompt of so many tokens."""
+    usage = {"prompt_tokens": tokens, "completion_tokens": 1, "total_tokens": tokens + 1}
+    return 200, completion(tokens, choice, id="1", model="lexlet", created=0, usage=usage)
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +56,7 @@ def served() -> Iterator[Server]:
                     question = Score(index=0, cluster="", tokens=tokens, start=1, bytes=0, words=0)
                     rows = zip(tokens[1:].tolist(), (-backend.score(question).nll).tolist(), strict=True)
                     choice["prompt_logprobs"] = [None, *({str(token): {"logprob": each}} for token, each in rows)]
-            return 200, completion(len(tokens), choice, id="1", model="lexlet", created=0)
+            return replied(len(tokens), choice)
 
         with serving(answer) as server:
             yield server
@@ -130,7 +137,7 @@ def test_choices_are_made_by_likelihood(server: Server, tmp_path: Path) -> None:
     [
         ("last_segment", "hf/local", HF, {}, "hf gives no log-probabilities of prompts, which last_segment"),
         ("passkey", "hf/local", {**HF, "do_sample": True}, {}, "hf draws its answers"),
-        ("passkey", "hf/local", {**HF, "chat_template": None}, {}, "hf puts a chat template around the prompt"),
+        ("passkey", "hf/local", GREEDY, {}, "hf puts a chat template around the prompt"),
         ("passkey", "mockllm/model", {}, {}, "mockllm does not show the tokens that its model reads"),
         ("passkey", "openai-api-completions/mine/lexlet", {}, {}, "give -T tokenizer=FOLDER"),
         ("passkey", "hf/local", HF, {"length": 16}, "passkey needs at least"),
@@ -164,7 +171,7 @@ def test_another_text_than_the_prompt_ends_the_evaluation(tmp_path: Path) -> Non
 
 def test_a_server_that_reads_other_tokens_ends_the_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def adds_bos(body: Body) -> Reply:
-        return 200, completion(len(body["prompt"]) + 1, {"text": " 1"}, id="1", model="lexlet", created=0)
+        return replied(len(body["prompt"]) + 1, {"text": " 1"})
 
     with serving(adds_bos) as server:
         monkeypatch.setenv("MINE_BASE_URL", server.url)
