@@ -23,6 +23,8 @@ from lexbench.parts.exchange.lm_eval.questions import HarnessCell, prompt_text, 
 from lexbench.runner.answers import scored
 from lexbench.runner.cells import Named
 
+# inspect_ai prints a PrerequisiteError as one line, and has no public name for it.
+
 NLL = "nll"
 """Key of a sample's metadata: NLL of its targets, or summed of each option, in nats."""
 

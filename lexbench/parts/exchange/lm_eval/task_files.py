@@ -8,7 +8,7 @@ import yaml
 from lexbench.core.files import check_folder
 from lexbench.parts.exchange.lm_eval.questions import HarnessCell
 
-CLASS = "lexbench.parts.exchange.lm_eval.task.LexbenchTask"
+CLASS = f"{__name__.rpartition('.')[0]}.task.LexbenchTask"
 
 
 def write_task_files(

@@ -1,7 +1,6 @@
 """Our tasks, run by the harness itself: what its models read, and the scores of `lexbench run`."""
 
 import importlib.util
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +92,7 @@ class Seen(Exception):
 
 
 @pytest.fixture
-def model(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def model(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The harness's hf model of lexlet, which keeps the ids that reach its network."""
     from lm_eval.models.huggingface import HFLM
 
@@ -111,7 +110,7 @@ def model(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
     monkeypatch.setattr(found, "_model_generate", generate)
     monkeypatch.setattr(found, "_model_call", call)
-    yield found
+    return found
 
 
 def made(task: dict[str, Any], length: int, n: int) -> Any:
