@@ -9,7 +9,7 @@ from typing import Any
 
 import inspect_ai
 import numpy as np
-from inspect_ai._util.error import PrerequisiteError
+from inspect_ai._util.error import PrerequisiteError  # it prints this one in one line
 from inspect_ai.dataset import MemoryDataset, Sample
 from inspect_ai.model import Model, ModelName, get_model
 from inspect_ai.scorer import SampleScore, Score, Scorer, Target, mean, metric, scorer, stderr
@@ -22,8 +22,6 @@ from lexbench.parts.exchange.inspect.providers import REMEDY, Reader, reader_of
 from lexbench.parts.exchange.lm_eval.questions import HarnessCell, prompt_text, sample_of_text
 from lexbench.runner.answers import scored
 from lexbench.runner.cells import Named
-
-# inspect_ai prints a PrerequisiteError as one line, and has no public name for it.
 
 NLL = "nll"
 """Key of a sample's metadata: NLL of its targets, or summed of each option, in nats."""
@@ -49,10 +47,11 @@ def make_task(cell: HarnessCell, model: Model, tokenizer: str | None = None) -> 
         raise ConfigError(f"{provider} gives no log-probabilities of prompts, which {asked.label} needs: {REMEDY}")
     if kind not in (task.Score, task.Choose, task.Write):
         raise ConfigError(f"{asked.label} measures what inspect_ai does not give: use lexbench run")
+    by_index = {question.index: question for question in questions}
     return inspect_ai.Task(
         dataset=MemoryDataset([_sample(reader, question) for question in questions], name=asked.label),
-        solver=_solver(reader, questions),
-        scorer=_scorer(asked, reader, questions),
+        solver=_solver(reader, by_index),
+        scorer=_scorer(asked, reader, by_index, likelihood=kind is task.Score),
         version=asked.built.edition,
     )
 
@@ -73,7 +72,7 @@ def _sample(reader: Reader, question: task.AnyQuestion) -> Sample:
     return Sample(input=prompt_text(reader.tokenizer, prompt), target=target, id=question.index, metadata=place)
 
 
-def _solver(reader: Reader, questions: Sequence[task.AnyQuestion]) -> Solver:
+def _solver(reader: Reader, questions: Mapping[int, task.AnyQuestion]) -> Solver:
     """Asks the model the question of a sample."""
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
@@ -98,7 +97,7 @@ def _solver(reader: Reader, questions: Sequence[task.AnyQuestion]) -> Solver:
     return solver("lexbench")(ask)()
 
 
-def _scorer(asked: Named, reader: Reader, questions: Sequence[task.AnyQuestion]) -> Scorer:
+def _scorer(asked: Named, reader: Reader, questions: Mapping[int, task.AnyQuestion], likelihood: bool) -> Scorer:
     """Scores an answer as the task does."""
 
     async def score(state: TaskState, target: Target) -> Score:
@@ -121,7 +120,6 @@ def _scorer(asked: Named, reader: Reader, questions: Sequence[task.AnyQuestion])
     def own() -> Scorer:
         return score
 
-    likelihood = isinstance(questions[0], task.Score)
     metrics: Any = [metric("likelihood")(_likelihood)()] if likelihood else {"*": [mean(), stderr(cluster="cluster")]}
     return scorer(metrics=metrics, name="lexbench")(own)()
 

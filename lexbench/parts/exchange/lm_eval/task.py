@@ -54,7 +54,7 @@ class LexbenchTask(Task):  # type: ignore[misc]
         self._filters = [build_filter_ensemble("none", [["take_first", None]])]
         self._instances: list[Instance] | None = None
         self.fewshot_rnd = None
-        self._asked: tuple[Named, Tokenizer, Sequence[AnyQuestion]] | None = None
+        self._asked: tuple[Named, Tokenizer, Mapping[int, AnyQuestion]] | None = None
         self._documents: list[dict[str, Any]] = [{"index": index} for index in range(job.n)]
         self._metrics: dict[str, None] = {}
 
@@ -115,7 +115,7 @@ class LexbenchTask(Task):  # type: ignore[misc]
         task, questions = self._cell.questions(tokenizer)
         if isinstance(questions[0], Score):
             _check_sums_suffice(task, tokenizer, questions[0])
-        self._asked = task, tokenizer, questions
+        self._asked = task, tokenizer, {question.index: question for question in questions}
         self._documents = [_document(tokenizer, question) for question in questions]
         longest = max(question.length for question in questions)
         if longest > model.max_length:

@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(importlib.util.find_spec("lm_eval") is None, reason="lm_eval is not installed"),
 ]
-SAMPLES, LENGTH = 100, 512
+SAMPLES, LENGTH = 100, 320
 NAMES = ["passkey", "niah_multikey_1", "last_segment"]
 LEXLET = registry.PACKAGE / "lexlet"
 HF = {"pretrained": str(LEXLET), "dtype": "float32", "device": "cpu", "max_length": LENGTH}
@@ -87,7 +87,7 @@ def test_a_model_of_transformers_scores_as_in_a_run(folder: Path, run: lexbench.
     assert values(found, f"lexbench_last_segment_{LENGTH}") == pytest.approx(recorded(run, "last_segment"), rel=1e-6)
 
 
-class Seen(Exception):
+class NetworkReachedError(Exception):
     """Ends an evaluation where the model would compute."""
 
 
@@ -106,7 +106,7 @@ def model(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def call(ids: Any, **settings: Any) -> Any:
         found.seen += ids.tolist()
-        raise Seen
+        raise NetworkReachedError
 
     monkeypatch.setattr(found, "_model_generate", generate)
     monkeypatch.setattr(found, "_model_call", call)
@@ -138,7 +138,7 @@ def test_the_network_reads_the_tokens_of_a_run(name: str, model: Any, tmp_path: 
 
 def test_the_network_reads_the_tokens_of_a_likelihood(model: Any, tmp_path: Path) -> None:
     name = written(tmp_path, {"name": "last_segment"}, 256, 1)
-    with pytest.raises(Seen):
+    with pytest.raises(NetworkReachedError):
         evaluated(tmp_path, [name], model)
     [question] = made({"name": "last_segment"}, 256, 1)
     assert model.seen == [question.tokens[:-1].tolist()]  # the last token is scored, not read
@@ -166,7 +166,7 @@ def test_answers_in_the_harnesss_cache_are_used_again(model: Any, tmp_path: Path
         ("passkey", 256, {"apply_chat_template": True}, "leave out --apply_chat_template"),
         ("passkey", 256, {"system_instruction": "Be brief."}, "leave out --apply_chat_template and --system"),
         ("passkey", 256, {"gen_kwargs": "temperature=1,do_sample=True"}, "leave out --gen_kwargs"),
-        ("passkey", 1024, {}, "needs 1024 tokens, the model reads 512: give max_length=1024 in --model_args"),
+        ("passkey", 1024, {}, "needs 1024 tokens, the model reads 320: give max_length=1024 in --model_args"),
         ("long_ppl", 256, {}, "long_ppl"),
         ("resolution", 256, {}, "measures what the harness does not give"),
     ],

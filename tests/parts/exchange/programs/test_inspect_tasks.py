@@ -19,7 +19,7 @@ from tests.backends.scripted import Body, Reply, Server, completion, serving
 inspect_ai: Any = pytest.importorskip("inspect_ai", reason="inspect_ai is not installed here: make test-exchange")
 pytest.importorskip("openai", reason="openai is not installed here: make test-exchange")
 
-SAMPLES, LENGTH = 100, 512
+SAMPLES, LENGTH = 100, 320
 NAMES = ("passkey", "niah_multikey_1", "last_segment")
 SETTINGS = {"length": LENGTH, "n": SAMPLES, "corpus": "synthetic"}
 LEXLET = registry.PACKAGE / "lexlet"
@@ -178,4 +178,4 @@ def test_a_server_that_reads_other_tokens_ends_the_evaluation(tmp_path: Path, mo
         monkeypatch.setenv("MINE_API_KEY", "none")
         log = evaluated("passkey", tmp_path, "openai-api-completions/mine/lexlet", {}, tokenizer="lexlet", n=1)
     assert log.status == "error"
-    assert "a prompt has 502 tokens, the server has read 503" in log.error.message
+    assert "a prompt has 310 tokens, the server has read 311" in log.error.message
