@@ -114,7 +114,7 @@ class LexbenchTask(Task):  # type: ignore[misc]
         tokenizer = given_tokenizer(model.tokenizer)
         task, questions = self._cell.questions(tokenizer)
         if isinstance(questions[0], Score):
-            _check_sums_suffice(task, tokenizer, questions[0])
+            check_sums_suffice(task, tokenizer, questions[0])
         self._asked = task, tokenizer, {question.index: question for question in questions}
         self._documents = [_document(tokenizer, question) for question in questions]
         longest = max(question.length for question in questions)
@@ -229,7 +229,7 @@ def _greedily(question: Write) -> dict[str, Any]:
     return {"until": [*question.until], "max_gen_toks": question.room, "do_sample": False, "temperature": 0.0}
 
 
-def _check_sums_suffice(task: Named, tokenizer: Tokenizer, question: Score) -> None:
+def check_sums_suffice(task: Named, tokenizer: Tokenizer, question: Score) -> None:
     """ConfigError for a task that scores more than the sum of its targets' likelihoods, which the harness gives."""
     targets = question.length - question.start
     sample = scored(task.built, tokenizer, question, Scored(nll=np.zeros(targets, np.float32)))

@@ -95,7 +95,7 @@ def asking_model(task: str) -> Any:
         task: its name, for messages.
     """
     frame = sys._getframe(1)
-    while frame.f_back is not None and not isinstance(frame.f_locals.get("lm"), LM):
+    while frame.f_back is not None and not isinstance(frame.f_locals.get("lm"), LM | CachingLM):
         frame = frame.f_back
     found = frame.f_locals.get("lm")
     model = found.lm if isinstance(found, CachingLM) else found

@@ -1,6 +1,7 @@
 """Our tasks, run by the harness itself: what its models read, and the scores of `lexbench run`."""
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,10 @@ from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.commands import main
 from lexbench.core import registry
 from lexbench.core.errors import ConfigError
+from lexbench.core.record import Refused, Sample
+from lexbench.core.task import Answer, AnyQuestion
 from lexbench.parts.exchange import lm_eval as harness
+from lexbench.runner.cells import Named
 
 pytestmark = [
     pytest.mark.slow,
@@ -167,7 +171,7 @@ def test_answers_in_the_harnesss_cache_are_used_again(model: Any, tmp_path: Path
         ("passkey", 256, {"system_instruction": "Be brief."}, "leave out --apply_chat_template and --system"),
         ("passkey", 256, {"gen_kwargs": "temperature=1,do_sample=True"}, "leave out --gen_kwargs"),
         ("passkey", 1024, {}, "needs 1024 tokens, the model reads 320: give max_length=1024 in --model_args"),
-        ("long_ppl", 256, {}, "long_ppl"),
+        ("long_ppl", 256, {}, "long_ppl needs a file of key tokens"),
         ("resolution", 256, {}, "measures what the harness does not give"),
     ],
 )
@@ -176,7 +180,7 @@ def test_a_model_that_would_read_something_else_is_refused(
 ) -> None:
     model.tokenizer.chat_template = "{{ messages[0].content }}"
     name = written(tmp_path, {"name": task}, length, 2)
-    with pytest.raises(ConfigError, match=said) as raised:
+    with pytest.raises((ConfigError, Refused), match=said) as raised:
         evaluated(tmp_path, [name], model, **settings)
     assert "\n" not in str(raised.value) and model.seen == []
 
@@ -184,3 +188,20 @@ def test_a_model_that_would_read_something_else_is_refused(
 def test_a_model_without_tokens_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="needs a causal model with a tokenizer, got DummyLM"):
         evaluated(tmp_path, [written(tmp_path, {"name": "passkey"}, 256, 2)], "dummy")
+
+
+def test_a_task_that_scores_single_tokens_is_refused() -> None:
+    from lexbench.parts.exchange.lm_eval.task import check_sums_suffice
+
+    built: Any = lexbench.task("last_segment", "synthetic").for_lengths([64])
+
+    class Half:
+        def score(self, question: AnyQuestion, answer: Answer) -> Sample:
+            sample: Sample = built.score(question, answer)
+            assert sample.nll is not None
+            return replace(sample, nll=sample.nll[::2])
+
+    [question] = made({"name": "last_segment"}, 64, 1)
+    check_sums_suffice(Named("whole", built, "whole"), load_tokenizer(LEXLET), question)
+    with pytest.raises(ConfigError, match="half scores single tokens, of which the harness gives the sum"):
+        check_sums_suffice(Named("half", Half(), "half"), load_tokenizer(LEXLET), question)
