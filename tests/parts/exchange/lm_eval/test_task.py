@@ -117,14 +117,14 @@ def model(monkeypatch: pytest.MonkeyPatch) -> Any:
     return found
 
 
-def made(task: dict[str, Any], length: int, n: int) -> Any:
-    built: Any = lexbench.task(**task, corpus="synthetic").for_lengths([length])
+def made(task: dict[str, Any], length: int, n: int, corpus: str = "synthetic") -> Any:
+    built: Any = lexbench.task(**task, corpus=corpus).for_lengths([length])
     return built.questions(load_tokenizer(LEXLET), length, n, 0)
 
 
-def written(folder: Path, task: dict[str, Any], length: int, n: int) -> str:
+def written(folder: Path, task: dict[str, Any], length: int, n: int, corpus: str = "synthetic") -> str:
     """The yaml of a task with parameters, which a user adds to what the command writes."""
-    words = ["--lengths", str(length), "--n", str(n), "--corpus", "synthetic", "--out", str(folder)]
+    words = ["--lengths", str(length), "--n", str(n), "--corpus", corpus, "--out", str(folder)]
     assert main.main(["lm_eval", "tasks", task["name"], *words]) == 0
     name = f"lexbench_{task['name']}_{length}"
     head, _, text = (folder / f"{name}.yaml").read_text().partition("\n")
@@ -136,8 +136,12 @@ def written(folder: Path, task: dict[str, Any], length: int, n: int) -> str:
 
 @pytest.mark.parametrize("name", ["passkey", "niah_single_2", "niah_multivalue", "variable_tracking"])
 def test_the_network_reads_the_tokens_of_a_run(name: str, model: Any, tmp_path: Path) -> None:
-    evaluated(tmp_path, [written(tmp_path, {"name": name}, 256, 7)], model)
-    assert sorted(model.seen) == sorted(question.prompt.tolist() for question in made({"name": name}, 256, 7))
+    evaluated(tmp_path, [written(tmp_path, {"name": name}, 256, 7, "stdlib")], model)
+    tokens = [question.prompt.tolist() for question in made({"name": name}, 256, 7, "stdlib")]
+    assert sorted(model.seen) == sorted(tokens)
+    if name == "niah_single_2":  # of whose texts the harness's tokenizer would make others
+        texts = [load_tokenizer(LEXLET).decode(each[1:]) for each in tokens]
+        assert any(model.tokenizer(text)["input_ids"] != each for text, each in zip(texts, tokens, strict=True))
 
 
 def test_the_network_reads_the_tokens_of_a_likelihood(model: Any, tmp_path: Path) -> None:
