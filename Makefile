@@ -103,7 +103,7 @@ $(EXCHANGE)/.ready: $(DEV)
 	$(call venv,$(EXCHANGE))
 	echo "import site; site.addsitedir('$$($(BIN)/python -c "$(PACKAGES)")')" \
 		>"$$($(EXCHANGE)/bin/python -c "$(PACKAGES)")/tested.pth"
-	$(EXCHANGE)/bin/pip install --quiet --disable-pip-version-check inspect_ai==0.3.285 ipykernel nbclient 'setuptools>=77'
+	$(EXCHANGE)/bin/pip install --quiet --disable-pip-version-check inspect_ai==0.3.285 openai==3.57.0 ipykernel nbclient 'setuptools>=77'
 	$(EXCHANGE)/bin/pip install --quiet --disable-pip-version-check --no-deps --ignore-requires-python every-eval-ever==0.3.0
 	touch $@
 

@@ -354,6 +354,7 @@ def test_no_yaml_says_only_what_its_file_says() -> None:
     stated = {(group, name): registry.read(group, name) for group in registry.FOLDERS for name in registry.yamls(group)}
     families = [config.get("file") for config in stated.values()]
     for (_, name), config in stated.items():
-        own = str(config.get("_target_", "")).lower().endswith(f".{name}.{name.replace('_', '')}")
+        module, _, cls = str(config.get("_target_", "")).rpartition(".")
+        own = cls.lower() == name.replace("_", "") and only_class(source_of_module(module), None) == cls
         alone = config.get("file") == f"{name}.py" and families.count(f"{name}.py") == 1
         assert len(config) > 1 or not (own or alone), f"{name}.yaml can go: its file is the name"
