@@ -41,7 +41,7 @@ class Part:
     commands: Sequence[str] = ()
     provides: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
-    @property
+    @functools.cached_property
     def folder(self) -> Path:
         """The folder of its package; nothing is imported."""
         spec = importlib.util.find_spec(self.package)

@@ -51,10 +51,17 @@ def config_dirs() -> list[Path]:
     if lost := [folder for folder in extra if not folder.is_dir()]:
         raise ConfigError(f"LEXBENCH_CONFIG_PATH {lost[0]} is no folder: give one with method/, task/, ... in it")
     found: dict[Path, Path] = {}
-    of_parts = [folder for part in parts() if (folder := part.folder / "configs").is_dir()]
-    for folder in (asset("configs"), *of_parts, *extra):
+    found.update((folder, folder) for folder in _installed_dirs())
+    for folder in extra:
         found.setdefault(folder.resolve(), folder)
     return list(found.values())
+
+
+@functools.cache
+def _installed_dirs() -> tuple[Path, ...]:
+    """The registry of the core and those of parts."""
+    of_parts = [folder for part in parts() if (folder := part.folder / "configs").is_dir()]
+    return tuple(folder.resolve() for folder in (asset("configs"), *of_parts))
 
 
 def home_of(name: str) -> Path:
@@ -87,15 +94,27 @@ def files(group: str) -> dict[str, dict[str, str]]:
     stated = yamls(group)
     found: dict[str, dict[str, str]] = {}
     for folder, package, configs in _code_folders(group):
-        families = _files_of(configs / group)
-        for file in sorted(folder.glob("*.py")):
-            if file.stem in stated or file.name in families:
-                continue
-            cls = only_class(file, DOES[group] if group != "encoding" else None)
-            if cls and cls.lower() == file.stem.replace("_", ""):
-                place = str(file.resolve()) if package is None else file.name
-                config = {"_target_": f"{package}.{file.stem}.{cls}"} if package else {"file": place}
-                found.setdefault(file.stem, config)
+        # Files of the user may change while this process runs, as in a notebook; of ours it is asked which there are.
+        files = folder.glob("*") if package is None else (folder, configs / group)
+        state = tuple(file.stat().st_mtime_ns for file in files if file.exists())
+        for name, config in _files_in(group, folder, package, configs, state).items():
+            if name not in stated:
+                found.setdefault(name, config)
+    return found
+
+
+@functools.lru_cache(maxsize=256)
+def _files_in(
+    group: str, folder: Path, package: str | None, configs: Path, state: tuple[int, ...]
+) -> dict[str, dict[str, str]]:
+    """Names of one folder's files; `state` tells one state of the folder from another."""
+    families = _files_of(configs / group)
+    found = {}
+    for file in sorted(folder.glob("*.py")):
+        cls = only_class(file, DOES[group] if group != "encoding" else None)
+        if file.name not in families and cls and cls.lower() == file.stem.replace("_", ""):
+            place = str(file.resolve()) if package is None else file.name
+            found[file.stem] = {"_target_": f"{package}.{file.stem}.{cls}"} if package else {"file": place}
     return found
 
 
@@ -138,7 +157,7 @@ def _code_folders(group: str) -> Iterator[tuple[Path, str | None, Path]]:
     for part in parts():
         if (part.folder / name).is_dir():
             yield part.folder / name, f"{part.package}.{name}", part.folder / "configs"
-    for folder in config_dirs():
+    for folder in config_dirs()[len(_installed_dirs()) :]:
         if (folder / group).is_dir():
             yield folder / group, None, folder
 

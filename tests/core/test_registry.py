@@ -8,6 +8,8 @@ import lexbench
 from lexbench import Model, Task, method
 from lexbench.commands.main import main
 from lexbench.core import registry
+from lexbench.core.named_files import only_class
+from lexbench.core.plug_in import source_of_module
 
 TASK = '''
 """Written by a user."""
