@@ -150,6 +150,24 @@ class Probe(Question):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class Diverge(Question):
+    """Compare the next-token distributions at tokens[start:] with those of the same text under another method."""
+
+    tokens: Tokens
+    start: int
+    against: str = ""
+    """Name of the other method; empty: the same method with keys and values kept as they are computed."""
+
+    def __post_init__(self) -> None:
+        assert 1 <= self.start < len(self.tokens), f"start {self.start} of {len(self.tokens)} tokens"
+
+    @property
+    def length(self) -> int:
+        """Tokens of the text."""
+        return len(self.tokens)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Written:
     """Answer to Write: the new tokens only, without the prompt."""
 
@@ -212,8 +230,22 @@ class Probed:
     """
 
 
-AnyQuestion = Write | Choose | Mark | Score | Probe
-Answer = Written | Chosen | Marked | Scored | Probed
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Diverged:
+    """Answer to Diverge, with one number for each target."""
+
+    divergence: NDArray[np.float32]
+    """KL(other method's distribution || this method's), nats."""
+    same_top: NDArray[np.bool_]
+    """Whether both methods find the same token likeliest."""
+    nll: NDArray[np.float32]
+    """NLL of the target under this method, nats."""
+    other_nll: NDArray[np.float32]
+    """NLL of the target under the other method, nats."""
+
+
+AnyQuestion = Write | Choose | Mark | Score | Probe | Diverge
+Answer = Written | Chosen | Marked | Scored | Probed | Diverged
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Optional parts of lexbench: each adds commands, methods or tasks, and no other part imports it."""

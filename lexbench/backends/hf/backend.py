@@ -54,6 +54,8 @@ from lexbench.core.task import (
     AnyQuestion,
     Choose,
     Chosen,
+    Diverge,
+    Diverged,
     Mark,
     Marked,
     Probe,
@@ -68,6 +70,7 @@ from lexbench.core.task import (
 from lexbench.core.values import is_whole
 from lexbench.kernels import likelihood
 from lexbench.kernels.observed import Observer
+from lexbench.methods.composition import other_attention
 
 COLUMNS = 1024
 """Tokens of the vocabulary whose logits are compared when a method is verified."""
@@ -190,6 +193,7 @@ class Hf(Backend):
         self.version = f"transformers {transformers.__version__}, torch {torch.__version__}"
         self.reader = Reader(network, model, attention)
         self.kernel = self.reader.kernel
+        self._attention = Attention()
         self._chunk = chunk
         self._batch = batch if isinstance(batch, int) else None
         # Tokens of a batch: running out of memory lowers it for all later ones.
@@ -207,6 +211,7 @@ class Hf(Backend):
     def attend(self, attention: Attention) -> None:
         """Apply an Attention to the model; Refused, with the slot's name, if it cannot be realised exactly."""
         self.reader.attend(attention)
+        self._attention = attention
 
     def sees_no_future(self) -> bool:
         """Whether the states of a prefix do not depend on what follows it."""
@@ -475,6 +480,20 @@ class Hf(Backend):
             joined = ends[0] if len(ends) == 1 else torch.cat(ends, dim=1)
             losses = self._losses(joined, np.concatenate(targets)).cpu()
             return [Scored(nll=each.numpy()) for each in losses.split([*map(len, targets)])]  # type: ignore[no-untyped-call]
+
+    @torch.inference_mode()
+    def diverge(self, question: Diverge) -> Diverged:
+        """Differences of next-token distributions; keeps states of both readings, and logits of a chunk."""
+        start, other = question.start, other_attention(question.against, self._attention, self.model, question.length)
+        with self.reader.answering(question.length):
+            ids = self.reader.ids(question.tokens[:-1])
+            own = self.reader.states(ids, start)[:, 0, start - 1 :]
+            with self.reader.under(other):
+                theirs = self.reader.states(ids, start)[:, 0, start - 1 :]
+            targets = self.reader.ids(question.tokens[start:])[0].to(own.device)
+            found = likelihood.divergences(own, theirs, self.reader.head.exact(), targets, self._chunk)
+            apart, same, nll, other_nll = (each.cpu().numpy() for each in found)
+        return Diverged(divergence=apart, same_top=same, nll=nll, other_nll=other_nll)
 
     def _losses(self, states: Tensor, targets: Tokens) -> Tensor:
         """[T] NLL of targets behind [passes, T, width] states."""

@@ -7,6 +7,7 @@ is kept of prompts is then padded on the left, so that prompts of any lengths ar
 import functools
 import importlib.util
 import itertools
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, cast
@@ -28,7 +29,7 @@ from lexbench.backends.hf.network import positions_end
 from lexbench.backends.hf.rotary import TOLERANCE, AttentionInstaller, Placement
 from lexbench.backends.hf.state import Keys, State, Unkept, state_of
 from lexbench.backends.hf.tower import parts, sample
-from lexbench.core.attention import Attention
+from lexbench.core.attention import Attention, sees_prompt_end
 from lexbench.core.memory import OutOfMemory, deferring
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
@@ -97,6 +98,7 @@ class Reader:
         self.repeated: bool | None = None
         """Whether they are, under this Attention; None: not tried yet."""
         self._fewer: Fused | None = None
+        self._others: dict[str, list[Placement]] = {}
 
     def close(self) -> None:
         """Leave the network as it was before any method."""
@@ -107,18 +109,42 @@ class Reader:
         """Apply an Attention to the model; Refused, with the slot's name, if it cannot be realised exactly."""
         self.prefix_cache.forget()
         self.installer.remove()
-        with deferring(f"a method on {self._model.name} in {self.dtype} on {self.device}"):
-            for part in attention.mixture or (attention,):
-                self.installer.check_rope(self._model, part)
-            self.passes = [self.installer.prepare(part) for part in attention.mixture or (attention,)]
+        self._others.clear()
+        self.passes = self._placed(attention)
         self.continuing.clear()
         self.repeated = None
         self.installer.put(self.passes[0])
 
+    def _placed(self, attention: Attention) -> list[Placement]:
+        """The passes of an Attention, checked for the model."""
+        with deferring(f"a method on {self._model.name} in {self.dtype} on {self.device}"):
+            for part in attention.mixture or (attention,):
+                self.installer.check_rope(self._model, part)
+            return [self.installer.prepare(part) for part in attention.mixture or (attention,)]
+
+    @contextmanager
+    def under(self, attention: Attention) -> Iterator[None]:
+        """Read whole texts under another Attention inside the block; behind it all is as before."""
+        name = json.dumps(attention.as_data(), sort_keys=True)
+        if name not in self._others:
+            self._others[name] = self._placed(attention)
+        own, self.passes = self.passes, self._others[name]
+        try:
+            self.continuing.clear()
+            self.installer.put(self.passes[0])
+            yield
+        finally:
+            self.passes = own
+            self.continuing.clear()
+            self.installer.put(own[0])
+
     def sees_no_future(self) -> bool:
         """Whether the states of a prefix do not depend on what follows it."""
-        ranked = [part.head_ratios is not None for placement in self.passes for part in placement.attention.parts()]
-        return not any(ranked) and not any(placement.grows for placement in self.passes)
+        parts = [part for placement in self.passes for part in placement.attention.parts()]
+        ranked = any(part.head_ratios is not None for part in parts)
+        # Behind a prompt, keys are seen in another form than in it.
+        split = any(part.cache is not None and sees_prompt_end(part.cache) for part in parts)
+        return not ranked and not split and not any(placement.grows for placement in self.passes)
 
     @property
     def slides(self) -> bool:

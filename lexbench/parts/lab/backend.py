@@ -17,13 +17,28 @@ from lexbench.backends.draft import Draft
 from lexbench.backends.embedded import check_embedded
 from lexbench.checkpoints.checkpoint import end_tokens, fingerprint, folder_of, weight_files
 from lexbench.checkpoints.tokenizer import load_tokenizer
-from lexbench.core.attention import Attention
+from lexbench.core.attention import Attention, sees_prompt_end
 from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
-from lexbench.core.task import Choose, Chosen, Mark, Marked, Probe, Probed, Score, Scored, Tokens, Write, Written
-from lexbench.kernels import rotations
+from lexbench.core.task import (
+    Choose,
+    Chosen,
+    Diverge,
+    Diverged,
+    Mark,
+    Marked,
+    Probe,
+    Probed,
+    Score,
+    Scored,
+    Tokens,
+    Write,
+    Written,
+)
+from lexbench.kernels import likelihood, rotations
 from lexbench.kernels.observed import Observer
+from lexbench.methods.composition import other_attention
 from lexbench.parts.lab.encodings import Encoding, Rotate
 from lexbench.parts.lab.encodings.rope import Rope
 from lexbench.parts.lab.native.attend import together
@@ -64,7 +79,8 @@ class Native(Backend):
         self._ends = end_tokens(folder)
         self._decoder = load(folder, DTYPES[dtype]).to(self._device)
         self.parts = [type(each) for each in self._decoder.modules() if isinstance(each, Encoding)]
-        self._passes: tuple[Attention, ...] = (Attention(),)
+        self._attention = Attention()
+        self._passes: tuple[Attention, ...] = (self._attention,)
         self.reuse = False
         self._prefix_cache = PrefixCache[Reading]()
         vocabulary, encoding = self._decoder.shape.vocabulary, self._decoder.encoding
@@ -118,13 +134,15 @@ class Native(Backend):
                     self._settled(one, layer)
         except ValueError as error:
             raise Refused(str(error)) from None
-        self._passes = passes
+        self._passes, self._attention = passes, attention
         self._prefix_cache.forget()
 
     def sees_no_future(self) -> bool:
         """Whether the states of a prefix do not depend on what follows it, nor on the length of the text."""
-        ranked = any(part.head_ratios is not None for one in self._passes for part in one.parts())
-        return not ranked and "positions" not in self._decoder.encoding.hooks
+        parts = [part for one in self._passes for part in one.parts()]
+        ranked = any(part.head_ratios is not None for part in parts)
+        split = any(part.cache is not None and sees_prompt_end(part.cache) for part in parts)
+        return not ranked and not split and "positions" not in self._decoder.encoding.hooks
 
     def _settled(self, whole: Attention, layer: int) -> tuple[Attention, Rotate]:
         """The Attention of a layer, joined with the encoding's own slots, and its rotation of queries and keys."""
@@ -169,6 +187,20 @@ class Native(Backend):
         ids = self._ids(question.tokens)
         logits = self._read(question.start, len(ids))(ids[:-1])[question.start - 1 :]
         return Scored(nll=F.cross_entropy(logits, ids[question.start :], reduction="none").float().cpu().numpy())
+
+    @torch.inference_mode()
+    def diverge(self, question: Diverge) -> Diverged:
+        """Differences of next-token distributions, from all logits at once."""
+        ids, start, own = self._ids(question.tokens), question.start, self._attention
+        other = other_attention(question.against, own, self.model, question.length)
+        sides = []
+        for attention in (own, other):
+            self.attend(attention)
+            sides.append(self._read(start, len(ids))(ids[:-1])[None, start - 1 :])
+        self.attend(own)
+        found = likelihood.divergences(*sides, lambda logits: logits, ids[start:])
+        apart, same, nll, other_nll = (each.cpu().numpy() for each in found)
+        return Diverged(divergence=apart, same_top=same, nll=nll, other_nll=other_nll)
 
     @torch.inference_mode()
     def choose(self, question: Choose) -> Chosen:
