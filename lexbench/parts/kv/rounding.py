@@ -9,6 +9,8 @@ from lexbench.parts.kv.compression import BLOCK, Compression, signs
 
 LARGEST_FP8 = 448.0
 """Largest number of e4m3."""
+E4M3, HALF = (3, -6), (10, -14)
+"""Bits behind the leading one, and the least exponent with one."""
 
 
 def kept(numbers: Tensor, form: Compression, way: str) -> Tensor:
@@ -35,17 +37,14 @@ def _uniform(numbers: Tensor, form: Compression, way: str) -> Tensor:
 def _levels(groups: Tensor, bits: int) -> Tensor:
     """[..., group] numbers in 2^bits levels from the group's least to its largest."""
     least, most = groups.amin(-1, keepdim=True), groups.amax(-1, keepdim=True)
-    step = ((most - least) / (2**bits - 1)).half().to(groups.dtype)
-    lowest = least.half().to(groups.dtype)
+    step, lowest = (to_float(each, *HALF) for each in ((most - least) / (2**bits - 1), least))
     level = ((groups - lowest) / step.where(step > 0, 1.0)).round().clamp(0, 2**bits - 1)
     return lowest + level * step
 
 
 def _in_format(numbers: Tensor, name: str | None) -> Tensor:
     if name == "fp8":
-        # From float32, as caches are computed: float64 would be rounded once where these are rounded twice.
-        eight = numbers.clamp(-LARGEST_FP8, LARGEST_FP8).to(torch.float8_e4m3fn)
-        return eight.to(numbers.dtype)
+        return to_float(numbers.clamp(-LARGEST_FP8, LARGEST_FP8), *E4M3)
     blocks = numbers.unflatten(-1, (-1, BLOCK))
     if name == "q8_0":
         step = blocks.abs().amax(-1, keepdim=True) / 127
@@ -55,7 +54,19 @@ def _in_format(numbers: Tensor, name: str | None) -> Tensor:
         place = blocks.abs().argmax(-1, keepdim=True)
         step = blocks.gather(-1, place) / -8
         levels = (blocks * _inverse(step) + 8.5).trunc().clamp(0, 15) - 8
-    return (levels * step.half().to(numbers.dtype)).flatten(-2)
+    return (levels * to_float(step, *HALF)).flatten(-2)
+
+
+def to_float(numbers: Tensor, digits: int, least: int) -> Tensor:
+    """The nearest numbers of a binary format; ties to even. Not by a cast: torch rounds float64 twice.
+
+    Args:
+        numbers: within the format's range.
+        digits: bits behind the leading one.
+        least: exponent of the least numbers with a leading one.
+    """
+    spacing = torch.exp2((numbers.frexp().exponent - 1).clamp_min(least) - digits).to(numbers.dtype)
+    return (numbers / spacing).round() * spacing
 
 
 def _inverse(step: Tensor) -> Tensor:
