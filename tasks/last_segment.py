@@ -136,8 +136,9 @@ class LastSegment(Task):
         if self.against is None:
             return scored
         other = "" if self.against == "uncompressed" else self.against
-        asked = {"index": index, "cluster": scored.cluster, "facts": scored.facts}
-        return Diverge(**asked, tokens=tokens, start=scored.start, against=other)
+        return Diverge(
+            index=index, cluster=scored.cluster, facts=scored.facts, tokens=tokens, start=scored.start, against=other
+        )
 
     def _too_few(self, texts: EncodedCorpus, n: int, found: int) -> str:
         if self.stream:

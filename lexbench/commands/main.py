@@ -18,6 +18,7 @@ from lexbench.commands import (
     export,
     figure,
     hydra_config,
+    kv,
     leaderboard,
     list_,
     power,
@@ -41,7 +42,7 @@ from lexbench.parts.web.commands import board, view
 
 MODULES = (
     *(run, versus, report, figure, view, leaderboard, compare, check, power, doctor, share, board, import_, tune),
-    *(identify, fingerprint, show, search, score, keys, export, convert, verify, lm_eval, list_, train, study),
+    *(identify, fingerprint, show, search, score, keys, export, convert, verify, lm_eval, list_, train, study, kv),
 )
 COMMANDS: dict[str, Command] = {module.COMMAND.name: module.COMMAND for module in MODULES}
 COLLECT = (100_000, 20, 20)

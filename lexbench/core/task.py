@@ -40,6 +40,9 @@ class Write(Question):
     messages: tuple[tuple[str, str], ...] = ()
     """Role and content of the messages that the prompt was made of, for servers that take messages; a last one of the
     assistant is the beginning of the answer. (): the prompt is a text, or one user message in the chat template."""
+    text: int | None = None
+    """First tokens of the prompt, in front of the question: a compressed cache is made of these alone; None: not told,
+    then of the whole prompt."""
     thought: int = 0
     """Further tokens for thinking, in front of the answer: the run sets them, as the backend's budget says."""
 
@@ -63,6 +66,8 @@ class Choose(Question):
     """Index of the right option."""
     guess: float | None = None
     """Expected accuracy of guessing, where that is not 1 / options."""
+    text: int | None = None
+    """First tokens of the prompt, in front of the question, as in `Write`."""
 
     def __post_init__(self) -> None:
         assert len(self.options) > 1 and min(map(len, self.options)) > 0, "a choice needs non-empty options"

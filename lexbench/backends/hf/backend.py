@@ -233,8 +233,15 @@ class Hf(Backend):
             kind = type(question)
             return (kind,) if self.reader.sees_no_future() else (kind, read_of(question), first_of(question))
         if isinstance(question, Write):
-            return (Write,) if self.reader.joins() else (Write, len(question.prompt), question.room)
+            if self.reader.joins():
+                return (Write,)
+            return (Write, len(question.prompt), question.room, self._ends_at(question))
         return (Choose,) if isinstance(question, Choose) and self.reader.joins() else None
+
+    def _ends_at(self, question: Write | Choose) -> int:
+        """Tokens of the prompt that count as read before the answer; under a slot `cache` those before the question."""
+        whole = len(question.prompt)
+        return question.text or whole if self._attention.keepings else whole
 
     def together(self, questions: Sequence[AnyQuestion]) -> Iterator[Answer]:
         """Answer questions with the same key, in batches as large as fit; a batch is halved on out-of-memory."""
@@ -341,7 +348,8 @@ class Hf(Backend):
         size = len(questions[0].prompt)
         rows, unseen, repeats = [*texts], list[Found](), self.reader.repeats(room - 1)
         with self.reader.answering(max(question.length for question in questions)), ExitStack() as loop:
-            last, caches = self.reader.prompted([question.prompt for question in questions], room)
+            prompts = [question.prompt for question in questions]
+            last, caches = self.reader.prompted(prompts, room, self._ends_at(questions[0]))
             made, step = self._chosen(last), cast(Repeated | None, None)
 
             def single(token: Tensor) -> Found:
@@ -428,7 +436,8 @@ class Hf(Backend):
             if any(placement.grows for placement in self.reader.passes):
                 return Chosen(nll=np.array([self._read_whole(prompt, option) for option in question.options]))
             states, begun = self.reader.begun(prompt)
-            last = self.reader.states(self.reader.ids(prompt[begun:]), size, states)[:, 0, -1:]
+            end = self._ends_at(question)
+            last = self.reader.states(self.reader.ids(prompt[begun:]), end, states)[:, 0, -1:]
             sums = []
             for option in question.options:
                 read = last

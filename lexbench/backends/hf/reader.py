@@ -300,10 +300,13 @@ class Reader:
             self._fewer = Fused(self.base, TOLERANCE[self.network.dtype])
         return self._fewer.put()
 
-    def prompted(self, prompts: Sequence[Tokens], room: int) -> tuple[Tensor, Sequence[State]]:
-        """[passes, B, width] states of the prompts' last tokens, and what the model keeps of the prompts."""
+    def prompted(self, prompts: Sequence[Tokens], room: int, end: int | None = None) -> tuple[Tensor, Sequence[State]]:
+        """[passes, B, width] states of the prompts' last tokens, and what the model keeps of the prompts.
+
+        `end`: tokens of each that count as the prompt; None: all.
+        """
         last, made, first = list[Tensor](), list[Keys](), 0
-        for read, states in self.in_turn(prompts, room):
+        for read, states in self.in_turn(prompts, room, end):
             last.append(read)
             end = first + read.shape[1]
             # All read at once, and none padded: go on from these states as they are.
@@ -316,12 +319,14 @@ class Reader:
             first = end
         return torch.cat(last, dim=1), made
 
-    def in_turn(self, prompts: Sequence[Tokens], room: int) -> Iterator[tuple[Tensor, Sequence[State]]]:
+    def in_turn(
+        self, prompts: Sequence[Tokens], room: int, counted: int | None = None
+    ) -> Iterator[tuple[Tensor, Sequence[State]]]:
         """[passes, b, width] states of the last tokens of the next prompts, and what is kept of them.
 
         Neighbours of about one length are read together, of one length where windows drop old keys. With prefix reuse,
         a prompt that shares enough with the one before it, or with the one behind it, is read alone, without what it
-        shares with the one before.
+        shares with the one before. `counted`: tokens of each that count as the prompt; None: all.
         """
         any_length = self.reads_in_turn() and not self.slides
         reused = any_length and self.reuse
@@ -344,7 +349,7 @@ class Reader:
             states, begun = (
                 self.begun(some[0], room) if alone else ([self.new(room, len(some[0])) for _ in self.passes], 0)
             )
-            read = self.states(self.ids(*(each[begun:] for each in some)), len(some[0]), states)
+            read = self.states(self.ids(*(each[begun:] for each in some)), counted or len(some[0]), states)
             yield torch.stack([read[:, row, len(each) - begun - 1] for row, each in enumerate(some)], dim=1), states
             if alone:
                 self.keep(some[0], states)

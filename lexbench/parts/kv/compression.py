@@ -120,7 +120,8 @@ class Compression:
             parts.append("mixed by a Hadamard matrix before")
         if self.rounds:
             sees = "prompt and answer see rounded keys" if self.in_prompt else "the prompt reads exact keys"
-            parts.append(f"rounded after rotation; {sees}; the last {self.residual} tokens exact")
+            last = f"; the last {self.residual} tokens exact" if self.residual else ""
+            parts.append(f"rounded as the cache holds them; {sees}{last}")
         if self.keep < 1:
             parts.append(f"{self.keep:g} of the prompt's tokens held by each key head, by {self.by}")
         return "; ".join(parts)

@@ -11,7 +11,7 @@ from lexbench.parts.lab.encodings.base import per_group
 
 def norm(keys: Tensor) -> Tensor:
     """[B, KV, P] scores of keys [B, KV, P, D]: small keys draw attention (Devoto et al. 2024, arXiv 2406.11430)."""
-    return -keys.to(torch.promote_types(keys.dtype, torch.float32)).norm(dim=-1)
+    return -torch.linalg.vector_norm(keys.to(torch.promote_types(keys.dtype, torch.float32)), dim=-1)
 
 
 def snapkv(queries: Tensor, keys: Tensor, scaling: float) -> Tensor:
@@ -34,7 +34,7 @@ def snapkv(queries: Tensor, keys: Tensor, scaling: float) -> Tensor:
     later = torch.arange(total, device=keys.device) > torch.arange(total - count, total, device=keys.device)[:, None]
     weights = scores.masked_fill(later, -torch.inf).softmax(-1)[..., : total - count].mean(2)
     pooled = F.avg_pool1d(weights, kernel_size=KERNEL, padding=KERNEL // 2, stride=1)
-    mean = pooled.unflatten(1, (keys.shape[1], -1)).mean(2)
+    mean = pooled.reshape(len(pooled), keys.shape[1], -1, pooled.shape[2]).mean(2)
     return F.pad(mean, (0, count), value=float(mean.max()) + 1)
 
 

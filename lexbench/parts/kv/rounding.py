@@ -45,7 +45,7 @@ def _levels(groups: Tensor, bits: int) -> Tensor:
 def _in_format(numbers: Tensor, name: str | None) -> Tensor:
     if name == "fp8":
         return to_float(numbers.clamp(-LARGEST_FP8, LARGEST_FP8), *E4M3)
-    blocks = numbers.unflatten(-1, (-1, BLOCK))
+    blocks = numbers.reshape(*numbers.shape[:-1], -1, BLOCK)
     if name == "q8_0":
         step = blocks.abs().amax(-1, keepdim=True) / 127
         levels = _to_nearest(blocks * _inverse(step))
@@ -66,7 +66,8 @@ def to_float(numbers: Tensor, digits: int, least: int) -> Tensor:
         least: exponent of the least numbers with a leading one.
     """
     spacing = torch.exp2((numbers.frexp().exponent - 1).clamp_min(least) - digits).to(numbers.dtype)
-    return (numbers / spacing).round() * spacing
+    rounded: Tensor = (numbers / spacing).round() * spacing
+    return rounded
 
 
 def _inverse(step: Tensor) -> Tensor:

@@ -127,6 +127,8 @@ class Native(Backend):
             raise Refused(f"{encoding.name} defines its own distances: use a method without remap or head_ratios")
         if "positions" in encoding.hooks and any(part.keep_first is not None for part in parts):
             raise Refused(f"{encoding.name} defines its own positions: use a method without keep_first")
+        if type(encoding) is not Rope and attention.keepings:
+            raise Refused(f"native compresses caches under plain RoPE only, not {encoding.name}: use encoding rope")
         try:
             # Settle every layer now: slots that clash are refused here, not in the middle of a question.
             for one in passes:
@@ -159,9 +161,11 @@ class Native(Backend):
             raise Refused(f"{self._decoder.encoding.name} has positions for {longest} tokens, asked for {length}")
         return Reading([Pass(self._decoder, whole, self._settled, prompt, length) for whole in self._passes])
 
-    def _prompted(self, prompt: Tokens, length: int) -> tuple[Reading, Tensor]:
+    def _prompted(self, question: Write | Choose) -> tuple[Reading, Tensor]:
         """Read a prompt, reusing its common prefix with the previous one; and its [1, vocabulary] next-token logits."""
-        text, begun = self._read(len(prompt), length), 0
+        prompt, whole = question.prompt, len(question.prompt)
+        end = question.text or whole if self._attention.keepings else whole
+        text, begun = self._read(end, question.length), 0
         taken = self._prefix_cache.take(prompt)
         if taken and taken[1] >= WORTH * len(prompt):
             text.begun_as(*taken)
@@ -198,14 +202,14 @@ class Native(Backend):
             self.attend(attention)
             sides.append(self._read(start, len(ids))(ids[:-1])[None, start - 1 :])
         self.attend(own)
-        found = likelihood.divergences(*sides, lambda logits: logits, ids[start:])
+        found = likelihood.divergences(sides[0], sides[1], lambda logits: logits, ids[start:])
         apart, same, nll, other_nll = (each.cpu().numpy() for each in found)
         return Diverged(divergence=apart, same_top=same, nll=nll, other_nll=other_nll)
 
     @torch.inference_mode()
     def choose(self, question: Choose) -> Chosen:
         """NLL of each option; the prompt is read once."""
-        prompt, last = self._prompted(question.prompt, question.length)
+        prompt, last = self._prompted(question)
         sums = []
         for option in map(self._ids, question.options):
             # The first token follows from the end of the prompt, and nothing follows from the last one: it is not read.
@@ -224,7 +228,7 @@ class Native(Backend):
     @torch.inference_mode()
     def write(self, question: Write) -> Written:
         """Greedy, token by token; Refused where logits are NaN."""
-        text, logits = self._prompted(question.prompt, question.length)
+        text, logits = self._prompted(question)
         draft = Draft(question, self.tokenizer, self._ends, self.dtype)
         while True:
             following = logits[-1].argmax()[None]

@@ -158,7 +158,7 @@ def test_scores_are_those_of_a_dense_model_that_rounds_by_the_definition(name: s
 
 @pytest.mark.usefixtures("wholly_float64")
 def test_yarn_and_four_bits_are_both_there(hf: Hf) -> None:
-    form = {"bits": 4, "group": 8, "residual": 4}
+    form: dict[str, Any] = {"bits": 4, "group": 8, "residual": 4}
     method = lexbench.method({"compose": [{"name": "yarn", "factor": 4.0}, {"name": "kv", **form}]})
     attention = method.attention(hf.model, len(TOKENS))
     assert attention.slots() == ("inv_freq", "scale", "cache")
@@ -273,3 +273,21 @@ def test_fp8_is_torchs_own_cast_of_float32() -> None:
     expected = given.clamp(-448, 448).to(torch.float8_e4m3fn).float()
     assert (given.abs() > 448).any() and (given.abs() < 2**-6).any()
     assert torch.equal(Kv(format="fp8").compression().kept(given, given, 0)[0], expected)
+
+
+@pytest.mark.parametrize("kind", [{"bits": 4, "group": 16}, {"format": "fp8"}], ids=str)
+def test_a_wrong_scale_in_one_layer_fails_the_self_check(
+    kind: dict[str, Any], hf: Hf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attention = Kv(**kind, residual=8).attention(hf.model, 128)
+    right = Compression.kept
+    assert failure(verify(hf, attention, 128)) is None
+
+    def wrong(
+        self: Compression, keys: torch.Tensor, values: torch.Tensor, layer: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        old_keys, old_values = right(self, keys, values, layer)
+        return (old_keys * 1.02, old_values) if layer == 1 else (old_keys, old_values)
+
+    monkeypatch.setattr(Compression, "kept", wrong)
+    assert "realised" in (failure(verify(hf, attention, 128)) or "")
