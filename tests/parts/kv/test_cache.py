@@ -1,5 +1,6 @@
 """The slot `cache` on hf: logits of a whole model are those of a dense one that rounds and drops by the definition."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,12 @@ import torch
 from transformers.models.llama import modeling_llama
 
 import lexbench
-from lexbench import Attention, ConfigError, Diverge, Refused, Score
+from lexbench import Attention, Choose, ConfigError, Diverge, Refused, Score, Write
 from lexbench.backends.hf.backend import Hf
 from lexbench.checkpoints.checkpoint import read_model
 from lexbench.parts.kv.compression import Compression
 from lexbench.parts.kv.method import Kv
+from lexbench.parts.lab.backend import Native
 from lexbench.runner.verify import failure, verify
 from tests.backends.test_hf import VOCABULARY, save
 
@@ -291,3 +293,46 @@ def test_a_wrong_scale_in_one_layer_fails_the_self_check(
 
     monkeypatch.setattr(Compression, "kept", wrong)
     assert "realised" in (failure(verify(hf, attention, 128)) or "")
+
+
+@pytest.mark.usefixtures("wholly_float64")
+@pytest.mark.parametrize("given", [{"bits": 2, "group": 8, "residual": 4}, {"keep": 0.4}], ids=str)
+def test_a_question_stands_behind_a_cache_that_is_made_of_the_text_alone(given: dict[str, Any], hf: Hf) -> None:
+    text, prompt = 40, TOKENS[:60]
+    method = Kv(**given)
+    hf.attend(method.attention(hf.model, 64))
+    written = hf.write(Write(index=0, cluster="", prompt=prompt, room=2, text=text)).tokens
+    known = prompt
+    for token in written:
+        assert token == Dense(hf).logits(known, method.compression(), text)[-1].argmax()
+        known = np.append(known, token)
+    options = tuple(np.array([option, 7]) for option in (5, 9, 11))
+    chosen = hf.choose(Choose(index=0, cluster="", prompt=prompt, options=options, expected=0, text=text))
+    for option, found in zip(options, chosen.nll, strict=True):
+        logits = Dense(hf).logits(np.append(prompt, option), method.compression(), text)[59:61]
+        assert found == pytest.approx(nll(logits, option).sum(), abs=2e-6)
+
+
+LEXLET = read_model({"path": "lexbench:lexlet"})
+
+
+@pytest.mark.everyday("kivi")
+@pytest.mark.usefixtures("wholly_float64")
+@pytest.mark.parametrize("name", ["kivi", "compressed prefill", "norm and bits", "snapkv", "rerope"])
+def test_both_backends_keep_the_same(name: str) -> None:
+    form = {**FORMS, "snapkv": {"keep": 0.4, "by": "snapkv"}, "rerope": FORMS["kivi"]}[name]
+    attention = Kv(**form).attention(LEXLET, 150)
+    if name == "rerope":
+        attention = lexbench.method("rerope", window=40).attention(LEXLET, 150).merged(attention)
+    # Frequencies that float32 can hold, as which transformers keeps them.
+    inv_freq = LEXLET.inv_freq().astype(np.float32).astype(np.float64)
+    tokens = np.random.default_rng(5).permutation(400)[:150]
+    found = []
+    for backend in (Hf(LEXLET, dtype="float64", device="cpu"), Native(LEXLET, dtype="float64")):
+        backend.attend(replace(attention, inv_freq=inv_freq))
+        found.append(backend.diverge(Diverge(index=0, cluster="", tokens=tokens, start=100)))
+        scored = backend.score(Score(index=0, cluster="", tokens=tokens, start=100, bytes=1, words=1))
+        np.testing.assert_allclose(scored.nll, found[-1].nll, atol=1e-6)
+    for one, other in zip(vars(found[0]).values(), vars(found[1]).values(), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+    assert found[0].divergence.max() > 1e-3
