@@ -1,5 +1,6 @@
 """Hugging Face checkpoints run by transformers: questions become texts, which a `Reader` reads, and answers."""
 
+import json
 import sys
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -39,7 +40,7 @@ from lexbench.backends.hf.network import (
 )
 from lexbench.backends.hf.products import widen
 from lexbench.backends.hf.reader import KERNELS, Reader, no_triton
-from lexbench.backends.hf.state import Keys
+from lexbench.backends.hf.state import Keys, State
 from lexbench.backends.thinking import MARKERS, LocalForm, in_stages, without_thought
 from lexbench.checkpoints.checkpoint import dtype_of, end_tokens, folder_of, revision_of, weight_files
 from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
@@ -194,6 +195,7 @@ class Hf(Backend):
         self.reader = Reader(network, model, attention)
         self.kernel = self.reader.kernel
         self._attention = Attention()
+        self._shared: tuple[Hashable, Sequence[State], Tensor, Tensor] | None = None
         self._chunk = chunk
         self._batch = batch if isinstance(batch, int) else None
         # Tokens of a batch: running out of memory lowers it for all later ones.
@@ -204,12 +206,15 @@ class Hf(Backend):
         """Release the network, as it was before any method, and free its memory; a second call does nothing."""
         if "reader" not in vars(self):
             return
+        self._shared = None
         self.reader.close()
         del self.reader
         torch.cuda.empty_cache()
 
     def attend(self, attention: Attention) -> None:
         """Apply an Attention to the model; Refused, with the slot's name, if it cannot be realised exactly."""
+        if not attention.keepings:
+            self._shared = None
         self.reader.attend(attention)
         self._attention = attention
 
@@ -496,13 +501,44 @@ class Hf(Backend):
         start, other = question.start, other_attention(question.against, self._attention, self.model, question.length)
         with self.reader.answering(question.length):
             ids = self.reader.ids(question.tokens[:-1])
-            own = self.reader.states(ids, start)[:, 0, start - 1 :]
-            with self.reader.under(other):
-                theirs = self.reader.states(ids, start)[:, 0, start - 1 :]
+            if not question.against and self._prompt_is_shared():
+                own, theirs = self._behind_one_prompt(ids, start, other)
+            else:
+                own = self.reader.states(ids, start)[:, 0, start - 1 :]
+                with self.reader.under(other):
+                    theirs = self.reader.states(ids, start)[:, 0, start - 1 :]
             targets = self.reader.ids(question.tokens[start:])[0].to(own.device)
             found = likelihood.divergences(own, theirs, self.reader.head.exact(), targets, self._chunk)
             apart, same, nll, other_nll = (each.cpu().numpy() for each in found)
         return Diverged(divergence=apart, same_top=same, nll=nll, other_nll=other_nll)
+
+    def _prompt_is_shared(self) -> bool:
+        """Whether a prompt is read alike with and without the compressed cache, and can be gone on from by both."""
+        exact = all(keeping.looks is None and not keeping.in_prompt for keeping in self._attention.keepings)
+        return exact and self.reader.goes_on_alike()
+
+    def _behind_one_prompt(self, ids: Tensor, start: int, other: Attention) -> tuple[Tensor, Tensor]:
+        """[passes, targets, width] states under the present Attention and another, behind a prompt that is read once.
+
+        The prompt and the other's states are kept for the same text under the next compressed cache.
+        """
+        name = json.dumps(other.as_data(), sort_keys=True), start, ids.cpu().numpy().tobytes()
+        if self._shared is None or self._shared[0] != name:
+            self._shared = None
+            with self.reader.under(other):
+                states = [self.reader.new(room=ids.shape[1] - start) for _ in self.reader.passes]
+                last = self.reader.states(ids[:, :start], start, states)[:, 0, -1:]
+                self._shared = name, states, last, self._further(ids[:, start:], start, last, states)
+        _, states, last, theirs = self._shared
+        return self._further(ids[:, start:], start, last, states), theirs
+
+    def _further(self, ids: Tensor, start: int, last: Tensor, states: Sequence[State]) -> Tensor:
+        """[passes, 1 + T, width] the last states of a prompt, and those of T further tokens, after which it is cut."""
+        if not ids.shape[1]:
+            return last
+        with ExitStack() as stack:
+            aside = [stack.enter_context(state.aside()) for state in states]
+            return torch.cat([last, self.reader.states(ids, start, aside)[:, 0]], dim=1)
 
     def _losses(self, states: Tensor, targets: Tokens) -> Tensor:
         """[T] NLL of targets behind [passes, T, width] states."""

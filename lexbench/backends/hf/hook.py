@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from lexbench.backends.hf.layers import ENDLESS, Turn, ask, is_relative, within
 from lexbench.backends.hf.state import KeptLayer, Keys
-from lexbench.core.attention import Attention, Segments, Window, sees_prompt_end
+from lexbench.core.attention import Attention, Segments, Window
 from lexbench.core.record import Refused
 from lexbench.kernels import decode, fast, kept, looped, rotations
 from lexbench.kernels.logits import Logits
@@ -283,7 +283,7 @@ class Hook:
                 raise Unrealisable("its cache keeps a part of the prompt, which must be read in one forward pass")
             held = kept.held_of(query, key[:, :, :prompt], keeping, rotate, scaling, prompt)
             self.prompts[layer, row] = prompt, held
-        if (layer, row) not in self.prompts and sees_prompt_end(keeping):
+        if (layer, row) not in self.prompts and keeping.looks is not None:
             raise Unrealisable(
                 "its cache holds the prompt of an earlier call: read each prompt again, in one forward pass"
             )
@@ -292,7 +292,8 @@ class Hook:
             places = token_positions(keys.shape[2] - queries.shape[2], keys.shape[2], queries.device)
             return kernel(queries, keys, values, places, rest, rotate, scaling, **more, form=self.form)
 
-        prompt, held = self.prompts.get((layer, row), (0, None))
+        # A text that was begun under another Attention: what was read there is the prompt.
+        prompt, held = self.prompts.get((layer, row), (self.prompt or total - n_queries, None))
         return kept.attend(query, key, value, attention, rotate, scaling, layer, prompt, held, plain, **more)
 
     @property

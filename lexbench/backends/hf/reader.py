@@ -180,6 +180,10 @@ class Reader:
                 state.cut(len(prompt))
             self.prefix_cache.keep(prompt, kept)
 
+    def goes_on_alike(self) -> bool:
+        """Whether a text can be begun under one Attention and gone on under another with the same angles."""
+        return self.empty is Keys and not self.windows and not any(placement.grows for placement in self.passes)
+
     def reads_in_turn(self) -> bool:
         """Whether prompts can be read one after another, and then be continued together."""
         return self.empty is Keys and self.sees_no_future()

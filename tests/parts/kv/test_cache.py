@@ -12,6 +12,7 @@ from transformers.models.llama import modeling_llama
 import lexbench
 from lexbench import Attention, Choose, ConfigError, Diverge, Refused, Score, Write
 from lexbench.backends.hf.backend import Hf
+from lexbench.backends.hf.reader import Reader
 from lexbench.checkpoints.checkpoint import read_model
 from lexbench.parts.kv.compression import Compression
 from lexbench.parts.kv.method import Kv
@@ -336,3 +337,23 @@ def test_both_backends_keep_the_same(name: str) -> None:
     for one, other in zip(vars(found[0]).values(), vars(found[1]).values(), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6)
     assert found[0].divergence.max() > 1e-3
+
+
+def test_a_prompt_is_read_once_for_all_compressed_caches(hf: Hf, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    states = Reader.states
+
+    def counted(self: Reader, tokens: Any, *more: Any) -> Any:
+        read.append(tokens.shape[1])
+        return states(self, tokens, *more)
+
+    monkeypatch.setattr(Reader, "states", counted)
+    question = Diverge(index=0, cluster="", tokens=TOKENS, start=START)
+    further = len(TOKENS) - 1 - START
+    found = []
+    for bits in (8, 2):
+        hf.attend(Kv(bits=bits, group=8, residual=4).attention(hf.model, len(TOKENS)))
+        found.append(hf.diverge(question))
+    assert read == [START, further, further, further]
+    np.testing.assert_array_equal(found[0].other_nll, found[1].other_nll)
+    assert found[0].divergence.mean() < found[1].divergence.mean() / 100  # steps of 1/85 of the size: squares of 1/7225
