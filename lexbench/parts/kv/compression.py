@@ -1,25 +1,15 @@
 """Compressed caches as data: the slot `cache` of the methods `kv`."""
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lexbench.core.attention import Floats, Positions
+from lexbench.parts.kv.forms import FORMATS, WINDOW, Rounding
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-FORMATS = {"fp8": 8.0, "q8_0": 8.5, "q4_0": 4.5}
-"""Formats of serving engines, and their bits a number: e4m3 as vLLM casts to it, and llama.cpp's blocks of 32 numbers
-with a scale of 16 bits."""
-BLOCK = 32
-"""Numbers of a block of q8_0 and q4_0."""
-SIGNS = 2402
-"""Seed of the signs in front of the Hadamard matrix."""
-WINDOW, KERNEL = 64, 5
-"""SnapKV's last queries of a prompt, and the keys over which it pools (arXiv 2404.14469)."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +50,14 @@ class Compression:
         return None if self.keep == 1 else WINDOW
 
     @property
+    def rounding(self) -> Rounding:
+        """The way in which numbers are rounded."""
+        return Rounding(self.bits, self.format, self.group, self.hadamard)
+
+    @property
     def rounds(self) -> bool:
         """Whether numbers are rounded."""
-        return self.bits is not None or self.format is not None
+        return self.rounding.rounds
 
     def kept_before(self, queries: Positions) -> Positions:
         """[n] number of first keys that each query sees rounded: whole groups in front of the last `residual` ones."""
@@ -76,13 +71,15 @@ class Compression:
         """[B, KV, K, D] first keys and values of a layer as the cache gives them back."""
         from lexbench.parts.kv import rounding
 
-        return rounding.kept(keys, self, self.keys), rounding.kept(values, self, self.values)
+        form = self.rounding
+        return rounding.kept(keys, form, self.keys), rounding.kept(values, form, self.values)
 
     def by_definition(self, keys: Floats, values: Floats) -> tuple[Floats, Floats]:
         """The same as `kept` for keys and values [KV, K, D] of NumPy, in float64, each group by itself."""
         from lexbench.parts.kv import definition
 
-        return definition.kept(keys, self, self.keys), definition.kept(values, self, self.values)
+        form = self.rounding
+        return definition.kept(keys, form, self.keys), definition.kept(values, form, self.values)
 
     def held(self, queries: "Tensor", keys: "Tensor", scaling: float) -> "Tensor":
         """[B, KV, P] whether a head holds each token of the prompt."""
@@ -125,13 +122,3 @@ class Compression:
         if self.keep < 1:
             parts.append(f"{self.keep:g} of the prompt's tokens held by each key head, by {self.by}")
         return "; ".join(parts)
-
-
-def signs(width: int) -> Floats:
-    """[D] random 1 and -1, always the same, in front of the Hadamard matrix."""
-    return np.random.default_rng(SIGNS).choice([-1.0, 1.0], width)
-
-
-def is_power_of_two(count: int) -> bool:
-    """Whether a count is 1, 2, 4, ..."""
-    return count > 0 and math.log2(count).is_integer()

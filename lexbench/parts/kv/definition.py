@@ -5,10 +5,10 @@ from collections.abc import Callable
 import numpy as np
 
 from lexbench.core.attention import Floats
-from lexbench.parts.kv.compression import BLOCK, Compression, signs
+from lexbench.parts.kv.forms import BLOCK, Rounding, signs
 
 
-def kept(numbers: Floats, form: Compression, way: str) -> Floats:
+def kept(numbers: Floats, form: Rounding, way: str) -> Floats:
     """[KV, K, D] numbers after rounding; `way`: channel or token."""
     if not form.rounds:
         return numbers

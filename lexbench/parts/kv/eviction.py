@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lexbench.core.record import Refused
-from lexbench.parts.kv.compression import KERNEL, WINDOW
+from lexbench.parts.kv.forms import KERNEL, WINDOW
 from lexbench.parts.lab.encodings.base import per_group
 
 

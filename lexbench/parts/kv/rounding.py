@@ -5,7 +5,7 @@ import functools
 import torch
 from torch import Tensor
 
-from lexbench.parts.kv.compression import BLOCK, Compression, signs
+from lexbench.parts.kv.forms import BLOCK, Rounding, signs
 
 LARGEST_FP8 = 448.0
 """Largest number of e4m3."""
@@ -13,7 +13,7 @@ E4M3, HALF = (3, -6), (10, -14)
 """Bits behind the leading one, and the least exponent with one."""
 
 
-def kept(numbers: Tensor, form: Compression, way: str) -> Tensor:
+def kept(numbers: Tensor, form: Rounding, way: str) -> Tensor:
     """[B, KV, K, D] numbers after rounding, in float32 or float64; `way`: channel or token."""
     if not form.rounds or not numbers.shape[2]:
         return numbers
@@ -24,7 +24,7 @@ def kept(numbers: Tensor, form: Compression, way: str) -> Tensor:
     return rounded if mix is None else rounded @ mix.T
 
 
-def _uniform(numbers: Tensor, form: Compression, way: str) -> Tensor:
+def _uniform(numbers: Tensor, form: Rounding, way: str) -> Tensor:
     assert form.bits is not None, "a format is something else"
     batch, heads, count, width = numbers.shape
     if way == "channel":

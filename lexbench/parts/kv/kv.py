@@ -7,7 +7,8 @@ from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.values import is_whole
-from lexbench.parts.kv.compression import BLOCK, FORMATS, Compression, is_power_of_two
+from lexbench.parts.kv.compression import Compression
+from lexbench.parts.kv.forms import BLOCK, FORMATS, is_power_of_two
 
 BITS = (2, 3, 4, 8)
 """Bits of uniform quantisation."""
