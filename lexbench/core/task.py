@@ -380,10 +380,11 @@ class Task:
         """A generator for a place (length, seed, index), seeded by a hash of place, class name, version, parameters.
 
         Parameters of `form` enter with their defaults. A parameter that is younger than seeds that are in use (metadata
-        "new") enters only where it is not its default, so that those seeds stay. The corpus does not enter: the same
-        text gives the same questions wherever its file is.
+        "new") enters only where it is not its default, so that those seeds stay; one of `form` never does. The corpus
+        does not enter: the same text gives the same questions wherever its file is.
         """
-        hashed = [f for f in stated_fields(self) if f.name != "corpus"]
+        stated = [f for f in stated_fields(self) if f.name != "corpus"]
+        hashed = [f for f in stated if not (f.name in self.form and f.metadata.get("new"))]
         parameters = {f.name: str(f.default if f.name in self.form else getattr(self, f.name)) for f in hashed}
         key = json.dumps([type(self).__name__, self.edition, parameters, *place], sort_keys=True)
         return np.random.default_rng(np.frombuffer(hashlib.sha256(key.encode()).digest(), dtype=np.uint32))

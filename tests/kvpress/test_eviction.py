@@ -43,7 +43,7 @@ def test_the_tokens_that_each_head_holds_are_those_of_kvpress(by: str, network: 
         network(ids, past_key_values=pressed)
     cos, sin = network.model.rotary_emb(asked[0], torch.arange(TOKENS)[None])
     for layer, queries in enumerate(asked):
-        turned, _ = apply_rotary_pos_emb(*[queries.unflatten(-1, (4, 16)).transpose(1, 2)] * 2, cos, sin)
+        turned, _ = apply_rotary_pos_emb(*[queries.view(1, TOKENS, 4, 16).transpose(1, 2)] * 2, cos, sin)
         keys, theirs = whole.layers[layer].keys, pressed.layers[layer].keys
         scores = eviction.norm(keys) if by == "norm" else eviction.snapkv(turned[:, :, -64:], keys, 16**-0.5)
         held = eviction.best(scores, int(TOKENS * KEEP))
