@@ -40,15 +40,16 @@ def theirs(file: Path, prompts: list[list[int]], vocabulary: int, kind: str) -> 
     import xllamacpp
 
     given = xllamacpp.CommonParams()
-    given.model.path, given.n_ctx, given.n_gpu_layers, given.warmup = str(file), 256, 0, False
+    given.model.path, given.n_ctx, given.n_gpu_layers, given.warmup = str(file), 512, 0, False
     given.cache_type_k = given.cache_type_v = getattr(xllamacpp.ggml_type, f"GGML_TYPE_{kind.upper()}")
     given.cpuparams.n_threads = 1
     server, rows = xllamacpp.Server(given), np.full((len(prompts), vocabulary), np.nan)
     for row, prompt in enumerate(prompts):
-        asked = {"prompt": prompt, "n_predict": 1, "n_probs": vocabulary, "temperature": -1.0, "cache_prompt": False}
-        answer = server.handle_completions(asked)
+        asked = {"prompt": prompt, "n_predict": 1, "n_probs": vocabulary, "temperature": -1.0}
+        answer = server.handle_completions({**asked, "cache_prompt": False, "post_sampling_probs": False})
         answer = json.loads(answer) if isinstance(answer, str) else answer
-        for each in answer["completion_probabilities"][0]["top_logprobs"]:
+        shown = answer.get("completion_probabilities") or answer["choices"][0]["logprobs"]["content"]
+        for each in shown[0]["top_logprobs"]:
             rows[row, each["id"]] = each["logprob"]
     assert np.isfinite(rows).all(), "every token has a probability"
     return rows
