@@ -205,11 +205,16 @@ def test_a_text_in_pieces_is_the_text_at_once(name: str, hf: Hf) -> None:
     assert (whole - pieces).abs().max() < 1e-4
 
 
-@pytest.mark.parametrize("method", ["kv", "rerope+kv", "sliding_window+kv"])
 @pytest.mark.slow
-def test_kv_passes_its_self_check(method: str, hf: Hf) -> None:
-    checks = verify(hf, lexbench.method(method).attention(hf.model, 256), 256)
-    assert failure(checks) is None, checks
+@pytest.mark.parametrize("base", ["none", "rerope", "sliding_window"])
+@pytest.mark.parametrize("name", [*FORMS, "snapkv"])
+def test_kv_passes_its_self_check(base: str, name: str, hf: Hf) -> None:
+    form = {**FORMS, "snapkv": {"keep": 0.4, "by": "snapkv"}}[name]
+    attention = lexbench.method(base).attention(hf.model, 256).merged(Kv(**form).attention(hf.model, 256))
+    checks = {check.name: check for check in verify(hf, attention, 256)}
+    assert failure([*checks.values()]) is None, checks
+    if base == "none" and form.get("prefill") == "compressed":
+        assert checks["applied"].passed
 
 
 def test_whole_groups_are_rounded_and_the_last_tokens_are_exact() -> None:
