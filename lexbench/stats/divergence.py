@@ -64,8 +64,8 @@ def _mean(values: Sequence[float], clusters: Sequence[str], shares: bool = False
     if not values:
         return None
     found = mean_interval(values, clusters) if shares else cluster_bootstrap(values, [1] * len(values), clusters)
-    ends = (None, None) if found is None else (found.low, found.high)
-    return Level(float(np.mean(values)), *ends, len(values))
+    low, high = (None, None) if found is None else (found.low, found.high)
+    return Level(float(np.mean(values)), low, high, len(values))
 
 
 def losses_of(samples: Sequence[Sample], metric: str = METRIC) -> Floats:

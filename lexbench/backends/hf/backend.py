@@ -529,8 +529,8 @@ class Hf(Backend):
                 states = [self.reader.new(room=ids.shape[1] - start) for _ in self.reader.passes]
                 last = self.reader.states(ids[:, :start], start, states)[:, 0, -1:]
                 self._shared = name, states, last, self._further(ids[:, start:], start, last, states)
-        _, states, last, theirs = self._shared
-        return self._further(ids[:, start:], start, last, states), theirs
+        _, kept, last, theirs = self._shared
+        return self._further(ids[:, start:], start, last, kept), theirs
 
     def _further(self, ids: Tensor, start: int, last: Tensor, states: Sequence[State]) -> Tensor:
         """[passes, 1 + T, width] the last states of a prompt, and those of T further tokens, after which it is cut."""

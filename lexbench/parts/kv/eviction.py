@@ -11,7 +11,8 @@ from lexbench.parts.lab.encodings.base import per_group
 
 def norm(keys: Tensor) -> Tensor:
     """[B, KV, P] scores of keys [B, KV, P, D]: small keys draw attention (Devoto et al. 2024, arXiv 2406.11430)."""
-    return -torch.linalg.vector_norm(keys.to(torch.promote_types(keys.dtype, torch.float32)), dim=-1)
+    precise = keys.to(torch.promote_types(keys.dtype, torch.float32))
+    return -precise.square().sum(-1).sqrt()
 
 
 def snapkv(queries: Tensor, keys: Tensor, scaling: float) -> Tensor:

@@ -71,7 +71,7 @@ def to_float(numbers: Tensor, digits: int, least: int) -> Tensor:
 
 
 def _inverse(step: Tensor) -> Tensor:
-    return torch.where(step == 0, 0.0, 1 / step)
+    return torch.where(step == 0, torch.zeros_like(step), 1 / step)
 
 
 def _to_nearest(numbers: Tensor) -> Tensor:
@@ -85,4 +85,5 @@ def mixing(width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     matrix = torch.ones(1, 1, dtype=torch.float64)
     while len(matrix) < width:
         matrix = torch.cat([torch.cat([matrix, matrix], 1), torch.cat([matrix, -matrix], 1)])
-    return (torch.from_numpy(signs(width))[:, None] * matrix / width**0.5).to(device, dtype)
+    mixed: Tensor = torch.from_numpy(signs(width))[:, None] * matrix / width**0.5
+    return mixed.to(device, dtype)
