@@ -146,7 +146,7 @@ def asked(start: int = START) -> Score:
     return Score(index=0, cluster="", tokens=TOKENS, start=start, bytes=1, words=1)
 
 
-@pytest.mark.everyday("kivi", "norm and bits")
+@pytest.mark.everyday("kivi")
 @pytest.mark.usefixtures("wholly_float64")
 @pytest.mark.parametrize("name", FORMS)
 def test_scores_are_those_of_a_dense_model_that_rounds_by_the_definition(name: str, hf: Hf) -> None:
@@ -159,6 +159,7 @@ def test_scores_are_those_of_a_dense_model_that_rounds_by_the_definition(name: s
     assert abs(expected - plain).max() > 1e-3, "there is something to see"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("wholly_float64")
 def test_yarn_and_four_bits_are_both_there(hf: Hf) -> None:
     form: dict[str, Any] = {"bits": 4, "group": 8, "residual": 4}
@@ -171,6 +172,7 @@ def test_yarn_and_four_bits_are_both_there(hf: Hf) -> None:
     np.testing.assert_allclose(hf.score(asked()).nll, expected, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("wholly_float64")
 def test_divergence_is_that_of_the_two_models_own_distributions(hf: Hf) -> None:
     method = Kv(bits=2, group=8, residual=0)
@@ -283,7 +285,8 @@ def test_fp8_is_torchs_own_cast_of_float32() -> None:
     assert torch.equal(Kv(format="fp8").compression().kept(given, given, 0)[0], expected)
 
 
-@pytest.mark.parametrize("kind", [{"bits": 4, "group": 16}, {"format": "fp8"}], ids=str)
+@pytest.mark.everyday("bits")
+@pytest.mark.parametrize("kind", [{"bits": 4, "group": 16}, {"format": "fp8"}], ids=["bits", "format"])
 def test_a_wrong_scale_in_one_layer_fails_the_self_check(
     kind: dict[str, Any], hf: Hf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -301,8 +304,9 @@ def test_a_wrong_scale_in_one_layer_fails_the_self_check(
     assert "realised" in (failure(verify(hf, attention, 128)) or "")
 
 
+@pytest.mark.everyday("keep")
 @pytest.mark.usefixtures("wholly_float64")
-@pytest.mark.parametrize("given", [{"bits": 2, "group": 8, "residual": 4}, {"keep": 0.4}], ids=str)
+@pytest.mark.parametrize("given", [{"bits": 2, "group": 8, "residual": 4}, {"keep": 0.4}], ids=["bits", "keep"])
 def test_a_question_stands_behind_a_cache_that_is_made_of_the_text_alone(given: dict[str, Any], hf: Hf) -> None:
     text, prompt = 40, TOKENS[:60]
     method = Kv(**given)
