@@ -3,6 +3,7 @@
 # make test-vllm: the tests of vLLM's real engine and server, on a CPU, in a venv of their own.
 # make test-triton: the tests of the Triton kernels in its interpreter, which needs no GPU; Triton goes into a folder of its own.
 # make test-exchange: the tests by inspect_ai, every-eval-ever and Jupyter, in a venv of their own.
+# make test-kvpress: tokens that kv keeps beside those that kvpress keeps, in a venv of its own with an older transformers.
 # make real: four methods on SmolLM2, a real model of 135 million weights, at 1/4, 1 and 2 times its trained length.
 # make texts: packages of Debian with the texts of corpus=novels and corpus=manuals, into .texts/ or LEXBENCH_TEXTS.
 # make docs: the documentation, into site/. make gate: is the embedded model's curve worse than its baseline?
@@ -16,6 +17,7 @@ READY := $(VENV)/.ready
 DEV := $(VENV)/.ready-dev
 VLLM := .venv-vllm
 EXCHANGE := .venv-exchange
+KVPRESS := .venv-kvpress
 TRITON := .venv-triton
 # Python compiles what is imported, and both workers and the next run read it; pip would compile four times as much.
 unexport PYTHONDONTWRITEBYTECODE
@@ -23,7 +25,7 @@ export PIP_NO_COMPILE := 1
 # Neighbouring tests share their modules' fixtures.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 
-.PHONY: run real texts test test-all test-vllm test-triton test-exchange lint check docs gate clean
+.PHONY: run real texts test test-all test-vllm test-triton test-exchange test-kvpress lint check docs gate clean
 
 run: $(READY)
 	$(BIN)/lexbench run method=none,pi,ntk,yarn,rerope task=demo results=runs/demo
@@ -43,6 +45,9 @@ test-triton: $(DEV) $(TRITON)/.ready
 
 test-exchange: $(EXCHANGE)/.ready
 	OMP_NUM_THREADS=1 $(EXCHANGE)/bin/python -m pytest tests/parts/exchange/programs
+
+test-kvpress: $(KVPRESS)/.ready
+	OMP_NUM_THREADS=1 $(KVPRESS)/bin/python -m pytest tests/parts/kv/kvpress
 
 real: $(READY)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[gguf]"
@@ -107,10 +112,19 @@ $(EXCHANGE)/.ready: $(DEV)
 	$(EXCHANGE)/bin/pip install --quiet --disable-pip-version-check --no-deps --ignore-requires-python every-eval-ever==0.3.0
 	touch $@
 
+# It sees the packages of the other venv, and has an older transformers before them, with what that asks for.
+$(KVPRESS)/.ready: $(DEV)
+	$(call venv,$(KVPRESS))
+	echo "import site; site.addsitedir('$$($(BIN)/python -c "$(PACKAGES)")')" \
+		>"$$($(KVPRESS)/bin/python -c "$(PACKAGES)")/tested.pth"
+	$(KVPRESS)/bin/pip install --quiet --disable-pip-version-check --no-deps kvpress==0.5.5 transformers==5.2.0 \
+		tokenizers==0.22.2 huggingface-hub==1.33.0 httpx httpcore cachetools==5.5.2 fire==0.6.0 termcolor peft==0.21.2
+	touch $@
+
 gate: $(READY)
 	rm -rf runs/gate
 	$(BIN)/lexbench run method=none,ntk,yarn,rerope 'task=[last_segment,passkey]' corpus=synthetic 'multiples=[1,2,4]' n=24 results=runs/gate
 	$(BIN)/lexbench check runs/gate --baseline results/baselines/lexlet.json
 
 clean:
-	rm -rf $(VENV) $(VLLM) $(EXCHANGE) $(TRITON) runs site .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VLLM) $(EXCHANGE) $(KVPRESS) $(TRITON) runs site .pytest_cache .mypy_cache .ruff_cache

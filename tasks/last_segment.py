@@ -2,12 +2,12 @@
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Self
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Self
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, Corpus, Outline, Refused, Sample, Score, Task, Tokenizer
+from lexbench import Answer, AnyQuestion, Corpus, Diverge, Outline, Refused, Sample, Task, Tokenizer
 from lexbench.taskkit.perplexity import (
     AVERAGING,
     LONGER,
@@ -20,7 +20,7 @@ from lexbench.taskkit.perplexity import (
     score_question,
 )
 from lexbench.taskkit.prompt import check_at_least, check_length
-from lexbench.taskkit.scoring import score_likelihood
+from lexbench.taskkit.scoring import score_divergence, score_likelihood
 
 
 @dataclass(frozen=True)
@@ -48,12 +48,18 @@ class LastSegment(Task):
         stream: join all documents, each after BOS, and let the context cross their borders; for corpora of short
             texts. The targets of a place are still in one document, and BOS is never a target. A window begins
             anywhere, without a BOS of its own. The cluster is the targets' document; neighbours may share context.
+        against: None: the NLL of the targets. Else the divergence of the next-token distributions at the same targets
+            (task=divergence): from those of the same method with an uncompressed cache (`uncompressed`), or from those
+            of a method by its name. Scores: `kld`, KL(other || this); `same_top`, the share of targets at which both
+            find one token likeliest; `nll_rise`. Both read each text in turn.
     """
 
+    form: ClassVar[tuple[str, ...]] = ("against",)
     corpus: Corpus
     targets: int | None = None
     longest: int | None = None
     stream: bool = False
+    against: str | None = field(default=None, metadata={"new": True})
 
     def __post_init__(self) -> None:
         check_at_least("last_segment", self, targets=1, longest=1)
@@ -66,9 +72,10 @@ class LastSegment(Task):
         """Targets, context, averaging, BOS."""
         joined = f"joined documents, each after BOS{'' if tokenizer.bos is not None else ' (there is none)'}"
         begin = f"{joined}, BOS never a target" if self.stream else f"{bos_policy(tokenizer)}; documents not joined"
+        other = f"; KL(p || q), p under {self.against}" if self.against else ""
         return (
             f"last segment: the same {self.targets} target tokens at every length, only their context grows "
-            f"(places of {self.longest} tokens); one window, no stride; {AVERAGING}; {begin}"
+            f"(places of {self.longest} tokens); one window, no stride; {AVERAGING}; {begin}{other}"
         )
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
@@ -98,8 +105,8 @@ class LastSegment(Task):
         return [task._question(texts, length, index, *place) for index, place in enumerate(places)]
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
-        """The NLL of the targets."""
-        return score_likelihood(question, answer)
+        """The NLL of the targets, or the divergence at them."""
+        return score_likelihood(question, answer) if self.against is None else score_divergence(question, answer)
 
     def _ends(self, texts: EncodedCorpus, document: int, seed: int) -> list[int]:
         """Ends of disjoint target segments in a document, in random order: a grid with a random offset."""
@@ -118,14 +125,20 @@ class LastSegment(Task):
         offset = first + int(rng.integers(space % targets + 1))
         return [offset + targets * int(place) for place in rng.permutation(space // targets + 1)]
 
-    def _question(self, texts: EncodedCorpus, length: int, index: int, document: int, end: int) -> Score:
+    def _question(self, texts: EncodedCorpus, length: int, index: int, document: int, end: int) -> AnyQuestion:
         if self.stream:
             # `end` counts in the document, the stream also has all documents before it.
             stop = int(texts.stream_starts[document]) + end
             tokens = texts.stream[stop - length : stop]
         else:
             tokens = np.concatenate([texts.prefix, texts[document].ids[end - length + len(texts.prefix) : end]])
-        return score_question(texts, index, document, tokens, end - (self.targets or 0), end)
+        scored = score_question(texts, index, document, tokens, end - (self.targets or 0), end)
+        if self.against is None:
+            return scored
+        other = "" if self.against == "uncompressed" else self.against
+        return Diverge(
+            index=index, cluster=scored.cluster, facts=scored.facts, tokens=tokens, start=scored.start, against=other
+        )
 
     def _too_few(self, texts: EncodedCorpus, n: int, found: int) -> str:
         if self.stream:

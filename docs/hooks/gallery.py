@@ -40,10 +40,11 @@ GROUPS = {
     "Distances": {"remap"},
     "Heads and passes": {"head_ratios", "mixture"},
     "Queries": {"query_scale"},
+    "Caches": {"cache"},
     "Frequencies": {"inv_freq", "scale", "dynamic", "keep_first"},
 }
 """Groups of methods by what they change; a method belongs to the first group with one of its slots."""
-ORDER = ("The baseline", "Frequencies", "Queries", "Distances", "Which keys are seen", "Heads and passes")
+ORDER = ("The baseline", "Frequencies", "Queries", "Distances", "Which keys are seen", "Heads and passes", "Caches")
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -114,7 +115,10 @@ def _overview(names: list[str]) -> Iterator[str]:
 
 def _inside(name: str) -> str:
     trained = MODEL.trained_length
-    changed = first_change(_built(name).attention(MODEL, trained), MODEL, trained)
+    attention = _built(name).attention(MODEL, trained)
+    if attention.keepings:
+        return "changed behind prompts"
+    changed = first_change(attention, MODEL, trained)
     if changed is None:
         return "unchanged"
     return "changed" if changed == 1 else f"changed past {changed // 2}"

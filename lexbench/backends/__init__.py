@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from lexbench.core.attention import Attention
 from lexbench.core.model import Model
+from lexbench.core.record import Refused
 from lexbench.core.task import (
     Answer,
     AnyQuestion,
     Choose,
     Chosen,
+    Diverge,
+    Diverged,
     Mark,
     Marked,
     Probe,
@@ -98,6 +101,10 @@ class Backend(Protocol):
             model: whose facts they must fit.
         """
         return
+
+    def diverge(self, question: Diverge) -> Diverged:
+        """Differences of next-token distributions to those of another method; Refused where logits are not shown."""
+        raise Refused(f"{self.name} does not show the logits of a whole vocabulary: use backend=hf")
 
     # Optional, as `capabilities` says ------------------------------------------------------------------------------
 

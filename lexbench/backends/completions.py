@@ -119,8 +119,9 @@ class Completions:
             return _marking(question)
         if isinstance(question, Score):
             return _scoring(question)
-        self.probe(question)
-        raise AssertionError("probe must raise Refused")
+        if isinstance(question, Probe):
+            self.probe(question)
+        raise Refused(f"{self.name} does not show the logits of a whole vocabulary: use backend=hf")
 
     def _answered(self, question: AnyQuestion) -> Answer:
         return next(in_turn(self, [question], at_once=1))

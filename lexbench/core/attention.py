@@ -16,7 +16,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, Protocol, get_type_hints
+from typing import TYPE_CHECKING, Any, Protocol, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,9 @@ from lexbench.core.errors import ConfigError
 from lexbench.core.new_fields import stated_fields
 from lexbench.core.plug_in import code_of
 from lexbench.core.values import fits
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Positions = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -475,7 +478,53 @@ class Growing:
         return np.asarray(self.base ** (-2 * pairs / d) * stretch[:, None] ** (-2 * pairs / (d - 2)))
 
 
-CALLED = {"query_scale": "__call__", "remap": "regions", "mask": "allowed"}
+class Keeping(Protocol):
+    """Value of the slot `cache`: plain data that says how keys and values are kept for later queries.
+
+    A query sees the first keys as the cache gives them back, and its nearest ones as they were computed; both with
+    their values. Keys are kept as the backend holds them: after rotation, or before it where a method rotates them at
+    several positions. Backends hand keys and values over, and compute attention over what they get back.
+    """
+
+    @property
+    def in_prompt(self) -> bool:
+        """Whether the prompt's own queries see keys as they are kept, too; else only the tokens behind the prompt."""
+
+    @property
+    def looks(self) -> int | None:
+        """Last queries of the prompt that `held` looks at; None: all tokens are held, and it is not called."""
+
+    def kept_before(self, queries: Positions) -> Positions:
+        """[n] number of first keys that each query sees as they are kept; at most those up to its own, and ascending.
+
+        At a later query a key is kept in the same form.
+        """
+
+    def kept(self, keys: "Tensor", values: "Tensor", layer: int) -> "tuple[Tensor, Tensor]":
+        """First keys and values of a layer, [B, KV, K, D] each, as the cache gives them back."""
+
+    def by_definition(self, keys: Floats, values: Floats) -> tuple[Floats, Floats]:
+        """The same as `kept` for keys and values [KV, K, D] in float64, group by group: for checks."""
+
+    def words(self) -> str:
+        """The meaning of the cache for readers, in one line."""
+
+    def held(self, queries: "Tensor", keys: "Tensor", scaling: float) -> "Tensor":
+        """[B, KV, P] whether the cache holds each token of the prompt, by the rotated queries of its last tokens.
+
+        Args:
+            queries: [B, H, W, D] of the last W tokens, at most `looks`.
+            keys: [B, KV, P, D], rotated.
+            scaling: factor on the logits.
+        """
+
+
+def sees_prompt_end(keeping: Keeping) -> bool:
+    """Whether numbers of a text depend on where its prompt ends."""
+    return not keeping.in_prompt or keeping.looks is not None
+
+
+CALLED = {"query_scale": "__call__", "remap": "regions", "mask": "allowed", "cache": "kept"}
 """Slots that a class of one's own can fill, and what it does."""
 
 
@@ -505,6 +554,7 @@ class Attention:
     remap: Remapping | None = None
     mask: Window | Middle | Blocks | Segments | None = None
     bias: Slopes | None = None
+    cache: Keeping | None = None
     layers: tuple[int, ...] | None = None
     """Layers to change; None: all."""
     otherwise: "Attention | None" = None
@@ -549,6 +599,7 @@ class Attention:
             ("keep_first", {"remap", "head_ratios", "dynamic"}),
             ("dynamic", used - {"dynamic", "query_scale", "mask", "bias"}),
             ("growing", used - {"growing", "query_scale", "mask", "bias"}),
+            ("cache", {"head_ratios", "dynamic", "growing"}),
         ):
             if alone in used and (clash := used & others):
                 raise SlotError(f"{alone} cannot be combined with {', '.join(sorted(clash))}")
@@ -586,6 +637,20 @@ class Attention:
         if both := set(self.slots()) & set(other.slots()):
             raise ConfigError(f"both set {', '.join(sorted(both))}")
         return replace(self, **{name: getattr(other, name) for name in other.slots()})
+
+    def without_cache(self) -> "Attention":
+        """The same Attention with keys and values kept as they are computed, in every layer and pass."""
+        if self.mixture is not None:
+            return Attention(mixture=tuple(part.without_cache() for part in self.mixture))
+        others = None if self.otherwise is None else self.otherwise.without_cache()
+        left = replace(self, cache=None, otherwise=others)
+        return Attention() if left.slots() == ("layers",) else left
+
+    @property
+    def keepings(self) -> tuple["Keeping", ...]:
+        """How the layers that change the cache keep keys and values, in all passes."""
+        parts = [each for one in self.mixture or (self,) for each in one.parts()]
+        return tuple(part.cache for part in parts if part.cache is not None)
 
     def check_fits(
         self, name: str, *, pairs: int | None, heads: int | None, kv_heads: int | None, layers: int | None

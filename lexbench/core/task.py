@@ -41,6 +41,9 @@ class Write(Question):
     messages: tuple[tuple[str, str], ...] = ()
     """Role and content of the messages that the prompt was made of, for servers that take messages; a last one of the
     assistant is the beginning of the answer. (): the prompt is a text, or one user message in the chat template."""
+    text: int | None = None
+    """First tokens of the prompt, in front of the question: a compressed cache is made of these alone; None: not told,
+    then of the whole prompt."""
     thought: int = 0
     """Further tokens for thinking, in front of the answer: the run sets them, as the backend's budget says."""
 
@@ -64,6 +67,8 @@ class Choose(Question):
     """Index of the right option."""
     guess: float | None = None
     """Expected accuracy of guessing, where that is not 1 / options."""
+    text: int | None = None
+    """First tokens of the prompt, in front of the question, as in `Write`."""
 
     def __post_init__(self) -> None:
         assert len(self.options) > 1 and min(map(len, self.options)) > 0, "a choice needs non-empty options"
@@ -151,6 +156,24 @@ class Probe(Question):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class Diverge(Question):
+    """Compare the next-token distributions at tokens[start:] with those of the same text under another method."""
+
+    tokens: Tokens
+    start: int
+    against: str = ""
+    """Name of the other method; empty: the same method with keys and values kept as they are computed."""
+
+    def __post_init__(self) -> None:
+        assert 1 <= self.start < len(self.tokens), f"start {self.start} of {len(self.tokens)} tokens"
+
+    @property
+    def length(self) -> int:
+        """Tokens of the text."""
+        return len(self.tokens)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Written:
     """Answer to Write: the new tokens only, without the prompt."""
 
@@ -213,8 +236,22 @@ class Probed:
     """
 
 
-AnyQuestion = Write | Choose | Mark | Score | Probe
-Answer = Written | Chosen | Marked | Scored | Probed
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Diverged:
+    """Answer to Diverge, with one number for each target."""
+
+    divergence: NDArray[np.float32]
+    """KL(other method's distribution || this method's), nats."""
+    same_top: NDArray[np.bool_]
+    """Whether both methods find the same token likeliest."""
+    nll: NDArray[np.float32]
+    """NLL of the target under this method, nats."""
+    other_nll: NDArray[np.float32]
+    """NLL of the target under the other method, nats."""
+
+
+AnyQuestion = Write | Choose | Mark | Score | Probe | Diverge
+Answer = Written | Chosen | Marked | Scored | Probed | Diverged
 
 
 @dataclass(frozen=True)
@@ -348,10 +385,11 @@ class Task:
         """A generator for a place (length, seed, index), seeded by a hash of place, class name, version, parameters.
 
         Parameters of `form` enter with their defaults. A parameter that is younger than seeds that are in use (metadata
-        "new") enters only where it is not its default, so that those seeds stay. The corpus does not enter: the same
-        text gives the same questions wherever its file is.
+        "new") enters only where it is not its default, so that those seeds stay; one of `form` never does. The corpus
+        does not enter: the same text gives the same questions wherever its file is.
         """
-        hashed = [f for f in stated_fields(self) if f.name != "corpus"]
+        stated = [f for f in stated_fields(self) if f.name != "corpus"]
+        hashed = [f for f in stated if not (f.name in self.form and f.metadata.get("new"))]
         parameters = {f.name: str(f.default if f.name in self.form else getattr(self, f.name)) for f in hashed}
         key = json.dumps([type(self).__name__, self.edition, parameters, *place], sort_keys=True)
         return np.random.default_rng(np.frombuffer(hashlib.sha256(key.encode()).digest(), dtype=np.uint32))

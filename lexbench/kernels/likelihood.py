@@ -77,6 +77,28 @@ def nll_of_options(hidden: Tensor, head: ToLogits, options: Tensor, chunk: int =
     return losses
 
 
+def divergences(
+    hidden: Tensor, other: Tensor, head: ToLogits, targets: Tensor, chunk: int = 512
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Differences of the next-token distributions q behind `hidden` and p behind `other`, at every position.
+
+    Arguments as in `nll`; `other` are the states of the same text, read in another way.
+
+    Returns:
+        [T] sum_v p_v ln(p_v / q_v) in nats, at least 0; [T] whether both have the same likeliest token; [T] NLL of the
+        target under q, and [T] under p.
+    """
+    assert hidden.shape[1] == other.shape[1] == len(targets), "both read the same targets"
+    found = []
+    for (part, logits), (_, others) in zip(_logits(hidden, head, chunk), _logits(other, head, chunk), strict=True):
+        own, theirs = logits.log_softmax(1), others.log_softmax(1)
+        apart = (theirs.exp() * (theirs - own)).sum(1).clamp_min(0.0)
+        losses = (-each.gather(1, targets[part, None])[:, 0] for each in (own, theirs))
+        found.append((apart, own.argmax(1) == theirs.argmax(1), *losses))
+    apart, same, own_nll, other_nll = (torch.cat(each) for each in zip(*found, strict=True))
+    return apart, same, own_nll, other_nll
+
+
 def _logits(hidden: Tensor, head: ToLogits, chunk: int) -> Iterator[tuple[slice, Tensor]]:
     """Positions and their [chunk, V] logits, with passes mixed."""
     if chunk < 1:

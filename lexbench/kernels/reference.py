@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lexbench.core.attention import Attention, Floats, Middle, Positions, of_pairs, regions, seen_distances
+from lexbench.core.attention import Attention, Floats, Keeping, Middle, Positions, of_pairs, regions, seen_distances
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.methods.scaled import ropes
@@ -101,7 +101,7 @@ def _turned(vectors: Floats, places: Positions, positions: Floats, attention: At
 
 
 def first_change(attention: Attention, model: Model, length: int) -> int | None:
-    """Length from which an Attention differs from the model's own; None: it does not, up to `length`.
+    """Length from which an Attention differs from the model's own in a prompt; None: it does not, up to `length`.
 
     Where distances or masks change, only powers of two and `length` itself are tried: the change lies above half of
     the result.
@@ -130,10 +130,19 @@ def _first_change(attention: Attention, model: Model, length: int) -> int | None
     first = (attention.keep_first or 0) + 1
     return _least(
         [
+            _first_kept(attention.cache, length),
             first if turned and first <= length else None,
             next((size for size in sizes if _changes(attention, size)), None),
         ]
     )
+
+
+def _first_kept(keeping: Keeping | None, length: int) -> int | None:
+    """Length from which a query of the prompt sees a key as its cache keeps it."""
+    if keeping is None or not keeping.in_prompt:
+        return None
+    places = np.flatnonzero(keeping.kept_before(np.arange(length)) > 0)
+    return int(places[0]) + 1 if len(places) else None
 
 
 def _turns_as(attention: Attention, model: Model, length: int) -> bool:

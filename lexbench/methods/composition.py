@@ -193,6 +193,14 @@ def _follows_without_factor(config: Mapping[str, Any]) -> bool:
     return getattr(method, "factor", 0) is None and "factor" not in dict(key.parts[0][1])
 
 
+def other_attention(against: str, own: Attention, model: Model, length: int) -> Attention:
+    """The other side of a `Diverge` question: that of the method named, or `own` with an uncompressed cache.
+
+    Refused where the method does not allow the model.
+    """
+    return attention_of(named_method(against), model, length) if against else own.without_cache()
+
+
 PROBED = (0.5, 1, 2, 8, 64)
 """Multiples of the trained length at which a method that does not follow the length is looked at."""
 

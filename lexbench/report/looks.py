@@ -19,7 +19,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "other frequencies": ("longrope", "longrope2", "clex", "p_rope", "hope", "truncated_basis", "power_basis"),
     "grouped distances": ("rerope", "leaky_rerope", "adagrope", "self_extend", "dpe"),
     "chunks": ("dca", "string", "chunkllama", "jet_long"),
-    "keys seen": ("streaming_llm", "lambda_mask", "sliding_window", "bca"),
+    "keys seen": ("streaming_llm", "lambda_mask", "sliding_window", "bca", "kv"),
     "logits and heads": ("log_n", "entropy_abf", "ms_poe", "attention_buckets", "qk_gain"),
 }
 """Families of the registry's methods, at most seven methods each."""

@@ -11,7 +11,7 @@ from lexbench.core import machine
 from lexbench.core.fence import fenced
 from lexbench.core.memory import deferring
 from lexbench.core.record import Deferred, Refused, Sample
-from lexbench.core.task import Answer, AnyQuestion, Choose, Mark, Probe, Score, Task, Tokenizer, Write, Written
+from lexbench.core.task import Answer, AnyQuestion, Choose, Diverge, Mark, Probe, Score, Task, Tokenizer, Write, Written
 from lexbench.runner.cells import OpenCell
 from lexbench.runner.plan import least_memory
 from lexbench.runner.reuse import Prefixes, in_order
@@ -142,5 +142,9 @@ def answer(backend: Backend, question: AnyQuestion) -> Answer:
             return backend.mark(question)
         if isinstance(question, Score):
             return backend.score(question)
+        if isinstance(question, Diverge):
+            if not hasattr(backend, "diverge"):  # a plug-in may lack it
+                raise Refused(f"{backend.name} does not show the logits of a whole vocabulary: use backend=hf")
+            return backend.diverge(question)
         assert isinstance(question, Probe)
         return backend.probe(question)

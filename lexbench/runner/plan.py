@@ -10,7 +10,7 @@ from typing import Any
 
 from lexbench.checkpoints.checkpoint import NUMBERS
 from lexbench.core import machine
-from lexbench.core.attention import Attention, Shift
+from lexbench.core.attention import Attention, Shift, sees_prompt_end
 from lexbench.core.errors import ConfigError
 from lexbench.core.fence import fenced
 from lexbench.core.layer_types import attends, is_windowed
@@ -81,6 +81,7 @@ def _reads_once(job: Job, attention: Attention | None) -> bool:
     """Whether a text is read once for all questions behind it; not where its end or length changes how it is read."""
     parts = attention.parts() if attention else []
     ranked = any(part.head_ratios is not None or part.dynamic is not None for part in parts)
+    ranked |= any(part.cache is not None and sees_prompt_end(part.cache) for part in parts)
     growing = grows(job.model) and any(part.inv_freq is None for part in parts)
     keeps = job.backend["name"] in READ_ONCE and job.backend.get("prefix_caching", True)
     return bool(job.reuse and keeps and not ranked and not growing)

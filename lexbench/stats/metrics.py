@@ -11,7 +11,13 @@ LIKELIHOODS = {
     "word_perplexity": "perplexity per word",
 }
 """Made from the NLL of each token, and their labels; lower is better."""
+DIVERGENCES = {
+    "kld": "KL divergence (nats per token)",
+    "nll_rise": "rise of the NLL (nats per token)",
+}
+"""Differences of a method's next-token distributions from another method's; lower is better."""
 MEASURES = {
+    **DIVERGENCES,
     "resolution": "attention resolution",
     "resolution_7_8": "attention resolution below 7/8 of the length",
     "resolution_all": "attention resolution over all distances",
@@ -19,7 +25,8 @@ MEASURES = {
     "entropy": "attention entropy (nats)",
     "first_mass": "share of attention on the first tokens",
 }
-"""Measures of attention, in their own units. Only resolutions have a better side: higher (xPos, arXiv 2212.10554)."""
+"""Measures of attention and of differences, in their own units. Of attention's, only resolutions have a better side:
+higher (xPos, arXiv 2212.10554)."""
 RESOLUTIONS = ("resolution", "resolution_7_8", "resolution_all")
 DETECTION = {
     "hit_rate": "hit rate (of questions with an answer)",
@@ -38,7 +45,7 @@ def is_score(metric: str | None) -> bool:
 
 def better(metric: str | None) -> int:
     """1 where higher is better, -1 where lower is, 0 where neither."""
-    if metric in LIKELIHOODS or metric == "false_alarm_rate":
+    if metric in LIKELIHOODS or metric in DIVERGENCES or metric == "false_alarm_rate":
         return -1
     return int(is_score(metric) or metric in RESOLUTIONS or metric == "d_prime")
 
@@ -55,5 +62,5 @@ def label(metric: str | None) -> str:
 
 def order(metric: str | None) -> tuple[int, str]:
     """Sorts likelihoods first, then accuracy and resolutions, then the others by name."""
-    first = [*LIKELIHOODS, "accuracy", *RESOLUTIONS]
+    first = [*LIKELIHOODS, *DIVERGENCES, "accuracy", *RESOLUTIONS]
     return (first.index(metric) if metric in first else len(first), metric or "")

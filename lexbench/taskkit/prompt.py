@@ -35,10 +35,12 @@ class Fixed:
 
     def write(self, body: Sequence[Tokens], cluster: str, chance: float, facts: Mapping[str, Any]) -> Write:
         """The question with this body between the fixed parts of its prompt."""
+        prompt = self._prompt(body)
         return Write(
             index=self.index,
             cluster=cluster,
-            prompt=self._prompt(body),
+            prompt=prompt,
+            text=len(prompt) - len(self.after),
             room=self.room,
             answer=self.answer,
             chance=chance,
@@ -55,10 +57,12 @@ class Fixed:
         guess: float | None = None,
     ) -> Choose:
         """The same as a choice among options, of which number `expected` is right."""
+        prompt = self._prompt(body)
         return Choose(
             index=self.index,
             cluster=cluster,
-            prompt=self._prompt(body),
+            prompt=prompt,
+            text=len(prompt) - len(self.after),
             options=tuple(options),
             expected=expected,
             guess=guess,

@@ -6,7 +6,20 @@ from typing import Any
 import numpy as np
 
 from lexbench.core.record import Sample
-from lexbench.core.task import Answer, AnyQuestion, Choose, Chosen, Mark, Marked, Score, Scored, Write, Written
+from lexbench.core.task import (
+    Answer,
+    AnyQuestion,
+    Choose,
+    Chosen,
+    Diverge,
+    Diverged,
+    Mark,
+    Marked,
+    Score,
+    Scored,
+    Write,
+    Written,
+)
 from lexbench.taskkit import matching
 
 
@@ -111,6 +124,29 @@ def score_likelihood(question: AnyQuestion, answer: Answer) -> Sample:
         words=question.words,
         floors=question.floors,
         failed=f"{bad} of {len(nll)} targets have no finite likelihood" if bad else None,
+    )
+
+
+def score_divergence(question: AnyQuestion, answer: Answer) -> Sample:
+    """The sample of two readings of a text: `kld`, `same_top` (a share) and `nll_rise`, means over the targets.
+
+    `statistics` keeps the divergence of each target.
+
+    Args:
+        question: a `Diverge`.
+        answer: a `Diverged`.
+    """
+    assert isinstance(question, Diverge) and isinstance(answer, Diverged)
+    apart = np.asarray(answer.divergence, dtype=np.float64)
+    rise = np.asarray(answer.nll, dtype=np.float64) - np.asarray(answer.other_nll, dtype=np.float64)
+    assert len(apart) == question.length - question.start, "a backend must answer every target once"
+    bad = int((~np.isfinite(apart) | ~np.isfinite(rise)).sum())
+    scores = {"kld": float(apart.mean()), "same_top": float(answer.same_top.mean()), "nll_rise": float(rise.mean())}
+    return sample_of(
+        question,
+        scores={} if bad else scores,
+        failed=f"{bad} of {len(apart)} targets have no finite divergence" if bad else None,
+        statistics={"divergence": apart.astype(np.float32)},
     )
 
 

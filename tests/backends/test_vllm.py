@@ -19,7 +19,7 @@ from lexbench.checkpoints.checkpoint import read_model
 from lexbench.core import registry
 from lexbench.core.attention import Attention, Floats
 from lexbench.core.record import Deferred, Refused
-from lexbench.core.task import Score
+from lexbench.core.task import Diverge, Score
 from lexbench.kernels.reference import Angles
 
 MODEL = read_model(registry.read("model", "lexlet"))
@@ -261,3 +261,16 @@ def test_without_vllm_the_line_to_install_it_is_said() -> None:
             ValueError, match=r"backend=vllm needs vLLM, which is not installed: pip install 'lexbench\["
         ):
             Vllm(MODEL, longest=64)
+
+
+def test_a_compressed_cache_is_the_engines_own_setting(engine: type[Engine]) -> None:
+    backend = Vllm(MODEL, longest=512)
+    with pytest.raises(
+        Refused, match=r"^vllm cannot realise cache on lexlet: its engine has formats of its own, which.*hf$"
+    ):
+        backend.attend(lexbench.method("kv").attention(MODEL, 512))
+    question = Diverge(index=0, cluster="", tokens=np.arange(8), start=4)
+    with pytest.raises(Refused, match="vllm does not show the logits of a whole vocabulary: use backend=hf"):
+        next(backend.answers([question]))
+    given = Vllm(MODEL, longest=512, engine={"kv_cache_dtype": "fp8"})
+    assert "kv_cache_dtype" in given.kernel and "fp8" in given.kernel

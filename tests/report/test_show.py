@@ -137,14 +137,14 @@ def test_the_table_has_a_row_a_pair_and_names_every_slot() -> None:
     assert "mask: a query sees the last 8 keys, itself counted and the first 2" in text
     assert "bias: 2 heads lose 0.25 to 0.5 of their logits per token" in text
     assert "layers: only 1, 3 of 4" in text
-    assert text.splitlines()[-1] == "- the model's own: keep_first, head_ratios, dynamic, growing"
+    assert text.splitlines()[-1] == "- the model's own: keep_first, head_ratios, dynamic, growing, cache"
 
 
 def test_slots_left_alone_are_said_to_be_the_models_own() -> None:
     text = table.table(TINY, "pi", method("pi").attention(TINY, 64), 64)
     assert "Rotary pairs as the method sets them" in text
     assert text.splitlines()[-1] == (
-        "- the model's own: scale, keep_first, head_ratios, dynamic, growing, query_scale, remap, mask, bias"
+        "- the model's own: scale, keep_first, head_ratios, dynamic, growing, query_scale, remap, mask, bias, cache"
     )
     assert "Rotary pairs of the model itself" in table.table(TINY, "none", Attention(), 16)
     assert "at 16 tokens (as trained)" in table.table(TINY, "none", Attention(), 16)

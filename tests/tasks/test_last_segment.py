@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import lexbench
-from lexbench import Corpus, Refused, Score, Tokenizer
+from lexbench import Corpus, Diverge, Diverged, Refused, Score, Tokenizer
 from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.corpora.files import Files
 
@@ -191,3 +191,22 @@ def test_stories260k_has_its_known_likelihood_inside_the_trained_length(shared: 
 @pytest.mark.usefixtures("one_thread")
 def test_stories260k_has_its_known_likelihood_beyond_the_trained_length(shared: Path) -> None:
     assert stories_likelihood(shared, 3072, 16) == pytest.approx(6.228, abs=0.4)
+
+
+def test_a_divergence_asks_at_the_same_targets(numbers: Callable[..., Corpus], counting: Tokenizer) -> None:
+    scored = lexbench.task("last_segment", corpus=numbers(100, 70, 300)).for_lengths(LENGTHS)
+    for against, other in (("uncompressed", ""), ("yarn", "yarn")):
+        task = lexbench.task("divergence", corpus=numbers(100, 70, 300), against=against).for_lengths(LENGTHS)
+        for length in LENGTHS:
+            for question, known in zip(
+                task.questions(counting, length, 12, 0), questions_of(scored, counting, length, 12), strict=True
+            ):
+                assert isinstance(question, Diverge) and question.against == other
+                assert question.tokens.tolist() == known.tokens.tolist() and question.start == known.start
+    answer = Diverged(
+        divergence=np.array([0.0, 1.0, 2.0, 5.0] * 2, np.float32),
+        same_top=np.array([True, True, False, True] * 2),
+        nll=np.full(8, 3.0, np.float32),
+        other_nll=np.full(8, 2.5, np.float32),
+    )
+    assert dict(task.score(question, answer).scores) == {"kld": 2.0, "same_top": 0.75, "nll_rise": 0.5}

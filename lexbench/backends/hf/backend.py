@@ -1,5 +1,6 @@
 """Hugging Face checkpoints run by transformers: questions become texts, which a `Reader` reads, and answers."""
 
+import json
 import sys
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -39,7 +40,7 @@ from lexbench.backends.hf.network import (
 )
 from lexbench.backends.hf.products import widen
 from lexbench.backends.hf.reader import KERNELS, Reader, no_triton
-from lexbench.backends.hf.state import Keys
+from lexbench.backends.hf.state import Keys, State
 from lexbench.backends.thinking import MARKERS, LocalForm, in_stages, without_thought
 from lexbench.checkpoints.checkpoint import dtype_of, end_tokens, folder_of, revision_of, weight_files
 from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
@@ -54,6 +55,8 @@ from lexbench.core.task import (
     AnyQuestion,
     Choose,
     Chosen,
+    Diverge,
+    Diverged,
     Mark,
     Marked,
     Probe,
@@ -68,6 +71,7 @@ from lexbench.core.task import (
 from lexbench.core.values import is_whole
 from lexbench.kernels import likelihood
 from lexbench.kernels.observed import Observer
+from lexbench.methods.composition import other_attention
 
 COLUMNS = 1024
 """Tokens of the vocabulary whose logits are compared when a method is verified."""
@@ -190,6 +194,8 @@ class Hf(Backend):
         self.version = f"transformers {transformers.__version__}, torch {torch.__version__}"
         self.reader = Reader(network, model, attention)
         self.kernel = self.reader.kernel
+        self._attention = Attention()
+        self._shared: tuple[Hashable, Sequence[State], Tensor, Tensor] | None = None
         self._chunk = chunk
         self._batch = batch if isinstance(batch, int) else None
         # Tokens of a batch: running out of memory lowers it for all later ones.
@@ -200,13 +206,17 @@ class Hf(Backend):
         """Release the network, as it was before any method, and free its memory; a second call does nothing."""
         if "reader" not in vars(self):
             return
+        self._shared = None
         self.reader.close()
         del self.reader
         torch.cuda.empty_cache()
 
     def attend(self, attention: Attention) -> None:
         """Apply an Attention to the model; Refused, with the slot's name, if it cannot be realised exactly."""
+        if not attention.keepings:
+            self._shared = None
         self.reader.attend(attention)
+        self._attention = attention
 
     def sees_no_future(self) -> bool:
         """Whether the states of a prefix do not depend on what follows it."""
@@ -228,8 +238,15 @@ class Hf(Backend):
             kind = type(question)
             return (kind,) if self.reader.sees_no_future() else (kind, read_of(question), first_of(question))
         if isinstance(question, Write):
-            return (Write,) if self.reader.joins() else (Write, len(question.prompt), question.room)
+            if self.reader.joins():
+                return (Write,)
+            return (Write, len(question.prompt), question.room, self._ends_at(question))
         return (Choose,) if isinstance(question, Choose) and self.reader.joins() else None
+
+    def _ends_at(self, question: Write | Choose) -> int:
+        """Tokens of the prompt that count as read before the answer; under a slot `cache` those before the question."""
+        whole = len(question.prompt)
+        return question.text or whole if self._attention.keepings else whole
 
     def together(self, questions: Sequence[AnyQuestion]) -> Iterator[Answer]:
         """Answer questions with the same key, in batches as large as fit; a batch is halved on out-of-memory."""
@@ -336,7 +353,8 @@ class Hf(Backend):
         size = len(questions[0].prompt)
         rows, unseen, repeats = [*texts], list[Found](), self.reader.repeats(room - 1)
         with self.reader.answering(max(question.length for question in questions)), ExitStack() as loop:
-            last, caches = self.reader.prompted([question.prompt for question in questions], room)
+            prompts = [question.prompt for question in questions]
+            last, caches = self.reader.prompted(prompts, room, self._ends_at(questions[0]))
             made, step = self._chosen(last), cast(Repeated | None, None)
 
             def single(token: Tensor) -> Found:
@@ -423,7 +441,8 @@ class Hf(Backend):
             if any(placement.grows for placement in self.reader.passes):
                 return Chosen(nll=np.array([self._read_whole(prompt, option) for option in question.options]))
             states, begun = self.reader.begun(prompt)
-            last = self.reader.states(self.reader.ids(prompt[begun:]), size, states)[:, 0, -1:]
+            end = self._ends_at(question)
+            last = self.reader.states(self.reader.ids(prompt[begun:]), end, states)[:, 0, -1:]
             sums = []
             for option in question.options:
                 read = last
@@ -475,6 +494,51 @@ class Hf(Backend):
             joined = ends[0] if len(ends) == 1 else torch.cat(ends, dim=1)
             losses = self._losses(joined, np.concatenate(targets)).cpu()
             return [Scored(nll=each.numpy()) for each in losses.split([*map(len, targets)])]  # type: ignore[no-untyped-call]
+
+    @torch.inference_mode()
+    def diverge(self, question: Diverge) -> Diverged:
+        """Differences of next-token distributions; keeps states of both readings, and logits of a chunk."""
+        start, other = question.start, other_attention(question.against, self._attention, self.model, question.length)
+        with self.reader.answering(question.length):
+            ids = self.reader.ids(question.tokens[:-1])
+            if not question.against and self._prompt_is_shared():
+                own, theirs = self._behind_one_prompt(ids, start, other)
+            else:
+                own = self.reader.states(ids, start)[:, 0, start - 1 :]
+                with self.reader.under(other):
+                    theirs = self.reader.states(ids, start)[:, 0, start - 1 :]
+            targets = self.reader.ids(question.tokens[start:])[0].to(own.device)
+            found = likelihood.divergences(own, theirs, self.reader.head.exact(), targets, self._chunk)
+            apart, same, nll, other_nll = (each.cpu().numpy() for each in found)
+        return Diverged(divergence=apart, same_top=same, nll=nll, other_nll=other_nll)
+
+    def _prompt_is_shared(self) -> bool:
+        """Whether a prompt is read alike with and without the compressed cache, and can be gone on from by both."""
+        exact = all(keeping.looks is None and not keeping.in_prompt for keeping in self._attention.keepings)
+        return exact and self.reader.goes_on_alike()
+
+    def _behind_one_prompt(self, ids: Tensor, start: int, other: Attention) -> tuple[Tensor, Tensor]:
+        """[passes, targets, width] states under the present Attention and another, behind a prompt that is read once.
+
+        The prompt and the other's states are kept for the same text under the next compressed cache.
+        """
+        name = json.dumps(other.as_data(), sort_keys=True), start, ids.cpu().numpy().tobytes()
+        if self._shared is None or self._shared[0] != name:
+            self._shared = None
+            with self.reader.under(other):
+                states = [self.reader.new(room=ids.shape[1] - start) for _ in self.reader.passes]
+                last = self.reader.states(ids[:, :start], start, states)[:, 0, -1:]
+                self._shared = name, states, last, self._further(ids[:, start:], start, last, states)
+        _, kept, last, theirs = self._shared
+        return self._further(ids[:, start:], start, last, kept), theirs
+
+    def _further(self, ids: Tensor, start: int, last: Tensor, states: Sequence[State]) -> Tensor:
+        """[passes, 1 + T, width] the last states of a prompt, and those of T further tokens, after which it is cut."""
+        if not ids.shape[1]:
+            return last
+        with ExitStack() as stack:
+            aside = [stack.enter_context(state.aside()) for state in states]
+            return torch.cat([last, self.reader.states(ids, start, aside)[:, 0]], dim=1)
 
     def _losses(self, states: Tensor, targets: Tokens) -> Tensor:
         """[T] NLL of targets behind [passes, T, width] states."""

@@ -28,6 +28,8 @@ def of_weights(hook: Hook, own: Mapping[int, Angles], device: torch.device, leng
         device: of the vectors.
         length: in tokens.
     """
+    if any(held.attention.cache is not None for held in hook.layers):
+        return max(of_cache(hook, layer, own[id(hook.layers[layer])], device, length) for layer in sorted(hook.modules))
     # Reversed, so that of equal layers the first one stays.
     kinds = {id(held): layer for layer, held in reversed([*enumerate(hook.layers)]) if layer in hook.modules}
     rows = sorted({max(0, round(share * length) - 1) for share in SHARES})
@@ -36,6 +38,44 @@ def of_weights(hook: Hook, own: Mapping[int, Angles], device: torch.device, leng
         for layer in kinds.values()
         for row in rows
     )
+
+
+def of_cache(hook: Hook, layer: int, own: Angles, device: torch.device, length: int) -> float:
+    """Largest difference between a layer's output and the formula, over keys and values as its cache must keep them.
+
+    Every layer is looked at: what its cache does may depend on its number. Values are normal; what a head holds of the
+    prompt is taken from the attention function.
+    """
+    module, held = hook.modules[layer], hook.layers[layer]
+    heads, kv_heads, size = hook.shapes[layer]
+    rng = np.random.default_rng([layer, length])
+    given = [rng.standard_normal((count, length, size)) * 2 for count in (heads, kv_heads, kv_heads)]
+    queries, keys, values = (each.astype(np.float32).astype(np.float64) for each in given)
+    attention, prompt = within(held.attention, held.view, length), max(1, length // 2)
+    if hook.rotated or held.turn is None:  # what arrives is as it stays
+        attention, own = replace(attention, inv_freq=None, scale=None, keep_first=None), Angles(np.empty(0))
+    q, k, v = (torch.from_numpy(vectors).to(device, torch.float32)[None] for vectors in (queries, keys, values))
+    hook.begin(prompt)
+    mixed, _ = hook(module, q, k, v, None, scaling=size**-0.5)
+    chosen = hook.prompts[layer, 0][1]
+    hook.begin(None)
+    errors = []
+    for row in {length - 1, round(SHARES[1] * length) - 1}:
+        known, content = keys[:, : row + 1].copy(), values[:, : row + 1].copy()
+        if held.attention.cache is not None and (row >= prompt or held.attention.cache.in_prompt):
+            border = int(held.attention.cache.kept_before(np.array([row]))[0])
+            if border:
+                old = held.attention.cache.by_definition(known[:, :border], content[:, :border])
+                known[:, :border], content[:, :border] = old
+        for head in {0, heads - 1}:
+            mine = head * kv_heads // heads
+            share = weights(attention, own, queries[head, row], known[mine], row, size**-0.5, head)
+            if chosen is not None and row >= prompt:
+                share[:prompt] *= chosen[0, mine].cpu().numpy()
+                share /= share.sum()
+            got = mixed[0, row, head].double().cpu().numpy()
+            errors.append(float(abs(got - share @ content[mine]).max()))
+    return max(errors)
 
 
 def _of_query(hook: Hook, layer: int, own: Angles, device: torch.device, length: int, row: int) -> float:

@@ -18,7 +18,7 @@ from lexbench.backends.hf.layers import ENDLESS, Turn, ask, is_relative, within
 from lexbench.backends.hf.state import KeptLayer, Keys
 from lexbench.core.attention import Attention, Segments, Window
 from lexbench.core.record import Refused
-from lexbench.kernels import decode, fast, looped, rotations
+from lexbench.kernels import decode, fast, kept, looped, rotations
 from lexbench.kernels.heads import Rotate
 from lexbench.kernels.logits import Logits
 from lexbench.kernels.spans import token_positions
@@ -79,6 +79,8 @@ class Hook:
         """Heads, key heads and head_dim of each layer."""
         self.ratios: dict[tuple[int, int], tuple[float, ...]] = {}
         """Ratio of each key head, computed from the prompt (`head_ratios`), by layer and row of the batch."""
+        self.prompts: dict[tuple[int, int], tuple[int, Tensor | None]] = {}
+        """Tokens of the prompt, and which of them the cache holds (`cache`), by layer and row of the batch."""
         self._windowed: dict[int, Attention] = {}
         self._rotations: dict[int, Rotate] = {}
         self._angles: dict[Any, tuple[Tensor, Any]] = {}
@@ -95,6 +97,7 @@ class Hook:
         """Reset before each question."""
         self.prompt = prompt
         self.ratios.clear()
+        self.prompts.clear()
 
     def __call__(
         self,
@@ -179,8 +182,9 @@ class Hook:
             rows = [(slice(row, row + 1), (begin, total)) for row, begin in enumerate(begins)]
         else:
             rows = _rows(attention_mask, query, total)
-        # Heads are ranked in each text by itself.
-        if held.attention.head_ratios is not None and attention_mask is None:
+        # Heads are ranked, and prompts end, in each text by itself.
+        apart = held.attention.head_ratios is not None or held.attention.cache is not None
+        if apart and attention_mask is None:
             rows = [(slice(row, row + 1), (0, total)) for row in range(len(query))]
         drops = held.view is not None and is_relative(attention)
         # To check positions waits for the device: not at every token of a text that we have placed ourselves.
@@ -248,11 +252,49 @@ class Hook:
                 )
             ratios = self.ratios[name]
         if self.watch is not None:
+            if attention.cache is not None:
+                raise Unrealisable("its weights are of keys in two forms, which a probe does not tell apart")
             logits = Logits(attention=held.attention, rotate=rotate, ratios=ratios, scaling=scaling)
             self.watch(layer, query, key, logits)
         if ratios is not None:
             rotate = rotations.per_head(ratios, rotate)
+        if attention.cache is not None:
+            return self._over_cache(layer, query, key, value, attention, rotate, scaling, row or 0, more)
         return kernel(query, key, value, positions, attention, rotate, scaling, **more, form=self.form)
+
+    def _over_cache(
+        self,
+        layer: int,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention: Attention,
+        rotate: Rotate,
+        scaling: float,
+        row: int,
+        more: dict[str, Any],
+    ) -> Tensor:
+        """[1, H, T, D] of one text under a slot `cache`."""
+        keeping, total, n_queries = attention.cache, key.shape[2], query.shape[2]
+        assert keeping is not None, "the slot is set"
+        if n_queries == total:  # a new text
+            prompt = self.prompt or total
+            if keeping.looks is not None and prompt > total:
+                raise Unrealisable("its cache keeps a part of the prompt, which must be read in one forward pass")
+            held = kept.held_of(query, key[:, :, :prompt], keeping, rotate, scaling, prompt)
+            self.prompts[layer, row] = prompt, held
+        if (layer, row) not in self.prompts and keeping.looks is not None:
+            raise Unrealisable(
+                "its cache holds the prompt of an earlier call: read each prompt again, in one forward pass"
+            )
+
+        def plain(queries: Tensor, keys: Tensor, values: Tensor, rest: Attention) -> Tensor:
+            places = token_positions(keys.shape[2] - queries.shape[2], keys.shape[2], queries.device)
+            return kernel(queries, keys, values, places, rest, rotate, scaling, **more, form=self.form)
+
+        # A text that was begun under another Attention: what was read there is the prompt.
+        prompt, held = self.prompts.get((layer, row), (self.prompt or total - n_queries, None))
+        return kept.attend(query, key, value, attention, rotate, scaling, layer, prompt, held, plain, **more)
 
     @property
     def repeats(self) -> bool:
@@ -261,7 +303,8 @@ class Hook:
             inside = [within(each.attention, each.view, total) for each in self.layers for total in (1, ENDLESS)]
         except Refused:
             return False
-        return self.attends is None and all(decode.reaches(each) is not None for each in inside)
+        few = all(each.cache is None and decode.reaches(each) is not None for each in inside)
+        return self.attends is None and few
 
     def _inside(self, held: LayerAttention, total: int) -> Attention:
         """The Attention in a layer that may see a part of `total` keys by itself; the same object for every step."""
@@ -282,6 +325,8 @@ class Hook:
     ) -> KeptLayer | None:
         """The cache layer of the keys, where one token is read and its keys stand in few ranges; else None."""
         if self.text is None or query.shape[2] != 1 or held.attention.head_ratios is not None:
+            return None
+        if attention.cache is not None:
             return None
         layers = self.text.cache.layers
         kept = layers[layer] if layer < len(layers) else None

@@ -304,7 +304,7 @@ def changes_nothing(attention: Attention, view: Window | Segments | None, rotate
 
 def is_relative(attention: Attention) -> bool:
     """Whether only distances count, so that a cache may have dropped the first keys."""
-    absolute = (attention.remap, attention.query_scale, attention.head_ratios, attention.keep_first)
+    absolute = (attention.remap, attention.query_scale, attention.head_ratios, attention.keep_first, attention.cache)
     return all(slot is None for slot in absolute) and (
         attention.mask is None or (isinstance(attention.mask, Window) and not attention.mask.sinks)
     )

@@ -7,6 +7,7 @@ is kept of prompts is then padded on the left, so that prompts of any lengths ar
 import functools
 import importlib.util
 import itertools
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, cast
@@ -28,7 +29,7 @@ from lexbench.backends.hf.network import positions_end
 from lexbench.backends.hf.rotary import TOLERANCE, AttentionInstaller, Placement
 from lexbench.backends.hf.state import Keys, State, Unkept, state_of
 from lexbench.backends.hf.tower import parts, sample
-from lexbench.core.attention import Attention
+from lexbench.core.attention import Attention, sees_prompt_end
 from lexbench.core.memory import OutOfMemory, deferring
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
@@ -97,6 +98,7 @@ class Reader:
         self.repeated: bool | None = None
         """Whether they are, under this Attention; None: not tried yet."""
         self._fewer: Fused | None = None
+        self._others: dict[str, list[Placement]] = {}
 
     def close(self) -> None:
         """Leave the network as it was before any method."""
@@ -107,18 +109,42 @@ class Reader:
         """Apply an Attention to the model; Refused, with the slot's name, if it cannot be realised exactly."""
         self.prefix_cache.forget()
         self.installer.remove()
-        with deferring(f"a method on {self._model.name} in {self.dtype} on {self.device}"):
-            for part in attention.mixture or (attention,):
-                self.installer.check_rope(self._model, part)
-            self.passes = [self.installer.prepare(part) for part in attention.mixture or (attention,)]
+        self._others.clear()
+        self.passes = self._placed(attention)
         self.continuing.clear()
         self.repeated = None
         self.installer.put(self.passes[0])
 
+    def _placed(self, attention: Attention) -> list[Placement]:
+        """The passes of an Attention, checked for the model."""
+        with deferring(f"a method on {self._model.name} in {self.dtype} on {self.device}"):
+            for part in attention.mixture or (attention,):
+                self.installer.check_rope(self._model, part)
+            return [self.installer.prepare(part) for part in attention.mixture or (attention,)]
+
+    @contextmanager
+    def under(self, attention: Attention) -> Iterator[None]:
+        """Read whole texts under another Attention inside the block; behind it all is as before."""
+        name = json.dumps(attention.as_data(), sort_keys=True)
+        if name not in self._others:
+            self._others[name] = self._placed(attention)
+        own, self.passes = self.passes, self._others[name]
+        try:
+            self.continuing.clear()
+            self.installer.put(self.passes[0])
+            yield
+        finally:
+            self.passes = own
+            self.continuing.clear()
+            self.installer.put(own[0])
+
     def sees_no_future(self) -> bool:
         """Whether the states of a prefix do not depend on what follows it."""
-        ranked = [part.head_ratios is not None for placement in self.passes for part in placement.attention.parts()]
-        return not any(ranked) and not any(placement.grows for placement in self.passes)
+        parts = [part for placement in self.passes for part in placement.attention.parts()]
+        ranked = any(part.head_ratios is not None for part in parts)
+        # Behind a prompt, keys are seen in another form than in it.
+        split = any(part.cache is not None and sees_prompt_end(part.cache) for part in parts)
+        return not ranked and not split and not any(placement.grows for placement in self.passes)
 
     @property
     def slides(self) -> bool:
@@ -153,6 +179,10 @@ class Reader:
             for state in kept:
                 state.cut(len(prompt))
             self.prefix_cache.keep(prompt, kept)
+
+    def goes_on_alike(self) -> bool:
+        """Whether a text can be begun under one Attention and gone on under another with the same angles."""
+        return self.empty is Keys and not self.windows and not any(placement.grows for placement in self.passes)
 
     def reads_in_turn(self) -> bool:
         """Whether prompts can be read one after another, and then be continued together."""
@@ -274,10 +304,13 @@ class Reader:
             self._fewer = Fused(self.base, TOLERANCE[self.network.dtype])
         return self._fewer.put()
 
-    def prompted(self, prompts: Sequence[Tokens], room: int) -> tuple[Tensor, Sequence[State]]:
-        """[passes, B, width] states of the prompts' last tokens, and what the model keeps of the prompts."""
+    def prompted(self, prompts: Sequence[Tokens], room: int, end: int | None = None) -> tuple[Tensor, Sequence[State]]:
+        """[passes, B, width] states of the prompts' last tokens, and what the model keeps of the prompts.
+
+        `end`: tokens of each that count as the prompt; None: all.
+        """
         last, made, first = list[Tensor](), list[Keys](), 0
-        for read, states in self.in_turn(prompts, room):
+        for read, states in self.in_turn(prompts, room, end):
             last.append(read)
             end = first + read.shape[1]
             # All read at once, and none padded: go on from these states as they are.
@@ -290,12 +323,14 @@ class Reader:
             first = end
         return torch.cat(last, dim=1), made
 
-    def in_turn(self, prompts: Sequence[Tokens], room: int) -> Iterator[tuple[Tensor, Sequence[State]]]:
+    def in_turn(
+        self, prompts: Sequence[Tokens], room: int, counted: int | None = None
+    ) -> Iterator[tuple[Tensor, Sequence[State]]]:
         """[passes, b, width] states of the last tokens of the next prompts, and what is kept of them.
 
         Neighbours of about one length are read together, of one length where windows drop old keys. With prefix reuse,
         a prompt that shares enough with the one before it, or with the one behind it, is read alone, without what it
-        shares with the one before.
+        shares with the one before. `counted`: tokens of each that count as the prompt; None: all.
         """
         any_length = self.reads_in_turn() and not self.slides
         reused = any_length and self.reuse
@@ -318,7 +353,7 @@ class Reader:
             states, begun = (
                 self.begun(some[0], room) if alone else ([self.new(room, len(some[0])) for _ in self.passes], 0)
             )
-            read = self.states(self.ids(*(each[begun:] for each in some)), len(some[0]), states)
+            read = self.states(self.ids(*(each[begun:] for each in some)), counted or len(some[0]), states)
             yield torch.stack([read[:, row, len(each) - begun - 1] for row, each in enumerate(some)], dim=1), states
             if alone:
                 self.keep(some[0], states)

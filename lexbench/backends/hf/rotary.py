@@ -59,7 +59,7 @@ ROTARY = ("inv_freq", "scale", "keep_first", "head_ratios", "dynamic", "remap")
 """Slots that need a rotary module."""
 UNROTATED = ("keep_first", "head_ratios", "remap")
 """Slots that need unrotated vectors: they rotate at other positions, or not all tokens alike."""
-SCORES = (*UNROTATED, "query_scale", "mask", "bias", "layers")
+SCORES = (*UNROTATED, "query_scale", "mask", "bias", "cache", "layers")
 """Slots that the stock attention does not have."""
 PROBES = "probes"
 """Named in a refusal in place of a slot, when attention is only probed."""

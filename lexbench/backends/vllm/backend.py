@@ -246,6 +246,9 @@ class Vllm(Completions, Backend):
 
     def _check(self, attention: Attention) -> None:
         """Refused, with the slots, if the engine or the model does not allow an Attention."""
+        if attention.keepings:
+            own = "its engine has formats of its own, which cells state ('backend.engine={kv_cache_dtype:fp8}')"
+            raise self._refusal(["cache"], own)
         if unknown := [slot for slot in attention.slots() if slot not in REALISABLE]:
             raise self._refusal(unknown, "its engine rotates queries and keys by one table of cos and sin")
         if attention.slots() and self.model.rope_scaling is not None:

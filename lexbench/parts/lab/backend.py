@@ -17,13 +17,28 @@ from lexbench.backends.draft import Draft
 from lexbench.backends.embedded import check_embedded
 from lexbench.checkpoints.checkpoint import end_tokens, fingerprint, folder_of, weight_files
 from lexbench.checkpoints.tokenizer import load_tokenizer
-from lexbench.core.attention import Attention
+from lexbench.core.attention import Attention, sees_prompt_end
 from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
-from lexbench.core.task import Choose, Chosen, Mark, Marked, Probe, Probed, Score, Scored, Tokens, Write, Written
-from lexbench.kernels import rotations
+from lexbench.core.task import (
+    Choose,
+    Chosen,
+    Diverge,
+    Diverged,
+    Mark,
+    Marked,
+    Probe,
+    Probed,
+    Score,
+    Scored,
+    Tokens,
+    Write,
+    Written,
+)
+from lexbench.kernels import likelihood, rotations
 from lexbench.kernels.observed import Observer
+from lexbench.methods.composition import other_attention
 from lexbench.parts.lab.encodings import Encoding, Rotate
 from lexbench.parts.lab.encodings.rope import Rope
 from lexbench.parts.lab.native.attend import together
@@ -64,7 +79,8 @@ class Native(Backend):
         self._ends = end_tokens(folder)
         self._decoder = load(folder, DTYPES[dtype]).to(self._device)
         self.parts = [type(each) for each in self._decoder.modules() if isinstance(each, Encoding)]
-        self._passes: tuple[Attention, ...] = (Attention(),)
+        self._attention = Attention()
+        self._passes: tuple[Attention, ...] = (self._attention,)
         self.reuse = False
         self._prefix_cache = PrefixCache[Reading]()
         vocabulary, encoding = self._decoder.shape.vocabulary, self._decoder.encoding
@@ -111,6 +127,8 @@ class Native(Backend):
             raise Refused(f"{encoding.name} defines its own distances: use a method without remap or head_ratios")
         if "positions" in encoding.hooks and any(part.keep_first is not None for part in parts):
             raise Refused(f"{encoding.name} defines its own positions: use a method without keep_first")
+        if type(encoding) is not Rope and attention.keepings:
+            raise Refused(f"native compresses caches under plain RoPE only, not {encoding.name}: use encoding rope")
         try:
             # Settle every layer now: slots that clash are refused here, not in the middle of a question.
             for one in passes:
@@ -118,13 +136,15 @@ class Native(Backend):
                     self._settled(one, layer)
         except ValueError as error:
             raise Refused(str(error)) from None
-        self._passes = passes
+        self._passes, self._attention = passes, attention
         self._prefix_cache.forget()
 
     def sees_no_future(self) -> bool:
         """Whether the states of a prefix do not depend on what follows it, nor on the length of the text."""
-        ranked = any(part.head_ratios is not None for one in self._passes for part in one.parts())
-        return not ranked and "positions" not in self._decoder.encoding.hooks
+        parts = [part for one in self._passes for part in one.parts()]
+        ranked = any(part.head_ratios is not None for part in parts)
+        split = any(part.cache is not None and sees_prompt_end(part.cache) for part in parts)
+        return not ranked and not split and "positions" not in self._decoder.encoding.hooks
 
     def _settled(self, whole: Attention, layer: int) -> tuple[Attention, Rotate]:
         """The Attention of a layer, joined with the encoding's own slots, and its rotation of queries and keys."""
@@ -141,9 +161,11 @@ class Native(Backend):
             raise Refused(f"{self._decoder.encoding.name} has positions for {longest} tokens, asked for {length}")
         return Reading([Pass(self._decoder, whole, self._settled, prompt, length) for whole in self._passes])
 
-    def _prompted(self, prompt: Tokens, length: int) -> tuple[Reading, Tensor]:
+    def _prompted(self, question: Write | Choose) -> tuple[Reading, Tensor]:
         """Read a prompt, reusing its common prefix with the previous one; and its [1, vocabulary] next-token logits."""
-        text, begun = self._read(len(prompt), length), 0
+        prompt, whole = question.prompt, len(question.prompt)
+        end = question.text or whole if self._attention.keepings else whole
+        text, begun = self._read(end, question.length), 0
         taken = self._prefix_cache.take(prompt)
         if taken and taken[1] >= WORTH * len(prompt):
             text.begun_as(*taken)
@@ -171,9 +193,23 @@ class Native(Backend):
         return Scored(nll=F.cross_entropy(logits, ids[question.start :], reduction="none").float().cpu().numpy())
 
     @torch.inference_mode()
+    def diverge(self, question: Diverge) -> Diverged:
+        """Differences of next-token distributions, from all logits at once."""
+        ids, start, own = self._ids(question.tokens), question.start, self._attention
+        other = other_attention(question.against, own, self.model, question.length)
+        sides = []
+        for attention in (own, other):
+            self.attend(attention)
+            sides.append(self._read(start, len(ids))(ids[:-1])[None, start - 1 :])
+        self.attend(own)
+        found = likelihood.divergences(sides[0], sides[1], lambda logits: logits, ids[start:])
+        apart, same, nll, other_nll = (each.cpu().numpy() for each in found)
+        return Diverged(divergence=apart, same_top=same, nll=nll, other_nll=other_nll)
+
+    @torch.inference_mode()
     def choose(self, question: Choose) -> Chosen:
         """NLL of each option; the prompt is read once."""
-        prompt, last = self._prompted(question.prompt, question.length)
+        prompt, last = self._prompted(question)
         sums = []
         for option in map(self._ids, question.options):
             # The first token follows from the end of the prompt, and nothing follows from the last one: it is not read.
@@ -192,7 +228,7 @@ class Native(Backend):
     @torch.inference_mode()
     def write(self, question: Write) -> Written:
         """Greedy, token by token; Refused where logits are NaN."""
-        text, logits = self._prompted(question.prompt, question.length)
+        text, logits = self._prompted(question)
         draft = Draft(question, self.tokenizer, self._ends, self.dtype)
         while True:
             following = logits[-1].argmax()[None]

@@ -218,6 +218,8 @@ def in_words(model: Model, attention: Attention, data: dict[str, Any]) -> Iterat
     if (bias := attention.bias) is not None:
         low, high = min(bias.slopes), max(bias.slopes)
         yield f"bias: {len(bias.slopes)} heads lose {low:.4g} to {high:.4g} of their logits per token of distance"
+    if attention.cache is not None:
+        yield f"cache: {attention.cache.words()}"
     if attention.layers is not None:
         total = f" of {model.layers}" if model.layers else ""
         yield f"layers: only {ranges(attention.layers)}{total}"

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from lexbench.core.attention import Attention
-from lexbench.kernels import likelihood, rotations
+from lexbench.core.record import Refused
+from lexbench.kernels import dense, kept, likelihood, rotations
 from lexbench.kernels.heads import Rotate
 from lexbench.kernels.observed import Observer
 from lexbench.parts.lab.encodings.base import Encoding
@@ -36,6 +37,7 @@ class Pass:
         self._settled = cache(partial(settle, whole))  # by layer, once for all tokens
         self._cache = Cache(length)
         self._ratios: dict[int, tuple[float, ...]] = {}
+        self._held: dict[int, Tensor | None] = {}
 
     def __call__(self, tokens: Tensor, observer: Observer | None = None) -> Tensor:
         """[T, vocabulary] logits of the next T tokens."""
@@ -49,12 +51,39 @@ class Pass:
                     self._ratios[layer] = rotations.ranked_ratios(asking, known, rotate, scaling, rule)
                 # Ranks stay for the whole answer, as Ms-PoE ranks heads once a prompt.
                 rotate = rotations.per_head(self._ratios[layer], rotate)
+            if attention.cache is not None:
+                if observer is not None:
+                    raise Refused("native cannot probe a compressed cache: its weights are of keys in two forms")
+                return self._over_cache(layer, attention, rotate, encoding.scaling(q.shape[-1]), q, k, v)
             settled = Layer(encoding, attention, q, k, positions, rotate, partial(self._cache.rotated, layer))
             if observer is not None:
                 observer(layer, *settled.observed())
             return settled.attended(v)
 
         return self._decoder(tokens[None], attend, cache=self._cache)[0]  # type: ignore[no-any-return]
+
+    def _over_cache(
+        self, layer: int, attention: Attention, rotate: Rotate, scaling: float, q: Tensor, k: Tensor, v: Tensor
+    ) -> Tensor:
+        """[B, H, T, D] under the slot `cache`, of keys as they are kept: rotated, unless a remap rotates them anew."""
+        total = k.shape[2]
+        if attention.remap is None:
+            here, there = torch.arange(total - q.shape[2], total), torch.arange(total)
+            q, k, rotate = rotate(q, here.to(q.device)), rotate(k, there.to(k.device)), _rotated
+        keeping = attention.cache
+        assert keeping is not None, "the slot is set"
+        if keeping.looks is not None and layer not in self._held:
+            if q.shape[2] != total or total < self._prompt:
+                raise Refused("native drops tokens of a prompt that is read at once: give reuse=false")
+            asking, known = q[:, :, : self._prompt], k[:, :, : self._prompt]
+            self._held[layer] = kept.held_of(asking, known, keeping, rotate, scaling, self._prompt)
+
+        def plain(queries: Tensor, keys: Tensor, values: Tensor, rest: Attention) -> Tensor:
+            places = torch.arange(keys.shape[2] - queries.shape[2], keys.shape[2])
+            return dense.attend(queries, keys, values, places.to(queries.device), rest, rotate, scaling)
+
+        held = self._held.get(layer)
+        return kept.attend(q, k, v, attention, rotate, scaling, layer, self._prompt, held, plain)
 
     def forked(self) -> "Pass":
         """A copy, to continue the text in another way."""
@@ -68,6 +97,10 @@ class Pass:
         Exact only where later tokens do not change them.
         """
         self._cache.begun_as(other._cache, count)
+
+
+def _rotated(vectors: Tensor, positions: Tensor) -> Tensor:
+    return vectors
 
 
 @dataclass(frozen=True)

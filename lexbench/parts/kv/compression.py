@@ -1,0 +1,124 @@
+"""Compressed caches as data: the slot `cache` of the methods `kv`."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lexbench.core.attention import Floats, Positions
+from lexbench.parts.kv.forms import FORMATS, WINDOW, Rounding
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Compression:
+    """A compressed cache: numbers of few bits, or fewer tokens, or both.
+
+    Uniform quantisation of a group x, in which `lowest` and `step` are of 16 bits (float16):
+
+        lowest = min x,  step = (max x - min x) / (2^bits - 1),  kept = lowest + step round((x - lowest) / step)
+
+    A group is `group` numbers of one token and head, or `group` tokens of one channel (KIVI, arXiv 2402.02750: keys by
+    channel, values by token). Groups of tokens count from the first token; one that is not full is kept exactly.
+    """
+
+    bits: int | None
+    """Of uniform quantisation; None: none."""
+    format: str | None
+    """One of `FORMATS`; None: none."""
+    keys: str
+    """channel or token: the direction of a group of keys."""
+    values: str
+    group: int
+    """Numbers of a group; a token's groups are at most as wide as a head."""
+    hadamard: bool
+    """Whether numbers of a head are mixed by a Hadamard matrix with random signs before they are rounded."""
+    residual: int
+    """Last tokens that a query sees exactly, at least."""
+    keep: float
+    """Share of the prompt's tokens that each key head holds behind it."""
+    by: str
+    """norm or snapkv: how tokens are chosen."""
+    in_prompt: bool
+    """Whether the prompt's own queries see rounded keys, too."""
+
+    @property
+    def looks(self) -> int | None:
+        """Last queries of the prompt by which tokens are chosen."""
+        return None if self.keep == 1 else WINDOW
+
+    @property
+    def rounding(self) -> Rounding:
+        """The way in which numbers are rounded."""
+        return Rounding(self.bits, self.format, self.group, self.hadamard)
+
+    @property
+    def rounds(self) -> bool:
+        """Whether numbers are rounded."""
+        return self.rounding.rounds
+
+    def kept_before(self, queries: Positions) -> Positions:
+        """[n] number of first keys that each query sees rounded: whole groups in front of the last `residual` ones."""
+        if not self.rounds:
+            return np.zeros_like(queries)
+        seen = np.maximum(0, queries + 1 - self.residual)
+        by_channel = self.bits is not None and "channel" in (self.keys, self.values)
+        return seen // self.group * self.group if by_channel else seen
+
+    def kept(self, keys: "Tensor", values: "Tensor", layer: int) -> "tuple[Tensor, Tensor]":
+        """[B, KV, K, D] first keys and values of a layer as the cache gives them back."""
+        from lexbench.parts.kv import rounding
+
+        form = self.rounding
+        return rounding.kept(keys, form, self.keys), rounding.kept(values, form, self.values)
+
+    def by_definition(self, keys: Floats, values: Floats) -> tuple[Floats, Floats]:
+        """The same as `kept` for keys and values [KV, K, D] of NumPy, in float64, each group by itself."""
+        from lexbench.parts.kv import definition
+
+        form = self.rounding
+        return definition.kept(keys, form, self.keys), definition.kept(values, form, self.values)
+
+    def held(self, queries: "Tensor", keys: "Tensor", scaling: float) -> "Tensor":
+        """[B, KV, P] whether a head holds each token of the prompt."""
+        from lexbench.parts.kv import eviction
+
+        scores = eviction.norm(keys) if self.by == "norm" else eviction.snapkv(queries, keys, scaling)
+        return eviction.best(scores, int(keys.shape[2] * self.keep))
+
+    def bits_a_number(self, head_dim: int) -> tuple[float, float]:
+        """Bits of a number of keys, and of values, with their group's share of scales, at full precision 16 each."""
+        if self.format is not None:
+            return (FORMATS[self.format],) * 2
+        if self.bits is None:
+            return 16.0, 16.0
+        sizes = [self.group if way == "channel" else min(self.group, head_dim) for way in (self.keys, self.values)]
+        keys, values = (self.bits + 32 / size for size in sizes)
+        return keys, values
+
+    def bytes_a_token(self, head_dim: int, kv_heads: int, layers: int, length: int) -> float:
+        """Mean bytes that a token of a text takes in all layers, its last tokens in 16 bits."""
+        old = int(self.kept_before(np.array([length - 1]))[0])
+        share = old / length
+        numbers = head_dim * kv_heads * layers / 8
+        small = sum(self.bits_a_number(head_dim)) * numbers
+        return self.keep * (share * small + (1 - share) * 32 * numbers)
+
+    def words(self) -> str:
+        """The meaning of a cell under this cache, in one line."""
+        parts = []
+        if self.bits is not None:
+            parts.append(f"{self.bits} bits in groups of {self.group}, keys by {self.keys}, values by {self.values}")
+        if self.format is not None:
+            parts.append(f"format {self.format}")
+        if self.hadamard:
+            parts.append("mixed by a Hadamard matrix before")
+        if self.rounds:
+            sees = "prompt and answer see rounded keys" if self.in_prompt else "the prompt reads exact keys"
+            last = f"; the last {self.residual} tokens exact" if self.residual else ""
+            parts.append(f"rounded as the cache holds them; {sees}{last}")
+        if self.keep < 1:
+            parts.append(f"{self.keep:g} of the prompt's tokens held by each key head, by {self.by}")
+        return "; ".join(parts)

@@ -1,0 +1,107 @@
+"""The methods `kv`: keys and values in few bits, or of fewer tokens."""
+
+from dataclasses import dataclass
+
+from lexbench.core.attention import Attention
+from lexbench.core.errors import ConfigError
+from lexbench.core.model import Model
+from lexbench.core.record import Refused
+from lexbench.core.values import is_whole
+from lexbench.parts.kv.compression import Compression
+from lexbench.parts.kv.forms import BLOCK, FORMATS, is_power_of_two
+
+BITS = (2, 3, 4, 8)
+"""Bits of uniform quantisation."""
+
+
+@dataclass(frozen=True)
+class Kv:
+    """Compress the cache of keys and values; composes with methods of positions (`yarn+kv`).
+
+    Keys are rounded as the cache holds them: after rotation; before it under methods that rotate keys at several
+    positions (rerope, self_extend), whose cache holds them so. Groups of tokens count from the text's first token.
+
+    In a text that is scored, the tokens before the first target are the prompt.
+
+    Args:
+        bits: 8, 4, 3 or 2, of uniform quantisation in groups; None: 4, where there is neither `format` nor `keep`.
+        keys: channel (groups of tokens, as KIVI has them) or token (groups of channels).
+        values: the same for values.
+        group: numbers of a group, with a lowest level and a step of 16 bits each.
+        rotate: hadamard: mix the numbers of a head by a Hadamard matrix with random signs before they are rounded
+            (QuaRot, arXiv 2404.00456); false: do not.
+        residual: last tokens that a query sees exactly; with keys by channel up to a group more. None: 128, or 0 with
+            a format.
+        format: fp8 (e4m3 with scale 1, as vLLM's default), q8_0 or q4_0 (llama.cpp's), in place of `bits`.
+        keep: share of the prompt's tokens that each key head holds behind the prompt; None: all.
+        by: how they are chosen: norm (keys of least norm) or snapkv (most attended by the prompt's last 64 queries).
+        prefill: exact: the prompt's own queries see exact keys, as in serving engines that compress what they store;
+            compressed: they see rounded keys, as in llama.cpp. Tokens are dropped behind the prompt in both.
+    """
+
+    bits: int | None = None
+    keys: str = "channel"
+    values: str = "token"
+    group: int = 64
+    rotate: bool | str = False
+    residual: int | None = None
+    format: str | None = None
+    keep: float | None = None
+    by: str = "norm"
+    prefill: str = "exact"
+
+    def __post_init__(self) -> None:
+        choices = {
+            "bits": (self.bits, (None, *BITS)),
+            "keys": (self.keys, ("channel", "token")),
+            "values": (self.values, ("channel", "token")),
+            "rotate": (self.rotate, (False, "hadamard")),
+            "format": (self.format, (None, *FORMATS)),
+            "by": (self.by, ("norm", "snapkv")),
+            "prefill": (self.prefill, ("exact", "compressed")),
+        }
+        for name, (value, allowed) in choices.items():
+            if value not in allowed or (isinstance(value, bool) and value):
+                said = " or ".join(str(each).lower() for each in allowed if each is not None)
+                raise ConfigError(f"method.{name} of kv must be {said}, got {value}")
+        for name, number, least in (("group", self.group, 2), ("residual", self.residual or 0, 0)):
+            if not is_whole(number, least):
+                raise ConfigError(f"method.{name} of kv must be a whole number of at least {least}, got {number}")
+        if self.bits is not None and self.format is not None:
+            raise ConfigError(f"kv takes bits or a format, got bits {self.bits} and format {self.format}: give one")
+        if self.keep is not None and not 0 < self.keep < 1:
+            raise ConfigError(f"method.keep of kv must be above 0 and below 1, got {self.keep}: e.g. keep=0.5")
+
+    def compression(self) -> Compression:
+        """The cache as data."""
+        alone = self.bits is None and self.format is None and self.keep is None
+        return Compression(
+            bits=4 if alone else self.bits,
+            format=self.format,
+            keys=self.keys,
+            values=self.values,
+            group=self.group,
+            hadamard=self.rotate == "hadamard",
+            residual=(0 if self.format else 128) if self.residual is None else self.residual,
+            keep=self.keep or 1.0,
+            by=self.by,
+            in_prompt=self.prefill == "compressed",
+        )
+
+    def attention(self, model: Model, length: int) -> Attention:
+        """The slot `cache`; Refused where groups or the Hadamard matrix do not fit the size of a head."""
+        made = self.compression()
+        for width in {model.head_dim, model.global_head_dim or model.head_dim}:
+            size = BLOCK if made.format in ("q8_0", "q4_0") else min(made.group, width)
+            by_token = made.format in ("q8_0", "q4_0") or (
+                made.bits is not None and "token" in (made.keys, made.values)
+            )
+            if by_token and width % size:
+                raise Refused(
+                    f"kv's groups of {size} do not divide a head of {width} on {model.name}: give another group"
+                )
+            if made.hadamard and not is_power_of_two(width):
+                raise Refused(
+                    f"kv's Hadamard matrix needs heads of a power of two, {model.name} has {width}: leave rotate out"
+                )
+        return Attention(cache=made)

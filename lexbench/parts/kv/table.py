@@ -1,0 +1,171 @@
+"""The page of `lexbench kv`: divergence by length, retrieval, bytes, and what is proven."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from lexbench.core.method_key import MethodKey
+from lexbench.core.model import Model
+from lexbench.core.record import Cell, Sample
+from lexbench.parts.kv.compression import Compression
+from lexbench.report import formats
+from lexbench.report.grid import EMPTY, Entry, Grid, Line
+from lexbench.stats.divergence import Level, judged, level, slope
+from lexbench.stats.wording import some
+from lexbench.store.format import Finished
+
+MARGIN = 0.01
+"""Nats per token that the sentence allows where no margin is asked for."""
+DIVERGES, RETRIEVES = "kld", "accuracy"
+
+
+@dataclass
+class Row:
+    """One setting: samples of both tasks by length, and why a length has none."""
+
+    key: MethodKey
+    cache: Compression | None
+    """None: keys and values at 16 bits a number."""
+    divergences: dict[int, list[Sample]] = field(default_factory=dict)
+    retrievals: dict[int, list[Sample]] = field(default_factory=dict)
+    refused: dict[int, str] = field(default_factory=dict)
+
+
+def rows_of(finished: Sequence[Finished], caches: Mapping[MethodKey, Compression | None]) -> list[Row]:
+    """The measured settings in the order of `caches`; of several cells of one length the samples of all."""
+    rows = {key: Row(key, cache) for key, cache in caches.items()}
+    for each in finished:
+        row, length = rows.get(each.cell.method), each.cell.length
+        if row is None:
+            continue
+        if each.refused is not None:
+            row.refused.setdefault(length, each.refused)
+        elif each.cell.task_name == "divergence":
+            row.divergences.setdefault(length, []).extend(each.samples)
+        else:
+            row.retrievals.setdefault(length, []).extend(each.samples)
+    return list(rows.values())
+
+
+def page(rows: Sequence[Row], about: Cell, model: Model, lengths: Sequence[int], margin: float | None) -> str:
+    """The tables and sentences in Markdown.
+
+    Args:
+        rows: the settings, the uncompressed cache among them.
+        about: one of the measured cells.
+        model: whose cache it is.
+        lengths: in tokens.
+        margin: nats of a certificate; None: without one.
+    """
+    texts = [formats.markdown(_divergences(rows, about, model, lengths))]
+    if any(row.retrievals for row in rows):
+        texts.append(formats.markdown(_retrieval(rows, lengths)))
+    if margin is not None:
+        texts += [formats.markdown(_certificate(rows, length, margin)) for length in lengths]
+    return "\n".join([sentence(rows, model, lengths, margin or MARGIN), "", *texts])
+
+
+def sentence(rows: Sequence[Row], model: Model, lengths: Sequence[int], margin: float) -> str:
+    """The setting of fewest bytes whose divergence at the longest length lies below a margin, and its slope."""
+    longest = max(lengths)
+    found = [(_bytes(row, model, longest), row, level(row.divergences.get(longest, ()))) for row in rows if row.cache]
+    held = [(size, row, each) for size, row, each in found if each and each.high is not None and each.high < margin]
+    if not held:
+        return f"At {longest} tokens no setting has a divergence wholly below {margin:g} nats per token."
+    size, row, each = min(held, key=lambda entry: entry[0])
+    full = _full(model)
+    climb = slope(row.divergences)
+    more = f"; each doubling of the length adds {_shown(climb)}" if climb else ""
+    return (
+        f"At {longest} tokens {row.key} keeps a token in {size:,.0f} bytes ({size / full:.0%} of 16 bits a number) and "
+        f"diverges by {_shown(each)} nats per token: of all settings whose interval lies below {margin:g} the "
+        f"smallest{more}."
+    )
+
+
+def _divergences(rows: Sequence[Row], about: Cell, model: Model, lengths: Sequence[int]) -> Grid:
+    longest = max(lengths)
+    head = ["setting", f"bytes a token at {longest}", *(f"KLD at {length}" for length in lengths)]
+    head += [f"same top token at {longest}", f"rise of NLL at {longest}", "KLD a doubling"]
+    lines = list[Line]()
+    for row in rows:
+        at_longest = row.divergences.get(longest, ())
+        line: Line = [row.key, Entry(text=f"{_bytes(row, model, longest):,.0f}")]
+        line += [_entry(level(row.divergences.get(length, ())), row.refused.get(length)) for length in lengths]
+        top, rise = level(at_longest, "same_top"), level(at_longest, "nll_rise")
+        lines.append(
+            [*line, _entry(top, None, ".3f"), _entry(rise, None, "+.4f"), _entry(slope(row.divergences), None)]
+        )
+    remarks = [
+        "KLD: KL(p || q) in nats per token over the whole vocabulary, p with an uncompressed cache, q with this one, "
+        "at the same targets at every length; 95 % intervals over documents.",
+        "Bytes: as stored, in all layers. The cache is simulated: numbers are rounded, then computed with, so memory "
+        "and speed here are not those of an engine.",
+        *(f"{row.key}: {row.cache.words()}." for row in rows if row.cache),
+    ]
+    measured = f"{about.backend} in {about.dtype} ({about.kernel}), trained length {about.trained_length}"
+    above = [f"corpus {about.corpus}, {measured}, seed {about.seed}", *_samples(rows)]
+    return Grid(
+        title=f"What a compressed cache of {about.model} costs", above=above, head=head, rows=lines, remarks=remarks
+    )
+
+
+def _samples(rows: Sequence[Row]) -> Iterator[str]:
+    counts = {len(samples): None for row in rows for _, samples in sorted(row.divergences.items())}
+    if counts:
+        yield f"samples a cell: {some([*counts])}"
+
+
+def _retrieval(rows: Sequence[Row], lengths: Sequence[int]) -> Grid:
+    lines: list[Line] = [
+        [row.key, *(_entry(level(row.retrievals.get(length, ()), RETRIEVES), None, ".3f") for length in lengths)]
+        for row in rows
+    ]
+    remark = "Accuracy of questions behind a text; the cache is compressed before a question is read."
+    return Grid(title="Retrieval", head=["setting", *map(str, lengths)], rows=lines, remarks=[remark])
+
+
+def _certificate(rows: Sequence[Row], length: int, margin: float) -> Grid:
+    """The settings proven to diverge by less than a margin, by more, and those undecided."""
+    lines = list[Line]()
+    for row in [row for row in rows if row.cache]:
+        samples = row.divergences.get(length, ())
+        found = judged(samples, margin)
+        if found is None:
+            lines.append([row.key, Entry(text="no value"), EMPTY, EMPTY])
+            continue
+        words = {"below": f"less than {margin:g}", "above": f"more than {margin:g}", "undecided": "undecided"}
+        more = "" if found.kind != "undecided" else f"{found.more:,} more" if found.more else "none foreseen"
+        proven = Entry(text=str(found.at)) if found.at is not None else EMPTY
+        lines.append([row.key, Entry(text=words[found.kind]), proven, Entry(text=more)])
+    return Grid(
+        title=f"Proven at {length} tokens: divergence against {margin:g} nats per token",
+        head=["setting", "proven", "documents until then", "documents that would decide"],
+        rows=lines,
+        remarks=["Each at 5 % by betting on documents in turn (lexbench.stats.certificates), valid at any n."],
+    )
+
+
+def _entry(found: Level | None, refused: str | None, digits: str = ".3g") -> Entry:
+    if found is None:
+        return Entry(text="refused", notes=(refused,)) if refused else EMPTY
+    ends = None if found.low is None or found.high is None else (f"{found.low:{digits}}", f"{found.high:{digits}}")
+    return Entry(text=f"{found.value:{digits}}", ends=ends)
+
+
+def _shown(found: Level) -> str:
+    ends = "" if found.low is None or found.high is None else f" [{found.low:.3g}, {found.high:.3g}]"
+    return f"{found.value:.3g}{ends}"
+
+
+def _sizes(model: Model) -> tuple[int, int, int]:
+    """Numbers of a head, key heads and layers; of unknown ones 1."""
+    return model.head_dim, model.kv_heads or model.heads or 1, model.layers or 1
+
+
+def _bytes(row: Row, model: Model, length: int) -> float:
+    return _full(model) if row.cache is None else row.cache.bytes_a_token(*_sizes(model), length)
+
+
+def _full(model: Model) -> float:
+    head_dim, heads, layers = _sizes(model)
+    return 4.0 * head_dim * heads * layers

@@ -1,0 +1,88 @@
+"""Divergence from another method by length: its level, and its slope for each doubling of the length.
+
+Samples are those of task=divergence: the same targets at every length, so that of each place the divergence at several
+lengths is a curve of its own.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from lexbench.core.record import Sample
+from lexbench.stats.certificates import Judgement, judge_losses
+from lexbench.stats.intervals import Floats, cluster_bootstrap, mean_interval
+from lexbench.stats.metrics import is_score
+
+METRIC = "kld"
+
+
+@dataclass(frozen=True)
+class Level:
+    """A mean with its 95 % interval over clusters."""
+
+    value: float
+    low: float | None
+    """None for one cluster."""
+    high: float | None
+    n: int
+
+
+def level(samples: Sequence[Sample], metric: str = METRIC) -> Level | None:
+    """The mean of a metric over samples, without those that failed; None where all did."""
+    used = [sample for sample in samples if sample.failed is None and metric in sample.scores]
+    values, clusters = [float(each.scores[metric]) for each in used], [each.cluster for each in used]
+    if metric == METRIC and (found := _mean(values, clusters)) and found.low is not None:
+        return replace(found, low=max(0.0, found.low))  # no divergence is below 0
+    return _mean(values, clusters, is_score(metric))
+
+
+def slope(by_length: Mapping[int, Sequence[Sample]], metric: str = METRIC) -> Level | None:
+    """Rise of a metric for each doubling of the length, nats; None where no place has two lengths.
+
+    Of each place the least-squares slope over log2 of its lengths; then the mean over places.
+    """
+    curves: dict[int, list[tuple[int, Sample]]] = {}
+    for length, samples in by_length.items():
+        for sample in samples:
+            if sample.failed is None and metric in sample.scores:
+                curves.setdefault(sample.index, []).append((length, sample))
+    most = max((len(each) for each in curves.values()), default=0)
+    whole = [each for each in curves.values() if len(each) == most]
+    if most < 2:
+        return None
+    slopes = [_slope([length for length, _ in each], [float(s.scores[metric]) for _, s in each]) for each in whole]
+    return _mean(slopes, [each[0][1].cluster for each in whole])
+
+
+def _slope(lengths: Sequence[int], values: Sequence[float]) -> float:
+    doublings = np.log2(lengths) - np.log2(lengths).mean()
+    return float(doublings @ np.asarray(values) / (doublings @ doublings))
+
+
+def _mean(values: Sequence[float], clusters: Sequence[str], shares: bool = False) -> Level | None:
+    if not values:
+        return None
+    found = mean_interval(values, clusters) if shares else cluster_bootstrap(values, [1] * len(values), clusters)
+    low, high = (None, None) if found is None else (found.low, found.high)
+    return Level(float(np.mean(values)), low, high, len(values))
+
+
+def losses_of(samples: Sequence[Sample], metric: str = METRIC) -> Floats:
+    """[clusters] mean of a metric for each, in the order of their first question.
+
+    Questions of a cluster behind one of another cluster do not count: they would change a stake that is placed.
+    """
+    kept: dict[str, list[float]] = {}
+    last = None
+    for sample in sorted(samples, key=lambda sample: sample.index):
+        if sample.failed is None and metric in sample.scores and (sample.cluster == last or sample.cluster not in kept):
+            kept.setdefault(sample.cluster, []).append(float(sample.scores[metric]))
+            last = sample.cluster
+    return np.array([np.mean(each) for each in kept.values()])
+
+
+def judged(samples: Sequence[Sample], margin: float) -> Judgement | None:
+    """Whether the mean divergence is proven to be below or above a margin in nats; None without samples."""
+    losses = losses_of(samples)
+    return judge_losses(losses, METRIC, margin) if len(losses) else None

@@ -1,0 +1,368 @@
+"""The slot `cache` on hf: logits of a whole model are those of a dense one that rounds and drops by the definition."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers.models.llama import modeling_llama
+
+import lexbench
+from lexbench import Attention, Choose, ConfigError, Diverge, Refused, Score, Write
+from lexbench.backends.hf.backend import Hf
+from lexbench.backends.hf.reader import Reader
+from lexbench.checkpoints.checkpoint import read_model
+from lexbench.parts.kv.compression import Compression
+from lexbench.parts.kv.kv import Kv
+from lexbench.parts.lab.backend import Native
+from lexbench.runner.verify import failure, verify
+from tests.backends.test_hf import VOCABULARY, save
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+TOKENS = np.random.default_rng(3).permutation(np.arange(2, VOCABULARY))  # each once: equal ones have keys of one norm
+START = 48
+Heads = np.ndarray[Any, np.dtype[np.float64]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save(tmp_path_factory.mktemp("llama"), "llama", num_hidden_layers=2)
+
+
+@pytest.fixture(scope="module")
+def hf(folder: Path) -> Hf:
+    return Hf(read_model({"path": str(folder)}), dtype="float64", device="cpu")
+
+
+@pytest.fixture
+def wholly_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    """transformers computes angles and norms in float32 whatever a network's dtype: here it does not."""
+
+    def norm(self: Any, x: torch.Tensor) -> torch.Tensor:
+        normed: torch.Tensor = self.weight * x * (x.square().mean(-1, keepdim=True) + self.variance_epsilon).rsqrt()
+        return normed
+
+    def turn(self: Any, x: torch.Tensor, position_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        angles = position_ids[..., None].double() * self.inv_freq.double()
+        both = torch.cat([angles, angles], dim=-1)
+        return both.cos() * self.attention_scaling, both.sin() * self.attention_scaling
+
+    monkeypatch.setattr(modeling_llama.LlamaRMSNorm, "forward", norm)
+    monkeypatch.setattr(modeling_llama.LlamaRotaryEmbedding, "forward", turn)
+
+
+class Dense:
+    """A Llama in NumPy, float64: attention query by query, over keys and values that are rounded group by group."""
+
+    def __init__(self, hf: Hf, inv_freq: Heads | None = None, scale: float = 1.0) -> None:
+        self.weights = {name: each.detach().double().numpy() for name, each in hf.reader.network.state_dict().items()}
+        config = hf.reader.network.config
+        self.heads, self.kv, self.width = config.num_attention_heads, config.num_key_value_heads, config.head_dim
+        self.layers, self.epsilon = config.num_hidden_layers, config.rms_norm_eps
+        own = hf.reader.base.rotary_emb.inv_freq.double().numpy()  # as transformers' float32 makes them
+        self.inv_freq, self.scale = own if inv_freq is None else inv_freq.astype(np.float32).astype(float), scale
+
+    def logits(self, tokens: Heads, form: Compression | None, prompt: int) -> Heads:
+        w = self.weights
+        stream = w["model.embed_tokens.weight"][tokens]
+        for layer in range(self.layers):
+            own = {key.partition(f"layers.{layer}.")[2]: value for key, value in w.items() if f"layers.{layer}." in key}
+            x = self.norm(stream, own["input_layernorm.weight"])
+            q, k, v = (self.split(x @ own[f"self_attn.{name}_proj.weight"].T) for name in "qkv")
+            mixed = self.attended(self.turned(q), self.turned(k), v, form, prompt)
+            stream = stream + mixed.transpose(1, 0, 2).reshape(len(tokens), -1) @ own["self_attn.o_proj.weight"].T
+            x = self.norm(stream, own["post_attention_layernorm.weight"])
+            gate = x @ own["mlp.gate_proj.weight"].T
+            stream = (
+                stream
+                + (gate / (1 + np.exp(-gate)) * (x @ own["mlp.up_proj.weight"].T)) @ own["mlp.down_proj.weight"].T
+            )
+        head = w.get("lm_head.weight", w["model.embed_tokens.weight"])
+        return np.asarray(self.norm(stream, w["model.norm.weight"]) @ head.T)
+
+    def attended(self, q: Heads, k: Heads, v: Heads, form: Compression | None, prompt: int) -> Heads:
+        found = np.empty_like(q)
+        held = np.ones((self.kv, prompt), bool) if form is None else self.held(q, k, form, prompt)
+        for i in range(q.shape[1]):
+            sees_kept = form is not None and (i >= prompt or form.in_prompt)
+            border = 0
+            if sees_kept and form is not None and form.rounds:
+                border = max(0, i + 1 - form.residual)
+                if form.bits is not None and "channel" in (form.keys, form.values):
+                    border = border // form.group * form.group
+            old_k, old_v = (
+                (k[:, :0], v[:, :0]) if not border or form is None else form.by_definition(k[:, :border], v[:, :border])
+            )
+            keys, values = (np.concatenate([a, b[:, border : i + 1]], axis=1) for a, b in ((old_k, k), (old_v, v)))
+            for head in range(self.heads):
+                mine = head * self.kv // self.heads
+                scores = keys[mine] @ q[head, i] / np.sqrt(self.width)
+                if i >= prompt:
+                    scores[:prompt][~held[mine]] = -np.inf
+                weights = np.exp(scores - scores.max())
+                found[head, i] = weights @ values[mine] / weights.sum()
+        return found
+
+    def held(self, q: Heads, k: Heads, form: Compression, prompt: int) -> Heads:
+        """Tokens of a prompt that each head holds, one by one: those with keys of least norm."""
+        found = np.ones((self.kv, prompt), bool)
+        if form.keep < 1:
+            for head in range(self.kv):
+                order = np.argsort(np.linalg.norm(k[head, :prompt], axis=1))
+                found[head, order[int(prompt * form.keep) :]] = False
+        return found
+
+    def split(self, x: Heads) -> Heads:
+        return x.reshape(len(x), -1, self.width).transpose(1, 0, 2)
+
+    def norm(self, x: Heads, weight: Heads) -> Heads:
+        return np.asarray(weight * x / np.sqrt((x**2).mean(-1, keepdims=True) + self.epsilon))
+
+    def turned(self, x: Heads) -> Heads:
+        half, angles = self.width // 2, np.arange(x.shape[1])[:, None] * self.inv_freq
+        spun = (x[..., :half] + 1j * x[..., half:]) * np.exp(1j * angles) * self.scale
+        return np.concatenate([spun.real, spun.imag], axis=-1)
+
+
+FORMS: dict[str, dict[str, Any]] = {
+    "kivi": {"bits": 2, "group": 8, "residual": 12},
+    "hadamard": {"bits": 4, "group": 16, "residual": 5, "keys": "token", "rotate": "hadamard"},
+    "compressed prefill": {"bits": 3, "group": 8, "residual": 0, "prefill": "compressed"},
+    "fp8": {"format": "fp8"},
+    "norm": {"keep": 0.3},
+    "norm and bits": {"keep": 0.5, "bits": 2, "keys": "token", "group": 8, "residual": 3, "prefill": "compressed"},
+}
+
+
+def nll(logits: Heads, targets: Heads) -> Heads:
+    top = logits.max(-1, keepdims=True)
+    normal = logits - top - np.log(np.exp(logits - top).sum(-1, keepdims=True))
+    return np.asarray(-normal[np.arange(len(targets)), targets])
+
+
+def asked(start: int = START) -> Score:
+    return Score(index=0, cluster="", tokens=TOKENS, start=start, bytes=1, words=1)
+
+
+@pytest.mark.everyday("kivi")
+@pytest.mark.usefixtures("wholly_float64")
+@pytest.mark.parametrize("name", FORMS)
+def test_scores_are_those_of_a_dense_model_that_rounds_by_the_definition(name: str, hf: Hf) -> None:
+    method = Kv(**FORMS[name])
+    hf.attend(method.attention(hf.model, len(TOKENS)))
+    logits = Dense(hf).logits(TOKENS, method.compression(), START)
+    expected = nll(logits[START - 1 : -1], TOKENS[START:])
+    np.testing.assert_allclose(hf.score(asked()).nll, expected, atol=1e-6)
+    plain = nll(Dense(hf).logits(TOKENS, None, START)[START - 1 : -1], TOKENS[START:])
+    assert abs(expected - plain).max() > 1e-3, "there is something to see"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("wholly_float64")
+def test_yarn_and_four_bits_are_both_there(hf: Hf) -> None:
+    form: dict[str, Any] = {"bits": 4, "group": 8, "residual": 4}
+    method = lexbench.method({"compose": [{"name": "yarn", "factor": 4.0}, {"name": "kv", **form}]})
+    attention = method.attention(hf.model, len(TOKENS))
+    assert attention.slots() == ("inv_freq", "scale", "cache")
+    hf.attend(attention)
+    dense = Dense(hf, attention.inv_freq, attention.scale or 1.0)
+    expected = nll(dense.logits(TOKENS, Kv(**form).compression(), START)[START - 1 : -1], TOKENS[START:])
+    np.testing.assert_allclose(hf.score(asked()).nll, expected, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("wholly_float64")
+def test_divergence_is_that_of_the_two_models_own_distributions(hf: Hf) -> None:
+    method = Kv(bits=2, group=8, residual=0)
+    hf.attend(method.attention(hf.model, len(TOKENS)))
+    found = hf.diverge(Diverge(index=0, cluster="", tokens=TOKENS, start=START))
+    sides = [Dense(hf).logits(TOKENS, form, START)[START - 1 : -1] for form in (method.compression(), None)]
+    ours, theirs = (
+        np.exp(-np.stack([nll(side, np.full(len(side), v)) for v in range(side.shape[1])], 1)) for side in sides
+    )
+    np.testing.assert_allclose(found.divergence, (theirs * np.log(theirs / ours)).sum(1), atol=1e-6)
+    np.testing.assert_array_equal(found.same_top, ours.argmax(1) == theirs.argmax(1))
+    np.testing.assert_allclose(found.nll, nll(sides[0], TOKENS[START:]), atol=1e-6)
+    np.testing.assert_allclose(found.other_nll, nll(sides[1], TOKENS[START:]), atol=1e-6)
+    np.testing.assert_allclose(hf.score(asked()).nll, found.nll, atol=1e-6)  # its own method is in place again
+
+
+def test_of_any_two_methods_the_divergence_is_that_of_their_scores(hf: Hf) -> None:
+    hf.attend(lexbench.method("pi", factor=2.0).attention(hf.model, len(TOKENS)))
+    found = hf.diverge(Diverge(index=0, cluster="", tokens=TOKENS, start=START, against="none"))
+    hf.attend(Attention())
+    np.testing.assert_allclose(found.other_nll, hf.score(asked()).nll, atol=1e-6)
+    assert found.divergence.min() >= 0 and found.divergence.max() > 1e-3
+
+
+@pytest.mark.everyday("kivi")
+@pytest.mark.parametrize("name", FORMS)
+def test_a_text_in_pieces_is_the_text_at_once(name: str, hf: Hf) -> None:
+    attention = Kv(**FORMS[name]).attention(hf.model, len(TOKENS))
+    hf.attend(attention)
+    whole = hf.logits(TOKENS, [len(TOKENS)], START)
+    pieces = hf.logits(TOKENS, [START, 1, 1, len(TOKENS) - START - 2], START)
+    assert (whole - pieces).abs().max() < 1e-4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("base", ["none", "rerope", "sliding_window"])
+@pytest.mark.parametrize("name", [*FORMS, "snapkv"])
+def test_kv_passes_its_self_check(base: str, name: str, hf: Hf) -> None:
+    form = {**FORMS, "snapkv": {"keep": 0.4, "by": "snapkv"}}[name]
+    attention = lexbench.method(base).attention(hf.model, 256).merged(Kv(**form).attention(hf.model, 256))
+    checks = {check.name: check for check in verify(hf, attention, 256)}
+    assert failure([*checks.values()]) is None, checks
+    if base == "none" and form.get("prefill") == "compressed":
+        assert checks["applied"].passed
+
+
+def test_whole_groups_are_rounded_and_the_last_tokens_are_exact() -> None:
+    by_channel, by_token = Kv(bits=4, group=8, residual=10), Kv(format="q8_0")
+    places = np.array([0, 8, 9, 16, 17, 18, 40])
+    # floor((i + 1 - 10) / 8) 8 by hand; a format keeps no last tokens.
+    np.testing.assert_array_equal(by_channel.compression().kept_before(places), [0, 0, 0, 0, 8, 8, 24])
+    np.testing.assert_array_equal(by_token.compression().kept_before(places), places + 1)
+
+
+def test_bytes_of_a_token_are_those_of_a_hand_calculation() -> None:
+    # SmolLM2: 30 layers, 3 key heads of 64: 11,520 numbers a token. At 16 bits 23,040 bytes.
+    sizes = {"head_dim": 64, "kv_heads": 3, "layers": 30, "length": 8192}
+    assert Kv(keep=0.5).compression().bytes_a_token(**sizes) == 11520
+    assert Kv(format="fp8").compression().bytes_a_token(**sizes) == 11520
+    # 34 bytes for 32 numbers, and 18.
+    assert Kv(format="q8_0").compression().bytes_a_token(**sizes) == 11520 * 34 / 32
+    assert Kv(format="q4_0").compression().bytes_a_token(**sizes) == 11520 * 18 / 32
+    # 4 bits and 32 for each 64 numbers: 0.5625 bytes. 8,064 of 8,192 tokens are so, the last 128 have 2 bytes.
+    four = Kv(bits=4).compression().bytes_a_token(**sizes)
+    assert four == pytest.approx(11520 * (8064 * 0.5625 + 128 * 2) / 8192)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"bits": 5}, r"method\.bits of kv must be 2 or 3 or 4 or 8, got 5"),
+        ({"bits": 4, "format": "fp8"}, "takes bits or a format"),
+        ({"keep": 1.0}, r"method\.keep of kv must be above 0 and below 1"),
+        ({"rotate": True}, r"method\.rotate of kv must be false or hadamard, got True"),
+        ({"group": 1}, r"method\.group of kv must be a whole number of at least 2"),
+    ],
+)
+def test_wrong_parameters_are_said_in_one_line(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        Kv(**given)
+
+
+def test_a_head_that_groups_do_not_divide_is_refused(hf: Hf) -> None:
+    with pytest.raises(Refused, match="groups of 32 do not divide a head of 16"):
+        Kv(format="q8_0").attention(hf.model, 64)
+    with pytest.raises(Refused, match="groups of 12 do not divide a head of 16"):
+        Kv(bits=4, group=12).attention(hf.model, 64)
+
+
+@pytest.mark.parametrize("form", ["q8_0", "q4_0"])
+def test_formats_of_llama_cpp_are_those_of_its_own_python_package(form: str) -> None:
+    quants: Any = pytest.importorskip("gguf").quants
+    kind: Any = pytest.importorskip("gguf").GGMLQuantizationType[form.upper()]
+    numbers = np.random.default_rng(0).standard_normal((2, 40, 64)).astype(np.float32)
+    expected = quants.dequantize(quants.quantize(numbers, kind), kind)
+    compression = Kv(format=form).compression()
+    given = torch.from_numpy(numbers)[None]
+    for found in compression.kept(given, given, 0):
+        np.testing.assert_array_equal(found[0].numpy(), expected)
+    for defined in compression.by_definition(numbers.astype(float), numbers.astype(float)):
+        np.testing.assert_array_equal(defined.astype(np.float32), expected)
+
+
+def test_fp8_is_torchs_own_cast_of_float32() -> None:
+    rng = np.random.default_rng(0)
+    numbers = torch.from_numpy(rng.standard_normal((1, 2, 400, 64)) * np.exp(3 * rng.standard_normal((1, 2, 400, 64))))
+    given = numbers.float()
+    expected = given.clamp(-448, 448).to(torch.float8_e4m3fn).float()
+    assert (given.abs() > 448).any() and (given.abs() < 2**-6).any()
+    assert torch.equal(Kv(format="fp8").compression().kept(given, given, 0)[0], expected)
+
+
+@pytest.mark.everyday("bits")
+@pytest.mark.parametrize("kind", [{"bits": 4, "group": 16}, {"format": "fp8"}], ids=["bits", "format"])
+def test_a_wrong_scale_in_one_layer_fails_the_self_check(
+    kind: dict[str, Any], hf: Hf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attention = Kv(**kind, residual=8).attention(hf.model, 128)
+    right = Compression.kept
+    assert failure(verify(hf, attention, 128)) is None
+
+    def wrong(
+        self: Compression, keys: torch.Tensor, values: torch.Tensor, layer: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        old_keys, old_values = right(self, keys, values, layer)
+        return (old_keys * 1.02, old_values) if layer == 1 else (old_keys, old_values)
+
+    monkeypatch.setattr(Compression, "kept", wrong)
+    assert "realised" in (failure(verify(hf, attention, 128)) or "")
+
+
+@pytest.mark.everyday("keep")
+@pytest.mark.usefixtures("wholly_float64")
+@pytest.mark.parametrize("given", [{"bits": 2, "group": 8, "residual": 4}, {"keep": 0.4}], ids=["bits", "keep"])
+def test_a_question_stands_behind_a_cache_that_is_made_of_the_text_alone(given: dict[str, Any], hf: Hf) -> None:
+    text, prompt = 40, TOKENS[:60]
+    method = Kv(**given)
+    hf.attend(method.attention(hf.model, 64))
+    written = hf.write(Write(index=0, cluster="", prompt=prompt, room=2, text=text)).tokens
+    known = prompt
+    for token in written:
+        assert token == Dense(hf).logits(known, method.compression(), text)[-1].argmax()
+        known = np.append(known, token)
+    options = tuple(np.array([option, 7]) for option in (5, 9, 11))
+    chosen = hf.choose(Choose(index=0, cluster="", prompt=prompt, options=options, expected=0, text=text))
+    for option, found in zip(options, chosen.nll, strict=True):
+        logits = Dense(hf).logits(np.append(prompt, option), method.compression(), text)[59:61]
+        assert found == pytest.approx(nll(logits, option).sum(), abs=2e-6)
+
+
+LEXLET = read_model({"path": "lexbench:lexlet"})
+
+
+@pytest.mark.everyday("kivi")
+@pytest.mark.usefixtures("wholly_float64")
+@pytest.mark.parametrize("name", ["kivi", "compressed prefill", "norm and bits", "snapkv", "rerope"])
+def test_both_backends_keep_the_same(name: str) -> None:
+    form = {**FORMS, "snapkv": {"keep": 0.4, "by": "snapkv"}, "rerope": FORMS["kivi"]}[name]
+    attention = Kv(**form).attention(LEXLET, 150)
+    if name == "rerope":
+        attention = lexbench.method("rerope", window=40).attention(LEXLET, 150).merged(attention)
+    # Frequencies that float32 can hold, as which transformers keeps them.
+    inv_freq = LEXLET.inv_freq().astype(np.float32).astype(np.float64)
+    tokens = np.random.default_rng(5).permutation(400)[:150]
+    found = []
+    for backend in (Hf(LEXLET, dtype="float64", device="cpu"), Native(LEXLET, dtype="float64")):
+        backend.attend(replace(attention, inv_freq=inv_freq))
+        found.append(backend.diverge(Diverge(index=0, cluster="", tokens=tokens, start=100)))
+        scored = backend.score(Score(index=0, cluster="", tokens=tokens, start=100, bytes=1, words=1))
+        np.testing.assert_allclose(scored.nll, found[-1].nll, atol=1e-6)
+    for one, other in zip(vars(found[0]).values(), vars(found[1]).values(), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+    assert found[0].divergence.max() > 1e-3
+
+
+def test_a_prompt_is_read_once_for_all_compressed_caches(hf: Hf, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    states = Reader.states
+
+    def counted(self: Reader, tokens: Any, *more: Any) -> Any:
+        read.append(tokens.shape[1])
+        return states(self, tokens, *more)
+
+    monkeypatch.setattr(Reader, "states", counted)
+    question = Diverge(index=0, cluster="", tokens=TOKENS, start=START)
+    further = len(TOKENS) - 1 - START
+    found = []
+    for bits in (8, 2):
+        hf.attend(Kv(bits=bits, group=8, residual=4).attention(hf.model, len(TOKENS)))
+        found.append(hf.diverge(question))
+    assert read == [START, further, further, further]
+    np.testing.assert_array_equal(found[0].other_nll, found[1].other_nll)
+    assert found[0].divergence.mean() < found[1].divergence.mean() / 100  # steps of 1/85 of the size: squares of 1/7225

@@ -1,0 +1,109 @@
+"""`lexbench kv`: its settings, its page, and a run of it."""
+
+from pathlib import Path
+
+import pytest
+
+from lexbench import ConfigError, Model, Sample
+from lexbench.commands import main
+from lexbench.core.method_key import BASELINE
+from lexbench.core.record import Cell
+from lexbench.methods.composition import read_method
+from lexbench.parts.kv import settings, table
+from lexbench.parts.kv.kv import Kv
+
+MODEL = Model(name="m", trained_length=512, head_dim=64, kv_heads=3, layers=30)
+ABOUT = Cell(
+    model="m",
+    method=BASELINE,
+    task="divergence",
+    length=512,
+    trained_length=512,
+    seed=0,
+    n=32,
+    protocol="",
+    backend="hf",
+    dtype="float32",
+    kernel="sdpa",
+    corpus="c",
+    version="",
+    identity={},
+)
+
+
+def samples(kld: float, n: int = 40) -> list[Sample]:
+    """Divergences of a little spread around a mean."""
+    scores = [{"kld": kld * (0.9 + 0.2 * (index % 2)), "same_top": 0.75, "nll_rise": kld / 2} for index in range(n)]
+    return [Sample(index=index, cluster=f"d{index}", tokens=8, scores=each) for index, each in enumerate(scores)]
+
+
+def row(setting: str, by_length: dict[int, float]) -> table.Row:
+    _, method, key = read_method(settings.compressed({"name": "none"}, setting))
+    assert isinstance(method, Kv)
+    return table.Row(key, method.compression(), {length: samples(kld) for length, kld in by_length.items()})
+
+
+def test_the_page_states_levels_bytes_slopes_and_what_is_proven() -> None:
+    rows = [
+        table.Row(BASELINE, None, {512: samples(0.0), 2048: samples(0.0)}),
+        row("format=q8_0", {512: 0.0002, 2048: 0.0004}),
+        row("format=q4_0", {512: 0.002, 2048: 0.004}),
+        row("keep=0.5", {512: 0.1, 2048: 0.3}),
+    ]
+    page = table.page(rows, ABOUT, MODEL, [512, 2048], 0.01)
+    lines = {
+        line.split("|")[1].strip(): [each.strip() for each in line.split("|")[2:-1]]
+        for line in page.splitlines()
+        if line[:1] == "|"
+    }
+    # 30 layers of 3 heads of 64: 11,520 numbers, each of 18 bytes for 32 of them; the mean of 40 even samples.
+    assert page.startswith("At 2048 tokens kv(format='q4_0') keeps a token in 6,480 bytes (28% of 16 bits a number)")
+    assert "diverges by 0.004 [" in page and "each doubling of the length adds 0.001 [" in page  # 2 doublings, 0.002
+    proven = page[page.index("## Proven at 2048 tokens") :]
+    assert [each in proven for each in ("less than 0.01", "more than 0.01", "undecided")] == [True, True, False]
+    assert "| none " in page and "| none " not in proven
+    head = page[page.index("| setting") :].splitlines()
+    assert [cell.strip() for cell in head[0].split("|")[2:4]] == ["bytes a token at 2048", "KLD at 512"]
+    assert head[4].split("|")[2].strip() == "6,480"
+    assert lines
+
+
+def test_a_setting_joins_the_method_of_positions() -> None:
+    assert read_method(settings.compressed({"name": "none"}, "bits=2,rotate=hadamard"))[2].bare == "kv"
+    found = settings.compressed({"name": "yarn", "factor": 4.0}, "bits=8")
+    assert str(read_method(found)[2]) == "yarn(factor=4.0)+kv(bits=8)"
+    assert len({str(read_method(each)[2]) for each in settings.methods({"name": "none"}, settings.USUAL)}) == 12
+
+
+@pytest.mark.parametrize("setting", ["bits", "bits=", "=4"])
+def test_what_is_no_setting_is_said(setting: str) -> None:
+    with pytest.raises(ConfigError, match="--settings must be parameters of kv"):
+        settings.compressed({"name": "none"}, setting)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--certify", "0"], "--certify must be above 0 nats, got 0.0"),
+        (["--settings", "rerope"], "--settings must be parameters of kv, got rerope"),
+        (["method=[none,yarn]"], "takes one method"),
+    ],
+)
+def test_wrong_words_are_one_line(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["kv", "model=lexlet", *words]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert said in line
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("unverified")
+def test_a_run_ends_in_its_page_and_is_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["model=lexlet", "corpus=synthetic", "lengths=[192]", "n=4", f"results={tmp_path}", "--certify", "0.01"]
+    words += ["--settings", "bits=2,group=16,residual=0", "keep=0.5"]
+    assert main.main(["kv", *words]) == 0
+    page = capsys.readouterr().out
+    assert "What a compressed cache of lexlet costs" in page and "## Retrieval" in page and "## Proven at 192" in page
+    files = {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*.parquet")}
+    assert main.main(["kv", *words]) == 0
+    assert capsys.readouterr().out == page
+    assert {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*.parquet")} == files
