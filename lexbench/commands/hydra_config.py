@@ -217,7 +217,7 @@ def _overrides(command: Command, words: list[str]) -> list[str]:
 
     Parameters (method.factor) are checked when the object is built, because only its class knows them.
     """
-    flags, given = _split(words)
+    flags, given = _split(words, command.options())
     sweep = bool({*SWEEP, "hydra.mode=MULTIRUN"} & {*flags, *given})
     given = [each for word in given for each in _model_path(word, sweep)]
     settings = [_quoted(_setting(command, word, sweep, given)) for word in given]
@@ -294,8 +294,8 @@ def add_config_dir(given: str) -> None:
     os.environ["LEXBENCH_CONFIG_PATH"] = os.pathsep.join(filter(None, [known, str(folder.resolve())]))
 
 
-def _split(words: list[str]) -> tuple[list[str], list[str]]:
-    """Flags with their values, and settings."""
+def _split(words: list[str], options: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Flags with their values, and settings; `options` of the command are offered in place of an unknown flag."""
     flags, settings = [], []
     rest = iter(words)
     for word in rest:
@@ -306,7 +306,7 @@ def _split(words: list[str]) -> tuple[list[str], list[str]]:
             flags += [word, next(rest, "job")]
         elif word.startswith("-"):
             if word.partition("=")[0] not in FLAGS:
-                raise ConfigError(f"unknown flag {word}: {registry.nearest(flag, FLAGS)}see --help")
+                raise ConfigError(f"unknown flag {word}: {registry.nearest(flag, [*options, *FLAGS])}see --help")
             flags.append(word)
         else:
             settings.append(word)

@@ -28,10 +28,11 @@ if TYPE_CHECKING:
     from lexbench.runner.job import Job
 
 
+DRY_RUN = "print the plan (cells, tokens, time, memory) and stop; needs no weights"
+
+
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--dry-run", action="store_true", help="print the plan (cells, tokens, time, memory) and stop; needs no weights"
-    )
+    parser.add_argument("--dry-run", action="store_true", help=DRY_RUN)
     parser.add_argument(
         "--sweep",
         type=Path,

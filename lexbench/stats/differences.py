@@ -9,8 +9,8 @@ from typing import Any
 from lexbench.core.method_key import BASELINE, MethodKey
 from lexbench.core.record import Record, Sample
 from lexbench.stats.floors import both_at_ceiling, both_at_floor
-from lexbench.stats.intervals import LEVEL, least_p
-from lexbench.stats.metrics import LIKELIHOODS
+from lexbench.stats.intervals import LEVEL, Interval, least_p
+from lexbench.stats.metrics import LIKELIHOODS, better
 from lexbench.stats.pairs import Outcome, Paired, corrected, outcomes, paired
 from lexbench.stats.tables import Place, Table
 from lexbench.stats.wording import scale, several, unit
@@ -76,6 +76,29 @@ def differences(
         if (row, length) in table.entries
     }
     return Differences(table, baseline, corrected(found))
+
+
+def leads(table: Table, samples: Mapping[str, Sequence[Sample]], method: MethodKey) -> Differences | None:
+    """The lead of one method over every other method of its table, at each length: above 0 where the method is better.
+
+    Entries stand at the other method's place; of a metric without a better side, the method minus the other one.
+    Holm's correction counts all other methods and all lengths. None as of `differences`.
+    """
+    found = differences(table, samples, method)
+    if found is None:
+        return None
+    side = better(table.metric) or 1
+    return replace(found, entries={place: _turned(entry, -side) for place, entry in found.entries.items()})
+
+
+def _turned(entry: Difference, side: int) -> Difference:
+    """The difference times 1 or -1; both values stay."""
+    at = entry.interval
+    return replace(
+        entry,
+        difference=None if entry.difference is None else side * entry.difference,
+        interval=at and (at if side > 0 else Interval(-at.high, -at.low, at.kind)),
+    )
 
 
 def _difference(
