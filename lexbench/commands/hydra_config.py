@@ -285,15 +285,6 @@ def of_file(file: Path, words: list[str]) -> list[str]:
     return [*["-m"] * bool(swept), *(f"{key}={value}" for key, value in settings.items() if key not in given), *words]
 
 
-def add_config_dir(given: str) -> None:
-    """Add a user's folder of yamls to LEXBENCH_CONFIG_PATH, which other processes inherit."""
-    folder = Path(given)
-    if not folder.is_dir():
-        raise ConfigError(f"--config-dir {folder} is no folder: give one with method/, task/, ... in it")
-    known = os.environ.get("LEXBENCH_CONFIG_PATH", "")
-    os.environ["LEXBENCH_CONFIG_PATH"] = os.pathsep.join(filter(None, [known, str(folder.resolve())]))
-
-
 def _split(words: list[str], options: Sequence[str]) -> tuple[list[str], list[str]]:
     """Flags with their values, and settings; `options` of the command are offered in place of an unknown flag."""
     flags, settings = [], []
@@ -301,7 +292,7 @@ def _split(words: list[str], options: Sequence[str]) -> tuple[list[str], list[st
     for word in rest:
         flag, _, value = word.partition("=")
         if flag in ("--config-dir", "-cd"):
-            add_config_dir(value or next(rest, ""))
+            registry.add_config_dir(value or next(rest, ""), "--config-dir")
         elif word in ("--cfg", "-c", "--package", "-p", "--info", "-i"):
             flags += [word, next(rest, "job")]
         elif word.startswith("-"):

@@ -235,7 +235,7 @@ def difference_grid(found: Differences) -> Grid:
     rows += [
         [row, *(_difference(found, found.entries.get((row, length)), usual) for length in lengths)]
         for row in found.table.methods
-        if row != found.baseline
+        if row in {method for method, _ in found.entries}
     ]
     return Grid(head=["method", *_heads(found.table)], rows=rows, below=list(coverage(found)))
 

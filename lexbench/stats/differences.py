@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -56,15 +56,18 @@ class Differences:
 
 
 def differences(
-    table: Table, samples: Mapping[str, Sequence[Sample]], baseline: MethodKey = BASELINE
+    table: Table,
+    samples: Mapping[str, Sequence[Sample]],
+    baseline: MethodKey = BASELINE,
+    only: Collection[MethodKey] | None = None,
 ) -> Differences | None:
-    """Every method of a table minus the baseline, at each length.
+    """Every method of a table, or only those named, minus the baseline, at each length.
 
     `samples` are those of each cell id. Cells of a table share all of their identity but method and length, so the
     samples of one length and index answer one question. None where the table lacks the baseline or another method, and
     for what follows from NLL: perplexities and bits per byte.
     """
-    others = [row for row in table.methods if row != baseline]
+    others = [row for row in table.methods if row != baseline and (only is None or row in only)]
     follows = table.metric in LIKELIHOODS and table.metric != "nll"
     if table.metric is None or follows or not others or baseline not in table.methods:
         return None
