@@ -73,7 +73,7 @@ MODEL = Setting(
 METHOD = Setting("method=NAME", "the method; method.factor=8 sets a parameter, method=yarn+log_n combines two")
 METHODS = Setting(METHOD.example, f"{METHOD.help}, method=[none,yarn] takes several")
 TASK = Setting("task=NAME", "the task; task.targets=64 sets a parameter, task=[last_segment,passkey] runs two tasks")
-CORPUS = Setting("corpus=NAME", "the texts; corpus=files corpus.path=book.txt reads your own")
+CORPUS = Setting("corpus=NAME", "the texts; corpus=book.txt or corpus=./FOLDER reads your own")
 USUAL_CORPUS = Setting(
     CORPUS.example,
     f"{CORPUS.help}; a long length needs long documents",

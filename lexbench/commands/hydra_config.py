@@ -220,6 +220,7 @@ def _overrides(command: Command, words: list[str]) -> list[str]:
     flags, given = _split(words, command.options())
     sweep = bool({*SWEEP, "hydra.mode=MULTIRUN"} & {*flags, *given})
     given = [each for word in given for each in _model_path(word, sweep)]
+    given = [each for word in given for each in _corpus_path(word, sweep)]
     settings = [_quoted(_setting(command, word, sweep, given)) for word in given]
     if not sweep:
         _check_one_job(command, settings)
@@ -488,6 +489,18 @@ def _model_path(word: str, sweep: bool) -> list[str]:
         f"model={','.join(dict.fromkeys(name for name, _ in found))}",
         *([f"model.path={','.join(map(_path, paths))}"] * bool(paths)),
     ]
+
+
+def _corpus_path(word: str, sweep: bool) -> list[str]:
+    """The words for corpus=FILE and corpus=./FOLDER: those of corpus=files with this path."""
+    key, _, value = word.partition("=")
+    if key != "corpus" or not value or value[0] in "[{'\"" or "(" in value:
+        return [word]
+    found = [registry.corpus_named(choice) for choice in (value.split(",") if sweep else [value])]
+    paths = [path for _, path in found if path is not None]
+    if paths and len(paths) < len(found):
+        raise ConfigError(f"{word} mixes names and paths: sweep over names, or over paths")
+    return ["corpus=files", f"corpus.path={','.join(map(_path, paths))}"] if paths else [word]
 
 
 def _path(given: str) -> str:

@@ -108,7 +108,10 @@ def read(group: str, name: str) -> dict[str, Any]:
         for part in parts:
             read(group, part)
         return {"compose": parts}
-    also = ", or give model=ORG/NAME of the hub or model=./FOLDER" if group == "model" else ""
+    also = {
+        "model": ", or give model=ORG/NAME of the hub or model=./FOLDER",
+        "corpus": ", or give corpus=./FOLDER or corpus=FILE.txt",
+    }.get(group, "")
     own = "; --config-dir DIR or LEXBENCH_CONFIG_PATH=DIR adds yours"
     raise ConfigError(f"unknown {group} {name!r}: {suggest(name, names(group))}{also}{own}")
 
