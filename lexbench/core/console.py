@@ -18,6 +18,11 @@ def without_bar(quiet: bool = False) -> bool:
     return quiet or silenced() or not sys.stderr.isatty()
 
 
+def has_colour() -> bool:
+    """Whether standard output takes colours: a terminal, unless NO_COLOR is set (no-color.org)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
 class Lines:
     """Lines on standard error where no bar is drawn: `00:10<00:30, text`, as spent and left; none if silenced.
 
