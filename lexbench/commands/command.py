@@ -114,6 +114,8 @@ class Command:
     """The message of Ctrl-C: what is kept."""
     foreign: bool = False
     """Pass all words to another program, --help too."""
+    own_progress: bool = False
+    """Whether it shows what it is at; any other command that takes long says for how long it has been at work."""
 
     @property
     def config_name(self) -> str:

@@ -145,6 +145,7 @@ COMMAND = Command(
     name="run",
     help="measure a model with a method on tasks, over several lengths",
     call=call,
+    own_progress=True,
     arguments=_arguments,
     settings=(
         *MEASURED,

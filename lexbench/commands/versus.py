@@ -70,6 +70,7 @@ COMMAND = Command(
     name="versus",
     help="is my method better than each of the usual five? a figure, tables, and sentences to quote",
     call=call,
+    own_progress=True,
     arguments=_arguments,
     settings=[*(METHOD if each.name == METHOD.name else each for each in run.MEASURED), NAME],
     config="run",
