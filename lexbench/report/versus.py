@@ -1,6 +1,6 @@
 """One method against each of several others: a figure, a LaTeX table, and a page with sentences to quote."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -9,7 +9,7 @@ import matplotlib as mpl
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import write_text
 from lexbench.core.method_key import MethodKey
-from lexbench.core.record import Record
+from lexbench.core.record import Record, Sample
 from lexbench.report import formats, headline, paper_table
 from lexbench.report.leaderboard.leaderboard import headlines as judged
 from lexbench.report.plots import paper
@@ -20,6 +20,7 @@ from lexbench.stats.differences import Differences, leads
 from lexbench.stats.floors import unspoken
 from lexbench.stats.headline import headlines
 from lexbench.stats.intervals import LEVEL
+from lexbench.stats.pairs import Limit, LimitKind
 from lexbench.stats.tables import Table, caption, tables
 from lexbench.stats.wording import escaped, plain
 from lexbench.store.store import Store
@@ -65,7 +66,7 @@ def write_versus(folder: Path, cells: Collection[str], mine: MethodKey, out: Pat
         called = MethodKey.named(name)
         shown, every = ([renamed(table, {mine: called}) for table in found] for found in (shown, every))
         mine = called
-    found = {table.name: each for table in shown if (each := leads(table, samples, mine))}
+    found = {table.name: each for table in shown if (each := _leads(table, samples, mine))}
     said = [sentence(table, found.get(table.name), mine) for table in judged(shown)]
     grids = [lead_grid(found[table.name]) for table in judged(shown) if table.name in found]
     out.mkdir(parents=True, exist_ok=True)
@@ -84,10 +85,22 @@ def write_versus(folder: Path, cells: Collection[str], mine: MethodKey, out: Pat
 
 def sentence(table: Table, found: Differences | None, mine: MethodKey) -> str:
     """The result of a method in one table; where nothing can be compared, this."""
-    silent = unspoken(table.of(table.methods[0])) if table.metric == "nll" else None
     if found is None:
         return f"{table.cell.task}: {mine} is {'the only method' if mine in table.methods else 'not measured'} there."
-    return lead_sentence(found, silent)
+    return lead_sentence(found, _why_silent(table))
+
+
+def _leads(table: Table, samples: Mapping[str, Sequence[Sample]], mine: MethodKey) -> Differences | None:
+    """The leads of a method; none is significant on a text that the model does not speak."""
+    found, silent = leads(table, samples, mine), _why_silent(table)
+    if found is None or silent is None:
+        return found
+    limit = Limit(LimitKind.UNSPOKEN, silent)
+    return replace(found, entries={place: replace(each, limit=limit) for place, each in found.entries.items()})
+
+
+def _why_silent(table: Table) -> str | None:
+    return unspoken(table.of(table.methods[0])) if table.metric == "nll" else None  # none, where it was measured
 
 
 def renamed(table: Table, names: Mapping[MethodKey, MethodKey]) -> Table:
