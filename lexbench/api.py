@@ -3,21 +3,27 @@
 import atexit
 import sys
 import tempfile
-from collections.abc import Hashable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, cast
 
 from lexbench.backends.rope_causes import RopeMismatch
 from lexbench.core import registry
 from lexbench.core.attention import Attention
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import unlike
-from lexbench.core.method_key import BASELINE
+from lexbench.core.groups import grouped
+from lexbench.core.method_key import BASELINE, MethodKey
 from lexbench.core.model import Model
+from lexbench.core.record import Refused
 from lexbench.core.task import Task
 from lexbench.corpora import Corpus
-from lexbench.methods.composition import Method, method_config, named_method
+from lexbench.methods.composition import Method, method_config, named_method, read_method
+from lexbench.report.select import named_methods
+from lexbench.stats.wording import listed, plain, some
 from lexbench.store.store import Store
 
 if TYPE_CHECKING:
@@ -31,6 +37,8 @@ if TYPE_CHECKING:
 
 
 method = named_method
+MethodGiven = str | Mapping[str, Any] | Method | Callable[[Model, int], Attention] | None
+"""A method by name, by name and parameters, as an object or a function; None: the unmodified model."""
 
 
 def corpus(name: str, **parameters: Any) -> Corpus:
@@ -50,7 +58,7 @@ def task(name: str, corpus: Corpus | str | Mapping[str, Any] | None = "stdlib", 
 
 def extend(
     network: Any,
-    method: str | Mapping[str, Any] | Method,
+    method: MethodGiven,
     *,
     length: int | None = None,
     trained_length: int | None = None,
@@ -67,15 +75,16 @@ def extend(
     """
     from lexbench.backends.hf.extended import Extended
 
-    if isinstance(method, type) or not (isinstance(method, str | Mapping | Sequence) or hasattr(method, "attention")):
+    named = method is None or isinstance(method, str | Mapping | Sequence | FunctionType)
+    if isinstance(method, type) or not (named or hasattr(method, "attention")):
         raise ConfigError(f"method must be a name, or an object with attention(...), got {method!r}")
-    if isinstance(method, str | Mapping | Sequence):
+    if named:
         return Extended(network, named_method(method, **parameters), length, trained_length)
     if parameters:
         raise ConfigError(
             f"extend takes parameters with a method's name only, got {', '.join(parameters)}: set them in it"
         )
-    return Extended(network, method, length, trained_length)
+    return Extended(network, cast(Method, method), length, trained_length)
 
 
 def assert_rope(
@@ -153,7 +162,9 @@ class Run:
         return records.dataframe([each for finished in self._finished() for each in records.records_of(finished)])
 
     def table(self, task: str | None = None, metric: str | None = None) -> "pd.DataFrame":
-        """Values by method and length; NaN where a cell is refused.
+        """Values by method and length; a warning names each refused cell, which is NaN beside values of its method.
+
+        A method without any value is no row. Raises Refused, with the reason, where no method has a value.
 
         Args:
             task: its name or label; None: all, each a block of rows.
@@ -161,14 +172,21 @@ class Run:
         """
         import pandas as pd
 
+        found = self._tables(task, metric)
         rows = {
             (table.cell.task, table.metric, table.cell.seed, str(method)): {
                 length: table.entries[method, length].value if (method, length) in table.entries else None
                 for length in table.lengths
             }
-            for table in self._tables(task, metric)
+            for table in found
             for method in table.methods
+            if any(record.value is not None for record in table.of(method))
         }
+        lacking = some(list(_reasons(found)), 4, "; ")
+        if not rows:
+            raise Refused(f"nothing was measured: {lacking}")
+        if lacking != some([]):
+            warnings.warn(f"no value of {lacking}", stacklevel=2)
         index = pd.MultiIndex.from_tuples(rows, names=["task", "metric", "seed", "method"])
         made = pd.DataFrame(list(rows.values()), index=index, dtype=float)
         made.columns.name = "length"
@@ -182,13 +200,28 @@ class Run:
 
         return over_length.figure(self._tables(task, metric)[0])
 
-    def compare(self, a: str, b: str) -> "Text":
-        """Paired differences of method b to method a, with a verdict for each task."""
-        from lexbench.report.check import comparison
-        from lexbench.stats.compare import compare
+    def compare(self, a: MethodGiven = None, *others: MethodGiven) -> "Text":
+        """Paired differences to method a, by the same questions; of all other methods where none is named.
 
-        found = compare(self.folder, self.folder, [f"method={a}"], [f"method={b}"], self.cells)
-        return Text(comparison.markdown(found))
+        `run.compare()` compares each method with the unmodified model, `run.compare("yarn", Mine())` mine with yarn.
+        One other method has a table and a verdict for each task; of several, Holm's correction counts all.
+        """
+        from lexbench.report.check import comparison
+        from lexbench.report.tables import differences_page
+        from lexbench.stats.compare import compare
+        from lexbench.stats.differences import differences
+
+        finished = self._finished()
+        known = {each.cell.method for each in finished}
+        base, *named = (_key(known, each) for each in (a, *others))
+        if len(named) == 1:
+            found = compare(self.folder, self.folder, [f"method={base}"], [f"method={named[0]}"], self.cells)
+            return Text(comparison.markdown(found))
+        samples = {each.cell.id: each.samples for each in finished}
+        every = [differences(table, samples, base, named or None) for table in self._tables(None, None)]
+        if not any(every):
+            raise ConfigError(f"nothing to compare with {base}: this run holds {some(sorted(map(str, known)))}")
+        return Text(differences_page([each for each in every if each]))
 
     def report(self, out: Path | None = None) -> Path:
         """Write tables and plots of the whole folder; the page that links them."""
@@ -210,6 +243,30 @@ class Run:
         return "\n".join(line for grid in grids for line in formats.as_html(grid))
 
 
+def _reasons(found: "Sequence[Table]") -> Iterator[str]:
+    """Each method without a value at some length, with these lengths and the reason."""
+    for table in found:
+        lacking = [record for method in table.methods for record in table.of(method) if record.value is None]
+        for (row, why), group in grouped(
+            lacking, lambda each: (each.method, each.refused or "all samples fail")
+        ).items():
+            yield f"{row} on {table.cell.task} at {listed([each.length for each in group])} ({plain(why)})"
+
+
+def _key(known: set[MethodKey], given: MethodGiven) -> MethodKey:
+    """The key of a method in a run; of a name without parameters, the only one of that name."""
+    if isinstance(given, str):
+        named = named_methods(known, [given])
+        exact = [each for each in named if str(each) == given] or sorted(named)
+        if len(exact) > 1:
+            raise ConfigError(f"{given} stands for {some(exact)}: give one of these labels")
+        return exact[0]
+    key = read_method(method_config(given))[2]
+    if key not in known:
+        raise ConfigError(f"{key} is not in this run: choose from {some(sorted(map(str, known)), 40)}")
+    return key
+
+
 class Text(str):
     """Markdown that a notebook renders and a terminal prints as it is."""
 
@@ -221,13 +278,13 @@ class Text(str):
 
 
 def run(
-    model: Model | Mapping[str, Any] | str,
-    method: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] = "none",
+    model: Any,
+    method: MethodGiven | Sequence[MethodGiven] = "none",
     task: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] = "last_segment",
     lengths: int | Sequence[int] | None = None,
     multiples: float | Sequence[float] | None = None,
-    corpus: str | Mapping[str, Any] | None = None,
-    backend: str | Mapping[str, Any] = "hf",
+    corpus: str | Path | Mapping[str, Any] | None = None,
+    backend: str | Mapping[str, Any] | None = None,
     n: int | None = None,
     seed: int | Sequence[int] = 0,
     results: str | Path | None = None,
@@ -235,48 +292,64 @@ def run(
     stop_after_collapse: bool = False,
     price: bool = True,
     quiet: bool = False,
+    *,
+    tokenizer: Any = None,
+    trained_length: int | None = None,
+    config_dir: str | Path | Sequence[str | Path] | None = None,
 ) -> Run:
     """Measure every method on every task at every length, or go on where an earlier run stopped.
 
     Args:
-        model: a name of the registry, a folder, a name on the hub, or facts with a `path`.
-        method: a name, a mapping of `name` and parameters, or several of them. "yarn+log_n" is one method, combined of
-            two; with parameters `{"compose": [{"name": "yarn", "factor": 8}, "log_n"]}`.
+        model: a name of the registry, a folder, a name on the hub, facts with a `path`, or a loaded model (`evaluate`).
+        method: a name, a mapping of `name` and parameters, an object or a function of your own (docs/python.md), None
+            for the unmodified model; or several of them. "yarn+log_n" is one method, combined of two; with parameters
+            `{"compose": [{"name": "yarn", "factor": 8}, "log_n"]}`.
         task: a name, a mapping of `name` and parameters, or several of them.
         lengths: in tokens, one or several; None: `multiples` of the trained length.
         multiples: of the trained length, one or several; None: those of the suite, else 0.5, 1, 2, 4 and 8.
-        corpus: a name, or a mapping of `name` and parameters; None: stdlib up to lengths of 4096 tokens, packages
-            beyond.
-        backend: likewise.
+        corpus: a name, a file or folder of texts, or a mapping of `name` and parameters; None: stdlib up to lengths of
+            4096 tokens, packages beyond.
+        backend: a name, or a mapping of `name` and parameters; None: hf, or the loaded model's own.
         n: samples a cell; None: those of the suite, else 32.
         seed: of the questions; several seeds are several cells.
-        results: folder of the run; None: runs/<model>.
+        results: folder of the run; None: runs/<model>, of a loaded model a temporary one.
         reuse: take what earlier answers already hold; the numbers are the same to rounding.
         stop_after_collapse: skip the longer lengths of a method that has collapsed.
         price: measure a method that follows the length also as it is set for the longest length, at the longest length
             within the trained one.
         quiet: print neither plan nor progress.
+        tokenizer: of a loaded model; None: that of the folder or hub name that it was loaded from.
+        trained_length: of a loaded model, where its config does not state it.
+        config_dir: folders of your own yamls, as --config-dir.
     """
     from lexbench.runner.execute import execute
 
-    if not isinstance(model, str | Mapping | Model):
-        raise ConfigError(f"model must be a name, ./FOLDER, ORG/NAME or facts, got {model!r}")
-    job = _job(
-        model=_model(model) if isinstance(model, str) else model,
-        method=method,
-        task=task,
-        corpus=corpus,
-        backend=_configured("backend", backend),
-        lengths=lengths,
-        multiples=multiples,
-        n=n,
-        seed=seed,
-        results=results,
-        reuse=reuse,
-        stop_after_collapse=stop_after_collapse,
-        price=price,
-    )
-    return Run(job.results, frozenset(cell.id for cell in execute(job, quiet=quiet)))
+    asked: dict[str, Any] = {
+        "method": method,
+        "task": task,
+        "corpus": corpus,
+        "lengths": lengths,
+        "multiples": multiples,
+        "n": n,
+    }
+    asked |= {"seed": seed, "results": results, "reuse": reuse, "stop_after_collapse": stop_after_collapse}
+    asked |= {"price": price}
+    with registry.with_config_dirs(config_dir):
+        if callable(model):
+            if backend is not None:
+                raise ConfigError(f"backend is for a model by name, got {backend!r} beside a loaded one: leave it out")
+            own = tokenizer if tokenizer is not None else _own_tokenizer(model)
+            return _evaluated(model, own, trained_length, None, None, quiet, asked)
+        if not isinstance(model, str | Path | Mapping | Model):
+            raise ConfigError(f"model must be a name, ./FOLDER, ORG/NAME, facts or a loaded model, got {model!r}")
+        for name, given in {"tokenizer": tokenizer, "trained_length": trained_length}.items():
+            if given is not None:
+                raise ConfigError(f"{name} is for a loaded model, got it beside model={model!r}: leave it out")
+        facts = (
+            _model(f"{model}" if isinstance(model, str) else f"./{model}") if isinstance(model, str | Path) else model
+        )
+        job = _job(model=facts, backend=_configured("backend", "hf" if backend is None else backend), **asked)
+        return Run(job.results, frozenset(cell.id for cell in execute(job, quiet=quiet)))
 
 
 def evaluate(
@@ -284,11 +357,11 @@ def evaluate(
     tokenizer: Any,
     task: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] = "last_segment",
     *,
-    method: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] = "none",
+    method: MethodGiven | Sequence[MethodGiven] = "none",
     trained_length: int | None = None,
     lengths: int | Sequence[int] | None = None,
     multiples: float | Sequence[float] | None = None,
-    corpus: str | Mapping[str, Any] | None = None,
+    corpus: str | Path | Mapping[str, Any] | None = None,
     n: int | None = None,
     seed: int | Sequence[int] = 0,
     name: str | None = None,
@@ -320,25 +393,45 @@ def evaluate(
         price: as in `run`.
         quiet: print neither plan nor progress.
     """
+    asked: dict[str, Any] = {
+        "method": method,
+        "task": task,
+        "corpus": corpus,
+        "lengths": lengths,
+        "multiples": multiples,
+        "n": n,
+    }
+    asked |= {"seed": seed, "results": results, "price": price}
+    return _evaluated(model, tokenizer, trained_length, name, revision, quiet, asked)
+
+
+def _evaluated(
+    model: Any,
+    tokenizer: Any,
+    trained_length: int | None,
+    name: str | None,
+    revision: str | None,
+    quiet: bool,
+    asked: Mapping[str, Any],
+) -> Run:
+    """The run of a loaded model; `asked` holds the settings of the job."""
     from lexbench.backends.loaded import loaded
     from lexbench.runner.execute import execute
 
+    results = asked["results"]
     with loaded(model, tokenizer, trained_length, name, revision) as backend:
-        job = _job(
-            model=backend.model,
-            method=method,
-            task=task,
-            corpus=corpus,
-            backend={"name": backend.name},
-            lengths=lengths,
-            multiples=multiples,
-            n=n,
-            seed=seed,
-            results=results or _temporary(),
-            price=price,
-        )
+        settings = {**asked, "results": results or _temporary()}
+        job = _job(model=backend.model, backend={"name": backend.name}, **settings)
         _check_extended(model, job, kept=results is not None and revision is None)
         return Run(job.results, frozenset(cell.id for cell in execute(job, quiet=quiet, backend=backend)))
+
+
+def _own_tokenizer(model: Any) -> Any:
+    """The place that a loaded model of transformers comes from, which holds its tokenizer; ConfigError without one."""
+    place = str(getattr(getattr(model, "config", None), "_name_or_path", "") or "")
+    if not place:
+        raise ConfigError(f"a loaded model needs its tokenizer, got {type(model).__name__} alone: give tokenizer=...")
+    return place
 
 
 def _check_extended(model: Any, job: "Job", kept: bool) -> None:
@@ -371,13 +464,31 @@ def _temporary() -> Path:
 def _job(method: Any, task: Any, corpus: Any, seed: int | Sequence[int], **settings: Any) -> "Job":
     from lexbench.runner.job import Job
 
+    methods = [_method(entry) for entry in _several("method", method)]
+    classes = {each["name"]: each["_target_"] for each in methods if isinstance(each.get("_target_"), type)}
+    for each in methods:
+        if classes.get(each["name"], each.get("_target_")) is not each.get("_target_"):
+            raise ConfigError(f"two methods are called {each['name']}, which are not of one class: rename one")
     return Job.of(
-        methods=[_method(entry) for entry in _several("method", method)],
+        methods=methods,
         tasks=[_configured("task", entry) for entry in _several("task", task)],
-        corpus=None if corpus is None else _configured("corpus", corpus),
+        corpus=None if corpus is None else _corpus(corpus),
         seeds=list(seed) if isinstance(seed, Sequence) and not isinstance(seed, str) else [seed],
         **settings,
     )
+
+
+def _corpus(given: Any) -> dict[str, Any]:
+    """The config of a corpus by name, by name and parameters, or as a file or folder of texts."""
+    if isinstance(given, str | Path):
+        name, path = registry.corpus_named(_as_place(given))
+        given = name if path is None else {"name": name, "path": path}
+    return _configured("corpus", given)
+
+
+def _as_place(given: str | Path) -> str:
+    """A name as it is; a Path as a text that is read as one."""
+    return given if isinstance(given, str) else str(given) if given.is_absolute() else f"./{given}"
 
 
 def _model(given: str) -> dict[str, Any]:
@@ -398,7 +509,8 @@ def _configured(group: str, given: str | Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _several(noun: str, given: Any) -> list[Any]:
-    if isinstance(given, str | Mapping):
+    is_one = isinstance(given, str | Mapping) or (noun == "method" and not isinstance(given, Sequence))
+    if is_one:
         return [given]
     if not isinstance(given, Sequence) or not given:
         raise ConfigError(

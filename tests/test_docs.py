@@ -5,6 +5,8 @@ import json
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -14,6 +16,7 @@ import numpy as np
 import pytest
 import yaml
 
+from lexbench.checkpoints.checkpoint import locate
 from lexbench.commands import main
 from lexbench.core import task
 from lexbench.core.version import __version__
@@ -227,13 +230,63 @@ def test_the_table_of_questions_has_the_fields_of_the_classes() -> None:
             assert {*re.findall(r"`(\w+)`", stated)} <= known, name
 
 
-def test_the_gate_of_the_page_uses_inputs_that_the_action_has() -> None:
-    [example] = [block.text for block in blocks("check.md") if block.kind == "yaml"]
-    steps = yaml.safe_load(example)["jobs"]["length"]["steps"]
-    [given] = [step["with"] for step in steps if step.get("uses") == "./.github/actions/check"]
-    inputs = yaml.safe_load((ROOT / ".github/actions/check/action.yml").read_text())["inputs"]
-    assert given.keys() <= inputs.keys()
-    assert {name for name, one in inputs.items() if one.get("required")} <= given.keys()
+def gate_steps(form: str) -> list[str]:
+    """The commands of the page's workflow on a forge, in their order."""
+    [page] = [yaml.safe_load(block.text) for block in blocks("check.md") if form in block.title]
+    if form == ".github":
+        return [step["run"] for step in page["jobs"]["length"]["steps"] if "run" in step]
+    return [*page["length"]["before_script"], *page["length"]["script"]]
+
+
+def test_both_workflows_of_the_gate_measure_what_the_baseline_was_written_from() -> None:
+    """A gate of two tasks against a baseline of one is red for ever; versions, CPU wheels and caches are stated."""
+    [measured] = [
+        line for each in blocks("check.md") if each.kind == "sh" for line, _ in commands(each) if " run " in line
+    ]
+    for form in (".github", ".gitlab"):
+        steps = gate_steps(form)
+        [install] = [step for step in steps if step.startswith("pip ")]
+        torch = next(line for line in (ROOT / "constraints.txt").read_text().splitlines() if line.startswith("torch=="))
+        assert (
+            f"{torch}+cpu" in install
+            and "/whl/cpu" in install
+            and "constraints.txt" in install
+            and "@COMMIT" in install
+        )
+        [run] = [step for step in steps if step.startswith("lexbench run")]
+        assert shlex.split(run) == shlex.split(measured)
+        assert re.search(r"cache: ?(pip|\{key)", next(each.text for each in blocks("check.md") if form in each.title))
+
+
+@pytest.mark.slow
+def test_the_gate_of_the_page_passes_in_a_scratch_repository_and_finds_a_planted_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Page, baseline and workflows in order; then the model loses its rotary base, as in a broken export."""
+    shutil.copytree(locate("lexbench:lexlet"), tmp_path / "model")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/lexbench").write_text(f'#!/bin/sh\nexec {sys.executable} -m lexbench "$@"\n')
+    (tmp_path / "bin/lexbench").chmod(0o755)
+    environment = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "PYTHONPATH": str(ROOT), "GITHUB_STEP_SUMMARY": "summary"}
+    environment |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "HOME": str(tmp_path)}
+
+    def run(command: str) -> int:
+        own = command.replace("model=lexlet", "model=./model")
+        done = subprocess.run(["bash", "-ec", own], cwd=tmp_path, env=environment, capture_output=True, text=True)
+        return done.returncode
+
+    page = [line for each in blocks("check.md") if each.kind == "sh" for line, _ in commands(each)]
+    assert [run(line) for line in page[:2]] == [0, 0]
+    steps = [step for step in gate_steps(".github") if not step.startswith("pip ")]
+    shutil.rmtree(tmp_path / "runs")
+    assert [run(step) for step in steps] == [0, 0, 0]
+    assert "PASS: no loss found in 4 comparisons" in (tmp_path / "summary").read_text()
+    config = json.loads((tmp_path / "model/config.json").read_text())
+    (tmp_path / "model/config.json").write_text(json.dumps({**config, "rope_theta": 50.0}))
+    for form in (".github", ".gitlab"):
+        shutil.rmtree(tmp_path / "runs")
+        codes = [run(step) for step in gate_steps(form) if step.startswith("lexbench ")]
+        assert codes == [0, 1], form
 
 
 @pytest.mark.parametrize(

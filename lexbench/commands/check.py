@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from lexbench.commands.command import Command, run_folders
+from lexbench.core.console import has_colour
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,6 +44,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
         github=options.github,
         as_data=options.json,
         certificate_file=options.certify,
+        colour=has_colour(),
     )
     print(said)
     return code

@@ -73,7 +73,7 @@ MODEL = Setting(
 METHOD = Setting("method=NAME", "the method; method.factor=8 sets a parameter, method=yarn+log_n combines two")
 METHODS = Setting(METHOD.example, f"{METHOD.help}, method=[none,yarn] takes several")
 TASK = Setting("task=NAME", "the task; task.targets=64 sets a parameter, task=[last_segment,passkey] runs two tasks")
-CORPUS = Setting("corpus=NAME", "the texts; corpus=files corpus.path=book.txt reads your own")
+CORPUS = Setting("corpus=NAME", "the texts; corpus=book.txt or corpus=./FOLDER reads your own")
 USUAL_CORPUS = Setting(
     CORPUS.example,
     f"{CORPUS.help}; a long length needs long documents",
@@ -114,6 +114,8 @@ class Command:
     """The message of Ctrl-C: what is kept."""
     foreign: bool = False
     """Pass all words to another program, --help too."""
+    own_progress: bool = False
+    """Whether it shows what it is at; any other command that takes long says for how long it has been at work."""
 
     @property
     def config_name(self) -> str:

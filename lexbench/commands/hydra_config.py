@@ -219,9 +219,10 @@ def _overrides(command: Command, words: list[str]) -> list[str]:
 
     Parameters (method.factor) are checked when the object is built, because only its class knows them.
     """
-    flags, given = _split(words)
+    flags, given = _split(words, command.options())
     sweep = bool({*SWEEP, "hydra.mode=MULTIRUN"} & {*flags, *given})
     given = [each for word in given for each in _model_path(word, sweep)]
+    given = [each for word in given for each in _corpus_path(word, sweep)]
     settings = [_quoted(_setting(command, word, sweep, given)) for word in given]
     if not sweep:
         _check_one_job(command, settings)
@@ -300,28 +301,19 @@ def of_file(file: Path, words: list[str]) -> list[str]:
     return [*["-m"] * bool(swept), *(f"{key}={value}" for key, value in settings.items() if key not in given), *words]
 
 
-def add_config_dir(given: str) -> None:
-    """Add a user's folder of yamls to LEXBENCH_CONFIG_PATH, which other processes inherit."""
-    folder = Path(given)
-    if not folder.is_dir():
-        raise ConfigError(f"--config-dir {folder} is no folder: give one with method/, task/, ... in it")
-    known = os.environ.get("LEXBENCH_CONFIG_PATH", "")
-    os.environ["LEXBENCH_CONFIG_PATH"] = os.pathsep.join(filter(None, [known, str(folder.resolve())]))
-
-
-def _split(words: list[str]) -> tuple[list[str], list[str]]:
-    """Flags with their values, and settings."""
+def _split(words: list[str], options: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Flags with their values, and settings; `options` of the command are offered in place of an unknown flag."""
     flags, settings = [], []
     rest = iter(words)
     for word in rest:
         flag, _, value = word.partition("=")
         if flag in ("--config-dir", "-cd"):
-            add_config_dir(value or next(rest, ""))
+            registry.add_config_dir(value or next(rest, ""), "--config-dir")
         elif word in ("--cfg", "-c", "--package", "-p", "--info", "-i"):
             flags += [word, next(rest, "job")]
         elif word.startswith("-"):
             if word.partition("=")[0] not in FLAGS:
-                raise ConfigError(f"unknown flag {word}: {registry.nearest(flag, FLAGS)}see --help")
+                raise ConfigError(f"unknown flag {word}: {registry.nearest(flag, [*options, *FLAGS])}see --help")
             flags.append(word)
         else:
             settings.append(word)
@@ -512,6 +504,18 @@ def _model_path(word: str, sweep: bool) -> list[str]:
         f"model={','.join(dict.fromkeys(name for name, _ in found))}",
         *([f"model.path={','.join(map(_path, paths))}"] * bool(paths)),
     ]
+
+
+def _corpus_path(word: str, sweep: bool) -> list[str]:
+    """The words for corpus=FILE and corpus=./FOLDER: those of corpus=files with this path."""
+    key, _, value = word.partition("=")
+    if key != "corpus" or not value or value[0] in "[{'\"" or "(" in value:
+        return [word]
+    found = [registry.corpus_named(choice) for choice in (value.split(",") if sweep else [value])]
+    paths = [path for _, path in found if path is not None]
+    if paths and len(paths) < len(found):
+        raise ConfigError(f"{word} mixes names and paths: sweep over names, or over paths")
+    return ["corpus=files", f"corpus.path={','.join(map(_path, paths))}"] if paths else [word]
 
 
 def _path(given: str) -> str:

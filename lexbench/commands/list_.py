@@ -2,7 +2,6 @@
 
 import argparse
 
-from lexbench.commands import hydra_config
 from lexbench.commands.command import Command
 from lexbench.core import registry
 
@@ -22,7 +21,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def call(options: argparse.Namespace, words: list[str]) -> int:
     """Print the names of a group, or of all groups, with one line on each."""
     for folder in options.config_dir:
-        hydra_config.add_config_dir(folder)
+        registry.add_config_dir(folder, "--config-dir")
     for group in [options.group] if options.group else registry.GROUPS:
         print(f"{group}:")
         names = registry.names(group)

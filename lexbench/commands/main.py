@@ -9,7 +9,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from lexbench.commands import (
@@ -31,6 +31,7 @@ from lexbench.commands import (
 )
 from lexbench.commands.command import LONGEST, Command, Formatter, Parser
 from lexbench.core import parts, registry
+from lexbench.core.console import at_work
 from lexbench.core.errors import ConfigError
 from lexbench.core.record import Refused
 from lexbench.core.version import __version__
@@ -73,7 +74,9 @@ def main(given: Sequence[str] | None = None) -> int:
         if rest and not (command.settings or command.foreign):
             hint = registry.nearest(rest[0].partition("=")[0], command.options())
             raise ConfigError(f"unexpected argument {rest[0]}: {hint}see lexbench {command.name} --help")
-        return command.call(options, rest)
+        of_others = given is not None or command.own_progress or command.foreign
+        with nullcontext() if of_others else at_work(command.name):
+            return command.call(options, rest)
     except KeyboardInterrupt:
         print(f"\nlexbench: interrupted; {command.interrupted}", file=sys.stderr)
         return 130

@@ -1,6 +1,7 @@
 """`lexbench report`."""
 
 import argparse
+import sys
 from pathlib import Path
 
 from lexbench.commands.command import Command, run_folders
@@ -28,10 +29,13 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def call(options: argparse.Namespace, words: list[str]) -> int:
-    """Write the report and print its file."""
-    from lexbench.report.report import write_report
+    """Write the report and print its file; before it, for people, its first sentence and its first figure."""
+    from lexbench.report.report import first_of, write_report
 
-    print(write_report(options.runs, options.out, options.highlight, options.png, aside=True, figures=options.figures))
+    page = write_report(options.runs, options.out, options.highlight, options.png, aside=True, figures=options.figures)
+    for line in first_of(page):
+        print(line, file=sys.stderr)
+    print(page)
     if options.html:
         write_page = parts.provided("report", "html")
         out = options.out and options.out / "report.html"

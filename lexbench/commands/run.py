@@ -28,10 +28,11 @@ if TYPE_CHECKING:
     from lexbench.runner.job import Job
 
 
+DRY_RUN = "print the plan (cells, tokens, time, memory) and stop; needs no weights"
+
+
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--dry-run", action="store_true", help="print the plan (cells, tokens, time, memory) and stop; needs no weights"
-    )
+    parser.add_argument("--dry-run", action="store_true", help=DRY_RUN)
     parser.add_argument(
         "--sweep",
         type=Path,
@@ -144,6 +145,7 @@ COMMAND = Command(
     name="run",
     help="measure a model with a method on tasks, over several lengths",
     call=call,
+    own_progress=True,
     arguments=_arguments,
     settings=(
         *MEASURED,

@@ -1,9 +1,14 @@
 """Whether progress bars may be drawn, and lines in their place."""
 
 import os
+import signal
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+FIRST = 10.0
+"""Seconds of work after which a command without a bar says that it is at work."""
 EVERY = 60.0
 """Seconds between two lines, where a line is not called for."""
 
@@ -16,6 +21,11 @@ def silenced() -> bool:
 def without_bar(quiet: bool = False) -> bool:
     """Whether to draw no bar: asked for, forbidden, or standard error is no terminal (a file, a pipe)."""
     return quiet or silenced() or not sys.stderr.isatty()
+
+
+def has_colour() -> bool:
+    """Whether standard output takes colours: a terminal, unless NO_COLOR is set (no-color.org)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
 class Lines:
@@ -50,3 +60,30 @@ class Lines:
         spent = now - self._started
         to_go = f"<{tqdm.format_interval(spent / done * left)}" if done else ""
         print(f"{tqdm.format_interval(spent)}{to_go}, {text}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def at_work(name: str) -> Iterator[None]:
+    """Say on standard error that a command is at work and for how long: after FIRST seconds, then every EVERY seconds.
+
+    For commands that know no number of steps, in a process of their own; nothing if silenced. By an alarm of the
+    system, where it has one: a thread would keep a report from sharing its work by forks.
+    """
+    started = time.monotonic()
+
+    def tell(*_: object) -> None:
+        if getattr(getattr(sys.modules.get("tqdm"), "tqdm", None), "_instances", None):  # a bar is drawn now
+            return
+        spent = round(time.monotonic() - started)
+        print(f"lexbench {name}: at work for {spent // 60:02d}:{spent % 60:02d}", file=sys.stderr, flush=True)
+
+    if silenced() or not hasattr(signal, "setitimer"):
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, tell)
+    signal.setitimer(signal.ITIMER_REAL, FIRST, EVERY)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -8,8 +8,12 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
+from inspect import getclosurevars
 from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from lexbench.core.parts import part_of_module
 
@@ -36,10 +40,12 @@ def code_of(*given: Any) -> str | None:
     """Hash of the files that define users' classes: classes given, those of dataclasses given and in their fields.
 
     Their base classes count, too, and the user's modules that these files import; comments, docstrings and layout do
-    not, nor do installed packages. None where all classes are lexbench's own.
+    not, nor do installed packages. Of a class that no file holds, as in a notebook, and of what a function has closed
+    over, the code in memory counts. None where all classes are lexbench's own.
     """
-    own = {kind for each in given for kind in _classes(each) if _texts(kind)}
-    texts = {text for kind in own for base in kind.__mro__ for text in _texts(base)}
+    found = {kind for each in given for kind in _classes(each)}
+    own = {kind for kind in found if _texts(kind) or _live_code(kind)}
+    texts = {text for kind in own for base in kind.__mro__ for text in (*_texts(base), *_live_code(base))}
     return hashlib.sha256("\0".join(sorted(texts)).encode()).hexdigest()[:16] if texts else None
 
 
@@ -83,6 +89,61 @@ def _texts(kind: type) -> frozenset[str]:
             found[file] = _first_read(file, module)
             waiting |= found[file].imports
     return frozenset(each.text for each in found.values() if each.text)
+
+
+def _live_code(kind: type) -> frozenset[str]:
+    """The code in memory of a user's class: all of it where no file holds it, else what its functions closed over."""
+    module = sys.modules.get(kind.__module__)
+    place = getattr(module, "__file__", None)
+    if kind.__module__ == "builtins" or (place is not None and not is_users(place)):
+        return frozenset()
+    functions = [each for name, each in sorted(vars(kind).items()) if not _is_made(kind, name)]
+    functions = [getattr(each, "__func__", getattr(each, "fget", each)) for each in functions]
+    told: dict[str, str] = {}
+    for function in functions:
+        if isinstance(function, FunctionType):
+            _tell(function, place is None, told)
+    return frozenset(f"{name} {text}" for name, text in told.items())
+
+
+def _is_made(kind: type, name: str) -> bool:
+    """Whether `dataclass` has made a function: its fields are told elsewhere."""
+    return is_dataclass(kind) and name.startswith("__") and name != "__post_init__"
+
+
+def _tell(function: FunctionType, whole: bool, told: dict[str, str]) -> None:
+    """Add the values that a function has closed over; of the whole, its code and the globals that this names, too."""
+    values = {name: value for name, value in getclosurevars(function).nonlocals.items() if name != "__class__"}
+    if whole:
+        told[function.__qualname__] = _code_text(function.__code__)
+        known = function.__globals__
+        values |= {name: known[name] for name in _names(function.__code__) if name in known}
+    for name, value in values.items():
+        if isinstance(value, FunctionType):
+            file = getattr(sys.modules.get(value.__module__), "__file__", None)
+            if value.__qualname__ not in told and (file is None or is_users(file)):
+                _tell(value, True, told)
+        elif not isinstance(value, ModuleType | type):
+            told[f"{function.__qualname__}.{name}"] = _value_text(value)
+
+
+def _code_text(code: CodeType) -> str:
+    """The instructions of a function with the constants and names in them, without its lines."""
+    constants = [_code_text(each) if isinstance(each, CodeType) else repr(each) for each in code.co_consts]
+    return f"{code.co_code.hex()} {constants} {code.co_names} {code.co_varnames}"
+
+
+def _names(code: CodeType) -> set[str]:
+    """Names of globals in a function and in the functions inside it."""
+    return set(code.co_names).union(*(_names(each) for each in code.co_consts if isinstance(each, CodeType)))
+
+
+def _value_text(value: Any) -> str:
+    """A value as text; of an array, a hash of all of it, as its `repr` leaves numbers out."""
+    if hasattr(value, "__array__"):
+        value = np.asarray(value)
+        return f"{value.dtype} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
+    return repr(value)
 
 
 class _Code(NamedTuple):

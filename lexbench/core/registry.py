@@ -16,7 +16,7 @@ import inspect
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from types import ModuleType, UnionType
@@ -33,6 +33,8 @@ from lexbench.core.plug_in import source_of_module
 from lexbench.core.record import Deferred
 
 PACKAGE = Path(__file__).resolve().parents[1]
+TEXT_ENDINGS = (".txt", ".md", ".py", ".jsonl")
+"""Endings of the files that corpus=files reads."""
 GROUPS = ("model", "method", "encoding", "task", "corpus", "backend")
 
 
@@ -67,6 +69,28 @@ def _installed_dirs() -> tuple[Path, ...]:
 def home_of(name: str) -> Path:
     """The folder of the registry that holds NAME.yaml, the settings of a command."""
     return next(folder for folder in config_dirs() if (folder / f"{name}.yaml").is_file())
+
+
+@contextmanager
+def with_config_dirs(folders: str | Path | Sequence[str | Path] | None) -> Iterator[None]:
+    """Add a user's folders of yamls to the registry inside a block; ConfigError for what is no folder."""
+    before = os.environ.get("LEXBENCH_CONFIG_PATH")
+    try:
+        for folder in [folders] if isinstance(folders, str | Path) else folders or ():
+            add_config_dir(folder, "config_dir")
+        yield
+    finally:
+        os.environ.pop("LEXBENCH_CONFIG_PATH", None)
+        os.environ.update({} if before is None else {"LEXBENCH_CONFIG_PATH": before})
+
+
+def add_config_dir(given: str | Path, setting: str) -> None:
+    """Add a user's folder of yamls to LEXBENCH_CONFIG_PATH, which other processes inherit."""
+    folder = Path(given)
+    if not folder.is_dir():
+        raise ConfigError(f"{setting} {folder} is no folder: give one with method/, task/, ... in it")
+    known = os.environ.get("LEXBENCH_CONFIG_PATH", "")
+    os.environ["LEXBENCH_CONFIG_PATH"] = os.pathsep.join(filter(None, [known, str(folder.resolve())]))
 
 
 MOST_VALUES = 10_000
@@ -184,7 +208,10 @@ def read(group: str, name: str) -> dict[str, Any]:
         for part in parts:
             read(group, part)
         return {"compose": parts}
-    also = ", or give model=ORG/NAME of the hub or model=./FOLDER" if group == "model" else ""
+    also = {
+        "model": ", or give model=ORG/NAME of the hub or model=./FOLDER",
+        "corpus": ", or give corpus=./FOLDER or corpus=FILE.txt",
+    }.get(group, "")
     own = "; --config-dir DIR or LEXBENCH_CONFIG_PATH=DIR adds yours"
     raise ConfigError(f"unknown {group} {name!r}: {suggest(name, names(group))}{also}{own}")
 
@@ -201,7 +228,11 @@ def listed(group: str, given: Any, setting: str, example: str) -> list[dict[str,
     for entry in entries:
         if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
             raise ConfigError(f"{setting} must list {nouns} by name, got {entry!r}: e.g. {example}")
-    return [{**read(group, entry["name"]), **entry} for entry in entries]
+    # No yaml names an object of the user's, nor what is combined here.
+    own = [
+        isinstance(entry.get("_target_"), type) or ("compose" in entry and "+" in entry["name"]) for entry in entries
+    ]
+    return [{**({} if mine else read(group, entry["name"])), **entry} for mine, entry in zip(own, entries, strict=True)]
 
 
 def model_named(given: str) -> tuple[str, str | None]:
@@ -216,6 +247,15 @@ def model_named(given: str) -> tuple[str, str | None]:
             if read("model", name).get("path") == given:
                 return name, None
     return "local", given
+
+
+def corpus_named(given: str) -> tuple[str, str | None]:
+    """(name of a corpus's yaml, its path or None) of a name, or of a file or folder of texts: `files`.
+
+    A text that looks like a path, or ends as a file of texts does, is one.
+    """
+    is_place = "/" in given or given.startswith((".", "~")) or Path(given).suffix in TEXT_ENDINGS
+    return ("files", given) if is_place else (given, None)
 
 
 def check_aliases(file: Path) -> None:
@@ -371,7 +411,8 @@ def class_of(config: Mapping[str, Any], noun: str) -> type:
     if "_target_" not in config:
         named = f"{noun} {config['name']}" if "name" in config else f"{noun} config"
         raise ConfigError(f"{named} must name a class: give _target_: package.module.Class in its yaml")
-    return _import(present_path(str(config["_target_"])))
+    target = config["_target_"]
+    return target if isinstance(target, type) else _import(present_path(str(target)))
 
 
 def parameters(cls: type) -> dict[str, bool]:

@@ -6,10 +6,9 @@ from pathlib import Path
 
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import parse_object
+from lexbench.core.registry import TEXT_ENDINGS
 from lexbench.corpora import Document, hash_documents
 from lexbench.corpora.fields import text_of
-
-KINDS = (".txt", ".md", ".py", ".jsonl")
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,9 @@ class Files:
                     empty = False
                     yield document
         if empty:
-            raise ConfigError(f"corpus {self.path} holds no text in {', '.join(KINDS)} files: give another corpus.path")
+            raise ConfigError(
+                f"corpus {self.path} holds no text in {', '.join(TEXT_ENDINGS)} files: give another corpus.path"
+            )
 
     def fingerprint(self) -> str:
         """Hash of names and texts; the path of the folder does not change it."""
@@ -58,7 +59,7 @@ class Files:
         root = Path(self.path).expanduser()
         if root.is_dir():
             found = sorted((file.relative_to(root).as_posix(), file) for file in root.rglob("*") if file.is_file())
-            return [(name, file) for name, file in found if file.suffix in KINDS]
+            return [(name, file) for name, file in found if file.suffix in TEXT_ENDINGS]
         if not root.is_file():
             raise ConfigError(f"corpus {self.path} does not exist: give corpus.path=FILE or a folder")
         return [(root.name, root)]

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from lexbench.core.attention import Attention, Keeping
 from lexbench.kernels import dense
+from lexbench.kernels.heads import Rotate, per_group
 from lexbench.kernels.spans import token_positions
-from lexbench.parts.lab.encodings.base import Rotate, per_group
 
 Plain = Callable[[Tensor, Tensor, Tensor, Attention], Tensor]
 """(queries, keys, values, the Attention without its cache) -> [B, H, Q, D]: attention with everything as computed."""

@@ -1,14 +1,17 @@
 """Build methods from configs, one or several combined: `method=yarn+log_n`."""
 
+import functools
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
+from types import FunctionType
 from typing import Any, Protocol
 
 from lexbench.core import registry
 from lexbench.core.attention import Attention
 from lexbench.core.errors import ConfigError
 from lexbench.core.fence import attention_from
-from lexbench.core.method_key import OVER, MethodKey
+from lexbench.core.method_key import BASELINE, OVER, MethodKey
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.values import is_whole
@@ -57,7 +60,7 @@ class Composed:
         return whole
 
 
-def named_method(name: str | Mapping[str, Any], **parameters: Any) -> Method:
+def named_method(name: Any, **parameters: Any) -> Method:
     """A method by name, or several combined: `named_method("yarn", factor=8)`, `named_method("yarn+log_n")`.
 
     Methods with parameters are combined by `named_method({"compose": [{"name": "yarn", "factor": 8}, "log_n"]})`.
@@ -65,17 +68,58 @@ def named_method(name: str | Mapping[str, Any], **parameters: Any) -> Method:
     return read_method({**method_config(name), **parameters})[1]
 
 
-def method_config(given: str | Mapping[str, Any]) -> dict[str, Any]:
-    """The config of one method: by its name, by names that are combined, or by name and parameters.
+def method_config(given: Any) -> dict[str, Any]:
+    """The config of one method: by its name, by names that are combined, by name and parameters, or by an object.
 
-    `yarn`, `yarn+log_n`, `{name: yarn, factor: 8}`, `{compose: [{name: yarn, factor: 8}, log_n]}`. Raises ConfigError
-    for what is no method, and for a list, which stands for several methods.
+    `yarn`, `yarn+log_n`, `{name: yarn, factor: 8}`, `{compose: [{name: yarn, factor: 8}, log_n]}`, `MyScaling(2.0)`, a
+    function `(model, length) -> Attention`, None for the unmodified model. Raises ConfigError for what is no method,
+    and for a list, which stands for several methods.
     """
-    if not isinstance(given, str | Mapping | Sequence):
+    is_named = given is None or isinstance(given, str | Mapping | Sequence)
+    return method_entries([given if is_named else object_config(given)])[0]
+
+
+def object_config(given: Any) -> dict[str, Any]:
+    """The config of a method that is an object or a function: its class, and its fields as parameters.
+
+    Raises ConfigError for what is no method, and for the name of a method of the registry.
+    """
+    if isinstance(given, type) and hasattr(given, "attention"):
+        raise ConfigError(f"method {given.__name__} is a class: give an object of it, {given.__name__}(...)")
+    if hasattr(given, "attention"):
+        kind: Any = type(given)
+        if not is_dataclass(given) or not kind.__dataclass_params__.frozen:
+            raise ConfigError(f"method class {kind.__name__} must be frozen: write @dataclass(frozen=True)")
+        parameters = {each.name: getattr(given, each.name) for each in fields(given) if each.init}
+    elif isinstance(given, FunctionType):
+        kind, parameters = _class_of_function(given), {}
+    else:
         raise ConfigError(
-            f"a method must be a name, or a name with parameters, got {given!r}: e.g. {{name: yarn, factor: 8}}"
+            f"a method must be a name, or a name with parameters, or an object with attention(model, length), "
+            f"got {given!r}: e.g. {{name: yarn, factor: 8}}"
         )
-    return method_entries([given])[0]
+    if kind.__name__ in registry.names("method"):
+        raise ConfigError(f"method {kind.__name__} is a name of the registry: rename your class or function")
+    return {"name": kind.__name__, "_target_": kind, **parameters}
+
+
+@functools.cache
+def _class_of_function(function: FunctionType) -> type:
+    """The class of a method without parameters whose `attention` is a function of a model and a length."""
+    if not function.__name__.isidentifier():
+        raise ConfigError("a method that is a lambda has no name for tables: write def NAME(model, length): ...")
+    try:
+        inspect.signature(function).bind(None, None)
+    except TypeError:
+        taken = f"{function.__name__}{inspect.signature(function)}"
+        raise ConfigError(f"a method that is a function must take (model, length), got {taken}: correct it") from None
+
+    def attention(self: object, model: Model, length: int) -> Attention:
+        found: Attention = function(model, length)
+        return found
+
+    about = {"attention": attention, "__module__": function.__module__, "__doc__": function.__doc__}
+    return dataclass(frozen=True)(type(function.__name__, (), about))
 
 
 def read_method(config: Mapping[str, Any]) -> tuple[str, Method, MethodKey]:
@@ -261,7 +305,12 @@ def method_entries(
 
 
 def _with_name(entry: Any) -> Any:
-    """A user's entry; one that combines methods has the names of these. ConfigError for a list."""
+    """A user's entry as its name or its config; one that combines methods has the names of these.
+
+    ConfigError for a list, and for what is no method.
+    """
+    if entry is None:
+        return BASELINE.bare
     if isinstance(entry, Sequence) and not isinstance(entry, str) and entry:
         names = "+".join(str(each["name"] if isinstance(each, Mapping) and "name" in each else each) for each in entry)
         raise ConfigError(
@@ -270,4 +319,4 @@ def _with_name(entry: Any) -> Any:
         )
     if isinstance(entry, Mapping) and "compose" in entry and entry.get("name") is None:
         return {**entry, "name": "+".join(each["name"] for each in method_entries(entry["compose"]))}
-    return entry
+    return object_config(entry) if hasattr(entry, "attention") or isinstance(entry, FunctionType) else entry

@@ -14,7 +14,7 @@ from lexbench.core.machine import cores
 from lexbench.core.method_key import BASELINE
 from lexbench.core.record import Sample
 from lexbench.report import longbench
-from lexbench.report.formats import csv, markdown
+from lexbench.report.formats import as_json, csv, markdown
 from lexbench.report.headline import grid_of as headline_grid
 from lexbench.report.leaderboard import leaderboard, page
 from lexbench.report.plots import attention, cost_plots, difference_maps, heatmaps, over_length, position_plots
@@ -111,7 +111,11 @@ def write(
     rest = _beside([partial(_summaries, every, samples, spent, to), *figures, *maps], aside)
     found |= {table.name: each for table in every[drawn:] if (each := compared(table))}
     lines = [HEAD, "", _summary(folders, loaded), "", LEGEND, *_summaries_link(every)]
-    lines += [markdown(headline_grid(headline)) for headline in headlines(every, samples)]
+    told = headlines(every, samples)
+    lines += [markdown(headline_grid(headline)) for headline in told]
+    # For who prints what the report says first.
+    picture = f"plots/{curved[0].name}.svg" if curved else None
+    to.table("first.json", as_json({"sentence": told[0].sentence if told else None, "figure": picture}) + "\n")
     lines += [*_longbench(loaded, to), *_differences(list(found.values()), to)]
     if len(every) > drawn:
         lines += [

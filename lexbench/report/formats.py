@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from lexbench.report.grid import Entry, Grid
-from lexbench.stats.wording import escaped
+from lexbench.stats.wording import escaped, plain
 
 
 def markdown(grid: Grid, safe: Callable[[str], str] = escaped) -> str:
@@ -34,6 +34,25 @@ def markdown(grid: Grid, safe: Callable[[str], str] = escaped) -> str:
     lines = heading(grid.title, grid.above, safe) if grid.title else []
     lines += columns([safe(name) for name in grid.head], [[shown(*each) for each in row] for row in rows])
     return "\n".join([*lines, *(["", "  \n".join(map(safe, below))] if below else [])]) + "\n"
+
+
+def aligned(grid: Grid) -> str:
+    """The grid as columns of plain text, for a terminal: title, head, rows, lines below; names stay on their line."""
+    rows, below = grid.numbered()
+    shown = [
+        [" ".join(filter(None, [plain(e.text) + "≈" * e.level + "*" * e.star, rest])) for e, rest in row]
+        for row in rows
+    ]
+    lines = [[plain(name) for name in grid.head], *shown]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(grid.head))]
+    made = [
+        "  ".join(
+            f"{text:<{width}}" if column < grid.labels else f"{text:>{width}}"
+            for column, (text, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    ]
+    return "\n".join([*([plain(grid.title)] if grid.title else []), *map(plain, grid.above), *made, *map(plain, below)])
 
 
 def heading(title: str, above: Sequence[str], safe: Callable[[str], str] = escaped) -> list[str]:
@@ -83,7 +102,15 @@ def latex(grid: Grid) -> list[str]:
 TEX = {
     **{letter: f"\\{letter}" for letter in "{}$&%#_"},
     **{"\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "≈": "$\\approx$"},
-    **{"<": "\\textless{}", ">": "\\textgreater{}", "|": "\\textbar{}", "[": "{[}", "]": "{]}"},
+    **{
+        "↓": "$\\downarrow$",
+        "↑": "$\\uparrow$",
+        "<": "\\textless{}",
+        ">": "\\textgreater{}",
+        "|": "\\textbar{}",
+        "[": "{[}",
+        "]": "{]}",
+    },
 }
 """Escapes. Brackets, too: after the end of a line they would be its argument."""
 

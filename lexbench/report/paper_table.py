@@ -14,6 +14,7 @@ import matplotlib as mpl
 from matplotlib.ft2font import FT2Font, LoadFlags
 
 from lexbench.core.errors import ConfigError
+from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Record
 from lexbench.report import looks
 from lexbench.report.formats import tex
@@ -53,6 +54,7 @@ def latex(
     interval: str = "below",
     digits: int | None = None,
     highlight: Collection[str] = (),
+    starred: Collection[tuple[str, MethodKey, int]] = (),
 ) -> str:
     """A `tabular` at most `width` inches wide: a block for each table, methods down, lengths across, best values bold.
 
@@ -63,6 +65,7 @@ def latex(
         interval: below each value, beside it, or none.
         digits: decimals; None: as in reports.
         highlight: methods to name first, behind the baseline.
+        starred: name of the table, method and length of values that a `*` follows.
 
     Raises ConfigError where even the smallest size is wider.
     """
@@ -71,7 +74,7 @@ def latex(
         raise ConfigError(f"--length {odd[0]} was not measured: choose from {', '.join(map(str, known))}")
     shown = [length for length in known if not lengths or length in lengths]
     models = len({table.cell.model for table in tables})
-    blocks = [(_title(table, models), _rows(table, shown, digits, highlight)) for table in tables]
+    blocks = [(_title(table, models), _rows(table, shown, digits, highlight, starred)) for table in tables]
     needed = 0.0
     for command, points, gap in SIZES:
         columns = [
@@ -92,8 +95,9 @@ def latex(
 
 
 def _title(table: Table, models: int) -> str:
-    """Task and metric; the model where there are several; and what tells the table from others of both."""
-    parts = (table.cell.task, table.cell.model if models > 1 else "", table.label, table.differs)
+    """Task, model where there are several, metric with an arrow to its better side, and what tells it from others."""
+    label = table.label + {1: " ↑", -1: " ↓", 0: ""}[table.better]
+    parts = (table.cell.task, table.cell.model if models > 1 else "", label, table.differs)
     return ", ".join(filter(None, parts))
 
 
@@ -129,7 +133,13 @@ def _breadth(cell: Cell, points: float, interval: str) -> float:
     return value + (breadth(f" {cell.interval}", TINY) if interval == "beside" and cell.interval else 0.0)
 
 
-def _rows(table: Table, lengths: Sequence[int], digits: int | None, highlight: Collection[str]) -> list[list[Cell]]:
+def _rows(
+    table: Table,
+    lengths: Sequence[int],
+    digits: int | None,
+    highlight: Collection[str],
+    starred: Collection[tuple[str, MethodKey, int]],
+) -> list[list[Cell]]:
     def text(record: Record, value: float) -> str:
         return number(record, value) if digits is None else f"{value:.{digits}f}"
 
@@ -145,7 +155,8 @@ def _rows(table: Table, lengths: Sequence[int], digits: int | None, highlight: C
             shown = text(record, record.value)
             ends = [text(record, end) for end in (record.low, record.high) if end is not None]
             interval = f"[{', '.join(ends)}]" if len(ends) == 2 else ""
-            row.append(Cell(shown, interval, shown == best[length] and not at_floor(record)))
+            star = "*" if (table.name, method, length) in starred else ""
+            row.append(Cell(shown + star, interval, shown == best[length] and not at_floor(record)))
         rows.append(row)
     return rows
 

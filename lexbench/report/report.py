@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from lexbench.core.errors import ConfigError
+from lexbench.core.files import read_object
 from lexbench.report import unchanged
 
 DRAWN = 40
@@ -55,6 +56,13 @@ def write_report(
     return to / "report.md"
 
 
+def first_of(page: Path) -> list[str]:
+    """The first sentence of a report and the path of its first figure, as far as it has them."""
+    told = read_object(page.parent / "tables" / "first.json", "write the report anew")
+    figure = told.get("figure")
+    return [*([told["sentence"]] if told.get("sentence") else []), *([str(page.parent / figure)] if figure else [])]
+
+
 @contextmanager
 def _rare_collections() -> Iterator[None]:
     """Search for reference cycles a hundred times less often: among all samples, that is a sixth of the time."""
@@ -66,4 +74,4 @@ def _rare_collections() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-__all__ = ["write_report"]
+__all__ = ["first_of", "write_report"]

@@ -149,9 +149,12 @@ def terminal(measured: Sequence[tuple[Path, Sequence[str]]]) -> str:
     finished = {each.cell.id: each for folder, ids in wanted.items() for each in Store(folder).load(ids)}
     of_longbench = layouts(finished.values())
     laid_out = {name for layout in of_longbench for name in layout.ids}
-    shown = []
+    shown, told = [], set[str]()
     for table in headline_tables(each for name, each in finished.items() if name not in laid_out):
-        shown.append(f"{headline(table)}\n{caption(table)}\n\n{markdown(grid_of(table))}")
+        about = caption(table)  # of several metrics of the same cells once
+        lines = [headline(table), *([] if about in told else [about]), "", markdown(grid_of(table))]
+        shown.append("\n".join(lines))
+        told.add(about)
     shown += [markdown(grid(layout)) for layout in of_longbench]
     return "\n".join(shown)
 
@@ -235,7 +238,7 @@ def difference_grid(found: Differences) -> Grid:
     rows += [
         [row, *(_difference(found, found.entries.get((row, length)), usual) for length in lengths)]
         for row in found.table.methods
-        if row != found.baseline
+        if row in {method for method, _ in found.entries}
     ]
     return Grid(head=["method", *_heads(found.table)], rows=rows, below=list(coverage(found)))
 

@@ -1,80 +1,159 @@
-"""One method against others: a figure, the headline's table, and a sentence a task that may be quoted."""
+"""One method against each of several others: a figure, a LaTeX table, and a page with sentences to quote."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import matplotlib as mpl
 
+from lexbench.core.errors import ConfigError
 from lexbench.core.files import write_text
-from lexbench.core.method_key import BASELINE, MethodKey
-from lexbench.core.record import Record
-from lexbench.report import formats, headline
-from lexbench.report.grid import ends_of
+from lexbench.core.method_key import MethodKey
+from lexbench.core.record import Record, Sample
+from lexbench.report import formats, headline, paper_table
 from lexbench.report.leaderboard.leaderboard import headlines as judged
 from lexbench.report.plots import paper
 from lexbench.report.plots.style import STYLE, save_as
+from lexbench.report.rivals import lead_grid, lead_sentence
 from lexbench.report.tables import headline_tables
-from lexbench.report.verdicts import verdict_text
-from lexbench.stats.compare import compare
+from lexbench.stats.differences import Differences, leads
+from lexbench.stats.floors import unspoken
 from lexbench.stats.headline import headlines
-from lexbench.stats.tables import Table, tables
-from lexbench.stats.values import number
-from lexbench.stats.wording import escaped, times
+from lexbench.stats.intervals import LEVEL
+from lexbench.stats.pairs import Limit, LimitKind
+from lexbench.stats.tables import Table, caption, tables
+from lexbench.stats.wording import escaped, plain
 from lexbench.store.store import Store
 
+WIDTH = "neurips"
+"""Width of the LaTeX table, by its name in `paper.WIDTHS`."""
 
-def write_versus(folder: Path, cells: Collection[str], mine: MethodKey, out: Path) -> str:
-    """Write versus.md, .svg and .pdf into `out`.
+
+@dataclass(frozen=True)
+class Versus:
+    """The answer of `versus`."""
+
+    text: str
+    """For a terminal."""
+    files: tuple[Path, ...]
+
+
+def check_name(name: str | None, methods: Collection[MethodKey]) -> None:
+    """ConfigError for a display name that is empty, of several lines, or another method's."""
+    if name is None:
+        return
+    if not name.strip() or name != plain(name):
+        raise ConfigError(f'name must be a text in one line, got {name!r}: e.g. name="CosRamp (ours)"')
+    if name in {text for method in methods for text in (str(method), method.bare)}:
+        raise ConfigError(f"name {name} is that of another method in this comparison: give one of your own")
+
+
+def write_versus(folder: Path, cells: Collection[str], mine: MethodKey, out: Path, name: str | None = None) -> Versus:
+    """Write versus.md, .svg, .pdf and .tex into `out`.
 
     Args:
         folder: run folder.
         cells: ids of the cells to show.
-        mine: the method that is compared with all others.
+        mine: the method that is compared with each other one.
         out: is made where it is missing.
-
-    Returns the text of versus.md.
+        name: of the method in all of these; None: its label.
     """
     finished = Store(folder).load(cells)
+    samples = {each.cell.id: each.samples for each in finished}
     shown = [table for table in headline_tables(finished) if table.metric != "perplexity"]
+    every = tables(finished)
+    if name is not None:
+        called = MethodKey.named(name)
+        shown, every = ([renamed(table, {mine: called}) for table in found] for found in (shown, every))
+        mine = called
+    found = {table.name: each for table in shown if (each := _leads(table, samples, mine))}
+    said = [sentence(table, found.get(table.name), mine) for table in judged(shown)]
+    grids = [lead_grid(found[table.name]) for table in judged(shown) if table.name in found]
     out.mkdir(parents=True, exist_ok=True)
+    files = tuple(out / f"versus{suffix}" for suffix in (".md", ".svg", ".pdf", ".tex"))
     with mpl.rc_context(STYLE):
         figure = paper.figure(shown, paper.WIDTHS["page"], [str(mine)])
-        for suffix in (".svg", ".pdf"):
-            save_as(figure, out / f"versus{suffix}")
-    lines = [f"# {escaped(mine)} against others on {escaped(shown[0].cell.model)}", "", "![](versus.svg)", ""]
-    for table in judged(shown):
-        lines += [f"- {escaped(sentence)}" for sentence in _sentences(table, folder, cells, mine)]
-    samples = {each.cell.id: each.samples for each in finished}
-    for found in headlines(tables(finished), samples):
-        lines += ["", formats.markdown(headline.grid_of(found))]
-    text = "\n".join(lines).rstrip() + "\n"
-    write_text(out / "versus.md", text)
-    return text
+        for file in files[1:3]:
+            save_as(figure, file)
+    about = [formats.markdown(headline.grid_of(each)) for each in headlines(every, samples)]
+    title = f"{mine} against others on {shown[0].cell.model}"
+    lines = [f"# {escaped(title)}", "", "![](versus.svg)", "", *(f"- {escaped(each)}" for each in said), ""]
+    write_text(files[0], "\n".join([*lines, *map(formats.markdown, grids), *about]).rstrip() + "\n")
+    write_text(files[3], latex(shown, found, mine))
+    return Versus("\n\n".join([plain(title), *map(plain, said), *map(formats.aligned, grids)]), files)
 
 
-def _sentences(table: Table, folder: Path, cells: Collection[str], mine: MethodKey) -> Iterator[str]:
-    """What a table says of the method: beside none, and beside the best of the others, at the longest length."""
-    name = table.cell.task + (f" ({table.differs})" if table.differs else "")
-    valued = {row: records for row in table.methods if (records := [r for r in table.of(row) if r.value is not None])}
-    if mine not in valued:
-        reason = next((record.refused for record in table.of(mine) if record.refused), None)
-        yield f"{name}: {mine} has no value{f' ({reason})' if reason else ''}."
-        return
-    own = valued[mine][-1]
-    others = [records[-1] for row, records in valued.items() if row != mine and records[-1].length == own.length]
-    said = f"{name} at {own.length:,} tokens ({times(own.multiple)}): {mine} has {_value(own)}"
-    rivals = [each for each in others if each.method != BASELINE and table.better]
-    best = max(rivals, key=lambda each: table.better * (each.value or 0.0), default=None)
-    for rival in [each for each in others if each.method == BASELINE] + ([best] if best else []):
-        # Compared with each rival alone: so Holm's correction does not count the other methods.
-        one, other = ([f"method={method}", f"seed={table.cell.seed}"] for method in (rival.method, mine))
-        found = compare(folder, folder, one, other, cells)
-        [task] = [each for each in found.tasks if each.task == table.cell.task]
-        role = rival.method if rival.method == BASELINE else f"the best of the others, {rival.method},"
-        said += f"; {role} has {_value(rival)}: {verdict_text(task, str(mine))}"
-    yield f"{said}."
+def sentence(table: Table, found: Differences | None, mine: MethodKey) -> str:
+    """The result of a method in one table; where nothing can be compared, this."""
+    if found is None:
+        return f"{table.cell.task}: {mine} is {'the only method' if mine in table.methods else 'not measured'} there."
+    return lead_sentence(found, _why_silent(table))
 
 
-def _value(record: Record) -> str:
-    ends = ends_of(record.low, record.high, lambda end: number(record, end))
-    return f"{number(record, record.value or 0.0)}{f' [{ends[0]}, {ends[1]}]' if ends else ''}"
+def _leads(table: Table, samples: Mapping[str, Sequence[Sample]], mine: MethodKey) -> Differences | None:
+    """The leads of a method; none is significant on a text that the model does not speak."""
+    found, silent = leads(table, samples, mine), _why_silent(table)
+    if found is None or silent is None:
+        return found
+    limit = Limit(LimitKind.UNSPOKEN, silent)
+    return replace(found, entries={place: replace(each, limit=limit) for place, each in found.entries.items()})
+
+
+def _why_silent(table: Table) -> str | None:
+    return unspoken(table.of(table.methods[0])) if table.metric == "nll" else None  # none, where it was measured
+
+
+def renamed(table: Table, names: Mapping[MethodKey, MethodKey]) -> Table:
+    """The table with other keys for some methods."""
+
+    def key(method: MethodKey) -> MethodKey:
+        return names.get(method, method)
+
+    def record(each: Record) -> Record:
+        return replace(each, method=key(each.method))
+
+    return replace(
+        table,
+        entries={(key(row), at): record(each) for (row, at), each in table.entries.items()},
+        methods=[key(row) for row in table.methods],
+        parts={
+            (key(row), at): {part: record(each) for part, each in found.items()}
+            for (row, at), found in table.parts.items()
+        },
+        deployed={key(row): key(form) for row, form in table.deployed.items()},
+        follows=frozenset(map(key, table.follows)),
+        states={key(row): stated for row, stated in table.states.items()},
+        prices={(key(row), at): record(each) for (row, at), each in table.prices.items()},
+    )
+
+
+def latex(shown: list[Table], found: Mapping[str, Differences], mine: MethodKey) -> str:
+    """A floating table of all methods by length, with a caption that names n, protocol, marks and arrows."""
+    starred = {
+        (table.name, *place)
+        for table in shown
+        if table.name in found
+        for place, entry in found[table.name].entries.items()
+        if entry.significant
+    }
+    made = paper_table.latex(shown, paper.WIDTHS[WIDTH], highlight=[str(mine)], starred=starred)
+    cell = shown[0].cell
+    protocols = dict.fromkeys(f"{table.cell.task}: {caption(table).replace(chr(10), '; ')}" for table in shown)
+    said = (
+        f"{mine} against others on {cell.model}, by length in tokens. ↓: lower is better, ↑: higher is better; bold: "
+        f"best of its column; in brackets 95 % intervals. *: differs from {mine} on the same questions, p up to "
+        f"{LEVEL} after Holm's correction over methods and lengths. {'. '.join(protocols)}."
+    )
+    needs, *rest = made.splitlines()
+    return "\n".join(
+        [
+            needs,
+            "\\begin{table}[t]",
+            "\\centering",
+            f"\\caption{{{formats.tex(said)}}}",
+            "\\label{tab:versus}",
+            *rest,
+            "\\end{table}",
+            "",
+        ]
+    )

@@ -60,7 +60,7 @@ def execute(job: Job, dry_run: bool = False, quiet: bool = False, backend: Backe
     steps = plan(job, tokenizer)
     if dry_run or not quiet:
         text = describe(job.model, steps, job.results, job.corpus.label, job.backend)
-        tqdm.write(text, file=sys.stderr)  # above the bar of a sweep
+        tqdm.write(progress.plan_lines(text, steps), file=sys.stderr)  # above the bar of a sweep
     if dry_run:
         return []
 

@@ -9,15 +9,17 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Self
 
 from tqdm import tqdm
 
 from lexbench.core.console import silenced, without_bar
 from lexbench.runner.cells import OpenCell, Step
-from lexbench.runner.forecast import Forecast, speed
+from lexbench.runner.forecast import Forecast, duration, speed
+from lexbench.stats.wording import several, some
 
 SHARE = 0.02
 """Share of a run's time for sums over all cells that are left: there may be very many."""
@@ -26,11 +28,25 @@ PATIENCE = 1.0
 BAR = "{percentage:3.0f}%|{bar:20}| {elapsed}<{remaining}, {desc}"
 
 
+@dataclass
+class Planned:
+    """Size of the jobs of a sweep that are planned so far."""
+
+    jobs: int = 0
+    cells: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{several(self.cells, 'cell')}, {self.tokens:,} tokens, about {duration(self.seconds)}"
+
+
 class Sweep:
     """The bar of the jobs that one process runs one after the other. A single run is a sweep of one job."""
 
     def __init__(self) -> None:
         self.jobs, self.begun = 1, 0
+        self.planned = Planned()
         self._started = 0.0
         self._steps = 0.0
         """Seconds of all cells of the begun jobs, as forecast when each began."""
@@ -106,6 +122,26 @@ def lines_only() -> None:
     """Draw no bar in this process: others draw on the same terminal."""
     global _bars
     _bars = False
+
+
+def plan_lines(text: str, steps: Sequence[Step]) -> str:
+    """The plan of a job as it is shown: of a sweep's first job all of `text` and the number of jobs; then its size.
+
+    The last one states the total of all jobs.
+    """
+    if _sweep is None or _sweep.jobs <= 1:
+        return text
+    asked = [step for step in steps if step.refused is None]
+    size = Planned(1, len(asked), sum(step.workload.tokens for step in asked), _sweep.forecast.left(asked))
+    whole = _sweep.planned
+    for name, value in vars(size).items():
+        setattr(whole, name, getattr(whole, name) + value)
+    methods, tasks = ({getattr(step, name).label: None for step in steps} for name in ("method", "task"))
+    line = f"job {whole.jobs} of {_sweep.jobs}: {some([*methods], 3)} on {some([*tasks], 3)}, {size}"
+    if whole.jobs == 1:
+        others = _sweep.jobs * size.seconds
+        return f"{text}\n{line}; all {_sweep.jobs} jobs, if they are alike: about {duration(others)}"
+    return f"{line}\nall {_sweep.jobs} jobs: {whole}" if whole.jobs == _sweep.jobs else line
 
 
 @contextmanager

@@ -2,15 +2,15 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from lexbench.core.method_key import BASELINE, MethodKey
 from lexbench.core.record import Record, Sample
 from lexbench.stats.floors import both_at_ceiling, both_at_floor
-from lexbench.stats.intervals import LEVEL, least_p
-from lexbench.stats.metrics import LIKELIHOODS
+from lexbench.stats.intervals import LEVEL, Interval, least_p
+from lexbench.stats.metrics import LIKELIHOODS, better
 from lexbench.stats.pairs import Outcome, Paired, corrected, outcomes, paired
 from lexbench.stats.tables import Place, Table
 from lexbench.stats.wording import scale, several, unit
@@ -56,15 +56,18 @@ class Differences:
 
 
 def differences(
-    table: Table, samples: Mapping[str, Sequence[Sample]], baseline: MethodKey = BASELINE
+    table: Table,
+    samples: Mapping[str, Sequence[Sample]],
+    baseline: MethodKey = BASELINE,
+    only: Collection[MethodKey] | None = None,
 ) -> Differences | None:
-    """Every method of a table minus the baseline, at each length.
+    """Every method of a table, or only those named, minus the baseline, at each length.
 
     `samples` are those of each cell id. Cells of a table share all of their identity but method and length, so the
     samples of one length and index answer one question. None where the table lacks the baseline or another method, and
     for what follows from NLL: perplexities and bits per byte.
     """
-    others = [row for row in table.methods if row != baseline]
+    others = [row for row in table.methods if row != baseline and (only is None or row in only)]
     follows = table.metric in LIKELIHOODS and table.metric != "nll"
     if table.metric is None or follows or not others or baseline not in table.methods:
         return None
@@ -76,6 +79,29 @@ def differences(
         if (row, length) in table.entries
     }
     return Differences(table, baseline, corrected(found))
+
+
+def leads(table: Table, samples: Mapping[str, Sequence[Sample]], method: MethodKey) -> Differences | None:
+    """The lead of one method over every other method of its table, at each length: above 0 where the method is better.
+
+    Entries stand at the other method's place; of a metric without a better side, the method minus the other one.
+    Holm's correction counts all other methods and all lengths. None as of `differences`.
+    """
+    found = differences(table, samples, method)
+    if found is None:
+        return None
+    side = better(table.metric) or 1
+    return replace(found, entries={place: _turned(entry, -side) for place, entry in found.entries.items()})
+
+
+def _turned(entry: Difference, side: int) -> Difference:
+    """The difference times 1 or -1; both values stay."""
+    at = entry.interval
+    return replace(
+        entry,
+        difference=None if entry.difference is None else side * entry.difference,
+        interval=at and (at if side > 0 else Interval(-at.high, -at.low, at.kind)),
+    )
 
 
 def _difference(

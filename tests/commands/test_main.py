@@ -361,7 +361,7 @@ def test_an_option_of_several_names_is_not_told_the_settings_behind_it(lexbench:
 @pytest.mark.parametrize(
     ("command", "usage"),
     [
-        ("versus", "lexbench versus [-h] [KEY=VALUE ...] [--against NAME [NAME ...]] [--out DIR]"),
+        ("versus", "lexbench versus [-h] [KEY=VALUE ...] [--against NAME [NAME ...]] [--out DIR] [--dry-run]"),
         ("verify", "lexbench verify [-h] [KEY=VALUE ...] [--against BACKEND [BACKEND ...]] [--json]"),
         ("study", "lexbench study [-h] [--gates] [--dry-run] NAME [KEY=VALUE ...]"),
     ],

@@ -246,3 +246,17 @@ def test_a_dry_run_refuses_what_the_run_refuses(
 def test_a_dry_run_plans_for_a_machine_with_other_devices(tmp_path: Path) -> None:
     plan = ["run", "model=lexlet", "task=passkey", "lengths=[128]", "n=2", f"results={tmp_path / 'run'}", "--dry-run"]
     assert main.main([*plan, "backend.device=cuda:7", "backend.dtype=bfloat16"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("word", "path"),
+    [("corpus=book.txt", "book.txt"), ("corpus=./my texts", "./my texts"), ("corpus=/a/b=c.jsonl", "/a/b=c.jsonl")],
+)
+def test_a_file_or_folder_of_texts_is_a_corpus(word: str, path: str) -> None:
+    config, choices = hydra_config.composed(tune.COMMAND, [word])
+    assert (choices["corpus"], config["corpus"]["path"]) == ("files", path)
+
+
+def test_a_folder_without_its_mark_is_told_how_to_be_written() -> None:
+    with pytest.raises(ValueError, match=r"unknown corpus 'texts': .* or give corpus=\./FOLDER or corpus=FILE\.txt"):
+        hydra_config.composed(tune.COMMAND, ["corpus=texts"])

@@ -65,7 +65,7 @@ def outputs(folder: Path) -> dict[str, str]:
         "compare": comparison.markdown(compare(folder, folder, [f"method={none}"], [f"method={pi}"])),
         "check": check_markdown(found) + json.dumps(formats.data_of(found)),
         "page": json.dumps(page, default=vars),
-        "versus": write_versus(folder, ids, key_from("pi"), folder.parent / "versus"),
+        "versus": write_versus(folder, ids, key_from("pi"), folder.parent / "versus").text,
         "python": Run(folder).table("last_segment").to_csv(),
     }
 

@@ -205,9 +205,9 @@ def test_tables_of_one_task_say_what_tells_them_apart() -> None:
     assert shown == ["passkey, lexlet\nseed 0", "passkey, lexlet\nseed 1", "passkey, other"]
     blocks = re.findall(r"\\textit{(.*)}}", paper_table.latex(made, 5.5))
     assert blocks == [
-        "passkey, lexlet, accuracy, seed 0",
-        "passkey, lexlet, accuracy, seed 1",
-        "passkey, other, accuracy",
+        "passkey, lexlet, accuracy $\\uparrow$, seed 0",
+        "passkey, lexlet, accuracy $\\uparrow$, seed 1",
+        "passkey, other, accuracy $\\uparrow$",
     ]
 
 

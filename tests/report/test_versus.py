@@ -1,36 +1,124 @@
-"""Sentences of `versus`: one a task and seed, of the metric that the task is judged by."""
+"""`versus`: a method against each other one, by the paired test with Holm's correction, under its display name."""
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from lexbench.core.method_key import key_from
+from lexbench.core.errors import ConfigError
+from lexbench.core.method_key import BASELINE, key_from
 from lexbench.core.record import Sample
-from lexbench.report.versus import write_versus
+from lexbench.report.rivals import lead_sentence
+from lexbench.report.tables import headline_tables
+from lexbench.report.versus import Versus, check_name, write_versus
+from lexbench.stats.differences import differences, leads
 from lexbench.store.format import Finished
+from tests.report import outcomes
 from tests.report.fake_run import keep
-from tests.report.outcomes import answers, asked, right
+from tests.report.outcomes import asked, refused, right
+
+DCA = key_from("dca")
 
 
-def sentences(folder: Path, cells: list[Finished]) -> list[str]:
+def answers(method: str, scores: list[float], **changed: Any) -> Finished:
+    """Answers under an attention of the method's own: equal ones are not compared."""
+    return outcomes.answers(method, scores, identity={"attention": {"scale": method}}, **changed)
+
+
+def texts(method: str, losses: list[float]) -> Finished:
+    return outcomes.texts(method, losses, identity={"attention": {"scale": method}})
+
+
+def versus(folder: Path, cells: list[Finished], name: str | None = None) -> Versus:
     keep(folder, cells)
-    text = write_versus(folder, {each.cell.id for each in cells}, key_from("dca"), folder / "versus")
-    return [line for line in text.splitlines() if line.startswith("- ")]
+    return write_versus(folder, {each.cell.id for each in cells}, DCA, folder / "versus", name)
+
+
+def said(cells: list[Finished]) -> str:
+    """The sentence of the one table of these cells."""
+    [table] = [each for each in headline_tables(cells) if each.metric != "perplexity"]
+    found = leads(table, {each.cell.id: each.samples for each in cells}, DCA)
+    assert found is not None
+    return lead_sentence(found)
+
+
+def test_a_lead_is_above_zero_where_the_method_is_better_whatever_the_metric() -> None:
+    """Texts: 3 - 2 = 1 nat less than the other. Answers: 16 of 16 against 8 of 16 are 50 points."""
+    for cells, lead in (
+        ([texts("dca", [2.0] * 16), texts("yarn", [3.0] * 16)], 1.0),
+        ([answers("dca", right(16, 16)), answers("yarn", right(8, 16))], 50.0),
+    ):
+        table = next(each for each in headline_tables(cells) if each.metric != "perplexity")
+        samples = {each.cell.id: each.samples for each in cells}
+        found = leads(table, samples, DCA)
+        assert found is not None
+        [entry] = found.entries.values()
+        assert entry.difference == pytest.approx(lead) and entry.significant
+        assert entry.low is not None and entry.high is not None and entry.low <= lead <= entry.high
+        # Seen from the other side: its difference to this method, of the same p, with the interval of the same width.
+        back = differences(table, samples, DCA)
+        assert back is not None
+        [other] = back.entries.values()
+        assert (other.p, other.p_holm) == (entry.p, entry.p_holm)
+        assert (other.high or 0.0) - (other.low or 0.0) == pytest.approx(entry.high - entry.low)
+
+
+def test_each_rival_has_a_verdict_and_all_share_one_correction() -> None:
+    """Of C answers that differ to one side sign flips have p = 2^(1-C): 6 of them tell alone, and not beside 5."""
+    cells = [answers("dca", right(16, 32)), answers("none", right(0, 32))]
+    cells += [answers("yarn", right(32, 32)), answers("ntk", right(10, 32))]
+    text = said(cells)
+    assert re.search(
+        r"; better than the unmodified model by \+50\.0 \[.*?\] points; worse than yarn by -50\.0 \[", text
+    )
+    # 2^(1-6) = 0.031 alone, and the largest of three p-values keeps its own: told. With a fourth rival it is not.
+    assert "not told apart" not in text and "ntk by +18.8" in text
+    wider = said([*cells, answers("pi", right(11, 32))])  # 5 differ: 0.0625; so Holm doubles ntk's 0.031
+    assert re.search(r"not told apart from ntk by \+18\.8 \[.*\(their intervals alone exclude 0, but p is above", wider)
+
+
+def test_an_interval_that_excludes_zero_never_stands_without_its_reason() -> None:
+    """Four questions allow no p below 1/8, whatever they answer."""
+    text = said([answers("dca", right(4, 4)), answers("none", right(0, 4))])
+    assert "not told apart from the unmodified model by +100.0" in text
+    assert "no p of 4 clusters is small enough for 1 comparison: raise n" in text
+
+
+def test_a_rival_without_a_value_is_named_with_the_reason() -> None:
+    text = said([answers("dca", right(8, 8)), refused("yarn", reason="out of memory"), answers("ntk", right(0, 8))])
+    assert "better than ntk by +100.0" in text and "not compared with yarn (refused: out of memory)" in text
+    assert "dca has no value (too short)" in said([refused("dca", reason="too short"), answers("ntk", right(0, 8))])
 
 
 @pytest.mark.slow
 def test_each_seed_has_its_own_verdict(tmp_path: Path) -> None:
     """All of 16 against none: better under one seed, worse under the other."""
     hits = {("dca", 0): 16, ("none", 0): 0, ("dca", 1): 0, ("none", 1): 16}
-    one, two = sentences(tmp_path, [answers(name, right(of, 16), seed=seed) for (name, seed), of in hits.items()])
+    found = versus(tmp_path, [answers(name, right(of, 16), seed=seed) for (name, seed), of in hits.items()])
+    one, two = re.findall(r"^passkey \(seed .*", found.text, re.MULTILINE)
     assert one.startswith(
-        "- passkey (seed 0) at 512 tokens (2x): dca has 1.00 [0.81, 1.00]; none has 0.00 [0.00, 0.19]"
+        "passkey (seed 0) at 512 tokens (2x): dca has 1.00 [0.81, 1.00] accuracy; better than the unm"
     )
-    assert one.endswith("dca is better at every length.")
-    assert two.startswith(
-        "- passkey (seed 1) at 512 tokens (2x): dca has 0.00 [0.00, 0.19]; none has 1.00 [0.81, 1.00]"
-    )
-    assert two.endswith("dca is worse at every length.")
+    assert two.startswith("passkey (seed 1) at 512 tokens (2x): dca has 0.00 [0.00, 0.19] accuracy; worse than the unm")
+
+
+@pytest.mark.slow
+def test_the_display_name_stands_everywhere_and_a_terminal_gets_no_markdown(tmp_path: Path) -> None:
+    cells = [answers("dca", right(16, 16)), answers("none", right(0, 16)), answers("yarn", right(0, 16))]
+    found = versus(tmp_path, cells, "CosRamp_2 (ours)")
+    assert not re.search(r"^#|\*\*|\| |!\[|dca", found.text, re.MULTILINE), found.text
+    assert "CosRamp_2 (ours) has 1.00" in found.text
+    assert [file.name for file in found.files] == ["versus.md", "versus.svg", "versus.pdf", "versus.tex"]
+    page, drawn, _, table = found.files
+    assert "# CosRamp_2 (ours) against others on lexlet" in page.read_text() and "dca" not in page.read_text()
+    assert "CosRamp_2 (ours)" in drawn.read_text()
+    latex = table.read_text()
+    caption = re.search(r"\\caption\{(.*)\}", latex)
+    assert caption is not None and "dca" not in latex
+    for part in ("CosRamp\\_2 (ours)", "16 samples a cell", "strict: the key comes first", "$\\uparrow$", "95 \\%"):
+        assert part in caption[1], part
+    assert "accuracy $\\uparrow$" in latex and "\nyarn & 0.00* " in latex and "\\textbf{1.00}" in latex
 
 
 @pytest.mark.slow
@@ -40,5 +128,11 @@ def test_a_task_of_several_measures_has_one_sentence(tmp_path: Path) -> None:
         scores = {"resolution": level, "attention_distance": 20.0}
         samples = [Sample(index=each, cluster=str(each), tokens=512, scores=scores) for each in range(2)]
         cells.append(Finished(asked("passkey", method, 512, 2), samples))
-    [said] = sentences(tmp_path, cells)
-    assert "dca has 0.0875 [0.0875, 0.0875]; none has 0.05 [0.05, 0.05]" in said
+    [line] = re.findall("^passkey at .*", versus(tmp_path, cells).text, re.MULTILINE)
+    assert "dca has 0.0875 [0.0875, 0.0875]" in line and "the unmodified model by +0.0375" in line
+
+
+@pytest.mark.parametrize(("name", "why"), [("", "in one line"), ("a\nb", "in one line"), ("yarn", "another method")])
+def test_a_wrong_display_name_is_one_line(name: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        check_name(name, [BASELINE, key_from("yarn(factor=8.0)")])

@@ -143,8 +143,10 @@ def test_a_text_in_another_language_is_said_wherever_something_is_compared_on_it
     written = write_versus(
         both[0], {each.cell.id for each in (*none, *other)}, MethodKey.named("dca"), tmp_path / "versus"
     )
-    [sentence] = [line for line in written.splitlines() if line.startswith("- ")]
-    assert f"cannot be told: {said}" in sentence and "dca is" not in sentence
+    [sentence] = [line for line in written.text.splitlines() if line.startswith("last_segment at ")]
+    assert f". {said}" in sentence and "better than" not in sentence
+    table = written.files[-1].read_text().split("\\begin{tabular}")[1]
+    assert "*" not in written.text.split("last_segment: lead of")[1].split("Brackets")[0] and "*" not in table
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from lexbench.stats import baseline, records
 from lexbench.stats.cell_outcomes import Change, changes, kept, unspoken_texts
 from lexbench.stats.intervals import LEVEL
 from lexbench.stats.metrics import is_score
+from lexbench.stats.pairs import LimitKind
 from lexbench.stats.regressions import Verdict, VerdictStatus, judge, same_cell
 
 
@@ -52,7 +53,7 @@ class Check:
         if self.code == 1:
             return "REGRESSED"
         if self.code == 0:
-            return "CERTIFIED" if self.certify else "HELD"
+            return "CERTIFIED" if self.certify else "PASS"
         return "NOT COMPARABLE" if self.of(VerdictStatus.NOT_COMPARABLE) or not self.certify else "NOT PROVEN"
 
     @property
@@ -65,6 +66,17 @@ class Check:
         """Tested verdicts with too few samples to detect any loss."""
         compared = self.compared
         return [each for each in compared if each.found and each.found.least * len(compared) > LEVEL]
+
+    @property
+    def blind(self) -> list[Verdict]:
+        """Tested verdicts that could not have shown a loss: too few samples, or scores at their floor already."""
+        floored = [each for each in self.compared if is_score(each.metric) and _at_floor(each)]
+        return [each for each in self.compared if each in self.powerless or each in floored]
+
+
+def _at_floor(verdict: Verdict) -> bool:
+    limit = verdict.found.limit if verdict.found else None
+    return limit is not None and limit.kind is LimitKind.FLOOR
 
 
 def check(

@@ -38,6 +38,7 @@ def command(
     github: bool = False,
     as_data: bool = False,
     certificate_file: Path | None = None,
+    colour: bool = False,
 ) -> tuple[str, int]:
     """`lexbench check`: the text to print and the exit code; writes the named files.
 
@@ -66,7 +67,7 @@ def command(
         write_text(markdown_file, markdown(found))
     if certificate_file is not None:
         write_text(certificate_file, formats.as_json(certificate(found, baseline_file)) + "\n")
-    shown = formats.as_json(data_of(found)) if as_data else text(found)
+    shown = formats.as_json(data_of(found)) if as_data else text(found, colour)
     return "\n".join([shown, *(annotations(found) if github else [])]), found.code
 
 

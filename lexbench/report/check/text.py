@@ -29,30 +29,55 @@ MARKS = {
     VerdictStatus.PROVEN: "proven",
 }
 """Marks beside a difference; what is held has none."""
+AMBER = "\x1b[33m{}\x1b[0m"
+"""A line in a terminal's yellow."""
 ROWS = 24
 """Maximum rows on a terminal; a longer table is cut to rows with a change beyond the tolerance."""
 
 
-def text(found: Check) -> str:
-    """For a terminal: the verdict, one table, notes."""
+def text(found: Check, colour: bool = False) -> str:
+    """For a terminal: the verdict, one table, notes; with `colour` a pass that says little is amber."""
     rows = table_rows(found)
     told = rows if len(rows) <= ROWS else [(name, group) for name, group in rows if any(map(_tells, group))]
     left_out = [f"{several(len(rows) - len(told), 'row')} held or new, not shown"] if len(told) < len(rows) else []
     shown = ["", _table(told, plain).rstrip()] if told else []
-    return "\n".join([headline(found), *shown, "", *left_out, *map(str, notes(found))])
+    first = AMBER.format(headline(found)) if colour and is_amber(found) else headline(found)
+    return "\n".join([first, *shown, "", *left_out, *map(str, notes(found))])
 
 
 def markdown(found: Check) -> str:
-    """For a pull request or a job's summary."""
+    """For a pull request or a job's summary; a pass that says little has a warning's colour."""
     said = [f"- {escaped(note)}" for note in notes(found)]
     shown = _table(table_rows(found), escaped)
-    return "\n".join([f"## lexbench check: {headline(found)}", "", shown, *said]) + "\n"
+    amber = ["> [!WARNING]", f"> {escaped(headline(found))}", ""] if is_amber(found) else []
+    return "\n".join([f"## lexbench check: {headline(found)}", "", *amber, shown, *said]) + "\n"
+
+
+def is_amber(found: Check) -> bool:
+    """Whether a check passes in which some comparison could not have shown a loss."""
+    return found.code == 0 and not found.certify and bool(found.blind)
 
 
 def headline(found: Check) -> str:
-    """The verdict in a line."""
+    """The verdict in a line; of a pass, how many comparisons could not have shown a loss."""
     counts = [(len(found.of(status)), status) for status in STATUSES_IN_ORDER]
+    if found.code == 0 and not found.certify:
+        more = (VerdictStatus.IMPROVED, VerdictStatus.NEW)
+        others = "".join(f", {count} {status.value}" for count, status in counts if count and status in more)
+        return (
+            f"{found.word}: no loss found in {several(len(found.compared), 'comparison')}{_blind_text(found)}{others}"
+        )
     return f"{found.word}: {', '.join(f'{count} {status.value}' for count, status in counts if count)}"
+
+
+def _blind_text(found: Check) -> str:
+    """`, 7 of which could not have shown one`; nothing where all could."""
+    blind, compared = len(found.blind), len(found.compared)
+    if not blind:
+        return ""
+    if blind == compared:
+        return ", which could not have shown one" if blind == 1 else ", none of which could have shown one"
+    return f", {blind} of which could not have shown one"
 
 
 def table_rows(found: Check) -> list[tuple[str, list[Verdict]]]:

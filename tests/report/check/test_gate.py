@@ -52,7 +52,7 @@ def test_a_method_that_is_not_applied_fails_with_its_lengths(
     file = str(tmp_path / "b.json")
     assert main(["check", str(tmp_path / "good"), "--baseline", file, "--update"]) == 0
     assert main(["check", str(tmp_path / "good"), "--baseline", file]) == 0
-    assert "HELD: 40 held" in capsys.readouterr().out
+    assert "PASS: no loss found in 40 comparisons" in capsys.readouterr().out
     assert main(["check", str(tmp_path / "bad"), "--baseline", file, "--json"]) == 1
     page = json.loads(capsys.readouterr().out)
     lost = {(row["task"], row["method"], row["length"]) for row in page["verdicts"] if row["status"] == "regressed"}
@@ -228,7 +228,7 @@ def test_the_action_installs_what_it_is_told(
     ("tolerance", "code", "summary"),
     [
         ("", 1, "## lexbench check: REGRESSED: 1 regressed"),
-        ("accuracy=90", 0, "## lexbench check: HELD: 1 held"),
+        ("accuracy=90", 0, "## lexbench check: PASS: no loss found in 1 comparison"),
         ("accuracy=1\nrouge=2", 2, "## lexbench check: NOT COMPARABLE: unknown metric rouge: choose from accuracy"),
     ],
 )
@@ -355,7 +355,7 @@ def test_another_repository_is_gated_by_the_forms_own_steps(form: str, tmp_path:
     main(["check", str(tmp_path / "first"), "--baseline", str(place / "baseline.json"), "--update"])
     assert followed(form, place, environment, values) == 0
     assert (site / "lexbench" / "__init__.py").is_file()
-    assert "lexbench check: HELD" in (tmp_path / "summary").read_text() if form == "github" else True
+    assert "lexbench check: PASS" in (tmp_path / "summary").read_text() if form == "github" else True
     said = (tmp_path / ("gh.said" if form == "github" else "curl.said")).read_text()
     assert (
         "repos/they/theirs/issues/7/comments" if form == "github" else "api/projects/3/merge_requests/7/notes"

@@ -40,6 +40,7 @@ COMMAND = Command(
     name="study",
     help="train many small models alike, evaluate them alike, and write a page of results",
     call=call,
+    own_progress=True,
     arguments=_arguments,
     config="study",
     settings=(

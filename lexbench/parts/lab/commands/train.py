@@ -41,6 +41,7 @@ COMMAND = Command(
     name="train",
     help="train a small model with any encoding, or continue from a trained one",
     call=call,
+    own_progress=True,
     settings=(
         Setting(
             "recipe=NAME",

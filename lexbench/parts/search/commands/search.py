@@ -46,6 +46,7 @@ COMMAND = Command(
     name="search",
     help="search LongRoPE's factors for a model and a length, by perplexity",
     call=call,
+    own_progress=True,
     settings=(
         *(MODEL, CORPUS, BACKEND),
         Setting("length=2048", "tokens in use; more than the trained length"),

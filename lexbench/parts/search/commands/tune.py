@@ -53,6 +53,7 @@ COMMAND = Command(
     name="tune",
     help="find the best method and its parameters for a model at one length",
     call=call,
+    own_progress=True,
     arguments=_arguments,
     settings=(
         *(MODEL, USUAL_CORPUS, BACKEND),

@@ -1,6 +1,5 @@
 """Result of a tune as Markdown, CSV and JSON: ranking, exports of the winner, all candidates."""
 
-import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -11,6 +10,7 @@ from lexbench.core import machine
 from lexbench.core.files import write_text
 from lexbench.core.method_key import BASELINE
 from lexbench.methods import export
+from lexbench.parts.search.tune.answer import dear, extend_arguments, gain, paragraph, pasted, row_name
 from lexbench.parts.search.tune.ranking import Finalist
 from lexbench.parts.search.tune.result import Result
 from lexbench.parts.search.tune.search import Tried
@@ -18,29 +18,24 @@ from lexbench.parts.search.tune.space import Candidate
 from lexbench.report import formats
 from lexbench.report.grid import Entry, Grid, Line, difference_entry
 from lexbench.stats.pairs import Paired
-from lexbench.stats.wording import escaped, several
+from lexbench.stats.wording import escaped, plain, several
 
-CHEAPEST = 3
-"""Candidates above the price to name where nothing within it can be exported."""
 LEGEND = """\
 Best first. Loss: NLL of the text plus {worth} times the share of needles missed, in nats per token, lower is better;
-*behind* is the loss minus the best one's. Text: NLL at {length} tokens minus that of `none`, which has {none}. Needles:
-accuracy, and the gain on `none` in points. Price: NLL at the trained length {trained} minus that of `none`, with the
-method as deployed for {length} tokens; the limit is {price}. Brackets hold 95 % intervals over resampled documents
-or haystacks. `=`: cannot be told from the best: *behind* holds 0, or sign flips over documents and haystacks give a p
-above 0.05 after Holm's correction over the table. `~`: the interval of the price straddles the limit, so *too
-dear* is uncertain.
+*behind* is the loss minus the best one's. Gains are over the unmodified model, above 0 is better: in text, of whose NLL
+at {length} tokens it has {none}; in needles, beside the share found, in points. Price: NLL at the trained length
+{trained} minus that of the unmodified model, with the method as deployed for {length} tokens; the limit is {price}.
+Brackets hold 95 % intervals over resampled documents or haystacks. `=`: cannot be told from the best: *behind* holds 0,
+or sign flips over documents and haystacks give a p above 0.05 after Holm's correction over the table. `~`: the interval
+of the price straddles the limit, so *too dear* is uncertain.
 """
 
 
-TOO_SHORT = "No time was left for fresh questions: the order is the search's own and optimistic. Raise budget."
-
-
 def ranking(result: Result) -> str:
-    """The finalists on fresh questions, and the size of the search."""
-    lines = [_sentence(result), "", *_unbeaten(result)]
+    """The answer, the finalists on fresh questions, and the size of the search."""
+    lines = [escaped(paragraph(result)), ""]
     if not result.rows:
-        return "\n".join([*lines, TOO_SHORT, "", formats.markdown(_table(result))])
+        return "\n".join([*lines, formats.markdown(_table(result))])
     none = next((row for row in result.rows if row.candidate.key == BASELINE), None)
     about = {
         "worth": f"{result.settings.worth:g}",
@@ -54,82 +49,19 @@ def ranking(result: Result) -> str:
 
 
 def screen(result: Result) -> str:
-    """What to deploy, what it gains and costs, how sure that is, what to paste; and the finalists in a table."""
-    lines = [_sentence(result), ""]
-    if not result.rows:
-        lines.append(TOO_SHORT)
-    elif result.winner is not None:
-        lines += [f"{name:<7} {said}" for name, said in _verdict(result)]
-    lines += [line.rstrip() for line in _unbeaten(result)]
-    return "\n".join([*lines, "", formats.markdown(_table(result)).rstrip("\n")])
+    """For a terminal: the answer in a paragraph, what to paste, and the finalists in a table."""
+    lines = [plain(paragraph(result)), ""]
+    if result.winner is not None:
+        lines += ["Paste:", pasted(result), ""]
+    return "\n".join([*lines, formats.aligned(_table(result))])
 
 
 def _table(result: Result) -> Grid:
     """The finalists; where no time was left for any, the best candidates of the search."""
     if not result.rows:
         return _tried(result, most=10)
-    head = ["method", "loss", "behind", "text", "needles", "price", "can be exported to"]
+    head = ["method", "loss", "behind", "gain in text", "needles", "price", "can be exported to"]
     return Grid(head=head, rows=[_entries(result, row, place) for place, row in enumerate(result.rows)])
-
-
-def _unbeaten(result: Result) -> list[str]:
-    """A line on what would beat `none` above the price, where nothing within it does."""
-    if result.unspoken:
-        return []
-    dear = _dear(result) if result.winner is None or result.winner.key == BASELINE else ""
-    return [dear] if dear else []
-
-
-def _verdict(result: Result) -> Iterator[tuple[str, str]]:
-    """Rows of the verdict on the winner."""
-    row, target = result.rows[0], result.settings.to
-    text, needles = _difference(row.text), row.needles
-    found = ""
-    if needles is not None and needles.value is not None:
-        entry = difference_entry(needles, ".0f", 100, missing="–")
-        ends = f" [{', '.join(entry.ends)}]" if entry.ends else ""
-        found = f"; needles found: {needles.value:.2f}, {entry.text} points{ends}"
-    yield "gains", f"{text} nats per token on none at {result.length} tokens (below 0: better than none){found}"
-    limit = f"the limit is {result.settings.price:g}{', which its interval straddles' if row.doubtful else ''}"
-    yield "costs", f"{_difference(row.inside)} nats at {result.model.trained_length} tokens, as deployed; {limit}"
-    alike = _alike(result)
-    rivals = sum(each.rival for each in result.rows)
-    better = f"better than the {several(rivals, 'other finalist')} within the price"
-    asked = several(result.fresh, "fresh question")
-    more = f"; {result.planned} were planned to tell" if result.fresh < result.planned else ""
-    sure = (
-        f"cannot be told from {', '.join(alike)}"
-        if alike
-        else better
-        if rivals
-        else "no other finalist is within the price"
-    )
-    yield "certain", f"{sure}, on {asked} of each kind{more}"
-    shown = target or next(iter(row.candidate.targets(result.model, result.length)), None)
-    pasted = row.candidate.exported(shown, result.model, result.length)[0] if shown else None
-    yield "paste", pasted or f"lexbench.extend(network, {_arguments(row.candidate, result.length)})"
-
-
-def _alike(result: Result) -> list[str]:
-    """Finalists that cannot be told from the best."""
-    return [each.candidate.label for each in result.rows if each.tied]
-
-
-def _sentence(result: Result) -> str:
-    stretch = f"{result.length / result.model.trained_length:.3g} times the trained"
-    if result.unspoken:
-        return (
-            f"Nothing is advised for {escaped(result.model.name)} at {result.length} tokens, {stretch}: "
-            f"{escaped(result.unspoken)}. Give a text that it speaks: corpus=NAME."
-        )
-    best = f"**{escaped(result.winner.label)}**" if result.winner else "nothing within the price"
-    if result.winner and result.winner.key == BASELINE:
-        best += "; nothing within the price beats the baseline"
-    elif any(row.tied and row.candidate.key == BASELINE for row in result.rows):
-        best += "; it cannot be told from the baseline"
-    if result.floored:
-        best += f"; its text is no better there than {result.floored}"
-    return f"Best for {escaped(result.model.name)} at {result.length} tokens, {stretch}: {best}."
 
 
 def _entries(result: Result, row: Finalist, place: int) -> Line:
@@ -139,10 +71,10 @@ def _entries(result: Result, row: Finalist, place: int) -> Line:
     if row.needles is not None and row.needles.value is not None:
         needles = replace(needles, text=f"{row.needles.value:.2f}, {needles.text}")
     return [
-        Entry(text=f"{place + 1}. {row.candidate.label}", more=mark),
+        Entry(text=f"{place + 1}. {row_name(row.candidate)}", more=mark),
         f"{row.loss:.3f}",
         ("–" if result.unspoken else "best") if place == 0 else difference_entry(row.behind, missing="–"),
-        difference_entry(row.text, missing="–"),
+        difference_entry(gain(row.text), missing="–"),
         needles,
         difference_entry(row.inside, missing="–", more="" if row.dear else doubt),
         ", ".join(row.candidate.targets(result.model, result.length)) or "nothing",
@@ -197,7 +129,7 @@ def _fate(result: Result, tried: Tried) -> str:
 def _pastes(result: Result, winner: Candidate) -> Iterator[str]:
     """The winner in Python and for each target; where it cannot be exported, the best finalist that can."""
     yield "### Python, with any model of transformers\n"
-    call = f"lexbench.extend(network, {_arguments(winner, result.length)})"
+    call = f"lexbench.extend(network, {extend_arguments(winner, result.length)})"
     yield f"```python\nimport lexbench\n\nwith {call}:\n    ...\n```\n"
     within, price = [row.candidate for row in result.rows if not row.dear], result.settings.price
     if not result.rows:
@@ -211,51 +143,13 @@ def _pastes(result: Result, winner: Candidate) -> Iterator[str]:
             yield f"The best cannot be exported: {escaped(why)}.\n"
             able = ((each, each.exported(target, *deployed)[0]) for each in rivals)
             other, text = next((pair for pair in able if pair[1] is not None), (None, None))
-            yield _dear(result, target)
+            yield f"{escaped(dear(result, target))}\n"
             if other is None or other.key == BASELINE:
                 yield "No candidate within the price that beats the baseline can be exported: serve the model itself.\n"
                 continue
             yield f"The best one that can: {escaped(other.label)}.\n"
         language = "json" if target == "transformers" else "sh"
         yield f"```{language}\n{text}\n```\n" if text else "Nothing to set: serve the model as it is.\n"
-
-
-def _arguments(candidate: Candidate, length: int) -> str:
-    """Arguments of `lexbench.extend` after the network."""
-    config = candidate.config
-    plain = all(isinstance(each, str) for each in config.get("compose", ()))
-    method = config["name"] if plain else {"compose": config["compose"]}
-    more = {key: value for key, value in config.items() if key not in ("name", "compose", "_target_", "file")}
-    return ", ".join([repr(method), *(f"{key}={value!r}" for key, value in more.items()), f"length={length}"])
-
-
-def _dear(result: Result, target: str | None = None) -> str:
-    """The cheapest candidates above the price; of a target, those it can serve."""
-    fresh = {row.candidate.label: row.inside for row in result.rows}
-    paid = [(tried.candidate, fresh.get(tried.candidate.label, tried.price)) for tried in result.tried]
-    above = [(each, price, price.difference) for each, price in paid if price and price.difference is not None]
-    dear = sorted((each for each in above if each[2] > result.settings.price), key=lambda each: each[2])
-    able = (
-        each for each in dear if target is None or each[0].exported(target, result.model, result.length)[0] is not None
-    )
-    found = {row.candidate.label: row.needles for row in result.rows}
-
-    def needles(label: str) -> str:
-        """What a candidate gains in needles."""
-        gain = found.get(label)
-        return f", needles {100 * gain.difference:+.0f} points" if gain and gain.difference else ""
-
-    said = [
-        f"{escaped(each.label)} {_difference(price)}{needles(each.label)}"
-        for each, price, _ in itertools.islice(able, CHEAPEST)
-    ]
-    what = "What could be, above" if target else "Above"
-    return f"{what} the price inside the trained length: {'; '.join(said)}.\n" if said else ""
-
-
-def _difference(paired: Paired) -> str:
-    entry = difference_entry(paired, missing="–")
-    return f"{entry.text} [{', '.join(entry.ends)}]" if entry.ends else entry.text
 
 
 def markdown(result: Result) -> str:

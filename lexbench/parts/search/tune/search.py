@@ -5,6 +5,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 from tqdm import tqdm
@@ -19,7 +20,8 @@ from lexbench.parts.search.tune.ranking import Finalist, Measured, price_of, ran
 from lexbench.parts.search.tune.settings import Settings
 from lexbench.parts.search.tune.space import Candidate, Draws
 from lexbench.runner.job import Job
-from lexbench.stats.pairs import Paired, paired
+from lexbench.stats import floors
+from lexbench.stats.pairs import Paired, outcomes, paired
 from lexbench.stats.wording import several, some
 
 FINALISTS = 4
@@ -34,6 +36,17 @@ DRAWS = 20
 """Draws of old candidates in a row after which the space counts as exhausted."""
 
 
+class LeftOut(Enum):
+    """Reasons for which a candidate is not measured to the end, in the words of a count before them."""
+
+    PRICE = "cost more than the price"
+    EXPORT = "cannot be exported"
+    SAME = "equal another candidate"
+    UNABLE = "cannot be set or run on this model"
+    FAILED = "have no finite likelihood"
+    BUDGET = "were not reached within the budget"
+
+
 @dataclass(eq=False)
 class Tried:
     """A candidate and its results in the search."""
@@ -45,6 +58,12 @@ class Tried:
     """Price inside the trained length, after the last rung."""
     out: str | None = None
     """Why it was dropped or never measured."""
+    left_out: LeftOut | None = None
+    """The kind of that reason."""
+
+    def leave_out(self, kind: LeftOut, why: str) -> None:
+        """Drop the candidate."""
+        self.left_out, self.out = kind, why
 
     @property
     def asked(self) -> int:
@@ -73,6 +92,29 @@ class Search:
         self._known = {json.dumps({}): "none"}
         """Labels of candidates by their Attention, to find duplicates."""
         self._bar = tqdm(disable=without_bar(), dynamic_ncols=True, bar_format="{elapsed} {desc}")
+
+    def why_silent(self) -> str | None:
+        """Say that the model does not speak the text, by as few questions as tell it does; None: it speaks, or no time.
+
+        Asked before the search, which would spend its whole budget on such a text.
+        """
+        said = None
+        self._bar.set_description_str("does the model speak the text?")
+        try:
+            for count in self._counts:
+                self.bench.outcomes(self.none, self.inside, count)
+                if (said := self.unspoken(self.bench)) is None:
+                    return None
+        except TimeUp:
+            return None
+        self._bar.close()
+        return said
+
+    def unspoken(self, *benches: Bench) -> str | None:
+        """Say that the model does not speak the text inside its trained length, by all samples of `none` there."""
+        samples = [each for bench in benches for each in bench.samples(self.none, self.inside)]
+        found, levels = outcomes(samples, "nll"), floors.of_samples(samples, "nll")
+        return floors.unspoken_outcomes(self.model.name, self.none.key, self.inside.length, found, levels)
 
     def run(self, configs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> None:
         """Search until the budget is spent or nothing new can be drawn."""
@@ -136,7 +178,7 @@ class Search:
         entered = [(tried, place) for place, (config, _) in enumerate(configs) if (tried := self._enter(config))]
         most = self.settings.candidates or len(entered)
         for tried, _ in entered[most:]:
-            tried.out = "not measured: the budget allows no more candidates"
+            tried.leave_out(LeftOut.BUDGET, "not measured: the budget allows no more candidates")
         return entered[:most]
 
     def _filled(self, entrants: list[tuple[Tried, Any]], draws: Draws) -> list[tuple[Tried, Any]]:
@@ -161,7 +203,9 @@ class Search:
     def _enter(self, config: Mapping[str, Any]) -> Tried | None:
         """Add a candidate; None if it cannot be measured or is a duplicate."""
         candidate = Candidate.of(config, self.model, self.length)
-        tried = Tried(candidate, out=candidate.reason)
+        tried = Tried(candidate)
+        if candidate.reason is not None:
+            tried.leave_out(LeftOut.UNABLE, candidate.reason)
         if candidate.attention is not None:
             # Parameters may round to the same Attention, or do nothing at this length.
             key = json.dumps(candidate.attention.as_data(), sort_keys=True)
@@ -170,10 +214,11 @@ class Search:
             if twin == candidate.label:
                 return None
             if twin:
-                tried.out = f"same as {twin}"
+                tried.leave_out(LeftOut.SAME, f"same as {twin}")
             elif self.settings.to is not None:
                 pasted, why = candidate.exported(self.settings.to, self.model, self.length)
-                tried.out = None if pasted is not None else f"cannot be deployed: {why}"
+                if pasted is None:
+                    tried.leave_out(LeftOut.EXPORT, f"cannot be deployed: {why}")
         self.tried.append(tried)
         return None if tried.out else tried
 
@@ -191,14 +236,16 @@ class Search:
             paid = price_of(none, Measured(text=(), needles=(), inside=inside))
             dear = paid.difference is None or paid.difference > price
             if dear and paid.interval is not None and paid.interval.low > price:
-                tried.price, tried.out = paid, "too dear inside the trained length"
+                tried.price = paid
+                tried.leave_out(LeftOut.PRICE, "too dear inside the trained length")
                 return None
             found = self.measured(self.bench, tried.candidate, count)
         except Refused as refusal:
-            tried.out = f"refused: {refusal.reason}"
+            tried.leave_out(LeftOut.UNABLE, f"refused: {refusal.reason}")
             return None
         if found.failed:
-            tried.out = f"{found.failed} of {len(found.text) + len(found.inside)} texts have no finite likelihood"
+            texts = len(found.text) + len(found.inside)
+            tried.leave_out(LeftOut.FAILED, f"{found.failed} of {texts} texts have no finite likelihood")
             return None
         tried.price = paid
         tried.curve.append((count, found.loss(self.settings.worth)))

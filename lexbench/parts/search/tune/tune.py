@@ -20,6 +20,7 @@ from lexbench.core.errors import ConfigError
 from lexbench.core.files import check_folder, check_writable, read_object, write_text
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
+from lexbench.core.task import Tokenizer
 from lexbench.core.version import __version__
 from lexbench.methods.composition import method_config, read_method
 from lexbench.parts.search.tune import page
@@ -34,6 +35,7 @@ from lexbench.runner.cells import BackendFacts
 from lexbench.runner.job import Job
 from lexbench.runner.journal import changes, conditions
 from lexbench.runner.plan import keep_job
+from lexbench.runner.questions import questions_or_reason
 from lexbench.runner.verify import Preflight
 from lexbench.stats import floors
 from lexbench.stats.pairs import outcomes
@@ -72,6 +74,7 @@ def tune(
     _check_tasks(job)
     before = _before(out)
     with using(model, backend, length) as loaded:
+        settings, job = _with_texts(settings, job, loaded.tokenizer)
         _claim(out, before, _config(job, loaded, settings))
         _keep_jobs(job, loaded, configs)
 
@@ -82,13 +85,33 @@ def tune(
         search = Search(bench, job, settings, length)
         if settings.seconds is not None:
             clock.limit = 0.0 if done else SEARCHING * settings.seconds
+        if unspoken := search.why_silent():
+            bench.write_records()
+            result = Result(
+                model=model,
+                settings=settings,
+                length=length,
+                needles=None,
+                rows=(),
+                fresh=0,
+                planned=0,
+                seen=0,
+                tried=search.ranked(),
+                rounds=0,
+                answers=bench.answers(),
+                seconds=clock.spent,
+                file=out / "result.md",
+                unspoken=unspoken,
+            )
+            page.write(result, out)
+            return result
         # Also where all is known: the samples in the folder give the same draws and rungs again.
         search.run(list(zip(configs, parameters, strict=True)))
         if settings.seconds is not None:
             clock.limit = 0.0 if done else settings.seconds
         final, planned = _fresh(job, loaded, search, clock, preflight, length)
         rows, fresh = search.final(final, planned)
-        unspoken = _unspoken(search, bench, final)
+        unspoken = search.unspoken(bench, final)
     for each in (bench, final):
         each.write_records()
     result = Result(
@@ -197,6 +220,22 @@ def _check_tasks(job: Job) -> None:
             )
 
 
+def _with_texts(settings: Settings, job: Job, tokenizer: Tokenizer) -> tuple[Settings, Job]:
+    """The settings and the job with as many questions as the texts have, at most `n`; Refused below `first` or 2.
+
+    `n` is halved until there are as many at both lengths, so that a file or a folder of texts is enough as it is.
+    """
+    text, least, count = job.tasks[0], max(2, min(settings.first, settings.n)), settings.n
+    while True:
+        found = [questions_or_reason(text, tokenizer, length, count, settings.seed)[1] for length in job.lengths]
+        refused = next(filter(None, found), None)
+        if refused is None:
+            return replace(settings, n=count), replace(job, n=count)
+        if count == least:
+            raise refused
+        count = max(least, count // 2)
+
+
 def _configs(model: Model, settings: Settings, length: int) -> list[dict[str, Any]]:
     """Configs of the methods to tune; Refused if no method changes frequencies or distances."""
     if settings.methods is None:
@@ -264,13 +303,6 @@ def _fresh(
             if count == settings.n:
                 raise
     return bench, count
-
-
-def _unspoken(search: Search, *benches: Bench) -> str | None:
-    """Say that the model does not speak the text inside its trained length, by all samples of `none` there."""
-    samples = [each for bench in benches for each in bench.samples(search.none, search.inside)]
-    found, levels = outcomes(samples, "nll"), floors.of_samples(samples, "nll")
-    return floors.unspoken_outcomes(search.model.name, search.none.key, search.inside.length, found, levels)
 
 
 def _floored(result: Result, search: Search, bench: Bench, final: Bench) -> str | None:

@@ -38,6 +38,7 @@ COMMAND = Command(
     name="fingerprint",
     help="make a reference pack of a checkpoint, for lexbench identify",
     call=call,
+    own_progress=True,
     arguments=_arguments,
     settings=(
         *(MODEL, USUAL_CORPUS, BACKEND),

@@ -14,7 +14,7 @@ import numpy as np
 from tqdm import tqdm
 
 from lexbench.core import registry
-from lexbench.core.console import without_bar
+from lexbench.core.console import Lines, without_bar
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import check_writable, write_bytes
 from lexbench.core.model import Model
@@ -27,6 +27,7 @@ from lexbench.parts.serving.identify.pack import FORMAT, LARGEST, Pack, as_bytes
 from lexbench.parts.serving.identify.setups import Setup, setups
 from lexbench.runner.backend_pool import using
 from lexbench.runner.job import Job
+from lexbench.stats.wording import several
 
 LENGTH = 512
 """Usual tokens of a text, where twice the trained length is not less."""
@@ -130,7 +131,9 @@ def _measured(job: Job, config: Mapping[str, Any], wanted: Sequence[Setup], open
             [_tokens(each) for each in job.tasks[0].built.questions(loaded.tokenizer, length, job.n, seed)]
         )
         found, labels = [], []
-        for each in tqdm(wanted, f"setups, {length} tokens", disable=without_bar()):
+        lines = Lines(f"fingerprint: {len(wanted)} setups on {several(len(texts), 'text')} of {length} tokens")
+        for done, each in enumerate(tqdm(wanted, f"setups, {length} tokens", disable=without_bar())):
+            lines.show(f"{done} of {len(wanted)} setups", due=False, done=done, left=len(wanted) - done)
             try:
                 loaded.attend(each.attention)
                 if each.mispaired:

@@ -22,5 +22,6 @@ COMMAND = Command(
     name="view",
     help="show results in a browser on this machine, with the progress of a run",
     call=call,
+    own_progress=True,
     arguments=_arguments,
 )

@@ -1,0 +1,127 @@
+"""One method against each of the others, by the paired test: a sentence, and a table of its leads."""
+
+from collections.abc import Iterator
+
+from lexbench.core.groups import grouped
+from lexbench.core.method_key import BASELINE, MethodKey
+from lexbench.core.record import Record
+from lexbench.report.grid import Entry, Grid, Line, difference_entry, ends_of
+from lexbench.stats.differences import Difference, Differences, coverage, digits
+from lexbench.stats.intervals import LEVEL, least_p
+from lexbench.stats.tables import at_length
+from lexbench.stats.values import number
+from lexbench.stats.wording import plain, several, short_unit, some, times
+
+
+def method_name(method: MethodKey) -> str:
+    """A method's label in a sentence: the baseline is the unmodified model."""
+    return "the unmodified model" if method == BASELINE else str(method)
+
+
+def told_length(found: Differences) -> int | None:
+    """The longest length at which the method has a value; None where it has none."""
+    known = [each.length for each in found.table.of(found.baseline) if each.value is not None]
+    return known[-1] if known else None
+
+
+def lead_sentence(found: Differences, silent: str | None = None) -> str:
+    """The result of a method at its longest length: its value, then whom it beats, who beats it, and what is open.
+
+    Args:
+        found: leads of the method (`stats.differences.leads`).
+        silent: why nothing can be told of this text, if so.
+    """
+    table, mine, length = found.table, found.baseline, told_length(found)
+    name = table.cell.task + (f" ({table.differs})" if table.differs else "")
+    if length is None:
+        reason = next((record.refused for record in table.of(mine) if record.refused), None)
+        return f"{name}: {mine} has no value{f' ({plain(reason)})' if reason else ''}."
+    own = table.entries[mine, length]
+    said = f"{name} at {length:,} tokens ({times(own.multiple)}): {mine} has {_value(own)} {table.label}"
+    if silent:
+        return f"{said}. {silent}"
+    tested = [found.entries[row, length] for row in table.methods if (row, length) in found.entries]
+    parts = [f"{words} {', '.join(told)}" for words, told in _standings(found, tested)]
+    return f"{said}; {'; '.join(parts)}." if parts else f"{said}; no other method is measured there."
+
+
+def _standings(found: Differences, tested: list[Difference]) -> Iterator[tuple[str, list[str]]]:
+    """Groups of the others, each with the words before it."""
+    up, down = ("better than", "worse than") if found.table.better else ("higher than", "lower than")
+    real = [each for each in tested if each.significant]
+    won, lost = ([each for each in real if side * (each.difference or 0.0) > 0] for side in (1, -1))
+    if won:
+        yield up, [_lead(found, each) for each in won]
+    if lost:
+        yield down, [_lead(found, each) for each in lost]
+    open_ = [each for each in tested if not each.significant and each.p is not None]
+    for why, group in grouped(open_, lambda each: _unsure(found, each)).items():
+        told = ", ".join(_lead(found, each) for each in group)
+        yield "not told apart from", [f"{told} ({why})" if why else told]
+    for why, group in grouped([each for each in tested if each.p is None], _apart).items():
+        yield "not compared with", [f"{some([method_name(each.method) for each in group])} ({why})"]
+
+
+def _unsure(found: Differences, each: Difference) -> str:
+    """Why nothing is told, where both values are at a limit, or the interval alone would tell; nothing elsewhere."""
+    if each.limit:
+        return str(each.limit)
+    if each.low is None or each.high is None or each.low <= 0 <= each.high:
+        return ""
+    count = sum(other.p is not None for other in found.entries.values())
+    if least_p(each.clusters) * count > LEVEL:
+        few = f"no p of {several(each.clusters, 'cluster')} is small enough"
+        return f"their intervals alone exclude 0, but {few} for {several(count, 'comparison')}: raise n"
+    return f"their intervals alone exclude 0, but p is above {LEVEL} after Holm's correction for {count} comparisons"
+
+
+def _apart(each: Difference) -> str:
+    if each.refused:
+        return f"refused: {plain(each.refused)}"
+    return plain(each.apart or "no question has a value on both sides")
+
+
+def _lead(found: Differences, each: Difference) -> str:
+    places = digits(found)
+    entry = difference_entry(each, places)
+    ends = f" [{entry.ends[0]}, {entry.ends[1]}]" if entry.ends else ""
+    return f"{method_name(each.method)} by {entry.text}{ends}{short_unit(found.table.metric or '')}"
+
+
+def _value(record: Record) -> str:
+    ends = ends_of(record.low, record.high, lambda end: number(record, end))
+    return f"{number(record, record.value or 0.0)}{f' [{ends[0]}, {ends[1]}]' if ends else ''}"
+
+
+def lead_grid(found: Differences) -> Grid:
+    """The leads of a method over each other one, a column for each length."""
+    table = found.table
+
+    def entry(row: MethodKey, length: int) -> Entry:
+        each = found.entries.get((row, length))
+        if each is None:
+            return Entry(text="")
+        if each.same_attention:
+            return Entry(text="same attention")
+        if each.difference is None:
+            return Entry(text="refused" if each.refused else "no pairs", notes=(_apart(each),))
+        notes = [str(each.limit)] if each.limit else []
+        return difference_entry(each, digits(found), star=bool(each.significant), notes=notes)
+
+    rows: list[Line] = [
+        [method_name(row), *(entry(row, length) for length in table.lengths)]
+        for row in table.methods
+        if row != found.baseline
+    ]
+    count = sum(each.p is not None for each in found.entries.values())
+    positive = f"above 0: {found.baseline} is better" if table.better else f"{found.baseline} minus the other"
+    return Grid(
+        title=f"{table.cell.task}: lead of {found.baseline} over each other method",
+        head=["over", *(at_length(table, length) for length in table.lengths)],
+        rows=rows,
+        below=[
+            f"Paired on the same questions, in {found.unit}; {positive}. Brackets: 95 % intervals. "
+            f"*: p up to {LEVEL} after Holm's correction for {several(count, 'comparison')}.",
+            *coverage(found),
+        ],
+    )
