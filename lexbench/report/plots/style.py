@@ -26,7 +26,7 @@ COLOURS = (INK, "#0072B2", HIGHLIGHT, "#009E73", "#CC79A7", "#56B4E9", "#E69F00"
 """Colours of lines that are no methods, in their order."""
 SHAPES = {
     "circle": "o", "square": "s", "triangle-up": "^", "diamond": "D", "triangle-down": "v", "cross": "P", "x": "X",
-    "star": "*", "pentagon": "p",
+    "star": "*", "pentagon": "p", "triangle-left": "<", "triangle-right": ">",
 }  # fmt: skip
 """Markers by the names of `report.looks`."""
 MARKERS = tuple(SHAPES.values())[:8]

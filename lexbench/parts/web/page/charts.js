@@ -8,6 +8,7 @@ const PATHS = { // of the marks, around 0
   diamond: "M0-5L5 0L0 5L-5 0Z", "triangle-down": "M-4.4-3.4H4.4L0 4.4Z",
   cross: "M-1.5-4.5H1.5V-1.5H4.5V1.5H1.5V4.5H-1.5V1.5H-4.5V-1.5H-1.5Z", x: "M-4-2L-2-4L0-2L2-4L4-2L2 0L4 2L2 4L0 2L-2 4L-4 2L-2 0Z",
   star: "M0-5L1.4-1.6L5-1.5L2.2.7L3.1 4.2L0 2.2L-3.1 4.2L-2.2.7L-5-1.5L-1.4-1.6Z", pentagon: "M0-4.6L4.4-1.4L2.7 3.7H-2.7L-4.4-1.4Z",
+  "triangle-left": "M3.4-4.4V4.4L-4.4 0Z", "triangle-right": "M-3.4-4.4V4.4L4.4 0Z",
 };
 
 let paper = false;
