@@ -47,7 +47,10 @@ USUAL = {
     "rerope": (4, "triangle-right"),
 }
 """Place in HUES and marker of the usual five."""
-DASHES: tuple[tuple[float, ...], ...] = ((), (5, 2), (1.5, 1.5), (6, 1.5, 1, 1.5), (8, 4), (3, 1), (6, 1, 1, 1, 1, 1))
+DASHES: tuple[tuple[float, ...], ...] = (
+    *((), (5, 2), (1.5, 1.5), (6, 1.5, 1, 1.5)),
+    *((8, 4), (3, 1), (6, 1, 1, 1, 1, 1), (9, 1.5, 3, 1.5)),
+)
 """Lengths of dashes and gaps, in widths of the line; none: solid."""
 LINES = 8
 """Lines that one panel tells apart."""
