@@ -1,10 +1,10 @@
 """Looks of methods: each has one colour and one marker in every figure and on every page.
 
-The unmodified model is the only dark line. Each of the five methods that `lexbench versus` compares with has a colour
-and a marker of its own, and a solid line. Of all others the marker is that of their family, the attribute `family` of
-the method's class, and the colour is their own within it, in the order of their names. A method outside the registry is
-the reader's own: a thick line in a colour that no other method has, with a star. Methods of one name with other
-parameters keep colour and marker: dashes and hollow markers tell them apart.
+The unmodified model is the only dark line. Each of the seven methods that are compared most, among them the five of
+`lexbench versus`, has a colour and a marker of its own, and a solid line. Of all others the marker is that of their
+family, the attribute `family` of the method's class, and the colour is their own within it, in the order of their
+names. A method outside the registry is the reader's own: a thick line in a colour that no other method has, with a
+star. Methods of one name with other parameters keep colour and marker: dashes and hollow markers tell them apart.
 """
 
 import functools
@@ -45,8 +45,10 @@ USUAL = {
     "yarn": (1, "triangle-left"),
     "self_extend": (5, "cross"),
     "rerope": (4, "triangle-right"),
+    "dca": (2, "triangle-up"),
+    "streaming_llm": (6, "x"),
 }
-"""Place in HUES and marker of the usual five."""
+"""Place in HUES and marker of the methods that are compared most."""
 DASHES: tuple[tuple[float, ...], ...] = (
     *((), (5, 2), (1.5, 1.5), (6, 1.5, 1, 1.5)),
     *((8, 4), (3, 1), (6, 1, 1, 1, 1, 1), (9, 1.5, 3, 1.5)),
@@ -139,7 +141,7 @@ def family_of(name: str) -> str | None:
 
 @functools.cache
 def _members() -> dict[str, list[str]]:
-    """Methods of each family but the usual five, by name."""
+    """Methods of each family but the usual ones, by name."""
     others = [name for name in registry.names("method") if name not in USUAL]
     return {family: [name for name in others if family_of(name) == family] for family in FAMILIES}
 

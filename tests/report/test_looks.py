@@ -53,6 +53,11 @@ def _sample(task: str, index: int, length: int, loss: float) -> Sample:
 
 
 def curve(table: Table, samples: Samples, stem: Path) -> bool:
+    over_length.plot(table, stem, found=differences(table, samples))
+    return True
+
+
+def levels(table: Table, samples: Samples, stem: Path) -> bool:
     over_length.plot(table, stem)
     return True
 
@@ -85,6 +90,7 @@ def map_of_differences(table: Table, samples: Samples, stem: Path) -> bool:
 
 KINDS: list[Callable[[Table, Samples, Path], bool]] = [
     curve,
+    levels,
     heatmaps.heatmap,
     positions,
     scatter,
@@ -161,7 +167,7 @@ def test_a_legend_names_every_method_in_lines_of_its_width(tmp_path: Path) -> No
     legend = figures[0].axes[0].get_legend()
     assert legend is not None
     labels = [text.get_text() for text in legend.get_texts()]
-    assert labels[0] == "none" and {"$\\frac{$", "_hidden"} <= set(labels) and len(labels) == 4
+    assert labels[0] == "unmodified (none)" and {"$\\frac{$", "_hidden"} <= set(labels) and len(labels) == 4
     assert max(len(line) for label in labels for line in label.split("\n")) <= LABEL
 
 

@@ -85,9 +85,9 @@ def test_every_method_of_the_registry_states_a_family_and_has_a_look_that_no_oth
     assert {look.marker for look in found.values()} <= SHAPES.keys()
 
 
-def test_the_usual_five_and_ones_own_share_neither_colour_nor_marker() -> None:
+def test_the_usual_methods_and_ones_own_share_neither_colour_nor_marker() -> None:
     # Before, pi and self_extend were both orange.
-    found = looks.looks(keys("none", *AGAINST, "mine"))
+    found = looks.looks(keys("none", *AGAINST, "dca", "streaming_llm", "mine"))
     assert len(found) == len({look.tone for look in found.values()}) == len({look.marker for look in found.values()})
     assert all(look.dash == 0 for look in found.values())
 
@@ -190,7 +190,7 @@ def test_a_method_worse_than_the_baseline_leaves_the_axis_with_an_arrow(tmp_path
     [axes] = figures[0].axes
     assert axes.get_ylim()[1] == pytest.approx(3.2, abs=0.2)  # min(worst) + 1 above 2.0 is 3.0
     labels = [text.get_text() for text in axes.get_legend().get_texts()]  # type: ignore[union-attr]
-    assert labels == ["none", "ntk", "pi", "yarn", "leaves the axis"]
+    assert labels == ["unmodified (none)", "ntk", "pi", "yarn", "leaves the axis"]
 
 
 def test_perplexity_is_compressed_in_nats() -> None:
