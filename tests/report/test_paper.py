@@ -64,7 +64,7 @@ def test_differences_stand_beside_levels_where_there_is_room_and_alone_where_not
     [alone] = narrow.axes
     for axes in (wide.axes[0], alone):
         [curve] = [line for line in axes.lines if list(np.asarray(line.get_xdata())) == [1.0, 8.0]]
-        assert list(curve.get_ydata()) == pytest.approx([0.25, 2.0])
+        assert np.asarray(curve.get_ydata()).tolist() == pytest.approx([0.25, 2.0])
         assert "the unmodified model" in " ".join(axes.get_ylabel().split())
 
 

@@ -154,12 +154,12 @@ def figure(
         marks = over_length.handles_of(table, shown, known, scale)
         if part == "differences" and found is not None:
             over_length.difference_panel(axes, found, shown, known)
-            axes.set_ylabel(wrapped(over_length.difference_label(found), HEIGHT * each, mpl.rcParams["font.size"]))
+            axes.set_ylabel(wrapped(over_length.difference_label(found), HEIGHT * each, mpl.rcParams["font.size"], 3))
             marks += over_length.difference_handles(found, shown)
         else:
             over_length.panel(axes, table, shown, known, scale)
             _floor_above(axes, table, scale)
-            axes.set_ylabel(wrapped(table.label + direction(table.metric), HEIGHT * each, mpl.rcParams["font.size"]))
+            axes.set_ylabel(wrapped(table.label + direction(table.metric), HEIGHT * each, mpl.rcParams["font.size"], 3))
         if part == "differences" or found is None:
             _title(axes, table, each)
         axes.set_xlabel("length (x trained, tokens)")
