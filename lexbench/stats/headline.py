@@ -70,7 +70,13 @@ class Headline:
     control: Drop | None
     """Gain of the unmodified model from `half` to T; None: without `half`."""
     rows: list[Row]
-    sentence: str
+    sentences: list[str]
+    """On the gains, the control and the retrieval, as far as there is something to say; the first is on the gains."""
+
+    @property
+    def sentence(self) -> str:
+        """All that the table says, in a line."""
+        return " ".join(self.sentences)
 
     @property
     def idle(self) -> bool:
@@ -132,8 +138,8 @@ def _headline(table: Table, every: Sequence[Table], samples: Samples) -> Headlin
         )
     rows.sort(key=_order)
     unable = [each.cell.task for each in hidden if each not in needles]
-    gains = silent or _gains_said(table, rows, start, longest) + _control_said(half, control, start)
-    told = [gains, *_retrieval_said(rows, needles, table, samples, longest)]
+    told = [silent] if silent else [_gains_said(table, rows, start, longest), *_control_said(half, control, start)]
+    told += _retrieval_said(rows, needles, table, samples, longest)
     return Headline(
         table=table,
         inside=start,
@@ -143,7 +149,7 @@ def _headline(table: Table, every: Sequence[Table], samples: Samples) -> Headlin
         half=half,
         control=control,
         rows=rows,
-        sentence=" ".join(told),
+        sentences=told,
     )
 
 
@@ -305,12 +311,13 @@ def _gains_said(table: Table, rows: Sequence[Row], start: int, longest: int) -> 
     return f"No method predicts text better from {longest:,} tokens than {whose}."
 
 
-def _control_said(half: int | None, control: Drop | None, start: int) -> str:
+def _control_said(half: int | None, control: Drop | None, start: int) -> Iterator[str]:
     if control is None or half is None:
-        return ""
+        return
     if _idle(control):
-        return f" (Nor does this model gain from {half:,} to {start:,}: it has little to gain.)"
-    return f" (From {half:,} to {start:,} the unmodified model gains {_nats(control)}.)"
+        yield f"(Nor does this model gain from {half:,} to {start:,}: it has little to gain.)"
+    else:
+        yield f"(From {half:,} to {start:,} the unmodified model gains {_nats(control)}.)"
 
 
 def _nats(gain: Drop | None) -> str:

@@ -234,7 +234,7 @@ def test_ones_own_method_is_in_the_summary_however_bad_it_is() -> None:
         for length in (256, 512)
     ]
     [told] = headlines(data.Measured.of(cells, ["yarn"]))
-    assert [str(row["method"]) for row in told["rows"]] == [*METHODS[:3], "yarn", "mine", "none"]
+    assert [str(row["method"]) for row in told["rows"]] == [*METHODS[:3], "yarn", "mine", "unmodified (none)"]
 
 
 def test_lines_of_one_colour_differ_in_marker_and_stroke() -> None:
