@@ -30,7 +30,7 @@ from lexbench.report.titles import title_of
 from lexbench.stats.costs import Cost, prices
 from lexbench.stats.floors import at_floor
 from lexbench.stats.metrics import direction
-from lexbench.stats.tables import Table, at_length
+from lexbench.stats.tables import Table
 
 NOTE = "answers timed one by one; comparable within one run on one machine only"
 LOGARITHMIC = 5.0
@@ -154,7 +154,7 @@ def _figure(table: Table, points: Sequence[Point], length: int) -> Figure:
     if refused := sum(record.refused is not None for record in table.at(length)):
         handles.append(Line2D([], [], label=f"refused: {refused}", linestyle="none"))
     legend(axes, handles, "bars")
-    title(axes, f"{title_of(table)}\nquality against time, at {at_length(table, length)} tokens")
+    title(axes, f"{title_of(table)}\nquality against time, at {length:,} tokens")
     return figure
 
 

@@ -33,7 +33,7 @@ from lexbench.report.plots.value_axis import Scale
 from lexbench.report.titles import title_of
 from lexbench.stats.metrics import direction
 from lexbench.stats.positions import WIDTH, PositionCurve
-from lexbench.stats.tables import Table, at_length
+from lexbench.stats.tables import Table
 
 LENGTH = "position in the window: multiple of the trained length, tokens before the target"
 TICKS = 9
@@ -61,7 +61,7 @@ def _figure(table: Table, found: Mapping[MethodKey, PositionCurve], length: int)
     shown = looks.panels([method for method in table.methods if method in found], table.highlight)
     most = max(curve.clusters for curve in found.values())
     clusters = f"{most} cluster{'s' if most > 1 else ''}"
-    heading = f"{title_of(table)}\nby place inside texts of {at_length(table, length)} tokens, {clusters}"
+    heading = f"{title_of(table)}\nby position inside texts of {length:,} tokens, {clusters}"
     value = ("accuracy of marks" if table.scored else table.label) + direction(table.metric)
     figure, panels = panels_for(shown, heading, LENGTH, value)
     scale = _scale(table, found)
