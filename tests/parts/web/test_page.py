@@ -156,6 +156,16 @@ def test_the_same_attention_has_no_difference_on_the_page() -> None:
     assert row["text"] == "same attention" and "value" not in row
 
 
+def test_sections_without_content_are_not_there(parsed: Parsed) -> None:
+    """The made-up run has refusals; a run of one method without any has nothing to miss and nothing to compare."""
+    whole = {attributes.get("id") for tag, attributes in parsed.elements if tag == "section"}
+    made = [Finished(cell("last_segment", "none", at), [plain(index, 3.0) for index in range(4)]) for at in (256, 512)]
+    made = [replace(each, cell=replace(each.cell, n=4)) for each in made]
+    few = Parsed(page.render(Loaded(made, [], []), [Path("runs/fake")]))
+    assert whole - {attributes.get("id") for tag, attributes in few.elements if tag == "section"} == {"missing"}
+    assert "#missing" not in {attributes.get("href") for tag, attributes in few.elements if tag == "a"}
+
+
 def test_places_are_those_of_the_paired_test() -> None:
     """Of 12 texts yarn is 0.1 nats worse than none on each: p = 2 / 2^12; ntk is worse on one half: p is near 1.
 

@@ -499,6 +499,21 @@ def test_a_narrow_screen_scrolls_only_down(chromium: Any, file: Path) -> None:
     assert watched.said == []
 
 
+@pytest.mark.parametrize(("width", "height"), [(390, 844), (1400, 900)])
+def test_the_first_screen_has_one_sentence_and_a_curve_below_it(
+    width: int, height: int, chromium: Any, file: Path
+) -> None:
+    watched = opened(chromium, file.as_uri())
+    watched.tab.set_viewport_size({"width": width, "height": height})
+    watched.tab.wait_for_timeout(300)
+    tops = "ids => ids.map(id => document.getElementById(id).getBoundingClientRect().top)"
+    sentence, curve, tables = watched.tab.evaluate(tops, ["sentence", "curve-chart", "summary"])
+    assert 0 < sentence < curve < tables and curve < 0.6 * height
+    assert watched.text("#sentence").count(". ") == 0 and watched.text("#sentence").endswith(".")
+    for column in watched.tab.locator("#summary thead th:not(:first-child)").all():
+        assert column.get_attribute("title") in watched.tab.locator("#summary dd").all_text_contents()
+
+
 @pytest.mark.parametrize("right", [True, False])
 def test_labels_of_a_chart_that_begins_at_the_trained_length_do_not_cross(
     right: bool, chromium: Any, cells: list[Finished], tmp_path: Path

@@ -36,9 +36,9 @@ TERMS = {
     "a deployment is; price at factor 8: with the factor of eight times the trained length",
     "mean past": "of the values at the lengths beyond the trained one that all methods have; the best is bold",
     "at": "the value at the longest length",
-    "minus": "the method minus the unmodified model, on the same questions; * significant after correction for the "
-    "number of methods and lengths of the task",
-    "effective length": "the largest up to which every measured length is within 0.1 nats, or 15 points, of the "
+    "minus unmodified": "the method minus the unmodified model, on the same questions; * significant after correction "
+    "for the number of methods and lengths of the task",
+    "effective_length": "the largest up to which every measured length is within 0.1 nats, or 15 points, of the "
     "unmodified model at its best",
     "collapse": "the length from which on every measured one is more than 0.5 nats worse than that, or keeps less than "
     "half of its score above chance; brackets of both lengths are left out where their ends are the value itself",
@@ -56,11 +56,9 @@ def beyond(measured: Measured) -> Iterator[dict[str, Any]]:
     """What context beyond the trained length adds, beside level, retrieval and price, of every method."""
     for found in headline.headlines(measured.tables, measured.samples):
         grid = grid_of(found)
-        units = [
-            f"over {'unmodified' if over_none(found) else 'itself'}",
-            "lower is better",
-            *(["accuracy"] if len(grid.head) == 5 else []),
-        ]
+        units = {"gain": f"over {'unmodified' if over_none(found) else 'itself'}", "NLL": "\u2193 better"}
+        units |= {"retrieval": "accuracy"} if len(grid.head) == 5 else {}
+        units |= {"price": f"set up for {found.longest:,}"}
         yield {
             "id": found.table.setting,
             "name": f"Context beyond {found.table.cell.trained_length:,} tokens: {measured.name(found.table)}",
@@ -71,8 +69,8 @@ def beyond(measured: Measured) -> Iterator[dict[str, Any]]:
             "methods": len(found.rows),
             "more": 0,
             "columns": [
-                {"head": head, "unit": unit, "means": meaning_of(head)}
-                for head, unit in zip(grid.head[1:], [*units, f"set up for {found.longest:,}"], strict=True)
+                {"head": head, "unit": unit, "means": TERMS[term]}
+                for head, (term, unit) in zip(grid.head[1:], units.items(), strict=True)
             ],
             "rows": [
                 {
@@ -84,11 +82,6 @@ def beyond(measured: Measured) -> Iterator[dict[str, Any]]:
             ],
             "notes": [remark.rstrip(".") for remark in grid.remarks[1:]],
         }
-
-
-def meaning_of(head: str) -> str:
-    """The meaning of a column by its head: `price up to 256` is a price."""
-    return next((meaning for term, meaning in TERMS.items() if head.startswith(term)), "")
 
 
 def headlines(measured: Measured) -> Iterator[dict[str, Any]]:
@@ -126,12 +119,12 @@ def _headline(measured: Measured, table: Table) -> dict[str, Any]:
         "sentence": said_first,
         "methods": len(table.methods),
         "more": len(table.methods) - len(rows),
-        "columns": [{"head": head, "unit": unit, "means": meaning_of(head)} for head, unit, _ in columns],
+        "columns": [{"head": head, "unit": unit, "means": TERMS[term]} for term, head, unit, _ in columns],
         "rows": [
             {
                 "method": looks.name_of(row),
                 "baseline": row == BASELINE,
-                "entries": [entries.get(row, EMPTY) for _, _, entries in columns],
+                "entries": [entries.get(row, EMPTY) for *_, entries in columns],
             }
             for row in rows
         ],
@@ -148,8 +141,8 @@ def _few(table: Table, rows: Sequence[MethodKey]) -> Table:
 
 Means = dict[MethodKey, Record]
 Marks = dict[MethodKey, best.Mark]
-Column = tuple[str, str, dict[MethodKey, Entry]]
-"""Head, unit, and the entry of each method."""
+Column = tuple[str, str, str, dict[MethodKey, Entry]]
+"""One of `TERMS`, head, unit, and the entry of each method."""
 
 
 def _means(measured: Measured, table: Table, order: Sequence[MethodKey]) -> tuple[Means, Marks]:
@@ -172,12 +165,14 @@ def _levels(
         ends = f"{lengths[0]:,} to {lengths[-1]:,}, {len(lengths)} lengths"
         best = {row: marks[row].best for row in rows if row in marks}
         yield (
+            "mean past",
             f"mean past {trained:,}",
             ends,
             {row: replace(value_entry(means[row]), best=best.get(row, False)) for row in rows},
         )
     records = {row: table.entries.get((row, longest)) for row in rows}
     yield (
+        "at",
         f"at {longest:,}",
         f"{times(longest / trained)} the trained length",
         {row: value_entry(record) for row, record in records.items() if record is not None},
@@ -186,6 +181,7 @@ def _levels(
     if paired is not None:
         gaps = {row: paired.entries[row, longest] for row in rows if (row, longest) in paired.entries}
         yield (
+            "minus unmodified",
             "minus unmodified",
             f"{paired.unit}, at {longest:,}",
             {
@@ -210,7 +206,7 @@ def _summed(table: Table, rows: Sequence[MethodKey], said: dict[tuple[str, Metho
         if name == "price":
             entries.pop(BASELINE, None)
             unit = f"{unit}, minus unmodified"
-        yield head.format(trained=f"{table.cell.trained_length:,}"), unit, entries
+        yield name, head.format(trained=f"{table.cell.trained_length:,}"), unit, entries
 
 
 def _tokens(each: Summary, longest: int) -> Entry:
