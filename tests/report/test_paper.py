@@ -53,6 +53,7 @@ def test_a_figure_is_as_wide_as_its_column_and_has_a_panel_a_task(size: str, col
     assert b"CreationDate" not in content
 
 
+@pytest.mark.slow
 def test_differences_stand_beside_levels_where_there_is_room_and_alone_where_not() -> None:
     """By hand: of the same six texts ntk's loss is 0.25 nats above none's at 256 and 2 at 2048."""
     cells = [text(name, at, 3.5 + at / 1024 * (name == "ntk")) for name in ("none", "ntk") for at in (256, 2048)]
