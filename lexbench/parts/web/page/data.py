@@ -186,10 +186,9 @@ def _value(table: Table, record: Record) -> dict[str, Any]:
     if record.truncated:
         notes.append(f"{record.truncated} of {record.n} samples truncated")
     numbers = {side: rounded(getattr(record, side)) for side in ("value", "low", "high")}
-    floored = {"floored": True} if at_floor(record) else {}
-    if floored:
+    if at_floor(record):
         notes.append("at its floor")
-    found = {**numbers, **floored, "n": record.n, "clusters": record.clusters, "text": text(record)}
+    found = {**numbers, "n": record.n, "clusters": record.clusters, "text": text(record)}
     return {**found, "notes": notes} if notes else found
 
 
