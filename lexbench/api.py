@@ -195,10 +195,13 @@ class Run:
         return made.droplevel(single).sort_index(axis=1)
 
     def plot(self, task: str | None = None, metric: str | None = None) -> "Shown":
-        """Draw a metric over length, with intervals and floors; of the first task if none is named."""
+        """Draw differences to the unmodified model and levels over length; of the first task if none is named."""
         from lexbench.report.plots import over_length
+        from lexbench.stats.differences import differences
 
-        return over_length.figure(self._tables(task, metric)[0])
+        table = self._tables(task, metric)[0]
+        samples = {each.cell.id: each.samples for each in self._finished()}
+        return over_length.figure(table, differences(table, samples))
 
     def compare(self, a: MethodGiven = None, *others: MethodGiven) -> "Text":
         """Paired differences to method a, by the same questions; of all other methods where none is named.

@@ -25,7 +25,7 @@ from lexbench.taskkit.scoring import score_divergence, score_likelihood
 
 @dataclass(frozen=True)
 class LastSegment(Task):
-    """Score the last `targets` tokens of a text, given the length - targets tokens before them.
+    """Predict the last tokens of a text; only the text before them gets longer.
 
         a place in a document      a b c d e f g h i j k l m n          targets: the last 4, at every length
         length 6 with BOS                            BOS j k l m n      one token of context, and BOS

@@ -1,6 +1,7 @@
 """Adjusted base frequency."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from lexbench.core.model import Model
 from lexbench.methods.rotary import Rebased, base_for_length, check_base
@@ -22,6 +23,8 @@ class Abf(Rebased):
     Args:
         base: the new b, above 1, the same at every length; None: by the law, for the length.
     """
+
+    family: ClassVar[str] = "base"
 
     base: float | None = None
 

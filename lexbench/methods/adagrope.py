@@ -1,6 +1,7 @@
 """AdaGroPE: positions are reused the more the further away they are."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from lexbench.core.attention import Attention, Stairs
 from lexbench.core.errors import ConfigError
@@ -27,6 +28,8 @@ class Adagrope:
         reuse: r, above 0 and at most 1/2; the nearest r P tokens keep exact distances.
         positions: P, at least 1 and at most the trained length; None: the trained length.
     """
+
+    family: ClassVar[str] = "grouped distances"
 
     reuse: float = 0.25
     positions: int | None = None

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from lexbench.core.attention import Attention
 from lexbench.core.errors import ConfigError
@@ -25,6 +26,8 @@ class AttentionBuckets:
         bases: at least two, each above 1; None: the model's own times 1, 1.75, 1.8, 1.9, 2, 2.5, which are the
             paper's bases where the model's is 10000.
     """
+
+    family: ClassVar[str] = "logits and heads"
 
     bases: Sequence[float] | None = None
 

@@ -1,6 +1,7 @@
 """Blockwise causal attention."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from lexbench.core.attention import Attention, Blocks
 from lexbench.core.model import Model
@@ -19,6 +20,8 @@ class Bca:
     Args:
         block: B in tokens, at least 1; None: half the trained length.
     """
+
+    family: ClassVar[str] = "keys seen"
 
     block: int | None = None
 

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 from lexbench.core.attention import Attention, Chunks
 from lexbench.core.model import Model
@@ -25,6 +26,8 @@ class Chunkllama:
     Args:
         attention_factor: scale of cos and sin, above 0; 1: none, as in the paper; None: 0.05 ln(length / L) + 1.
     """
+
+    family: ClassVar[str] = "chunks"
 
     attention_factor: float | None = None
 

@@ -28,6 +28,7 @@ class Clex:
         max_factor: the largest t, at least 1; beyond max_factor trained lengths nothing changes any more.
     """
 
+    family: ClassVar[str] = "other frequencies"
     per_text: ClassVar[bool] = True
 
     t: float | None = None

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
@@ -24,6 +25,8 @@ class CriticalBase(Rebased):
     Args:
         divisor: of 2T / pi: 1, 2 or 4.
     """
+
+    family: ClassVar[str] = "base"
 
     divisor: int = 1
 

@@ -1,6 +1,7 @@
 """Dual chunk attention, as its paper has it."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from lexbench.core.attention import Attention, Chunks
 from lexbench.core.model import Model
@@ -21,6 +22,8 @@ class Dca:
     Args:
         chunk: s in tokens, at least 1 and below c; None: 3c/4, the paper's choice.
     """
+
+    family: ClassVar[str] = "chunks"
 
     chunk: int | None = None
 

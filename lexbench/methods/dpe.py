@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import lcm
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 from lexbench.core.attention import Attention, Bands, Line, Remap
 from lexbench.core.errors import ConfigError
@@ -52,6 +52,7 @@ class Dpe:
         window: W in tokens, a multiple of all groups; None: the largest one within 1024 and L/8, or the least.
     """
 
+    family: ClassVar[str] = "grouped distances"
     groups: Sequence[int] | str | None = None
     window: int | None = None
 

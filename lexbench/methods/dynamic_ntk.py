@@ -40,6 +40,7 @@ class DynamicNtk:
         trained_length: L in tokens; None: the model's.
     """
 
+    family: ClassVar[str] = "base"
     per_text: ClassVar[bool] = True
 
     factor: float = 1.0

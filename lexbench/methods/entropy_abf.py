@@ -1,6 +1,7 @@
 """Entropy-aware adjusted base frequency."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from lexbench.core.attention import Attention, LogScale
 from lexbench.core.model import Model
@@ -25,6 +26,8 @@ class EntropyAbf:
         exempt_layers: first layers whose queries stay as they are, at least 0.
         trained_length: L in tokens, above 1; None: the model's.
     """
+
+    family: ClassVar[str] = "logits and heads"
 
     base: float | None = None
     exempt_layers: int = 2

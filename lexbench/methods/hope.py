@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -24,6 +25,8 @@ class Hope:
     Args:
         trained_length: L in tokens; None: the model's.
     """
+
+    family: ClassVar[str] = "other frequencies"
 
     trained_length: int | None = None
 

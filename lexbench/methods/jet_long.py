@@ -22,6 +22,7 @@ class JetLong:
         group: G in tokens, at least 1; None: length / trained_length, rounded up.
     """
 
+    family: ClassVar[str] = "chunks"
     per_text: ClassVar[bool] = True
 
     window: int | None = None

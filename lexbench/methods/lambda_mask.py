@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from lexbench.core.attention import Attention, Line, Middle, Remap, Window
 from lexbench.core.model import Model
@@ -27,6 +28,8 @@ class LambdaMask:
         middle: keys between, at least 0.
         middle_from: first layer, counted from 0, with keys between.
     """
+
+    family: ClassVar[str] = "keys seen"
 
     window: int | None = None
     sinks: int = 10

@@ -1,6 +1,7 @@
 """Leaky ReRoPE: beyond a window, distances grow slowly."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from lexbench.core.attention import Attention, Line, Remap
 from lexbench.core.errors import ConfigError
@@ -25,6 +26,8 @@ class LeakyRerope:
         slowdown: k, above 0; None: the smallest of at least 1 that keeps all distances below L,
             max(1, (length - 1 - w) / (L - 1 - w)).
     """
+
+    family: ClassVar[str] = "grouped distances"
 
     window: int | None = None
     slowdown: float | None = None

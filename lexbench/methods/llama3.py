@@ -1,7 +1,7 @@
 """The scaling of Llama 3.1."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from lexbench.core.attention import Attention
 from lexbench.core.errors import ConfigError
@@ -34,6 +34,8 @@ class Llama3:
         high_freq_factor: rotations from which a pair does not change.
         trained_length: L in tokens; None: the model's.
     """
+
+    family: ClassVar[str] = "interpolation"
 
     factor: float | None = None
     low_freq_factor: float = 1.0

@@ -1,6 +1,7 @@
 """Logarithmic scaling of queries."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from lexbench.core.attention import Attention, LogScale
 from lexbench.core.errors import ConfigError
@@ -21,6 +22,8 @@ class LogN:
         clip: never below 1, so that nothing changes within the trained length; False is for models trained with it.
         trained_length: L in tokens, above 1; None: the model's.
     """
+
+    family: ClassVar[str] = "logits and heads"
 
     clip: bool = True
     trained_length: int | None = None

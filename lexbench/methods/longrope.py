@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -48,6 +48,8 @@ class Longrope:
         start_tokens: n, at least 0; also searched; 0 in released models.
         trained_length: L in tokens; None: the model's.
     """
+
+    family: ClassVar[str] = "other frequencies"
 
     long_factors: Sequence[float] | None = None
     short_factors: Sequence[float] | None = None

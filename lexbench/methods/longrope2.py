@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -47,6 +47,8 @@ class Longrope2:
         attention_factor: m beyond L, above 0; None: sqrt(1 + ln s / ln L), as in LongRoPE.
         trained_length: L in tokens; None: the model's.
     """
+
+    family: ClassVar[str] = "other frequencies"
 
     factor: float | None = None
     critical_pair: int | None = None

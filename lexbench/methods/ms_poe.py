@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -33,6 +34,8 @@ class MsPoe:
         threshold: in units of the mean weight, above 0.
         first_layer: layers below it do not change.
     """
+
+    family: ClassVar[str] = "logits and heads"
 
     low: float = 1.2
     high: float = 1.8

@@ -1,7 +1,7 @@
 """No method: the model as it was trained."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from lexbench.core.attention import Attention
 from lexbench.core.model import Model
@@ -11,6 +11,8 @@ from lexbench.methods.rotary import as_transformers
 @dataclass(frozen=True)
 class NoMethod:
     """Direct extrapolation: positions beyond the trained length are used unchanged. The baseline of every table."""
+
+    family: ClassVar[str] = "none"
 
     def attention(self, model: Model, length: int) -> Attention:
         """Nothing changes, whatever encoding the model has."""

@@ -1,6 +1,7 @@
 """NTK-aware scaling of the rotary base."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from lexbench.core.model import Model
 from lexbench.methods.rotary import Rebased, check_factor, ntk_base, resolve_factor
@@ -19,6 +20,8 @@ class Ntk(Rebased):
     Args:
         factor: s, at least 1; None: length / trained_length, the local static policy.
     """
+
+    family: ClassVar[str] = "base"
 
     factor: float | None = None
 

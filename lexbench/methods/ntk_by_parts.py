@@ -1,6 +1,7 @@
 """NTK-by-parts interpolation."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from lexbench.core.attention import Attention
 from lexbench.core.model import Model
@@ -30,6 +31,8 @@ class NtkByParts:
         beta: rotations from which a pair does not change.
         trained_length: L in tokens; None: the model's.
     """
+
+    family: ClassVar[str] = "interpolation"
 
     factor: float | None = None
     alpha: float = 1.0

@@ -1,6 +1,7 @@
 """NTK-aware scaling that changes every pair."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -21,6 +22,8 @@ class NtkFixed:
     Args:
         factor: s, at least 1; None: length / trained_length, the local static policy.
     """
+
+    family: ClassVar[str] = "base"
 
     factor: float | None = None
 

@@ -1,6 +1,7 @@
 """NTK-aware scaling in ratios that fall from pair to pair."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -23,6 +24,8 @@ class NtkMixed:
         factor: s, at least 1; None: length / trained_length, the local static policy.
         exponent: B, 0 to 1: the article takes 0.625, its author's code for Llama 0.75.
     """
+
+    family: ClassVar[str] = "base"
 
     factor: float | None = None
     exponent: float = 0.625

@@ -1,6 +1,7 @@
 """NTK-aware scaling as it was first derived."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from lexbench.core.model import Model
 from lexbench.methods.rotary import Rebased, check_factor, resolve_factor
@@ -18,6 +19,8 @@ class NtkOld(Rebased):
     Args:
         factor: s, at least 1; None: length / trained_length, the local static policy.
     """
+
+    family: ClassVar[str] = "base"
 
     factor: float | None = None
 

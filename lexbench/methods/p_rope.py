@@ -1,7 +1,7 @@
 """p-RoPE: the slowest pairs do not rotate."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -24,6 +24,8 @@ class PRope:
     Args:
         fraction: share of pairs that rotate, 0 (none: NoPE) to 1 (all: the model itself).
     """
+
+    family: ClassVar[str] = "other frequencies"
 
     fraction: float = 0.75
 

@@ -1,7 +1,7 @@
 """Position interpolation."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from lexbench.core.attention import Attention
 from lexbench.core.model import Model
@@ -20,6 +20,8 @@ class Pi:
     Args:
         factor: s, at least 1; None: length / trained_length, the local static policy.
     """
+
+    family: ClassVar[str] = "interpolation"
 
     factor: float | None = None
 

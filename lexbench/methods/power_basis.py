@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -22,6 +23,8 @@ class PowerBasis:
     Args:
         power: at least 0; 0 is the model itself, the released code takes 0.1.
     """
+
+    family: ClassVar[str] = "other frequencies"
 
     power: float = 0.1
 

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 from lexbench.core.attention import Attention, ConstantScale
 from lexbench.core.errors import ConfigError
@@ -25,6 +26,8 @@ class QkGain:
         gain: g, above 0, without unit; 1 changes nothing; None: 0.1 ln(length / L) + 1, and 1 within L.
         everywhere: multiply all queries (true), or those from position L, the trained length, on (false).
     """
+
+    family: ClassVar[str] = "logits and heads"
 
     gain: float | None = None
     everywhere: bool = False

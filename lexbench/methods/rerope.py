@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 from lexbench.core.attention import Attention, Line, Remap
 from lexbench.core.model import Model
@@ -24,6 +25,8 @@ class Rerope:
     Args:
         window: w in tokens, at least 1; None: half the trained length.
     """
+
+    family: ClassVar[str] = "grouped distances"
 
     window: int | None = None
 

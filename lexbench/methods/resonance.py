@@ -1,6 +1,7 @@
 """Resonance RoPE: whole wavelengths."""
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -21,6 +22,8 @@ class Resonance:
 
     Alone it changes a model at every length: pair 0, of wavelength 2 pi, rotates by 1.047 radians per token, not 1.
     """
+
+    family: ClassVar[str] = "interpolation"
 
     def attention(self, model: Model, length: int) -> Attention:
         """The model's own wavelengths, rounded; Refused unless it has plain RoPE."""

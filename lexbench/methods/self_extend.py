@@ -1,6 +1,7 @@
 """Self-Extend: far positions by groups."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from lexbench.core.attention import Attention, Line, Remap
 from lexbench.core.errors import ConfigError
@@ -26,6 +27,8 @@ class SelfExtend:
         window: W in tokens, at least 1; None: the largest multiple of G within L/4, or G.
         floor_shift: shift by W - floor(W / G) (true) or W - W / G (false); None: the group divides the window.
     """
+
+    family: ClassVar[str] = "grouped distances"
 
     group: int | None = None
     window: int | None = None

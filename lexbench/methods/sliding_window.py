@@ -1,6 +1,7 @@
 """Sliding window attention."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from lexbench.core.attention import Attention, Window
 from lexbench.core.model import Model
@@ -19,6 +20,8 @@ class SlidingWindow:
     Args:
         window: W in tokens, at least 1; None: the trained length.
     """
+
+    family: ClassVar[str] = "keys seen"
 
     window: int | None = None
 

@@ -1,6 +1,7 @@
 """StreamingLLM: attention sinks and a rolling cache."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from lexbench.core.attention import Attention, Line, Remap, Window
 from lexbench.core.model import Model
@@ -21,6 +22,8 @@ class StreamingLlm:
         sinks: g in tokens, at least 0.
         window: W in tokens, at least 1; None: the trained length less the sinks.
     """
+
+    family: ClassVar[str] = "keys seen"
 
     sinks: int = 4
     window: int | None = None

@@ -26,6 +26,7 @@ class String:
         window: W in tokens, 1 to S, the first distance of far keys; None: 128, or S/4 where that is less.
     """
 
+    family: ClassVar[str] = "chunks"
     per_text: ClassVar[bool] = True
 
     shift: int | None = None

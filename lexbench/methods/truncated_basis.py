@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -28,6 +29,8 @@ class TruncatedBasis:
         stop: pairs of wavelengths above stop T do not rotate; at least 1.
         slow: wavelengths between T and stop T become slow T; at least 1.
     """
+
+    family: ClassVar[str] = "other frequencies"
 
     cutoff: float | None = None
     stop: float = 8.0

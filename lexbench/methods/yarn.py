@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from numbers import Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -51,6 +51,8 @@ class Yarn:
         trained_length: L in tokens; None: the model's.
         profiles: factors to choose s from, each at least 1, without `factor`; None: any factor.
     """
+
+    family: ClassVar[str] = "interpolation"
 
     factor: float | None = None
     beta_fast: float = 32.0

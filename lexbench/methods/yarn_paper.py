@@ -1,6 +1,7 @@
 """YaRN, as its paper writes it."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from lexbench.core.attention import Attention
 from lexbench.core.model import Model
@@ -35,6 +36,8 @@ class YarnPaper:
         attention_factor: m, above 0; None: 0.1 ln s + 1.
         trained_length: L in tokens; None: the model's.
     """
+
+    family: ClassVar[str] = "interpolation"
 
     factor: float | None = None
     alpha: float = 1.0

@@ -102,11 +102,14 @@ def write(
     first = {table.setting: table for table in reversed(every)}
     drawn = most(len(loaded.finished))
     curved = [table for table in every[:drawn] if _curved(table)]
-    figures = [partial(_draw, table, samples, spent, to, table is first[table.setting]) for table in curved]
     compared = partial(differences.differences, samples=samples, baseline=BASELINE)
     # Of tables with figures before processes part, as each may draw them; of the others, of which there may be
     # thousands, while some of these draw.
     found = {table.name: each for table in every[:drawn] if (each := compared(table))}
+    figures = [
+        partial(_draw, table, found.get(table.name), samples, spent, to, table is first[table.setting])
+        for table in curved
+    ]
     maps = [partial(difference_maps.plot, each, to.plot(f"{name}-differences"), to.png) for name, each in found.items()]
     rest = _beside([partial(_summaries, every, samples, spent, to), *figures, *maps], aside)
     found |= {table.name: each for table in every[drawn:] if (each := compared(table))}
@@ -186,10 +189,15 @@ def _each(tasks: Iterable[Callable[[], object]]) -> None:
 
 
 def _draw(
-    table: Table, samples: Mapping[str, Sequence[Sample]], spent: Mapping[str, Cost], out: Out, by_depth: bool
+    table: Table,
+    found: Differences | None,
+    samples: Mapping[str, Sequence[Sample]],
+    spent: Mapping[str, Cost],
+    out: Out,
+    by_depth: bool,
 ) -> None:
-    """Draw the figures of a table that need no other number of the report."""
-    over_length.plot(table, out.plot(table.name), out.png)
+    """Draw the figures of a table."""
+    over_length.plot(table, out.plot(table.name), out.png, found)
     if by_depth:
         heatmaps.heatmap(table, samples, out.plot(f"{table.name}-by-depth"), out.png)
     if _timed(table, spent):

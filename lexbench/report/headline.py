@@ -11,11 +11,17 @@ from lexbench.stats.tables import caption
 from lexbench.stats.wording import signed, some, times
 
 MEANING = (
-    "Gain: NLL of {base} at the first length minus NLL at the second, on the same targets; * claimed: an "
-    "interval above 0, p up to 0.05 after Holm's correction over the methods, and a level above its floor. Price: the "
-    "method minus the unmodified model inside the trained length, set as for the longest length if it follows the "
-    "length. Level, gain and price are in nats per token. Claimed gains stand first, then methods by retrieval."
+    "Gain: loss of {base} at the first length minus loss of the method at the second, on the same targets; "
+    "* significant after correction for the number of methods, and better than counting words. Price: how much worse "
+    "texts of up to {inside:,} tokens get when the method is set up for {longest:,}, as a deployment is. Losses are in "
+    "nats per token."
 )
+ORDER = " Significant gains stand first, then methods by what they find, then by loss."
+IDLE = (
+    "This model gains nothing from more context on this text: the column can only show harm, and rows are not ranked "
+    "by it, but by what methods find, then by loss."
+)
+"""Where the control shows no gain."""
 
 
 def over_none(found: Headline) -> bool:
@@ -51,12 +57,31 @@ def grid_of(found: Headline) -> Grid:
         head=head,
         rows=rows,
         remarks=[
-            MEANING.format(base="the unmodified model" if over_none(found) else "the method itself"),
+            MEANING.format(
+                base="the unmodified model" if over_none(found) else "the method itself",
+                inside=found.inside,
+                longest=found.longest,
+            )
+            + ("" if found.idle else ORDER),
+            *_control(found),
             *(_averaged(found) if needles else ()),
             *_unable(found),
             *_too_long(found),
         ],
     )
+
+
+def _control(found: Headline) -> Iterator[str]:
+    """What the unmodified model itself gains inside the trained length."""
+    if found.control is None or found.half is None:
+        yield f"No control: the unmodified model was not measured on the same targets at {found.inside // 2:,} tokens."
+        return
+    gain = found.control
+    ends = f" [{signed(gain.low)}, {signed(gain.high)}]" if gain.low is not None and gain.high is not None else ""
+    said = (
+        f"from {found.half:,} to {found.inside:,} tokens the unmodified model itself gains {signed(gain.value)}{ends}"
+    )
+    yield f"Control: {said} on the same targets." + (f" {IDLE}" if found.idle else "")
 
 
 def _averaged(found: Headline) -> Iterator[str]:

@@ -1,28 +1,30 @@
-"""Looks of methods: each has one colour and one marker in every figure and on every page, computed from its name.
+"""Looks of methods: each has one colour and one marker in every figure and on every page.
 
-Of place p in family number f, the colour is number f - p and the marker number f + 2p, both modulo 7. So methods of one
-family differ in both, and no two methods of the registry share the pair: marker - colour = 3p gives p, then f.
-The baseline `none` is the only dark line. A method outside the registry is the reader's own: a thick line in a colour
-that no other method has, with a star. Methods of one name with other parameters keep colour and marker: dashes and
-hollow markers tell them apart.
+The unmodified model is the only dark line. Each of the seven methods that are compared most, among them the five of
+`lexbench versus`, has a colour and a marker of its own, and a solid line. Of all others the marker is that of their
+family, the attribute `family` of the method's class, and the colour is their own within it, in the order of their
+names. A method outside the registry is the reader's own: a thick line in a colour that no other method has, with a
+star. Methods of one name with other parameters keep colour and marker: dashes and hollow markers tell them apart.
 """
 
+import functools
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from lexbench.core import registry
 from lexbench.core.method_key import BASELINE, MethodKey
 
-FAMILIES: dict[str, tuple[str, ...]] = {
-    "interpolation": ("pi", "yarn", "ntk_by_parts", "yarn_paper", "llama3", "resonance"),
-    "base": ("ntk", "dynamic_ntk", "abf", "ntk_mixed", "ntk_fixed", "ntk_old", "critical_base"),
-    "other frequencies": ("longrope", "longrope2", "clex", "p_rope", "hope", "truncated_basis", "power_basis"),
-    "grouped distances": ("rerope", "leaky_rerope", "adagrope", "self_extend", "dpe"),
-    "chunks": ("dca", "string", "chunkllama", "jet_long"),
-    "keys seen": ("streaming_llm", "lambda_mask", "sliding_window", "bca", "kv"),
-    "logits and heads": ("log_n", "entropy_abf", "ms_poe", "attention_buckets", "qk_gain"),
+FAMILIES = {
+    "interpolation": "square",
+    "base": "diamond",
+    "other frequencies": "triangle-down",
+    "grouped distances": "cross",
+    "chunks": "triangle-up",
+    "keys seen": "x",
+    "logits and heads": "pentagon",
 }
-"""Families of the registry's methods, at most seven methods each."""
+"""Marker of each family, in the order of its panels."""
 OWN = "your methods"
 """The family of methods outside the registry."""
 UNCHANGED = "none"
@@ -37,8 +39,20 @@ every other one, the ink and the highlight, for readers with full colour vision 
 LIGHT = (INK, HIGHLIGHT, *HUES)
 DARK = ("#F2F4F6", "#E82A68", "#EFA61B", "#1F66FA", "#9D7E2A", "#09AE9B", "#B536A5", "#AB8DFF", "#F0B2F6")
 """Ink, highlight and hues on a dark page, as far apart, and at least 3:1 on it."""
-MARKERS = ("square", "diamond", "triangle-down", "cross", "x", "triangle-up", "pentagon")
-DASHES: tuple[tuple[float, ...], ...] = ((), (5, 2), (1.5, 1.5), (6, 1.5, 1, 1.5), (8, 4), (3, 1), (6, 1, 1, 1, 1, 1))
+USUAL = {
+    "pi": (0, "square"),
+    "ntk": (3, "diamond"),
+    "yarn": (1, "triangle-left"),
+    "self_extend": (5, "cross"),
+    "rerope": (4, "triangle-right"),
+    "dca": (2, "triangle-up"),
+    "streaming_llm": (6, "x"),
+}
+"""Place in HUES and marker of the methods that are compared most."""
+DASHES: tuple[tuple[float, ...], ...] = (
+    *((), (5, 2), (1.5, 1.5), (6, 1.5, 1, 1.5)),
+    *((8, 4), (3, 1), (6, 1, 1, 1, 1, 1), (9, 1.5, 3, 1.5)),
+)
 """Lengths of dashes and gaps, in widths of the line; none: solid."""
 LINES = 8
 """Lines that one panel tells apart."""
@@ -64,9 +78,14 @@ class Look:
         return LIGHT[self.tone]
 
 
+def name_of(method: MethodKey) -> str:
+    """The name of a method in figures and on pages: its label, and that of the baseline in words."""
+    return f"unmodified ({method})" if method == BASELINE else str(method)
+
+
 def is_own(method: MethodKey) -> bool:
     """Whether any part of it is outside the registry."""
-    return any(name not in BASELINE.names and name not in _PLACES for name in method.names)
+    return any(name not in BASELINE.names and family_of(name) is None for name in method.names)
 
 
 def own_of(methods: Iterable[MethodKey], highlight: Collection[str] = ()) -> list[MethodKey]:
@@ -98,16 +117,33 @@ def _usual(method: MethodKey) -> tuple[str, int, str, int]:
     named = [name for name in method.names if name not in BASELINE.names]
     if not named:
         return UNCHANGED, 0, "circle", 0
-    family, number, place = _PLACES[named[0]]
-    return family, 2 + (number - place) % len(HUES), MARKERS[(number + 2 * place) % len(MARKERS)], number
+    family = family_of(named[0]) or OWN
+    if named[0] in USUAL:
+        hue, marker = USUAL[named[0]]
+        return family, 2 + hue, marker, 0
+    members = _members()[family]
+    taken = {USUAL[name][0] for name in USUAL if family_of(name) == family}
+    free = [hue for hue in range(len(HUES)) if hue not in taken]
+    place = members.index(named[0])
+    return family, 2 + free[place % len(free)], FAMILIES[family], 1 + place % (len(DASHES) - 1)
 
 
-_PLACES = {
-    name: (family, number, place)
-    for number, (family, names) in enumerate(FAMILIES.items())
-    for place, name in enumerate(names)
-}
-"""Family, its number and the place in it, of each method of the registry."""
+@functools.cache
+def family_of(name: str) -> str | None:
+    """The family that a method of lexbench states; None for a name that is not of lexbench."""
+    if name not in registry.names("method"):
+        return None
+    config = registry.read("method", name)
+    if not str(config.get("_target_")).startswith(f"lexbench.methods.{name}."):
+        return None
+    return getattr(registry.class_of(config, "method"), "family", None)
+
+
+@functools.cache
+def _members() -> dict[str, list[str]]:
+    """Methods of each family but the usual ones, by name."""
+    others = [name for name in registry.names("method") if name not in USUAL]
+    return {family: [name for name in others if family_of(name) == family] for family in FAMILIES}
 
 
 def panels(methods: Sequence[MethodKey], highlight: Collection[str] = ()) -> list[tuple[str, list[MethodKey]]]:

@@ -55,6 +55,8 @@ Score at this length over the score at the shortest one, minus 1, on the same qu
 and the model does not mind it, -100 % where nothing is left. *At its floor*: the score at the shortest length has an
 interval that reaches chance.
 """
+COUNTING = {"bigram": "counting word pairs", "unigram": "counting words", "uniform": "guessing"}
+"""Models without context that a loss is compared with, in words."""
 COLLAPSE = """\
 In range: the second half of the trained length. Collapse: the position (tokens before the target, BOS counted) from
 which NLL stays more than 0.5 nats above that level, to the end; *never*: not within this length. Brackets hold 95 %
@@ -107,13 +109,14 @@ def floor_lines(records: Mapping[str, Sequence[Record]]) -> Iterator[str]:
         yield f"Chance: {said}."
     floors = {head: next((_ngrams(each) for each in column if _ngrams(each)), "") for head, column in records.items()}
     if said := _by_head({head: text for head, text in floors.items() if text}, "; "):
-        yield f"Floors on the same targets: {said}."
+        yield f"For scale, on the same targets: {said}."
 
 
 def _ngrams(record: Record) -> str:
-    """`bigram 5.424, unigram 6.433, uniform 7.625`."""
-    known = [(name, level) for name in reversed(NGRAMS) if (level := getattr(record, name)) is not None]
-    return ", ".join(f"{name} {number(record, level)}" for name, level in known)
+    """`counting word pairs scores 5.424, counting words 6.433, guessing 7.625`."""
+    known = [(COUNTING[name], level) for name in reversed(NGRAMS) if (level := getattr(record, name)) is not None]
+    scores = [f"{name} {number(record, level)}" for name, level in known[1:]]
+    return ", ".join([*(f"{name} scores {number(record, level)}" for name, level in known[:1]), *scores])
 
 
 def _by_head(shown: Mapping[str, str], between: str = ", ") -> str:

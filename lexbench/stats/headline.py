@@ -6,15 +6,19 @@
     retrieval  accuracy at L, mean of the tasks that hide a needle at a depth, measured on the same model alike; without
                those at which every method is at its floor at the shortest measured length, too
     price      method - none at T, set as for L (`stats.summaries`)
+    control    NLL of none at T/2, or the longest measured length below it, - NLL of none at T, on the same targets:
+               what more context brings where the model can use it
 
-Against none at T, which any user has at hand by cutting the text, forgetting cannot win: a window that keeps the level
-has a gain of 0, and a method that is worse inside the trained length has no easy start. A gain is claimed where its
-interval is above 0, its two-sided p by sign flips over documents is up to 0.05 after Holm's correction over the
-methods, and the level is above its floor (`stats.floors`); never of a text that the model does not speak.
+Without a control above 0, as on a text that needs no far context, more context can only show harm: no gain is claimed,
+and rows are in the order of retrieval and level. Against none at T, which any user has at hand by cutting the text,
+forgetting cannot win: a window that keeps the level has a gain of 0, and a method that is worse inside the trained
+length has no easy start. A gain is claimed where its interval is above 0, its two-sided p by sign flips over documents
+is up to 0.05 after Holm's correction over the methods, and the level is above its floor (`stats.floors`); never of a
+text that the model does not speak.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lexbench.core.groups import grouped
@@ -24,7 +28,7 @@ from lexbench.stats.combine import combination, levels
 from lexbench.stats.floors import all_alike, at_floor, floor_text, unspoken
 from lexbench.stats.gain import Drop, drop
 from lexbench.stats.intervals import LEVEL, holm
-from lexbench.stats.pairs import outcomes
+from lexbench.stats.pairs import Paired, corrected, outcomes, paired
 from lexbench.stats.summaries import Summary, prices
 from lexbench.stats.tables import Table
 from lexbench.stats.values import number
@@ -61,8 +65,27 @@ class Headline:
     """Tables of retrieval behind the mean."""
     unable: list[str]
     """Retrieval tasks left out of it: the model cannot do them at a short length either."""
+    half: int | None
+    """Length at which the control begins; None: none was measured at T/2 or below it, or not on the same targets."""
+    control: Drop | None
+    """Gain of the unmodified model from `half` to T; None: without `half`."""
     rows: list[Row]
-    sentence: str
+    sentences: list[str]
+    """On the gains, the control and the retrieval, as far as there is something to say; the first is on the gains."""
+
+    @property
+    def sentence(self) -> str:
+        """All that the table says, in a line."""
+        return " ".join(self.sentences)
+
+    @property
+    def idle(self) -> bool:
+        """Whether the control was measured and shows no gain."""
+        return _idle(self.control)
+
+
+def _idle(control: Drop | None) -> bool:
+    return control is not None and (control.low is None or control.low <= 0)
 
 
 def headlines(every: Sequence[Table], samples: Samples) -> list[Headline]:
@@ -86,6 +109,7 @@ def _headline(table: Table, every: Sequence[Table], samples: Samples) -> Headlin
         return None
     silent = unspoken(table.of(table.methods[0]))  # none, where it was measured
     start = inside[-1]
+    half, control = _control(table, samples, start)
     found = {row: _gain(table, samples, row, start, longest) for row in table.methods}
     if not any(found.values()):
         return None
@@ -101,7 +125,7 @@ def _headline(table: Table, every: Sequence[Table], samples: Samples) -> Headlin
         positive = gain is not None and gain.low is not None and gain.low > 0
         claimed = (
             positive and not silent and tested.get(method, 1.0) <= LEVEL and level is not None and not at_floor(level)
-        )
+        ) and not _idle(control)
         rows.append(
             Row(
                 method=method,
@@ -114,11 +138,28 @@ def _headline(table: Table, every: Sequence[Table], samples: Samples) -> Headlin
         )
     rows.sort(key=_order)
     unable = [each.cell.task for each in hidden if each not in needles]
-    gains = silent or _gains_said(table, rows, start, longest)
-    said = _sentence(rows, [each.cell.task for each in needles], gains, longest)
+    told = [silent] if silent else [_gains_said(table, rows, start, longest), *_control_said(half, control, start)]
+    told += _retrieval_said(rows, needles, table, samples, longest)
     return Headline(
-        table=table, inside=start, longest=longest, needles=needles, unable=unable, rows=rows, sentence=said
+        table=table,
+        inside=start,
+        longest=longest,
+        needles=needles,
+        unable=unable,
+        half=half,
+        control=control,
+        rows=rows,
+        sentences=told,
     )
+
+
+def _control(table: Table, samples: Samples, start: int) -> tuple[int | None, Drop | None]:
+    """The length at which the control begins, and what the unmodified model gains from there to `start`."""
+    half = max((at for at in table.lengths if 2 * at <= start and _valued(table, BASELINE, at)), default=None)
+    if half is None or not _valued(table, BASELINE, start):
+        return None, None
+    found = drop(table, samples, (BASELINE, half), (BASELINE, start))
+    return (None, None) if found is None else (half, found)
 
 
 def _order(row: Row) -> tuple[bool, float, float]:
@@ -196,43 +237,87 @@ def _mean(records: Sequence[Record | None], samples: Samples) -> Record | None:
     )
 
 
-def _sentence(rows: Sequence[Row], tasks: Sequence[str], gains: str, longest: int) -> str:
-    """What the table says: the gains, then the retrieval."""
-    told = [gains]
+def _retrieval_said(
+    rows: Sequence[Row], tables: Sequence[Table], table: Table, samples: Samples, longest: int
+) -> Iterator[str]:
+    """What the table says of retrieval: the best, and a method that has about its loss and finds less."""
     needles = {row.method: row.retrieval for row in rows if row.retrieval and row.retrieval.value is not None}
-    if needles:
-        name = some(tasks, 3)
-        above = {method: each.value or 0.0 for method, each in needles.items() if not at_floor(each)}
-        if why := all_alike(list(needles.values())):
-            told.append(f"Retrieval at {longest:,} tokens ({name}) cannot be told: {why}.")
-        elif above:
-            # As shown: means of several tasks that are equal differ in their last digits.
-            texts = {method: number(needles[method], value) for method, value in above.items()}
-            first = max(above, key=above.__getitem__)
-            best = [method for method, text in texts.items() if text == texts[first]]
-            low, high = needles[best[0]].low, needles[best[0]].high
-            ends = f" [{low:.2f}, {high:.2f}]" if low is not None and high is not None else ""
-            told.append(f"Highest retrieval at {longest:,} tokens ({name}): {some(best, 3)}, {above[first]:.2f}{ends}.")
-        else:
-            floor = floor_text(next(iter(needles.values())))
-            told.append(f"Retrieval at {longest:,} tokens ({name}): {floor} for the only method.")
-    return " ".join(told)
+    if not needles:
+        return
+    where = f"at {longest:,} tokens ({some([each.cell.task for each in tables], 3)})"
+    above = {method: each.value or 0.0 for method, each in needles.items() if not at_floor(each)}
+    if why := all_alike(list(needles.values())):
+        yield f"Retrieval {where} cannot be told: {why}."
+        return
+    if not above:
+        yield f"Retrieval {where}: {floor_text(next(iter(needles.values())))} for the only method."
+        return
+    # As shown: means of several tasks that are equal differ in their last digits.
+    texts = {method: number(needles[method], value) for method, value in above.items()}
+    first = max(above, key=above.__getitem__)
+    best = [method for method, text in texts.items() if text == texts[first]]
+    said = f"Most is found by {some(best, 3)}: {_found(needles[first], tables)} {where}"
+    other = _blind(table, tables, samples, first, longest) if len(tables) == 1 else None
+    if other is not None:
+        losses = [(table.entries[method, longest].value or 0.0) for method in (other, first)]
+        name = "the unmodified model" if other == BASELINE else other
+        said += f"; {name} finds {_found(needles[other], tables)} with about the same loss, {losses[0]:.3f} and "
+        said += f"{losses[1]:.3f} nats per token"
+    yield f"{said}."
+
+
+def _found(record: Record, tables: Sequence[Table]) -> str:
+    """`27 of 32`; of several tasks, or partial scores, the mean with its interval."""
+    value = record.value or 0.0
+    right = value * record.n
+    if len(tables) == 1 and abs(right - round(right)) < 1e-6:
+        return f"{round(right)} of {record.n}"
+    ends = f" [{record.low:.2f}, {record.high:.2f}]" if record.low is not None and record.high is not None else ""
+    return f"{value:.2f}{ends}"
+
+
+def _blind(table: Table, tables: Sequence[Table], samples: Samples, best: MethodKey, longest: int) -> MethodKey | None:
+    """The method that finds least of those that find less than the best one, and whose loss cannot be told from its.
+
+    Both by paired tests; of retrieval after Holm's correction over the methods.
+    """
+    [needle] = tables
+    others = [row for row in table.methods if row != best and _valued(table, row, longest)]
+    others = [row for row in others if _valued(needle, row, longest)]
+    if not _valued(table, best, longest):
+        return None
+
+    def against(found: Table, row: MethodKey) -> Paired:
+        sides = [outcomes(samples[found.entries[each, longest].cell], found.metric or "") for each in (best, row)]
+        return paired(sides[0], sides[1], found.metric or "")
+
+    apart = corrected({row: against(needle, row) for row in others})
+    fewer = [row for row, each in apart.items() if each.significant and (each.difference or 0.0) < 0]
+    alike = [row for row in fewer if (gap := against(table, row)).p is not None and gap.p > LEVEL]
+    return min(alike, key=lambda row: needle.entries[row, longest].value or 0.0, default=None)
 
 
 def _gains_said(table: Table, rows: Sequence[Row], start: int, longest: int) -> str:
     helped = [row for row in rows if row.gains]
-    against = f"over {BASELINE} at {start:,}" if _valued(table, BASELINE, start) else f"over its own level at {start:,}"
+    over_none = _valued(table, BASELINE, start)
     if helped:
-        most = f"{_nats(helped[0].gain)} at {longest:,} {against}"
+        whose = "over the unmodified model" if over_none else "over its own level"
+        most = f"{_nats(helped[0].gain)} at {longest:,} {whose} at {start:,}"
         others = f"; also gaining: {some([row.method for row in helped[1:]], 3)}" if len(helped) > 1 else ""
         return f"{helped[0].method} gains most from context beyond {start:,} tokens: {most}{others}."
-    known = [row for row in rows if row.gain is not None]
-    methods = [row for row in known if row.method != BASELINE]
-    best = max(methods or known, key=lambda row: row.gain.value if row.gain else 0.0)
-    lost = "; its level there is at its floor" if best.level is not None and at_floor(best.level) else ""
-    said = f"; closest is {best.method}," if methods else f": {best.method} has"
-    shown = f"{_nats(best.gain)} at {longest:,} {against}{lost}"
-    return f"No gain from context beyond {start:,} tokens is shown{said} {shown}."
+    if all(row.method == BASELINE for row in rows if row.gain is not None):
+        return f"The unmodified model does not predict text better from {longest:,} tokens than from {start:,}."
+    whose = f"the unmodified model does from its own {start:,}" if over_none else f"it does from {start:,}"
+    return f"No method predicts text better from {longest:,} tokens than {whose}."
+
+
+def _control_said(half: int | None, control: Drop | None, start: int) -> Iterator[str]:
+    if control is None or half is None:
+        return
+    if _idle(control):
+        yield f"(Nor does this model gain from {half:,} to {start:,}: it has little to gain.)"
+    else:
+        yield f"(From {half:,} to {start:,} the unmodified model gains {_nats(control)}.)"
 
 
 def _nats(gain: Drop | None) -> str:

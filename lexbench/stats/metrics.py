@@ -51,8 +51,8 @@ def better(metric: str | None) -> int:
 
 
 def direction(metric: str | None) -> str:
-    """`, higher is better`, `, lower is better`, or nothing where neither is: said behind a metric's name."""
-    return {1: ", higher is better", -1: ", lower is better", 0: ""}[better(metric)]
+    """` (\u2191 better)`, ` (\u2193 better)`, or nothing where neither side is: said behind a metric's name."""
+    return {1: " (\u2191 better)", -1: " (\u2193 better)", 0: ""}[better(metric)]
 
 
 def label(metric: str | None) -> str:

@@ -92,7 +92,7 @@ def test_fields_hold_differences_of_the_means_bold_and_starred_where_significant
         (0, 2): ("+0.250*", "bold"),
         (1, 2): ("+2.000*", "bold"),
     }
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["none (value)", "better", "worse"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["unmodified (none): value", "better", "worse"]
 
 
 def test_what_is_not_significant_after_holm_has_no_star(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from matplotlib.lines import Line2D
 
+from lexbench.core import registry
 from lexbench.core.method_key import key_from
 from lexbench.core.record import Sample
 from lexbench.report import looks
@@ -52,6 +53,11 @@ def _sample(task: str, index: int, length: int, loss: float) -> Sample:
 
 
 def curve(table: Table, samples: Samples, stem: Path) -> bool:
+    over_length.plot(table, stem, found=differences(table, samples))
+    return True
+
+
+def levels(table: Table, samples: Samples, stem: Path) -> bool:
     over_length.plot(table, stem)
     return True
 
@@ -84,6 +90,7 @@ def map_of_differences(table: Table, samples: Samples, stem: Path) -> bool:
 
 KINDS: list[Callable[[Table, Samples, Path], bool]] = [
     curve,
+    levels,
     heatmaps.heatmap,
     positions,
     scatter,
@@ -116,14 +123,20 @@ def test_no_figure_cuts_words_off_or_lays_them_on_one_another(tmp_path: Path, ca
         assert_legible(figure)
 
 
+def families() -> list[list[str]]:
+    """Methods of each family of the registry."""
+    names = registry.names("method")
+    return [[name for name in names if looks.family_of(name) == family] for family in looks.FAMILIES]
+
+
 def test_lines_are_told_apart_without_colour() -> None:
-    for names in looks.FAMILIES.values():
+    for names in families():
         seen = {(look.marker, look.dash) for look in looks.looks(list(map(key_from, ["none", *names]))).values()}
         assert len(seen) == len(names) + 1
 
 
 def test_lines_of_many_points_have_markers_here_and_there(tmp_path: Path) -> None:
-    names = [name for names in looks.FAMILIES.values() for name in names[:1]]
+    names = [names[0] for names in families()]
     cells = made(["none", *names], (4096,), "prefix")
     table = next(table for table in tables(cells) if table.metric == "nll")
     with drawn() as figures:
@@ -154,7 +167,7 @@ def test_a_legend_names_every_method_in_lines_of_its_width(tmp_path: Path) -> No
     legend = figures[0].axes[0].get_legend()
     assert legend is not None
     labels = [text.get_text() for text in legend.get_texts()]
-    assert labels[0] == "none" and {"$\\frac{$", "_hidden"} <= set(labels) and len(labels) == 4
+    assert labels[0] == "unmodified (none)" and {"$\\frac{$", "_hidden"} <= set(labels) and len(labels) == 4
     assert max(len(line) for label in labels for line in label.split("\n")) <= LABEL
 
 
@@ -170,5 +183,5 @@ def test_figures_load_no_graphical_surface() -> None:
 
 
 def test_no_name_of_the_registry_is_broken_in_the_legends_of_several_panels() -> None:
-    names = [name for family in looks.FAMILIES.values() for name in family]
+    names = [name for names in families() for name in names]
     assert [said(name, NARROW) for name in names] == names

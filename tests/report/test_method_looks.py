@@ -9,9 +9,11 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
+from lexbench.commands.versus import AGAINST
 from lexbench.core import registry
 from lexbench.core.method_key import BASELINE, MethodKey, key_from
 from lexbench.core.record import Sample
+from lexbench.methods.pi import Pi
 from lexbench.parts.web.page import data, page
 from lexbench.parts.web.page.headlines import headlines
 from lexbench.report import looks
@@ -66,20 +68,38 @@ def keys(*labels: str) -> list[MethodKey]:
     return list(map(key_from, labels))
 
 
-def test_every_method_of_the_registry_has_a_colour_and_marker_that_no_other_has() -> None:
-    placed = [name for names in looks.FAMILIES.values() for name in names]
-    assert sorted([*placed, "none"]) == METHODS
+FAMILIES = {
+    family: [name for name in METHODS if looks.family_of(name) == family] for family in (*looks.FAMILIES, "none")
+}
+
+
+def test_every_method_of_the_registry_states_a_family_and_has_a_look_that_no_other_has() -> None:
+    placed = [name for names in FAMILIES.values() for name in names]
+    assert sorted(placed) == METHODS and FAMILIES["none"] == ["none"]
     found = looks.looks(keys(*METHODS))
     assert len({(look.tone, look.marker) for look in found.values()}) == len(METHODS)
-    for names in looks.FAMILIES.values():  # in a family's panel, either alone is enough
-        assert (
-            len({found[key_from(name)].tone for name in names})
-            == len({found[key_from(name)].marker for name in names})
-            == len(names)
-        )
+    for names in FAMILIES.values():  # in a family's panel, the colour alone is enough
+        assert len({found[key_from(name)].tone for name in names}) == len(names) <= len(looks.HUES)
     assert [name for name, look in found.items() if look.tone == 0] == [BASELINE]
     assert all(look.dash == 0 for name, look in found.items() if name == BASELINE)
     assert {look.marker for look in found.values()} <= SHAPES.keys()
+
+
+def test_the_usual_methods_and_ones_own_share_neither_colour_nor_marker() -> None:
+    # Before, pi and self_extend were both orange.
+    found = looks.looks(keys("none", *AGAINST, "dca", "streaming_llm", "mine"))
+    assert len(found) == len({look.tone for look in found.values()}) == len({look.marker for look in found.values()})
+    assert all(look.dash == 0 for look in found.values())
+
+
+def test_the_family_of_a_method_is_an_attribute_of_its_class_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert Pi.family == looks.family_of("pi") == "interpolation"
+    (tmp_path / "method").mkdir()
+    (tmp_path / "method" / "mine.yaml").write_text("_target_: lexbench.methods.pi.Pi\nfactor: 4\n")
+    monkeypatch.setenv("LEXBENCH_CONFIG_PATH", str(tmp_path))
+    assert looks.family_of("mine") is None  # a reader's own name for it is the reader's own method
 
 
 def test_a_look_does_not_follow_the_place_in_the_list() -> None:
@@ -170,7 +190,7 @@ def test_a_method_worse_than_the_baseline_leaves_the_axis_with_an_arrow(tmp_path
     [axes] = figures[0].axes
     assert axes.get_ylim()[1] == pytest.approx(3.2, abs=0.2)  # min(worst) + 1 above 2.0 is 3.0
     labels = [text.get_text() for text in axes.get_legend().get_texts()]  # type: ignore[union-attr]
-    assert labels == ["none", "ntk", "pi", "yarn", "leaves the axis"]
+    assert labels == ["unmodified (none)", "ntk", "pi", "yarn", "leaves the axis"]
 
 
 def test_perplexity_is_compressed_in_nats() -> None:
@@ -214,7 +234,7 @@ def test_ones_own_method_is_in_the_summary_however_bad_it_is() -> None:
         for length in (256, 512)
     ]
     [told] = headlines(data.Measured.of(cells, ["yarn"]))
-    assert [str(row["method"]) for row in told["rows"]] == [*METHODS[:3], "yarn", "mine", "none"]
+    assert [str(row["method"]) for row in told["rows"]] == [*METHODS[:3], "yarn", "mine", "unmodified (none)"]
 
 
 def test_lines_of_one_colour_differ_in_marker_and_stroke() -> None:

@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 from matplotlib.backends.backend_agg import RendererAgg
 from matplotlib.backends.backend_svg import RendererSVG
+from matplotlib.collections import PolyCollection
 from matplotlib.font_manager import FontProperties
 from matplotlib.patches import Rectangle
 
@@ -25,6 +26,7 @@ from lexbench.report.plots import style
 from lexbench.report.plots.heatmaps import depth_strata, heatmap
 from lexbench.report.plots.over_length import figure, labelled, plot, told_apart
 from lexbench.report.plots.style import DPI, STYLE, value_limits
+from lexbench.stats.differences import differences
 from lexbench.stats.intervals import wilson
 from lexbench.stats.records import records_of
 from lexbench.stats.tables import Table, tables
@@ -276,9 +278,9 @@ def test_chance_is_a_dotted_line_where_it_is_known_and_seen(
 @pytest.mark.parametrize(
     ("metric", "said"),
     [
-        ("accuracy", "accuracy, higher is better"),
-        ("qa_f1", "qa_f1, higher is better"),
-        ("resolution", "attention resolution, higher is better"),
+        ("accuracy", "accuracy (\u2191 better)"),
+        ("qa_f1", "qa_f1 (\u2191 better)"),
+        ("resolution", "attention resolution (\u2191 better)"),
         ("entropy", "attention entropy (nats)"),
     ],
 )
@@ -351,3 +353,28 @@ def test_every_measure_of_attention_is_inside_the_axes(tmp_path: Path) -> None:
         tmp_path / "a",
     )
     assert "above the axis" not in (tmp_path / "a.svg").read_text()
+
+
+def test_a_figure_decides_by_paired_differences_and_has_levels_beside_them() -> None:
+    """Eight texts of eight documents: yarn is 0.5 nats better than none on every one at 512, and the same at 256."""
+    losses = {("none", 256): 2.0, ("yarn", 256): 2.0, ("none", 512): 2.5, ("yarn", 512): 2.0}
+    found = [
+        Finished(
+            cell("last_segment", name, length, n=8),
+            [
+                Sample(index=at, cluster=str(at), tokens=length, nll=np.full(4, loss + at / 5, np.float32))
+                for at in range(8)
+            ],
+        )
+        for (name, length), loss in losses.items()
+    ]
+    [table] = [each for each in tables(found) if each.metric == "nll"]
+    samples = {each.cell.id: each.samples for each in found}
+    left, right = figure(table, differences(table, samples)).axes
+    points = {float(np.asarray(line.get_xdata())[0]): line for line in left.lines if np.size(line.get_xdata()) == 1}
+    assert {at: float(np.asarray(line.get_ydata())[0]) for at, line in points.items()} == pytest.approx({1: 0, 2: -0.5})
+    faces = {at: line.get_markerfacecolor() for at, line in points.items()}
+    assert faces[1.0] == "white" != faces[2.0]  # of 2^8 flips two are as far: 2 comparisons * 2 / 256 < 0.05
+    assert "\u2193 better" in left.get_ylabel() and "\u2193 better" in right.get_ylabel()
+    for axes in (left, right):  # bars, and no band beside them
+        assert not any(isinstance(each, PolyCollection) for each in axes.collections)

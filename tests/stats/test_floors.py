@@ -116,8 +116,8 @@ def test_the_page_says_where_all_others_tie_with_the_highest() -> None:
     """Two methods with 14 and 13 right answers of 32 are both above chance; one question that changed tells nothing."""
     cells = [guessed(name, count, length=at) for name, count in (("none", 14), ("ntk", 13)) for at in (512, 1024)]
     [found] = headlines.headlines(data.Measured.of(cells))
-    assert found["sentence"].startswith("none has the highest mean past 256 tokens, 0.44 [")
-    assert found["sentence"].endswith("]; all others tie with it statistically.")
+    assert found["sentence"].startswith("unmodified (none) has the highest mean past 256 tokens, 0.44 [")
+    assert found["sentence"].endswith("]; all others are tied with it.")
 
 
 def test_the_leaderboard_names_no_best_of_methods_at_chance(tmp_path: Path) -> None:
@@ -170,7 +170,6 @@ def test_a_text_in_another_language_is_said_by_the_page_and_the_leaderboard(tmp_
     said = "lexlet does not speak this text: none has 6.500 nats per token at 256 tokens"
     [found] = headlines.headlines(data.Measured.of(cells))
     assert found["sentence"].startswith(said)
-    assert "Floors on the same targets: bigram 5.000, unigram 5.800, uniform 6.240." in leaderboard(
-        folder(tmp_path, *cells)
-    )
+    scale = "counting word pairs scores 5.000, counting words 5.800, guessing 6.240."
+    assert f"For scale, on the same targets: {scale}" in leaderboard(folder(tmp_path, *cells))
     assert unspoken([record(spoken("none", 5.4, 256))]) is None  # below counting tokens, though above counting pairs

@@ -1,6 +1,7 @@
 """The methods `kv`: keys and values in few bits, or of fewer tokens."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from lexbench.core.attention import Attention
 from lexbench.core.errors import ConfigError
@@ -39,6 +40,7 @@ class Kv:
             compressed: they see rounded keys, as in llama.cpp. Tokens are dropped behind the prompt in both.
     """
 
+    family: ClassVar[str] = "keys seen"
     bits: int | None = None
     keys: str = "channel"
     values: str = "token"

@@ -95,6 +95,12 @@ def marks(rows: Mapping[Row, Sequence[Record]], shown: Mapping[Row, Record], sam
     Holm's correction over the column. A row at its floor is never the best. Empty where all values
     are shown alike, where no side is better, and where every row is at its floor.
     """
+    asked = {row: [outcomes_of(record, samples) for record in of] for row, of in rows.items()} if samples else {}
+    return marks_of(shown, asked)
+
+
+def marks_of(shown: Mapping[Row, Record], asked: Mapping[Row, Sequence[Sequence[Outcome]]]) -> dict[Row, Mark]:
+    """`marks` of outcomes: of each row those of its cells; none: nothing is tested."""
     texts = {row: number(record, record.value) for row, record in shown.items() if record.value is not None}
     side = max((metrics.better(shown[row].metric) for row in texts), default=0)
     above = [row for row in texts if not at_floor(shown[row])]
@@ -102,9 +108,8 @@ def marks(rows: Mapping[Row, Sequence[Record]], shown: Mapping[Row, Record], sam
         return {}
     top = max(above, key=lambda row: side * (shown[row].value or 0.0))
     tested = {}
-    if samples:
-        asked = {row: [outcomes_of(record, samples) for record in rows[row]] for row in texts}
-        metric = rows[top][0].metric or ""
+    if asked:
+        metric = shown[top].metric or ""
         found = corrected({row: against(asked[top], asked[row], metric) for row in texts if row != top})
         tested = {row: each.p_holm for row, each in found.items() if each.p_holm is not None}
     return {

@@ -198,7 +198,7 @@ def _title(figure: Figure, table: Table, found: Sequence[AttentionCurve]) -> Non
 def _legend(
     figure: Figure, methods: Sequence[MethodKey], drawn: Mapping[MethodKey, Look], others: int, beyond: bool
 ) -> None:
-    handles = [Line2D([], [], label=said(method, LABEL), **_line(drawn, method)) for method in methods]
+    handles = [Line2D([], [], label=said(looks.name_of(method), LABEL), **_line(drawn, method)) for method in methods]
     if others:
         handles.append(Line2D([], [], label=f"{others} others", **GREY))
     if beyond:

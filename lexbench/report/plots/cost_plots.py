@@ -26,10 +26,11 @@ from lexbench.report.plots import value_axis
 from lexbench.report.plots.over_length import FLOOR, SEEN, floor_name, floor_of, told_apart
 from lexbench.report.plots.style import LEAVES, STYLE, characters, legend, mark, said, save, save_numbers, title
 from lexbench.report.plots.value_axis import Scale
+from lexbench.report.titles import title_of
 from lexbench.stats.costs import Cost, prices
 from lexbench.stats.floors import at_floor
 from lexbench.stats.metrics import direction
-from lexbench.stats.tables import Table, at_length
+from lexbench.stats.tables import Table
 
 NOTE = "answers timed one by one; comparable within one run on one machine only"
 LOGARITHMIC = 5.0
@@ -152,10 +153,8 @@ def _figure(table: Table, points: Sequence[Point], length: int) -> Figure:
         handles.append(Line2D([], [], label="leaves the axis", color="0.4", **LEAVES))
     if refused := sum(record.refused is not None for record in table.at(length)):
         handles.append(Line2D([], [], label=f"refused: {refused}", linestyle="none"))
-    legend(axes, handles, band=False)
-    axes.get_legend().set_title("method (bars: 95 %)")  # type: ignore[union-attr]
-    differs = f"\n{table.differs}" if table.differs else ""
-    title(axes, f"{table.cell.task} on {table.cell.model} at {at_length(table, length)}{differs}")
+    legend(axes, handles, "bars")
+    title(axes, f"{title_of(table)}\nquality against time, at {length:,} tokens")
     return figure
 
 
@@ -199,7 +198,7 @@ def _point(axes: Axes, point: Point, scale: Scale, look: Look | None) -> Line2D:
             axes.vlines(x, point.low, point.high, **bars)
         axes.hlines(point.value, 1e3 * point.fast, 1e3 * point.slow, **bars)
         axes.plot(x, point.value, **{**style, "zorder": order})
-    return Line2D([], [], label=point.method, **style)
+    return Line2D([], [], label=looks.name_of(point.method), **style)
 
 
 def _front(axes: Axes, points: Sequence[Point], scale: Scale) -> None:

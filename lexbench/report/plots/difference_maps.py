@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from lexbench.core.method_key import MethodKey
+from lexbench.report.looks import name_of
 from lexbench.report.plots.style import (
     BACKED,
     HATCHED,
@@ -25,6 +26,7 @@ from lexbench.report.plots.style import (
     save,
     save_numbers,
 )
+from lexbench.report.titles import title_of
 from lexbench.stats.differences import SAME, Difference, Differences, digits
 from lexbench.stats.intervals import LEVEL
 from lexbench.stats.metrics import direction
@@ -101,7 +103,7 @@ def colours_of(found: Differences) -> Colormap:
 
 def _figure(found: Differences, rows: Sequence[MethodKey]) -> Figure:
     table, columns = found.table, len(found.table.lengths)
-    labels = [f"{said(found.baseline, LABEL - 8, 2)} (value)", *(said(row, LABEL, 2) for row in rows)]
+    labels = [said(f"{name_of(found.baseline)}: value", LABEL, 2), *(said(row, LABEL, 2) for row in rows)]
     longest = max(len(line) for label in labels for line in label.split("\n"))
     width = max(4.6, 1.7 + longest * 0.07 + COLUMN * columns)
     heading, notes = _heading(found, width), _notes(width)
@@ -198,8 +200,8 @@ def _text(axes: Axes, column: int, row: int, text: str, **looks: object) -> None
 
 def _heading(found: Differences, width: float) -> str:
     table = found.table
-    lines = [f"{table.cell.task} on {table.cell.model}, {table.label}: difference to {found.baseline}", table.differs]
-    return "\n".join(said(line, characters(width - 0.3, 9.5)) for line in lines if line)
+    lines = [*title_of(table).split("\n"), f"{table.label}: method minus {name_of(found.baseline)}, same questions"]
+    return "\n".join(said(line, characters(width - 0.3, 9.5)) for line in lines)
 
 
 def _notes(width: float) -> str:

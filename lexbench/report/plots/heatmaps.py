@@ -16,6 +16,7 @@ from matplotlib.transforms import Affine2D
 
 from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Sample
+from lexbench.report.looks import name_of
 from lexbench.report.plots.style import (
     BACKED,
     HATCHED,
@@ -27,8 +28,11 @@ from lexbench.report.plots.style import (
     said,
     save,
     save_numbers,
+    wrapped,
 )
+from lexbench.report.titles import title_of
 from lexbench.stats.intervals import Interval, mean_interval
+from lexbench.stats.metrics import direction
 from lexbench.stats.tables import Table
 from lexbench.stats.wording import times
 
@@ -102,10 +106,10 @@ def _figure(table: Table, strata: Sequence[Stratum], look: Look) -> Figure:
     rows = math.ceil(len(table.methods) / columns)
     count = len({stratum.depth_low for stratum in strata})
     panel = max(1.8, look.width * len(table.lengths))
-    titles = [said(method, characters(panel, 8.0)) for method in table.methods]
+    titles = [said(name_of(method), characters(panel, 8.0)) for method in table.methods]
     over = 0.3 + 0.13 * max(title.count("\n") for title in titles)
     inside = (columns * (panel + GAP) - GAP, rows * (over + look.height * count) + UNDER)
-    size = (max(4.2, 1.2 + inside[0]), max(3.0, 1.1 + inside[1]))
+    size = (max(4.2, 1.2 + inside[0]), max(3.0, 1.4 + inside[1]))
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.add_subplot()  # all panels in one: an axes each takes seconds
     axes.set_xlim(0, inside[0])
@@ -143,9 +147,8 @@ def _figure(table: Table, strata: Sequence[Stratum], look: Look) -> Figure:
         aspect=18,
     )
     bar.outline.set_visible(False)
-    about = f"{table.cell.task} on {table.cell.model}: {table.label} by depth and length"
-    differs = f"\n{said(table.differs, characters(size[0] - 0.4, 10.0))}" if table.differs else ""
-    figure.suptitle(f"{said(about, characters(size[0] - 0.4, 10.0))}{differs}", fontsize=10)
+    about = f"{title_of(table)}\n{table.label}{direction(table.metric)} by depth and length"
+    figure.suptitle(wrapped(about, size[0] - 0.4, 10.0), fontsize=10)
     figure.supxlabel("length: multiple of the trained length, tokens", fontsize=9)
     figure.supylabel("depth of the needle: 0 start, 1 end", fontsize=9)
     return figure

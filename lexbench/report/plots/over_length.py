@@ -1,4 +1,9 @@
-"""A metric over multiples of the trained length: a line and a band per method, a panel a family where they are many."""
+"""A metric over multiples of the trained length: differences to the unmodified model, and levels beside them.
+
+Differences are paired, over the same questions, with their 95 % intervals; a filled marker is significant after Holm's
+correction, a hollow one is not. They are for deciding: intervals of levels hold what all methods share, such as how
+hard the texts are. Where nothing can be paired, levels stand alone. A panel a family where methods are many.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,7 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.transforms import ScaledTranslation, Transform, blended_transform_factory
 
-from lexbench.core.method_key import MethodKey
+from lexbench.core.method_key import BASELINE, MethodKey
 from lexbench.report import looks
 from lexbench.report.looks import Look
 from lexbench.report.plots import value_axis
@@ -20,16 +25,19 @@ from lexbench.report.plots.style import (
     LEAVES,
     STYLE,
     Shown,
-    band,
     behind,
     legend,
     line,
     mark_trained_length,
+    pairs_for,
     panels_for,
     save,
     save_numbers,
+    value_limits,
 )
 from lexbench.report.plots.value_axis import Scale
+from lexbench.report.titles import title_of
+from lexbench.stats.differences import Difference, Differences
 from lexbench.stats.metrics import direction
 from lexbench.stats.tables import Table
 from lexbench.stats.wording import times
@@ -46,28 +54,119 @@ STEP = 2.4
 LENGTH = "length: multiple of the trained length, tokens"
 
 
-def plot(table: Table, stem: Path, png: bool = True) -> None:
-    """The figure as stem.svg and stem.png (unless it is not wanted), its numbers as stem.csv."""
+def plot(table: Table, stem: Path, png: bool = True, found: Differences | None = None) -> None:
+    """The figure as stem.svg and stem.png (unless it is not wanted), its levels as stem.csv."""
     with mpl.rc_context(STYLE):
-        save(figure(table), stem, png)
+        save(figure(table, found), stem, png)
     names = ("method", "length", "multiple", "metric", "value", "low", "high", "n", "refused")
     rows = [[getattr(record, name) for name in names] for method in table.methods for record in table.of(method)]
     save_numbers(stem, names, rows)
 
 
 @mpl.rc_context(STYLE)
-def figure(table: Table) -> Shown:
-    """One panel, or one for each family with all other methods in grey."""
+def figure(table: Table, found: Differences | None = None) -> Shown:
+    """Levels, and left of them the differences if given: once, or for each family with all other methods in grey."""
     shown = looks.panels(table.methods, table.highlight)
     known = looks.looks(table.methods, table.highlight)
     scale = value_axis.of_table(table)
-    heading = f"{table.cell.task} on {table.cell.model}, {table.cell.n} samples a cell"
-    heading += f"\n{table.differs}" if table.differs else ""
-    made, panels = panels_for(shown, heading, LENGTH, table.label + direction(table.metric))
-    for axes, (_, methods) in zip(panels, shown, strict=True):
-        panel(axes, table, methods, known, scale)
-        _legend(axes, table, methods, known, scale)
+    level = table.label + direction(table.metric)
+    if found is None or found.empty:
+        made, panels = panels_for(shown, title_of(table), LENGTH, level)
+        for axes, (_, methods) in zip(panels, shown, strict=True):
+            panel(axes, table, methods, known, scale)
+            _legend(axes, table, methods, known, scale)
+        return made
+    made, pairs = pairs_for(shown, title_of(table), LENGTH, difference_label(found), level)
+    for (left, right), (_, methods) in zip(pairs, shown, strict=True):
+        difference_panel(left, found, methods, known)
+        panel(right, table, methods, known, scale)
+        handles = [*handles_of(table, methods, known, scale), *difference_handles(found, methods)]
+        legend(right, handles, "bars", alone=len(shown) == 1)
     return made
+
+
+def difference_label(found: Differences) -> str:
+    """Name of the axis of differences."""
+    what = "" if found.table.metric == "nll" else f"{found.table.label}, "
+    base = "the unmodified model" if found.baseline == BASELINE else found.baseline
+    return f"minus {base}: {what}{found.unit}{direction(found.table.metric)}"
+
+
+def difference_panel(
+    axes: Axes, found: Differences, methods: Sequence[MethodKey], known: Mapping[MethodKey, Look]
+) -> None:
+    """Paired differences with their intervals, zero as the dark line of the baseline; all other methods in grey."""
+    scale = difference_scale(found)
+    value_axis.draw(axes, scale)
+    _length_axis(axes, found.table)
+    zero = (axes.transData - axes.transAxes).transform([(1.0, 0.0)])[0, 1]
+    mark_trained_length(axes, 1.0, low=bool(zero > 0.5))
+    others = [row for row in found.table.methods if row not in methods and row != found.baseline]
+    behind(axes, [list(zip(_multiples(found, row), _values(found, row), strict=True)) for row in others])
+    axes.axhline(0.0, **{**line(known[found.baseline]), "marker": "none"})
+    compared = [method for method in methods if method != found.baseline]
+    for place, method in enumerate(compared):
+        _difference_line(axes, found, method, known[method], (place, len(compared)), scale)
+
+
+def _difference_line(
+    axes: Axes, found: Differences, method: MethodKey, look: Look, among: tuple[int, int], scale: Scale
+) -> None:
+    """A method's differences: line, bars, and markers that are hollow where nothing is told."""
+    place, count = among
+    shift = place - (count - 1) / 2
+    moved = _moved(axes, shift * _step(found.table, count))
+    drawn, at, style = _of(found, method), _multiples(found, method), line(look)
+    values = _values(found, method)
+    axes.plot(at, values, transform=moved, **{**style, "marker": "none"})
+    for multiple, value, each in zip(at, values, drawn, strict=True):
+        if each.low is not None and each.high is not None:
+            axes.vlines(multiple, each.low, each.high, color=look.colour, linewidth=1.0, zorder=2, transform=moved)
+        face = look.colour if each.significant else "white"
+        point = {**style, "linestyle": "none", "markerfacecolor": face}
+        axes.plot(multiple, value, transform=moved, **point)
+    aside = shift * DODGE / max(6, count)
+    beyond = [multiple for multiple, each in zip(at, drawn, strict=True) if scale.beyond(each.difference)]
+    _edge(axes, beyond, 0.97, {**LEAVES, "color": look.colour}, aside)
+
+
+def difference_scale(found: Differences) -> Scale:
+    """The axis of differences: of losses, a collapsed method does not stretch it; zero is always on it."""
+    ends = {
+        row: [(each.difference or 0.0, each.low, each.high) for each in of]
+        for row in found.table.methods
+        if (of := _of(found, row))
+    }
+    whole = value_axis.everything({**ends, found.baseline: [(0.0, None, None)]})
+    if found.table.metric != "nll":
+        return whole
+    every = [end for each in ends.values() for value in each for end in value if end is not None]
+    worst = [max(value for value, _, _ in each) for each in ends.values()]
+    low, top = value_limits(worst, min(0.0, *every), max(0.0, *every))
+    return Scale(low, max(top, -0.05 * low))
+
+
+def difference_handles(found: Differences, methods: Sequence[MethodKey]) -> list[Line2D]:
+    """What a legend explains of differences besides the methods."""
+    drawn = [each for method in methods if method != found.baseline for each in _of(found, method)]
+    hollow: dict[str, Any] = {"marker": "o", "color": "0.4", "markerfacecolor": "white", "linestyle": "none"}
+    if all(each.significant for each in drawn):
+        return []
+    return [Line2D([], [], label="hollow: not significant", markersize=5, **hollow)]
+
+
+def _of(found: Differences, method: MethodKey) -> list[Difference]:
+    """The method's differences that have a value, by length."""
+    every = (found.entries.get((method, length)) for length in found.table.lengths)
+    return [each for each in every if each is not None and each.difference is not None]
+
+
+def _multiples(found: Differences, method: MethodKey) -> list[float]:
+    return [each.length / found.table.cell.trained_length for each in _of(found, method)]
+
+
+def _values(found: Differences, method: MethodKey) -> list[float]:
+    return [each.difference or 0.0 for each in _of(found, method)]
 
 
 def panel(
@@ -165,7 +264,7 @@ def _floor(axes: Axes, table: Table) -> None:
 
 
 def _line(axes: Axes, table: Table, method: MethodKey, look: Look, among: tuple[int, int], scale: Scale) -> None:
-    """A method: line, band, arrows where it leaves the axis, crosses above the frame where it is refused."""
+    """A method: line, bars, arrows where it leaves the axis, crosses above the frame where it is refused."""
     place, count = among
     records = table.of(method)
     multiples = [record.multiple for record in records]
@@ -173,10 +272,8 @@ def _line(axes: Axes, table: Table, method: MethodKey, look: Look, among: tuple[
         np.array([getattr(record, name) for record in records], np.float64) for name in ("value", "low", "high")
     )  # None becomes NaN, where a line breaks
     moved = _moved(axes, (place - (count - 1) / 2) * _step(table, count))
-    shade: dict[str, Any] = {"color": look.colour, "alpha": band(count), "linewidth": 0}
     axes.plot(multiples, values, transform=moved, **line(look))
-    axes.fill_between(multiples, low, high, zorder=2, transform=moved, **shade)
-    axes.vlines(multiples, low, high, color=look.colour, alpha=0.7, linewidth=0.9, zorder=2, transform=moved)
+    axes.vlines(multiples, low, high, color=look.colour, linewidth=1.0, zorder=2, transform=moved)
     aside = (place - (count - 1) / 2) * DODGE / max(6, count)
     beyond = [record.multiple for record in records if scale.beyond(record.value)]
     refused = [record.multiple for record in records if record.refused]
@@ -214,15 +311,15 @@ def _edge(axes: Axes, x: Sequence[float], height: float, look: Mapping[str, Any]
 def _legend(
     axes: Axes, table: Table, methods: Sequence[MethodKey], known: Mapping[MethodKey, Look], scale: Scale
 ) -> None:
-    band = any(record.low is not None for method in methods for record in table.of(method))
-    legend(axes, handles_of(table, methods, known, scale), band)
+    bars = any(record.low is not None for method in methods for record in table.of(method))
+    legend(axes, handles_of(table, methods, known, scale), "bars" if bars else "")
 
 
 def handles_of(
     table: Table, methods: Sequence[MethodKey], known: Mapping[MethodKey, Look], scale: Scale
 ) -> list[Line2D]:
     """What a legend explains: the methods, and the marks that are used."""
-    handles = [Line2D([], [], label=name, **line(known[name])) for name in methods]
+    handles = [Line2D([], [], label=looks.name_of(name), **line(known[name])) for name in methods]
     records = [record for method in methods for record in table.of(method)]
     if any(scale.beyond(record.value) for record in records):
         handles.append(Line2D([], [], label="leaves the axis", color="0.4", **LEAVES))

@@ -1,8 +1,9 @@
-"""One figure for a paper or a page: a panel a task, one legend, in the width of a column, text as text."""
+"""One figure for a paper or a page: a row a task, one legend, in the width of a column, text as text."""
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import matplotlib as mpl
@@ -10,19 +11,24 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.transforms import Affine2D
 
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import write_text
-from lexbench.core.method_key import BASELINE
-from lexbench.core.record import Record
+from lexbench.core.method_key import BASELINE, MethodKey
+from lexbench.core.record import Record, Sample
 from lexbench.report import looks, paper_table
 from lexbench.report.grid import value_entry
+from lexbench.report.looks import Look
 from lexbench.report.plots import over_length, value_axis
-from lexbench.report.plots.style import SHAPES, STYLE, save_as, wrapped
+from lexbench.report.plots.style import ARROW, LEAVES, SHAPES, STYLE, save_as, wrapped
 from lexbench.report.plots.value_axis import Scale
 from lexbench.report.select import check_highlight, named_methods, named_tasks
 from lexbench.report.tables import headline_tables
+from lexbench.report.titles import short_title_of
 from lexbench.stats import records
+from lexbench.stats.differences import Differences, differences
+from lexbench.stats.metrics import direction
 from lexbench.stats.tables import Table
 
 WIDTHS = {
@@ -33,6 +39,8 @@ WIDTHS = {
 """Inches of a column or of a page's text; a web page and a slide."""
 LEAST = 2.2
 """Inches of a panel; where less room is, panels stand below one another."""
+RIGHT, LEFT = (ARROW.transformed(Affine2D().rotate_deg(turn)) for turn in (-90, 90))
+"""Markers where a dot leaves the axis."""
 HEIGHT = 0.72
 """Height of a panel, as a share of its width."""
 FONT = 8.0
@@ -79,8 +87,9 @@ def write_figure(
         write_text(file, paper_table.latex(tables, WIDTHS[size], **options))
     if not pictures:
         return
+    samples = {each.cell.id: each.samples for each in kept}
     with mpl.rc_context({**STYLE, "font.size": FONT * (2 if size == "slide" else 1)}):
-        made = figure(tables, WIDTHS[size], highlight)
+        made = figure(tables, WIDTHS[size], highlight, samples)
         for file in pictures:
             save_as(made, file)
 
@@ -101,38 +110,60 @@ def _floor_above(axes: Axes, table: Table, scale: Scale) -> None:
 
 
 def _title(axes: Axes, table: Table, width: float) -> None:
-    """Task and model, and below them what tells the table from others of both."""
-    text = f"{table.cell.task}, {table.cell.model}" + (f"\n{table.differs}" if table.differs else "")
-    axes.set_title(wrapped(text, width, mpl.rcParams["font.size"]), fontsize="medium", pad=8)
+    words = wrapped(short_title_of(table), width - 0.75, mpl.rcParams["font.size"], lines=3)
+    axes.set_title(words, fontsize="medium", pad=8)
 
 
-def figure(tables: Sequence[Table], width: float, highlight: Collection[str] = ()) -> Figure:
-    """A panel for each table, and one legend below for all; of more than `looks.LINES` methods ranked dots.
+def figure(
+    tables: Sequence[Table],
+    width: float,
+    highlight: Collection[str] = (),
+    samples: Mapping[str, Sequence[Sample]] = MappingProxyType({}),
+) -> Figure:
+    """A row for each table, paired differences and levels beside them, and one legend below for all.
+
+    A column too narrow for both has the differences alone, and their table the levels. Where nothing can be paired,
+    levels stand alone, as many tables side by side as there is room for. More than `looks.LINES` methods are ranked
+    dots.
 
     Args:
         tables: of headline metrics.
         width: inches.
         highlight: methods to draw in front.
+        samples: of each cell id; none: no differences.
     """
     methods = looks.ordered(list(dict.fromkeys(row for table in tables for row in table.methods)), highlight)
+    paired = {table.name: differences(table, samples) for table in tables} if samples else {}
+    compared = {name: found for name, found in paired.items() if found is not None and not found.empty}
     if len(methods) > looks.LINES:
-        return ranked(tables, width, highlight)
+        return ranked(tables, width, highlight, compared)
     known = looks.looks(methods, highlight)
-    columns = max(1, min(len(tables), int(width / LEAST)))
-    rows = -(-len(tables) // columns)
+    room = max(1, int(width / LEAST))
+    columns = min(2, room) if compared else min(len(tables), room)
+    places = [(table, compared.get(table.name), part) for table in tables for part in _parts(table, compared, columns)]
+    rows = -(-len(places) // columns)
     each = width / columns
-    made = Figure(figsize=(width, rows * (HEIGHT * each + 0.15) + 0.55), layout="constrained")
+    made = Figure(figsize=(width, rows * (HEIGHT * each + 0.3) + 0.55), layout="constrained")
     handles: dict[str, Line2D] = {}
-    for place, table in enumerate(tables):
+    for place, (table, found, part) in enumerate(places):
+        if part is None:
+            continue
         axes = made.add_subplot(rows, columns, place + 1)
-        rows_of = [method for method in methods if method in table.methods]
+        shown = [method for method in methods if method in table.methods]
         scale = value_axis.of_table(table)
-        over_length.panel(axes, table, rows_of, known, scale)
-        _floor_above(axes, table, scale)
-        _title(axes, table, width / columns)
-        axes.set_ylabel(table.label)
+        marks = over_length.handles_of(table, shown, known, scale)
+        if part == "differences" and found is not None:
+            over_length.difference_panel(axes, found, shown, known)
+            axes.set_ylabel(wrapped(over_length.difference_label(found), HEIGHT * each, mpl.rcParams["font.size"], 3))
+            marks += over_length.difference_handles(found, shown)
+        else:
+            over_length.panel(axes, table, shown, known, scale)
+            _floor_above(axes, table, scale)
+            axes.set_ylabel(wrapped(table.label + direction(table.metric), HEIGHT * each, mpl.rcParams["font.size"], 3))
+        if part == "differences" or found is None:
+            _title(axes, table, each)
         axes.set_xlabel("length (x trained, tokens)")
-        handles |= {str(handle.get_label()): handle for handle in over_length.handles_of(table, rows_of, known, scale)}
+        handles |= {str(handle.get_label()): handle for handle in marks}
     longest = max(map(len, handles)) * 0.6 * mpl.rcParams["font.size"] / 72 + 0.55
     made.legend(
         handles=[*handles.values()],
@@ -143,52 +174,114 @@ def figure(tables: Sequence[Table], width: float, highlight: Collection[str] = (
     return made
 
 
-def ranked(tables: Sequence[Table], width: float, highlight: Collection[str] = ()) -> Figure:
-    """Dots with intervals at the longest length with a value, the best method at the top; a panel for each table.
+def _parts(table: Table, compared: Mapping[str, Differences], columns: int) -> Sequence[str | None]:
+    """What stands in the places of a table: differences, levels or nothing."""
+    if table.name not in compared:
+        return ["levels", None] if compared and columns == 2 else ["levels"]
+    return ["differences", "levels"][:columns]
+
+
+def ranked(
+    tables: Sequence[Table],
+    width: float,
+    highlight: Collection[str] = (),
+    compared: Mapping[str, Differences] = MappingProxyType({}),
+) -> Figure:
+    """Dots with intervals at the longest length with a value, the best method at the top; differences and levels.
 
     A method without a value there stands below the others, as a word. A value beyond twice the distance of the middle
     one from the best, and beyond the baseline, has an arrow instead of a dot. A grey line stands at the baseline, and a
     dotted one at the floor, where the axis reaches it.
     """
-    columns = max(1, min(len(tables), int(width / LEAST)))
-    rows = -(-len(tables) // columns)
-    tall = max(len(table.methods) for table in tables) * 1.35 * mpl.rcParams["font.size"] / 72 + 0.7
+    room = max(1, int(width / LEAST))
+    columns = min(2, room) if compared else min(len(tables), room)
+    places = [(table, compared.get(table.name), part) for table in tables for part in _parts(table, compared, columns)]
+    rows = -(-len(places) // columns)
+    tall = max(len(table.methods) for table in tables) * 1.35 * mpl.rcParams["font.size"] / 72 + 0.9
     made = Figure(figsize=(width, rows * tall), layout="constrained")
-    for place, table in enumerate(tables):
+    for place, (table, found, part) in enumerate(places):
+        if part is None:
+            continue
         axes = made.add_subplot(rows, columns, place + 1)
-        valued = [record.length for record in table.entries.values() if record.value is not None]
-        length = max(valued, default=table.lengths[-1])
-        known = looks.looks(table.methods, highlight)
-        found = [record for record in table.at(length) if record.value is not None]
-        found.sort(key=lambda each: (each.value or 0.0) * (table.better or 1))
-        lacking = [method for method in reversed(table.methods) if method not in {each.method for each in found}]
-        for height, method in enumerate(lacking):
-            word = value_entry(table.entries.get((method, length))).text or "not measured"
-            axes.annotate(word, (0.02, height), xycoords=axes.get_yaxis_transform(), va="center", color="0.4")
-        edge = _edge(table, found)
-        for height, record in enumerate(found, len(lacking)):
-            look, value = known[record.method], record.value or 0.0
-            low, high = (value if end is None else end for end in (record.low, record.high))
-            if (value > edge) if table.better < 0 else (value < edge):
-                axes.plot(edge, height, marker=">" if table.better < 0 else "<", color=look.colour, clip_on=False)
-                continue
-            axes.plot([low, high], [height, height], color=look.colour, linewidth=2.2 if look.front else 1.2)
-            face = "white" if look.hollow else look.colour
-            axes.plot(
-                value, height, marker=SHAPES[look.marker], color=look.colour, markerfacecolor=face, markersize=4.5
-            )
-            if record.method == BASELINE:
-                axes.axvline(value, color="0.75", linewidth=0.8, zorder=0)
-        left, right = axes.get_xlim()
-        if left <= (level := over_length.floors(table).get(length, math.inf)) <= right:
-            axes.axvline(level, zorder=0, **over_length.FLOOR)
-        names = [*lacking, *(each.method for each in found)]
-        axes.set_yticks(range(len(names)), list(map(str, names)))
+        length = max((each.length for each in table.entries.values() if each.value is not None), default=0)
+        length = length or table.lengths[-1]
+        lacking, dots = _dots(table, length)
+        if part == "differences" and found is not None:
+            _difference_dots(axes, found, length, [*lacking, *(record.method for record in dots)], highlight)
+        else:
+            _level_dots(axes, table, length, (lacking, dots), highlight)
+        names = [*lacking, *(each.method for each in dots)]
+        beside = part == "levels" and found is not None
+        axes.set_yticks(range(len(names)), [] if beside else list(map(looks.name_of, names)))
         axes.set_ylim(-0.7, len(names) - 0.3)
         axes.grid(axis="y", visible=False)
-        _title(axes, table, width / columns)
-        axes.set_xlabel(f"{table.label} at {length:,} tokens")
+        if not beside:
+            _title(axes, table, width / columns)
     return made
+
+
+def _dots(table: Table, length: int) -> tuple[list[MethodKey], list[Record]]:
+    """Methods without a value at a length, and the records of the others, the worst first."""
+    found = [record for record in table.at(length) if record.value is not None]
+    found.sort(key=lambda each: (each.value or 0.0) * (table.better or 1))
+    valued = {each.method for each in found}
+    return [method for method in reversed(table.methods) if method not in valued], found
+
+
+def _dot(axes: Axes, value: float, height: int, look: Look, face: str) -> None:
+    style: dict[str, Any] = {"marker": SHAPES[look.marker], "color": look.colour, "markerfacecolor": face}
+    axes.plot(value, height, markersize=4.5, **style)
+
+
+def _difference_dots(
+    axes: Axes, found: Differences, length: int, names: Sequence[MethodKey], highlight: Collection[str]
+) -> None:
+    """Differences to the baseline at a length; hollow: not significant."""
+    known = looks.looks(found.table.methods, highlight)
+    scale = over_length.difference_scale(found)
+    axes.axvline(0.0, color=looks.INK, linewidth=1.0, zorder=0)
+    for height, method in enumerate(names):
+        each = found.entries.get((method, length))
+        if each is None or each.difference is None:
+            continue
+        look = known[method]
+        if scale.beyond(each.difference):
+            axes.plot(scale.top, height, **{**LEAVES, "marker": RIGHT, "color": look.colour, "clip_on": False})
+            continue
+        if each.low is not None and each.high is not None:
+            axes.plot([each.low, each.high], [height, height], color=look.colour, linewidth=2.2 if look.front else 1.2)
+        _dot(axes, each.difference, height, look, look.colour if each.significant else "white")
+    axes.set_xlabel(f"{over_length.difference_label(found)}, at {length:,} tokens; hollow: not significant", wrap=True)
+
+
+def _level_dots(
+    axes: Axes,
+    table: Table,
+    length: int,
+    shown: tuple[Sequence[MethodKey], Sequence[Record]],
+    highlight: Collection[str],
+) -> None:
+    """Levels at a length."""
+    lacking, dots = shown
+    known, edge = looks.looks(table.methods, highlight), _edge(table, dots)
+    for height, method in enumerate(lacking):
+        word = value_entry(table.entries.get((method, length))).text or "not measured"
+        axes.annotate(word, (0.02, height), xycoords=axes.get_yaxis_transform(), va="center", color="0.4")
+    for height, record in enumerate(dots, len(lacking)):
+        look, value = known[record.method], record.value or 0.0
+        low, high = (value if end is None else end for end in (record.low, record.high))
+        if (value > edge) if table.better < 0 else (value < edge):
+            marker = RIGHT if table.better < 0 else LEFT
+            axes.plot(edge, height, **{**LEAVES, "marker": marker, "color": look.colour, "clip_on": False})
+            continue
+        axes.plot([low, high], [height, height], color=look.colour, linewidth=2.2 if look.front else 1.2)
+        _dot(axes, value, height, look, "white" if look.hollow else look.colour)
+        if record.method == BASELINE:
+            axes.axvline(value, color="0.75", linewidth=0.8, zorder=0)
+    left, right = axes.get_xlim()
+    if left <= (level := over_length.floors(table).get(length, math.inf)) <= right:
+        axes.axvline(level, zorder=0, **over_length.FLOOR)
+    axes.set_xlabel(f"{table.label} at {length:,} tokens{direction(table.metric)}")
 
 
 def _edge(table: Table, found: Sequence[Record]) -> float:

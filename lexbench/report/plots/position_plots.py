@@ -30,9 +30,10 @@ from lexbench.report.plots.style import (
     save_numbers,
 )
 from lexbench.report.plots.value_axis import Scale
+from lexbench.report.titles import title_of
 from lexbench.stats.metrics import direction
 from lexbench.stats.positions import WIDTH, PositionCurve
-from lexbench.stats.tables import Table, at_length
+from lexbench.stats.tables import Table
 
 LENGTH = "position in the window: multiple of the trained length, tokens before the target"
 TICKS = 9
@@ -60,8 +61,7 @@ def _figure(table: Table, found: Mapping[MethodKey, PositionCurve], length: int)
     shown = looks.panels([method for method in table.methods if method in found], table.highlight)
     most = max(curve.clusters for curve in found.values())
     clusters = f"{most} cluster{'s' if most > 1 else ''}"
-    heading = f"{table.cell.task} on {table.cell.model} at {at_length(table, length)}, {clusters}"
-    heading += f"\n{table.differs}" if table.differs else ""
+    heading = f"{title_of(table)}\nby position inside texts of {length:,} tokens, {clusters}"
     value = ("accuracy of marks" if table.scored else table.label) + direction(table.metric)
     figure, panels = panels_for(shown, heading, LENGTH, value)
     scale = _scale(table, found)
@@ -129,13 +129,13 @@ def _looks(look: Look) -> dict[str, Any]:
 def _legend(
     axes: Axes, table: Table, known: Mapping[MethodKey, Look], found: Mapping[MethodKey, PositionCurve]
 ) -> None:
-    handles = [Line2D([], [], label=name, **_looks(look)) for name, look in known.items()]
+    handles = [Line2D([], [], label=looks.name_of(name), **_looks(look)) for name, look in known.items()]
     curves = [found[name] for name in known]
     if any(curve.collapse is not None and math.isfinite(curve.collapse.value) for curve in curves):
         handles.append(Line2D([], [], label="collapses here", color="0.4", **RING))
     if curves[-1].length in floors(table):
         handles.append(Line2D([], [], label=floor_name(table), **FLOOR))
-    legend(axes, handles, band=any(curve.clusters > 1 for curve in curves))
+    legend(axes, handles, "band" if any(curve.clusters > 1 for curve in curves) else "")
 
 
 def _lines(curves: Sequence[PositionCurve]) -> Iterator[list[object]]:

@@ -26,7 +26,7 @@ COLOURS = (INK, "#0072B2", HIGHLIGHT, "#009E73", "#CC79A7", "#56B4E9", "#E69F00"
 """Colours of lines that are no methods, in their order."""
 SHAPES = {
     "circle": "o", "square": "s", "triangle-up": "^", "diamond": "D", "triangle-down": "v", "cross": "P", "x": "X",
-    "star": "*", "pentagon": "p",
+    "star": "*", "pentagon": "p", "triangle-left": "<", "triangle-right": ">",
 }  # fmt: skip
 """Markers by the names of `report.looks`."""
 MARKERS = tuple(SHAPES.values())[:8]
@@ -153,6 +153,32 @@ def title(axes: Axes, text: str, pad: float = 6.0) -> None:
     axes.set_title(wrapped(text, figure.get_figwidth() - 0.8, 10.0), pad=pad)
 
 
+def pairs_for(
+    shown: Sequence[tuple[str, Sequence[MethodKey]]], heading: str, x: str, left: str, right: str
+) -> tuple["Shown", Sequence[tuple[Axes, Axes]]]:
+    """A figure with two panels side by side for each title: differences, and levels beside them.
+
+    Args:
+        shown: title and methods of each pair.
+        heading: over all of them.
+        x: name of the axis that they share.
+        left: name of the value axis on the left.
+        right: the same on the right.
+    """
+    alone = len(shown) == 1
+    size = (10.4, 4.2) if alone else (PANEL[0] * COLUMNS, 0.8 + PANEL[1] * len(shown))
+    figure = Shown(figsize=size, layout="constrained")
+    pairs = [(row[0], row[1]) for row in figure.subplots(len(shown), 2, squeeze=False)]
+    for pair, (name, _) in zip(pairs, shown, strict=True):
+        for axes, label in zip(pair, (left, right), strict=True):
+            axes.set_ylabel(said(label, 40 if alone else 26), fontsize=9 if alone else 8)
+            axes.set_title(name, fontsize=9, pad=12)
+    figure.supxlabel(x, fontsize=9)
+    heading += "" if alone else "\ngrey: the methods of the other panels"
+    figure.suptitle(wrapped(heading, figure.get_figwidth() - 0.4, 10.0), fontsize=10)
+    return figure, pairs
+
+
 def panels_for(
     shown: Sequence[tuple[str, Sequence[MethodKey]]], heading: str, x: str, y: str
 ) -> tuple["Shown", Sequence[Axes]]:
@@ -245,11 +271,18 @@ def series(place: int) -> dict[str, Any]:
     }
 
 
-def legend(axes: Axes, handles: Sequence[Line2D], band: bool) -> None:
-    """The methods and marks, to the right of the axes; the figure grows where they are many or long."""
+def legend(axes: Axes, handles: Sequence[Line2D], interval: str, alone: bool | None = None) -> None:
+    """The methods and marks, to the right of the axes; the figure grows where they are many or long.
+
+    Args:
+        axes: beside which it stands.
+        handles: lines with their names.
+        interval: how 95 % intervals are drawn, `bars` or `band`; empty: they are not.
+        alone: whether no other axes stand below; None: the figure has these alone.
+    """
     figure = axes.get_figure(root=True)
     assert figure is not None
-    alone = len(figure.axes) == 1
+    alone = len(figure.axes) == 1 if alone is None else alone
     for handle in handles:
         handle.set_label(said(str(handle.get_label()), LABEL if alone else NARROW))
     labels = [str(handle.get_label()).split("\n") for handle in handles]
@@ -261,7 +294,7 @@ def legend(axes: Axes, handles: Sequence[Line2D], band: bool) -> None:
         figure.set_size_inches(width + max(0, longest - 20) * EM * 9 / 72, max(height, points / 72 + 1.2))
     made = axes.legend(
         handles=handles,
-        title=f"method{' (band: 95 %)' if band else ''}",
+        title=f"method{f' ({interval}: 95 %)' if interval else ''}",
         loc="center left",
         bbox_to_anchor=(1.01, 0.5),
         frameon=False,

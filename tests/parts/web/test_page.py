@@ -156,6 +156,34 @@ def test_the_same_attention_has_no_difference_on_the_page() -> None:
     assert row["text"] == "same attention" and "value" not in row
 
 
+def test_sections_without_content_are_not_there(parsed: Parsed) -> None:
+    """The made-up run has refusals; a run of one method without any has nothing to miss and nothing to compare."""
+    whole = {attributes.get("id") for tag, attributes in parsed.elements if tag == "section"}
+    made = [Finished(cell("last_segment", "none", at), [plain(index, 3.0) for index in range(4)]) for at in (256, 512)]
+    made = [replace(each, cell=replace(each.cell, n=4)) for each in made]
+    few = Parsed(page.render(Loaded(made, [], []), [Path("runs/fake")]))
+    assert whole - {attributes.get("id") for tag, attributes in few.elements if tag == "section"} == {"missing"}
+    assert "#missing" not in {attributes.get("href") for tag, attributes in few.elements if tag == "a"}
+
+
+def test_places_are_those_of_the_paired_test() -> None:
+    """Of 12 texts yarn is 0.1 nats worse than none on each: p = 2 / 2^12; ntk is worse on one half: p is near 1.
+
+    All intervals hold one another's values, as levels of texts are 2 nats apart: so they rank nothing.
+    """
+    worse = {"none": [0.0] * 12, "yarn": [0.1] * 12, "ntk": [0.101, -0.099] * 6}
+    made = [
+        Finished(cell("last_segment", name, 512, n=12), [plain(at, 2.0 + (at % 3) + more[at]) for at in range(12)])
+        for name, more in worse.items()
+    ]
+    table = next(each for each in tables(made) if each.metric == "nll")
+    samples = {each.cell.id: each.samples for each in made}
+    found = {str(method): place for (method, _), place in data.places(table, samples).items()}
+    assert found == {"none": "1st", "ntk": "tied", "yarn": "behind"}
+    here = {str(record.method): record for record in table.at(512)}
+    assert here["none"].high is not None and here["none"].high > (here["yarn"].value or 0.0)
+
+
 def test_methods_stand_by_their_mean_past_the_trained_length() -> None:
     """Over lengths that all have: `early` leads at 512 alone, and `late`'s best length is one that `early` lacks."""
     losses = {("none", 512): 3.0, ("none", 1024): 4.0, ("early", 512): 1.0, ("late", 512): 2.0, ("late", 1024): 0.5}
@@ -189,12 +217,14 @@ def test_the_headline_names_the_best_and_what_cannot_be_told_from_it(cells: list
         means[method] = np.mean(values)
     best = min(means, key=means.__getitem__)
     assert nll["sentence"].startswith(f"{best} has the lowest mean past 256 tokens, {means[best]:.3f} [")
-    assert f"where the unmodified model (none) has {means['none']:.3f} [" in nll["sentence"]
-    shown = {row["method"]: row["entries"][0] for row in nll["rows"]}
+    assert f"where the unmodified model has {means['none']:.3f} [" in nll["sentence"]
+    shown = {row["method"].replace("unmodified (none)", "none"): row["entries"][0] for row in nll["rows"]}
     assert list(shown) == [*sorted(means, key=means.__getitem__)[:3], "none"]
     assert {row: entry.text for row, entry in shown.items()} == {row: f"{means[row]:.3f}" for row in shown}
     assert [entry.best for entry in shown.values()] == [True, False, False, False]
-    assert nll["columns"][0] == {"head": "mean past 256", "unit": "512 to 1,024, 2 lengths"}
+    column = nll["columns"][0]
+    assert (column["head"], column["unit"]) == ("mean past 256", "512 to 1,024, 2 lengths")
+    assert all(each["means"] in headlines.TERMS.values() for each in nll["columns"])  # hover and legend say one thing
     assert passkey["label"] == "accuracy"
 
 

@@ -3,11 +3,9 @@
 import functools
 import http.server
 import json
-import math
 import re
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,11 +14,14 @@ from xml.etree import ElementTree
 
 import pytest
 
+from lexbench.core import registry
 from lexbench.core.method_key import key_from
-from lexbench.core.record import Record, Sample
+from lexbench.core.record import Sample
 from lexbench.parts.web.page import page
 from lexbench.report import looks
 from lexbench.stats import records
+from lexbench.stats.intervals import holm
+from lexbench.stats.pairs import outcomes, paired
 from lexbench.stats.tables import Table, tables
 from lexbench.store.format import Finished
 from tests.report import fake_run
@@ -76,7 +77,7 @@ class Tab:
 
     def method(self, name: str) -> Any:
         """Its box in the list of methods."""
-        return self.tab.locator("#method-list").get_by_role("checkbox", name=re.compile(f"^{name} "))
+        return self.tab.locator("#method-list").get_by_role("checkbox", name=re.compile(rf"^(unmodified \()?{name}\b"))
 
     def reads(self) -> None:
         """Until the samples of the cell that was picked are there."""
@@ -153,58 +154,60 @@ def table_of(cells: list[Finished], task: str, metric: str) -> Table:
 def test_curves_show_the_baseline_and_the_best_and_any_method_that_is_chosen(tab: Tab) -> None:
     assert tab.tab.locator("#setting option").all_inner_texts() == ["last_segment", "passkey"]
     checked = tab.tab.locator("#method-list label:has(:checked) .name").all_inner_texts()
-    assert checked == ["none", "rerope", "yarn(factor=8.0)", "pi", "ntk"]  # by their losses
+    assert checked == ["unmodified (none)", "rerope", "yarn(factor=8.0)", "pi", "ntk"]  # by their losses
     tab.tab.click("#pick-none")
     assert tab.tab.locator("#curve-chart .curve .point").count() == 0
     tab.method("pi").check()
-    assert tab.tab.locator("#curve-chart .curve .point").count() == 5
+    levels = tab.tab.locator("#curve-chart .panel:not(.differences)")
+    assert levels.locator(".curve .point").count() == 5
+    assert tab.tab.locator("#curve-chart .differences .zero").count() == 1  # and differences beside them
     assert tab.tab.locator("#curve-table tbody tr").count() == 5
     tab.tab.select_option("#table-rows", "chosen")
     assert tab.tab.locator("#curve-table tbody tr").count() == 1
 
 
-def test_the_table_sorts_by_a_length_filters_by_name_and_ranks_with_ties(tab: Tab, cells: list[Finished]) -> None:
-    """Ranks by hand: two methods differ where the recovered interval of their difference leaves zero out."""
+def test_the_table_sorts_filters_and_says_who_is_tied_for_the_first_place(tab: Tab, cells: list[Finished]) -> None:
+    """By hand: tied are those whose paired test against the best has p above 0.05 after Holm's correction."""
     table = table_of(cells, "last_segment", "nll")
     assert tab.tab.locator("#curve-table th[aria-sort=ascending], #curve-table th[aria-sort=descending]").count() == 0
     assert "Rows by the mean past the trained length, the best first" in tab.tab.inner_text("#table-help")
     tab.tab.locator("#curve-table thead button", has_text="512").click()
     rows = tab.tab.locator("#curve-table tbody tr")
-    shown = [row.split() for row in rows.all_inner_texts()]
+    shown = rows.locator("th").all_inner_texts()
+    shown = [name.replace("unmodified (none)", "none") for name in shown]
     here = {str(record.method): record for record in table.at(512)}
-    assert [row[0] for row in shown] == sorted(here, key=lambda method: here[method].value or 0)
+    assert shown == sorted(here, key=lambda method: here[method].value or 0)
     heads = tab.tab.locator("#curve-table thead th")
 
     def orders() -> list[str | None]:
         return [heads.nth(column).get_attribute("aria-sort") for column in range(heads.count())]
 
     assert orders() == ["none", None, "none", "none", "ascending", "none", "none"]  # losses, the best first
-
-    def better(one: Record, other: Record) -> bool:
-        assert one.value and one.low and one.high and other.value and other.low and other.high
-        return one.value + math.hypot(one.high - one.value, other.value - other.low) < other.value
-
-    ranks = {name: 1 + sum(better(other, each) for other in here.values()) for name, each in here.items()}
-    ties = Counter(ranks.values())
-    assert [row[1] for row in shown] == [f"{ranks[row[0]]}{'=' * (ties[ranks[row[0]]] > 1)}" for row in shown]
-    assert len(set(ranks.values())) > 1
-    # 0.20 and 0.05 are apart by 0.15 [0.04, 0.23]; where both reach chance, that is no difference.
-    guesses = [{"value": 0.2, "low": 0.1, "high": 0.26}, {"value": 0.05, "low": 0.0, "high": 0.1}]
-    assert tab.tab.evaluate("entries => ranks(entries, 1)", guesses) == [1, 2]
-    floored = [{**each, "floored": True} for each in guesses]
-    assert tab.tab.evaluate("entries => ranks(entries, 1)", floored) == [1, 1]
+    answers = {
+        str(each.cell.method): outcomes(each.samples, "nll")
+        for each in cells
+        if each.cell.id in {record.cell for record in here.values()}
+    }
+    first, *others = shown
+    tested = holm([paired(answers[first], answers[name], "nll").p or 0.0 for name in others])
+    places = ["tied for 1st of 5" if p > 0.05 else "behind" for p in tested]
+    first_place = "tied for 1st of 5" if "tied for 1st of 5" in places else "1st of 5"
+    assert [row.split("\t")[1].strip() for row in rows.all_inner_texts()] == [first_place, *places]
+    assert "paired test" in (heads.nth(1).get_attribute("title") or "")
     tab.tab.locator("#curve-table thead button", has_text="512").click()
-    assert rows.first.locator("th").inner_text() == shown[-1][0]
+    assert rows.first.locator("th").inner_text().replace("unmodified (none)", "none") == shown[-1]
     assert orders()[4] == "descending"
     tab.tab.locator("#curve-table thead button", has_text="method").click()
-    assert rows.locator("th").all_inner_texts() == sorted(here) and orders()[0] == "ascending"
+    names = [name.replace("unmodified (none)", "none") for name in rows.locator("th").all_inner_texts()]
+    assert names == sorted(here) and orders()[0] == "ascending"
     tab.tab.fill("#table-filter", "YARN")
     assert rows.locator("th").all_inner_texts() == ["yarn(factor=8.0)"]
     tab.tab.fill("#table-filter", "")
     tab.tab.select_option("#setting", label="passkey")  # a score: the best first is the highest first
     tab.tab.locator("#curve-table thead button", has_text="512").click()
     found = {str(record.method): record.value or 0 for record in table_of(cells, "passkey", "accuracy").at(512)}
-    values = [found[name] for name in rows.locator("th").all_inner_texts()]
+    names = [name.replace("unmodified (none)", "none") for name in rows.locator("th").all_inner_texts()]
+    values = [found[name] for name in names]
     assert values == sorted(values, reverse=True) and values[0] > values[-1] and orders()[4] == "descending"
 
 
@@ -255,7 +258,7 @@ def test_every_metric_and_axis_can_be_drawn(tab: Tab) -> None:
                 if tab.tab.is_enabled("#yscale"):
                     tab.tab.select_option("#yscale", scale)
                 assert tab.tab.locator("#curve-chart .curve .point").count() >= 20
-    ticks = tab.tab.locator("#curve-chart .xtick text").all_text_contents()
+    ticks = tab.tab.locator("#curve-chart .panel:not(.differences) .xtick text").all_text_contents()
     assert ticks == ["0.5x", "1x", "2x", "4x", "8x"]
 
 
@@ -281,7 +284,9 @@ def test_a_pointer_over_a_point_shows_it_and_a_click_reads_its_samples(tab: Tab,
     tab.tab.select_option("#setting", "1")
     tab.tab.click("#pick-none")
     tab.method("none").check()
-    point = tab.tab.locator("#curve-chart .curve .point").nth(1)  # the first is 256 tokens: 128 are refused
+    point = tab.tab.locator("#curve-chart .panel:not(.differences) .curve .point").nth(
+        1
+    )  # the first is 256 tokens: 128 are refused
     point.scroll_into_view_if_needed()
     box = point.bounding_box()
     tab.tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
@@ -296,8 +301,10 @@ def test_a_pointer_over_a_point_shows_it_and_a_click_reads_its_samples(tab: Tab,
 
 
 def test_depth_maps_hold_the_mean_scores_of_each_stratum(tab: Tab, cells: list[Finished]) -> None:
-    assert tab.tab.is_visible("#depth-none")
+    links = tab.tab.locator("nav a[href='#depths']")
+    assert not tab.tab.is_visible("#depths") and not links.is_visible()  # likelihoods have no depth
     tab.tab.select_option("#setting", "1")
+    assert tab.tab.is_visible("#depths") and links.is_visible()
     assert tab.tab.locator("#depth-chart .title").count() == 5
     [cell] = [
         each for each in cells if (each.cell.task, str(each.cell.method), each.cell.length) == ("passkey", "none", 512)
@@ -482,8 +489,29 @@ def test_a_narrow_screen_scrolls_only_down(chromium: Any, file: Path) -> None:
         return [each.textContent, new Set([...range.getClientRects()].map(box => box.top)).size];
     }))"""
     names = watched.tab.eval_on_selector_all("#curve-table tbody th bdi", lines)
-    assert names.keys() >= {"none", "yarn(factor=8.0)"} and set(names.values()) == {1}  # no name is broken
+    assert names.keys() >= {"unmodified (none)", "yarn(factor=8.0)"}
+    assert set(names.values()) <= {1, 2}  # a name is broken between words alone
+    assert watched.tab.locator("#curve-table .scroll.wide").count() == 1  # it says that it scrolls
+    cut = """all => all.flatMap(each => [...each.querySelectorAll("thead th")])
+        .map(head => head.getBoundingClientRect())
+        .map(box => [box.left, box.right]).filter(([left, right]) => left < innerWidth - 18 && right > innerWidth)"""
+    assert watched.tab.eval_on_selector_all("#curve-table table", cut) == []  # no number stands across the edge
     assert watched.said == []
+
+
+@pytest.mark.parametrize(("width", "height"), [(390, 844), (1400, 900)])
+def test_the_first_screen_has_one_sentence_and_a_curve_below_it(
+    width: int, height: int, chromium: Any, file: Path
+) -> None:
+    watched = opened(chromium, file.as_uri())
+    watched.tab.set_viewport_size({"width": width, "height": height})
+    watched.tab.wait_for_timeout(300)
+    tops = "ids => ids.map(id => document.getElementById(id).getBoundingClientRect().top)"
+    sentence, curve, tables = watched.tab.evaluate(tops, ["sentence", "curve-chart", "summary"])
+    assert 0 < sentence < curve < tables and curve < 0.6 * height
+    assert watched.text("#sentence").count(". ") == 0 and watched.text("#sentence").endswith(".")
+    for column in watched.tab.locator("#summary thead th:not(:first-child)").all():
+        assert column.get_attribute("title") in watched.tab.locator("#summary dd").all_text_contents()
 
 
 @pytest.mark.parametrize("right", [True, False])
@@ -676,7 +704,9 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 def test_many_methods_have_panels_in_each_of_which_the_baseline_is_whole(
     chromium: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names = ["none", "mine", *(name for family in looks.FAMILIES.values() for name in family[:2])]
+    known = registry.names("method")
+    families = [[name for name in known if looks.family_of(name) == family] for family in looks.FAMILIES]
+    names = ["none", "mine", *(name for members in families for name in members[:2])]
     losses = {name: 0.01 * place for place, name in enumerate(names)} | {"none": 7.0, "critical_base": 20.0}
     monkeypatch.setattr(fake_run, "LOSS", losses)  # nats for each doubling past the trained length
     made = fake_run.fake_cells(tasks=("last_segment",), losses=losses, n=8)
@@ -685,9 +715,10 @@ def test_many_methods_have_panels_in_each_of_which_the_baseline_is_whole(
     assert watched.tab.evaluate("chosen.methods.map((method) => setting().methods[method])")[:2] == ["none", "mine"]
     watched.tab.locator("#pick-all").click()
     panels = watched.tab.locator("#curve-chart .panel")
-    assert panels.count() >= len(looks.FAMILIES)
+    assert panels.count() >= 2 * len(looks.FAMILIES)  # differences, and levels beside them
+    panels = watched.tab.locator("#curve-chart .panel:not(.differences)")
     told = watched.text("#curve-said")
-    assert told.startswith("A panel for each family of methods") and "the value axis is compressed" in told
+    assert "A panel for each family of methods" in told and "the value axis is compressed" in told
     assert panels.locator(".curve.hue-0").count() == panels.count()  # one baseline a panel, nowhere cut off
     assert panels.locator(".arrow.hue-0").count() == 0 < panels.locator(".arrow").count()
     red, green, blue = (int(looks.HIGHLIGHT[place : place + 2], 16) for place in (1, 3, 5))

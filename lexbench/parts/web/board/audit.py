@@ -41,6 +41,7 @@ from lexbench.core.task import Choose, Chosen, Probe, Probed, Task, Write, Writt
 from lexbench.parts.web.board.ledger import Submission, admitted, hashes
 from lexbench.parts.web.page.samples import as_json
 from lexbench.stats import invariants, metrics
+from lexbench.stats.pairs import Outcome, outcomes
 from lexbench.stats.records import records_of
 from lexbench.stats.wording import plain
 from lexbench.store.format import Finished, read
@@ -68,6 +69,8 @@ class Checked:
     """By index what is the same for every model and method that was asked."""
     answers: Mapping[int, Mapping[str, float] | None]
     """By index the scores, or the mean NLL; None: failed."""
+    outcomes: Sequence[Outcome]
+    """Of its headline metric; empty without a value."""
     losses: str | None
     """Hash of all losses."""
     checkable: bool
@@ -172,13 +175,15 @@ def check(job: tuple[Path, Path | None]) -> "Checked | str":
         text = as_json(finished).replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
         script.write_text(f'lexbenchSamples("{script.stem}", {text});\n', encoding="utf-8")
     losses = [sample.nll.tobytes() for sample in held if sample.nll is not None]
+    headline = min(records, key=lambda each: (each.part is not None, metrics.order(each.metric)))
     return Checked(
         cell=finished.cell,
-        record=min(records, key=lambda each: (each.part is not None, metrics.order(each.metric))),
+        record=headline,
         values={(each.metric, each.part): each.value for each in records},
         key=invariants.question_key(finished),
         questions={sample.index: _question(sample) for sample in held if sample.failed is None},
         answers={sample.index: _answer(sample) for sample in held},
+        outcomes=outcomes(held, headline.metric) if headline.metric and headline.value is not None else (),
         losses=hashlib.sha256(b"".join(losses)).hexdigest() if losses else None,
         checkable=_checkable(finished),
         samples=script.stem if script and held else None,

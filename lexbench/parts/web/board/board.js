@@ -3,27 +3,28 @@
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const PAGE = 100; // rows
-const COLUMNS = ["rank", "model", "method", "task", "length", "value", "n", "submission", "note"];
+const COLUMNS = ["place", "model", "method", "task", "length", "value", "n", "submission", "note"];
 
 /** Each entry as an object; the page holds columns, and names as places in lists. */
 const entries = data.columns.id.map((id, place) => {
   const own = (name) => data.columns[name][place];
   const named = (name) => data.names[name][own(name)];
   return {
-    id, place, model: named("model"), method: named("method"), task: named("task"), submission: data.submissions[own("submission")], length: own("length"), trained: own("trained"),
-    metric: named("metric"), better: data.better[own("metric")], value: own("value"), low: own("low"), high: own("high"), floored: own("floored"), n: own("n"), asked: own("asked"),
+    id, at: place, model: named("model"), method: named("method"), task: named("task"), submission: data.submissions[own("submission")], folder: data.folders[own("submission")], length: own("length"), trained: own("trained"),
+    metric: named("metric"), better: data.better[own("metric")], value: own("value"), low: own("low"), high: own("high"), place: own("place"), among: own("among"), n: own("n"), asked: own("asked"),
     note: own("note") === null ? "" : data.notes[own("note")], ranked: own("note") === null && own("value") !== null, look: data.looks[own("method")], samples: own("samples"),
   };
 });
-const chosen = { sort: "rank", down: false, page: 0, ticked: [], sample: 0 };
+const chosen = { sort: "place", down: false, page: 0, ticked: [], sample: 0 };
 
-function rankAll() {
-  const groups = Map.groupBy(entries.filter((entry) => entry.ranked), (entry) => `${entry.asked} ${entry.metric}`);
-  for (const group of groups.values()) {
-    const found = ranks(group, group[0].better);
-    const ties = Map.groupBy(found, (rank) => rank);
-    group.forEach((entry, place) => Object.assign(entry, { rank: found[place], tied: (ties.get(found[place])?.length ?? 0) > 1, among: group.length }));
-  }
+const STANDING = { "1st": 0, tied: 1, behind: 2 };
+const tiedGroups = new Set(entries.filter((entry) => entry.place === "tied").map((entry) => `${entry.asked} ${entry.metric}`));
+
+/** The place of an entry among those that were asked the same, in words. */
+function placeOf(entry) {
+  if (!entry.place || entry.among < 2) return "";
+  if (entry.place === "behind") return "behind";
+  return `${entry.place === "tied" || tiedGroups.has(`${entry.asked} ${entry.metric}`) ? "tied for " : ""}1st of ${entry.among}`;
 }
 
 const texts = (names) => [...new Set(names)].sort((one, two) => (typeof one === "number" ? one - two : one.localeCompare(two)));
@@ -39,12 +40,12 @@ function shown() {
     (!task || entry.task === task) && (!model || entry.model === model) && (!length || entry.length === Number(length)) && (!submission || entry.submission === submission) &&
     (!method || entry.method.toLowerCase().includes(method)) && (!byId("sound").checked || entry.ranked));
   const worth = (entry) => {
-    if (chosen.sort === "rank") return entry.rank ?? Infinity;
+    if (chosen.sort === "place") return STANDING[entry.place] ?? Infinity;
     if (chosen.sort === "value") return entry.value === null ? Infinity : -entry.better * entry.value;
     return entry[chosen.sort];
   };
   const compared = (one, two) => (typeof one === "string" ? one.localeCompare(two) : one === two ? 0 : one - two);
-  found.sort((one, two) => (chosen.down ? -1 : 1) * compared(worth(one), worth(two)) || two.better * (two.value - one.value) || one.place - two.place);
+  found.sort((one, two) => (chosen.down ? -1 : 1) * compared(worth(one), worth(two)) || two.better * (two.value - one.value) || one.at - two.at);
   return found;
 }
 
@@ -62,11 +63,10 @@ function drawTable() {
     box.addEventListener("change", () => tick(entry, box.checked));
     const value = make("td", { class: entry.value === null ? "none" : undefined }, valueOf(entry));
     if (entry.low !== null) value.append(make("small", {}, spoken(entry).split(" ").slice(1).join(" ")));
-    const rank = entry.rank ? `${entry.rank}${entry.tied ? "=" : ""} of ${entry.among}` : "";
     const length = make("td", {}, tokens(entry.length), make("small", {}, `${Number((entry.length / entry.trained).toPrecision(3))}x`));
     const metric = make("td", { class: "left" }, make("bdi", {}, entry.task), make("small", {}, entry.metric));
     const texted = (text) => make("td", { class: "left" }, make("bdi", {}, text));
-    return make("tr", {}, make("td", {}, box), make("td", {}, rank), texted(entry.model), texted(entry.method), metric, length, value, make("td", {}, String(entry.n)), texted(entry.submission), make("td", { class: "left note" }, entry.note));
+    return make("tr", {}, make("td", {}, box), make("td", {}, placeOf(entry)), texted(entry.model), texted(entry.method), metric, length, value, make("td", {}, String(entry.n)), texted(entry.submission), make("td", { class: "left note" }, entry.note));
   });
   const heads = COLUMNS.map((name) => {
     const button = make("button", { type: "button", class: "sort", "data-column": name }, name);
@@ -117,14 +117,12 @@ function drawPair() {
 function verdict(one, two) {
   if (one.value === null || two.value === null) return "One of them has no value: there is nothing to compare.";
   if (one.metric !== two.metric) return "They have different metrics: there is nothing to compare.";
-  const { value, low, high } = difference(one, two);
-  const text = `${titled(one)} minus ${titled(two)}: ${number(value, scored(one))}${low === null ? "" : ` [${number(low, scored(one))}, ${number(high, scored(one))}]`}`;
-  const same = one.asked === two.asked;
-  const where = same ? "They were asked the same questions; the interval takes them as independent, so it is mostly wider than a paired one (lexbench compare)." : "They were asked different questions, or under different protocols: read the difference with care.";
-  if (low === null || !one.better) return `${text}. ${where}`;
-  const told = apart(one, two);
-  const winner = value * one.better > 0 ? one : two;
-  return `${text}. ${told ? `${titled(winner)} is better by more than chance.` : "They cannot be told from each other."} ${where}`;
+  const text = `${titled(one)} minus ${titled(two)}: ${number(one.value - two.value, scored(one))}.`;
+  if (one.asked !== two.asked) return `${text} They were asked different questions, or under different protocols: read the difference with care.`;
+  const places = [one, two].map((entry) => entry.place);
+  if (places.includes("1st") && places.includes("tied")) return `${text} A paired test on the same questions does not tell them apart.`;
+  if (places.includes("1st") && places.includes("behind")) return `${text} ${titled(places[0] === "1st" ? one : two)} is better by a paired test on the same questions.`;
+  return `${text} They were asked the same questions; the paired test: lexbench compare ${one.folder} ${two.folder} --a method=${one.method} --b method=${two.method}`;
 }
 
 let rows = [];
@@ -209,8 +207,25 @@ function sampleOf(sample) {
   ];
 }
 
+/** Fold the settings of each method under it; a button shows them. */
+function foldSettings() {
+  for (const button of document.querySelectorAll(".matrix .fold")) {
+    const row = button.closest("tr");
+    const rows = [...row.parentElement.querySelectorAll("tr.setting")].filter((each) => each.dataset.group === row.dataset.group);
+    const show = (open) => {
+      button.setAttribute("aria-expanded", String(open));
+      for (const each of rows) each.hidden = !open;
+    };
+    button.addEventListener("click", () => {
+      show(button.getAttribute("aria-expanded") !== "true");
+      markWide();
+    });
+    show(false);
+  }
+}
+
 function start() {
-  rankAll();
+  foldSettings();
   fill("by-task", "all tasks", texts(entries.map((entry) => entry.task)));
   fill("by-model", "all models", texts(entries.map((entry) => entry.model)));
   fill("by-length", "all lengths", texts(entries.map((entry) => entry.length)));
@@ -237,6 +252,7 @@ function start() {
   byId("theme").addEventListener("change", (event) => (document.documentElement.dataset.theme = event.target.value));
   addEventListener("resize", () => chosen.ticked.length && drawCurves());
   drawTable();
+  markWide();
 }
 
 start();

@@ -15,13 +15,16 @@ from markupsafe import Markup
 
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import write_text
+from lexbench.core.groups import grouped
 from lexbench.core.version import __version__
+from lexbench.parts.web.board import matrix
 from lexbench.parts.web.board.audit import Audited, Entry, audit
 from lexbench.parts.web.board.ledger import Submission
 from lexbench.parts.web.page import data, page, safety
 from lexbench.report import looks
+from lexbench.report.leaderboard import best
 from lexbench.stats import metrics
-from lexbench.stats.floors import at_floor
+from lexbench.stats.intervals import LEVEL
 
 SCRIPTS = ("elements.js", "charts.js")
 """Of the page."""
@@ -73,6 +76,11 @@ def _rendered(audited: Audited) -> str:
         style=Markup(style),
         scripts=[Markup(script) for script in scripts],
         data=Markup(safety.as_json(columns(audited))),
+        models=grouped(map(matrix.as_shown, matrix.matrices(audited.entries)), lambda each: each["model"]),
+        least=matrix.MIN_SAMPLES,
+        width=matrix.WIDTH,
+        height=matrix.HEIGHT,
+        few=sum(each.checked.record.n < matrix.MIN_SAMPLES for each in audited.entries),
         entries=len(audited.entries),
         marked=sum(marked.values()),
         submissions=shown,
@@ -91,6 +99,7 @@ def columns(audited: Audited) -> dict[str, Any]:
     def place(name: str, value: str) -> int:
         return lists[name].setdefault(value, len(lists[name]))
 
+    standing = places(entries)
     rows = [
         {
             "id": each.checked.cell.id,
@@ -106,22 +115,40 @@ def columns(audited: Audited) -> dict[str, Any]:
             "trained": each.checked.record.trained_length,
             "n": each.checked.record.n,
             **{side: data.rounded(getattr(each.checked.record, side)) for side in ("value", "low", "high")},
-            "floored": at_floor(each.checked.record),
+            "place": standing[number][0],
+            "among": standing[number][1],
         }
-        for each in entries
+        for number, each in enumerate(entries)
     ]
     methods = list(dict.fromkeys(each.checked.record.method for each in entries))
     shapes = [data.look(each) for each in looks.looks(methods).values()]
-    fields = ("id", "submission", *lists, "samples", "length", "trained", "n", "value", "low", "high", "floored")
+    fields = ("id", "submission", *lists, "samples", "length", "trained", "n", "value", "low", "high", "place", "among")
     return {
         "columns": {field: [row[field] for row in rows] for field in fields},
         "names": {name: list(lists[name]) for name in ("model", "method", "task", "metric")},
         "notes": list(lists["note"]),
         "submissions": [each.name for each in audited.submissions],
+        "folders": [each.folder for each in audited.submissions],
         "better": [metrics.better(metric or None) for metric in lists["metric"]],
         "looks": list(range(len(methods))),
         "shapes": shapes,
     }
+
+
+def places(entries: Sequence[Entry]) -> list[tuple[str | None, int]]:
+    """Of each entry `1st`, `tied` or `behind` among those that were asked the same, by the paired test; and how many.
+
+    None where it is not ranked, or nothing is told.
+    """
+    found: list[tuple[str | None, int]] = [(None, 0)] * len(entries)
+    ranked = [at for at, each in enumerate(entries) if not each.marks and each.checked.record.value is not None]
+    for group in grouped(ranked, lambda at: (entries[at].checked.key, entries[at].checked.record.metric)).values():
+        shown = {at: entries[at].checked.record for at in group}
+        marks = best.marks_of(shown, {at: [entries[at].checked.outcomes] for at in group})
+        for at, mark in marks.items():
+            told = mark.p_holm is not None and mark.p_holm <= LEVEL
+            found[at] = ("1st" if mark.best else "tied" if mark.level else "behind" if told else None), len(group)
+    return found
 
 
 def _note(entry: Entry) -> str:

@@ -8,6 +8,7 @@ const PATHS = { // of the marks, around 0
   diamond: "M0-5L5 0L0 5L-5 0Z", "triangle-down": "M-4.4-3.4H4.4L0 4.4Z",
   cross: "M-1.5-4.5H1.5V-1.5H4.5V1.5H1.5V4.5H-1.5V1.5H-4.5V-1.5H-1.5Z", x: "M-4-2L-2-4L0-2L2-4L4-2L2 0L4 2L2 4L0 2L-2 4L-4 2L-2 0Z",
   star: "M0-5L1.4-1.6L5-1.5L2.2.7L3.1 4.2L0 2.2L-3.1 4.2L-2.2.7L-5-1.5L-1.4-1.6Z", pentagon: "M0-4.6L4.4-1.4L2.7 3.7H-2.7L-4.4-1.4Z",
+  "triangle-left": "M3.4-4.4V4.4L-4.4 0Z", "triangle-right": "M-3.4-4.4V4.4L4.4 0Z",
 };
 
 let paper = false;
@@ -48,7 +49,7 @@ function valueAxis(svg, { left, right, top, bottom }, ticks, title) {
     svg.append(drawing("line", { class: "grid", x1: left, x2: right, y1: fixed(at), y2: fixed(at) }));
     svg.append(label(left - 7, at + 4, text, { class: "ytick", "text-anchor": "end" }));
   }
-  if (title) svg.append(label(0, 0, title, { class: "title", "text-anchor": "middle", transform: `translate(13 ${fixed((top + bottom) / 2)}) rotate(-90)` }));
+  if (title) svg.append(label(0, 0, title, { class: "title", "text-anchor": "middle", transform: `translate(${fixed(left - Math.min(49, left - 13))} ${fixed((top + bottom) / 2)}) rotate(-90)` }));
 }
 
 /** The line, marks and labels of a length axis. */
@@ -79,34 +80,20 @@ function roundLog(low, top) {
   return inside.length > 2 ? inside : round(low, top, 5);
 }
 
-/** One line with its intervals and marks. Points are {x, y, low, high}, in pixels; y null breaks the line. */
+/** One line with its intervals and marks. Points are {x, y, low, high, hollow}, in pixels; y null breaks the line. */
 function curve(svg, points, { hue, mark, dash, hollow, front }) {
   const group = drawing("g", { class: `curve hue-${hue}${front ? " front" : ""}` });
   const shown = points.map((point) => (point.y === null ? "" : `${fixed(point.x)} ${fixed(point.y)}`));
   const path = shown.map((place, index) => (place ? (index && shown[index - 1] ? "L" : "M") + place : "")).join("");
   const width = front ? 3.5 : hue ? 2 : 2.5;
-  for (const run of runs(points)) {
-    const edge = [...run.map(({ x, low }) => [x, low]), ...run.toReversed().map(({ x, high }) => [x, high])];
-    group.append(drawing("polygon", { class: "band", points: edge.map((each) => each.map(fixed).join(",")).join(" ") }));
-  }
   for (const { x, y, low, high } of points) {
     if (y !== null && low !== null) group.append(drawing("line", { class: "error", x1: fixed(x), x2: fixed(x), y1: fixed(low), y2: fixed(high) }));
   }
   group.append(drawing("path", { class: "line", d: path || "M0 0", "stroke-width": width, "stroke-dasharray": dash === "solid" ? undefined : dash.replaceAll("px", "") }));
-  for (const { x, y } of points) {
-    if (y !== null) group.append(drawing("path", { class: `point${hollow ? " hollow" : ""}`, d: PATHS[mark], transform: `translate(${fixed(x)} ${fixed(y)})${front ? " scale(1.4)" : ""}` }));
+  for (const { x, y, hollow: open = hollow } of points) {
+    if (y !== null) group.append(drawing("path", { class: `point${open ? " hollow" : ""}`, d: PATHS[mark], transform: `translate(${fixed(x)} ${fixed(y)})${front ? " scale(1.4)" : ""}` }));
   }
   svg.append(group);
-}
-
-/** Stretches of two or more points that have intervals. */
-function runs(points) {
-  const found = [[]];
-  for (const point of points) {
-    if (point.y !== null && point.low !== null) found.at(-1).push(point);
-    else found.push([]);
-  }
-  return found.filter((run) => run.length > 1);
 }
 
 function swatch(shown) {

@@ -1,11 +1,13 @@
 "use strict";
-// A metric over length: a line and a band a method; the list of methods is the legend.
+// A metric over length: differences to the baseline, levels beside them; the list of methods is the legend.
 
 const LINES = 8; // lines that one panel tells apart
 const OWN_EVERYWHERE = 3; // so many methods of the reader's own are in every panel
 const COMPRESSED = 0.25; // share of the height that a compressed part takes
 const LEAST = 0.5; // share of the height that the methods besides the baseline keep without one
 const PANEL_WIDTH = 330; // least width of one of several panels, CSS pixels
+const DODGE = 3; // CSS pixels from a method's points to the next one's, so that intervals do not cover one another
+const BESIDE = 620; // CSS pixels from which differences and levels stand side by side
 const PANEL_HEIGHT = 225;
 
 let walked = []; // rows of points, a row a method, as walk() takes them
@@ -20,29 +22,35 @@ const spoken = (method, length, entry) =>
 function drawCurves() {
   const chart = byId("curve-chart");
   const logarithmic = byId("yscale").value === "log" && !metric().scored;
-  const panels = panelsOf(chosen.methods);
+  const families = panelsOf(chosen.methods);
+  const alone = families.length === 1;
+  const both = differencesOf(chosen.methods).length > 0;
+  const panels = families.flatMap((family) => (both ? [{ ...family, difference: true }, family] : [family]));
   const width = widthOf(chart);
-  const alone = panels.length === 1;
-  const columns = alone ? 1 : Math.max(1, Math.floor(width / PANEL_WIDTH));
+  const columns = both ? (width < BESIDE ? 1 : 2) : alone ? 1 : Math.max(1, Math.floor(width / PANEL_WIDTH));
   const rows = Math.ceil(panels.length / columns);
   const scale = scaleOf(logarithmic);
-  const height = alone ? (width < 480 ? 330 : 430) : rows * PANEL_HEIGHT + 10;
+  const gaps = both ? differenceScale() : null;
+  const tall = alone ? (width < 480 ? 300 : 400) : PANEL_HEIGHT;
+  const height = rows * tall + (alone ? 0 : 10);
   const svg = blank(chart, height);
   chart.dataset.name = `${setting().label} ${metric().label}`.replace(/[^A-Za-z0-9]+/g, "-");
   walked = [];
   pointed = [];
-  panels.forEach(({ name, methods }, place) => {
+  panels.forEach(({ name, methods, difference }, place) => {
     const [column, row] = [place % columns, Math.floor(place / columns)];
     const wide = width / columns;
     const box = alone
-      ? { left: 62, right: width - 14, top: 14, bottom: height - 50 }
-      : { left: column * wide + 48, right: (column + 1) * wide - 12, top: row * PANEL_HEIGHT + 26, bottom: (row + 1) * PANEL_HEIGHT - 24 };
-    drawPanel(svg, scale, { name, methods, box });
+      ? { left: column * wide + 62, right: (column + 1) * wide - 14, top: row * tall + 14, bottom: (row + 1) * tall - 50 }
+      : { left: column * wide + 48, right: (column + 1) * wide - 12, top: row * tall + 26, bottom: (row + 1) * tall - 24 };
+    if (difference) drawDifferences(svg, gaps, { name, methods, box });
+    else drawPanel(svg, scale, { name, methods, box });
   });
   byId("yscale").disabled = metric().scored;
   byId("whole").closest("label").hidden = !scale.left.length && scale.fold === undefined && !byId("whole").checked;
   const notes = [
-    panels.length > 1 && "A panel for each family of methods; grey: the methods of the other panels.",
+    both && "Left, or above: the method minus the unmodified model on the same questions, for deciding; hollow: not significant.",
+    !alone && "A panel for each family of methods; grey: the methods of the other panels.",
     scale.fold !== undefined && `Above ${numeral(scale.fold)} the value axis is compressed.`,
     scale.left.length && `Beyond the axis: ${scale.left.map((name) => `\u201c${name}\u201d`).join(", ")}; \u201cwhole range\u201d shows all.`,
   ];
@@ -77,10 +85,7 @@ function drawPanel(whole, scale, { name, methods, box }) {
   const refused = lengths.map((_, length) => methods.filter((method) => at(setting().cells, method, length)?.refused));
   const strip = refused.some((each) => each.length) ? 18 : 0;
   const inner = { ...box, top: box.top + strip };
-  const log = byId("xscale").value === "log";
-  const ends = [lengths[0], lengths.at(-1)].map(across);
-  const room = log ? (ends[1] / ends[0]) ** 0.03 || 1.1 : 0.03 * (ends[1] - ends[0]) || 0.1;
-  const x = scaled(log ? [ends[0] / room, ends[1] * room] : [ends[0] - room, ends[1] + room], inner.left, inner.right, log);
+  const x = placesAcross(inner);
   const y = (value) => (value === null || value === undefined ? null : scaled(scale.range, inner.bottom, inner.top)(scale.at(value)));
   const inside = (place) => (place === null ? null : Math.max(inner.top, Math.min(inner.bottom, place)));
   if (scale.fold !== undefined) {
@@ -89,12 +94,9 @@ function drawPanel(whole, scale, { name, methods, box }) {
   }
   const alone = name === "";
   const ticks = (scale.ticks ?? []).filter((_, place, all) => alone || all.length < 7 || place % 2 === 0);
-  const better = { "1": ", higher is better", "-1": ", lower is better", "0": "" };
-  valueAxis(svg, inner, ticks.map((value) => ({ at: y(value), text: numeral(value) })), alone ? metric().label + better[metric().better] : "");
+  valueAxis(svg, inner, ticks.map((value) => ({ at: y(value), text: numeral(value) })), alone ? metric().label + betterSide[metric().better] : "");
   const places = lengths.map((length) => x(across(length)));
-  const byTokens = byId("unit").value === "tokens";
-  const shown = labelledLengths(places, byTokens ? 52 : 44).map((index) => ({ at: places[index], text: byTokens ? tokens(lengths[index]) : multiple(lengths[index]) }));
-  lengthAxis(svg, inner, shown, alone ? (byTokens ? "length (tokens)" : "length (multiples of the trained length)") : "");
+  drawLengths(svg, inner, places, alone);
   const edge = x(across(trained));
   if (edge >= inner.left && edge <= inner.right) {
     rule(svg, "trained", edge, edge, inner.top, inner.bottom);
@@ -114,7 +116,7 @@ function drawPanel(whole, scale, { name, methods, box }) {
     if (known.length && alone) svg.append(label(place, known[0][1] - 4, metric().floor, { class: "quiet" }));
   }
   const ordered = methods.toSorted((one, two) => look(one).front - look(two).front);
-  for (const method of ordered) line(svg, method, places, y, inner);
+  ordered.forEach((method, place) => line(svg, method, dodged(places, place, ordered.length), y, inner));
   refused.forEach((all, length) => {
     if (!all.length) return;
     svg.append(drawing("path", { class: "refused", d: "M-3-3L3 3M-3 3L3-3", transform: `translate(${fixed(places[length])} ${box.top + 8})` }), label(places[length] + 6, box.top + 12, String(all.length), { class: "quiet" }));
@@ -124,6 +126,79 @@ function drawPanel(whole, scale, { name, methods, box }) {
     pointed.push([{ px: places[length], py: box.top + 8, near: 12, x: length, text, said: text, open: () => openCell(all[0], length) }]);
   });
   if (strip) svg.append(label(box.left - 7, box.top + 12, "refused", { class: "quiet", "text-anchor": "end" }));
+}
+
+/** From lengths to pixels. */
+function placesAcross({ left, right }) {
+  const log = byId("xscale").value === "log";
+  const ends = [setting().lengths[0], setting().lengths.at(-1)].map(across);
+  const room = log ? (ends[1] / ends[0]) ** 0.03 || 1.1 : 0.03 * (ends[1] - ends[0]) || 0.1;
+  return scaled(log ? [ends[0] / room, ends[1] * room] : [ends[0] - room, ends[1] + room], left, right, log);
+}
+
+function drawLengths(svg, box, places, alone) {
+  const { lengths } = setting();
+  const byTokens = byId("unit").value === "tokens";
+  const shown = labelledLengths(places, byTokens ? 52 : 44).map((index) => ({ at: places[index], text: byTokens ? tokens(lengths[index]) : multiple(lengths[index]) }));
+  lengthAxis(svg, box, shown, alone ? (byTokens ? "length (tokens)" : "length (multiples of the trained length)") : "");
+}
+
+// Differences ---------------------------------------------------------------------------------------------------------
+
+/** The places of one of several methods: beside those of the others. */
+const dodged = (places, place, count) => places.map((at) => at + DODGE * (place - (count - 1) / 2));
+
+/** The paired differences of methods that have a value. */
+const differencesOf = (methods) => (metric().paired?.rows ?? []).filter((row) => row.value !== undefined && methods.includes(row.method));
+
+/** Ends of the axis of differences: of losses, one collapsed method does not stretch it; zero is always on it. */
+function differenceScale() {
+  const rows = differencesOf(chosen.methods);
+  const low = Math.min(0, ...rows.map((row) => row.low ?? row.value));
+  let top = Math.max(0, ...rows.map((row) => row.high ?? row.value));
+  if (metric().metric === "nll" && !byId("whole").checked) {
+    const worst = [...Map.groupBy(rows, (row) => row.method).values()].map((own) => Math.max(...own.map((row) => row.value))).sort((one, two) => one - two);
+    const middle = (worst[Math.floor((worst.length - 1) / 2)] + worst[Math.ceil((worst.length - 1) / 2)]) / 2;
+    top = Math.max(Math.min(top, Math.max(low + 1.5 * (middle - low), worst[0] + 1)), 0);
+  }
+  const room = 0.05 * Math.max(top - low, 0.02);
+  return { range: [low - room, top + room], ticks: round(low, top, 5) };
+}
+
+/** One panel of differences: zero is the baseline. */
+function drawDifferences(whole, scale, { name, methods, box }) {
+  const svg = whole.appendChild(drawing("g", { class: "panel differences" }));
+  const { lengths, trained, methods: names } = setting();
+  const base = names.indexOf(metric().paired.baseline);
+  const alone = name === "";
+  const y = scaled(scale.range, box.bottom, box.top);
+  const x = placesAcross(box);
+  const places = lengths.map((length) => x(across(length)));
+  const title = `minus unmodified, ${metric().paired.unit}${betterSide[metric().better]}`;
+  valueAxis(svg, box, scale.ticks.map((value) => ({ at: y(value), text: numeral(value) })), alone ? title : "");
+  drawLengths(svg, box, places, alone);
+  const edge = x(across(trained));
+  if (edge >= box.left && edge <= box.right) rule(svg, "trained", edge, edge, box.top, box.bottom);
+  if (name) svg.append(label(box.left, box.top - 6, `${name}: difference`, { class: "title" }));
+  svg.append(drawing("line", { class: "zero", x1: box.left, x2: box.right, y1: fixed(y(0)), y2: fixed(y(0)) }));
+  const compared = methods.filter((each) => each !== base).toSorted((one, two) => look(one).front - look(two).front);
+  compared.forEach((method, place) => {
+    const own = dodged(places, place, compared.length);
+    const rows = lengths.map((_, length) => at(metric().paired.rows, method, length)).map((row) => (row?.value === undefined ? null : row));
+    const inside = (place) => Math.max(box.top, Math.min(box.bottom, place));
+    const points = rows.map((row, length) => {
+      if (!row) return { x: own[length], y: null, low: null };
+      const cut = y(row.value) < box.top - 1;
+      return { x: own[length], y: inside(y(row.value)), cut, low: row.low === null || cut ? null : inside(y(row.low)), high: inside(y(row.high ?? row.value)), hollow: !row.significant };
+    });
+    curve(svg, points, look(method));
+    for (const point of points) if (point.cut) svg.append(drawing("path", { class: `arrow hue-${look(method).hue}`, d: "M-4 0L0-6L4 0Z", transform: `translate(${fixed(point.x)} ${fixed(box.top - 2)})` }));
+    rows.forEach((row, length) => {
+      if (!row) return;
+      const text = [`${names[method]} minus unmodified`, `${tokens(lengths[length])} tokens, ${multiple(lengths[length])}`, `${row.text}${row.significant ? "*" : ""} ${row.interval ?? ""}`, row.p].filter(Boolean).join("\n");
+      pointed.push([{ px: own[length], py: points[length].y, x: length, text, said: text, open: () => openCell(method, length) }]);
+    });
+  });
 }
 
 /** A method of another panel, in grey. */
@@ -223,13 +298,14 @@ function drawMethods() {
       const shown = chosen.methods.includes(method);
       const entry = at(metric().values, method, lengths.length - 1);
       const box = make("input", { type: "checkbox", "data-method": method, checked: shown });
-      return make("label", {}, box, swatch(shown ? look(method) : null), make("bdi", { class: "name" }, methods[method]), make("span", { class: "value" }, entry ? entry.text.split(" [")[0] : ""));
+      return make("label", {}, box, swatch(shown ? look(method) : null), make("bdi", { class: "name" }, nameOf(method)), make("span", { class: "value" }, entry ? entry.text.split(" [")[0] : ""));
     }),
   );
   if (focused !== undefined) byId("method-list").querySelector(`[data-method="${Number(focused)}"]`)?.focus();
 }
 
 const NAME = -1;
+const PLACE = "Place: tied for 1st where a paired test on the same questions does not tell a method from the best one, after correction for the number of methods; behind where it does.";
 const sorted = { column: null, turned: false }; // NAME, a place in the lengths, or null: as the data rank methods
 
 /** Methods by length: sorted by name or, the best first, by a length; filtered by name; ranks at that length, equal ones are ties. */
@@ -240,10 +316,10 @@ function drawNumbers() {
   const wanted = byId("table-filter").value.toLowerCase();
   const every = byId("table-rows").value === "all" ? metric().ranked : metric().ranked.filter((method) => chosen.methods.includes(method));
   const place = sorted.column === null || sorted.column === NAME ? lengths.length - 1 : sorted.column;
-  const here = every.map((method) => at(metric().values, method, place));
-  const rank = new Map(ranks(here, metric().better).map((each, index) => [every[index], each]));
-  const tied = new Map();
-  for (const each of rank.values()) tied.set(each, (tied.get(each) ?? 0) + 1);
+  const standing = (method) => at(metric().values, method, place)?.place;
+  const tied = every.some((method) => standing(method) === "tied") || every.filter((method) => standing(method) === "1st").length > 1;
+  const among = metric().ranked.filter((method) => (at(metric().values, method, place)?.value ?? null) !== null).length;
+  const said = { "1st": `${tied ? "tied for " : ""}1st of ${among}`, tied: `tied for 1st of ${among}`, behind: "behind" };
   const better = metric().better || 1;
   const worth = (method) => at(metric().values, method, place)?.value ?? -Infinity * better;
   const order = every.slice();
@@ -251,15 +327,16 @@ function drawNumbers() {
   else if (sorted.column !== null) order.sort((one, two) => better * (worth(two) - worth(one)) || 0);
   if (sorted.turned) order.reverse();
   const rows = order.filter((method) => methods[method].toLowerCase().includes(wanted)).map((method) => ({
-    name: methods[method],
+    name: nameOf(method),
     kind: methods[method] === BASELINE ? "baseline" : undefined,
     cells: [
-      make("td", {}, rank.get(method) ? `${rank.get(method)}${tied.get(rank.get(method)) > 1 ? "=" : ""}` : ""),
+      make("td", {}, said[standing(method)] ?? ""),
       ...entriesOf(method).map((entry) => (entry ? valueCell(entry, notes) : make("td"))),
     ],
   }));
-  const made = table(`${metric().label} by method and length`, ["method", "rank", ...heads()], rows, notes);
+  const made = table(`${metric().label} by method and length`, ["method", `place at ${tokens(lengths[place])}`, ...heads()], rows, notes);
   byId("curve-table").replaceChildren(...made);
+  made[0].querySelectorAll("thead th")[1].title = PLACE;
   made[0].querySelectorAll("thead th").forEach((head, column) => {
     if (column === 1) return;
     const sorts = column === 0 ? NAME : column - 2;
@@ -276,8 +353,9 @@ function drawNumbers() {
       byId("curve-table").querySelectorAll("thead button")[column].focus();
     });
   });
+  markWide();
   const first = sorted.column === null && metric().ranking ? `Rows by ${metric().ranking}, the best first; a heading sorts them. ` : "";
-  byId("table-help").textContent = `${first}Rank at ${tokens(lengths[place])} tokens: 1 and the number of methods that are better by more than chance; = shares a rank. Each pair of intervals is compared as if they were independent, uncorrected: the paired table below is sharper.`;
+  byId("table-help").textContent = `${first}${PLACE}`;
 }
 
 /** A value with its interval below it, and the numbers of its notes. */

@@ -10,11 +10,14 @@ from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Record, Sample
 from lexbench.report import looks
 from lexbench.report.grid import difference_entry, value_entry
+from lexbench.report.leaderboard import best
 from lexbench.report.plots.heatmaps import depth_strata
 from lexbench.report.plots.over_length import floor_name, floors
+from lexbench.report.titles import asked_by
 from lexbench.stats import differences, values
 from lexbench.stats.combine import shared_lengths
 from lexbench.stats.floors import NGRAMS, at_floor
+from lexbench.stats.intervals import LEVEL
 from lexbench.stats.tables import Place, Table, caption, tables
 from lexbench.stats.wording import digits
 from lexbench.store.format import Finished
@@ -66,6 +69,7 @@ def _setting(measured: Measured, group: Sequence[Table]) -> dict[str, Any]:
     return {
         "id": table.setting,
         "label": measured.name(table),
+        "asks": asked_by(table.cell.task_name),
         "protocol": protocol,
         "about": rest,
         "trained": table.cell.trained_length,
@@ -96,6 +100,7 @@ def _place(table: Table, method: MethodKey, length: int) -> dict[str, int]:
 def _metric(measured: Measured, table: Table) -> dict[str, Any]:
     """One metric of a setting."""
     levels = floors(table)
+    known = places(table, measured.samples)
     return {
         "metric": table.metric,
         "label": table.label,
@@ -106,10 +111,27 @@ def _metric(measured: Measured, table: Table) -> dict[str, Any]:
         "floor": floor_name(table),
         "chance": [rounded(levels.get(length)) for length in table.lengths],
         "floors": _floors(table),
-        "values": [{**_place(table, *place), **_value(table, record)} for place, record in table.entries.items()],
+        "values": [
+            {**_place(table, *place), **_value(table, record), **({"place": known[place]} if place in known else {})}
+            for place, record in table.entries.items()
+        ],
         "depths": list(_depths(table, measured.samples)),
         "paired": _paired(measured.paired.get(table.name)),
     }
+
+
+def places(table: Table, samples: Mapping[str, Sequence[Sample]]) -> dict[Place, str]:
+    """`1st`, `tied` or `behind` of each method at each length, by the paired test against the best one there."""
+    found: dict[Place, str] = {}
+    for length in table.lengths:
+        shown = {each.method: each for each in table.at(length) if each.value is not None}
+        marks = best.marks({method: [record] for method, record in shown.items()}, shown, samples)
+        for method, mark in marks.items():
+            told = mark.p_holm is not None and mark.p_holm <= LEVEL
+            word = "1st" if mark.best else "tied" if mark.level else "behind" if told else None
+            if word is not None:
+                found[method, length] = word
+    return found
 
 
 def _floors(table: Table) -> dict[str, list[float | None]]:
@@ -164,10 +186,9 @@ def _value(table: Table, record: Record) -> dict[str, Any]:
     if record.truncated:
         notes.append(f"{record.truncated} of {record.n} samples truncated")
     numbers = {side: rounded(getattr(record, side)) for side in ("value", "low", "high")}
-    floored = {"floored": True} if at_floor(record) else {}
-    if floored:
+    if at_floor(record):
         notes.append("at its floor")
-    found = {**numbers, **floored, "n": record.n, "clusters": record.clusters, "text": text(record)}
+    found = {**numbers, "n": record.n, "clusters": record.clusters, "text": text(record)}
     return {**found, "notes": notes} if notes else found
 
 
@@ -212,6 +233,8 @@ def _difference(table: Table, each: differences.Difference) -> dict[str, Any]:
         "pairs": each.pairs,
         "clusters": each.clusters,
         "significant": each.significant,
+        "low": rounded(each.low),
+        "high": rounded(each.high),
     }
     if each.limit:
         row["limit"] = str(each.limit)

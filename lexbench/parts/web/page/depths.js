@@ -9,11 +9,7 @@ let fields = [];
 
 function drawDepths() {
   const shown = chosen.methods.filter((method) => metric().depths.some((each) => each.method === method)).slice(0, DEPTH_MOST);
-  byId("depth-body").hidden = !shown.length;
-  byId("depth-none").hidden = shown.length > 0;
-  byId("depth-none").textContent = metric().depths.length
-    ? "None of the chosen methods has samples with a depth."
-    : `The samples of ${setting().label} have no depth, or ${metric().label} is no score.`;
+  byId("depths").hidden = !shown.length;
   fields = [];
   if (!shown.length) return;
   const chart = byId("depth-chart");
@@ -40,11 +36,11 @@ function shaded(value) {
 }
 
 function panel(svg, method, { left, right, top, bottom }, first) {
-  const { lengths, trained, methods } = setting();
+  const { lengths, trained } = setting();
   const all = lengths.map((_, length) => at(metric().depths, method, length)?.strata);
   const count = all.find((strata) => strata).length;
   const [wide, high] = [(right - left) / lengths.length, (bottom - top) / count];
-  svg.append(label(left, top - 8, methods[method], { class: "title" }));
+  svg.append(label(left, top - 8, nameOf(method), { class: "title" }));
   const rows = [...Array(count).keys()].map((stratum) => lengths.map((_, length) => {
     const found = all[length]?.[stratum];
     const box = { x: fixed(left + length * wide + 1), y: fixed(top + stratum * high + 1), width: fixed(wide - 2), height: fixed(high - 2) };

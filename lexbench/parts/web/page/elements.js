@@ -1,5 +1,5 @@
 "use strict";
-// What the page and the board share: elements, tables, colours, ranks. Text enters by textContent alone: none of it is markup.
+// What the page and the board share: elements and tables. Text enters by textContent alone: none of it is markup.
 
 const byId = (id) => document.getElementById(id);
 const tokens = (length) => length.toLocaleString("en-US");
@@ -31,27 +31,8 @@ function table(label, head, rows, notes = []) {
   return [make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, made), ...list];
 }
 
-// Ranks ---------------------------------------------------------------------------------------------------------------
-
-/**
- * The difference of two independent values and its 95 % interval, from theirs: recovered variances (MOVER, Zou and Donner
- * 2008). On the same questions it is too wide, never too narrow, where answers to them go together.
- */
-function difference(one, other) {
-  const value = one.value - other.value;
-  const side = (up, down) => Math.hypot(up - one.value, other.value - down);
-  if ([one.low, one.high, other.low, other.high].some((end) => end === null || end === undefined)) return { value, low: null, high: null };
-  return { value, low: value - side(one.low, other.high), high: value + side(one.high, other.low) };
+/** Say of each table that is wider than its place that it scrolls. */
+function markWide() {
+  for (const each of document.querySelectorAll(".scroll")) each.classList.toggle("wide", each.scrollWidth > each.clientWidth + 1);
 }
-
-/** Whether two values differ by more than chance; two at their floor never do. */
-function apart(one, other) {
-  const { low, high } = difference(one, other);
-  return low !== null && (low > 0 || high < 0) && !(one.floored && other.floored);
-}
-
-/** Each value's rank among all: 1 + how many are better by more than chance; equal ranks are ties. Without a better side null. */
-function ranks(entries, better) {
-  const worse = (one, other) => better * (one.value - other.value) < 0 && apart(one, other);
-  return entries.map((entry) => (better && entry && entry.value !== null ? 1 + entries.filter((other) => other && other.value !== null && worse(entry, other)).length : null));
-}
+addEventListener("resize", markWide);

@@ -24,6 +24,30 @@ BEST = 3
 """Methods besides the baseline and the reader's own."""
 NAMED = 6
 """Methods named in a sentence; further ones are counted."""
+TERMS = {
+    "brackets": "95 % intervals: over resampled documents or haystacks, or Wilson's for independent answers that are "
+    "right or wrong",
+    "gain": "loss of the unmodified model at the longest length within the trained one, minus loss of the method at "
+    "the longest length, on the same targets; * significant after correction for the number of methods, and better "
+    "than counting words. A window that forgets keeps its level and gains nothing",
+    "NLL": "loss in nats per token, lower is better",
+    "retrieval": "share of the hidden keys that are found",
+    "price": "how much worse texts within the trained length get when the method is set up for the longest length, as "
+    "a deployment is; price at factor 8: with the factor of eight times the trained length",
+    "mean past": "of the values at the lengths beyond the trained one that all methods have; the best is bold",
+    "at": "the value at the longest length",
+    "minus unmodified": "the method minus the unmodified model, on the same questions; * significant after correction "
+    "for the number of methods and lengths of the task",
+    "effective_length": "the largest up to which every measured length is within 0.1 nats, or 15 points, of the "
+    "unmodified model at its best",
+    "collapse": "the length from which on every measured one is more than 0.5 nats worse than that, or keeps less than "
+    "half of its score above chance; brackets of both lengths are left out where their ends are the value itself",
+    "tied": "for the best, everywhere the same: not significant in a paired test on the same questions, after "
+    "correction for the number of methods",
+    "floor": "the chance of a score; of a loss the best of guessing and of counting words or word pairs, on the same "
+    "targets. A value whose interval reaches it is never the best, no difference between two such values is starred",
+}
+"""Meaning of each column, for its hover and for the legend."""
 SUMMARIES = {"price": "price up to {trained}", "effective_length": "effective length", "collapse": "collapse from"}
 """Names of summaries, and the heads of their columns."""
 
@@ -32,29 +56,29 @@ def beyond(measured: Measured) -> Iterator[dict[str, Any]]:
     """What context beyond the trained length adds, beside level, retrieval and price, of every method."""
     for found in headline.headlines(measured.tables, measured.samples):
         grid = grid_of(found)
-        units = [
-            f"over {BASELINE if over_none(found) else 'itself'}",
-            "lower is better",
-            *(["accuracy"] if len(grid.head) == 5 else []),
-        ]
+        units = {"gain": f"over {'unmodified' if over_none(found) else 'itself'}", "NLL": "\u2193 better"}
+        units |= {"retrieval": "accuracy"} if len(grid.head) == 5 else {}
+        units |= {"price": f"set up for {found.longest:,}"}
         yield {
             "id": found.table.setting,
             "name": f"Context beyond {found.table.cell.trained_length:,} tokens: {measured.name(found.table)}",
             "label": found.table.label,
-            "side": "gain: higher is better",
+            "side": "gain: \u2191 better",
+            "lead": found.sentences[0],
             "sentence": found.sentence,
             "methods": len(found.rows),
             "more": 0,
             "columns": [
-                {"head": head, "unit": unit} for head, unit in zip(grid.head[1:], [*units, "minus none"], strict=True)
+                {"head": head, "unit": unit, "means": TERMS[term]}
+                for head, (term, unit) in zip(grid.head[1:], units.items(), strict=True)
             ],
             "rows": [
                 {
-                    "method": str(method),
-                    "baseline": method == BASELINE,
+                    "method": looks.name_of(row.method),
+                    "baseline": row.method == BASELINE,
                     "entries": [entry if isinstance(entry, Entry) else Entry(text=str(entry)) for entry in entries],
                 }
-                for method, *entries in grid.rows
+                for row, (_, *entries) in zip(found.rows, grid.rows, strict=True)
             ],
             "notes": [remark.rstrip(".") for remark in grid.remarks[1:]],
         }
@@ -85,20 +109,22 @@ def _headline(measured: Measured, table: Table) -> dict[str, Any]:
         for row in rows
         if (name, row) in said and said[name, row].value is None
     )
+    said_first = _sentence(table, means, marks)
     return {
         "id": table.setting,
         "name": measured.name(table),
         "label": table.label,
-        "side": "higher is better" if table.better > 0 else "lower is better",
-        "sentence": _sentence(table, means, marks),
+        "side": "\u2191 better" if table.better > 0 else "\u2193 better",
+        "lead": said_first,
+        "sentence": said_first,
         "methods": len(table.methods),
         "more": len(table.methods) - len(rows),
-        "columns": [{"head": head, "unit": unit} for head, unit, _ in columns],
+        "columns": [{"head": head, "unit": unit, "means": TERMS[term]} for term, head, unit, _ in columns],
         "rows": [
             {
-                "method": str(row),
+                "method": looks.name_of(row),
                 "baseline": row == BASELINE,
-                "entries": [entries.get(row, EMPTY) for _, _, entries in columns],
+                "entries": [entries.get(row, EMPTY) for *_, entries in columns],
             }
             for row in rows
         ],
@@ -115,8 +141,8 @@ def _few(table: Table, rows: Sequence[MethodKey]) -> Table:
 
 Means = dict[MethodKey, Record]
 Marks = dict[MethodKey, best.Mark]
-Column = tuple[str, str, dict[MethodKey, Entry]]
-"""Head, unit, and the entry of each method."""
+Column = tuple[str, str, str, dict[MethodKey, Entry]]
+"""One of `TERMS`, head, unit, and the entry of each method."""
 
 
 def _means(measured: Measured, table: Table, order: Sequence[MethodKey]) -> tuple[Means, Marks]:
@@ -139,12 +165,14 @@ def _levels(
         ends = f"{lengths[0]:,} to {lengths[-1]:,}, {len(lengths)} lengths"
         best = {row: marks[row].best for row in rows if row in marks}
         yield (
+            "mean past",
             f"mean past {trained:,}",
             ends,
             {row: replace(value_entry(means[row]), best=best.get(row, False)) for row in rows},
         )
     records = {row: table.entries.get((row, longest)) for row in rows}
     yield (
+        "at",
         f"at {longest:,}",
         f"{times(longest / trained)} the trained length",
         {row: value_entry(record) for row, record in records.items() if record is not None},
@@ -153,7 +181,8 @@ def _levels(
     if paired is not None:
         gaps = {row: paired.entries[row, longest] for row in rows if (row, longest) in paired.entries}
         yield (
-            f"minus {BASELINE}",
+            "minus unmodified",
+            "minus unmodified",
             f"{paired.unit}, at {longest:,}",
             {
                 row: difference_entry(each, digits(table.metric or ""), star=bool(each.significant))
@@ -176,8 +205,8 @@ def _summed(table: Table, rows: Sequence[MethodKey], said: dict[tuple[str, Metho
             entries = {row: _change(each, digits(table.metric or "")) for row, each in known.items()}
         if name == "price":
             entries.pop(BASELINE, None)
-            unit = f"{unit}, minus {BASELINE}"
-        yield head.format(trained=f"{table.cell.trained_length:,}"), unit, entries
+            unit = f"{unit}, minus unmodified"
+        yield name, head.format(trained=f"{table.cell.trained_length:,}"), unit, entries
 
 
 def _tokens(each: Summary, longest: int) -> Entry:
@@ -219,16 +248,16 @@ def _sentence(table: Table, means: Means, marks: Marks) -> str:
     several = f"{'has' if len(best) == 1 else 'share'} the {'highest' if table.better > 0 else 'lowest'} mean"
     told = [f"{_listed(best)} {several} past {table.cell.trained_length:,} tokens, {text(means[best[0]])}"]
     if BASELINE in means and BASELINE not in best:
-        told.append(f"where the unmodified model ({BASELINE}) has {text(means[BASELINE])}")
+        told.append(f"where the unmodified model has {text(means[BASELINE])}")
     said = ", ".join(told)
     if level and len(best) + len(level) == len(marks):
-        return f"{said}; all others tie with it statistically."
+        return f"{said}; all others are tied with it."
     if level:
-        return f"{said}; ties with it statistically: {_listed(level)}."
+        return f"{said}; tied with it: {_listed(level)}."
     worse = all(mark.best or (mark.p_holm is not None and mark.p_holm <= LEVEL) for mark in marks.values())
     return f"{said}; every other method is significantly worse." if worse else f"{said}."
 
 
 def _listed(methods: Sequence[MethodKey]) -> str:
     more = f" and {len(methods) - NAMED} more" if len(methods) > NAMED else ""
-    return ", ".join(map(str, methods[:NAMED])) + more
+    return ", ".join(map(looks.name_of, methods[:NAMED])) + more

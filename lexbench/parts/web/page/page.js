@@ -26,6 +26,10 @@ function at(list, method, length) {
 
 const heads = () => setting().lengths.map((length) => [tokens(length), make("small", {}, multiple(length))]);
 
+/** The name of a method as it is read; the baseline's in words. */
+const nameOf = (method) => (setting().methods[method] === BASELINE ? `unmodified (${BASELINE})` : setting().methods[method]);
+const betterSide = { 1: " (\u2191 better)", "-1": " (\u2193 better)", 0: "" };
+
 /** How a method is drawn: {hue, mark, dash, hollow, front, family}, computed from its name. */
 const look = (method) => setting().looks[method];
 
@@ -54,6 +58,9 @@ function choose(place, metricPlace) {
   options(byId("metric"), setting().metrics.map((each) => each.label), metricPlace);
   byId("setting").value = place;
   byId("about").textContent = `${setting().protocol}. ${setting().about}.`;
+  const sentence = data.sentences[setting().id] ?? "";
+  byId("sentence").textContent = sentence;
+  byId("sentence").hidden = !sentence;
 }
 
 function pick(methods) {
@@ -68,6 +75,8 @@ function draw() {
   drawCurves();
   drawDepths();
   drawPaired();
+  for (const link of document.querySelectorAll("nav a")) link.hidden = byId(link.hash.slice(1))?.hidden ?? false;
+  markWide();
   remember();
 }
 

@@ -60,6 +60,8 @@ def render(
     """
     check_highlight((each.cell.method for each in loaded.finished), highlight)
     measured = data.Measured.of(loaded.finished, highlight)
+    told = [*headlines.beyond(measured), *headlines.headlines(measured)]
+    sentences = {each["id"]: each["lead"] for each in reversed(told) if each["lead"]}
     cells, kept = ({}, None) if served else samples.embedded(loaded.finished, budget)
     provenances, configurations, unread = about.jobs(folders)
     live = [LIVE] if served and _part(LIVE).is_file() else []
@@ -73,14 +75,25 @@ def render(
             policy=Markup(safety.policy(scripts, [style], served)),
             style=Markup(style),
             scripts=[Markup(script) for script in scripts],
-            data=Markup(safety.as_json({"settings": data.settings(measured), "families": looks.ORDER, "kept": kept})),
+            data=Markup(
+                safety.as_json(
+                    {
+                        "settings": data.settings(measured),
+                        "families": looks.ORDER,
+                        "sentences": sentences,
+                        "kept": kept,
+                    }
+                )
+            ),
             cells=cells,
             kept=kept,
             served=served,
             folders=[str(folder) for folder in folders],
             written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
             counts=about.counts(loaded, measured),
-            headlines=[*headlines.beyond(measured), *headlines.headlines(measured)],
+            sentence=sentences.get(measured.settings[0][0].setting, "") if measured.settings else "",
+            headlines=told,
+            terms=headlines.TERMS,
             settings=[group[0] for group in measured.settings],
             name=measured.name,
             refusals=about.refusals(measured),

@@ -3,27 +3,24 @@
 
 function drawPaired() {
   const { paired, better, label } = metric();
-  byId("paired-all").closest(".controls").hidden = !paired;
-  if (!paired) {
-    byId("paired-table").replaceChildren(make("p", { class: "quiet" }, `${label} has no paired differences to ${BASELINE}: that takes the method ${BASELINE} and another one; what follows from NLL is compared as NLL.`));
-    return;
-  }
+  byId("paired").hidden = !paired;
+  if (!paired) return;
   const notes = [];
   const { methods } = setting();
   const wanted = byId("paired-all").checked ? metric().ranked : metric().ranked.filter((method) => chosen.methods.includes(method));
   const base = methods.indexOf(paired.baseline);
   const levels = entriesOf(base).map((entry) => (entry ? valueCell(entry, notes) : make("td")));
   const rows = wanted.filter((method) => method !== base).map((method) => ({
-    name: methods[method],
+    name: nameOf(method),
     cells: setting().lengths.map((_, length) => pairedCell(at(paired.rows, method, length), better, notes)),
   }));
-  rows.unshift({ name: `${paired.baseline} (value)`, kind: "baseline", cells: levels });
+  rows.unshift({ name: `${nameOf(base)}: value`, kind: "baseline", cells: levels });
   const side = better > 0 ? "above zero is better" : better < 0 ? "below zero is better" : "neither side is better";
   byId("paired-table").replaceChildren(
-    make("p", {}, `${label}: the method minus ${paired.baseline}, over the same samples, in ${paired.unit}; ${side}.`),
+    make("p", {}, `${label}: the method minus ${nameOf(base)}, over the same questions, in ${paired.unit}; ${side}.`),
     ...table(`Paired differences of ${label}`, ["method", ...heads()], rows, notes),
     ...paired.coverage.map((line) => make("p", { class: "quiet" }, line)),
-    make("p", { class: "quiet" }, "Brackets hold 95 % intervals, pairs kept together. An asterisk: significant at 0.05, two-sided, by sign flips over documents or haystacks and by a test for skewed differences, after Holm's correction over all methods and lengths of the task."),
+    make("p", { class: "quiet" }, "Brackets hold 95 % intervals, pairs kept together. An asterisk: significant after correction for the number of methods and lengths of the task."),
   );
 }
 

@@ -14,11 +14,13 @@ import pytest
 from lexbench.commands import main
 from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Sample
-from lexbench.parts.web.board import audit, ledger
+from lexbench.parts.web.board import audit, ledger, matrix
 from lexbench.parts.web.board.board import command
-from lexbench.parts.web.board.site import write_site
+from lexbench.parts.web.board.site import places, write_site
 from lexbench.stats import records
+from lexbench.stats.differences import differences
 from lexbench.stats.records import records_of
+from lexbench.stats.tables import tables
 from lexbench.store import format
 from lexbench.store.format import Finished
 
@@ -234,6 +236,86 @@ def test_claims_beside_the_samples_are_compared(board: Path) -> None:
     (board / "first" / "records.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     marks = [mark for each in audited(board).entries for mark in each.marks]
     assert marks == [f"records.jsonl claims accuracy 0.99, its samples have {true}"]
+
+
+@pytest.mark.slow
+def test_a_matrix_is_coloured_where_the_paired_differences_of_the_report_are_starred(tmp_path: Path) -> None:
+    """Of all committed cells; those of a method's other settings stand folded under it."""
+    (tmp_path / "run").mkdir()
+    shutil.copytree(REFERENCE / "cells", tmp_path / "run" / "cells")
+    command(tmp_path, add=tmp_path / "run", by="us")
+    every = [format.read(file) for file in (tmp_path / "run" / "cells").glob("*.parquet")]
+    samples = {each.cell.id: each.samples for each in every}
+    starred = {}
+    for table in tables(every):
+        found = differences(table, samples) if table.metric in ("nll", "accuracy") else None
+        for (method, length), each in found.entries.items() if found else ():
+            if each.significant:
+                side = "good" if (each.difference or 0.0) * table.better > 0 else "bad"
+                starred[table.cell.task, str(method), length] = side
+    shown = matrix.matrices(audited(tmp_path).entries)
+    told = {}
+    for one in shown:
+        lengths, rows = one.lengths, matrix.as_shown(one)["rows"]
+        assert [row["name"] for row in rows if row["setting"]] == [
+            name for name in (row["name"] for row in rows) if "(" in name and name != "unmodified (none)"
+        ]
+        for row in rows:
+            for length, each in zip(lengths, row["cells"], strict=True):
+                if each and each["side"] and not row["setting"]:
+                    told[next(iter(one.entries.values())).checked.record.task, row["name"], length] = each["side"]
+    # The matrix corrects for the settings, too: three comparisons more, so it may star less, never otherwise.
+    assert told and told.items() <= starred.items() and len(told) >= len(starred) - 2
+
+
+def test_a_matrix_has_no_cell_of_few_questions_and_none_that_is_not_ranked(board: Path) -> None:
+    few = copied(board / "few", tasks=("passkey",), methods=("none",))
+    for file in (few / "cells").glob("*.parquet"):
+        known = format.read(file)
+        cell = replace(known.cell, n=7, identity={**known.cell.identity, "n": 7})
+        file.unlink()
+        (few / "cells" / f"{cell.id}.parquet").write_bytes(format.parquet(cell, known.samples[:7], None))
+    page, *_ = command(board, add=few, by="them")
+    assert {str(method) for one in matrix.matrices(audited(board).entries) for method, _ in one.entries} == {"yarn"}
+    text = page.read_text()
+    assert "3 entries of fewer stand below alone" in text
+    assert "No unmodified model on the same questions: nothing is coloured." in text
+
+
+def test_places_of_entries_are_those_of_the_paired_test(board: Path) -> None:
+    """By the committed page, at 2,048 tokens: 27 of 32 keys and 1 of 32, p < 0.0001; losses cannot be told apart."""
+    command(board, add=copied(board / "second", methods=("rerope",)), by="them")
+    found = audited(board).entries
+    told = {
+        (record.task, str(record.method)): place
+        for each, (place, _) in zip(found, places(found), strict=True)
+        if (record := each.checked.record).length == 2048
+    }
+    assert told == {
+        ("passkey", "rerope"): "1st",
+        ("passkey", "yarn"): "behind",
+        ("last_segment", "yarn"): "1st",
+        ("last_segment", "rerope"): "tied",
+    }
+
+
+@pytest.mark.slow
+def test_the_site_fits_a_phone_and_a_desk_and_folds_settings(chromium: "Browser", tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    shutil.copytree(REFERENCE / "cells", tmp_path / "run" / "cells")
+    site, *_ = command(tmp_path, add=tmp_path / "run", by="us")
+    for width in (390, 1400):
+        page = chromium.new_page(viewport={"width": width, "height": 900})
+        page.goto(site.as_uri())
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        # All numbers of a matrix of five lengths are in view.
+        assert page.locator("#models .scroll.wide").count() == 0
+        first = page.locator(".matrix").first
+        assert first.evaluate("each => each.getBoundingClientRect().top") < 450  # on the first screen
+        assert first.locator("tr.setting:visible").count() == 0
+        first.locator(".fold").first.click()
+        assert first.locator("tr.setting:visible").count() == 1
+        page.close()
 
 
 def test_the_site_has_every_entry_once_and_a_file_of_samples_for_each(board: Path) -> None:
