@@ -35,12 +35,28 @@ from lexbench.core.record import Refused
 from lexbench.core.version import __version__
 from lexbench.parts.exchange.commands import import_, lm_eval, share
 from lexbench.parts.lab.commands import convert, study, train
-from lexbench.parts.search.commands import keys, search, tune
+from lexbench.parts.search.commands import keys, search, trace, tune
 from lexbench.parts.serving.commands import fingerprint, identify
 from lexbench.parts.web.commands import board, view
 
 MODULES = (
-    *(run, versus, report, figure, view, leaderboard, compare, check, power, doctor, share, board, import_, tune),
+    *(
+        run,
+        versus,
+        report,
+        figure,
+        view,
+        leaderboard,
+        compare,
+        check,
+        power,
+        doctor,
+        share,
+        board,
+        import_,
+        tune,
+        trace,
+    ),
     *(identify, fingerprint, show, search, score, keys, export, convert, verify, lm_eval, list_, train, study),
 )
 COMMANDS: dict[str, Command] = {module.COMMAND.name: module.COMMAND for module in MODULES}

@@ -1,0 +1,1 @@
+"""Other tools: lm-evaluation-harness, hub cards and data sets."""

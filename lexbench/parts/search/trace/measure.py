@@ -1,0 +1,155 @@
+"""Measure checkpoints on the same questions, each into a run folder of its own."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from lexbench.checkpoints.checkpoint import read_model
+from lexbench.methods.composition import method_config
+from lexbench.parts.search.trace.checkpoints import Checkpoint, files_of, step_named
+from lexbench.parts.search.trace.settings import Settings
+from lexbench.runner.execute import execute
+from lexbench.runner.job import Job
+from lexbench.runner.journal import resumed
+from lexbench.stats.cell_outcomes import Kept, headline, kept
+from lexbench.stats.metrics import order
+from lexbench.store.store import Store
+
+MEASURED, FRESH = "measured", "fresh"
+"""Folders of the run folders: on the questions that find falls and finalists, and on fresh ones."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A task at one length."""
+
+    task: str
+    length: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Row:
+    """A checkpoint with its answers."""
+
+    checkpoint: Checkpoint
+    kept: Mapping[Column, Kept]
+
+    @property
+    def name(self) -> str:
+        """Name of the checkpoint."""
+        return self.checkpoint.name
+
+    @property
+    def label(self) -> str:
+        """Name of the checkpoint for sentences."""
+        return self.checkpoint.label
+
+
+class Bench:
+    """The cells of checkpoints in one folder.
+
+    Args:
+        folder: of the results.
+        tasks: configs of the tasks.
+        corpus: config of the texts.
+        backend: config of the backend.
+        settings: of the trace.
+
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        tasks: Sequence[Mapping[str, Any]],
+        corpus: Mapping[str, Any],
+        backend: Mapping[str, Any],
+        settings: Settings,
+    ) -> None:
+        self._folder, self._tasks, self._corpus, self._backend = folder, tasks, corpus, backend
+        self._settings = settings
+        self._journal = folder / "trace.jsonl"
+        self._rows: dict[tuple[str, str], dict[str, Any]] | None = None
+
+    @property
+    def _known(self) -> dict[tuple[str, str], dict[str, Any]]:
+        """Measured checkpoints by part and name; the journal is begun only with a job that has no mistake."""
+        if self._rows is None:
+            asked = {name: value for name, value in asdict(self._settings).items() if name != "out"}
+            header = {"tasks": self._tasks, "corpus": self._corpus, "backend": self._backend, **asked}
+            self._rows = {(row["part"], row["name"]): row for row in resumed(self._journal, header)}
+        return self._rows
+
+    def measured(self, checkpoint: Checkpoint, part: str = MEASURED) -> Row:
+        """The answers of a checkpoint; those that are missing are measured.
+
+        Raises ConfigError for a checkpoint that cannot be read, and where the folder holds another trace.
+        """
+        job, store = self._job(checkpoint, part), Store(self._folder / part / checkpoint.name)
+        state = {"path": checkpoint.path, "revision": checkpoint.revision, "files": files_of(checkpoint)}
+        known = self._known.get((part, checkpoint.name))
+        if known is None or any(known[name] != value for name, value in state.items()):
+            cells = [cell.id for cell in execute(job, quiet=True)]
+            known = {"part": part, "name": checkpoint.name, "step": checkpoint.step, **state, "cells": cells}
+            self._keep(known)
+        return _row(checkpoint, store, known["cells"])
+
+    def _job(self, checkpoint: Checkpoint, part: str) -> Job:
+        settings = self._settings
+        stated = {
+            "name": checkpoint.name,
+            "path": checkpoint.path,
+            "revision": checkpoint.revision,
+            "trained_length": settings.trained_length,
+        }
+        return Job.of(
+            model=read_model(stated),
+            methods=[method_config("none")],
+            tasks=self._tasks,
+            corpus=self._corpus,
+            backend=self._backend,
+            lengths=settings.lengths,
+            multiples=None,
+            n=settings.n,
+            seeds=[settings.seed + (part == FRESH)],
+            results=self._folder / part / checkpoint.name,
+        )
+
+    def _keep(self, row: Mapping[str, Any]) -> None:
+        with self._journal.open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(row) + "\n")
+        self._known[row["part"], row["name"]] = dict(row)
+
+
+def kept_rows(folder: Path) -> list[Row]:
+    """The checkpoints that a folder holds already, by their steps: of a trace, or kept during a training."""
+    found = []
+    for place in sorted((folder / MEASURED).iterdir()) if (folder / MEASURED).is_dir() else []:
+        step = step_named(place.name)
+        found.append(_row(Checkpoint(path=str(place), step=step), Store(place), None))
+    found = [row for row in found if row.kept]
+    return sorted(found, key=lambda row: (row.checkpoint.step is None, row.checkpoint.step or 0, row.name))
+
+
+def _row(checkpoint: Checkpoint, store: Store, ids: Sequence[str] | None) -> Row:
+    """The cells of a checkpoint: tasks in the order of the ids, without these likelihoods first; lengths ascending."""
+    cells = [kept(each) for each in store.load(None if ids is None else set(ids))]
+    places: dict[str, Any] = {}
+    for cell in cells:
+        place = order(headline(cell.outcomes)) if ids is None else ids.index(cell.id)
+        places[cell.cell.task] = min(place, places.get(cell.cell.task, place))
+    cells.sort(key=lambda each: (places[each.cell.task], each.cell.task, each.cell.length))
+    return Row(checkpoint=checkpoint, kept={Column(each.cell.task, each.cell.length): each for each in cells})
+
+
+def columns_of(rows: Sequence[Row]) -> dict[Column, str]:
+    """The tasks and lengths with a value in every row, with the metric that the task is judged by."""
+    found = {}
+    for column in rows[0].kept if rows else ():
+        cells = [row.kept.get(column) for row in rows]
+        names = [set(cell.outcomes) for cell in cells if cell is not None and cell.refused is None]
+        metric = headline(set.intersection(*names)) if len(names) == len(rows) else None
+        if metric is not None:
+            found[column] = metric
+    return found
