@@ -1,7 +1,6 @@
 """Checkpoints of a training: named by folders, globs or revisions, in the order of their steps."""
 
 import fnmatch
-import glob
 import json
 import re
 from collections.abc import Iterable, Sequence
@@ -74,7 +73,7 @@ def _of_word(word: str, waiting: bool) -> list[Checkpoint]:
         return [Checkpoint(path=path, revision=name, step=step_named(name)) for name in names]
     place = Path(word).expanduser()
     if set(word) & set(MARKS) and not place.exists():
-        folders = sorted(Path(each) for each in glob.glob(str(place)))
+        folders = sorted(Path(place.anchor).glob(str(place.relative_to(place.anchor))))
         found = [each for folder in folders if _is_checkpoint(folder) for each in [_of_folder(folder)]]
         if not found and not waiting:
             raise ConfigError(f"no checkpoint matches {word}: give folders with a config.json, or --watch for them")

@@ -1,9 +1,9 @@
 """Falls of a length over the checkpoints of a training, and lengths at which more text hurts.
 
-A fall at a length is a checkpoint that is worse there than an earlier one. All pairs of checkpoints are tested at every
-length of every task, with Holm's correction over all of them, so that no pair is chosen before it is tested. It is named
-from the best earlier checkpoint that it is worse than, to the first that is worse; where another length has gained
-meanwhile, it is a cliff. Its size is measured on fresh questions, which have not chosen it.
+A fall at a length is a checkpoint that is worse there than an earlier one. All pairs of checkpoints are tested at
+every length of every task, with Holm's correction over all of them, so that no pair is chosen before it is tested. It
+is named from the best earlier checkpoint that it is worse than, to the first that is worse; where another length has
+gained meanwhile, it is a cliff. Its size is measured on fresh questions, which have not chosen it.
 
 More text hurts where the same targets are less likely behind a longer text than behind a shorter one.
 """
@@ -134,9 +134,9 @@ def harms(rows: Sequence[Row], columns: Mapping[Column, str]) -> list[Harm]:
         lengths = sorted(column.length for column in columns if column.task == task)
         for shorter, longer in itertools.pairwise(lengths):
             for place, row in enumerate(rows):
-                sides = [row.kept[Column(task, length)].outcomes["nll"] for length in (shorter, longer)]
-                if _same_targets(*sides):
-                    found[task, place, shorter, longer] = paired(*sides, "nll")
+                left, right = (row.kept[Column(task, length)].outcomes["nll"] for length in (shorter, longer))
+                if _same_targets(left, right):
+                    found[task, place, shorter, longer] = paired(left, right, "nll")
     return [
         Harm(task=task, place=place, shorter=shorter, longer=longer, found=each)
         for (task, place, shorter, longer), each in corrected(found).items()

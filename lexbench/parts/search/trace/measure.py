@@ -2,14 +2,16 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lexbench.checkpoints.checkpoint import read_model
+from lexbench.backends import Backend
+from lexbench.checkpoints.checkpoint import folder_of, read_model
 from lexbench.methods.composition import method_config
 from lexbench.parts.search.trace.checkpoints import Checkpoint, files_of, step_named
 from lexbench.parts.search.trace.settings import Settings
+from lexbench.runner.backend_pool import using
 from lexbench.runner.execute import execute
 from lexbench.runner.job import Job
 from lexbench.runner.journal import resumed
@@ -17,8 +19,19 @@ from lexbench.stats.cell_outcomes import Kept, headline, kept
 from lexbench.stats.metrics import order
 from lexbench.store.store import Store
 
+TOKENIZER = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "tokenizer.model",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+)
+"""Files that make a tokenizer."""
 MEASURED, FRESH = "measured", "fresh"
 """Folders of the run folders: on the questions that find falls and finalists, and on fresh ones."""
+
+_shared: dict[str, Any] = {}
+"""The last tokenizer, by its files: texts are encoded once for each tokenizer object."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +83,7 @@ class Bench:
         self._folder, self._tasks, self._corpus, self._backend = folder, tasks, corpus, backend
         self._settings = settings
         self._journal = folder / "trace.jsonl"
+        self._first: Job | None = None
         self._rows: dict[tuple[str, str], dict[str, Any]] | None = None
 
     @property
@@ -90,31 +104,47 @@ class Bench:
         state = {"path": checkpoint.path, "revision": checkpoint.revision, "files": files_of(checkpoint)}
         known = self._known.get((part, checkpoint.name))
         if known is None or any(known[name] != value for name, value in state.items()):
-            cells = [cell.id for cell in execute(job, quiet=True)]
+            with using(job.model, job.backend, max(job.lengths)) as backend:
+                self._share_tokenizer(backend)
+                cells = [cell.id for cell in execute(job, quiet=True, backend=backend)]
             known = {"part": part, "name": checkpoint.name, "step": checkpoint.step, **state, "cells": cells}
             self._keep(known)
         return _row(checkpoint, store, known["cells"])
 
     def _job(self, checkpoint: Checkpoint, part: str) -> Job:
-        settings = self._settings
+        """The job of a checkpoint: the first one's tasks and texts, which are read and encoded once for all."""
+        settings, results = self._settings, self._folder / part / checkpoint.name
         stated = {
             "name": checkpoint.name,
             "path": checkpoint.path,
             "revision": checkpoint.revision,
             "trained_length": settings.trained_length,
         }
-        return Job.of(
-            model=read_model(stated),
-            methods=[method_config("none")],
-            tasks=self._tasks,
-            corpus=self._corpus,
-            backend=self._backend,
-            lengths=settings.lengths,
-            multiples=None,
-            n=settings.n,
-            seeds=[settings.seed + (part == FRESH)],
-            results=self._folder / part / checkpoint.name,
-        )
+        model, seeds = read_model(stated), [settings.seed + (part == FRESH)]
+        if self._first is None:
+            self._first = Job.of(
+                model=model,
+                methods=[method_config("none")],
+                tasks=self._tasks,
+                corpus=self._corpus,
+                backend=self._backend,
+                lengths=settings.lengths,
+                multiples=None,
+                n=settings.n,
+                seeds=seeds,
+                results=results,
+            )
+        config = {**self._first.config, "model": asdict(model), "seeds": seeds}
+        return replace(self._first, model=model, seeds=seeds, results=results, config=config)
+
+    def _share_tokenizer(self, backend: Backend) -> None:
+        """Give a checkpoint the tokenizer of the one before where both are the same."""
+        folder = folder_of(backend.model, weights=False)
+        files = [(name, (folder / name).read_bytes()) for name in TOKENIZER if (folder / name).is_file()]
+        same = files, backend.tokenizer.bos, tuple(backend.tokenizer.prefix)
+        if _shared.get("key") != same:
+            _shared.update(key=same, tokenizer=backend.tokenizer)
+        backend.tokenizer = _shared["tokenizer"]
 
     def _keep(self, row: Mapping[str, Any]) -> None:
         with self._journal.open("a", encoding="utf-8") as stream:

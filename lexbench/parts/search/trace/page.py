@@ -1,10 +1,10 @@
 """The page of a trace: the checkpoint to take, falls, where more text hurts, and curves over steps."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from lexbench.core.files import write_text
+from lexbench.core.groups import grouped
 from lexbench.parts.search.trace.curves import draw
 from lexbench.parts.search.trace.falls import Fall
 from lexbench.parts.search.trace.measure import Column
@@ -71,24 +71,23 @@ def _choice(found: Traced) -> str:
             f"Best so far {by}: {best}. No checkpoint is recommended yet: trace without --watch asks fresh questions."
         )
     first, tied = found.finalists[0], [each for each in found.finalists if each.tied]
-    said = f"Take **{escaped(found.rows[first.place].label)}** {by}: on {several(found.questions, 'fresh question')} at each length "
+    asked = f"{several(found.questions, 'fresh question')} at each length"
+    gain = "no later checkpoint is better than the first"
     if first.place:
-        said += f"{_interval(first.to_first, metric)} against {escaped(found.rows[0].label)}"
-        said += (
-            ""
-            if first.seemed is None
-            else f" (on those that chose it {signed(scale(metric) * first.seemed, digits(metric))})"
-        )
-    else:
-        said += "no later checkpoint is better than the first"
+        seemed = "" if first.seemed is None else signed(scale(metric) * first.seemed, digits(metric))
+        gain = f"{_interval(first.to_first, metric)} against {escaped(found.rows[0].label)}"
+        gain += f" ({seemed} on those that chose it)" if seemed else ""
     names = ", ".join(escaped(found.rows[each.place].label) for each in tied)
-    return f"{said}. {f'Equal within noise: {names}.' if tied else 'The other finalists are worse.'}{_warning(found, first.place)}"
+    others = f"Equal within noise: {names}." if tied else "The other finalists are worse."
+    chosen = f"Take **{escaped(found.rows[first.place].label)}** {by}"
+    return f"{chosen}: on {asked} {gain}. {others}{_warning(found, first.place)}"
 
 
 def _warning(found: Traced, place: int) -> str:
     """Falls that the chosen checkpoint comes after."""
-    lengths = [f"{escaped(fall.column.task)} at {fall.column.length}" for fall in found.falls if fall.after <= place]
-    return f" It comes after a fall of {', '.join(lengths)}, see below." if lengths else ""
+    fell = grouped((fall.column for fall in found.falls if fall.after <= place), lambda column: column.task)
+    said = [f"{escaped(task)} at {listed([each.length for each in columns])}" for task, columns in fell.items()]
+    return f" It comes after a fall of {' and '.join(said)}." if said else ""
 
 
 def _interval(each: Paired, metric: str) -> str:
@@ -210,7 +209,5 @@ def _more_text(found: Traced) -> Grid:
         "checkpoint",
         *(f"{f'{task} ' if several_tasks else ''}{longer} - {shorter}" for task, shorter, longer in steps),
     ]
-    title = (
-        "The same targets behind a longer text minus behind a shorter one, nats per token; `*`: the longer one hurts"
-    )
-    return replace(Grid(head=head, rows=rows, title=title))
+    title = "The same targets behind a longer text minus behind a shorter one, nats per token; above 0: it hurts"
+    return Grid(head=head, rows=rows, title=title)

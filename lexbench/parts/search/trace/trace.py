@@ -90,14 +90,12 @@ def watch(
     show: Callable[[Traced], None],
     wait: Callable[[], None] = lambda: time.sleep(SECONDS),
 ) -> None:
-    """Measure checkpoints as they appear, and show the trace after each; ends by KeyboardInterrupt, or as `wait` raises.
+    """Measure checkpoints as they appear, and show the trace after each, until KeyboardInterrupt.
 
-    A folder whose files change between two looks is still being written.
+    `wait` passes the time between two looks. A folder whose files change between two looks is still being written.
     """
     if not words:
-        raise ConfigError(
-            "--watch needs to know where checkpoints appear: e.g. lexbench trace --watch 'out/checkpoint-*'"
-        )
+        raise ConfigError("--watch needs to know where checkpoints appear: e.g. --watch 'out/checkpoint-*'")
     bench = _bench(settings.folder, tasks, corpus, backend, settings)
     seen: dict[Checkpoint, list[list[object]]] = {}
     shown: list[str] = []
