@@ -86,7 +86,7 @@ def _paired(left: Sequence[Line], right: Sequence[Line], task: str, metric: str)
                 "epoch or filter, or name the column that tells them apart, --columns task=COLUMN"
             )
         sides.append([_outcome(line, places[line.id]) for line in lines])
-    if len({line.tokens is None for line in (*left, *right)}) > 1:
+    if len({line.tokens is None for line in (*left, *right) if line.amount is not None}) > 1:
         raise ConfigError(f"{plain(task)} has tokens for some samples and not for others: give them for all, or none")
     found = paired(sides[0], sides[1], metric)
     if found.unlike is not None:

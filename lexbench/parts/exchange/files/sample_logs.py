@@ -12,7 +12,9 @@ import io
 import json
 import math
 import re
+import struct
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +29,8 @@ USUAL = {"id": "id", "score": "score", "nll": "nll", "tokens": "tokens", "cluste
 """Names of the columns of JSONL, by what they hold."""
 GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
 """Inspect's grades: correct, incorrect, partial, no answer."""
+ZSTANDARD = 93
+"""Its number among the methods of ZIP."""
 DATED = re.compile(r"samples_(.+)_\d{4}-\d\d-\d\dT[\d.-]+")
 SAME_IN_VLLM = "ask for prompt_logprobs: 0, which scores the prompt"
 
@@ -237,16 +241,36 @@ def _vllm(row: Mapping[str, Any], place: str) -> Line:
 def _unpacked(path: Path) -> dict[str, Any]:
     """An Inspect log of the form .eval, a ZIP of header.json and samples/*.json, as one object."""
     remedy = "write it again with inspect log convert --to json"
+    content = _bounded(path)
     try:
-        with zipfile.ZipFile(io.BytesIO(_bounded(path))) as packed:
+        with zipfile.ZipFile(io.BytesIO(content)) as packed:
             names = [each for each in packed.infolist() if each.filename.startswith("samples/")]
             if sum(each.file_size for each in packed.infolist()) > LARGEST:
                 raise ConfigError(f"results {path} unpack to more than {LARGEST >> 20} MiB: {remedy}, and take a part")
-            header = parse_object(packed.read("header.json"), f"header.json of {path}", remedy)
-            read_ = [parse_object(packed.read(each), f"{each.filename} of {path}", remedy) for each in names]
-    except (zipfile.BadZipFile, KeyError, NotImplementedError, OSError, RuntimeError) as error:
+            texts = [
+                (each.filename, _member(packed, each, content)) for each in [packed.getinfo("header.json"), *names]
+            ]
+    except (zipfile.BadZipFile, KeyError, NotImplementedError, OSError, RuntimeError, ValueError) as error:
         raise ConfigError(f"results {path} cannot be unpacked ({str(error)[:80]}): {remedy}") from None
-    return {**header, "samples": read_}
+    header, *samples = (parse_object(text, f"{name} of {path}", remedy) for name, text in texts)
+    return {**header, "samples": samples}
+
+
+def _member(packed: zipfile.ZipFile, member: zipfile.ZipInfo, content: bytes) -> bytes:
+    """The bytes of a file in a ZIP; Zstandard, which Inspect uses, is unknown to Python's own reader before 3.14."""
+    if member.compress_type != ZSTANDARD:
+        return packed.read(member)
+    import pyarrow as pa
+
+    # A local header of 30 bytes, then the name and the extra field, whose lengths are its last 4 bytes.
+    name, extra = struct.unpack_from("<HH", content, member.header_offset + 26)
+    first = member.header_offset + 30 + name + extra
+    unpacked = pa.decompress(
+        content[first : first + member.compress_size], decompressed_size=member.file_size, codec="zstd", asbytes=True
+    )
+    if zlib.crc32(unpacked) != member.CRC:
+        raise zipfile.BadZipFile(f"bad CRC-32 of {member.filename}")
+    return bytes(unpacked)
 
 
 def _inspect(log: Mapping[str, Any], path: Path) -> Iterator[Line]:

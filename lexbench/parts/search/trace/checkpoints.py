@@ -12,6 +12,8 @@ from lexbench.core.errors import ConfigError
 from lexbench.core.files import read_object, unlike
 
 STEP = re.compile(r"(?:steps?|checkpoint|ckpt|iter(?:ation)?)[-_ ]?(\d+)", re.IGNORECASE)
+HUB = re.compile(r"\w[\w.-]*/[\w.-]+")
+"""ORG/NAME."""
 MARKS = "*?["
 """Characters that make a glob of a word."""
 
@@ -68,7 +70,7 @@ def named(words: Sequence[str], waiting: bool = False) -> list[Checkpoint]:
 
 def _of_word(word: str, waiting: bool) -> list[Checkpoint]:
     path, at, revision = word.rpartition("@")
-    if at and not Path(word).exists() and re.fullmatch(r"[\w.-]+/[\w.-]+", path):
+    if at and not Path(word).exists() and HUB.fullmatch(path):
         names = _revisions(path, revision) if set(revision) & set(MARKS) else [revision]
         return [Checkpoint(path=path, revision=name, step=step_named(name)) for name in names]
     place = Path(word).expanduser()
@@ -83,9 +85,9 @@ def _of_word(word: str, waiting: bool) -> list[Checkpoint]:
         if not inner and not _is_checkpoint(place) and not waiting:
             raise ConfigError(f"checkpoint {word} has no config.json, nor has a folder in it: give checkpoints")
         return [_of_folder(each) for each in (inner or ([place] if _is_checkpoint(place) else []))]
-    if waiting and not re.fullmatch(r"[\w.-]+/[\w.-]+", word):
+    if waiting and not HUB.fullmatch(word):
         return []
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+", word):
+    if not HUB.fullmatch(word):
         raise ConfigError(f"checkpoint {word} {unlike(place)}: give a folder, a glob, or ORG/NAME@REVISION")
     return [Checkpoint(path=word)]
 

@@ -1,6 +1,7 @@
 """Measure checkpoints on the same questions, each into a run folder of its own."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 
 from lexbench.backends import Backend
 from lexbench.checkpoints.checkpoint import folder_of, read_model
+from lexbench.core.errors import ConfigError
 from lexbench.methods.composition import method_config
 from lexbench.parts.search.trace.checkpoints import Checkpoint, files_of, step_named
 from lexbench.parts.search.trace.settings import Settings
@@ -169,6 +171,12 @@ def _row(checkpoint: Checkpoint, store: Store, ids: Sequence[str] | None) -> Row
     for cell in cells:
         place = order(headline(cell.outcomes)) if ids is None else ids.index(cell.id)
         places[cell.cell.task] = min(place, places.get(cell.cell.task, place))
+    twins = Counter((cell.cell.task, cell.cell.length) for cell in cells)
+    if twin := next((each for each, count in twins.items() if count > 1), None):
+        raise ConfigError(
+            f"{checkpoint.label} has several cells of {twin[0]} at {twin[1]} (methods, seeds or trainings): keep each "
+            "training in a folder of its own"
+        )
     cells.sort(key=lambda each: (places[each.cell.task], each.cell.task, each.cell.length))
     return Row(checkpoint=checkpoint, kept={Column(each.cell.task, each.cell.length): each for each in cells})
 
