@@ -156,15 +156,15 @@ def token(nats: float) -> dict[str, Any]:
 
 
 def test_prompts_of_vllms_run_batch_are_compared_by_their_loss(tmp_path: Path) -> None:
-    sides = [
+    a, b = (
         lines(
             tmp_path / f"{side}.jsonl",
             [batch(f"r{place}", [None, token(1.0), token(2.0 + loss)]) for place in range(8)]
             + [batch("broken", None, response=None, error="timeout")],
         )
         for side, loss in (("a", 0.0), ("b", 0.5))
-    ]
-    [found] = told(*sides)
+    )
+    [found] = told(a, b)
     assert found["difference"] == pytest.approx(0.25)  # half a nat over 2 tokens
     assert (found["a_value"], found["pairs"], found["failed"]) == (pytest.approx(1.5), 8, 1)
     for logprobs, said in (

@@ -12,6 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from lexbench.callbacks import LengthCurve
 from lexbench.checkpoints.checkpoint import locate
+from lexbench.commands.main import main
 from lexbench.core import registry
 from lexbench.core.errors import ConfigError
 from lexbench.parts.search.trace import checkpoints, measure, page
@@ -67,7 +68,16 @@ def test_a_cliff_is_named_from_the_best_checkpoint_before_it_to_the_first_after_
     ]
     [fall] = falls(rows, columns_of(rows))
     assert (fall.column, rows[fall.before].name, rows[fall.after].name) == (beyond, "10", "20")
-    assert list(fall.gaining) == [128] and fall.fresh is None and not fall.confirmed
+    assert list(fall.gaining) == [inside] and fall.fresh is None and not fall.confirmed
+
+
+def test_a_dip_that_heals_is_no_fall() -> None:
+    column = text(512)
+    rows = [row(step, {column: steady(level)}) for step, level in enumerate((30, 29, 33, 28))]
+    assert any(change.fell for change in changes(rows, columns_of(rows)).values())
+    assert falls(rows, columns_of(rows)) == []
+    [fall] = falls(rows[:3], columns_of(rows))  # as long as it is the newest
+    assert (fall.before, fall.after) == (1, 2)
 
 
 def test_every_pair_length_and_task_counts_in_the_correction() -> None:
@@ -135,7 +145,7 @@ def test_finalists_are_judged_on_fresh_questions_alone() -> None:
 def test_a_page_names_the_cliff_and_recommends_nothing_before_fresh_questions(tmp_path: Path) -> None:
     rows = [row(step, {text(128): steady(30 - step), text(512): steady(29 + step)}) for step in (0, 1000)]
     said = page.markdown(found := traced(rows))
-    assert "Cliff of last_segment at 512 tokens after step 0" in said and "while 128 gains" in said
+    assert "Cliff of last_segment at 512 tokens after step 0" in said and "while last_segment at 128 gains" in said
     assert "No checkpoint is recommended yet" in said and "from step 1,000 on" in page.markdown(found)
     assert page.write(found, tmp_path) == tmp_path / "trace.md" and (tmp_path / "trace.svg").stat().st_size > 1000
 
@@ -226,6 +236,34 @@ def test_revisions_are_found_in_the_cache(tmp_path: Path, monkeypatch: pytest.Mo
         named(["org/name@v*"])
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["CKPT"], "trace needs a folder for its results: give out=runs/trace"),
+        (["CKPT", "out=OUT"], "trace needs lengths"),
+        (["CKPT", "out=OUT", "lengths=[1]"], "lengths must be whole numbers of at least 2 tokens"),
+        (["out=OUT"], "holds no measured checkpoint: give CKPT"),
+        (["--watch", "out=OUT"], "--watch needs to know where checkpoints appear"),
+        (["CKPT", "out=OUT", "lenghts=[64]"], "unknown setting lenghts"),
+        (["CKPT", "out=OUT", "lengths=[64]", "task=nothing"], "nothing"),
+        (["ADAPTER", "out=OUT", "lengths=[64]"], "holds an adapter alone"),
+    ],
+)
+def test_a_mistake_is_told_in_one_line_and_claims_no_folder(
+    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "adapter-9").mkdir()
+    (tmp_path / "adapter-9" / "adapter_config.json").write_text("{}")
+    places = {"OUT": tmp_path / "out", "CKPT": model(tmp_path / "step-1"), "ADAPTER": tmp_path / "adapter-9"}
+    for name, place in places.items():
+        words = [word.replace(name, str(place)) for word in words]
+    capsys.readouterr()  # transformers says that it writes
+    assert main(["trace", *words]) == 2
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
+    assert not (tmp_path / "out" / "trace.jsonl").exists()
+
+
 # whole traces
 
 
@@ -240,9 +278,7 @@ def asked(out: Path, **changed: Any) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_a_trace_resumes_watches_and_refuses_what_it_cannot_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trace_resumes_and_watches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs, out = tmp_path / "runs", tmp_path / "out"
     for step in (1, 2):
         model(runs / f"checkpoint-{step}", step)
@@ -275,14 +311,9 @@ def test_a_trace_resumes_watches_and_refuses_what_it_cannot_read(
     assert shown == [["1", "2"], ["1", "2", "3"]]
     assert [each.name for each in trace([], **asked(out)).rows] == ["1", "2", "3"]
 
-    # Changed weights are measured anew; an adapter alone is refused in one line.
+    # Changed weights are measured anew.
     model(runs / "checkpoint-3", 4)
     assert trace([str(runs)], **asked(out)).rows[2].kept != again.rows[1].kept
-    (tmp_path / "adapter-9").mkdir()
-    (tmp_path / "adapter-9" / "adapter_config.json").write_text("{}")
-    with pytest.raises(ConfigError, match="holds an adapter alone"):
-        trace([str(tmp_path / "adapter-9")], **asked(tmp_path / "other"))
-    assert not (tmp_path / "other" / "trace.jsonl").exists()  # a mistake leaves the folder to another trace
     rows = [json.loads(line) for line in (out / "trace.jsonl").read_text().splitlines()]
     assert rows[0]["lengths"] == [32, 64]
 

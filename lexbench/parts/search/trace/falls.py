@@ -1,9 +1,10 @@
 """Falls of a length over the checkpoints of a training, and lengths at which more text hurts.
 
-A fall at a length is a checkpoint that is worse there than an earlier one. All pairs of checkpoints are tested at
-every length of every task, with Holm's correction over all of them, so that no pair is chosen before it is tested. It
-is named from the best earlier checkpoint that it is worse than, to the first that is worse; where another length has
-gained meanwhile, it is a cliff. Its size is measured on fresh questions, which have not chosen it.
+A fall at a length is a checkpoint that is worse there than an earlier one, while the newest is, too: a dip that heals
+is none. All pairs of checkpoints are tested at every length of every task, with Holm's correction over all of them, so
+that no pair is chosen before it is tested. A fall is named from the best earlier checkpoint to the first that is worse;
+where another length has gained meanwhile, of any task, it is a cliff. Its size, up to the newest checkpoint, is
+measured on fresh questions, which have not chosen it.
 
 More text hurts where the same targets are less likely behind a longer text than behind a shorter one.
 """
@@ -52,10 +53,10 @@ class Fall:
     """Place of the best earlier checkpoint that `after` is worse than."""
     after: int
     """Place of the first checkpoint that is worse than an earlier one."""
-    gaining: Sequence[int]
-    """Lengths of the task that gain from `before` to `after`, or to the last checkpoint; empty: it is no cliff."""
+    gaining: Sequence[Column]
+    """Other lengths, of any task, that gain from `before` to `after` or to the newest; empty: it is no cliff."""
     fresh: Paired | None = None
-    """`after` minus `before` on fresh questions; None: not measured yet."""
+    """The newest checkpoint minus `before` on fresh questions; None: not measured yet."""
 
     @property
     def confirmed(self) -> bool:
@@ -92,16 +93,19 @@ def falls(rows: Sequence[Row], columns: Mapping[Column, str]) -> list[Fall]:
     known, found = changes(rows, columns), []
     last = len(rows) - 1
     for column, metric in columns.items():
-        pairs = [pair for pair in itertools.combinations(range(len(rows)), 2) if known[column, pair].fell]
-        if not pairs:
+        lasting = {
+            (before, after)
+            for before, after in itertools.combinations(range(len(rows)), 2)
+            if known[column, (before, after)].fell and known[column, (before, last)].fell
+        }
+        if not lasting:
             continue
-        after = min(pair[1] for pair in pairs)
-        before = min((pair for pair in pairs if pair[1] == after), key=lambda pair: known[column, pair].gain)[0]
-        others = [each for each in columns if each.task == column.task and each != column]
+        after = min(later for _, later in lasting)
+        before = min((pair for pair in lasting if pair[1] == after), key=lambda pair: known[column, pair].gain)[0]
         gaining = [
-            each.length
-            for each in others
-            if any(known[each, (before, later)].gained for later in {after, last} if later > before)
+            each
+            for each in columns
+            if each.length != column.length and any(known[each, (before, later)].gained for later in {after, last})
         ]
         found.append(Fall(column=column, metric=metric, before=before, after=after, gaining=gaining))
     return found

@@ -1,6 +1,6 @@
 """The page of a trace: the checkpoint to take, falls, where more text hurts, and curves over steps."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from lexbench.core.files import write_text
@@ -19,9 +19,10 @@ NAME = "trace"
 """Stem of the page and its figure."""
 LEGEND = """\
 Brackets hold 95 % intervals of paired differences, documents or haystacks kept together. `*`: significant at 5 % after
-Holm's correction over the table. A fall is tested between all pairs of checkpoints, at all lengths of all tasks, with
-Holm's correction over all of them; its size comes from fresh questions. The best checkpoint was chosen on these
-questions, so differences to it are too large; those of the finalists are not, their questions are fresh."""
+Holm's correction over the table. A fall lasts up to the newest checkpoint; it is tested between all pairs of
+checkpoints, at all lengths of all tasks, with Holm's correction over all of them, and its size comes from fresh
+questions. The best checkpoint was chosen on the questions of the tables, so differences to it are too large; those of
+the finalists are not, their questions are fresh."""
 
 
 def write(found: Traced, out: Path) -> Path:
@@ -85,9 +86,14 @@ def _choice(found: Traced) -> str:
 
 def _warning(found: Traced, place: int) -> str:
     """Falls that the chosen checkpoint comes after."""
-    fell = grouped((fall.column for fall in found.falls if fall.after <= place), lambda column: column.task)
-    said = [f"{escaped(task)} at {listed([each.length for each in columns])}" for task, columns in fell.items()]
-    return f" It comes after a fall of {' and '.join(said)}." if said else ""
+    fell = [fall.column for fall in found.falls if fall.after <= place]
+    return f" It comes after a fall of {_columns(fell)}." if fell else ""
+
+
+def _columns(columns: Iterable[Column]) -> str:
+    """`last_segment at 128, 160 and copy at 512`."""
+    by_task = grouped(columns, lambda column: column.task)
+    return " and ".join(f"{escaped(task)} at {listed([each.length for each in at])}" for task, at in by_task.items())
 
 
 def _interval(each: Paired, metric: str) -> str:
@@ -100,14 +106,14 @@ def _interval(each: Paired, metric: str) -> str:
 def _fall(found: Traced, fall: Fall) -> str:
     """A fall in a sentence."""
     kind = "Cliff" if fall.gaining else "Fall"
-    before, after = (escaped(found.rows[place].label) for place in (fall.before, fall.after))
-    said = f"{kind} of {escaped(fall.column.task)} at {fall.column.length:,} tokens after {before}"
+    before, after, newest = (escaped(found.rows[place].label) for place in (fall.before, fall.after, -1))
+    seen = f", first seen at {after}" if after != newest else ""
     size = "; its size is measured when the trace ends"
     if fall.fresh is not None:
         doubt = "" if fall.confirmed else ", which does not confirm it"
-        size = f": {_interval(fall.fresh, fall.metric)} by {after} on fresh questions{doubt}"
-    gains = f", while {listed(fall.gaining)} gain{'s' * (len(fall.gaining) == 1)}" if fall.gaining else ""
-    return f"{said}{size}{gains}."
+        size = f": {_interval(fall.fresh, fall.metric)} by {newest} on fresh questions{doubt}"
+    gains = f", while {_columns(fall.gaining)} gains" if fall.gaining else ""
+    return f"{kind} of {escaped(fall.column.task)} at {fall.column.length:,} tokens after {before}{seen}{size}{gains}."
 
 
 def _hurts(found: Traced) -> Iterator[str]:

@@ -55,7 +55,7 @@ def trace(
     backend: Mapping[str, Any],
     settings: Settings,
 ) -> Traced:
-    """Measure all checkpoints, then the finalists and both ends of each fall on fresh questions.
+    """Measure all checkpoints, then the finalists, and the ends of each fall, on fresh questions.
 
     Args:
         words: checkpoints, as `checkpoints.named` takes them; none: those that the folder holds already.
@@ -159,16 +159,16 @@ def traced(rows: Sequence[Row]) -> Traced:
 def _confirmed(found: Traced, bench: Bench) -> Traced:
     """The trace with finalists and falls on fresh questions."""
     finalists = order(found.rows, found.columns)[:FINALISTS]
-    ends = [place for fall in found.falls for place in (fall.before, fall.after)]
+    last = len(found.rows) - 1
     fresh = {
         place: bench.measured(found.rows[place].checkpoint, FRESH)
-        for place in sorted({0, len(found.rows) - 1, *finalists, *ends})
+        for place in sorted({0, last, *finalists, *(fall.before for fall in found.falls)})
     }
     columns = {column: metric for column, metric in found.columns.items() if column in columns_of([*fresh.values()])}
     measured = {
         fall.column: paired(
             fresh[fall.before].kept[fall.column].outcomes[fall.metric],
-            fresh[fall.after].kept[fall.column].outcomes[fall.metric],
+            fresh[last].kept[fall.column].outcomes[fall.metric],
             fall.metric,
         )
         for fall in found.falls

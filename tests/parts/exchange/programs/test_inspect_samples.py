@@ -8,26 +8,28 @@ import pytest
 
 from lexbench.parts.exchange.files.sample_comparison import command
 
-inspect_ai = pytest.importorskip("inspect_ai", reason="inspect_ai is not installed here: make test-exchange")
+WHY = "inspect_ai is not installed here: make test-exchange"
+inspect_ai = pytest.importorskip("inspect_ai", reason=WHY)
+dataset, scorer, solvers = (
+    pytest.importorskip(f"inspect_ai.{name}", reason=WHY) for name in ("dataset", "scorer", "solver")
+)
+output = pytest.importorskip("inspect_ai.model", reason=WHY).ModelOutput
 
 
 def log(folder: Path, form: str, answer: str) -> Path:
     """A log of 9 samples in 2 epochs; the answer is right for every third of them."""
-    from inspect_ai.dataset import MemoryDataset, Sample
-    from inspect_ai.model import ModelOutput
-    from inspect_ai.scorer import match
-    from inspect_ai.solver import Generate, TaskState, solver
 
-    @solver
     def says() -> Any:
-        async def solve(state: TaskState, generate: Generate) -> TaskState:
-            state.output = ModelOutput.from_content("none", answer)
+        async def solve(state: Any, generate: Any) -> Any:
+            state.output = output.from_content("none", answer)
             return state
 
         return solve
 
-    samples = MemoryDataset([Sample(input=f"{place}?", target=str(place % 3), id=f"q{place}") for place in range(9)])
-    task = inspect_ai.Task(dataset=samples, solver=says(), scorer=match(), name="digits")
+    every = [dataset.Sample(input=f"{place}?", target=str(place % 3), id=f"q{place}") for place in range(9)]
+    task = inspect_ai.Task(
+        dataset=dataset.MemoryDataset(every), solver=solvers.solver(says)(), scorer=scorer.match(), name="digits"
+    )
     inspect_ai.eval(task, model="mockllm/model", log_dir=str(folder), log_format=form, epochs=2, display="none")
     [file] = folder.glob(f"*.{form}")
     return file
