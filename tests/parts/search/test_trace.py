@@ -236,6 +236,7 @@ def test_revisions_are_found_in_the_cache(tmp_path: Path, monkeypatch: pytest.Mo
         named(["org/name@v*"])
 
 
+@pytest.mark.everyday("misspelt", "adapter")
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -248,6 +249,7 @@ def test_revisions_are_found_in_the_cache(tmp_path: Path, monkeypatch: pytest.Mo
         (["CKPT", "out=OUT", "lengths=[64]", "task=nothing"], "nothing"),
         (["ADAPTER", "out=OUT", "lengths=[64]"], "holds an adapter alone"),
     ],
+    ids=["out", "lengths", "short", "nothing", "watch", "misspelt", "task", "adapter"],
 )
 def test_a_mistake_is_told_in_one_line_and_claims_no_folder(
     words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -1,12 +1,17 @@
 """`lexbench trace`."""
 
 import argparse
+import re
+from pathlib import Path
 from typing import Any
 
 from lexbench.commands import hydra_config
 from lexbench.commands.command import BACKEND, RESUMES, TASK, USUAL_CORPUS, Command, Setting, part, settings_of
 
 EXAMPLE = "lexbench trace 'out/checkpoint-*' lengths=[4096,32768] out=runs/trace"
+
+SETTING = re.compile(r"[+~]*[\w./]+=")
+"""Beginning of KEY=VALUE; a folder may have it, too."""
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,10 +32,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def call(options: argparse.Namespace, words: list[str]) -> int:
     """Print what to take, the falls and the page."""
     # argparse gives all words without a dash to CKPT: those of a setting come back.
-    names = {setting.name for setting in COMMAND.settings}
-    given = [word for word in options.checkpoints if word.partition("=")[0].split(".")[0] in names and "=" in word]
+    given = [word for word in options.checkpoints if SETTING.match(word) and not Path(word).exists()]
     checkpoints = [word for word in options.checkpoints if word not in given]
-
     config, choices = hydra_config.composed(COMMAND, [*given, *words])
 
     def show(found: Any) -> None:
