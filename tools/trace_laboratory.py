@@ -10,9 +10,10 @@ writes trace.md with a cliff and a control. Repeat it to resume. The first train
 each of the others, and each trace, about a quarter of a minute.
 """
 
+import functools
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -100,7 +101,7 @@ def onwards(seed: int, length: int) -> Recipe:
     )
 
 
-def go_on(begin: Path, recipe: Recipe, lessons: Mapping[str, Lesson], folder: Path) -> None:
+def go_on(begin: Path, recipe: Recipe, lessons: Callable[[], Mapping[str, Lesson]], folder: Path) -> None:
     """Train on from a folder, and keep a checkpoint every STEPS steps; nothing where the last one is there."""
     if (folder / f"step-{recipe.steps}" / "model.safetensors").exists():
         return
@@ -108,8 +109,8 @@ def go_on(begin: Path, recipe: Recipe, lessons: Mapping[str, Lesson], folder: Pa
     tokenizer, (bos, eos) = load_tokenizer(begin), start.ends
     learner = Learner(start.decoder, recipe)
     for step in range(recipe.steps):
-        kinds, rows = drawn(recipe, lessons, tokenizer, step)
-        learner.step(rows, step, kinds)
+        kinds, batch = drawn(recipe, lessons(), tokenizer, step)
+        learner.step(batch, step, kinds)
         if (step + 1) % STEPS == 0:
             out = folder / f"step-{step + 1}"
             out.mkdir(parents=True, exist_ok=True)
@@ -122,7 +123,7 @@ def trained(runs: Path, seeds: int) -> Path:
     """Train all of them; the checkpoint that both trainings of a seed go on from."""
     corpora, base, settled = texts(CORPORA, "train", "corpora"), runs / "base", runs / "settled"
     train(Prepared(Job(recipe=first(), corpora=corpora, held_out=texts(CORPORA, "test", "corpora"))), base)
-    lessons = gather(["text", "string_pieces"], corpora, load_tokenizer(base), LONG)
+    lessons = functools.cache(lambda: gather(["text", "string_pieces"], corpora, load_tokenizer(base), LONG))
     go_on(base, onwards(0, LONG), lessons, settled)
     begin = settled / f"step-{STEPS * CHECKPOINTS}"
     start = runs / "step-0"
@@ -149,8 +150,8 @@ def traced(runs: Path, start: Path, length: int, seed: int) -> Traced:
 
 
 def named(found: Traced) -> list[Fall]:
-    """Falls beyond the short window whose interval on fresh questions is wholly on the worse side."""
-    return [fall for fall in found.falls if fall.column.length > SHORT and fall.confirmed and _apart(fall)]
+    """Cliffs whose interval on fresh questions is wholly on the worse side."""
+    return [fall for fall in found.falls if fall.gaining and fall.confirmed and _apart(fall)]
 
 
 def _apart(fall: Fall) -> bool:
@@ -166,7 +167,7 @@ def warned(found: Traced) -> tuple[int | None, int | None]:
 
 
 def rows(found: Sequence[Traced]) -> list[Line]:
-    """A row for each training that forgets."""
+    """The cliffs of each training that forgets."""
     made: list[Line] = []
     for seed, each in enumerate(found):
         falls = {fall.column: fall for fall in named(each)}
@@ -183,8 +184,8 @@ def rows(found: Sequence[Traced]) -> list[Line]:
 def written(forgetting: Sequence[Traced], control: Sequence[Traced]) -> str:
     """The counts, and the falls of each training."""
     seeds = len(forgetting)
-    fell = sum(bool(named(each)) for each in forgetting)
-    false = sum(bool(each.falls) for each in control)
+    fell = sum(any(fall.column.length > SHORT for fall in named(each)) for each in forgetting)
+    false, wavering = sum(bool(named(each)) for each in control), sum(bool(each.falls) for each in control)
     pairs = [warned(each) for each in forgetting]
     before = sum(one is not None and (other is None or one < other) for one, other in pairs)
     names = [f"{column.task} at {column.length}" for column in forgetting[0].columns if column.length > SHORT]
@@ -194,9 +195,10 @@ def written(forgetting: Sequence[Traced], control: Sequence[Traced]) -> str:
         [
             "## Counts",
             "",
-            f"- A fall beyond {SHORT} tokens is named, with an interval on fresh questions that excludes 0, in {fell} "
+            f"- A cliff beyond {SHORT} tokens is named, with an interval on fresh questions that excludes 0, in {fell} "
             f"of {seeds} trainings at {SHORT} tokens.",
-            f"- A fall at any length is named in {false} of {len(control)} controls, trained on at {LONG} tokens.",
+            f"- A cliff at any length is named in {false} of {len(control)} controls, trained on at {LONG} tokens. A "
+            f"fall while no other length gains is named in {wavering - false}: at a constant rate a training wavers.",
             f"- The last segment {predicts} the fall of copying at {LONG}: behind {SHORT * 5 // 4} tokens, 1.25 times "
             f"the new window, it is worse than behind {SHORT} before copying has fallen in {before} of {seeds} "
             "trainings.",
@@ -209,11 +211,12 @@ def written(forgetting: Sequence[Traced], control: Sequence[Traced]) -> str:
 HEAD = """\
 # Traces of trainings with and without a cliff
 
-`python tools/trace_laboratory.py RUNS` makes this page. A RoPE model of 0.15 million weights is trained at 512 tokens
+`python tools/trace_laboratory.py RUNS` makes this page. A RoPE model of 3 layers and width 64 is trained at 512 tokens
 (920 steps, the last 120 at the rate that follows). Then it is trained on at a window of 128 tokens and, as the control,
-at 512: 120 steps of 1,024 tokens at a constant rate, a checkpoint every 30, ten seeds of order and texts. The first
-training is one and the same for all: the seeds are those of what follows. `lexbench trace` reads the five checkpoints
-of each at 128, 160 and 512 tokens: the loss of the last segment, and copying. Texts: this machine's Python library.
+at 512: 120 steps of 1,024 tokens at a constant rate, a checkpoint every 30, {seeds} seeds of each. The first training
+is one and the same for all: the seeds are those of the order and texts of what follows. `lexbench trace` reads the five
+checkpoints of each at 128, 160 and 512 tokens: the loss of the last segment, and copying. Texts: this machine's Python
+library.
 """
 
 
@@ -221,7 +224,7 @@ def main(runs: Path, out: Path, seeds: int) -> None:
     """Train, trace, and write the page."""
     start = trained(runs, seeds)
     forgetting, control = ([traced(runs, start, each, seed) for seed in range(seeds)] for each in (SHORT, LONG))
-    parts = [HEAD, written(forgetting, control)]
+    parts = [HEAD.format(seeds=seeds), written(forgetting, control)]
     for title, found, name in (("cliff", forgetting[0], "trace_cliff"), ("control", control[0], "trace_control")):
         draw(found, out / name)
         body = page.markdown(found).replace("](trace.svg)", f"]({name}.svg)").replace("\n## ", "\n### ")

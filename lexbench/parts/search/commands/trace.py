@@ -20,7 +20,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         metavar="CKPT",
         help="folder, folder of checkpoints, glob in quotes, ORG/NAME@REVISION or ORG/NAME@'step*'; none: make the "
-        "page of what out=DIR holds",
+        "page of what a training has kept in out=DIR",
     )
     parser.add_argument(
         "--watch",

@@ -29,6 +29,7 @@ TOKENIZER = (
     "chat_template.jinja",
 )
 """Files that make a tokenizer."""
+JOURNAL = "trace.jsonl"
 MEASURED, FRESH = "measured", "fresh"
 """Folders of the run folders: on the questions that find falls and finalists, and on fresh ones."""
 
@@ -84,7 +85,7 @@ class Bench:
     ) -> None:
         self._folder, self._tasks, self._corpus, self._backend = folder, tasks, corpus, backend
         self._settings = settings
-        self._journal = folder / "trace.jsonl"
+        self._journal = folder / JOURNAL
         self._first: Job | None = None
         self._rows: dict[tuple[str, str], dict[str, Any]] | None = None
 
@@ -155,7 +156,7 @@ class Bench:
 
 
 def kept_rows(folder: Path) -> list[Row]:
-    """The checkpoints that a folder holds already, by their steps: of a trace, or kept during a training."""
+    """The checkpoints that a training has kept in a folder (`LengthCurve`), by their steps."""
     found = []
     for place in sorted((folder / MEASURED).iterdir()) if (folder / MEASURED).is_dir() else []:
         step = step_named(place.name)

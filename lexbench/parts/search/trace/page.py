@@ -113,7 +113,7 @@ def _fall(found: Traced, fall: Fall) -> str:
         doubt = "" if fall.confirmed else ", which does not confirm it"
         size = f": {_interval(fall.fresh, fall.metric)} by {newest} on fresh questions{doubt}"
     gains = f", while {_columns(fall.gaining)} gains" if fall.gaining else ""
-    return f"{kind} of {escaped(fall.column.task)} at {fall.column.length:,} tokens after {before}{seen}{size}{gains}."
+    return f"{kind} of {escaped(fall.column.task)} at {fall.column.length:,} tokens after {before}{seen}{gains}{size}."
 
 
 def _hurts(found: Traced) -> Iterator[str]:

@@ -11,7 +11,7 @@ from lexbench.core.errors import ConfigError
 from lexbench.parts.search.trace.checkpoints import Checkpoint, files_of, named
 from lexbench.parts.search.trace.choose import FINALISTS, Finalist, order, ranked
 from lexbench.parts.search.trace.falls import Fall, Harm, falls, harms
-from lexbench.parts.search.trace.measure import FRESH, Bench, Column, Row, columns_of, kept_rows
+from lexbench.parts.search.trace.measure import FRESH, JOURNAL, Bench, Column, Row, columns_of, kept_rows
 from lexbench.parts.search.trace.settings import Settings
 from lexbench.stats.pairs import corrected, paired
 from lexbench.stats.wording import several
@@ -58,7 +58,7 @@ def trace(
     """Measure all checkpoints, then the finalists, and the ends of each fall, on fresh questions.
 
     Args:
-        words: checkpoints, as `checkpoints.named` takes them; none: those that the folder holds already.
+        words: checkpoints, as `checkpoints.named` takes them; none: those that a training has kept in the folder.
         tasks: configs of the tasks, the deciding one first.
         corpus: config of the texts.
         backend: config of the backend.
@@ -69,6 +69,8 @@ def trace(
     """
     folder = settings.folder
     if not words:
+        if (folder / JOURNAL).exists():  # its page has fresh questions, which one without checkpoints would lose
+            raise ConfigError(f"{folder} holds a trace of checkpoints: give them again, nothing is measured twice")
         rows = kept_rows(folder)
         if not rows:
             raise ConfigError(f"{folder} holds no measured checkpoint: give CKPT..., e.g. 'out/checkpoint-*'")
