@@ -176,7 +176,7 @@ def rows(found: Sequence[Traced]) -> list[Line]:
             if column.length > SHORT:
                 fall = falls.get(column)
                 entry = difference_entry(fall.fresh if fall else None, digits(metric), scale(metric), missing="none")
-                entries.append(replace(entry, more=f"by {each.steps[fall.after]}") if fall else entry)
+                entries.append(replace(entry, more=f"from {each.steps[fall.after]} on") if fall else entry)
         made.append([*entries, *("never" if step is None else str(step) for step in warned(each))])
     return made
 
@@ -211,7 +211,7 @@ def written(forgetting: Sequence[Traced], control: Sequence[Traced]) -> str:
 HEAD = """\
 # Traces of trainings with and without a cliff
 
-`python tools/trace_laboratory.py RUNS` makes this page. A RoPE model of 3 layers and width 64 is trained at 512 tokens
+`python tools/trace_laboratory.py RUNS results/reference {seeds}` makes this page. A RoPE model of 3 layers and width 64 is trained at 512 tokens
 (920 steps, the last 120 at the rate that follows). Then it is trained on at a window of 128 tokens and, as the control,
 at 512: 120 steps of 1,024 tokens at a constant rate, a checkpoint every 30, {seeds} seeds of each. The first training
 is one and the same for all: the seeds are those of the order and texts of what follows. `lexbench trace` reads the five
