@@ -185,7 +185,9 @@ def written(forgetting: Sequence[Traced], control: Sequence[Traced]) -> str:
     """The counts, and the falls of each training."""
     seeds = len(forgetting)
     fell = sum(any(fall.column.length > SHORT for fall in named(each)) for each in forgetting)
-    false, wavering = sum(bool(named(each)) for each in control), sum(bool(each.falls) for each in control)
+    false = [each for each in control if named(each)]
+    doubtful = [each for each in control if each not in false and any(fall.gaining for fall in each.falls)]
+    wavering = [each for each in control if each not in false and each not in doubtful and each.falls]
     pairs = [warned(each) for each in forgetting]
     before = sum(one is not None and (other is None or one < other) for one, other in pairs)
     names = [f"{column.task} at {column.length}" for column in forgetting[0].columns if column.length > SHORT]
@@ -197,8 +199,9 @@ def written(forgetting: Sequence[Traced], control: Sequence[Traced]) -> str:
             "",
             f"- A cliff beyond {SHORT} tokens is named, with an interval on fresh questions that excludes 0, in {fell} "
             f"of {seeds} trainings at {SHORT} tokens.",
-            f"- A cliff at any length is named in {false} of {len(control)} controls, trained on at {LONG} tokens. A "
-            f"fall while no other length gains is named in {wavering - false}: at a constant rate a training wavers.",
+            f"- Of {len(control)} controls, trained on at {LONG} tokens, such a cliff is named in {len(false)}, at any "
+            f"length. In {len(doubtful)} a cliff is named whose interval holds 0, in {len(wavering)} a fall while no other "
+            "length gains: at a constant rate copying wavers from checkpoint to checkpoint.",
             f"- The last segment {predicts} the fall of copying at {LONG}: behind {SHORT * 5 // 4} tokens, 1.25 times "
             f"the new window, it is worse than behind {SHORT} before copying has fallen in {before} of {seeds} "
             "trainings.",
