@@ -200,8 +200,8 @@ def written(forgetting: Sequence[Traced], control: Sequence[Traced]) -> str:
             f"- A cliff beyond {SHORT} tokens is named, with an interval on fresh questions that excludes 0, in {fell} "
             f"of {seeds} trainings at {SHORT} tokens.",
             f"- Of {len(control)} controls, trained on at {LONG} tokens, such a cliff is named in {len(false)}, at any "
-            f"length. In {len(doubtful)} a cliff is named whose interval holds 0, in {len(wavering)} a fall while no other "
-            "length gains: at a constant rate copying wavers from checkpoint to checkpoint.",
+            f"length. In {len(doubtful)} a cliff is named whose interval holds 0, in {len(wavering)} a fall while no "
+            "other length gains: at a constant rate copying wavers from checkpoint to checkpoint.",
             f"- The last segment {predicts} the fall of copying at {LONG}: behind {SHORT * 5 // 4} tokens, 1.25 times "
             f"the new window, it is worse than behind {SHORT} before copying has fallen in {before} of {seeds} "
             "trainings.",
@@ -214,12 +214,12 @@ def written(forgetting: Sequence[Traced], control: Sequence[Traced]) -> str:
 HEAD = """\
 # Traces of trainings with and without a cliff
 
-`python tools/trace_laboratory.py RUNS results/reference {seeds}` makes this page. A RoPE model of 3 layers and width 64 is trained at 512 tokens
-(920 steps, the last 120 at the rate that follows). Then it is trained on at a window of 128 tokens and, as the control,
-at 512: 120 steps of 1,024 tokens at a constant rate, a checkpoint every 30, {seeds} seeds of each. The first training
-is one and the same for all: the seeds are those of the order and texts of what follows. `lexbench trace` reads the five
-checkpoints of each at 128, 160 and 512 tokens: the loss of the last segment, and copying. Texts: this machine's Python
-library.
+`python tools/trace_laboratory.py RUNS results/reference {seeds}` makes this page. A RoPE model of 3 layers and width 64
+is trained at 512 tokens (920 steps, the last 120 at the rate that follows). Then it is trained on at a window of 128
+tokens and, as the control, at 512: 120 steps of 1,024 tokens at a constant rate, a checkpoint every 30, {seeds} seeds
+of each. The first training is one and the same for all: the seeds are those of the order and texts of what follows.
+`lexbench trace` reads the five checkpoints of each at 128, 160 and 512 tokens: the loss of the last segment, and
+copying. Texts: this machine's Python library.
 """
 
 
