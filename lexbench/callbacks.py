@@ -7,16 +7,20 @@ for step, batch in enumerate(loader, 1):
     ...
     if values := curve(model, step):
         wandb.log(values, step=step)
+
+With keep="runs/trace" the answers stay there, and `lexbench trace out=runs/trace` makes a page of them at any time.
 """
 
 import inspect
 import tempfile
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lexbench.api import evaluate
 from lexbench.core.errors import ConfigError
+from lexbench.core.files import check_folder
 from lexbench.core.values import is_whole
 from lexbench.stats.metrics import order
 
@@ -24,6 +28,8 @@ if TYPE_CHECKING:
     from transformers import Trainer, TrainerCallback
 
 PREFIX = "lexbench"
+MEASURED = "measured"
+"""Folder of kept answers, with a run folder for each step, as `lexbench trace` reads it."""
 OWN = ("model", "tokenizer", "lengths", "n", "results")
 """Arguments of `evaluate` that a curve sets itself."""
 
@@ -38,6 +44,7 @@ class LengthCurve:
         share: most of the time since the first call that curves may take, the next one included; a step on which it
             would take more is skipped. The first curve is always measured, because its time is not known.
         n: texts at each length.
+        keep: folder that keeps the answers of every curve, for `lexbench trace out=KEEP`; None: they are not kept.
         options: further arguments of `lexbench.evaluate`: corpus, trained_length, task, ...
     """
 
@@ -49,6 +56,7 @@ class LengthCurve:
         every: int = 500,
         share: float = 0.03,
         n: int = 8,
+        keep: str | Path | None = None,
         **options: Any,
     ) -> None:
         if not is_whole(every, 1) or not isinstance(share, int | float) or not 0 < share <= 1:
@@ -68,6 +76,9 @@ class LengthCurve:
         self.every = every
         self.share = share
         self.n = int(n)
+        self.keep = None if keep is None else Path(keep)
+        if self.keep is not None:
+            check_folder("keep", self.keep, "keep=DIR")
         self.options = options
         self.spent = 0.0
         """Seconds of all curves."""
@@ -94,9 +105,12 @@ class LengthCurve:
         """
         start = time.perf_counter()
         self._last = step
-        # The step tells these weights from others; without a revision, all of them would be hashed for each curve.
-        about: dict[str, Any] = {"task": "last_segment", "revision": f"step {step}", "price": False, **self.options}
-        with tempfile.TemporaryDirectory(prefix="lexbench-", ignore_cleanup_errors=True) as folder:
+        # The step tells these weights from others; without a revision, all of them would be hashed for each curve. Kept
+        # answers may be another training's: there the hash tells.
+        revision = None if self.keep else f"step {step}"
+        about: dict[str, Any] = {"task": "last_segment", "revision": revision, "price": False, **self.options}
+        with tempfile.TemporaryDirectory(prefix="lexbench-", ignore_cleanup_errors=True) as temporary:
+            folder = self.keep / MEASURED / str(step) if self.keep else temporary
             run = evaluate(model, self.tokenizer, lengths=self.lengths, n=self.n, results=folder, **about)
             records = run.records()
         named = ["task", *(name for name in ("method", "seed") if records[name].nunique() > 1), "metric"]

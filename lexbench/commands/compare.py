@@ -4,33 +4,54 @@ import argparse
 from pathlib import Path
 
 from lexbench.commands.command import Command
+from lexbench.core.errors import ConfigError
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("a", type=Path, metavar="A", help="run folder: the baseline")
-    parser.add_argument("b", type=Path, metavar="B", help="run folder to compare with the baseline")
+    parser.add_argument("a", type=Path, metavar="A", help="run folder, or file of samples: the baseline")
+    parser.add_argument("b", type=Path, metavar="B", help="what to compare with the baseline")
     parser.add_argument("--a", nargs="+", dest="only_a", default=[], metavar="KEY=VALUE", help="only these cells of A")
     parser.add_argument("--b", nargs="+", dest="only_b", default=[], metavar="KEY=VALUE", help="only these cells of B")
+    parser.add_argument(
+        "--columns",
+        nargs="+",
+        default=[],
+        metavar="NAME=COLUMN",
+        help="of files of JSONL: id, score (or nll, and tokens), cluster, task",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def call(options: argparse.Namespace, words: list[str]) -> int:
     """Print the comparison."""
+    from lexbench.parts.exchange.files import sample_comparison, sample_logs
     from lexbench.report.check import comparison
 
-    sides = {"select_a": options.only_a, "select_b": options.only_b}
-    print(comparison.command(options.a, options.b, **sides, as_data=options.json))
+    logs = [sample_logs.is_log(path) for path in (options.a, options.b)]
+    if logs[0] != logs[1]:
+        raise ConfigError(f"{options.a} and {options.b} must be two run folders, or two files of samples: give a pair")
+    if not logs[0]:
+        if options.columns:
+            raise ConfigError("--columns names columns of files of samples, got run folders: leave it out")
+        sides = {"select_a": options.only_a, "select_b": options.only_b}
+        print(comparison.command(options.a, options.b, **sides, as_data=options.json))
+        return 0
+    if options.only_a or options.only_b:
+        raise ConfigError("--a and --b choose cells of run folders, got files of samples: leave them out")
+    print(sample_comparison.command(options.a, options.b, options.columns, options.json).rstrip())
     return 0
 
 
 COMMAND = Command(
     name="compare",
-    help="show paired differences between two runs, methods, models, versions or backends",
+    help="show paired differences between two runs, methods, models, or files of samples",
     call=call,
     arguments=_arguments,
     epilog="""\
 Answers to the same question are paired, even if the two sides differ in everything else:
   lexbench compare runs/x runs/x --a method=none --b method=yarn
   lexbench compare runs/before runs/after
+Files of samples are those of lm_eval (or their folder), Inspect and vllm run-batch, or JSONL with columns of your own:
+  lexbench compare a.jsonl b.jsonl --columns id=question score=correct cluster=document
 """,
 )

@@ -8,6 +8,7 @@ star. Methods of one name with other parameters keep colour and marker: dashes a
 """
 
 import functools
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -134,7 +135,7 @@ def family_of(name: str) -> str | None:
     if name not in registry.names("method"):
         return None
     config = registry.read("method", name)
-    if not str(config.get("_target_")).startswith(f"lexbench.methods.{name}."):
+    if not re.fullmatch(rf"lexbench\.[\w.]*\b{name}\.\w+", str(config.get("_target_"))):
         return None
     return getattr(registry.class_of(config, "method"), "family", None)
 

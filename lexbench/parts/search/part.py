@@ -5,5 +5,5 @@ from lexbench.core.parts import Part
 PART = Part(
     name="search",
     package="lexbench.parts.search",
-    commands=tuple(f"lexbench.parts.search.commands.{each}" for each in ("tune", "search", "keys")),
+    commands=tuple(f"lexbench.parts.search.commands.{each}" for each in ("tune", "search", "keys", "trace")),
 )

@@ -1,0 +1,75 @@
+"""`lexbench trace`."""
+
+import argparse
+import re
+from pathlib import Path
+from typing import Any
+
+from lexbench.commands import hydra_config
+from lexbench.commands.command import BACKEND, RESUMES, TASK, USUAL_CORPUS, Command, Setting, part, settings_of
+
+EXAMPLE = "lexbench trace 'out/checkpoint-*' lengths=[4096,32768] out=runs/trace"
+
+SETTING = re.compile(r"[+~]*[\w./]+=")
+"""Beginning of KEY=VALUE; a folder may have it, too."""
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "checkpoints",
+        nargs="*",
+        metavar="CKPT",
+        help="folder, folder of checkpoints, glob in quotes, ORG/NAME@REVISION or ORG/NAME@'step*'; none: make the "
+        "page of what a training has kept in out=DIR",
+    )
+    parser.add_argument(
+        "--watch",
+        action="store_true",
+        help="measure checkpoints as they appear, until Ctrl-C; repeat without it to end",
+    )
+
+
+def call(options: argparse.Namespace, words: list[str]) -> int:
+    """Print what to take, the falls and the page."""
+    # argparse gives all words without a dash to CKPT: those of a setting come back.
+    given = [word for word in options.checkpoints if SETTING.match(word) and not Path(word).exists()]
+    checkpoints = [word for word in options.checkpoints if word not in given]
+    config, choices = hydra_config.composed(COMMAND, [*given, *words])
+
+    def show(found: Any) -> None:
+        from lexbench.parts.search.trace import page
+
+        written = page.write(found, settings.folder)
+        print("\n".join([*page.screen(found), "", str(written)]), flush=True)
+
+    from lexbench.parts.search.trace.trace import trace, watch
+
+    settings = settings_of("trace", "lexbench.parts.search.trace.settings.Settings", config)
+    asked = {
+        "tasks": [part(config, choices, "task")],
+        "corpus": part(config, choices, "corpus"),
+        "backend": part(config, choices, "backend"),
+        "settings": settings,
+    }
+    if options.watch:
+        watch(checkpoints, **asked, show=show)
+    show(trace(checkpoints, **asked))
+    return 0
+
+
+COMMAND = Command(
+    name="trace",
+    help="follow the checkpoints of a training over lengths: falls, and which checkpoint to take",
+    call=call,
+    arguments=_arguments,
+    settings=(
+        *(TASK, USUAL_CORPUS, BACKEND),
+        Setting("lengths=[4096,32768]", "lengths in tokens, inside the training's window and beyond"),
+        Setting("out=DIR", "folder of the results"),
+        Setting("n=32", "questions of a checkpoint at each length; finalists and falls get as many new ones"),
+        Setting("seed=0", "seed of the questions; the new ones have the next"),
+        Setting("trained_length=4096", "trained length of all checkpoints", default="as each one states it"),
+    ),
+    interrupted="all checkpoints measured so far are kept: repeat the command, without --watch to end the trace",
+    epilog=f"Of several tasks the first decides. {RESUMES}{EXAMPLE}\n",
+)

@@ -1,0 +1,1 @@
+"""`lexbench trace`: curves of a training's checkpoints, where a length falls, which checkpoint to take."""

@@ -1,0 +1,168 @@
+"""Checkpoints of a training: named by folders, globs or revisions, in the order of their steps."""
+
+import fnmatch
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lexbench.checkpoints.checkpoint import ADAPTER, hub_is_reached, modified, weight_files
+from lexbench.core.errors import ConfigError
+from lexbench.core.files import read_object, unlike
+
+STEP = re.compile(r"(?:steps?|checkpoint|ckpt|iter(?:ation)?)[-_ ]?(\d+)", re.IGNORECASE)
+HUB = re.compile(r"\w[\w.-]*/[\w.-]+")
+"""ORG/NAME."""
+MARKS = "*?["
+"""Characters that make a glob of a word."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """One checkpoint.
+
+    Args:
+        path: folder, or name on the hub.
+        revision: branch, tag or commit on the hub; None: a folder, or the hub's main branch.
+        step: of the training; None: neither trainer_state.json nor the name tells it.
+    """
+
+    path: str
+    revision: str | None = None
+    step: int | None = None
+
+    @property
+    def name(self) -> str:
+        """Name in tables and of its folder of results."""
+        return re.sub(r"[^\w.+-]+", "-", self.revision or Path(self.path).name) if self.step is None else str(self.step)
+
+    @property
+    def label(self) -> str:
+        """Name for sentences: `step 4000`."""
+        return self.name if self.step is None else f"step {self.step:,}"
+
+
+def named(words: Sequence[str], waiting: bool = False) -> list[Checkpoint]:
+    """The checkpoints of some words, each once, by their steps where all have one, else as given.
+
+    Args:
+        words: folders of a checkpoint, folders of such folders, globs of them, ORG/NAME, ORG/NAME@REVISION, or
+            ORG/NAME@GLOB for several revisions.
+        waiting: checkpoints may appear later; folders that are still being written are left out.
+
+    Raises ConfigError for a word that names none, an incomplete folder, and two checkpoints of one name.
+    """
+    every = dict.fromkeys(each for word in words for each in _of_word(word, waiting))
+    found = [each for each in every if each.revision is not None or not _incomplete(each, waiting)]
+    if not found and not waiting:
+        raise ConfigError("trace needs checkpoints, got none: e.g. lexbench trace 'out/checkpoint-*'")
+    if all(each.step is not None for each in found):
+        found.sort(key=lambda each: each.step or 0)
+    names = [each.name for each in found]
+    if twin := next((name for name in names if names.count(name) > 1), None):
+        paths = [each.path for each in found if each.name == twin]
+        raise ConfigError(
+            f"checkpoints must differ in step or name, {paths[0]} and {paths[1]} are both {twin}: trace one training"
+        )
+    return found
+
+
+def _of_word(word: str, waiting: bool) -> list[Checkpoint]:
+    path, at, revision = word.rpartition("@")
+    if at and not Path(word).exists() and HUB.fullmatch(path):
+        names = _revisions(path, revision) if set(revision) & set(MARKS) else [revision]
+        return [Checkpoint(path=path, revision=name, step=step_named(name)) for name in names]
+    place = Path(word).expanduser()
+    if set(word) & set(MARKS) and not place.exists():
+        folders = sorted(Path(place.anchor).glob(str(place.relative_to(place.anchor))))
+        found = [each for folder in folders if _is_checkpoint(folder) for each in [_of_folder(folder)]]
+        if not found and not waiting:
+            raise ConfigError(f"no checkpoint matches {word}: give folders with a config.json, or --watch for them")
+        return found
+    if place.is_dir():
+        inner = [] if _is_checkpoint(place) else sorted(each for each in place.iterdir() if _is_checkpoint(each))
+        if not inner and not _is_checkpoint(place) and not waiting:
+            raise ConfigError(f"checkpoint {word} has no config.json, nor has a folder in it: give checkpoints")
+        return [_of_folder(each) for each in (inner or ([place] if _is_checkpoint(place) else []))]
+    if waiting and not HUB.fullmatch(word):
+        return []
+    if not HUB.fullmatch(word):
+        raise ConfigError(f"checkpoint {word} {unlike(place)}: give a folder, a glob, or ORG/NAME@REVISION")
+    return [Checkpoint(path=word)]
+
+
+def _is_checkpoint(folder: Path) -> bool:
+    return folder.is_dir() and any((folder / name).is_file() for name in ("config.json", ADAPTER))
+
+
+def _of_folder(folder: Path) -> Checkpoint:
+    state, step = folder / "trainer_state.json", None
+    if state.is_file():
+        found = read_object(state, "download it again").get("global_step")
+        step = found if isinstance(found, int) and not isinstance(found, bool) else None
+    return Checkpoint(path=str(folder), step=step_named(folder.name) if step is None else step)
+
+
+def step_named(name: str) -> int | None:
+    """The step that a name tells: behind `step` or `checkpoint`, else its last number; None: it has no number.
+
+    `stage1-step140000-tokens294B` is step 140000.
+    """
+    found = STEP.findall(name) or re.findall(r"\d+", name)[-1:]
+    return int(found[0]) if found and len(found[0]) < 16 else None
+
+
+def _revisions(repository: str, pattern: str) -> list[str]:
+    """Branches and tags of a repository on the hub, or in its cache where that is out of reach, that fit a glob."""
+    from huggingface_hub import constants, errors, list_repo_refs
+
+    if hub_is_reached():
+        try:
+            refs = list_repo_refs(repository)
+        except errors.RepositoryNotFoundError:
+            raise ConfigError(f"the hub shows no repository {repository}: check the name, or hf auth login") from None
+        every: Iterable[str] = [each.name for each in (*refs.branches, *refs.tags)]
+    else:
+        folder = Path(constants.HF_HUB_CACHE, f"models--{repository.replace('/', '--')}", "refs")
+        every = [str(file.relative_to(folder)) for file in sorted(folder.rglob("*")) if file.is_file()]
+    if not (found := fnmatch.filter(every, pattern)):
+        raise ConfigError(f"no revision of {repository} matches {pattern}: see its branches on the hub")
+    return sorted(found, key=lambda name: (step_named(name) or 0, name))
+
+
+def _incomplete(checkpoint: Checkpoint, waiting: bool) -> bool:
+    """Whether a folder is still being written and may be waited for; ConfigError where none is to come."""
+    folder = Path(checkpoint.path)
+    if not folder.is_dir():
+        return False
+    if (folder / ADAPTER).exists():  # it is refused, with the reason, when its config is read
+        return False
+    try:
+        broken = [file.name for file in weight_files(folder) if not has_all_bytes(file)]
+    except ConfigError:
+        if waiting:
+            return True
+        raise
+    if broken and not waiting:
+        raise ConfigError(f"checkpoint {folder} is incomplete ({broken[0]}): wait until it is written, or --watch")
+    return bool(broken)
+
+
+def has_all_bytes(file: Path) -> bool:
+    """Whether a safetensors file is as long as its header says."""
+    try:
+        with file.open("rb") as stream:
+            # 8 bytes of length, little-endian, then a JSON header with the place of each tensor behind it.
+            size = int.from_bytes(stream.read(8), "little")
+            header = json.loads(stream.read(size))
+        ends = [tensor["data_offsets"][1] for name, tensor in header.items() if name != "__metadata__"]
+        return file.stat().st_size == 8 + size + max(ends, default=0)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, MemoryError):
+        return False
+
+
+def files_of(checkpoint: Checkpoint) -> list[list[object]]:
+    """Name, size and time of a folder's files, by which a later command knows it again; empty for the hub."""
+    folder = Path(checkpoint.path).expanduser()
+    return [list(each) for each in modified(folder)] if folder.is_dir() else []

@@ -1,0 +1,45 @@
+"""Curves of a trace: a panel for each task, a line for each length, over the steps of the training."""
+
+from pathlib import Path
+
+import matplotlib as mpl
+
+from lexbench.parts.search.trace.trace import Traced
+from lexbench.report.plots.style import STYLE, Shown, save, series
+from lexbench.stats.floors import of_outcomes
+from lexbench.stats.metrics import label
+from lexbench.stats.wording import scale
+
+
+def draw(found: Traced, stem: Path) -> None:
+    """The figure as stem.svg."""
+    with mpl.rc_context(STYLE):
+        save(figure(found), stem, png=False)
+
+
+def figure(found: Traced) -> Shown:
+    """Lines with 95 % bands; a dotted line marks the checkpoint after which a length falls."""
+    tasks = list(dict.fromkeys(column.task for column in found.columns))
+    made = Shown(figsize=(6.4, 0.4 + 2.9 * len(tasks)), layout="constrained")
+    for axes, task in zip(made.subplots(len(tasks), 1, squeeze=False)[:, 0], tasks, strict=True):
+        columns = [(column, metric) for column, metric in found.columns.items() if column.task == task]
+        for place, (column, metric) in enumerate(columns):
+            known = [of_outcomes(row.kept[column].outcomes[metric], metric, {}) for row in found.rows]
+            values, low, high = (
+                [float("nan") if (end := getattr(each, name)) is None else scale(metric) * end for each in known]
+                for name in ("value", "low", "high")
+            )
+            look = series(place)
+            axes.plot(found.steps, values, label=f"{column.length:,}", **look)
+            axes.fill_between(found.steps, low, high, color=look["color"], alpha=0.12, linewidth=0)
+            for fall in found.falls:
+                if fall.column == column:
+                    axes.axvline(found.steps[fall.before], color=look["color"], linewidth=1.0, linestyle=":")
+        axes.set_title(f"{task} (dotted: a length falls after it)", fontsize=10)
+        unit = " (points)" if scale(columns[0][1]) != 1 else ""
+        axes.set_ylabel(f"{label(columns[0][1])}{unit}")
+        axes.legend(title="tokens", loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
+        if None in {row.checkpoint.step for row in found.rows}:
+            axes.set_xticks(found.steps, [row.name for row in found.rows])
+    axes.set_xlabel("checkpoint" if None in {row.checkpoint.step for row in found.rows} else "step")
+    return made

@@ -1,0 +1,184 @@
+"""`lexbench trace`: checkpoints x lengths, falls, and the checkpoint to take; resumable, and while a training runs."""
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from lexbench.core.errors import ConfigError
+from lexbench.parts.search.trace.checkpoints import Checkpoint, files_of, named
+from lexbench.parts.search.trace.choose import FINALISTS, Finalist, order, ranked
+from lexbench.parts.search.trace.falls import Fall, Harm, falls, harms
+from lexbench.parts.search.trace.measure import FRESH, JOURNAL, Bench, Column, Row, columns_of, kept_rows
+from lexbench.parts.search.trace.settings import Settings
+from lexbench.stats.pairs import corrected, paired
+from lexbench.stats.wording import several
+
+SECONDS = 15.0
+"""Seconds between two looks for checkpoints; a folder is read if its files have not changed in between."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traced:
+    """Checkpoints of a training with what is told of them."""
+
+    rows: Sequence[Row]
+    columns: Mapping[Column, str]
+    """Tasks and lengths that every checkpoint has a value for, with their metrics; the first task decides."""
+    falls: Sequence[Fall]
+    harms: Sequence[Harm]
+    best: int
+    """Place of the best checkpoint on the questions that all have answered."""
+    finalists: Sequence[Finalist] = field(default_factory=tuple)
+    """On fresh questions, the best first; empty while checkpoints may still appear."""
+    questions: int = 0
+    """Of a checkpoint at each length."""
+
+    @property
+    def steps(self) -> list[int]:
+        """Steps of the checkpoints, or their places where one has none."""
+        known = [row.checkpoint.step for row in self.rows]
+        return (
+            [place if step is None else step for place, step in enumerate(known)]
+            if None not in known
+            else [*range(len(known))]
+        )
+
+
+def trace(
+    words: Sequence[str],
+    *,
+    tasks: Sequence[Mapping[str, Any]],
+    corpus: Mapping[str, Any],
+    backend: Mapping[str, Any],
+    settings: Settings,
+) -> Traced:
+    """Measure all checkpoints, then the finalists, and the ends of each fall, on fresh questions.
+
+    Args:
+        words: checkpoints, as `checkpoints.named` takes them; none: those that a training has kept in the folder.
+        tasks: configs of the tasks, the deciding one first.
+        corpus: config of the texts.
+        backend: config of the backend.
+        settings: of the trace.
+
+    Raises ConfigError for a wrong configuration, a checkpoint that cannot be read, or other questions (another
+    tokenizer) of a later one.
+    """
+    folder = settings.folder
+    if not words:
+        if (folder / JOURNAL).exists():  # its page has fresh questions, which one without checkpoints would lose
+            raise ConfigError(f"{folder} holds a trace of checkpoints: give them again, nothing is measured twice")
+        rows = kept_rows(folder)
+        if not rows:
+            raise ConfigError(f"{folder} holds no measured checkpoint: give CKPT..., e.g. 'out/checkpoint-*'")
+        return traced(rows)
+    bench = _bench(folder, tasks, corpus, backend, settings)
+    every = named(words)
+    rows = [_said(bench, each, place, len(every)) for place, each in enumerate(every)]
+    found = traced(rows)
+    return _confirmed(found, bench)
+
+
+def watch(
+    words: Sequence[str],
+    *,
+    tasks: Sequence[Mapping[str, Any]],
+    corpus: Mapping[str, Any],
+    backend: Mapping[str, Any],
+    settings: Settings,
+    show: Callable[[Traced], None],
+    wait: Callable[[], None] = lambda: time.sleep(SECONDS),
+) -> None:
+    """Measure checkpoints as they appear, and show the trace after each, until KeyboardInterrupt.
+
+    `wait` passes the time between two looks. A folder whose files change between two looks is still being written.
+    """
+    if not words:
+        raise ConfigError("--watch needs to know where checkpoints appear: e.g. --watch 'out/checkpoint-*'")
+    bench = _bench(settings.folder, tasks, corpus, backend, settings)
+    seen: dict[Checkpoint, list[list[object]]] = {}
+    shown: list[str] = []
+    while True:
+        every = named(words, waiting=True)
+        now = {each: files_of(each) for each in every}
+        ready = [each for each in every if seen.get(each) == now[each]]
+        seen = now
+        rows = [bench.measured(each) for each in ready]
+        if [row.name for row in rows] != shown:
+            shown = [row.name for row in rows]
+            show(traced(rows))
+        wait()
+
+
+def _bench(
+    folder: Path,
+    tasks: Sequence[Mapping[str, Any]],
+    corpus: Mapping[str, Any],
+    backend: Mapping[str, Any],
+    settings: Settings,
+) -> Bench:
+    if not settings.lengths:
+        raise ConfigError("trace needs lengths: e.g. lengths=[4096,32768], those inside and beyond the training's")
+    return Bench(folder, tasks, corpus, backend, settings)
+
+
+def _said(bench: Bench, checkpoint: Checkpoint, place: int, count: int) -> Row:
+    """The answers of a checkpoint, with a line on standard error."""
+    row = bench.measured(checkpoint)
+    print(f"{checkpoint.label}: {place + 1} of {several(count, 'checkpoint')}", file=sys.stderr)
+    return row
+
+
+def traced(rows: Sequence[Row]) -> Traced:
+    """What the answers of all checkpoints tell, without fresh questions.
+
+    ConfigError where checkpoints share no task and length, or a question is another one.
+    """
+    columns = columns_of(rows)
+    if not columns:
+        raise ConfigError("no task and length has a value for every checkpoint: lower lengths, or see lexbench show")
+    for column, metric in columns.items():
+        for row in rows[1:]:
+            unlike = paired(rows[0].kept[column].outcomes[metric], row.kept[column].outcomes[metric], metric).unlike
+            if unlike is not None:
+                raise ConfigError(
+                    f"question {unlike} of {column.task} at {column.length} is not the same for {rows[0].label} and "
+                    f"{row.label}: trace checkpoints of one tokenizer"
+                )
+    return Traced(
+        rows=rows,
+        columns=columns,
+        falls=falls(rows, columns),
+        harms=harms(rows, columns),
+        best=order(rows, columns)[0],
+        questions=max(cell.cell.n for cell in rows[0].kept.values()),
+    )
+
+
+def _confirmed(found: Traced, bench: Bench) -> Traced:
+    """The trace with finalists and falls on fresh questions."""
+    finalists = order(found.rows, found.columns)[:FINALISTS]
+    last = len(found.rows) - 1
+    fresh = {
+        place: bench.measured(found.rows[place].checkpoint, FRESH)
+        for place in sorted({0, last, *finalists, *(fall.before for fall in found.falls)})
+    }
+    columns = {column: metric for column, metric in found.columns.items() if column in columns_of([*fresh.values()])}
+    measured = {
+        fall.column: paired(
+            fresh[fall.before].kept[fall.column].outcomes[fall.metric],
+            fresh[last].kept[fall.column].outcomes[fall.metric],
+            fall.metric,
+        )
+        for fall in found.falls
+        if fall.column in columns
+    }
+    known = corrected(measured)
+    return replace(
+        found,
+        falls=[replace(fall, fresh=known.get(fall.column)) for fall in found.falls],
+        finalists=ranked(found.rows, fresh, finalists, found.columns),
+    )

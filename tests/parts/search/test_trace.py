@@ -1,0 +1,338 @@
+"""Falls, choice and page of a trace: expectations by hand on planted answers, and whole traces of tiny models."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from huggingface_hub import constants
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from lexbench.callbacks import LengthCurve
+from lexbench.checkpoints.checkpoint import locate
+from lexbench.commands.main import main
+from lexbench.core import registry
+from lexbench.core.errors import ConfigError
+from lexbench.parts.search.trace import checkpoints, measure, page
+from lexbench.parts.search.trace.checkpoints import Checkpoint, has_all_bytes, named, step_named
+from lexbench.parts.search.trace.choose import order, ranked
+from lexbench.parts.search.trace.falls import changes, falls, harms
+from lexbench.parts.search.trace.measure import Column, Row, columns_of, kept_rows
+from lexbench.parts.search.trace.settings import Settings
+from lexbench.parts.search.trace.trace import trace, traced, watch
+from lexbench.stats.cell_outcomes import Kept
+from lexbench.stats.pairs import Outcome
+from tests.report.fake_run import cell
+
+DOCUMENTS = 16
+BLIND: Mapping[str, float] = {"chance": 0.25}
+
+
+def row(step: int, levels: Mapping[Column, Sequence[float]], metric: str = "nll", targets: int | None = 10) -> Row:
+    """A checkpoint with an amount for each question, one a document."""
+    kept = {
+        column: Kept(
+            id=f"{step} {column}",
+            cell=cell(column.task, "none", column.length, n=len(amounts)),
+            outcomes={
+                metric: [
+                    Outcome(index=place, cluster=f"document {place}", amount=amount, targets=targets)
+                    for place, amount in enumerate(amounts)
+                ]
+            },
+            floors={} if metric == "nll" else {metric: BLIND},
+        )
+        for column, amounts in levels.items()
+    }
+    return Row(checkpoint=Checkpoint(path=f"step-{step}", step=step), kept=kept)
+
+
+def text(length: int) -> Column:
+    return Column("last_segment", length)
+
+
+def steady(level: float, sway: float = 0.0) -> list[float]:
+    """Amounts around a level; of opposite sway in neighbouring documents, so that their mean is the level."""
+    return [level + sway * (-1) ** place for place in range(DOCUMENTS)]
+
+
+def test_a_cliff_is_named_from_the_best_checkpoint_before_it_to_the_first_after_it() -> None:
+    inside, beyond = text(128), text(512)
+    rows = [
+        row(0, {inside: steady(30), beyond: steady(29)}),
+        row(10, {inside: steady(28), beyond: steady(27)}),
+        row(20, {inside: steady(26), beyond: steady(31)}),
+        row(30, {inside: steady(24), beyond: steady(33)}),
+    ]
+    [fall] = falls(rows, columns_of(rows))
+    assert (fall.column, rows[fall.before].name, rows[fall.after].name) == (beyond, "10", "20")
+    assert list(fall.gaining) == [inside] and fall.fresh is None and not fall.confirmed
+
+
+def test_a_dip_that_heals_is_no_fall() -> None:
+    column = text(512)
+    rows = [row(step, {column: steady(level)}) for step, level in enumerate((30, 29, 33, 28))]
+    assert any(change.fell for change in changes(rows, columns_of(rows)).values())
+    assert falls(rows, columns_of(rows)) == []
+    [fall] = falls(rows[:3], columns_of(rows))  # as long as it is the newest
+    assert (fall.before, fall.after) == (1, 2)
+
+
+def test_every_pair_length_and_task_counts_in_the_correction() -> None:
+    rows = [row(step, {text(128): steady(30 - step), text(512): steady(29 + step)}) for step in (0, 1, 2)]
+    found = changes(rows, columns_of(rows))
+    # Of 16 differences to one side 2 of 2^16 choices of signs reach their sum; the least of 6 such p counts 6 times.
+    assert len(found) == 6
+    assert [each.p for each in found.values()] == pytest.approx([6 * 2 / 2**16] * 6)
+    assert all(change.gained == (column.length == 128) for (column, _), change in found.items())
+
+
+def test_noise_is_no_fall_and_a_loss_everywhere_is_no_cliff() -> None:
+    inside, beyond = text(128), text(512)
+    noisy = [row(step, {inside: steady(30, 0.5 * step), beyond: steady(29, -0.5 * step)}) for step in (0, 1, 2)]
+    assert falls(noisy, columns_of(noisy)) == []
+    worse = [row(step, {inside: steady(30 + step), beyond: steady(29 + step)}) for step in (0, 1)]
+    assert [(fall.column, list(fall.gaining)) for fall in falls(worse, columns_of(worse))] == [
+        (inside, []),
+        (beyond, []),
+    ]
+
+
+def test_answers_at_their_floor_do_not_fall() -> None:
+    column = Column("passkey", 512)
+    guesses = [[0.3] * DOCUMENTS, [0.2] * DOCUMENTS]  # both intervals reach the chance of 0.25
+    rows = [row(step, {column: each}, "accuracy", None) for step, each in enumerate(guesses)]
+    assert falls(rows, columns_of(rows)) == []
+    rows = [row(step, {column: each}, "accuracy", None) for step, each in enumerate([[1.0] * 16, [0.5] * 16])]
+    assert [fall.column for fall in falls(rows, columns_of(rows))] == [column]
+
+
+def test_more_text_hurts_where_the_same_targets_are_less_likely_behind_it() -> None:
+    levels = {text(128): steady(30), text(160): steady(29), text(512): steady(33)}
+    [near, far] = harms([row(0, levels)], columns_of([row(0, levels)]))
+    assert (near.shorter, near.longer, near.hurts) == (128, 160, False)
+    assert far.hurts and far.found.difference == pytest.approx(4 / 10)  # nats over 10 targets of each document
+    other = Row(checkpoint=Checkpoint(path="x"), kept={**row(0, levels).kept, text(512): _other_targets(33)})
+    assert [(each.shorter, each.longer) for each in harms([other], columns_of([other]))] == [(128, 160)]
+
+
+def _other_targets(level: float) -> Kept:
+    kept = row(0, {text(512): steady(level)}).kept[text(512)]
+    moved = [
+        Outcome(index=each.index, cluster="elsewhere", amount=each.amount, targets=10) for each in kept.outcomes["nll"]
+    ]
+    return Kept(id="moved", cell=kept.cell, outcomes={"nll": moved})
+
+
+def test_finalists_are_judged_on_fresh_questions_alone() -> None:
+    columns = {text(128): "nll", text(512): "nll"}
+    chosen = [row(step, {each: steady(level) for each in columns}) for step, level in enumerate((30, 26, 27, 29))]
+    assert order(chosen, columns)[:3] == [1, 2, 3]
+    fresh = {0: 30.0, 1: 29.0, 2: 28.0, 3: 29.5}
+    asked = {step: row(step, {each: steady(level) for each in columns}) for step, level in fresh.items()}
+    found = ranked(chosen, asked, [1, 2, 3], columns)
+    assert [each.place for each in found] == [2, 1, 3]
+    best, second, _ = found
+    # Of the best: 2 nats over 10 targets better than the first; it seemed 3 of 10 better. Behind it: 1 of 10.
+    assert best.to_first.difference == pytest.approx(-0.2) and best.seemed == pytest.approx(-0.3)
+    assert best.behind.difference is None and second.behind.difference == pytest.approx(0.1) and not second.tied
+    close = {**asked, 1: row(1, {each: steady(28, 5.0) for each in columns})}
+    assert [each.tied for each in ranked(chosen, close, [1, 2], columns)] == [False, True]
+
+
+def test_a_page_names_the_cliff_and_recommends_nothing_before_fresh_questions(tmp_path: Path) -> None:
+    rows = [row(step, {text(128): steady(30 - step), text(512): steady(29 + step)}) for step in (0, 1000)]
+    said = page.markdown(found := traced(rows))
+    assert "Cliff of last_segment at 512 tokens after step 0" in said and "while last_segment at 128 gains" in said
+    assert "No checkpoint is recommended yet" in said and "from step 1,000 on" in page.markdown(found)
+    assert page.write(found, tmp_path) == tmp_path / "trace.md" and (tmp_path / "trace.svg").stat().st_size > 1000
+
+
+def test_checkpoints_with_other_questions_are_refused() -> None:
+    rows = [row(step, {text(512): steady(30)}) for step in (0, 1)]
+    rows[1] = Row(checkpoint=rows[1].checkpoint, kept={text(512): _other_targets(30)})
+    with pytest.raises(ConfigError, match=r"question 0 of last_segment at 512 is not the same for step 0 and step 1"):
+        traced(rows)
+    with pytest.raises(ConfigError, match="no task and length"):
+        traced([row(0, {text(512): steady(30)}), row(1, {text(128): steady(30)})])
+
+
+# names of checkpoints
+
+
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [("checkpoint-4000", 4000), ("stage1-step140000-tokens294B", 140000), ("epoch_3", 3), ("main", None)],
+)
+def test_a_name_tells_its_step(name: str, step: int | None) -> None:
+    assert step_named(name) == step
+
+
+def model(folder: Path, seed: int = 0, tokenizer: bool = True) -> Path:
+    """A checkpoint with random weights."""
+    torch.manual_seed(seed)
+    size = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    LlamaForCausalLM(
+        LlamaConfig(vocab_size=2048, max_position_embeddings=64, tie_word_embeddings=True, **size)
+    ).save_pretrained(folder)
+    for name in ("tokenizer.json", "tokenizer_config.json") if tokenizer else ():
+        (folder / name).write_bytes((locate("lexbench:lexlet", None) / name).read_bytes())
+    return folder
+
+
+def test_checkpoints_come_in_the_order_of_their_steps(tmp_path: Path) -> None:
+    for step in (1000, 200):
+        model(tmp_path / f"checkpoint-{step}", tokenizer=False)
+    other = model(tmp_path / "final", tokenizer=False)
+    (other / "trainer_state.json").write_text('{"global_step": 1500}')
+    assert [each.name for each in named([str(tmp_path / "*")])] == ["200", "1000", "1500"]
+    assert [each.step for each in named([str(tmp_path)])] == [200, 1000, 1500]
+    with pytest.raises(ConfigError, match="are both 200"):
+        named([str(tmp_path), str(model(tmp_path / "again" / "step-200", tokenizer=False))])
+
+
+def test_a_checkpoint_that_is_being_written_is_waited_for_or_refused(tmp_path: Path) -> None:
+    folder = model(tmp_path / "checkpoint-1", tokenizer=False)
+    weights = folder / "model.safetensors"
+    whole = weights.read_bytes()
+    assert has_all_bytes(weights)
+    weights.write_bytes(whole[:-1])
+    assert not has_all_bytes(weights) and named([str(tmp_path / "*")], waiting=True) == []
+    with pytest.raises(ConfigError, match=r"checkpoint-1 is incomplete \(model.safetensors\): wait"):
+        named([str(tmp_path / "*")])
+    weights.write_bytes(b"\xff" * 4)
+    assert not has_all_bytes(weights)
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [("nowhere*", "no checkpoint matches nowhere"), ("./nowhere", "checkpoint ./nowhere does not exist"), ("", "")],
+)
+def test_a_word_that_names_no_checkpoint_is_refused(
+    word: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if word:
+        with pytest.raises(ConfigError, match=said):
+            named([word])
+        assert named([word], waiting=True) == []
+    else:
+        with pytest.raises(ConfigError, match=r"has no config\.json, nor has a folder in it"):
+            named([str(tmp_path)])
+
+
+def test_revisions_are_found_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refs = tmp_path / "models--org--name" / "refs"
+    refs.mkdir(parents=True)
+    for name in ("main", "step3000", "step200"):
+        (refs / name).write_text("0" * 40)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(checkpoints, "hub_is_reached", lambda: False)
+    assert [(each.revision, each.step) for each in named(["org/name@step*"])] == [("step200", 200), ("step3000", 3000)]
+    assert named(["org/name@main"]) == [Checkpoint(path="org/name", revision="main")]
+    with pytest.raises(ConfigError, match="no revision of org/name matches v"):
+        named(["org/name@v*"])
+
+
+@pytest.mark.everyday("misspelt", "adapter")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["CKPT"], "trace needs a folder for its results: give out=runs/trace"),
+        (["CKPT", "out=OUT"], "trace needs lengths"),
+        (["CKPT", "out=OUT", "lengths=[1]"], "lengths must be whole numbers of at least 2 tokens"),
+        (["out=OUT"], "holds no measured checkpoint: give CKPT"),
+        (["--watch", "out=OUT"], "--watch needs to know where checkpoints appear"),
+        (["CKPT", "out=OUT", "lenghts=[64]"], "unknown setting lenghts"),
+        (["CKPT", "out=OUT", "lengths=[64]", "task=nothing"], "nothing"),
+        (["ADAPTER", "out=OUT", "lengths=[64]"], "holds an adapter alone"),
+    ],
+    ids=["out", "lengths", "short", "nothing", "watch", "misspelt", "task", "adapter"],
+)
+def test_a_mistake_is_told_in_one_line_and_claims_no_folder(
+    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "adapter-9").mkdir()
+    (tmp_path / "adapter-9" / "adapter_config.json").write_text("{}")
+    places = {"OUT": tmp_path / "out", "CKPT": model(tmp_path / "step-1"), "ADAPTER": tmp_path / "adapter-9"}
+    for name, place in places.items():
+        words = [word.replace(name, str(place)) for word in words]
+    capsys.readouterr()  # transformers says that it writes
+    assert main(["trace", *words]) == 2
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
+    assert not (tmp_path / "out" / "trace.jsonl").exists()
+
+
+# whole traces
+
+
+def asked(out: Path, **changed: Any) -> dict[str, Any]:
+    """A short trace."""
+    return {
+        "tasks": [{**registry.read("task", "last_segment"), "name": "last_segment"}],
+        "corpus": {**registry.read("corpus", "synthetic"), "name": "synthetic"},
+        "backend": {**registry.read("backend", "native"), "name": "native"},
+        "settings": Settings(**{"lengths": [32, 64], "n": 4, "out": str(out), **changed}),
+    }
+
+
+@pytest.mark.slow
+def test_a_trace_resumes_and_watches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs, out = tmp_path / "runs", tmp_path / "out"
+    for step in (1, 2):
+        model(runs / f"checkpoint-{step}", step)
+    found = trace([str(runs)], **asked(out))
+    assert [each.name for each in found.rows] == ["1", "2"] and len(found.finalists) == 2
+    assert found.questions == 4 and [column.length for column in found.columns] == [32, 64]
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise AssertionError("measured twice")
+
+    with monkeypatch.context() as patched:  # nothing is measured again, not even loaded
+        patched.setattr(measure, "execute", fails)
+        again = trace([str(runs)], **asked(out))
+    assert page.markdown(again) == page.markdown(found)
+    with pytest.raises(ConfigError, match=r"has n 4, now 5"):
+        trace([str(runs)], **asked(out, n=5))
+
+    # A checkpoint that appears during the watch is measured once its files have settled.
+    shown: list[list[str]] = []
+    waits = iter(range(10))
+
+    def wait() -> None:
+        if (place := next(waits)) == 1:
+            model(runs / "checkpoint-3", 3)
+        if place == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        watch([str(runs / "*")], **asked(out), show=lambda it: shown.append([each.name for each in it.rows]), wait=wait)
+    assert shown == [["1", "2"], ["1", "2", "3"]]
+    with pytest.raises(ConfigError, match="holds a trace of checkpoints: give them again"):
+        trace([], **asked(out))
+
+    # Changed weights are measured anew.
+    model(runs / "checkpoint-3", 4)
+    assert trace([str(runs)], **asked(out)).rows[2].kept != again.rows[1].kept
+    rows = [json.loads(line) for line in (out / "trace.jsonl").read_text().splitlines()]
+    assert rows[0]["lengths"] == [32, 64]
+
+
+@pytest.mark.slow
+def test_curves_kept_during_a_training_make_the_same_page(tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(locate("lexbench:lexlet", None))
+    curve = LengthCurve(tokenizer, [32, 64], every=5, share=1, n=4, keep=tmp_path, corpus="synthetic")
+    for step in (5, 10):
+        network = LlamaForCausalLM.from_pretrained(model(tmp_path / "model", step))
+        values = curve.measure(network, step)
+        assert values["lexbench/last_segment/nll@64"] > 0
+    found = trace([], **asked(tmp_path))
+    assert [each.label for each in found.rows] == ["step 5", "step 10"] and "step 10" in page.markdown(found)
+    curve.measure(LlamaForCausalLM.from_pretrained(model(tmp_path / "model", 99)), 10)  # another training's step
+    with pytest.raises(ConfigError, match=r"step 10 has several cells of last_segment"):
+        kept_rows(tmp_path)
