@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from lexbench.commands.command import Command
+from lexbench.core import parts
 from lexbench.core.errors import ConfigError
 
 
@@ -24,10 +25,10 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 def call(options: argparse.Namespace, words: list[str]) -> int:
     """Print the comparison."""
-    from lexbench.parts.exchange.files import sample_comparison, sample_logs
     from lexbench.report.check import comparison
 
-    logs = [sample_logs.is_log(path) for path in (options.a, options.b)]
+    samples = parts.provided("compare", "samples")
+    logs = [samples.is_log(path) for path in (options.a, options.b)]
     if logs[0] != logs[1]:
         raise ConfigError(f"{options.a} and {options.b} must be two run folders, or two files of samples: give a pair")
     if not logs[0]:
@@ -38,7 +39,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
         return 0
     if options.only_a or options.only_b:
         raise ConfigError("--a and --b choose cells of run folders, got files of samples: leave them out")
-    print(sample_comparison.command(options.a, options.b, options.columns, options.json).rstrip())
+    print(samples.command(options.a, options.b, options.columns, options.json).rstrip())
     return 0
 
 

@@ -6,4 +6,5 @@ PART = Part(
     name="exchange",
     package="lexbench.parts.exchange",
     commands=tuple(f"lexbench.parts.exchange.commands.{each}" for each in ("share", "import_", "lm_eval")),
+    provides={("compare", "samples"): "lexbench.parts.exchange.files.sample_comparison"},
 )

@@ -5,8 +5,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lexbench.core.record import Refused
+from lexbench.kernels.heads import per_group
 from lexbench.parts.kv.forms import KERNEL, WINDOW
-from lexbench.parts.lab.encodings.base import per_group
 
 
 def norm(keys: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 
 from lexbench.core.errors import ConfigError
 from lexbench.core.groups import grouped
-from lexbench.parts.exchange.files.sample_logs import Line, columns_of, read
+from lexbench.parts.exchange.files.sample_logs import Line, columns_of, is_log, read
 from lexbench.report import formats
 from lexbench.report.grid import Grid, difference_entry, difference_notes
 from lexbench.report.grid import Line as Row
@@ -15,6 +15,8 @@ from lexbench.stats.intervals import LEVEL
 from lexbench.stats.metrics import is_score
 from lexbench.stats.pairs import Outcome, Paired, corrected, missable, paired
 from lexbench.stats.wording import escaped, plain, scale, small, some, unit
+
+__all__ = ["command", "compare", "data_of", "is_log", "markdown"]
 
 DIGITS = {True: ".1f", False: ".4f"}
 """Decimals of scores, in points, and of losses."""

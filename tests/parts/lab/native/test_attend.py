@@ -12,9 +12,10 @@ from torch import Tensor
 
 from lexbench.core.attention import Attention, Bands, Blocks, Chunks, Line, LogScale, Remap, Slopes, Stairs, Window
 from lexbench.kernels import dense
+from lexbench.kernels.heads import Rotate
 from lexbench.kernels.observed import Observer, observe
 from lexbench.kernels.resolution import mean_logits
-from lexbench.parts.lab.encodings.base import Encoding, Rotate
+from lexbench.parts.lab.encodings.base import Encoding
 from lexbench.parts.lab.encodings.rope import Rope
 from lexbench.parts.lab.native import build
 from lexbench.parts.lab.native.attend import Layer

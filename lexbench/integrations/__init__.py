@@ -1,1 +1,0 @@
-"""Other tools: lm-evaluation-harness, hub cards and data sets."""
