@@ -29,7 +29,7 @@ from lexbench.store.store import Store
 if TYPE_CHECKING:
     import pandas as pd
 
-    from lexbench.backends.hf.extended import Extended
+    from lexbench.backends.hf.exact.extended import Extended
     from lexbench.report.plots.style import Shown
     from lexbench.runner.job import Job
     from lexbench.stats.tables import Table
@@ -73,7 +73,7 @@ def extend(
         trained_length: of the model, where its config does not say or lies; not the method's parameter of that name.
         parameters: of the method.
     """
-    from lexbench.backends.hf.extended import Extended
+    from lexbench.backends.hf.exact.extended import Extended
 
     named = method is None or isinstance(method, str | Mapping | Sequence | FunctionType)
     if isinstance(method, type) or not (named or hasattr(method, "attention")):
@@ -118,7 +118,7 @@ def assert_rope(
         Refused: no rotary module is known here, or cos and sin do not show all of the method.
         ConfigError: a parameter does not fit, or facts are needed.
     """
-    from lexbench.backends.hf.assert_rope import assert_rope
+    from lexbench.backends.hf.exact.assert_rope import assert_rope
 
     assert_rope(model, method, length=length, facts=facts, trained_length=trained_length, **parameters)
 
@@ -445,7 +445,9 @@ def _check_extended(model: Any, job: "Job", kept: bool) -> None:
         job: what is asked of it.
         kept: whether another call finds the answers by the hash of the weights, which says nothing of a method.
     """
-    extended = sys.modules.get("lexbench.backends.hf.extended")  # where nothing was extended, it need not be loaded
+    extended = sys.modules.get(
+        "lexbench.backends.hf.exact.extended"
+    )  # where nothing was extended, it need not be loaded
     if extended is None or not extended.is_extended(model):
         return
     if others := [method.label for method in job.methods if method.key != BASELINE]:

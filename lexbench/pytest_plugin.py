@@ -16,6 +16,6 @@ import pytest
 @pytest.fixture(scope="session")
 def assert_rope() -> Callable[..., None]:
     """`lexbench.assert_rope`: fails where a loaded model does not rotate as it was asked to."""
-    from lexbench.backends.hf.assert_rope import assert_rope
+    from lexbench.backends.hf.exact.assert_rope import assert_rope
 
     return assert_rope

@@ -16,7 +16,7 @@ from transformers import AttentionInterface
 import lexbench
 from lexbench import Attention, Model, Refused
 from lexbench.backends.hf.backend import Hf
-from lexbench.backends.hf.layers import IdentityRotary
+from lexbench.backends.hf.exact.layers import IdentityRotary
 from lexbench.checkpoints.checkpoint import read_model
 from lexbench.core import registry
 from lexbench.core.attention import Window

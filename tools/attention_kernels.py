@@ -28,7 +28,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lexbench import Attention
-from lexbench.backends.hf.state import KeptLayer
+from lexbench.backends.hf.exact.state import KeptLayer
 from lexbench.core.attention import Blocks, Chunks, Line, Remap, Stairs, Window
 from lexbench.kernels import decode, dense, fast
 from lexbench.kernels.heads import Rotate

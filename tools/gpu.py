@@ -45,8 +45,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lexbench.backends.hf.batches import kept_numbers
-from lexbench.backends.hf.state import KeptLayer
+from lexbench.backends.hf.exact.state import KeptLayer
+from lexbench.backends.hf.reading.batches import kept_numbers
 from lexbench.core.attention import Attention, Window
 from lexbench.kernels import decode, dense, fast, looped
 from lexbench.kernels.heads import Rotate
@@ -278,7 +278,7 @@ def backend(sizes: Mapping[str, Any], device: str, dtype: torch.dtype, name: str
     import transformers
 
     from lexbench.backends.hf.backend import Hf
-    from lexbench.backends.hf.extended import model_of
+    from lexbench.backends.hf.exact.extended import model_of
     from lexbench.checkpoints.tokenizer import load_tokenizer
 
     torch.manual_seed(0)

@@ -43,7 +43,7 @@ def loaded(
     with evaluating(model) if isinstance(model, nn.Module) else nullcontext():
         if isinstance(model, PreTrainedModel):
             from lexbench.backends.hf.backend import Hf
-            from lexbench.backends.hf.extended import check_frequencies, model_of
+            from lexbench.backends.hf.exact.extended import check_frequencies, model_of
 
             said = model.generation_config.eos_token_id if model.generation_config is not None else None
             ends |= {said} if isinstance(said, int) else set(said or ())

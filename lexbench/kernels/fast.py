@@ -13,8 +13,8 @@ from lexbench.kernels import chunked, dense, flash, near_far
 from lexbench.kernels.heads import Rotate
 from lexbench.kernels.spans import token_positions
 
-Form = Literal["merged", "triton"]
-"""Kernels for windows and far keys; the latter is for GPUs."""
+Form = Literal["merged", "triton", "dense"]
+"""Kernels for windows and far keys; triton is for GPUs, dense computes all scores, by definition."""
 
 
 def structure(attention: Attention) -> str:
@@ -59,7 +59,7 @@ def attend(
     (n_queries, width), total = queries.shape[2:], keys.shape[2]
     stock = name == "sdpa" and n_queries in (1, total) and sinks is None
     # PyTorch's CPU kernel refuses values of another size than keys (multi-head latent attention).
-    if name == "dense" or stock or learning or width != values.shape[3] or cap is not None:
+    if name == "dense" or form == "dense" or stock or learning or width != values.shape[3] or cap is not None:
         return dense.attend(queries, keys, values, query_positions, attention, rotate, scaling, sinks=sinks, cap=cap)
     dense.check_last(query_positions, n_queries, total)
     # Only now: `dense.attend` above multiplies by query_scale itself.

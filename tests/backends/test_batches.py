@@ -14,10 +14,10 @@ import lexbench
 from lexbench.backends import capabilities
 from lexbench.backends.hf import backend as hf_backend
 from lexbench.backends.hf.backend import Hf
-from lexbench.backends.hf.batches import READ_ON_CPU
-from lexbench.backends.hf.extended import model_of
-from lexbench.backends.hf.reader import Reader
-from lexbench.backends.hf.state import Keys
+from lexbench.backends.hf.exact.extended import model_of
+from lexbench.backends.hf.exact.state import Keys
+from lexbench.backends.hf.reading.batches import READ_ON_CPU
+from lexbench.backends.hf.reading.reader import Reader
 from lexbench.checkpoints.checkpoint import read_model
 from lexbench.core import registry
 from lexbench.core.attention import Attention, Dynamic
@@ -431,7 +431,7 @@ def test_prompts_of_about_one_length_are_read_together_but_not_those_that_share_
 def test_a_text_is_continued_by_full_and_causal_attention_where_no_window_drops_keys(
     family: str, ours: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lexbench.backends.hf.reader.MASKED", 8000)  # 89 tokens behind 100
+    monkeypatch.setattr("lexbench.backends.hf.reading.reader.MASKED", 8000)  # 89 tokens behind 100
     model = tiny(family)
     attended(model, "yarn" if ours else "none")
     tokens = np.random.default_rng(7).integers(3, 500, 190)

@@ -14,7 +14,7 @@ import transformers
 
 import lexbench
 from lexbench import Refused
-from lexbench.backends.hf.extended import check_frequencies, model_of
+from lexbench.backends.hf.exact.extended import check_frequencies, model_of
 from lexbench.methods.yarn import Yarn
 
 SIZES = {

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from lexbench.backends.hf.backend import Hf
-from lexbench.backends.hf.extended import model_of
-from lexbench.backends.hf.graphs import LEAST, Repeated
+from lexbench.backends.hf.exact.extended import model_of
+from lexbench.backends.hf.fast.graphs import LEAST, Repeated
 from lexbench.core.attention import Attention, Bands, Dynamic, HeadRatios, Line, LogScale, Remap, Window
 from lexbench.core.memory import OutOfMemory
 from lexbench.core.task import Write, Written

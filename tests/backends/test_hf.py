@@ -18,12 +18,12 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from lexbench import Attention, Model, Refused, Score, Write
-from lexbench.backends.hf import layers
 from lexbench.backends.hf.backend import COMPARED, Hf
-from lexbench.backends.hf.head import Head
-from lexbench.backends.hf.network import spreads
-from lexbench.backends.hf.reader import uncompiled
-from lexbench.backends.hf.rotary import AttentionInstaller
+from lexbench.backends.hf.exact import layers
+from lexbench.backends.hf.exact.head import Head
+from lexbench.backends.hf.exact.network import spreads
+from lexbench.backends.hf.exact.rotary import AttentionInstaller
+from lexbench.backends.hf.reading.reader import uncompiled
 from lexbench.checkpoints.checkpoint import read_model
 from lexbench.core import registry
 from lexbench.core.attention import Bands, Line, LogScale, Remap, Slopes, Window

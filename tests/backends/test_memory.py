@@ -9,7 +9,7 @@ import pytest
 
 SCRIPT = """
 import ctypes, resource
-from lexbench.backends.hf.memory import APART, return_freed
+from lexbench.backends.hf.exact.memory import APART, return_freed
 
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p

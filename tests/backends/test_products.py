@@ -5,8 +5,8 @@ import torch
 from torch import Tensor, nn
 
 from lexbench import Model
-from lexbench.backends.hf import products
 from lexbench.backends.hf.backend import Hf
+from lexbench.backends.hf.fast import products
 from lexbench.kernels import halves, likelihood
 
 HALVES = {torch.bfloat16: 2**-8, torch.float16: 2**-11}

@@ -8,7 +8,7 @@ import pytest
 import lexbench
 from lexbench import Choose, Chosen, Write, Written
 from lexbench.backends.hf.backend import Hf
-from lexbench.backends.hf.reader import Reader
+from lexbench.backends.hf.reading.reader import Reader
 from lexbench.checkpoints.checkpoint import read_model
 from lexbench.core import registry
 from lexbench.core.attention import Attention

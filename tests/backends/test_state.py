@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import DynamicLayer
 
-from lexbench.backends.hf.state import Keys
+from lexbench.backends.hf.exact.state import Keys
 
 
 def tower(input_ids: Tensor, past_key_values: Any, use_cache: bool) -> tuple[Tensor]:

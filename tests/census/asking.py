@@ -12,7 +12,7 @@ import transformers
 
 from lexbench import Attention, Mark, Probe, Refused, Score, Write
 from lexbench.backends.hf import Hf
-from lexbench.backends.hf.state import Handed, Keys, Unkept
+from lexbench.backends.hf.exact.state import Handed, Keys, Unkept
 from lexbench.checkpoints.checkpoint import read_model
 from lexbench.core.task import Choose, Written
 from lexbench.runner.verify import LOGITS, Preflight

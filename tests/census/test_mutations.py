@@ -9,7 +9,7 @@ import torch
 
 from lexbench import Attention
 from lexbench.backends.hf import Hf
-from lexbench.backends.hf.state import Keys
+from lexbench.backends.hf.exact.state import Keys
 from lexbench.runner.verify import Preflight
 from tests.census import asking, tiny
 

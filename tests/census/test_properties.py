@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 
-from lexbench.backends.hf.network import towers
+from lexbench.backends.hf.exact.network import towers
 from lexbench.checkpoints.structure import properties
 from lexbench.commands import main
 from tests.census import tiny

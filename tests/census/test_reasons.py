@@ -10,7 +10,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, AutoConfig
 from transformers.masking_utils import eager_mask
 
 from lexbench import Refused
-from lexbench.backends.hf.network import load
+from lexbench.backends.hf.exact.network import load
 from tests.census import asking, tiny
 from tools import models_page
 

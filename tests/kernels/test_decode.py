@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lexbench.backends.hf.state import KeptLayer
+from lexbench.backends.hf.exact.state import KeptLayer
 from lexbench.core.attention import Attention, ConstantScale, LogScale, Segments
 from lexbench.kernels import decode, dense, flash
 from tests.kernels.test_fast import SCALING, attentions, rotate

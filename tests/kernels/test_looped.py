@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lexbench.backends.hf.state import KeptLayer
+from lexbench.backends.hf.exact.state import KeptLayer
 from lexbench.core.attention import LogScale
 from lexbench.kernels import decode, dense, looped
 from lexbench.kernels.looped import Loop

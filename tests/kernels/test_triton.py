@@ -26,7 +26,7 @@ KINDS = ("near_far", "lambda", "banded")
 
 def errors() -> dict[str, float]:
     """Largest error of each structure and shape; the interpreter is chosen when triton is imported."""
-    from lexbench.backends.hf.reader import uncompiled
+    from lexbench.backends.hf.reading.reader import uncompiled
     from lexbench.kernels import fast
 
     assert uncompiled(torch.device("cpu")) is None
@@ -148,7 +148,7 @@ def of_rotations() -> dict[str, float]:
 
 def of_turns() -> dict[str, float]:
     """Largest errors of a layer's own rotation in half precision, by its rule in float64; shares of unlike numbers."""
-    from lexbench.backends.hf.layers import Turn
+    from lexbench.backends.hf.exact.layers import Turn
 
     generator, found = torch.Generator().manual_seed(0), dict[str, float]()
     x = torch.randn(1, 2, 7, 24, generator=generator)
@@ -194,7 +194,7 @@ def of_networks() -> dict[str, float]:
     """Deviations of logits from float64's where norms and rotations are fused, as a share of their spread."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    from lexbench.backends.hf.fused import Fused
+    from lexbench.backends.hf.fast.fused import Fused
     from lexbench.kernels import triton_rotate
     from tools.gpu import FAMILIES, SMALL
 

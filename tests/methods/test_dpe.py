@@ -196,7 +196,7 @@ def test_a_prompt_read_whole_or_in_pieces_is_attended_as_by_the_authors_code(ker
 
 
 def test_a_token_over_kept_keys_is_attended_as_by_the_authors_code() -> None:
-    from lexbench.backends.hf.state import KeptLayer
+    from lexbench.backends.hf.exact.state import KeptLayer
 
     q, k, v = vectors()
     method, layer = attention(), KeptLayer(room=2)

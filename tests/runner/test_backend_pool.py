@@ -126,7 +126,7 @@ def test_the_weights_before_are_gone_while_others_are_loaded(
     name: str, dtypes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In bfloat16 layers that a processor multiplies in float32 refer to themselves."""
-    monkeypatch.setattr("lexbench.backends.hf.products.slow", lambda dtype: dtype == torch.bfloat16)
+    monkeypatch.setattr("lexbench.backends.hf.fast.products.slow", lambda dtype: dtype == torch.bfloat16)
     held, build = list["weakref.ref[Any]"](), backend_pool._built
 
     def built(*arguments: Any) -> Any:

@@ -13,7 +13,7 @@ import pytest
 from transformers import AutoConfig
 
 from lexbench import Attention, Model, Outline, task
-from lexbench.backends.hf.batches import kept_numbers
+from lexbench.backends.hf.reading.batches import kept_numbers
 from lexbench.checkpoints.checkpoint import locate, read_model
 from lexbench.checkpoints.config_facts import facts
 from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer

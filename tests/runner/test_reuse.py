@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import lexbench
-from lexbench.backends.hf.reader import Reader
+from lexbench.backends.hf.reading.reader import Reader
 from lexbench.checkpoints.checkpoint import locate, read_model
 from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.core.task import AnyQuestion, Choose, Write

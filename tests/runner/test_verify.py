@@ -11,11 +11,11 @@ from transformers import DynamicCache
 
 import lexbench
 from lexbench import Attention
-from lexbench.backends.hf import hook
 from lexbench.backends.hf.backend import Hf
-from lexbench.backends.hf.reader import Reader
-from lexbench.backends.hf.rotary import AttentionInstaller
-from lexbench.backends.hf.state import Keys
+from lexbench.backends.hf.exact import hook
+from lexbench.backends.hf.exact.rotary import AttentionInstaller
+from lexbench.backends.hf.exact.state import Keys
+from lexbench.backends.hf.reading.reader import Reader
 from lexbench.checkpoints.checkpoint import read_model
 from lexbench.core import registry
 from lexbench.core.attention import Blocks, Line, LogScale, Remap, Shift, Slopes, Window

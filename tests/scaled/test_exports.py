@@ -12,7 +12,7 @@ import torch
 import transformers
 
 from lexbench import Model, Refused
-from lexbench.backends.hf.extended import Extended
+from lexbench.backends.hf.exact.extended import Extended
 from lexbench.checkpoints.config_facts import facts
 from lexbench.methods.composition import named_method, read_method
 from lexbench.methods.export import export

@@ -14,7 +14,7 @@ import torch
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from lexbench import Refused
-from lexbench.backends.hf import layers
+from lexbench.backends.hf.exact import layers
 from lexbench.backends.vllm.angles import own_angles
 from lexbench.checkpoints.config_facts import INTERLEAVED, REORDERED, facts
 from lexbench.core.model import Model

@@ -108,7 +108,7 @@ def test_the_comparison_sees_a_wrong_layer(models: Any, family: str, wrong: dict
 
 
 def test_the_comparison_sees_a_lost_sink(models: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from lexbench.backends.hf import hook
+    from lexbench.backends.hf.exact import hook
 
     kernel = hook.kernel
     monkeypatch.setattr(hook, "kernel", lambda *given, sinks=None, **more: kernel(*given, **more))

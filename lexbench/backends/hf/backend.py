@@ -14,7 +14,20 @@ from torch import Tensor
 from lexbench.backends import Backend, Capabilities
 from lexbench.backends.devices import check_device, device_of
 from lexbench.backends.draft import Draft
-from lexbench.backends.hf.batches import (
+from lexbench.backends.hf.exact.head import states_of
+from lexbench.backends.hf.exact.layers import stated
+from lexbench.backends.hf.exact.memory import return_freed
+from lexbench.backends.hf.exact.network import (
+    DTYPES,
+    check_weights,
+    load,
+    spreads,
+    windows_of,
+)
+from lexbench.backends.hf.exact.state import Keys, State
+from lexbench.backends.hf.fast.graphs import LEAST, Found, Repeated
+from lexbench.backends.hf.fast.products import widen
+from lexbench.backends.hf.reading.batches import (
     ACTIVATIONS,
     PROGRAMS,
     SHARE,
@@ -27,20 +40,7 @@ from lexbench.backends.hf.batches import (
     rows_of,
     tokens_of,
 )
-from lexbench.backends.hf.graphs import LEAST, Found, Repeated
-from lexbench.backends.hf.head import states_of
-from lexbench.backends.hf.layers import stated
-from lexbench.backends.hf.memory import return_freed
-from lexbench.backends.hf.network import (
-    DTYPES,
-    check_weights,
-    load,
-    spreads,
-    windows_of,
-)
-from lexbench.backends.hf.products import widen
-from lexbench.backends.hf.reader import KERNELS, Reader, no_triton
-from lexbench.backends.hf.state import Keys, State
+from lexbench.backends.hf.reading.reader import KERNELS, Reader, no_triton
 from lexbench.backends.thinking import MARKERS, LocalForm, in_stages, without_thought
 from lexbench.checkpoints.checkpoint import dtype_of, end_tokens, folder_of, revision_of, weight_files
 from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
@@ -102,6 +102,8 @@ class Hf(Backend):
             (auto, where Triton must be there) or merged (auto, without Triton and recording). Stock kernels compute a
             sliding window as a masked whole text on a CPU, with a mask of length x length; ours costs what the window
             holds. Numbers differ in the last bits only.
+        fast: false: one text at a time, attention by its definition wherever the model's own does not compute it, no
+            recorded steps, no fused or widened products. For checks: answers are equal, and slower.
         chat: every question is one user message of the chat template. False: only where a task says so.
         system: chat: message in front of the user's; None: none.
         thinking: chat: `none` tells the template not to think; `free` lets the model think, and without an end of the
@@ -124,6 +126,7 @@ class Hf(Backend):
         chunk: int = 512,
         batch: int | str = "auto",
         attention: str = "auto",
+        fast: bool = True,
         chat: bool = False,
         system: str | None = None,
         thinking: str = "none",
@@ -148,10 +151,11 @@ class Hf(Backend):
             network = network if spread else network.to(place)
             check_weights(network)
         if place.type == "cpu":
-            widen(network)
+            if fast:
+                widen(network)
             return_freed()
         with deferring(f"a first text of {model.name} in {dtype} on {place}"):
-            self._put(model, network, chunk, batch, attention)
+            self._put(model, network, chunk, batch, attention, fast)
 
     @classmethod
     def check_settings(cls, settings: Mapping[str, Any], model: Model) -> None:
@@ -187,20 +191,26 @@ class Hf(Backend):
         return made
 
     def _put(
-        self, model: Model, network: Any, chunk: int = 512, batch: int | str = "auto", attention: str = "auto"
+        self,
+        model: Model,
+        network: Any,
+        chunk: int = 512,
+        batch: int | str = "auto",
+        attention: str = "auto",
+        fast: bool = True,
     ) -> None:
         """Take a loaded network."""
         self.model = model
         self.version = f"transformers {transformers.__version__}, torch {torch.__version__}"
-        self.reader = Reader(network, model, attention)
+        self.reader = Reader(network, model, attention, fast)
         self.kernel = self.reader.kernel
         self._attention = Attention()
         self._shared: tuple[Hashable, Sequence[State], Tensor, Tensor] | None = None
         self._chunk = chunk
-        self._batch = batch if isinstance(batch, int) else None
+        self._batch = batch if isinstance(batch, int) else None if fast else 1
         # Tokens of a batch: running out of memory lowers it for all later ones.
         self._limit = sys.maxsize
-        self._look = LOOK if self.reader.device.type == "cuda" else 1
+        self._look = LOOK if self.reader.device.type == "cuda" and fast else 1
 
     def close(self) -> None:
         """Release the network, as it was before any method, and free its memory; a second call does nothing."""

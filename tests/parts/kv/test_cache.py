@@ -12,7 +12,7 @@ from transformers.models.llama import modeling_llama
 import lexbench
 from lexbench import Attention, Choose, ConfigError, Diverge, Refused, Score, Write
 from lexbench.backends.hf.backend import Hf
-from lexbench.backends.hf.reader import Reader
+from lexbench.backends.hf.reading.reader import Reader
 from lexbench.checkpoints.checkpoint import read_model
 from lexbench.parts.kv.compression import Compression
 from lexbench.parts.kv.kv import Kv

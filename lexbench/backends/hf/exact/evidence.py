@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from lexbench.backends.hf.hook import Hook
-from lexbench.backends.hf.layers import within
+from lexbench.backends.hf.exact.hook import Hook
+from lexbench.backends.hf.exact.layers import within
 from lexbench.core.attention import Attention, Positions, regions
 from lexbench.kernels.reference import Angles, weights
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from lexbench.backends.hf.layers import stated
+from lexbench.backends.hf.exact.layers import stated
 from lexbench.core.memory import cache_numbers
 from lexbench.core.task import Choose, Mark, Score, Write
 

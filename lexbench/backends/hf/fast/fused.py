@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lexbench.backends.hf.layers import ROTATION, plain_turn
-from lexbench.backends.hf.memory import trying
+from lexbench.backends.hf.exact.layers import ROTATION, plain_turn
+from lexbench.backends.hf.exact.memory import trying
 
 Norm = Callable[[Tensor], Tensor]
 Pair = tuple[Tensor, Tensor]

@@ -22,9 +22,9 @@ from transformers import AttentionInterface, AttentionMaskInterface, DynamicCach
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from lexbench.backends.eval_mode import evaluating
-from lexbench.backends.hf import evidence, layers
-from lexbench.backends.hf.hook import Hook, LayerAttention, Unrealisable, Watch
-from lexbench.backends.hf.layers import (
+from lexbench.backends.hf.exact import evidence, layers
+from lexbench.backends.hf.exact.hook import Hook, LayerAttention, Unrealisable, Watch
+from lexbench.backends.hf.exact.layers import (
     IdentityRotary,
     Recorder,
     Turn,
@@ -41,8 +41,8 @@ from lexbench.backends.hf.layers import (
     views_of,
     without_attention,
 )
-from lexbench.backends.hf.memory import trying
-from lexbench.backends.hf.network import towers
+from lexbench.backends.hf.exact.memory import trying
+from lexbench.backends.hf.exact.network import towers
 from lexbench.core.attention import Attention, Floats, Line, Positions, Remap, Window, count_bands
 from lexbench.core.memory import is_out_of_memory
 from lexbench.core.model import Model

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lexbench.backends.hf.layers import ENDLESS, Turn, ask, is_relative, within
-from lexbench.backends.hf.state import KeptLayer, Keys
+from lexbench.backends.hf.exact.layers import ENDLESS, Turn, ask, is_relative, within
+from lexbench.backends.hf.exact.state import KeptLayer, Keys
 from lexbench.core.attention import Attention, Segments, Window
 from lexbench.core.record import Refused
 from lexbench.kernels import decode, fast, kept, looped, rotations
@@ -158,7 +158,7 @@ class Hook:
             return None
         if self.text.loop is not None and kept is None:
             raise Unrealisable("it sees keys that stand in no few ranges, and cannot repeat a recorded step")
-        if kept is None or self.text.step is None:
+        if kept is None or self.text.step is None or self.form == "dense":
             return None
         rotate = None if self.rotated and held.attention.keep_first is None else self._rotation(held)
         if self.text.loop is not None:

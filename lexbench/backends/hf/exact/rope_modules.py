@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from lexbench.backends.hf.layers import ask, cos_sin, frequencies, kinds_of
-from lexbench.backends.hf.network import towers
+from lexbench.backends.hf.exact.layers import ask, cos_sin, frequencies, kinds_of
+from lexbench.backends.hf.exact.network import towers
 from lexbench.backends.rope_causes import RopeMismatch, WantedRope
 from lexbench.backends.rope_reading import ROUNDING, RopeReading
 from lexbench.backends.rope_tables import RopeTable, tables_of

@@ -18,17 +18,17 @@ from torch import Tensor
 
 from lexbench.backends.caches import PrefixCache, in_common
 from lexbench.backends.embedded import check_embedded
-from lexbench.backends.hf.batches import READ, READ_ON_CPU, about_alike
-from lexbench.backends.hf.fused import Fused
-from lexbench.backends.hf.graphs import LEAST, Found, Repeated
-from lexbench.backends.hf.head import states_of
-from lexbench.backends.hf.hook import Unrealisable
-from lexbench.backends.hf.layers import is_set
-from lexbench.backends.hf.memory import trying
-from lexbench.backends.hf.network import positions_end
-from lexbench.backends.hf.rotary import TOLERANCE, AttentionInstaller, Placement
-from lexbench.backends.hf.state import Keys, State, Unkept, state_of
-from lexbench.backends.hf.tower import parts, sample
+from lexbench.backends.hf.exact.head import states_of
+from lexbench.backends.hf.exact.hook import Unrealisable
+from lexbench.backends.hf.exact.layers import is_set
+from lexbench.backends.hf.exact.memory import trying
+from lexbench.backends.hf.exact.network import positions_end
+from lexbench.backends.hf.exact.rotary import TOLERANCE, AttentionInstaller, Placement
+from lexbench.backends.hf.exact.state import Keys, State, Unkept, state_of
+from lexbench.backends.hf.exact.tower import parts, sample
+from lexbench.backends.hf.fast.fused import Fused
+from lexbench.backends.hf.fast.graphs import LEAST, Found, Repeated
+from lexbench.backends.hf.reading.batches import READ, READ_ON_CPU, about_alike
 from lexbench.core.attention import Attention, sees_prompt_end
 from lexbench.core.memory import OutOfMemory, deferring
 from lexbench.core.model import Model
@@ -56,9 +56,10 @@ class Reader:
         network: loaded, on its device.
         model: its facts.
         attention: one of `KERNELS`.
+        fast: False: no kernel of ours but the one by definition, and no recorded steps.
     """
 
-    def __init__(self, network: Any, model: Model, attention: str) -> None:
+    def __init__(self, network: Any, model: Model, attention: str, fast: bool = True) -> None:
         self._model = model
         self.dtype = str(network.dtype).removeprefix("torch.")
         self.network, self.base, self.head = parts(network, model.name)
@@ -72,6 +73,7 @@ class Reader:
         # Our kernels compute the slots that change scores, the model's kernel the rest; one name for all methods, so
         # that cells of a comparison agree in it.
         form: Form = "merged" if attention == "merged" or no_triton(self.device) else "triton"
+        form = form if fast else "dense"
         stock: str = network.config.get_text_config()._attn_implementation
         self.installer = AttentionInstaller(
             self.network, model.name, model.trained_length, self.positions_end, self.base, form=form
@@ -82,7 +84,7 @@ class Reader:
             with suppress(Refused):
                 always = self.installer.prepare(Attention(), always=True).hook is not None
         self.installer.always = always
-        self.kernel = "+".join([*([] if always else [stock]), "lexbench", *(["triton"] if form == "triton" else [])])
+        self.kernel = "+".join([*([] if always else [stock]), "lexbench", *([] if form == "merged" else [form])])
         self.passes = [self.installer.prepare(Attention())]
         self.continuing: dict[int, Placement] = {}
         # Layers of the cache that transformers makes for this config, not the config, say whether it drops keys.
@@ -93,7 +95,7 @@ class Reader:
         self.at_once = READ if self.device.type == "cuda" else READ_ON_CPU
         """Tokens of prompts that are read together."""
         self._pads: dict[bool, bool] = {}
-        self.graphs = self.device.type == "cuda" and attention != "merged"
+        self.graphs = self.device.type == "cuda" and attention != "merged" and fast
         """Whether steps of writing may be recorded."""
         self.repeated: bool | None = None
         """Whether they are, under this Attention; None: not tried yet."""

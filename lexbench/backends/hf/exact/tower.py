@@ -5,10 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lexbench.backends.hf.head import Head, precise
-from lexbench.backends.hf.memory import trying
-from lexbench.backends.hf.network import language_models, needs, positions_end, towers
-from lexbench.backends.hf.rotary import TOLERANCE
+from lexbench.backends.hf.exact.head import Head, precise
+from lexbench.backends.hf.exact.memory import trying
+from lexbench.backends.hf.exact.network import language_models, needs, positions_end, towers
+from lexbench.backends.hf.exact.rotary import TOLERANCE
 from lexbench.core.memory import is_out_of_memory
 from lexbench.core.record import Refused
 

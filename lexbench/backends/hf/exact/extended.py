@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lexbench.backends.hf.layers import frequencies, kinds_of
-from lexbench.backends.hf.network import towers
-from lexbench.backends.hf.rotary import AttentionInstaller
+from lexbench.backends.hf.exact.layers import frequencies, kinds_of
+from lexbench.backends.hf.exact.network import towers
+from lexbench.backends.hf.exact.rotary import AttentionInstaller
 from lexbench.checkpoints.config_facts import facts
 from lexbench.core.attention import Attention, Floats
 from lexbench.core.errors import ConfigError

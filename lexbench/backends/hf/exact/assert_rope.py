@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from lexbench.backends.hf.extended import model_of
-from lexbench.backends.hf.rope_modules import RotaryModule, modules_of, read_module
+from lexbench.backends.hf.exact.extended import model_of
+from lexbench.backends.hf.exact.rope_modules import RotaryModule, modules_of, read_module
 from lexbench.backends.rope_causes import RopeMismatch, WantedRope, likely_cause
 from lexbench.backends.rope_reading import RopeReading, places_up_to
 from lexbench.checkpoints import config_facts

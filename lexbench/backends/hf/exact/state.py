@@ -18,8 +18,8 @@ from torch import Tensor
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
-from lexbench.backends.hf.head import states_of
-from lexbench.backends.hf.memory import trying
+from lexbench.backends.hf.exact.head import states_of
+from lexbench.backends.hf.exact.memory import trying
 from lexbench.kernels.decode import Step
 from lexbench.kernels.looped import Loop
 

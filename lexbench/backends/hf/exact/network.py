@@ -12,7 +12,7 @@ import transformers
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, PreTrainedModel
 
-from lexbench.backends.hf.layers import WINDOWS, stated
+from lexbench.backends.hf.exact.layers import WINDOWS, stated
 from lexbench.checkpoints.checkpoint import check_architecture, weight_bytes
 from lexbench.core.errors import ConfigError
 from lexbench.core.memory import is_out_of_memory

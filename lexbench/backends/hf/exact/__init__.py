@@ -1,0 +1,1 @@
+"""What is right: an Attention inside a network of transformers, installed, checked and removed."""

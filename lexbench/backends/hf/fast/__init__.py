@@ -1,0 +1,1 @@
+"""What only saves time, and may be switched off whole (`backend.fast=false`) with equal answers."""

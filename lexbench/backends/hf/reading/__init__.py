@@ -1,0 +1,1 @@
+"""Read texts with a network: batches, prompts, caches that go on."""
