@@ -26,7 +26,7 @@ from lexbench.core.record import Cell, Sample
 from lexbench.methods.composition import read_method
 from lexbench.methods.scaled import attention_of
 from lexbench.parts.kv import settings, table
-from lexbench.parts.kv.kv import Kv
+from lexbench.parts.kv.methods.kv import Kv
 from lexbench.runner import verify
 
 CHECKED = 256

@@ -26,7 +26,7 @@ import lexbench
 from lexbench.checkpoints.checkpoint import read_model
 from lexbench.kernels import kept
 from lexbench.parts.kv import rounding
-from lexbench.parts.kv.kv import Kv
+from lexbench.parts.kv.methods.kv import Kv
 from lexbench.parts.lab.backend import Native
 from tests.checkpoints.test_gguf import write_lexlet
 

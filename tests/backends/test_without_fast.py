@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 import lexbench
-from lexbench import Choose, Refused, Score, Write
+from lexbench import Choose, Refused, Score, Write, Written
 from lexbench.backends.hf.backend import Hf
 from lexbench.checkpoints.checkpoint import read_model
 from lexbench.core.attention import Attention
@@ -39,7 +39,7 @@ def answers(backend: Hf, attention: Attention) -> list[Any]:
     """Losses, losses of options and written tokens under an Attention, some of them in one batch; or the refusal."""
     draw = np.random.default_rng(0)
     texts = [draw.integers(3, 90, LENGTH) for _ in range(3)]
-    about = {"index": 0, "cluster": ""}
+    about: dict[str, Any] = {"index": 0, "cluster": ""}
     try:
         backend.attend(attention)
         found: list[Any] = [backend.score(Score(**about, tokens=texts[0], start=TRAINED, bytes=1, words=1)).nll]
@@ -48,7 +48,7 @@ def answers(backend: Hf, attention: Attention) -> list[Any]:
         writes = [Write(**about, prompt=text[: LENGTH - 8 - place], room=8) for place, text in enumerate(texts)]
         keys = {backend.alike(write) for write in writes}
         together = backend.together(writes) if len(keys) == 1 else map(backend.write, writes)
-        return [*found, *(written.tokens for written in together)]
+        return [*found, *(cast(Written, written).tokens for written in together)]
     except Refused as refusal:
         return [refusal.reason]
 

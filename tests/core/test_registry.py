@@ -361,7 +361,7 @@ def test_no_yaml_says_only_what_its_file_says() -> None:
     stated = {(group, name): registry.read(group, name) for group in registry.FOLDERS for name in registry.yamls(group)}
     families = [config.get("file") for config in stated.values()]
     for (group, name), config in stated.items():
-        module, _, cls = str(config.get("_target_", "")).rpartition(".")
-        own = cls.lower() == name.replace("_", "") and only_class(source_of_module(module), needed(group)) == cls
-        alone = config.get("file") == f"{name}.py" and families.count(f"{name}.py") == 1
-        assert len(config) > 1 or not (own or alone), f"{name}.yaml can go: its file is the name"
+        module = str(config.get("_target_", "")).rpartition(".")[0]
+        file = registry.asset("tasks") / str(config["file"]) if "file" in config else source_of_module(module)
+        own = file.stem == name and (only_class(file, needed(group)) or "").lower() == name.replace("_", "")
+        assert len(config) > 1 or not own or families.count(f"{name}.py") > 1, f"{name}.yaml can go"

@@ -38,7 +38,7 @@ def build(name: str) -> Method:
 @pytest.mark.parametrize("name", NAMES)
 def test_file_yaml_and_test_share_the_name(name: str) -> None:
     method: Any = build(name)
-    assert type(method).__module__ in (f"lexbench.methods.{name}", f"lexbench.parts.{name}.{name}")
+    assert type(method).__module__ in (f"lexbench.methods.{name}", f"lexbench.parts.{name}.methods.{name}")
     assert is_dataclass(method) and type(method).__hash__ is not None  # frozen: hashable by value
     assert (ROOT / "tests" / "methods" / f"test_{name}.py").exists() or (ROOT / "tests" / "parts" / name).is_dir()
 

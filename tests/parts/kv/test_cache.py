@@ -15,7 +15,7 @@ from lexbench.backends.hf.backend import Hf
 from lexbench.backends.hf.reading.reader import Reader
 from lexbench.checkpoints.checkpoint import read_model
 from lexbench.parts.kv.compression import Compression
-from lexbench.parts.kv.kv import Kv
+from lexbench.parts.kv.methods.kv import Kv
 from lexbench.parts.lab.backend import Native
 from lexbench.runner.verify import failure, verify
 from tests.backends.test_hf import VOCABULARY, save

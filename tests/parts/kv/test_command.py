@@ -10,7 +10,7 @@ from lexbench.core.method_key import BASELINE
 from lexbench.core.record import Cell
 from lexbench.methods.composition import read_method
 from lexbench.parts.kv import settings, table
-from lexbench.parts.kv.kv import Kv
+from lexbench.parts.kv.methods.kv import Kv
 
 MODEL = Model(name="m", trained_length=512, head_dim=64, kv_heads=3, layers=30)
 ABOUT = Cell(

@@ -28,7 +28,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     from lexbench.core.registry import read
     from lexbench.methods.composition import read_method
     from lexbench.parts.kv import settings, table
-    from lexbench.parts.kv.kv import Kv
+    from lexbench.parts.kv.methods.kv import Kv
     from lexbench.runner.execute import execute
     from lexbench.store.store import Store
 
