@@ -639,9 +639,13 @@ def test_running_out_of_memory_is_refused_with_the_length(
 @pytest.mark.parametrize(
     ("place", "call", "said"),
     [
-        ("rotary.AttentionInstaller.prepare", lambda hf: hf.attend(REROPE), "a method on llama0 in float32 on cpu"),
-        ("rotary.AttentionInstaller.realised", lambda hf: hf.realised(80), "80 tokens of llama0"),
-        ("reader.Reader._state_of", lambda hf: Hf(hf.model), "a first text of llama0"),
+        (
+            "exact.rotary.AttentionInstaller.prepare",
+            lambda hf: hf.attend(REROPE),
+            "a method on llama0 in float32 on cpu",
+        ),
+        ("exact.rotary.AttentionInstaller.realised", lambda hf: hf.realised(80), "80 tokens of llama0"),
+        ("reading.reader.Reader._state_of", lambda hf: Hf(hf.model), "a first text of llama0"),
     ],
 )
 def test_running_out_of_memory_around_answers_is_deferred(

@@ -26,6 +26,7 @@ def test_longer_paths_come_before_their_packages() -> None:
         assert not any(old.startswith(f"{each}.") for each in listed[:place]), old
 
 
+@pytest.mark.slow
 def test_an_old_module_is_the_present_one_with_a_warning() -> None:
     code = """
 import sys, warnings

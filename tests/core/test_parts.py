@@ -1,6 +1,7 @@
 """Parts: what may be imported, what must be declared, and a package of a stranger, built and installed."""
 
 import ast
+import functools
 import os
 import subprocess
 import sys
@@ -37,15 +38,25 @@ def declared(words: list[str]) -> set[str]:
     return found
 
 
+@functools.cache
+def calls_and_imports(file: Path) -> list[ast.AST]:
+    """Nodes of a file that import, or call `need`."""
+    kinds = (ast.Import, ast.ImportFrom)
+    nodes = ast.walk(ast.parse(file.read_text()))
+    return [
+        node for node in nodes if isinstance(node, kinds) or getattr(getattr(node, "func", None), "id", None) == "need"
+    ]
+
+
 def imported(file: Path) -> set[str]:
     """Top-level packages that a file imports, by a statement or by `need`."""
     found = set[str]()
-    for node in ast.walk(ast.parse(file.read_text())):
+    for node in calls_and_imports(file):
         if isinstance(node, ast.Import):
             found |= {each.name.partition(".")[0] for each in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             found.add(node.module.partition(".")[0])
-        elif isinstance(node, ast.Call) and getattr(node.func, "id", None) == "need":
+        elif isinstance(node, ast.Call):
             found.add(ast.literal_eval(node.args[0]).partition(".")[0])
     return found - STANDARD - {"lexbench", "tasks"}
 
@@ -94,8 +105,8 @@ def test_what_no_part_provides_names_what_is_there() -> None:
 
 def test_an_extra_that_a_message_names_brings_the_module() -> None:
     for file in (ROOT / "lexbench").rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", None) == "need":
+        for node in calls_and_imports(file):
+            if isinstance(node, ast.Call):
                 module, extra, _ = (ast.literal_eval(each) for each in node.args)
                 assert module in declared(PROJECT["optional-dependencies"][extra]), f"{file}: {module} in {extra}"
 

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -104,7 +105,16 @@ def _drawn(figure: Figure, suffix: str) -> bytes:
     FigureCanvasAgg(figure)
     stream = io.BytesIO()
     figure.savefig(stream, format=suffix[1:], dpi=DPI, metadata=METADATA[suffix])
-    return stream.getvalue()
+    return shortened(stream.getvalue()) if suffix == ".svg" else stream.getvalue()
+
+
+def shortened(svg: bytes) -> bytes:
+    """An SVG with coordinates to a hundredth of a point, in place of a millionth."""
+    return LONG_COORDINATE.sub(lambda found: f"{float(found[0]):.2f}".rstrip("0").rstrip(".").encode(), svg)
+
+
+LONG_COORDINATE = re.compile(rb"(?<![\w.#])[1-9]\d*\.\d{3,}(?![\w.])")
+"""Numbers of at least 1: smaller ones are scales of letters."""
 
 
 class Shown(Figure):
