@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-from lexbench import AnyQuestion, Attention, Outline, Refused, Tokenizer
-from lexbench.core.attention import Shift
+from lexbench import AnyQuestion, Attention, Outline, Refused, Shift, Tokenizer
 from lexbench.taskkit.perplexity import AVERAGING, DocumentTask, bos_policy
 from lexbench.taskkit.prompt import check_length
 

@@ -1,5 +1,6 @@
 """The settings of a command, KEY=VALUE in hydra's grammar. The only module of lexbench that imports hydra."""
 
+import functools
 import importlib.util
 import math
 import os
@@ -148,6 +149,7 @@ def shown(name: str, words: list[str]) -> None:
 
     main = hydra.main(version_base="1.3", config_path=str(registry.home_of(name)), config_name=name)
     _store_names()
+    _search_registry()
     before, sys.argv = sys.argv, ["lexbench", *words]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, not to hydra's printer
     try:
@@ -236,6 +238,21 @@ def _overrides(command: Command, words: list[str]) -> list[str]:
         else []
     )
     return [*flags, *search, *settings]
+
+
+@functools.cache
+def _search_registry() -> None:
+    """Let hydra's completion see all folders of the registry; its words cannot name them."""
+    from hydra.core.config_search_path import ConfigSearchPath
+    from hydra.core.plugins import Plugins
+    from hydra.plugins.search_path_plugin import SearchPathPlugin
+
+    class RegistrySearchPath(SearchPathPlugin):  # type: ignore[misc]
+        def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+            for folder in registry.config_dirs():
+                search_path.append("lexbench", f"file://{folder.resolve()}")
+
+    Plugins.instance().register(RegistrySearchPath)
 
 
 def _store_names() -> None:

@@ -118,9 +118,7 @@ def files(group: str) -> dict[str, dict[str, str]]:
     stated = yamls(group)
     found: dict[str, dict[str, str]] = {}
     for folder, package, configs in _code_folders(group):
-        # Files of the user may change while this process runs, as in a notebook; of ours it is asked which there are.
-        files = folder.glob("*") if package is None else (folder, configs / group)
-        state = tuple(file.stat().st_mtime_ns for file in files if file.exists())
+        state = _state(group, folder, package, configs)
         for name, config in _files_in(group, folder, package, configs, state).items():
             if name not in stated:
                 found.setdefault(name, config)
@@ -144,15 +142,21 @@ def _files_in(
 
 def _taken(group: str, stated: Path) -> Path | None:
     """The file of another owner whose name a yaml has."""
-    for folder, _, configs in _code_folders(group) if group in FOLDERS else ():
-        file = folder / f"{stated.stem}.py"
-        if (
-            file.is_file()
-            and stated.parent not in (configs / group, folder)
-            and file.name not in _files_of(configs / group)
-        ):
-            return file
+    for folder, package, configs in _code_folders(group) if group in FOLDERS else ():
+        if stated.parent in (configs / group, folder):
+            continue
+        if stated.stem in _files_in(group, folder, package, configs, _state(group, folder, package, configs)):
+            return folder / f"{stated.stem}.py"
     return None
+
+
+def _state(group: str, folder: Path, package: str | None, configs: Path) -> tuple[int, ...]:
+    """Times that tell one state of a folder's files from another.
+
+    Files of the user may change while this process runs, as in a notebook; of ours it is asked which there are.
+    """
+    files = folder.glob("*") if package is None else (folder, configs / group)
+    return tuple(file.stat().st_mtime_ns for file in files if file.exists())
 
 
 def _files_of(folder: Path) -> set[str]:

@@ -119,7 +119,7 @@ def test_a_length_may_be_stated(tmp_path: Path) -> None:
     table = answered({"none": 0.5, "yarn": 0.4}, (256, 512))
     assert plot(table, costs_of(table, {"none": 1.0, "yarn": 2.0}), tmp_path / "a", length=256)
     assert {row["length"] for row in csv.DictReader((tmp_path / "a.csv").open())} == {"256"}
-    assert "at 256 (1x)" in (tmp_path / "a.svg").read_text()
+    assert "at 256 tokens" in (tmp_path / "a.svg").read_text()
 
 
 @pytest.mark.parametrize(

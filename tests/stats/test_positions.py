@@ -320,7 +320,8 @@ def test_one_method_and_many_can_be_drawn(tmp_path: Path, methods: list[str]) ->
     found = cells({method: [prefix(0, np.ones(299))] for method in methods}, 300)
     plot(table_of(found)[0], curves(found), tmp_path / "a")
     picture = (tmp_path / "a.svg").read_text()
-    assert all(f"<!-- {method} -->" in picture for method in methods)
+    shown = {"none": "unmodified (none)"}
+    assert all(f"<!-- {shown.get(method, method)} -->" in picture for method in methods)
     assert ("grey: the methods of the other panels" in picture) == (len(methods) > 8)
 
 
