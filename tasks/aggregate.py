@@ -145,7 +145,7 @@ class Aggregate(Task):
             raise ConfigError(f"aggregate writes nothing with choose, got room={self.room}: leave it out")
 
     def protocol(self, tokenizer: Tokenizer) -> str:
-        """What is asked, over how many labels, and how the answer is scored."""
+        """Protocol: the question, the number of labels, and the score."""
         control = "" if self.needle else ", control without the asked labels"
         scored = "the likeliest of all answers" if self.choose else "strict: the answer comes first, greedy"
         return (

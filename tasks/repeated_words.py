@@ -57,7 +57,7 @@ class RepeatedWords(Task):
         check_at_least("repeated_words", self, strata=1)
 
     def protocol(self, tokenizer: Tokenizer) -> str:
-        """What is repeated, the room, and the score."""
+        """Protocol: the repeated words, the room, and the score."""
         return (
             f"one word many times and once another, written again, room at least {ROOM} times the words, strict: the "
             f"same words up to the first full stop, greedy, {bos_and_chat(tokenizer, self.chat)}"

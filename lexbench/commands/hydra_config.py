@@ -570,7 +570,7 @@ FLAGS = ("--help", "-h", "--hydra-help", "--multirun", "-m", "--run", "-r", "--r
 LISTED = {"task": "suite", "method": "several"}
 """Groups that take a list of names, and the key of such a list in a config."""
 LENGTHS = {"length": "lengths", "lengths": "length"}
-"""What a command that takes one of the two calls the other."""
+"""Name of the other setting, for a command that takes one of the two."""
 LEAST = {"task": "last_segment,passkey", "method": "none,yarn"}
 """Examples of such lists."""
 ADDED = ("space", "common")

@@ -648,7 +648,7 @@ class Attention:
 
     @property
     def keepings(self) -> tuple["Keeping", ...]:
-        """How the layers that change the cache keep keys and values, in all passes."""
+        """Rule by which the layers that change the cache keep keys and values, in all passes."""
         parts = [each for one in self.mixture or (self,) for each in one.parts()]
         return tuple(part.cache for part in parts if part.cache is not None)
 

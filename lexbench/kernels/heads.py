@@ -1,4 +1,4 @@
-"""What all kernels share: the form of a rotation, and products in which several query heads share a key head."""
+"""Pieces of all kernels: the form of a rotation, and products in which several query heads share a key head."""
 
 from collections.abc import Callable
 

@@ -21,7 +21,7 @@ IDLE = (
     "This model gains nothing from more context on this text: the column can only show harm, and rows are not ranked "
     "by it, but by what methods find, then by loss."
 )
-"""Where the control shows no gain."""
+"""Sentence for a control without a gain."""
 
 
 def over_none(found: Headline) -> bool:
@@ -72,7 +72,7 @@ def grid_of(found: Headline) -> Grid:
 
 
 def _control(found: Headline) -> Iterator[str]:
-    """What the unmodified model itself gains inside the trained length."""
+    """Gain of the unmodified model itself inside the trained length."""
     if found.control is None or found.half is None:
         yield f"No control: the unmodified model was not measured on the same targets at {found.inside // 2:,} tokens."
         return

@@ -240,7 +240,7 @@ def _mean(records: Sequence[Record | None], samples: Samples) -> Record | None:
 def _retrieval_said(
     rows: Sequence[Row], tables: Sequence[Table], table: Table, samples: Samples, longest: int
 ) -> Iterator[str]:
-    """What the table says of retrieval: the best, and a method that has about its loss and finds less."""
+    """Retrieval in the table: the best method, and one that has about its loss and finds less."""
     needles = {row.method: row.retrieval for row in rows if row.retrieval and row.retrieval.value is not None}
     if not needles:
         return

@@ -61,7 +61,7 @@ def has_answer(task: Task, seed: int, index: int) -> bool:
 
 
 def headers(task: MayLackAnswers) -> list[str]:
-    """What the prompt adds to the headers of the task."""
+    """Sentence that the prompt adds to the headers of the task."""
     return [HINT] if task.absent == "write" else []
 
 

@@ -25,7 +25,7 @@ class Compression:
     """
 
     bits: int | None
-    """Of uniform quantisation; None: none."""
+    """Bits of uniform quantisation; None: no quantisation."""
     format: str | None
     """One of `FORMATS`; None: none."""
     keys: str

@@ -147,7 +147,7 @@ def difference_scale(found: Differences) -> Scale:
 
 
 def difference_handles(found: Differences, methods: Sequence[MethodKey]) -> list[Line2D]:
-    """What a legend explains of differences besides the methods."""
+    """Entries of a legend for differences, besides the methods."""
     drawn = [each for method in methods if method != found.baseline for each in _of(found, method)]
     hollow: dict[str, Any] = {"marker": "o", "color": "0.4", "markerfacecolor": "white", "linestyle": "none"}
     if all(each.significant for each in drawn):

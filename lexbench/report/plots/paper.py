@@ -175,7 +175,7 @@ def figure(
 
 
 def _parts(table: Table, compared: Mapping[str, Differences], columns: int) -> Sequence[str | None]:
-    """What stands in the places of a table: differences, levels or nothing."""
+    """Contents of a table's places: differences, levels or nothing."""
     if table.name not in compared:
         return ["levels", None] if compared and columns == 2 else ["levels"]
     return ["differences", "levels"][:columns]

@@ -109,12 +109,24 @@ def _drawn(figure: Figure, suffix: str) -> bytes:
 
 
 def shortened(svg: bytes) -> bytes:
-    """An SVG with coordinates to a hundredth of a point, in place of a millionth."""
-    return LONG_COORDINATE.sub(lambda found: f"{float(found[0]):.2f}".rstrip("0").rstrip(".").encode(), svg)
+    """An SVG without what no reader sees: coordinates below a tenth of a point, indents, repeated `L`, and metadata."""
+    svg = LONG_COORDINATE.sub(lambda found: f"{float(found[0]):.1f}".rstrip("0").rstrip(".").encode(), svg)
+    lines, command = list[bytes](), b""
+    for line in map(bytes.strip, METADATA_BLOCK.sub(b"", svg).split(b"\n")):
+        if line.startswith(b"L ") and command in (b"M", b"L"):  # a line goes on without its letter
+            line, command = line[2:], b"L"
+        else:
+            last = PATH_COMMAND.search(line)
+            command = last[1] if last else b""
+        lines.append(line)
+    return b"\n".join(lines)
 
 
-LONG_COORDINATE = re.compile(rb"(?<![\w.#])[1-9]\d*\.\d{3,}(?![\w.])")
+LONG_COORDINATE = re.compile(rb"(?<![\w.#])[1-9]\d*\.\d{2,}(?![\w.])")
 """Numbers of at least 1: smaller ones are scales of letters."""
+METADATA_BLOCK = re.compile(rb"\s*<metadata>.*?</metadata>", re.DOTALL)
+PATH_COMMAND = re.compile(rb'(?:d="|^)([MLQCz])[ "]?[^MLQC]*$')
+"""The last command of a line of a path."""
 
 
 class Shown(Figure):

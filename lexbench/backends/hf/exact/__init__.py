@@ -1,1 +1,1 @@
-"""What is right: an Attention inside a network of transformers, installed, checked and removed."""
+"""Install an Attention into a network of transformers, check it, and remove it."""

@@ -394,7 +394,7 @@ def no_rotation(vectors: Tensor, positions: Tensor) -> Tensor:
 
 
 def _angles(rotary: nn.Module, vectors: Tensor, positions: Tensor, kind: str | None, row: int) -> Any:
-    """What a rotary module returns for positions [T], or for [T, bands] where each band of pairs has its own."""
+    """Cos and sin of a rotary module for positions [T], or for [T, bands] where each band of pairs has its own."""
     if positions.dim() == 1:
         return ask(rotary, vectors, positions[None], kind)
 

@@ -1,1 +1,1 @@
-"""What only saves time, and may be switched off whole (`backend.fast=false`) with equal answers."""
+"""Save time with equal answers; `backend.fast=false` switches all of it off."""

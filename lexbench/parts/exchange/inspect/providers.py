@@ -135,7 +135,7 @@ class LocalReader:
             raise ConfigError("hf has read another text than the prompt: leave out --system-message")
 
     async def nll(self, tokens: Tokens, start: int) -> NDArray[np.float32]:
-        """Of no prompt: `reader_of` has refused it."""
+        """Read no prompt: `reader_of` has refused it."""
         raise NotImplementedError
 
 

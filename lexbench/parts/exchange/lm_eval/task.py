@@ -179,7 +179,7 @@ class LexbenchTask(Task):  # type: ignore[misc]
         return found
 
     def aggregation(self) -> dict[str, Callable[[Sequence[Any]], float]]:
-        """How the records of `lexbench run` aggregate each metric."""
+        """Aggregation of each metric, as in the records of `lexbench run`."""
         return {metric: LIKELIHOOD.get(metric, _mean) for metric in self._metrics}
 
     def higher_is_better(self) -> dict[str, bool]:

@@ -117,7 +117,7 @@ class Harm:
 
     task: str
     place: int
-    """Of the checkpoint."""
+    """Step of the checkpoint."""
     shorter: int
     longer: int
     found: Paired

@@ -51,7 +51,7 @@ def markdown(found: Traced) -> str:
 
 
 def screen(found: Traced) -> list[str]:
-    """What to take, every fall, and from which checkpoint on more text hurts; a line each."""
+    """Lines on the checkpoint to take, on every fall, and on the checkpoint from which on more text hurts."""
     falls = [f"- {_fall(found, fall)}" for fall in found.falls] or ["- No length falls at any checkpoint."]
     return [_choice(found), "", *falls, *(f"- {line}" for line in _hurts(found))]
 

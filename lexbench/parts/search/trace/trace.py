@@ -34,7 +34,7 @@ class Traced:
     finalists: Sequence[Finalist] = field(default_factory=tuple)
     """On fresh questions, the best first; empty while checkpoints may still appear."""
     questions: int = 0
-    """Of a checkpoint at each length."""
+    """Values of a checkpoint at each length."""
 
     @property
     def steps(self) -> list[int]:
@@ -133,7 +133,7 @@ def _said(bench: Bench, checkpoint: Checkpoint, place: int, count: int) -> Row:
 
 
 def traced(rows: Sequence[Row]) -> Traced:
-    """What the answers of all checkpoints tell, without fresh questions.
+    """Findings from the answers of all checkpoints, without fresh questions.
 
     ConfigError where checkpoints share no task and length, or a question is another one.
     """

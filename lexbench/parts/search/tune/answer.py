@@ -72,7 +72,7 @@ def _effect(result: Result) -> str:
 
 
 def _certainty(result: Result) -> str:
-    """How sure the choice is, and what makes it surer."""
+    """Certainty of the choice, and what makes it surer."""
     if result.unspoken or result.winner is None:
         return ""
     if not result.rows:
@@ -114,7 +114,7 @@ def _excludes_zero(each: Paired) -> bool:
 
 
 def _more(result: Result, tied: list[Finalist]) -> str:
-    """What would make the choice surer; nothing where all others are told apart."""
+    """Advice that makes the choice surer; nothing where all others are told apart."""
     if not tied:
         return ""
     if result.fresh < result.planned:
@@ -185,7 +185,7 @@ def dear(result: Result, target: str | None = None) -> str:
     found = {row.candidate.label: row.needles for row in result.rows}
 
     def needles(label: str) -> str:
-        """What a candidate gains in needles."""
+        """Gain of a candidate in needles."""
         each = found.get(label)
         return f", needles {100 * each.difference:+.0f} points" if each and each.difference else ""
 

@@ -70,7 +70,7 @@ class Checked:
     answers: Mapping[int, Mapping[str, float] | None]
     """By index the scores, or the mean NLL; None: failed."""
     outcomes: Sequence[Outcome]
-    """Of its headline metric; empty without a value."""
+    """Value of its headline metric; empty without one."""
     losses: str | None
     """Hash of all losses."""
     checkable: bool

@@ -136,7 +136,7 @@ def columns(audited: Audited) -> dict[str, Any]:
 
 
 def places(entries: Sequence[Entry]) -> list[tuple[str | None, int]]:
-    """Of each entry `1st`, `tied` or `behind` among those that were asked the same, by the paired test; and how many.
+    """Place of each entry, `1st`, `tied` or `behind`, among those asked the same, by the paired test; and how many.
 
     None where it is not ranked, or nothing is told.
     """
