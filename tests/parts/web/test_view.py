@@ -534,7 +534,7 @@ def test_cells_of_earlier_plans_are_no_progress_of_this_one(tmp_path: Path) -> N
 
 
 def test_the_committed_run_is_finished() -> None:
-    folder = Path(__file__).parents[3] / "results" / "reference"
+    folder = Path(__file__).parents[3] / "results" / "reference" / "lexlet"
     told = tell(folder, time.time())
     count = len(list(folder.rglob("cells/*.parquet")))
     assert told["finished"] == count == 66
