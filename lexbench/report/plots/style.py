@@ -110,7 +110,7 @@ def _drawn(figure: Figure, suffix: str) -> bytes:
 
 def shortened(svg: bytes) -> bytes:
     """An SVG without what no reader sees: coordinates below a tenth of a point, indents, repeated `L`, and metadata."""
-    svg = LONG_COORDINATE.sub(lambda found: f"{float(found[0]):.1f}".rstrip("0").rstrip(".").encode(), svg)
+    svg = LONG_COORDINATE.sub(_rounded, svg)
     lines, command = list[bytes](), b""
     for line in map(bytes.strip, METADATA_BLOCK.sub(b"", svg).split(b"\n")):
         if line.startswith(b"L ") and command in (b"M", b"L"):  # a line goes on without its letter
@@ -122,8 +122,12 @@ def shortened(svg: bytes) -> bytes:
     return b"\n".join(lines)
 
 
-LONG_COORDINATE = re.compile(rb"(?<![\w.#])[1-9]\d*\.\d{2,}(?![\w.])")
-"""Numbers of at least 1: smaller ones are scales of letters."""
+def _rounded(found: re.Match[bytes]) -> bytes:
+    return found[0] if found[1] is None else f"{float(found[1]):.1f}".rstrip("0").rstrip(".").encode()
+
+
+LONG_COORDINATE = re.compile(rb"<!--.*?-->|(?<![\w.#])([1-9]\d*\.\d{2,})(?![\w.])")
+"""A comment, which holds a text as it is shown, or a number of at least 1: smaller ones are scales of letters."""
 METADATA_BLOCK = re.compile(rb"\s*<metadata>.*?</metadata>", re.DOTALL)
 PATH_COMMAND = re.compile(rb'(?:d="|^)([MLQCz])[ "]?[^MLQC]*$')
 """The last command of a line of a path."""
