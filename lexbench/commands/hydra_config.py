@@ -1,7 +1,6 @@
 """The settings of a command, KEY=VALUE in hydra's grammar. The only module of lexbench that imports hydra."""
 
 import functools
-import importlib.util
 import math
 import os
 import re
@@ -23,6 +22,7 @@ from lexbench.commands.hydra_value import hydra_value
 from lexbench.core import registry
 from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
+from lexbench.core.parts import is_installed
 from lexbench.core.record import Refused
 
 # Hydra warns about our yamls of launchers, which have the names of plug-ins' own. A job's process imports this module
@@ -543,16 +543,9 @@ def _path(given: str) -> str:
 def _installed(word: str) -> None:
     """ConfigError for hydra/launcher=NAME if the package of that launcher is missing."""
     key, _, name = word.partition("=")
-    if key == "hydra/launcher" and name in LAUNCHERS and not _found(LAUNCHERS[name]):
+    if key == "hydra/launcher" and name in LAUNCHERS and not is_installed(LAUNCHERS[name]):
         extra = name.partition("_")[0]
         raise ConfigError(f'launcher {name} needs a package that is not installed: pip install "lexbench[{extra}]"')
-
-
-def _found(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # of its parent
-        return False
 
 
 LAUNCHERS = {
