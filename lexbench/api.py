@@ -14,26 +14,26 @@ from lexbench.backends.rope_causes import RopeMismatch
 from lexbench.core import registry
 from lexbench.core.attention import Attention
 from lexbench.core.errors import ConfigError
-from lexbench.core.files import unlike
-from lexbench.core.groups import grouped
-from lexbench.core.method_key import BASELINE, MethodKey
+from lexbench.core.files import why_not_a_folder
+from lexbench.core.groups import group_by_key
+from lexbench.core.method_key import BASELINE_METHOD, MethodKey
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.task import Task
 from lexbench.corpora import Corpus
 from lexbench.methods.composition import Method, method_config, named_method, read_method
 from lexbench.report.select import named_methods
-from lexbench.stats.wording import listed, plain, some
+from lexbench.stats.wording import join_first_few, join_lengths, plain_text
 from lexbench.store.store import Store
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from lexbench.backends.hf.exact.extended import Extended
-    from lexbench.report.plots.style import Shown
+    from lexbench.report.plots.style import NotebookFigure
     from lexbench.runner.job import Job
     from lexbench.stats.tables import Table
-    from lexbench.store.format import Finished
+    from lexbench.store.format import FinishedCell
 
 
 method = named_method
@@ -43,16 +43,22 @@ MethodGiven = str | Mapping[str, Any] | Method | Callable[[Model, int], Attentio
 
 def corpus(name: str, **parameters: Any) -> Corpus:
     """A corpus by name: `corpus("files", path="book.txt")`."""
-    built: Corpus = registry.build({**registry.read("corpus", name), **parameters, "name": name}, "corpus")
+    built: Corpus = registry.build_object(
+        {**registry.read_named_config("corpus", name), **parameters, "name": name}, "corpus"
+    )
     return built
 
 
 def task(name: str, corpus: Corpus | str | Mapping[str, Any] | None = "stdlib", **parameters: Any) -> Task:
     """A task by name; `corpus` is where its text comes from, if it takes any: as in `run`, or built, or None."""
-    text = registry.build(_configured("corpus", corpus), "corpus") if isinstance(corpus, str | Mapping) else corpus
+    text = (
+        registry.build_object(_config_of("corpus", corpus), "corpus") if isinstance(corpus, str | Mapping) else corpus
+    )
     if text is not None and not hasattr(text, "documents"):
         raise ConfigError(f"corpus must be a name, a mapping of its name and parameters, or a corpus, got {corpus!r}")
-    built: Task = registry.build({**registry.read("task", name), **parameters, "name": name}, "task", corpus=text)
+    built: Task = registry.build_object(
+        {**registry.read_named_config("task", name), **parameters, "name": name}, "task", corpus=text
+    )
     return built
 
 
@@ -131,17 +137,19 @@ class Run:
     cells: frozenset[str] | None = None
     """Ids of its cells; None: all of the folder."""
 
-    def _finished(self) -> "list[Finished]":
+    def _finished_cells(self) -> "list[FinishedCell]":
         if not Path(self.folder).is_dir():
-            raise ConfigError(f"run folder {self.folder} {unlike(Path(self.folder))}: give one that a run has written")
+            raise ConfigError(
+                f"run folder {self.folder} {why_not_a_folder(Path(self.folder))}: give one that a run has written"
+            )
         return Store(self.folder).load(self.cells)
 
     def _tables(self, task: str | None, metric: str | None) -> "list[Table]":
         """Headline tables, or those of a metric; of all tasks, or of one by its name or label."""
         from lexbench.report.tables import headline_tables
-        from lexbench.stats.tables import tables
+        from lexbench.stats.tables import build_tables
 
-        every = headline_tables(self._finished()) if metric is None else tables(self._finished())
+        every = headline_tables(self._finished_cells()) if metric is None else build_tables(self._finished_cells())
         found = [
             table
             for table in every
@@ -149,7 +157,7 @@ class Run:
             and task in (None, table.cell.task, table.cell.task_name)
         ]
         if not found:
-            known = sorted({f"{table.cell.task}: {table.metric}" for table in tables(self._finished())})
+            known = sorted({f"{table.cell.task}: {table.metric}" for table in build_tables(self._finished_cells())})
             raise ConfigError(
                 f"no table of task {task or 'any'}, metric {metric or 'any'}: there are {', '.join(known)}"
             )
@@ -159,7 +167,9 @@ class Run:
         """One row per cell, metric and part; part None is the whole cell (see `lexbench.core.record.Record`)."""
         from lexbench.stats import records
 
-        return records.dataframe([each for finished in self._finished() for each in records.records_of(finished)])
+        return records.records_dataframe(
+            [each for finished in self._finished_cells() for each in records.records_of(finished)]
+        )
 
     def table(self, task: str | None = None, metric: str | None = None) -> "pd.DataFrame":
         """Values by method and length; a warning names each refused cell, which is NaN beside values of its method.
@@ -182,10 +192,10 @@ class Run:
             for method in table.methods
             if any(record.value is not None for record in table.of(method))
         }
-        lacking = some(list(_reasons(found)), 4, "; ")
+        lacking = join_first_few(list(_reasons(found)), 4, "; ")
         if not rows:
             raise Refused(f"nothing was measured: {lacking}")
-        if lacking != some([]):
+        if lacking != join_first_few([]):
             warnings.warn(f"no value of {lacking}", stacklevel=2)
         index = pd.MultiIndex.from_tuples(rows, names=["task", "metric", "seed", "method"])
         made = pd.DataFrame(list(rows.values()), index=index, dtype=float)
@@ -194,14 +204,14 @@ class Run:
         single: list[Hashable] = [name for name in ("task", "metric", "seed") if index.unique(name).size == 1]
         return made.droplevel(single).sort_index(axis=1)
 
-    def plot(self, task: str | None = None, metric: str | None = None) -> "Shown":
+    def plot(self, task: str | None = None, metric: str | None = None) -> "NotebookFigure":
         """Draw differences to the unmodified model and levels over length; of the first task if none is named."""
         from lexbench.report.plots import over_length
-        from lexbench.stats.differences import differences
+        from lexbench.stats.differences import paired_differences
 
         table = self._tables(task, metric)[0]
-        samples = {each.cell.id: each.samples for each in self._finished()}
-        return over_length.figure(table, differences(table, samples))
+        samples = {each.cell.id: each.samples for each in self._finished_cells()}
+        return over_length.over_length_figure(table, paired_differences(table, samples))
 
     def compare(self, a: MethodGiven = None, *others: MethodGiven) -> "Text":
         """Paired differences to method a, by the same questions; of all other methods where none is named.
@@ -211,19 +221,21 @@ class Run:
         """
         from lexbench.report.check import comparison
         from lexbench.report.tables import differences_page
-        from lexbench.stats.compare import compare
-        from lexbench.stats.differences import differences
+        from lexbench.stats.compare import compare_runs
+        from lexbench.stats.differences import paired_differences
 
-        finished = self._finished()
+        finished = self._finished_cells()
         known = {each.cell.method for each in finished}
         base, *named = (_key(known, each) for each in (a, *others))
         if len(named) == 1:
-            found = compare(self.folder, self.folder, [f"method={base}"], [f"method={named[0]}"], self.cells)
-            return Text(comparison.markdown(found))
+            found = compare_runs(self.folder, self.folder, [f"method={base}"], [f"method={named[0]}"], self.cells)
+            return Text(comparison.comparison_markdown(found))
         samples = {each.cell.id: each.samples for each in finished}
-        every = [differences(table, samples, base, named or None) for table in self._tables(None, None)]
+        every = [paired_differences(table, samples, base, named or None) for table in self._tables(None, None)]
         if not any(every):
-            raise ConfigError(f"nothing to compare with {base}: this run holds {some(sorted(map(str, known)))}")
+            raise ConfigError(
+                f"nothing to compare with {base}: this run holds {join_first_few(sorted(map(str, known)))}"
+            )
         return Text(differences_page([each for each in every if each]))
 
     def report(self, out: Path | None = None) -> Path:
@@ -233,27 +245,29 @@ class Run:
         return write_report([self.folder], out)
 
     def __str__(self) -> str:
-        from lexbench.report.tables import terminal
+        from lexbench.report.tables import terminal_tables
 
-        cells = {each.cell.id for each in self._finished()} if self.cells is None else self.cells
-        return terminal([(self.folder, sorted(cells))])
+        cells = {each.cell.id for each in self._finished_cells()} if self.cells is None else self.cells
+        return terminal_tables([(self.folder, sorted(cells))])
 
     def _repr_html_(self) -> str:
         from lexbench.report import formats
-        from lexbench.report.tables import grid_of, headline, headline_tables
+        from lexbench.report.tables import headline_tables, table_grid, table_headline
 
-        grids = [replace(grid_of(each), title=headline(each)) for each in headline_tables(self._finished())]
-        return "\n".join(line for grid in grids for line in formats.as_html(grid))
+        grids = [
+            replace(table_grid(each), title=table_headline(each)) for each in headline_tables(self._finished_cells())
+        ]
+        return "\n".join(line for grid in grids for line in formats.grid_html(grid))
 
 
 def _reasons(found: "Sequence[Table]") -> Iterator[str]:
     """Each method without a value at some length, with these lengths and the reason."""
     for table in found:
         lacking = [record for method in table.methods for record in table.of(method) if record.value is None]
-        for (row, why), group in grouped(
+        for (row, why), group in group_by_key(
             lacking, lambda each: (each.method, each.refused or "all samples fail")
         ).items():
-            yield f"{row} on {table.cell.task} at {listed([each.length for each in group])} ({plain(why)})"
+            yield f"{row} on {table.cell.task} at {join_lengths([each.length for each in group])} ({plain_text(why)})"
 
 
 def _key(known: set[MethodKey], given: MethodGiven) -> MethodKey:
@@ -262,11 +276,11 @@ def _key(known: set[MethodKey], given: MethodGiven) -> MethodKey:
         named = named_methods(known, [given])
         exact = [each for each in named if str(each) == given] or sorted(named)
         if len(exact) > 1:
-            raise ConfigError(f"{given} stands for {some(exact)}: give one of these labels")
+            raise ConfigError(f"{given} stands for {join_first_few(exact)}: give one of these labels")
         return exact[0]
     key = read_method(method_config(given))[2]
     if key not in known:
-        raise ConfigError(f"{key} is not in this run: choose from {some(sorted(map(str, known)), 40)}")
+        raise ConfigError(f"{key} is not in this run: choose from {join_first_few(sorted(map(str, known)), 40)}")
     return key
 
 
@@ -325,7 +339,7 @@ def run(
         trained_length: of a loaded model, where its config does not state it.
         config_dir: folders of your own yamls, as --config-dir.
     """
-    from lexbench.runner.execute import execute
+    from lexbench.runner.execute import execute_job
 
     asked: dict[str, Any] = {
         "method": method,
@@ -342,17 +356,19 @@ def run(
             if backend is not None:
                 raise ConfigError(f"backend is for a model by name, got {backend!r} beside a loaded one: leave it out")
             own = tokenizer if tokenizer is not None else _own_tokenizer(model)
-            return _evaluated(model, own, trained_length, None, None, quiet, asked)
+            return _evaluate_loaded(model, own, trained_length, None, None, quiet, asked)
         if not isinstance(model, str | Path | Mapping | Model):
             raise ConfigError(f"model must be a name, ./FOLDER, ORG/NAME, facts or a loaded model, got {model!r}")
         for name, given in {"tokenizer": tokenizer, "trained_length": trained_length}.items():
             if given is not None:
                 raise ConfigError(f"{name} is for a loaded model, got it beside model={model!r}: leave it out")
         facts = (
-            _model(f"{model}" if isinstance(model, str) else f"./{model}") if isinstance(model, str | Path) else model
+            _model_facts(f"{model}" if isinstance(model, str) else f"./{model}")
+            if isinstance(model, str | Path)
+            else model
         )
-        job = _job(model=facts, backend=_configured("backend", "hf" if backend is None else backend), **asked)
-        return Run(job.results, frozenset(cell.id for cell in execute(job, quiet=quiet)))
+        job = _build_job(model=facts, backend=_config_of("backend", "hf" if backend is None else backend), **asked)
+        return Run(job.results, frozenset(cell.id for cell in execute_job(job, quiet=quiet)))
 
 
 def evaluate(
@@ -405,10 +421,10 @@ def evaluate(
         "n": n,
     }
     asked |= {"seed": seed, "results": results, "price": price}
-    return _evaluated(model, tokenizer, trained_length, name, revision, quiet, asked)
+    return _evaluate_loaded(model, tokenizer, trained_length, name, revision, quiet, asked)
 
 
-def _evaluated(
+def _evaluate_loaded(
     model: Any,
     tokenizer: Any,
     trained_length: int | None,
@@ -418,15 +434,15 @@ def _evaluated(
     asked: Mapping[str, Any],
 ) -> Run:
     """The run of a loaded model; `asked` holds the settings of the job."""
-    from lexbench.backends.loaded import loaded
-    from lexbench.runner.execute import execute
+    from lexbench.backends.loaded import loaded_backend
+    from lexbench.runner.execute import execute_job
 
     results = asked["results"]
-    with loaded(model, tokenizer, trained_length, name, revision) as backend:
-        settings = {**asked, "results": results or _temporary()}
-        job = _job(model=backend.model, backend={"name": backend.name}, **settings)
+    with loaded_backend(model, tokenizer, trained_length, name, revision) as backend:
+        settings = {**asked, "results": results or _temporary_folder()}
+        job = _build_job(model=backend.model, backend={"name": backend.name}, **settings)
         _check_extended(model, job, kept=results is not None and revision is None)
-        return Run(job.results, frozenset(cell.id for cell in execute(job, quiet=quiet, backend=backend)))
+        return Run(job.results, frozenset(cell.id for cell in execute_job(job, quiet=quiet, backend=backend)))
 
 
 def _own_tokenizer(model: Any) -> Any:
@@ -450,7 +466,7 @@ def _check_extended(model: Any, job: "Job", kept: bool) -> None:
     )  # where nothing was extended, it need not be loaded
     if extended is None or not extended.is_extended(model):
         return
-    if others := [method.label for method in job.methods if method.key != BASELINE]:
+    if others := [method.label for method in job.methods if method.key != BASELINE_METHOD]:
         raise ConfigError(
             f"a network under extend is measured as it is, by method=none, got {', '.join(others)}: restore() it first"
         )
@@ -460,23 +476,23 @@ def _check_extended(model: Any, job: "Job", kept: bool) -> None:
         )
 
 
-def _temporary() -> Path:
+def _temporary_folder() -> Path:
     folder = tempfile.TemporaryDirectory(prefix="lexbench-", ignore_cleanup_errors=True)
     atexit.register(folder.cleanup)  # which also keeps it: it would be removed with its last reference
     return Path(folder.name)
 
 
-def _job(method: Any, task: Any, corpus: Any, seed: int | Sequence[int], **settings: Any) -> "Job":
+def _build_job(method: Any, task: Any, corpus: Any, seed: int | Sequence[int], **settings: Any) -> "Job":
     from lexbench.runner.job import Job
 
-    methods = [_method(entry) for entry in _several("method", method)]
+    methods = [_method(entry) for entry in _as_list("method", method)]
     classes = {each["name"]: each["_target_"] for each in methods if isinstance(each.get("_target_"), type)}
     for each in methods:
         if classes.get(each["name"], each.get("_target_")) is not each.get("_target_"):
             raise ConfigError(f"two methods are called {each['name']}, which are not of one class: rename one")
     return Job.of(
         methods=methods,
-        tasks=[_configured("task", entry) for entry in _several("task", task)],
+        tasks=[_config_of("task", entry) for entry in _as_list("task", task)],
         corpus=None if corpus is None else _corpus(corpus),
         seeds=list(seed) if isinstance(seed, Sequence) and not isinstance(seed, str) else [seed],
         **settings,
@@ -488,7 +504,7 @@ def _corpus(given: Any) -> dict[str, Any]:
     if isinstance(given, str | Path):
         name, path = registry.corpus_named(_as_place(given))
         given = name if path is None else {"name": name, "path": path}
-    return _configured("corpus", given)
+    return _config_of("corpus", given)
 
 
 def _as_place(given: str | Path) -> str:
@@ -496,13 +512,13 @@ def _as_place(given: str | Path) -> str:
     return given if isinstance(given, str) else str(given) if given.is_absolute() else f"./{given}"
 
 
-def _model(given: str) -> dict[str, Any]:
+def _model_facts(given: str) -> dict[str, Any]:
     """The facts of a name, a folder or a name on the hub."""
-    name, path = registry.model_named(given)
-    return {**registry.read("model", name), **({} if path is None else {"path": path})}
+    name, path = registry.resolve_model_name(given)
+    return {**registry.read_named_config("model", name), **({} if path is None else {"path": path})}
 
 
-def _configured(group: str, given: str | Mapping[str, Any]) -> dict[str, Any]:
+def _config_of(group: str, given: str | Mapping[str, Any]) -> dict[str, Any]:
     """The yaml of a name with the given parameters over it, and the name itself."""
     if not isinstance(given, str | Mapping):
         raise ConfigError(f"{group} must be a name, or a mapping of its name and parameters, got {given!r}")
@@ -510,10 +526,10 @@ def _configured(group: str, given: str | Mapping[str, Any]) -> dict[str, Any]:
     if "name" not in parameters:
         raise ConfigError(f"{group} lacks its name: give {{'name': ..., parameters}}, got {parameters}")
     name = str(parameters["name"])
-    return {**registry.read(group, name), **parameters, "name": name}
+    return {**registry.read_named_config(group, name), **parameters, "name": name}
 
 
-def _several(noun: str, given: Any) -> list[Any]:
+def _as_list(noun: str, given: Any) -> list[Any]:
     is_one = isinstance(given, str | Mapping) or (noun == "method" and not isinstance(given, Sequence))
     if is_one:
         return [given]
@@ -526,7 +542,7 @@ def _several(noun: str, given: Any) -> list[Any]:
 
 def _method(given: Any) -> dict[str, Any]:
     named = isinstance(given, str) or (isinstance(given, Mapping) and "compose" not in given)
-    return _configured("method", given) if named else method_config(given)
+    return _config_of("method", given) if named else method_config(given)
 
 
 __all__ = ["Attention", "RopeMismatch", "Run", "assert_rope", "corpus", "evaluate", "extend", "method", "run", "task"]

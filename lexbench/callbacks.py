@@ -22,15 +22,15 @@ from lexbench.api import evaluate
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import check_folder
 from lexbench.core.values import is_whole
-from lexbench.stats.metrics import order
+from lexbench.stats.metrics import metric_sort_key
 
 if TYPE_CHECKING:
     from transformers import Trainer, TrainerCallback
 
-PREFIX = "lexbench"
-MEASURED = "measured"
+LOG_KEY_PREFIX = "lexbench"
+KEPT_ANSWERS_FOLDER = "measured"
 """Folder of kept answers, with a run folder for each step, as `lexbench trace` reads it."""
-OWN = ("model", "tokenizer", "lengths", "n", "results")
+OWN_EVALUATE_ARGUMENTS = ("model", "tokenizer", "lengths", "n", "results")
 """Arguments of `evaluate` that a curve sets itself."""
 
 
@@ -68,7 +68,7 @@ class LengthCurve:
             )
         if not is_whole(n, 1):
             raise ConfigError(f"n must be a whole number of at least 1, got {n!r}: texts at each length, e.g. n=8")
-        known = [name for name in inspect.signature(evaluate).parameters if name not in OWN]
+        known = [name for name in inspect.signature(evaluate).parameters if name not in OWN_EVALUATE_ARGUMENTS]
         if unknown := [name for name in options if name not in known]:
             raise ConfigError(f"unknown option {', '.join(unknown)}: choose from {', '.join(known)}")
         self.tokenizer = tokenizer
@@ -110,21 +110,25 @@ class LengthCurve:
         revision = None if self.keep else f"step {step}"
         about: dict[str, Any] = {"task": "last_segment", "revision": revision, "price": False, **self.options}
         with tempfile.TemporaryDirectory(prefix="lexbench-", ignore_cleanup_errors=True) as temporary:
-            folder = self.keep / MEASURED / str(step) if self.keep else temporary
+            folder = self.keep / KEPT_ANSWERS_FOLDER / str(step) if self.keep else temporary
             run = evaluate(model, self.tokenizer, lengths=self.lengths, n=self.n, results=folder, **about)
             records = run.records()
         named = ["task", *(name for name in ("method", "seed") if records[name].nunique() > 1), "metric"]
         rows = records.query("part.isna() and value.notna()")
-        first = rows.sort_values("metric", key=lambda names: names.map(order)).drop_duplicates("cell").sort_index()
+        first = (
+            rows.sort_values("metric", key=lambda names: names.map(metric_sort_key))
+            .drop_duplicates("cell")
+            .sort_index()
+        )
         found: list[Any] = first.to_dict("records")
         values = {
-            "/".join([PREFIX, *(str(row[name]) for name in named)]) + f"@{row['length']}": float(row["value"])
+            "/".join([LOG_KEY_PREFIX, *(str(row[name]) for name in named)]) + f"@{row['length']}": float(row["value"])
             for row in found
         }
         seconds = time.perf_counter() - start
         self.spent += seconds
         self._longest = max(self._longest, seconds)
-        return {**values, f"{PREFIX}/seconds": self.spent}
+        return {**values, f"{LOG_KEY_PREFIX}/seconds": self.spent}
 
 
 def trainer_callback(trainer: "Trainer", lengths: Sequence[int], **options: Any) -> "TrainerCallback":

@@ -13,32 +13,32 @@ from lexbench import (
     AnyQuestion,
     Choose,
     ConfigError,
+    Generate,
+    GenerateAnswer,
     Outline,
     Refused,
     Sample,
     Task,
     Tokenizer,
     Tokens,
-    Write,
-    Written,
 )
 from lexbench.taskkit import haystack, matching, sampling
 from lexbench.taskkit.prompt import (
-    Fixed,
-    around,
-    bos_and_chat,
+    FixedParts,
     check_at_least,
     check_length,
+    context_beginning,
     outline_of,
-    room_for,
+    resolve_max_new_tokens,
     texts_for_sizes,
+    tokens_around_haystack,
 )
 from lexbench.taskkit.scoring import score_choice, score_written
-from lexbench.taskkit.spread import NAMES
+from lexbench.taskkit.spread import FIRST_NAMES
 
-HEADER = "Each line has a person, a text and a label."
-LINE = "\n{name} |{text} | {label}"
-LABELS = (
+TEXT_HEADER = "Each line has a person, a text and a label."
+LINE_TEMPLATE = "\n{name} |{text} | {label}"
+LINE_LABELS = (
     "sport",
     "music",
     "travel",
@@ -52,7 +52,7 @@ LABELS = (
     "history",
     "school",
 )
-ASKS = {
+ASK_OF_KIND = {
     "order": ("\nWhich label has more lines, {label} or {other}?", " The label with more lines is"),
     "count": ("\nHow many lines have the label {label}?", " The number of lines with the label {label} is"),
     "share": (
@@ -61,19 +61,19 @@ ASKS = {
     ),
 }
 """Question, and first words of the answer."""
-SHARES = range(10, 100, 10)
+ASKED_PERCENTS = range(10, 100, 10)
 """Percent of the lines with the asked label, for counts and shares."""
-ORDERED = (30, 20)
+ORDERED_PERCENTS = (30, 20)
 """Percent of the lines with the label of more lines and with the other one."""
 MIN_LINES = 10
-MARGIN = 4
+SPARE_ANSWER_TOKENS = 4
 """Tokens to write beyond those of the answer."""
-NEARLY = 0.75
+SCORE_WHEN_OFF_BY_ONE = 0.75
 """Score of a number that is wrong by one; by two its square, and so on."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class FixedAggregate(Fixed):
+class FixedAggregate(FixedParts):
     """The parts of a sample that are the same at every length, and the lines without their labels."""
 
     lines: list[tuple[str, str]]
@@ -136,11 +136,11 @@ class Aggregate(Task):
     needle: bool = True
 
     def __post_init__(self) -> None:
-        if self.ask not in ASKS:
-            raise ConfigError(f"aggregate's ask must be one of {', '.join(ASKS)}, got {self.ask}")
+        if self.ask not in ASK_OF_KIND:
+            raise ConfigError(f"aggregate's ask must be one of {', '.join(ASK_OF_KIND)}, got {self.ask}")
         check_at_least("aggregate", self, labels=3, room=1)
-        if self.labels > len(LABELS):
-            raise ConfigError(f"aggregate's labels must be at most {len(LABELS)}, got {self.labels}")
+        if self.labels > len(LINE_LABELS):
+            raise ConfigError(f"aggregate's labels must be at most {len(LINE_LABELS)}, got {self.labels}")
         if self.choose and self.room:
             raise ConfigError(f"aggregate writes nothing with choose, got room={self.room}: leave it out")
 
@@ -150,36 +150,36 @@ class Aggregate(Task):
         scored = "the likeliest of all answers" if self.choose else "strict: the answer comes first, greedy"
         return (
             f"{self.ask} over lines of {self.labels} labels that fill the length{control}; {scored}; "
-            f"{bos_and_chat(tokenizer, self.chat)}"
+            f"{context_beginning(tokenizer, self.chat)}"
         )
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
         """Sizes of the first questions."""
-        asked = [[self._fixed(tokenizer, length, seed, index)] for index in texts_for_sizes(n)]
+        asked = [[self._fixed_parts(tokenizer, length, seed, index)] for index in texts_for_sizes(n)]
         return outline_of(asked, length, n, writes=not self.choose)
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One text of exactly length - room tokens per sample."""
-        fixed = [self._fixed(tokenizer, length, seed, index) for index in range(n)]
+        fixed = [self._fixed_parts(tokenizer, length, seed, index) for index in range(n)]
         return [self._question(tokenizer, length, seed, each) for each in fixed]
 
-    def _fixed(self, tokenizer: Tokenizer, length: int, seed: int, index: int) -> FixedAggregate:
+    def _fixed_parts(self, tokenizer: Tokenizer, length: int, seed: int, index: int) -> FixedAggregate:
         rng = self.rng("labels", seed, index)
-        known = sampling.of_usual_size(tokenizer, LABELS) if self.choose else LABELS
+        known = sampling.values_of_common_size(tokenizer, LINE_LABELS) if self.choose else LINE_LABELS
         if len(known) < self.labels:
             raise Refused(
                 f"aggregate has {len(known)} labels of equally many tokens, needs {self.labels}: lower labels, or set "
                 "choose=false"
             )
         labels = [known[each] for each in rng.permutation(len(known))[: self.labels]]
-        share, turn = int(rng.choice(SHARES)), rng.permutation(2)
+        share, turn = int(rng.choice(ASKED_PERCENTS)), rng.permutation(2)
         named = [labels[each] for each in turn] if self.ask == "order" else labels[:1]
-        ask, begin = (text.format(label=named[0], other=named[-1]) for text in ASKS[self.ask])
-        before, after = around(tokenizer, self.chat, [HEADER], ask, begin)
+        ask, begin = (text.format(label=named[0], other=named[-1]) for text in ASK_OF_KIND[self.ask])
+        before, after = tokens_around_haystack(tokenizer, self.chat, [TEXT_HEADER], ask, begin)
         # No text has more lines than tokens.
-        longest = {"order": named, "count": [str(length)], "share": [str(SHARES[-1])]}[self.ask]
+        longest = {"order": named, "count": [str(length)], "share": [str(ASKED_PERCENTS[-1])]}[self.ask]
         written = max(len(tokenizer.encode(f" {each}").ids) for each in longest)
-        room = room_for("aggregate", written, self.room, 0 if self.choose else MARGIN)
+        room = resolve_max_new_tokens("aggregate", written, self.room, 0 if self.choose else SPARE_ANSWER_TOKENS)
         lines = self._lines(tokenizer, length, len(before) + len(after) + room, self.rng("lines", seed, index), labels)
         counts = self._counts(len(lines), share, rng)
         expected = {"order": labels[0], "count": str(counts[0]), "share": str(share)}[self.ask]
@@ -193,7 +193,7 @@ class Aggregate(Task):
             labels=labels,
             counts=counts,
             expected=expected,
-            options=[str(_part(each, len(lines))) if self.ask == "count" else str(each) for each in SHARES]
+            options=[str(_part(each, len(lines))) if self.ask == "count" else str(each) for each in ASKED_PERCENTS]
             if self.ask != "order"
             else named,
         )
@@ -204,8 +204,11 @@ class Aggregate(Task):
         """Persons and texts of as many lines as fit beside `fixed` tokens, whatever their labels; Refused for few."""
         found, tokens = list[tuple[str, str]](), fixed
         while True:
-            name, text = NAMES[rng.integers(len(NAMES))], haystack.NOISE[rng.integers(len(haystack.NOISE))]
-            tokens += max(len(_encoded(tokenizer, name, text, label)) for label in labels)
+            name, text = (
+                FIRST_NAMES[rng.integers(len(FIRST_NAMES))],
+                haystack.NOISE_SENTENCES[rng.integers(len(haystack.NOISE_SENTENCES))],
+            )
+            tokens += max(len(_encode_line(tokenizer, name, text, label)) for label in labels)
             if len(found) < MIN_LINES <= len(found) + 1:
                 check_length("aggregate", tokens, length)
             if tokens > length and len(found) >= MIN_LINES:
@@ -214,23 +217,23 @@ class Aggregate(Task):
 
     def _counts(self, lines: int, share: int, rng: np.random.Generator) -> list[int]:
         """Lines of each label: those asked for by their shares, the others by chance."""
-        asked = [_part(each, lines) for each in (ORDERED if self.ask == "order" else (share,))]
+        asked = [_part(each, lines) for each in (ORDERED_PERCENTS if self.ask == "order" else (share,))]
         others = self.labels - len(asked)
         return [*asked, *rng.multinomial(lines - sum(asked), [1 / others] * others).tolist()]
 
-    def _question(self, tokenizer: Tokenizer, length: int, seed: int, fixed: FixedAggregate) -> Write | Choose:
+    def _question(self, tokenizer: Tokenizer, length: int, seed: int, fixed: FixedAggregate) -> Generate | Choose:
         rng, asked = self.rng("order", seed, fixed.index), 2 if self.ask == "order" else 1
         labels = rng.permutation(np.repeat(fixed.labels, fixed.counts)).tolist()
         if not self.needle:
             others = fixed.labels[asked:]
             labels = [others[rng.integers(len(others))] if each in fixed.labels[:asked] else each for each in labels]
-        lines = [_encoded(tokenizer, *line, label) for line, label in zip(fixed.lines, labels, strict=True)]
+        lines = [_encode_line(tokenizer, *line, label) for line, label in zip(fixed.lines, labels, strict=True)]
         options = [tokenizer.encode(f" {option}").ids for option in fixed.options]
         if self.choose and len({len(option) for option in options}) > 1:
             raise Refused("aggregate's answers differ in tokens here, and fewer are likelier: set task.choose=false")
         answer = len(options[0]) if self.choose else fixed.room
         space = length - len(fixed.before) - len(fixed.after) - answer - sum(map(len, lines))
-        body = [haystack.noise(tokenizer, space, "").tokens, *lines]
+        body = [haystack.noise_haystack(tokenizer, space, "").tokens, *lines]
         facts = {
             "expected": [fixed.expected],
             "options": fixed.options,
@@ -246,16 +249,19 @@ class Aggregate(Task):
         """Strict accuracy and nearness of a written answer, or accuracy of the choice."""
         if isinstance(question, Choose):
             return score_choice(question, answer)
-        assert isinstance(question, Write) and isinstance(answer, Written)
-        [expected], item = question.facts["expected"], matching.one_of(LABELS) if self.ask == "order" else r"\d+"
+        assert isinstance(question, Generate) and isinstance(answer, GenerateAnswer)
+        [expected], item = (
+            question.facts["expected"],
+            matching.one_of_pattern(LINE_LABELS) if self.ask == "order" else r"\d+",
+        )
         others = [option for option in question.facts["options"] if option != expected]
         if self.ask == "order":
             found = {word.lower() for word in re.findall(r"\w+", answer.text)}
             nearly = float(expected in found and not found & set(others))
         else:
             number = re.search(r"\d{1,9}", answer.text)
-            nearly = NEARLY ** abs(int(number[0]) - int(expected)) if number else 0.0
-        scores = {"accuracy": matching.strict(answer.text, [expected], item), "nearly": nearly}
+            nearly = SCORE_WHEN_OFF_BY_ONE ** abs(int(number[0]) - int(expected)) if number else 0.0
+        scores = {"accuracy": matching.strict_list_score(answer.text, [expected], item), "nearly": nearly}
         return score_written(question, answer, scores)
 
 
@@ -265,6 +271,6 @@ def _part(percent: int, lines: int) -> int:
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def _encoded(tokenizer: Tokenizer, name: str, text: str, label: str) -> Tokens:
+def _encode_line(tokenizer: Tokenizer, name: str, text: str, label: str) -> Tokens:
     """Tokens of a line. Lines of few names, texts and labels fill long texts."""
-    return tokenizer.encode(LINE.format(name=name, text=text, label=label)).ids
+    return tokenizer.encode(LINE_TEMPLATE.format(name=name, text=text, label=label)).ids

@@ -6,15 +6,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lexbench import Answer, AnyQuestion, ConfigError, Mark, Outline, Sample, Task, Tokenizer
-from lexbench.taskkit.blind import struck_out
-from lexbench.taskkit.prompt import bos_and_chat, check_length
+from lexbench import Answer, AnyQuestion, ClassifyTokens, ConfigError, Outline, Sample, Task, Tokenizer
+from lexbench.taskkit.blind import striking_out_accuracy
+from lexbench.taskkit.prompt import check_length, context_beginning
 from lexbench.taskkit.sampling import single_tokens
 from lexbench.taskkit.scoring import score_marks
 
-DIGITS = "0123456789"
-KINDS = {"reverse": "a random string of digits backwards", "sort": "its digits in order", "add": "a sum, units first"}
-SIGNS = {"reverse": "<", "sort": ">"}
+DIGIT_SYMBOLS = "0123456789"
+ALGORITHM_DESCRIPTIONS = {
+    "reverse": "a random string of digits backwards",
+    "sort": "its digits in order",
+    "add": "a sum, units first",
+}
+SEPARATOR_SIGNS = {"reverse": "<", "sort": ">"}
 """The separator: it tells what is asked."""
 
 
@@ -45,16 +49,19 @@ class Algorithm(Task):
     kind: str = "reverse"
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
+        if self.kind not in ALGORITHM_DESCRIPTIONS:
             raise ConfigError(f"algorithm's kind must be reverse, sort or add, got {self.kind!r}: choose one")
 
     def protocol(self, tokenizer: Tokenizer) -> str:
         """Describe the question and its score."""
-        return f"{self.kind}: {KINDS[self.kind]}, the likeliest of 10 digits at every place, {bos_and_chat(tokenizer)}"
+        return (
+            f"{self.kind}: {ALGORITHM_DESCRIPTIONS[self.kind]}, the likeliest of 10 digits at every place, "
+            f"{context_beginning(tokenizer)}"
+        )
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
         """Texts that fill the length."""
-        single_tokens(tokenizer, DIGITS + "+=" + SIGNS.get(self.kind, ""), "algorithm")
+        single_tokens(tokenizer, DIGIT_SYMBOLS + "+=" + SEPARATOR_SIGNS.get(self.kind, ""), "algorithm")
         self._size(tokenizer, length)
         return Outline(n, length)
 
@@ -68,14 +75,16 @@ class Algorithm(Task):
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One string, or one pair of numbers, per sample."""
-        symbols = single_tokens(tokenizer, DIGITS + "+=" + SIGNS.get(self.kind, ""), "algorithm")
+        symbols = single_tokens(tokenizer, DIGIT_SYMBOLS + "+=" + SEPARATOR_SIGNS.get(self.kind, ""), "algorithm")
         return [self._question(tokenizer, symbols, length, seed, index) for index in range(n)]
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Accuracy over the digits of the result."""
         return score_marks(question, answer)
 
-    def _question(self, tokenizer: Tokenizer, symbols: NDArray[np.int64], length: int, seed: int, index: int) -> Mark:
+    def _question(
+        self, tokenizer: Tokenizer, symbols: NDArray[np.int64], length: int, seed: int, index: int
+    ) -> ClassifyTokens:
         prefix, line = np.asarray(tokenizer.prefix, np.int64), tokenizer.encode("\n").ids[-1:]
         size, rng = self._size(tokenizer, length), self.rng(length, seed, index)
         if self.kind == "add":
@@ -89,11 +98,11 @@ class Algorithm(Task):
             # Behind the digits, + and = comes the sign of reverse or sort.
             asked = np.concatenate([symbols[string], symbols[12:]])
         again = float((result[1:] == result[:-1]).sum() / size)
-        guess = struck_out(np.bincount(result).tolist()) if self.kind == "reverse" else 1 / 10
+        guess = striking_out_accuracy(np.bincount(result).tolist()) if self.kind == "reverse" else 1 / 10
         if self.kind == "sort":
             guess = max(guess, again)
         blank = np.repeat(line, length - len(prefix) - len(asked) - size)
-        return Mark(
+        return ClassifyTokens(
             index=index,
             cluster=str(index),
             tokens=np.concatenate([prefix, blank, asked, symbols[result]]),

@@ -12,25 +12,25 @@ from lexbench import (
     Answer,
     AnyQuestion,
     Choose,
+    ClassifyTokens,
     ConfigError,
     Frame,
-    Mark,
+    Generate,
+    GenerateAnswer,
     Outline,
     Refused,
     Sample,
     Task,
     Tokenizer,
-    Write,
-    Written,
 )
 from lexbench.taskkit import matching
-from lexbench.taskkit.prompt import bos_and_chat, check_at_least, check_length, room_for
+from lexbench.taskkit.prompt import check_at_least, check_length, context_beginning, resolve_max_new_tokens
 from lexbench.taskkit.scoring import score_choice, score_marks, score_written
 
 Whole = NDArray[np.int64]
-CIRCLE = "Numbers go round from 0 to {last}: {last} +1 =0 and 0 -1 ={last}.\n"
-LINE = "Add and subtract from left to right.\n"
-SCORED = {
+CIRCLE_RULE = "Numbers go round from 0 to {last}: {last} +1 =0 and 0 -1 ={last}.\n"
+LINE_RULE = "Add and subtract from left to right.\n"
+SCORING_NOTES = {
     "write": "strict: the result comes first, greedy",
     "choose": "the likeliest of the {numbers} results",
     "mark": "the likeliest of the {numbers} results at every place asked, given all right tokens before it",
@@ -124,8 +124,8 @@ class Arithmetic(Task):
     chat: bool = False
 
     def __post_init__(self) -> None:
-        if self.ask not in SCORED:
-            raise ConfigError(f"arithmetic's ask must be one of {', '.join(SCORED)}, got {self.ask}")
+        if self.ask not in SCORING_NOTES:
+            raise ConfigError(f"arithmetic's ask must be one of {', '.join(SCORING_NOTES)}, got {self.ask}")
         if not 2 <= self.numbers <= 10:
             raise ConfigError(f"arithmetic's numbers must be 2 to 10, got {self.numbers}: results are single digits")
         check_at_least("arithmetic", self, shots=0, shot_terms=1, room=1)
@@ -141,17 +141,18 @@ class Arithmetic(Task):
         rule = "the rule and " if self.explained else ""
         return (
             f"arithmetic, {results}, {seen}, behind {rule}{self.shots} examples of {self.shot_terms} terms; "
-            f"{self.ask}, {SCORED[self.ask].format(numbers=self.numbers)}, {bos_and_chat(tokenizer, self.chat)}"
+            f"{self.ask}, {SCORING_NOTES[self.ask].format(numbers=self.numbers)}, "
+            f"{context_beginning(tokenizer, self.chat)}"
         )
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
         """Sums that fill the length, and the room of a result."""
         room, _ = self._space(self._pieces(tokenizer), tokenizer.frame(self.chat), self._header(tokenizer), length)
-        return Outline(n, length, room=room if self.ask == "write" else 0)
+        return Outline(n, length, max_new_tokens=room if self.ask == "write" else 0)
 
     def _header(self, tokenizer: Tokenizer) -> Whole:
         """The rule, in tokens."""
-        rule = (CIRCLE if self.wrap else LINE).format(last=self.numbers - 1) if self.explained else ""
+        rule = (CIRCLE_RULE if self.wrap else LINE_RULE).format(last=self.numbers - 1) if self.explained else ""
         return tokenizer.encode(rule).ids
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
@@ -163,16 +164,16 @@ class Arithmetic(Task):
         """Accuracy of the written answer, of the choice, or of the marks."""
         if isinstance(question, Choose):
             return score_choice(question, answer)
-        if isinstance(question, Mark):
+        if isinstance(question, ClassifyTokens):
             return score_marks(question, answer)
-        assert isinstance(question, Write) and isinstance(answer, Written)
+        assert isinstance(question, Generate) and isinstance(answer, GenerateAnswer)
         result = question.facts["expected"]
         first = re.search(r"-?\d+", answer.text)
         return score_written(
             question,
             answer,
             {
-                "accuracy": matching.strict(self._bare(answer.text), [result], r"\d+"),
+                "accuracy": matching.strict_list_score(self._bare(answer.text), [result], r"\d+"),
                 "first": float(first is not None and first[0] == result),
             },
         )
@@ -187,7 +188,7 @@ class Arithmetic(Task):
 
     def _question(
         self, pieces: Pieces, frame: Frame, header: Whole, length: int, seed: int, index: int
-    ) -> Write | Choose | Mark:
+    ) -> Generate | Choose | ClassifyTokens:
         room, space = self._space(pieces, frame, header, length)
         digit, (_, each) = pieces.digits.shape[1], self._tokens(pieces)
         rng = self.rng(length, seed, index)
@@ -204,7 +205,7 @@ class Arithmetic(Task):
     def _space(self, pieces: Pieces, frame: Frame, header: Whole, length: int) -> tuple[int, int]:
         """The room, and the tokens of all terms of the question; Refused where these hold none."""
         digit = pieces.digits.shape[1]
-        room = room_for("arithmetic", digit, self.room, 4) if self.ask == "write" else digit
+        room = resolve_max_new_tokens("arithmetic", digit, self.room, 4) if self.ask == "write" else digit
         bare, each = self._tokens(pieces)
         shown = self.shots * (bare + self.shot_terms * each + len(pieces.end))
         # The room holds the result of the question itself, so its line counts without it.
@@ -212,10 +213,12 @@ class Arithmetic(Task):
         check_length("arithmetic", length - space + each, length)
         return room, space
 
-    def _ask(self, pieces: Pieces, prompt: Whole, room: int, results: Whole, index: int) -> Write | Choose | Mark:
+    def _ask(
+        self, pieces: Pieces, prompt: Whole, room: int, results: Whole, index: int
+    ) -> Generate | Choose | ClassifyTokens:
         """The question for the result that follows the prompt."""
         result, terms = int(results[-1]), len(results) - 1
-        facts = {"expected": str(result), "terms": terms, "needed": self._needed(results)}
+        facts = {"expected": str(result), "terms": terms, "needed": self._needed_numbers(results)}
         known: dict[str, Any] = {"index": index, "cluster": str(index), "facts": facts}
         if self.ask == "choose":
             return Choose(**known, prompt=prompt, options=tuple(pieces.digits), expected=result, guess=self._chance)
@@ -224,8 +227,8 @@ class Arithmetic(Task):
             shown = terms if self.shown else 1
             # Results stand one term apart, the last one behind the prompt.
             places = len(prompt) - self._tokens(pieces)[1] * np.arange(shown)[::-1]
-            return Mark(**known, tokens=tokens, places=places, options=numbers, guess=self._chance)
-        return Write(**known, prompt=prompt, room=room, answer=str(result), chance=self._chance)
+            return ClassifyTokens(**known, tokens=tokens, places=places, options=numbers, guess=self._chance)
+        return Generate(**known, prompt=prompt, max_new_tokens=room, answer=str(result), chance=self._chance)
 
     def _walk(self, rng: np.random.Generator, terms: int) -> tuple[Whole, Whole]:
         """Running results [terms + 1], from the first number on, and the terms between them."""
@@ -247,7 +250,7 @@ class Arithmetic(Task):
         """Accuracy of the best guess from the last term: a term d, of m - |d| in m^2, leaves m - |d| results."""
         return 1 / self.numbers if self.wrap else (2 * self.numbers - 1) / self.numbers**2
 
-    def _needed(self, results: Whole) -> int:
+    def _needed_numbers(self, results: Whole) -> int:
         """How many numbers from the end of the text determine the result."""
         if self.shown:
             return 2

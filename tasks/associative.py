@@ -14,35 +14,35 @@ from lexbench import (
     Choose,
     ConfigError,
     Corpus,
+    Generate,
     Outline,
     Refused,
     Sample,
     Task,
     Tokenizer,
     Tokens,
-    Write,
 )
 from lexbench.taskkit import absence, haystack, matching, sampling
 from lexbench.taskkit.prompt import (
-    Fixed,
-    bos_and_chat,
+    FixedParts,
     check_at_least,
     check_haystack,
     check_length,
-    framed,
+    context_beginning,
+    fixed_fields,
     outline_of,
     texts_for_sizes,
 )
 from lexbench.taskkit.scoring import score_choice, score_items
-from lexbench.taskkit.spread import NAMES
+from lexbench.taskkit.spread import FIRST_NAMES
 
-HEADER = "Remember where these people live.\n"
-NEEDLES = {"association": " {name} lives next to {sight}.", "direct": " {name} lives in {city}, {country}."}
-ASK = "\nWhich of these people has been to {place}?"
-BEGIN = " The one of these people who has been to {place} is"
+PROMPT_HEADER = "Remember where these people live.\n"
+NEEDLE_TEMPLATES = {"association": " {name} lives next to {sight}.", "direct": " {name} lives in {city}, {country}."}
+QUESTION_TEMPLATE = "\nWhich of these people has been to {place}?"
+ANSWER_BEGINNING = " The one of these people who has been to {place} is"
 ASK_WHETHER = "\nTrue or False: one of these people has been to {place}."
 BEGIN_WHETHER = " The answer is"
-MARGIN = 4
+ANSWER_MARGIN_TOKENS = 4
 """Tokens to write beyond those of the answer."""
 with Path(__file__).with_name("associative_sights.csv").open(encoding="utf-8", newline="") as _rows:
     SIGHTS = tuple(map(tuple, csv.reader(_rows)))
@@ -50,7 +50,7 @@ with Path(__file__).with_name("associative_sights.csv").open(encoding="utf-8", n
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class FixedPeople(Fixed):
+class FixedPeople(FixedParts):
     """The parts of a sample that are the same at every length."""
 
     place: str
@@ -137,7 +137,7 @@ class Associative(Task):
 
     def __post_init__(self) -> None:
         check_haystack("associative", self)
-        for name, choices in (("link", tuple(NEEDLES)), ("hops", (1, 2))):
+        for name, choices in (("link", tuple(NEEDLE_TEMPLATES)), ("hops", (1, 2))):
             if getattr(self, name) not in choices:
                 known = ", ".join(map(str, choices))
                 raise ConfigError(f"associative's {name} must be one of {known}, got {getattr(self, name)}")
@@ -174,23 +174,25 @@ class Associative(Task):
             self.link, self.link
         )
         control = "" if self.needle else ", control without the needle"
-        room = f"{self.room}" if self.room else f"of the answer and {MARGIN} tokens"
+        room = f"{self.room}" if self.room else f"of the answer and {ANSWER_MARGIN_TOKENS} tokens"
         written = f"strict: the answer begins with the name, greedy, room {room}"
         scored = f"the likeliest of {self.options} names of equally many tokens" if self.options else written
-        start = bos_and_chat(tokenizer, self.chat)
+        start = context_beginning(tokenizer, self.chat)
         several = f", {self.questions_per_text} questions behind each text" if self.questions_per_text > 1 else ""
         others = f"other people {self._people - 1}{several}"
-        return f"a person by a place in {where}: {link}, {others}{absence.described(self)}{control}; {scored}; {start}"
+        return (
+            f"a person by a place in {where}: {link}, {others}{absence.describe_form(self)}{control}; {scored}; {start}"
+        )
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
         """Sizes like those of the first texts' questions."""
-        texts = [self._fixed(tokenizer, seed, text) for text in texts_for_sizes(n, self.questions_per_text)]
+        texts = [self._fixed_parts(tokenizer, seed, text) for text in texts_for_sizes(n, self.questions_per_text)]
         check_length("associative", max(map(self._least, texts)), length)
         return outline_of(texts, length, n, writes=self._writes)
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One prompt of exactly length - room tokens per sample."""
-        texts = [self._fixed(tokenizer, seed, text) for text in range(-(-n // self.questions_per_text))]
+        texts = [self._fixed_parts(tokenizer, seed, text) for text in range(-(-n // self.questions_per_text))]
         check_length("associative", max(map(self._least, texts)), length)
         asked = [self._questions_of(tokenizer, length, seed, number, text) for number, text in enumerate(texts)]
         return [question for text in asked for question in text][:n]
@@ -199,7 +201,7 @@ class Associative(Task):
         """Tokens of the longest question of a text with the least haystack: one for each stratum."""
         return max(sample.bare for sample in text) + sum(len(sample.needle) for sample in text) + self.strata
 
-    def _fixed(self, tokenizer: Tokenizer, seed: int, text: int) -> list[FixedPeople]:
+    def _fixed_parts(self, tokenizer: Tokenizer, seed: int, text: int) -> list[FixedPeople]:
         """The questions of a text."""
         rng, count = self.rng("people", seed, text), self.questions_per_text
         # Names and sights are drawn independently: no person belongs to a place.
@@ -211,17 +213,19 @@ class Associative(Task):
         for number in np.flatnonzero(lack).tolist():  # the person lives at a sight that nobody has
             sights[number] = sights[self._people + number]
         lines = [
-            tokenizer.encode(NEEDLES[self.link].format(name=name, sight=sight, city=city, country=country)).ids
+            tokenizer.encode(NEEDLE_TEMPLATES[self.link].format(name=name, sight=sight, city=city, country=country)).ids
             for name, (sight, city, country) in zip(names[: self._people], sights, strict=False)
         ]
-        spare, found = MARGIN if self._writes else 0, []
+        spare, found = ANSWER_MARGIN_TOKENS if self._writes else 0, []
         for number, (name, place) in enumerate(zip(names[:count], places, strict=False)):
-            ask, begin = (ASK_WHETHER, BEGIN_WHETHER) if self.absent == "choose" else (ASK, BEGIN)
+            ask, begin = (
+                (ASK_WHETHER, BEGIN_WHETHER) if self.absent == "choose" else (QUESTION_TEMPLATE, ANSWER_BEGINNING)
+            )
             ask, begin, answers = ask.format(place=place), begin.format(place=place), [f" {name}"]
             if self.absent:
                 answers = absence.answers(self, answers[0], not lack[number])
-            headers = [HEADER, *absence.headers(self)]
-            frame = framed(self, tokenizer, text * count + number, headers, ask, begin, answers, spare)
+            headers = [PROMPT_HEADER, *absence.headers(self)]
+            frame = fixed_fields(self, tokenizer, text * count + number, headers, ask, begin, answers, spare)
             found.append(
                 FixedPeople(
                     **frame,
@@ -237,18 +241,18 @@ class Associative(Task):
 
     def _questions_of(
         self, tokenizer: Tokenizer, length: int, seed: int, number: int, text: list[FixedPeople]
-    ) -> list[Write | Choose]:
+    ) -> list[Generate | Choose]:
         """All questions behind one text."""
         rng, count = self.rng("places", seed, number), len(text)
-        depths = [haystack.stratified_in_text(number, each, count, self.strata, rng) for each in range(count)]
+        depths = [haystack.stratified_depth_in_text(number, each, count, self.strata, rng) for each in range(count)]
         sizes, needles = [fixed.bare for fixed in text], sum(len(fixed.needle) for fixed in text)
-        filled = haystack.fill(self.corpus, tokenizer, length - needles - min(sizes), str(number), rng)
-        body, more = haystack.cut(filled, length - needles - max(sizes))
+        filled = haystack.fill_haystack(self.corpus, tokenizer, length - needles - min(sizes), str(number), rng)
+        body, more = haystack.cut_haystack(filled, length - needles - max(sizes))
         for _, line in text[0].others:
-            body, _ = haystack.put(body, line, rng.random())
+            body, _ = haystack.insert_needle(body, line, rng.random())
         places: list[int] = []
         for fixed, depth in zip(text, depths, strict=True):
-            body, place = haystack.put(body, fixed.needle, depth, self.strata)
+            body, place = haystack.insert_needle(body, fixed.needle, depth, self.strata)
             # A needle that is inserted before others moves them.
             places = [each + len(fixed.needle) * (each >= place) for each in places] + [place]
         found = []
@@ -273,7 +277,7 @@ class Associative(Task):
         facts: dict[str, Any],
         others: list[str],
         rng: np.random.Generator,
-    ) -> Write | Choose:
+    ) -> Generate | Choose:
         """One question behind the text; `others` are the names of all other people in it."""
         if self.absent:
             return absence.ask(self, tokenizer, fixed, body, cluster, fixed.present, facts)
@@ -291,10 +295,10 @@ class Associative(Task):
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Strict accuracy of a written answer, or accuracy of the choice."""
         if self.absent:
-            return absence.score_absent(question, answer, matching.one_of(NAMES))
+            return absence.score_absent(question, answer, matching.one_of_pattern(FIRST_NAMES))
         if isinstance(question, Choose):
             return score_choice(question, answer)
-        return score_items(question, answer, matching.one_of(NAMES))
+        return score_items(question, answer, matching.one_of_pattern(FIRST_NAMES))
 
 
 def _names(tokenizer: Tokenizer, people: int, options: int | None) -> list[str]:
@@ -303,8 +307,8 @@ def _names(tokenizer: Tokenizer, people: int, options: int | None) -> list[str]:
     Refused where these are fewer than a sample needs: people and, in the control, options beside them.
     """
     if options is None:
-        return list(NAMES)
-    alike = sampling.of_usual_size(tokenizer, NAMES)
+        return list(FIRST_NAMES)
+    alike = sampling.values_of_common_size(tokenizer, FIRST_NAMES)
     if len(alike) < people + options:
         raise Refused(
             f"associative has {len(alike)} names of equally many tokens, needs {people + options}: "

@@ -9,33 +9,33 @@ from typing import ClassVar
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, ConfigError, Outline, Sample, Task, Tokenizer, Tokens, Write
+from lexbench import Answer, AnyQuestion, ConfigError, Generate, Outline, Sample, Task, Tokenizer, Tokens
 from lexbench.taskkit import haystack, matching, sampling
 from lexbench.taskkit.prompt import (
-    Fixed,
-    bos_and_chat,
+    FixedParts,
     check_at_least,
     check_length,
-    framed,
+    context_beginning,
+    fixed_fields,
     outline_of,
     texts_for_sizes,
 )
 from lexbench.taskkit.scoring import score_items
 
-HEADER = "This numbered list has words that occur more often than others.\n"
-ASK = "\nWhich {common} words occur most often in the list?"
-BEGIN = " The words are"
-WORDS = sampling.SPOKEN
+PROMPT_HEADER = "This numbered list has words that occur more often than others.\n"
+QUESTION_TEMPLATE = "\nWhich {common} words occur most often in the list?"
+ANSWER_BEGINNING = " The words are"
+CANDIDATE_WORDS = sampling.PRONOUNCEABLE_WORDS
 """Enough for a list of about four million tokens."""
-ITEM = rf"(?:[{sampling.CONSONANTS}][{sampling.VOWELS}]){{{len(WORDS.lists)}}}"
-MARGIN = 8
+LIST_ITEM_PATTERN = rf"(?:[{sampling.CONSONANT_LETTERS}][{sampling.VOWEL_LETTERS}]){{{len(CANDIDATE_WORDS.lists)}}}"
+ANSWER_MARGIN_TOKENS = 8
 """Tokens to write beyond those of the answer."""
-COUNTED = 10_000
+MAX_EXACTLY_SIZED_TOKENS = 10_000
 """Up to here the least length is computed exactly; above, a lower bound refuses without making any list."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class FixedWords(Fixed):
+class FixedWordList(FixedParts):
     """The parts of a sample that are the same at every length."""
 
     common: list[str]
@@ -100,46 +100,52 @@ class CommonWords(Task):
         """How often words occur and how the answer is scored."""
         return (
             f"common words: {self.common} words {self.times} times each among others {self.others} times each, "
-            f"strict: exactly these words come first, greedy, {bos_and_chat(tokenizer, self.chat)}"
+            f"strict: exactly these words come first, greedy, {context_beginning(tokenizer, self.chat)}"
         )
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
         """Sizes like those of the first samples."""
         return outline_of(
-            [[sample] for sample in self._fitting(tokenizer, length, texts_for_sizes(n), seed)], length, n
+            [[sample] for sample in self._fitting_parts(tokenizer, length, texts_for_sizes(n), seed)], length, n
         )
 
-    def _fitting(self, tokenizer: Tokenizer, length: int, samples: range, seed: int) -> list[FixedWords]:
+    def _fitting_parts(self, tokenizer: Tokenizer, length: int, samples: range, seed: int) -> list[FixedWordList]:
         """The fixed parts of some samples; Refused where those of one do not fit."""
         least = 2 * self.common * (self.times + self.others)  # at least a token for each word and each number
-        fixed = [self._fixed(tokenizer, seed, index) for index in samples] if least <= max(length, COUNTED) else []
+        fixed = (
+            [self._fixed_parts(tokenizer, seed, index) for index in samples]
+            if least <= max(length, MAX_EXACTLY_SIZED_TOKENS)
+            else []
+        )
         least = max([least, *(sample.least for sample in fixed)])
         check_length("common_words", least, length, "raise length or lower times")
         return fixed
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One prompt of exactly length - room tokens per sample."""
-        samples = self._fitting(tokenizer, length, range(n), seed)
+        samples = self._fitting_parts(tokenizer, length, range(n), seed)
         return [self._question(tokenizer, length, seed, sample) for sample in samples]
 
-    def _fixed(self, tokenizer: Tokenizer, seed: int, index: int) -> FixedWords:
-        spelled = _distinct(self.rng("words", seed, index))
+    def _fixed_parts(self, tokenizer: Tokenizer, seed: int, index: int) -> FixedWordList:
+        spelled = _shuffled_words(self.rng("words", seed, index))
         common = list(itertools.islice(spelled, self.common))
         more = (tokenizer.encode(f" {word}").ids for word in spelled)
         words = [*(tokenizer.encode(f" {word}").ids for word in common), *itertools.islice(more, self.common)]
-        answer, ask = " " + ", ".join(common), ASK.format(common=self.common)
-        frame = framed(self, tokenizer, index, [HEADER], ask, BEGIN, [answer], MARGIN)
+        answer, ask = " " + ", ".join(common), QUESTION_TEMPLATE.format(common=self.common)
+        frame = fixed_fields(
+            self, tokenizer, index, [PROMPT_HEADER], ask, ANSWER_BEGINNING, [answer], ANSWER_MARGIN_TOKENS
+        )
         # The order is random, so the numbers' tokens are counted apart from the words'.
         times = self._times(len(words))
         numbers = sum(len(_number(tokenizer, place)) for place in range(1, sum(times) + 1))
         listed = numbers + sum(count * len(word) for count, word in zip(times, words, strict=True))
-        return FixedWords(**frame, common=common, words=words, more=more, least=Fixed(**frame).tokens + listed)
+        return FixedWordList(**frame, common=common, words=words, more=more, least=FixedParts(**frame).tokens + listed)
 
     def _times(self, words: int) -> list[int]:
         """Occurrences of each of so many words, the common ones first."""
         return [self.times] * self.common + [self.others] * (words - self.common)
 
-    def _question(self, tokenizer: Tokenizer, length: int, seed: int, fixed: FixedWords) -> Write:
+    def _question(self, tokenizer: Tokenizer, length: int, seed: int, fixed: FixedWordList) -> Generate:
         words, left = list(fixed.words), length - fixed.least
         listed = sum(self._times(len(words)))
         # Line numbers count as well, and grow a token longer here and there.
@@ -154,7 +160,7 @@ class CommonWords(Task):
         each = np.repeat(np.arange(len(words)), self._times(len(words)))
         order = self.rng("order", seed, fixed.index).permutation(each)
         items = [part for place, word in enumerate(order, start=1) for part in (_number(tokenizer, place), words[word])]
-        filler = haystack.noise(tokenizer, left, str(fixed.index))
+        filler = haystack.noise_haystack(tokenizer, left, str(fixed.index))
         facts = {"expected": fixed.common, "different": len(words), "listed": listed}
         # One word after another, its own repetitions left out of the lines: any of the k that are still to name.
         unnamed = range(self.common, 0, -1)
@@ -163,13 +169,15 @@ class CommonWords(Task):
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Strict and lenient accuracy."""
-        return score_items(question, answer, ITEM, matching.unnumbered)
+        return score_items(question, answer, LIST_ITEM_PATTERN, matching.remove_list_numbers)
 
 
-def _distinct(rng: np.random.Generator) -> Iterator[str]:
+def _shuffled_words(rng: np.random.Generator) -> Iterator[str]:
     """All words in random order; Refused after the last one."""
-    lack = f"common_words has {WORDS.count} different words, the list needs more: raise others or lower length"
-    return map(WORDS.spell, sampling.distinct(rng, WORDS.count, lack))
+    lack = (
+        f"common_words has {CANDIDATE_WORDS.count} different words, the list needs more: raise others or lower length"
+    )
+    return map(CANDIDATE_WORDS.spell, sampling.shuffled_numbers(rng, CANDIDATE_WORDS.count, lack))
 
 
 @functools.lru_cache(maxsize=1 << 18)

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lexbench import Answer, AnyQuestion, ConfigError, Mark, Outline, Sample, Task, Tokenizer
-from lexbench.taskkit.blind import struck_out
-from lexbench.taskkit.prompt import bos_and_chat, check_at_least, check_length
+from lexbench import Answer, AnyQuestion, ClassifyTokens, ConfigError, Outline, Sample, Task, Tokenizer
+from lexbench.taskkit.blind import striking_out_accuracy
+from lexbench.taskkit.prompt import check_at_least, check_length, context_beginning
 from lexbench.taskkit.sampling import single_tokens
 from lexbench.taskkit.scoring import score_marks
 
-SYMBOLS = "0123456789abcdefghijklmnopqrstuvwxyz"
+COPIED_SYMBOLS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,14 @@ class Copy(Task):
         size: symbols of the string; None: half of the text.
     """
 
-    symbols: int = len(SYMBOLS)
+    symbols: int = len(COPIED_SYMBOLS)
     size: int | None = None
 
     def __post_init__(self) -> None:
-        if not 2 <= self.symbols <= len(SYMBOLS):
-            raise ConfigError(f"copy's symbols must be 2 to {len(SYMBOLS)}, got {self.symbols}: digits and letters")
+        if not 2 <= self.symbols <= len(COPIED_SYMBOLS):
+            raise ConfigError(
+                f"copy's symbols must be 2 to {len(COPIED_SYMBOLS)}, got {self.symbols}: digits and letters"
+            )
         check_at_least("copy", self, size=1)
 
     def protocol(self, tokenizer: Tokenizer) -> str:
@@ -54,18 +56,18 @@ class Copy(Task):
         what = "once, half of the text" if self.size is None else f"of {self.size}, again and again"
         return (
             f"copy of a random string {what}, the likeliest of {self.symbols} symbols at every repeated place, "
-            f"{bos_and_chat(tokenizer)}"
+            f"{context_beginning(tokenizer)}"
         )
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
         """Texts that fill the length."""
-        single_tokens(tokenizer, SYMBOLS[: self.symbols], "copy")
+        single_tokens(tokenizer, COPIED_SYMBOLS[: self.symbols], "copy")
         self._size(tokenizer, length)
         return Outline(n, length)
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One string per sample."""
-        symbols = single_tokens(tokenizer, SYMBOLS[: self.symbols], "copy")
+        symbols = single_tokens(tokenizer, COPIED_SYMBOLS[: self.symbols], "copy")
         return [self._question(tokenizer, symbols, length, seed, index) for index in range(n)]
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
@@ -80,7 +82,9 @@ class Copy(Task):
         check_length("copy", prefix + 2 * size + 1, length, remedy)
         return size
 
-    def _question(self, tokenizer: Tokenizer, symbols: NDArray[np.int64], length: int, seed: int, index: int) -> Mark:
+    def _question(
+        self, tokenizer: Tokenizer, symbols: NDArray[np.int64], length: int, seed: int, index: int
+    ) -> ClassifyTokens:
         prefix = np.asarray(tokenizer.prefix, np.int64)
         space, size = length - len(prefix), self._size(tokenizer, length)
         drawn = self.rng(length, seed, index).integers(self.symbols, size=size)
@@ -91,12 +95,12 @@ class Copy(Task):
         begin = np.concatenate([prefix, np.repeat(line, space - whole)])
         # From the second copy on; separators themselves are not asked for.
         repeated = np.arange(size + 1, whole)
-        return Mark(
+        return ClassifyTokens(
             index=index,
             cluster=str(index),
             tokens=np.concatenate([begin, text]),
             places=len(begin) + repeated[repeated % (size + 1) != size],
             options=symbols,
-            guess=struck_out(np.bincount(drawn).tolist()),
+            guess=striking_out_accuracy(np.bincount(drawn).tolist()),
             facts={"size": size, "commonest": float(np.bincount(drawn).max() / size)},
         )

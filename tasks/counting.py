@@ -10,18 +10,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from lexbench import ConfigError, Sample, Write, Written
+from lexbench import ConfigError, Generate, GenerateAnswer, Sample
 from lexbench.taskkit import matching
 from lexbench.taskkit.prompt import check_at_least
 from lexbench.taskkit.scoring import score_written
-from lexbench.taskkit.spread import NAMES, Puzzle, Spread, Words
+from lexbench.taskkit.spread import FIRST_NAMES, Puzzle, Spread, Words
 
-HEADER = "Count how often each person rings the bell.\n"
-LINE = " {name} rings the bell."
-ASK = "\nHow often does {name} ring the bell?"
-BEGIN = " The number of times that {name} rings the bell is"
-WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-DIGITS = {word: str(count) for count, word in enumerate(WORDS, 1)} | {"once": "1", "twice": "2"}
+PROMPT_HEADER = "Count how often each person rings the bell.\n"
+LINE_TEMPLATE = " {name} rings the bell."
+QUESTION_TEMPLATE = "\nHow often does {name} ring the bell?"
+ANSWER_BEGINNING = " The number of times that {name} rings the bell is"
+COUNT_WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+DIGIT_OF_WORD = {word: str(count) for count, word in enumerate(COUNT_WORDS, 1)} | {"once": "1", "twice": "2"}
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,9 @@ class Counting(Spread):
         check_at_least("counting", self, most=2, pairs=1)
         if self.most > 9:
             raise ConfigError(f"counting's most must be at most 9, a digit, got {self.most}")
-        if 2 * self._pairs > len(NAMES):
+        if 2 * self._pairs > len(FIRST_NAMES):
             raise ConfigError(
-                f"counting has {len(NAMES)} names, {self._pairs} pairs need {2 * self._pairs}: lower pairs, or "
+                f"counting has {len(FIRST_NAMES)} names, {self._pairs} pairs need {2 * self._pairs}: lower pairs, or "
                 "questions_per_text"
             )
 
@@ -76,20 +76,20 @@ class Counting(Spread):
 
     def puzzle(self, rng: np.random.Generator, words: Words) -> Puzzle:
         """Pairs of people with complementary counts, their lines in random order."""
-        names = words(NAMES, 2 * self._pairs)
+        names = words(FIRST_NAMES, 2 * self._pairs)
         firsts = rng.integers(1, self.most + 1, self._pairs)
         # People 2k and 2k + 1 are a pair: together they ring most + 1 times.
         counts = np.ravel(np.column_stack([firsts, self.most + 1 - firsts]))
         rung = rng.permutation(np.repeat(np.arange(len(names)), counts))
         asked = [
             Puzzle(
-                header=HEADER,
-                lines=[LINE.format(name=names[each]) for each in rung],
+                header=PROMPT_HEADER,
+                lines=[LINE_TEMPLATE.format(name=names[each]) for each in rung],
                 needed=frozenset(np.flatnonzero(rung // 2 == pair).tolist()),
-                ask=ASK.format(name=names[2 * pair]),
-                begin=BEGIN.format(name=names[2 * pair]),
+                ask=QUESTION_TEMPLATE.format(name=names[2 * pair]),
+                begin=ANSWER_BEGINNING.format(name=names[2 * pair]),
                 expected=[str(counts[2 * pair])],
-                chance=_commonest(self.most, self.pairs),
+                chance=_commonest_count_share(self.most, self.pairs),
                 blind=1 / self.most,
                 options=[str(count) for count in range(1, self.most + 1)],
             )
@@ -99,17 +99,17 @@ class Counting(Spread):
 
     def plain(self, text: str) -> str:
         """The answer with digits for words."""
-        return re.sub("[a-z]+", lambda word: DIGITS.get(word[0].lower(), word[0]), text, flags=re.IGNORECASE)
+        return re.sub("[a-z]+", lambda word: DIGIT_OF_WORD.get(word[0].lower(), word[0]), text, flags=re.IGNORECASE)
 
-    def judge(self, question: Write, answer: Written) -> Sample:
+    def judge(self, question: Generate, answer: GenerateAnswer) -> Sample:
         """Strict accuracy, and whether the count stands anywhere."""
         text, expected = self.plain(answer.text), question.facts["expected"]
-        scores = {"accuracy": matching.strict(text, expected, self.item)}
+        scores = {"accuracy": matching.strict_list_score(text, expected, self.item)}
         return score_written(question, answer, scores | {"contains": matching.contains_all(text, expected)})
 
 
 @functools.lru_cache(maxsize=1 << 10)
-def _commonest(most: int, pairs: int) -> float:
+def _commonest_count_share(most: int, pairs: int) -> float:
     """Expected share of people whose count is the commonest one.
 
     A pair holds the counts t and most + 1 - t, which are one where most is odd and t in the middle: then it counts

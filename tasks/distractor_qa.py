@@ -14,41 +14,41 @@ from lexbench import (
     AnyQuestion,
     Choose,
     ConfigError,
+    Generate,
+    GenerateAnswer,
     Outline,
     Refused,
     Sample,
     Task,
     Tokenizer,
     Tokens,
-    Write,
-    Written,
 )
 from lexbench.taskkit import haystack, matching, people, squad_hotpot
 from lexbench.taskkit.passages import Case, Passage
 from lexbench.taskkit.prompt import (
-    Fixed,
-    bos_and_chat,
+    FixedParts,
     check_at_least,
     check_count,
     check_length,
-    framed,
+    context_beginning,
+    fixed_fields,
     outline_of,
     texts_for_sizes,
 )
 from lexbench.taskkit.scoring import score_choice, score_written
 
-HEADER = "Answer the question from these documents, in a few words."
-DOCUMENT = "\nDocument: {text}"
-ASK = "\nQuestion: {question}"
-BEGIN = "\nAnswer:"
-MARGIN = 8
+PROMPT_HEADER = "Answer the question from these documents, in a few words."
+DOCUMENT_TEMPLATE = "\nDocument: {text}"
+QUESTION_TEMPLATE = "\nQuestion: {question}"
+ANSWER_BEGINNING = "\nAnswer:"
+ANSWER_MARGIN_TOKENS = 8
 """Tokens to write beyond those of the longest right answer."""
-ORDERS = 100
+MAX_TRIED_ORDERS = 100
 """Random orders to try until one has a place for the document in its stratum."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class FixedCase(Fixed):
+class FixedCase(FixedParts):
     """The parts of a sample that are the same at every length."""
 
     case: Case
@@ -132,7 +132,7 @@ class DistractorQa(Task):
 
     def __post_init__(self) -> None:
         check_at_least("distractor_qa", self, strata=1, room=1, options=2)
-        if self.hops not in people.WHO:
+        if self.hops not in people.QUESTION_SUBJECT_BY_HOPS:
             raise ConfigError(f"distractor_qa's hops must be 1 or 2, got {self.hops}")
         if self.options and self.room:
             raise ConfigError(f"distractor_qa writes nothing with options, got room={self.room}: leave it out")
@@ -160,25 +160,25 @@ class DistractorQa(Task):
         control = "" if self.needle else ", control without that document"
         written = "strict: a right answer comes first, greedy"
         scored = f"the likeliest of {self.options} answers of equally many tokens" if self.options else written
-        start = bos_and_chat(tokenizer, self.chat)
+        start = context_beginning(tokenizer, self.chat)
         return f"distractor documents: {what}, others fill the length{control}, {scored}, {start}"
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
         """Sizes like those of the first samples."""
-        samples = self._fitting(tokenizer, length, len(texts_for_sizes(n)), seed)
+        samples = self._fitting_parts(tokenizer, length, len(texts_for_sizes(n)), seed)
         return outline_of([[sample] for sample in samples], length, n, writes=not self.options)
 
-    def _fitting(self, tokenizer: Tokenizer, length: int, count: int, seed: int) -> list[FixedCase]:
+    def _fitting_parts(self, tokenizer: Tokenizer, length: int, count: int, seed: int) -> list[FixedCase]:
         """The fixed parts of the first samples; Refused where those of one do not fit."""
         check_count("distractor_qa", self.options or 0, "options", length)
         cases = self._cases(tokenizer, count, seed)
-        samples = [self._fixed(tokenizer, index, case) for index, case in enumerate(cases)]
+        samples = [self._fixed_parts(tokenizer, index, case) for index, case in enumerate(cases)]
         check_length("distractor_qa", max(sample.least for sample in samples), length)
         return samples
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One prompt per sample; with the room, or the options, it fills the length exactly."""
-        samples = self._fitting(tokenizer, length, n, seed)
+        samples = self._fitting_parts(tokenizer, length, n, seed)
         return [self._question(tokenizer, length, seed, sample) for sample in samples]
 
     def _cases(self, tokenizer: Tokenizer, n: int, seed: int) -> Iterator[Case]:
@@ -186,41 +186,41 @@ class DistractorQa(Task):
         if not self._official:
             for index in range(n):
                 rng = self.rng("documents", seed, index)
-                yield people.case(tokenizer, rng, str(index), self.hops, bool(self.options))
+                yield people.make_case(tokenizer, rng, str(index), self.hops, bool(self.options))
             return
         data = self._data()
         if isinstance(data, Refused):
             raise data
-        for index, item in enumerate(data.drawn(n, self.rng("questions", seed))):
-            yield data.case(item, self.rng("documents", seed, index))
+        for index, item in enumerate(data.draw_items(n, self.rng("questions", seed))):
+            yield data.make_case(item, self.rng("documents", seed, index))
 
     def _data(self) -> squad_hotpot.Data | Refused:
-        data = squad_hotpot.read(self.data, self.dataset, self.config, self.split, self.revision)
+        data = squad_hotpot.read_questions(self.data, self.dataset, self.config, self.split, self.revision)
         if isinstance(data, squad_hotpot.Data) and self.data_hash not in (None, data.hash):
             wanted = f"data with hash {self.data_hash}, got {data.hash}"
             raise ConfigError(f"distractor_qa needs {wanted}: give that data, or leave data_hash out")
         return data
 
-    def _fixed(self, tokenizer: Tokenizer, index: int, case: Case) -> FixedCase:
+    def _fixed_parts(self, tokenizer: Tokenizer, index: int, case: Case) -> FixedCase:
         gold = case.gold if self.needle else ()
         # So many at least that all wrong options come from the text.
         others = itertools.islice(case.others, max(1, (self.options or 0) - max(1, len(gold))))
-        ask, spare = ASK.format(question=case.question), 0 if self.options else MARGIN
+        ask, spare = QUESTION_TEMPLATE.format(question=case.question), 0 if self.options else ANSWER_MARGIN_TOKENS
         answers = [f" {answer}" for answer in (case.references[:1] if self.options else case.references)]
         return FixedCase(
-            **framed(self, tokenizer, index, [HEADER], ask, BEGIN, answers, spare),
+            **fixed_fields(self, tokenizer, index, [PROMPT_HEADER], ask, ANSWER_BEGINNING, answers, spare),
             case=case,
-            gold=[_encoded(tokenizer, document.text) for document in gold],
-            others=[(_encoded(tokenizer, document.text), document) for document in others],
+            gold=[_encode(tokenizer, document.text) for document in gold],
+            others=[(_encode(tokenizer, document.text), document) for document in others],
         )
 
-    def _question(self, tokenizer: Tokenizer, length: int, seed: int, fixed: FixedCase) -> Write | Choose:
+    def _question(self, tokenizer: Tokenizer, length: int, seed: int, fixed: FixedCase) -> Generate | Choose:
         case, rng = fixed.case, self.rng("places", seed, fixed.index)
-        others, filler, cut = self._filling(tokenizer, fixed, length - fixed.least)
-        depth = haystack.stratified(fixed.index, self.strata, rng)
+        others, filler, cut = self._fill_with_documents(tokenizer, fixed, length - fixed.least)
+        depth = haystack.stratified_depth(fixed.index, self.strata, rng)
         unplaced = [*fixed.gold[:-1], *(tokens for tokens, _ in others)]
         if self.needle:
-            documents, depth = _arranged(filler, unplaced, fixed.gold[-1], depth, self.strata, rng)
+            documents, depth = _arrange_documents(filler, unplaced, fixed.gold[-1], depth, self.strata, rng)
         else:
             documents = [filler, *(unplaced[place] for place in rng.permutation(len(unplaced)))]
         whole, expected = len(documents) - 1, list(case.references)
@@ -237,17 +237,17 @@ class DistractorQa(Task):
         if not self._official:
             shown = [*case.gold, cut, *(document for _, document in others)]
             named = (value for document in shown for value in document.alike if value != expected[0])
-            facts["others"] = [form for value in named for form in people.forms(value)]
+            facts["others"] = [form for value in named for form in people.accepted_forms(value)]
         chance = max(case.chance, 1 / whole) if self.needle and not self._official else case.chance
         return fixed.write(documents, case.cluster, chance, facts)
 
-    def _filling(
+    def _fill_with_documents(
         self, tokenizer: Tokenizer, fixed: FixedCase, left: int
     ) -> tuple[list[tuple[Tokens, Passage]], Tokens, Passage]:
         """All distractors that fit in whole; the tokens of the one that is cut short, and that document."""
         others = list(fixed.others)
         for document in fixed.case.others:
-            tokens = _encoded(tokenizer, document.text)
+            tokens = _encode(tokenizer, document.text)
             if len(tokens) > left:
                 return others, tokens[:left], document
             others.append((tokens, document))
@@ -258,23 +258,23 @@ class DistractorQa(Task):
         """Strict and official accuracy of a written answer, or accuracy of the choice."""
         if isinstance(question, Choose):
             return score_choice(question, answer)
-        assert isinstance(question, Write) and isinstance(answer, Written)
+        assert isinstance(question, Generate) and isinstance(answer, GenerateAnswer)
         references = question.facts["expected"]
         return score_written(
             question,
             answer,
             {
-                "accuracy": matching.strict_phrase(answer.text, references, question.facts.get("others")),
+                "accuracy": matching.strict_phrase_score(answer.text, references, question.facts.get("others")),
                 "contains": matching.contains_any(answer.text, references),
             },
         )
 
 
-def _arranged(
+def _arrange_documents(
     filler: Tokens, others: Sequence[Tokens], gold: Tokens, depth: float, strata: int, rng: np.random.Generator
 ) -> tuple[list[Tokens], float]:
     """Documents in random order, and the depth of the gold document's middle, inside the stratum if possible."""
-    for _ in range(ORDERS):
+    for _ in range(MAX_TRIED_ORDERS):
         documents = [filler, *(others[place] for place in rng.permutation(len(others)))]
         # For each place in this order, where the middle of the gold document would be.
         begins = np.cumsum([0, *map(len, documents)])
@@ -289,5 +289,5 @@ def _arranged(
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def _encoded(tokenizer: Tokenizer, text: str) -> Tokens:
-    return tokenizer.encode(DOCUMENT.format(text=text)).ids
+def _encode(tokenizer: Tokenizer, text: str) -> Tokens:
+    return tokenizer.encode(DOCUMENT_TEMPLATE.format(text=text)).ids

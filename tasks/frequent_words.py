@@ -10,33 +10,33 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from lexbench import Answer, AnyQuestion, ConfigError, Outline, Sample, Task, Tokenizer, Tokens, Write
+from lexbench import Answer, AnyQuestion, ConfigError, Generate, Outline, Sample, Task, Tokenizer, Tokens
 from lexbench.taskkit import haystack, matching, sampling
 from lexbench.taskkit.prompt import (
-    Fixed,
-    bos_and_chat,
+    FixedParts,
     check_at_least,
     check_count,
     check_length,
-    framed,
+    context_beginning,
+    fixed_fields,
     outline_of,
     texts_for_sizes,
 )
 from lexbench.taskkit.scoring import score_items
 
-HEADER = "This coded text repeats some words more often than others.\n"
-DOTS = " ..."
-ASK = "\nApart from the dots, which three words occur most often in it?"
-BEGIN = " The words are"
-NAMED = 3
+PROMPT_HEADER = "This coded text repeats some words more often than others.\n"
+DOTS_PIECE = " ..."
+QUESTION_TEXT = "\nApart from the dots, which three words occur most often in it?"
+ANSWER_BEGINNING = " The words are"
+N_ASKED_WORDS = 3
 """Words to name."""
-LETTERS, SIZE = "bcdfghjklmnpqrstvwxz", 6
-MARGIN = 8
+CODED_WORD_LETTERS, CODED_WORD_SIZE = "bcdfghjklmnpqrstvwxz", 6
+ANSWER_MARGIN_TOKENS = 8
 """Tokens to write beyond those of the answer."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class FixedWords(Fixed):
+class FixedCodedText(FixedParts):
     """The parts of a sample that are the same at every length."""
 
     words: list[str]
@@ -44,7 +44,7 @@ class FixedWords(Fixed):
     pieces: list[Tokens]
     """Tokens of the dots and of each word."""
 
-    def coded(self, counts: NDArray[np.int64]) -> int:
+    def coded_text_tokens(self, counts: NDArray[np.int64]) -> int:
         """Tokens of a coded text with these counts of the pieces."""
         return int(counts @ np.asarray([len(piece) for piece in self.pieces]))
 
@@ -89,7 +89,7 @@ class FrequentWords(Task):
     chat: bool = False
 
     def __post_init__(self) -> None:
-        check_at_least("frequent_words", self, vocabulary=NAMED + 2, room=1)
+        check_at_least("frequent_words", self, vocabulary=N_ASKED_WORDS + 2, room=1)
         if not 1 < self.alpha <= 4:
             raise ConfigError(f"frequent_words' alpha must be above 1 and at most 4, got {self.alpha}")
 
@@ -97,38 +97,42 @@ class FrequentWords(Task):
         """How words are distributed and how the answer is scored."""
         return (
             f"frequent words: the first three of {self.vocabulary - 1} by zeta({self.alpha:g}) beside dots, "
-            f"strict: exactly these come first, greedy, {bos_and_chat(tokenizer, self.chat)}"
+            f"strict: exactly these come first, greedy, {context_beginning(tokenizer, self.chat)}"
         )
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
         """Sizes like those of the first samples."""
         return outline_of(
-            [[sample] for sample in self._fitting(tokenizer, length, texts_for_sizes(n), seed)], length, n
+            [[sample] for sample in self._fitting_parts(tokenizer, length, texts_for_sizes(n), seed)], length, n
         )
 
-    def _fitting(self, tokenizer: Tokenizer, length: int, samples: range, seed: int) -> list[FixedWords]:
+    def _fitting_parts(self, tokenizer: Tokenizer, length: int, samples: range, seed: int) -> list[FixedCodedText]:
         """The fixed parts of some samples; Refused where those of one do not fit."""
         check_count("frequent_words", self.vocabulary, "words", length)
-        fixed = [self._fixed(tokenizer, seed, index) for index in samples]
+        fixed = [self._fixed_parts(tokenizer, seed, index) for index in samples]
         shortest = self._counts(next(total for total in itertools.count(1) if self._separate(total)))
-        check_length("frequent_words", max(sample.tokens + sample.coded(shortest) for sample in fixed), length)
+        check_length(
+            "frequent_words", max(sample.tokens + sample.coded_text_tokens(shortest) for sample in fixed), length
+        )
         return fixed
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One prompt of exactly length - room tokens per sample."""
-        samples = self._fitting(tokenizer, length, range(n), seed)
+        samples = self._fitting_parts(tokenizer, length, range(n), seed)
         return [self._question(tokenizer, length, seed, sample) for sample in samples]
 
-    def _fixed(self, tokenizer: Tokenizer, seed: int, index: int) -> FixedWords:
-        drawn = sampling.letters(self.rng("words", seed, index), LETTERS, SIZE)
-        new = sampling.unused(drawn, "frequent_words finds no further word", "lower vocabulary")
+    def _fixed_parts(self, tokenizer: Tokenizer, seed: int, index: int) -> FixedCodedText:
+        drawn = sampling.random_letter_words(self.rng("words", seed, index), CODED_WORD_LETTERS, CODED_WORD_SIZE)
+        new = sampling.without_repetitions(drawn, "frequent_words finds no further word", "lower vocabulary")
         words = list(itertools.islice(new, self.vocabulary - 1))
         # Rank 1 is the dots, so the first three words are ranks 2 to 4.
-        answer = " " + ", ".join(words[:NAMED])
-        return FixedWords(
-            **framed(self, tokenizer, index, [HEADER], ASK, BEGIN, [answer], MARGIN),
+        answer = " " + ", ".join(words[:N_ASKED_WORDS])
+        return FixedCodedText(
+            **fixed_fields(
+                self, tokenizer, index, [PROMPT_HEADER], QUESTION_TEXT, ANSWER_BEGINNING, [answer], ANSWER_MARGIN_TOKENS
+            ),
             words=words,
-            pieces=[tokenizer.encode(text).ids for text in (DOTS, *(f" {word}" for word in words))],
+            pieces=[tokenizer.encode(text).ids for text in (DOTS_PIECE, *(f" {word}" for word in words))],
         )
 
     def _counts(self, total: int) -> NDArray[np.int64]:
@@ -140,31 +144,35 @@ class FrequentWords(Task):
 
     def _separate(self, total: int) -> bool:
         """Whether the counts of the words to name, and of the word after them, decrease strictly."""
-        return bool((np.diff(self._counts(total)[1 : NAMED + 2]) < 0).all())
+        return bool((np.diff(self._counts(total)[1 : N_ASKED_WORDS + 2]) < 0).all())
 
-    def _question(self, tokenizer: Tokenizer, length: int, seed: int, fixed: FixedWords) -> Write:
+    def _question(self, tokenizer: Tokenizer, length: int, seed: int, fixed: FixedCodedText) -> Generate:
         space = length - fixed.tokens
         totals = range(space + 1)  # a piece has at least one token
         # Tokens grow with the total of pieces, so the largest that fits is found by bisection.
-        largest = bisect.bisect_right(totals, space, key=lambda total: fixed.coded(self._counts(total))) - 1
+        largest = bisect.bisect_right(totals, space, key=lambda total: fixed.coded_text_tokens(self._counts(total))) - 1
         # Down from there to counts that name the words without a tie.
         counts = self._counts(next(total for total in range(largest, 0, -1) if self._separate(total)))
         order = self.rng("order", seed, fixed.index).permutation(np.repeat(np.arange(self.vocabulary), counts))
-        filler = haystack.noise(tokenizer, space - fixed.coded(counts), str(fixed.index), [DOTS])
+        filler = haystack.noise_haystack(
+            tokenizer, space - fixed.coded_text_tokens(counts), str(fixed.index), [DOTS_PIECE]
+        )
         body = [filler.tokens, *(fixed.pieces[rank] for rank in order)]
-        facts = {"expected": fixed.words[:NAMED], "counts": counts[1:].tolist()}
+        facts = {"expected": fixed.words[:N_ASKED_WORDS], "counts": counts[1:].tolist()}
         return fixed.write(body, filler.name, _chance_of_first(counts[1:].tolist()), facts)
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Strict and lenient accuracy."""
-        return score_items(question, answer, rf"[{LETTERS}]{{{SIZE}}}", matching.unnumbered)
+        return score_items(
+            question, answer, rf"[{CODED_WORD_LETTERS}]{{{CODED_WORD_SIZE}}}", matching.remove_list_numbers
+        )
 
 
 def _chance_of_first(counts: Sequence[int]) -> float:
     """Probability that the words to name are the first different ones, in a random order of words with these counts."""
     found = 0.0
-    for order in itertools.permutations(counts[:NAMED]):
+    for order in itertools.permutations(counts[:N_ASKED_WORDS]):
         # What stands behind a word does not depend on where its own repetitions are: they are left out of what is left.
-        left = [sum(counts) - sum(order[:place]) for place in range(NAMED)]
+        left = [sum(counts) - sum(order[:place]) for place in range(N_ASKED_WORDS)]
         found += math.prod(count / words for count, words in zip(order, left, strict=True))
     return found

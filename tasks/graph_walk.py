@@ -6,19 +6,19 @@ from typing import ClassVar
 
 import numpy as np
 
-from lexbench import ConfigError, Sample, Write, Written
+from lexbench import ConfigError, Generate, GenerateAnswer, Sample
 from lexbench.taskkit import matching
 from lexbench.taskkit.prompt import check_at_least
 from lexbench.taskkit.scoring import score_written
-from lexbench.taskkit.spread import WORDS, Puzzle, Spread, Words
+from lexbench.taskkit.spread import PLAIN_NOUNS, Puzzle, Spread, Words
 
-HEADER = "Remember which word leads to which.\n"
-LINE = " {tail} leads to {head}."
-ASKS = {
+PROMPT_HEADER = "Remember which word leads to which.\n"
+LINE_TEMPLATE = " {tail} leads to {head}."
+QUESTION_TEMPLATES = {
     "parents": "\nWhich words lead directly to {node}?",
     "bfs": "\nWhich words does one reach from {node} in exactly {steps}?",
 }
-BEGINS = {
+ANSWER_BEGINNINGS = {
     "parents": " The words that lead directly to {node} are",
     "bfs": " The words that one reaches from {node} in exactly {steps} are",
 }
@@ -60,12 +60,12 @@ class GraphWalk(Spread):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.ask not in ASKS:
-            raise ConfigError(f"graph_walk's ask must be one of {', '.join(ASKS)}, got {self.ask}")
+        if self.ask not in QUESTION_TEMPLATES:
+            raise ConfigError(f"graph_walk's ask must be one of {', '.join(QUESTION_TEMPLATES)}, got {self.ask}")
         check_at_least("graph_walk", self, width=1, steps=1, trees=2)
-        if self.trees * self._size > len(WORDS):
+        if self.trees * self._size > len(PLAIN_NOUNS):
             raise ConfigError(
-                f"graph_walk has {len(WORDS)} words, {self.trees} trees need {self.trees * self._size}: "
+                f"graph_walk has {len(PLAIN_NOUNS)} words, {self.trees} trees need {self.trees * self._size}: "
                 "lower trees, width or steps"
             )
         if self.choose and self.width > 1:
@@ -86,21 +86,21 @@ class GraphWalk(Spread):
     def puzzle(self, rng: np.random.Generator, words: Words) -> Puzzle:
         """Equal trees, their edges in random order."""
         unused = 0 if self.needle else self.trees - 1
-        nodes = words(WORDS, self.trees * self._size + unused)
+        nodes = words(PLAIN_NOUNS, self.trees * self._size + unused)
         trees = [nodes[start : start + self._size] for start in range(0, len(nodes) - unused, self._size)]
         others = [tree[-1] for tree in trees[1:]] if self.needle else nodes[len(nodes) - unused :]
         edges = [(number, edge) for number, tree in enumerate(trees) for edge in self._edges(tree)]
         order = [edges[each] for each in rng.permutation(len(edges))]
         asked = trees[0]
         # In the control the text has all nodes but those of the asked tree, of which the question names one.
-        unseen = math.comb(len(WORDS) - (self.trees - 1) * self._size - 1, self.width)
+        unseen = math.comb(len(PLAIN_NOUNS) - (self.trees - 1) * self._size - 1, self.width)
         filled = {"node": asked[0], "steps": f"{self.steps} step{'s' if self.steps > 1 else ''}"}
         return Puzzle(
-            header=HEADER,
-            lines=[LINE.format(tail=tail, head=head) for _, (tail, head) in order],
+            header=PROMPT_HEADER,
+            lines=[LINE_TEMPLATE.format(tail=tail, head=head) for _, (tail, head) in order],
             needed=frozenset(place for place, (number, _) in enumerate(order) if number == 0),
-            ask=ASKS[self.ask].format(**filled),
-            begin=BEGINS[self.ask].format(**filled),
+            ask=QUESTION_TEMPLATES[self.ask].format(**filled),
+            begin=ANSWER_BEGINNINGS[self.ask].format(**filled),
             # The last layer, in random order: the order of an answer says nothing of the paths.
             expected=words(asked[-self.width :], self.width),
             chance=1 / self.trees,
@@ -117,7 +117,7 @@ class GraphWalk(Spread):
         paths = zip(*layers, strict=True)
         return [edge for path in paths for edge in zip([root, *path[:-1]], path, strict=True)]
 
-    def judge(self, question: Write, answer: Written) -> Sample:
+    def judge(self, question: Generate, answer: GenerateAnswer) -> Sample:
         """Exact set, and F1 of the sets."""
         right, written = (
             set(question.facts["expected"]),

@@ -7,16 +7,16 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, Corpus, Diverge, Outline, Refused, Sample, Task, Tokenizer
+from lexbench import Answer, AnyQuestion, Corpus, MeasureDivergence, Outline, Refused, Sample, Task, Tokenizer
 from lexbench.taskkit.perplexity import (
-    AVERAGING,
-    LONGER,
-    STREAM,
+    AVERAGING_NOTE,
+    LONGER_CORPUS_REMEDY,
+    STREAM_REMEDY,
     EncodedCorpus,
     bos_policy,
     encoded_corpus,
-    in_turns,
-    or_fewer,
+    fewer_samples_remedy,
+    interleave_places,
     score_question,
 )
 from lexbench.taskkit.prompt import check_at_least, check_length
@@ -75,7 +75,7 @@ class LastSegment(Task):
         other = f"; KL(p || q), p under {self.against}" if self.against else ""
         return (
             f"last segment: the same {self.targets} target tokens at every length, only their context grows "
-            f"(places of {self.longest} tokens); one window, no stride; {AVERAGING}; {begin}{other}"
+            f"(places of {self.longest} tokens); one window, no stride; {AVERAGING_NOTE}; {begin}{other}"
         )
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
@@ -98,7 +98,7 @@ class LastSegment(Task):
         task._check(tokenizer, length)
         texts = encoded_corpus(self.corpus, tokenizer)
         order = task.rng("documents", seed).permutation(len(texts)).tolist()
-        found = in_turns(order, lambda document: task._ends(texts, document, seed))
+        found = interleave_places(order, lambda document: task._ends(texts, document, seed))
         places = list(itertools.islice(found, n))
         if len(places) < n:
             raise Refused(task._too_few(texts, n, len(places)))
@@ -136,8 +136,13 @@ class LastSegment(Task):
         if self.against is None:
             return scored
         other = "" if self.against == "uncompressed" else self.against
-        return Diverge(
-            index=index, cluster=scored.cluster, facts=scored.facts, tokens=tokens, start=scored.start, against=other
+        return MeasureDivergence(
+            index=index,
+            cluster=scored.cluster,
+            facts=scored.facts,
+            tokens=tokens,
+            first_target=scored.first_target,
+            against=other,
         )
 
     def _too_few(self, texts: EncodedCorpus, n: int, found: int) -> str:
@@ -145,13 +150,13 @@ class LastSegment(Task):
             return (
                 f"last_segment needs {n} places in a stream of {len(texts.stream)} tokens, it has {found} with "
                 f"{self.longest} tokens and {self.targets} targets in one document: give a larger corpus"
-                f"{or_fewer(found)}, or a lower task.targets"
+                f"{fewer_samples_remedy(found)}, or a lower task.targets"
             )
         longest = texts.longest() + len(texts.prefix)
         # Joining helps where the documents hold the length together; tune has no settings of a task.
         joined = len(texts) > 1 and len(texts.stream) >= (self.longest or 0)
-        stream = f"{STREAM}, " if joined else ""
+        stream = f"{STREAM_REMEDY}, " if joined else ""
         return (
             f"last_segment needs {n} places in documents of {self.longest} tokens, the corpus has {found} "
-            f"(its longest document has {longest}): give {stream}{LONGER}{or_fewer(found)}"
+            f"(its longest document has {longest}): give {stream}{LONGER_CORPUS_REMEDY}{fewer_samples_remedy(found)}"
         )

@@ -7,9 +7,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from lexbench import Answer, AnyQuestion, Corpus, Outline, Refused, Sample, Score, Task, Tokenizer
+from lexbench import Answer, AnyQuestion, Corpus, Loglikelihood, Outline, Refused, Sample, Task, Tokenizer
 from lexbench.taskkit import key_tokens
-from lexbench.taskkit.perplexity import AVERAGING, EncodedCorpus, bos_policy, encoded_corpus
+from lexbench.taskkit.perplexity import AVERAGING_NOTE, EncodedCorpus, bos_policy, encoded_corpus
 from lexbench.taskkit.prompt import check_at_least, check_length
 from lexbench.taskkit.scoring import score_likelihood
 
@@ -54,7 +54,7 @@ class LongPpl(Task):
     def __post_init__(self) -> None:
         check_at_least("long_ppl", self, document_tokens=1, stride=1)
         if self.keys is not None:
-            object.__setattr__(self, "keys_hash", key_tokens.read(self.keys).hash)
+            object.__setattr__(self, "keys_hash", key_tokens.read_key_tokens(self.keys).hash)
 
     def for_lengths(self, lengths: Sequence[int]) -> Self:
         """Choose documents that are long enough for the longest length."""
@@ -65,7 +65,7 @@ class LongPpl(Task):
         return (
             f"LongPPL: the same key tokens at every length ({self._keys()}), in documents read to "
             f"{self.document_tokens} tokens or more; context: at least the length less "
-            f"{self.stride or 'a quarter of it'}, or all of the document; {AVERAGING}; {bos_policy(tokenizer)}; "
+            f"{self.stride or 'a quarter of it'}, or all of the document; {AVERAGING_NOTE}; {bos_policy(tokenizer)}; "
             "documents not joined"
         )
 
@@ -77,11 +77,14 @@ class LongPpl(Task):
 
     def _key_tokens(self, tokenizer: Tokenizer, length: int) -> key_tokens.KeyTokens:
         """The file of key tokens; Refused where there is none, or the length does not fit it."""
-        found = key_tokens.read(self.keys) if self.keys else None
+        found = key_tokens.read_key_tokens(self.keys) if self.keys else None
         least = len(tokenizer.prefix) + 1 + (found.rule.short if found else 1)
         check_length("long_ppl", least, length)
         if found is None:
-            raise Refused(f"long_ppl needs a file of key tokens, got none: {key_tokens.MAKE}, then give task.keys=FILE")
+            raise Refused(
+                f"long_ppl needs a file of key tokens, got none: {key_tokens.MAKE_FILE_REMEDY}, then give "
+                "task.keys=FILE"
+            )
         tokens = self.for_lengths([length]).document_tokens or 0
         if length > tokens:
             raise Refused(f"long_ppl reads documents of {tokens} tokens, asked for {length}: raise document_tokens")
@@ -95,7 +98,9 @@ class LongPpl(Task):
         """Every window with key tokens, of n documents."""
         found = self._key_tokens(tokenizer, length)
         if found.corpus != self.corpus.fingerprint():
-            raise Refused(f"{self.keys} must hold key tokens of this corpus, got another one's: {key_tokens.MAKE}")
+            raise Refused(
+                f"{self.keys} must hold key tokens of this corpus, got another one's: {key_tokens.MAKE_FILE_REMEDY}"
+            )
         task, width = self.for_lengths([length]), length - len(tokenizer.prefix)
         texts = encoded_corpus(self.corpus, tokenizer)
         stride = self._spread(tokenizer, found, length)
@@ -116,7 +121,7 @@ class LongPpl(Task):
         """The key tokens, for the protocol."""
         if self.keys is None:
             return "none given"
-        found = key_tokens.read(self.keys)
+        found = key_tokens.read_key_tokens(self.keys)
         rule = found.rule
         return (
             f"keys {found.hash} by {found.evaluator}: gain > {rule.gain:g} nats over a context of {rule.short} of "
@@ -161,13 +166,13 @@ def _windows(targets: NDArray[np.int64], width: int, stride: int) -> Iterator[tu
 
 def _question(
     texts: EncodedCorpus, index: int, width: int, document: int, end: int, targets: NDArray[np.int64]
-) -> Score:
+) -> Loglikelihood:
     encoded = texts[document]
-    question = Score(
+    question = Loglikelihood(
         index=index,
         cluster=texts.name(document),
         tokens=np.concatenate([texts.prefix, encoded.ids[end - width : end]]),
-        start=len(texts.prefix) + int(targets[0]) - (end - width),
+        first_target=len(texts.prefix) + int(targets[0]) - (end - width),
         bytes=sum(encoded.units(place, place + 1)[0] for place in targets.tolist()),
         words=0,
         facts={"document": texts.name(document), "targets": targets.tolist()},

@@ -12,15 +12,27 @@ from typing import Any, ClassVar
 import numpy as np
 import yaml
 
-from lexbench import Answer, AnyQuestion, ConfigError, Frame, Outline, Refused, Sample, Task, Tokenizer, Write, Written
+from lexbench import (
+    Answer,
+    AnyQuestion,
+    ConfigError,
+    Frame,
+    Generate,
+    GenerateAnswer,
+    Outline,
+    Refused,
+    Sample,
+    Task,
+    Tokenizer,
+)
 from lexbench.taskkit import longbench
-from lexbench.taskkit.prompt import bos_and_chat, check_at_least, check_length, has_chat
+from lexbench.taskkit.prompt import check_at_least, check_length, context_beginning, has_chat
 from lexbench.taskkit.scoring import score_written
 
-OURS = Path(__file__).with_name("longbench_prompts.yaml")
-RATED = 4096
+OWN_PROMPTS_FILE = Path(__file__).with_name("longbench_prompts.yaml")
+SAMPLED_CHARACTERS = 4096
 """Characters of a text that tell how many tokens a character has."""
-TRUNCATION = {
+TRUNCATION_NOTES = {
     "error": "over-long prompts refuse the cell",
     "skip": "examples with over-long prompts are left out",
     "middle": "over-long prompts lose their middle",
@@ -85,10 +97,12 @@ class LongBench(Task):
     similarity: str = "difflib"
 
     def __post_init__(self) -> None:
-        longbench.known(self.dataset, longbench.LONGBENCH_E if self.e else longbench.DATASETS)
+        longbench.dataset_named(self.dataset, longbench.LONGBENCH_E if self.e else longbench.LONGBENCH_DATASETS)
         longbench.check_similarity(self.similarity)
-        if self.truncation not in TRUNCATION:
-            raise ConfigError(f"longbench's truncation must be one of {', '.join(TRUNCATION)}, got {self.truncation!r}")
+        if self.truncation not in TRUNCATION_NOTES:
+            raise ConfigError(
+                f"longbench's truncation must be one of {', '.join(TRUNCATION_NOTES)}, got {self.truncation!r}"
+            )
         check_at_least("longbench", self, room=1, limit=2)
         if self.limit is not None and self.truncation != "middle":
             raise ConfigError(
@@ -101,7 +115,7 @@ class LongBench(Task):
         if self.wrapper is not None and self.chat is not None:
             raise ConfigError("longbench's wrapper stands for the chat template, got chat too: leave one of them out")
         if isinstance(self.data, str):
-            names = longbench.LONGBENCH_E if self.e else longbench.DATASETS
+            names = longbench.LONGBENCH_E if self.e else longbench.LONGBENCH_DATASETS
             others = [f"{name}_e" if self.e else name for name in names]
             object.__setattr__(self, "data", longbench.Source.find(self.data, self._stem, others))
         if isinstance(self.prompts, str):
@@ -109,40 +123,42 @@ class LongBench(Task):
             if not file.is_file():
                 raise ConfigError(f"prompts {self.prompts} does not exist: give the official dataset2prompt.json")
             object.__setattr__(self, "prompts", longbench.Source.of(file))
-        self._wording()
+        self._prompt_format()
 
     def protocol(self, tokenizer: Tokenizer) -> str:
         """Data set, wording, template, treatment of over-long prompts, metric."""
         parts = [
             f"LongBench{'-E' if self.e else ''} {self.dataset}: "
             + ("our own wording" if self.prompts is None else f"prompts {self.prompts}"),
-            self._framed(tokenizer),
-            self._shortening(),
+            self._framing_note(tokenizer),
+            self._truncation_note(),
             f"at most {self._room} tokens written, greedy",
             f"official {self._facts.metric_name(self.similarity).removesuffix('_official')}"
             + " of the first line" * self._facts.first_line,
-            bos_and_chat(tokenizer),
+            context_beginning(tokenizer),
         ]
         return ", ".join(parts)
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
         """Prompts of the data's sizes, told by their characters, with the room; none is longer than fits."""
-        examples, order, frame = self._chosen(tokenizer, length, n, seed)
-        framed = len(frame.before) + len(frame.after) + len(tokenizer.encode(self._wording()).ids) + self._room
-        begin = examples[order[0]]["context"][:RATED]
+        examples, order, frame = self._choose_examples(tokenizer, length, n, seed)
+        framed = len(frame.before) + len(frame.after) + len(tokenizer.encode(self._prompt_format()).ids) + self._room
+        begin = examples[order[0]]["context"][:SAMPLED_CHARACTERS]
         rate = len(tokenizer.encode(begin).ids) / max(1, len(begin))
         read = [rate * (len(examples[place]["context"]) + len(examples[place]["input"])) for place in order]
         most = length if self.limit is None else min(length, framed + self.limit)
-        return Outline(len(order), float(np.mean([min(most, framed + each) for each in read])), room=self._room)
+        return Outline(
+            len(order), float(np.mean([min(most, framed + each) for each in read])), max_new_tokens=self._room
+        )
 
-    def _chosen(
+    def _choose_examples(
         self, tokenizer: Tokenizer, length: int, n: int, seed: int
     ) -> tuple[Sequence[Mapping[str, Any]], list[int], Frame]:
         """All examples, the places of those that are asked, and what stands around a prompt."""
         if isinstance(self.data, longbench.Missing):
             raise Refused(f"longbench's {self.dataset}: {self.data.reason}")
         frame = tokenizer.frame(self._uses_chat(tokenizer))
-        words = len(tokenizer.encode(self._wording().format(context="", input="")).ids)
+        words = len(tokenizer.encode(self._prompt_format().format(context="", input="")).ids)
         least = len(frame.before) + len(frame.after) + max(2, words) + self._room
         check_length(f"longbench's {self.dataset}", least, length)
         examples = longbench.read_examples(self._source(), classes=self._facts.metric == "classification")
@@ -153,19 +169,19 @@ class LongBench(Task):
     def _source(self) -> longbench.Source:
         """The file of the data."""
         assert not isinstance(self.data, str | longbench.Missing)
-        return self.data or longbench.from_hub(self._stem)
+        return self.data or longbench.source_from_hub(self._stem)
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One question per example; prompt and room have at most `length` tokens."""
-        examples, order, frame = self._chosen(tokenizer, length, n, seed)
-        wording = self._wording()
+        examples, order, frame = self._choose_examples(tokenizer, length, n, seed)
+        wording = self._prompt_format()
         cell = {"dataset": self._stem, "data": str(self._source()), "examples": len(examples)}
         questions = []
         for index, place in enumerate(order):
             text = wording.format(context=examples[place]["context"], input=examples[place]["input"])
-            uncut, text = self._wrapped(text), self._wrapped(self._limited(tokenizer, text))
+            uncut, text = self._wrap_prompt(text), self._wrap_prompt(self._cut_as_official(tokenizer, text))
             whole = len(frame.before) + len(tokenizer.encode(uncut).ids) + len(frame.after)
-            prompt = self._fitted(tokenizer.encode(text).ids, frame, length, str(examples[place]["_id"]))
+            prompt = self._fit_prompt(tokenizer.encode(text).ids, frame, length, str(examples[place]["_id"]))
             if prompt is not None:
                 cut = text != uncut or len(prompt) < whole
                 questions.append((index, examples[place], prompt, {"prompt_tokens": whole, "cut": cut}))
@@ -176,24 +192,24 @@ class LongBench(Task):
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """The official metric, for summaries also the ROUGE-L of `rouge-score`."""
-        assert isinstance(question, Write) and isinstance(answer, Written)
+        assert isinstance(question, Generate) and isinstance(answer, GenerateAnswer)
         facts, unit = question.facts, self._facts.unit
         judged = (self.dataset, answer.text, facts["answers"])
-        official = longbench.official(*judged, facts["all_classes"], self.similarity)
+        official = longbench.official_score(*judged, facts["all_classes"], self.similarity)
         return score_written(
             question,
             answer,
             {self._facts.metric_name(self.similarity): official, **longbench.summary_scores(*judged)},
             truncated=facts["cut"],
             parts=(
-                f"{unit} {longbench.bucket(facts[unit])}",
-                f"tokens {longbench.bucket(facts['prompt_tokens'])}",
+                f"{unit} {longbench.bucket_of_length(facts[unit])}",
+                f"tokens {longbench.bucket_of_length(facts['prompt_tokens'])}",
             ),
         )
 
     @property
     def _facts(self) -> longbench.Dataset:
-        return longbench.DATASETS[self.dataset]
+        return longbench.LONGBENCH_DATASETS[self.dataset]
 
     @property
     def _stem(self) -> str:
@@ -208,22 +224,22 @@ class LongBench(Task):
             return bool(self.chat)
         return has_chat(tokenizer)
 
-    def _framed(self, tokenizer: Tokenizer) -> str:
+    def _framing_note(self, tokenizer: Tokenizer) -> str:
         """What stands around the prompt, for the protocol."""
         if self.wrapper is not None and self._facts.chat:
             return f"wrapper {json.dumps(self.wrapper)}"
         return "chat template" if self._uses_chat(tokenizer) else "no chat template"
 
-    def _shortening(self) -> str:
+    def _truncation_note(self) -> str:
         """What happens to long prompts, for the protocol."""
         if self.limit is None:
-            return TRUNCATION[self.truncation]
+            return TRUNCATION_NOTES[self.truncation]
         return f"prompts of more than {self.limit} tokens without template lose their middle, decoded and encoded again"
 
-    def _wrapped(self, text: str) -> str:
+    def _wrap_prompt(self, text: str) -> str:
         return text if self.wrapper is None or not self._facts.chat else self.wrapper.replace("{prompt}", text)
 
-    def _limited(self, tokenizer: Tokenizer, text: str) -> str:
+    def _cut_as_official(self, tokenizer: Tokenizer, text: str) -> str:
         """The prompt's text cut as by the official pred.py, which counts BOS and decodes both halves."""
         if self.limit is None:
             return text
@@ -234,11 +250,11 @@ class LongBench(Task):
         half = self.limit // 2
         return tokenizer.decode(ids[:half]) + tokenizer.decode(ids[-half:])
 
-    def _wording(self) -> str:
+    def _prompt_format(self) -> str:
         """The data set's prompt, a format string with {context} and {input}; ConfigError if it is not one."""
         assert not isinstance(self.prompts, str)
         if self.prompts is None:
-            return str(yaml.safe_load(OURS.read_text(encoding="utf-8"))[self.dataset])
+            return str(yaml.safe_load(OWN_PROMPTS_FILE.read_text(encoding="utf-8"))[self.dataset])
         name = self.prompts.name
         try:
             prompts = json.loads(self.prompts.read())
@@ -258,7 +274,7 @@ class LongBench(Task):
             )
         return wording
 
-    def _fitted(self, ids: np.ndarray, frame: Frame, length: int, name: str) -> np.ndarray | None:
+    def _fit_prompt(self, ids: np.ndarray, frame: Frame, length: int, name: str) -> np.ndarray | None:
         """The prompt's tokens, cut if needed; None: left out."""
         framed = len(frame.before) + len(frame.after)
         space = length - self._room - framed
@@ -284,7 +300,7 @@ class LongBench(Task):
         example: Mapping[str, Any],
         prompt: np.ndarray,
         counts: Mapping[str, Any],
-    ) -> Write:
+    ) -> Generate:
         first = example["answers"][0] if example["answers"] else ""
         facts = {
             **cell,
@@ -294,11 +310,11 @@ class LongBench(Task):
             self._facts.unit: example["length"],
             **counts,
         }
-        return Write(
+        return Generate(
             index=index,
             cluster=hashlib.sha256(example["context"].encode()).hexdigest()[:16],
             prompt=prompt,
-            room=self._room,
+            max_new_tokens=self._room,
             answer=first if self._facts.chinese or self._facts.kind == "code" else f" {first}",
             chance=self._chance(example),
             facts=facts,

@@ -7,15 +7,15 @@ from typing import ClassVar
 import numpy as np
 
 from lexbench import ConfigError
-from lexbench.taskkit.people import PARTS
+from lexbench.taskkit.people import OBJECT_WORD_LISTS
 from lexbench.taskkit.prompt import check_at_least
-from lexbench.taskkit.spread import WORDS, Puzzle, Spread, Words
+from lexbench.taskkit.spread import PLAIN_NOUNS, Puzzle, Spread, Words
 
-HEADER = "The group of a thing depends on what it is, not on its colour.\n"
-LINE = " The {colour} {thing} belongs to group {label}."
-ASK = "\nTo which group does the {colour} {thing} belong?"
-BEGIN = " The {colour} {thing} belongs to group"
-COLOURS = tuple(PARTS[1])
+PROMPT_HEADER = "The group of a thing depends on what it is, not on its colour.\n"
+LINE_TEMPLATE = " The {colour} {thing} belongs to group {label}."
+QUESTION_TEMPLATE = "\nTo which group does the {colour} {thing} belong?"
+ANSWER_BEGINNING = " The {colour} {thing} belongs to group"
+COLOUR_WORDS = tuple(OBJECT_WORD_LISTS[1])
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,10 @@ class ManyLabels(Spread):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_at_least("many_labels", self, labels=2, things=1, shots=1)
-        if self.labels > 26 or self.labels * self.things > len(WORDS) or self.shots >= len(COLOURS):
+        if self.labels > 26 or self.labels * self.things > len(PLAIN_NOUNS) or self.shots >= len(COLOUR_WORDS):
             raise ConfigError(
-                f"many_labels has 26 labels, {len(WORDS)} things and {len(COLOURS)} colours, got labels={self.labels}, "
+                f"many_labels has 26 labels, {len(PLAIN_NOUNS)} things and {len(COLOUR_WORDS)} colours, got "
+                f"labels={self.labels}, "
                 f"things={self.things} and shots={self.shots}: lower them"
             )
 
@@ -66,18 +67,18 @@ class ManyLabels(Spread):
         unused = 0 if self.needle else min(self.labels - 1, len(string.ascii_uppercase) - self.labels)
         options = words(string.ascii_uppercase, self.labels + unused)
         labels = options[: self.labels]
-        things = words(WORDS, self.labels * self.things)
+        things = words(PLAIN_NOUNS, self.labels * self.things)
         groups = dict(zip(things, np.repeat(labels, self.things).tolist(), strict=True))
-        colours = {thing: words(COLOURS, self.shots + 1) for thing in things}
+        colours = {thing: words(COLOUR_WORDS, self.shots + 1) for thing in things}
         shown = [(thing, colour) for thing in things for colour in colours[thing][:-1]]
         order = [shown[each] for each in rng.permutation(len(shown))]
         asked = {"colour": colours[things[0]][-1], "thing": things[0]}
         return Puzzle(
-            header=HEADER,
-            lines=[LINE.format(colour=colour, thing=thing, label=groups[thing]) for thing, colour in order],
+            header=PROMPT_HEADER,
+            lines=[LINE_TEMPLATE.format(colour=colour, thing=thing, label=groups[thing]) for thing, colour in order],
             needed=frozenset(place for place, (thing, _) in enumerate(order) if thing == things[0]),
-            ask=ASK.format(**asked),
-            begin=BEGIN.format(**asked),
+            ask=QUESTION_TEMPLATE.format(**asked),
+            begin=ANSWER_BEGINNING.format(**asked),
             expected=[labels[0]],
             chance=1 / self.labels,
             options=sorted(options),

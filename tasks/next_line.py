@@ -19,28 +19,43 @@ from lexbench import (
     Corpus,
     Encoded,
     Frame,
+    Generate,
+    GenerateAnswer,
     Outline,
     Refused,
     Sample,
     Task,
     Tokenizer,
-    Write,
-    Written,
 )
-from lexbench.taskkit.perplexity import LONGER, EncodedCorpus, encoded_corpus, in_turns, or_fewer
-from lexbench.taskkit.prompt import bos_and_chat, check_at_least, check_length
+from lexbench.taskkit.perplexity import (
+    LONGER_CORPUS_REMEDY,
+    EncodedCorpus,
+    encoded_corpus,
+    fewer_samples_remedy,
+    interleave_places,
+)
+from lexbench.taskkit.prompt import check_at_least, check_length, context_beginning
 from lexbench.taskkit.scoring import score_written
 
-INSTRUCTION = "Continue this Python file by its next line. Write that line and nothing else.\n\n"
-STATEMENTS = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.Raise, ast.Assert, ast.Delete, ast.Expr)
-SHORTEST = 12
+PROMPT_INSTRUCTION = "Continue this Python file by its next line. Write that line and nothing else.\n\n"
+SIMPLE_STATEMENT_TYPES = (
+    ast.Assign,
+    ast.AugAssign,
+    ast.AnnAssign,
+    ast.Return,
+    ast.Raise,
+    ast.Assert,
+    ast.Delete,
+    ast.Expr,
+)
+MIN_LINE_CHARACTERS = 12
 """Least characters of a line."""
-SPARE = 4
+MIN_SPARE_TOKENS = 4
 """Least tokens of the room beyond those of the line."""
 
 
 @dataclass(frozen=True)
-class Line:
+class StatementLine:
     """A line that consists of one statement."""
 
     begin: int
@@ -55,7 +70,7 @@ class Line:
 class Place:
     """A line among the tokens of its document."""
 
-    line: Line
+    line: StatementLine
     end: int
     """Number of tokens that end before the line begins."""
     rest: str
@@ -120,7 +135,7 @@ class NextLine(Task):
 
     def protocol(self, tokenizer: Tokenizer) -> str:
         """Which lines, how much context, how the answer is scored, BOS."""
-        start = "chat template" if self.chat else bos_and_chat(tokenizer)
+        start = "chat template" if self.chat else context_beginning(tokenizer)
         return (
             f"next line: the same lines of Python at every length, only their context grows (places of {self.longest} "
             f"tokens, a name not in the last {self.near}), room {self.room}, strict: the first line is the line, "
@@ -131,7 +146,7 @@ class NextLine(Task):
         """One prompt for each line, and its room."""
         task = self.for_lengths([length])
         task._space(tokenizer, length)
-        return Outline(n, length, room=task.room or 0)
+        return Outline(n, length, max_new_tokens=task.room or 0)
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One prompt of exactly length - room tokens per line."""
@@ -140,12 +155,12 @@ class NextLine(Task):
         texts = encoded_corpus(self.corpus, tokenizer)
         reach = (task.longest or 0) - (task.room or 0) - len(tokenizer.prefix)
         order = task.rng("documents", seed).permutation(len(texts)).tolist()
-        places = in_turns(order, lambda document: task._lines(texts, tokenizer, document, reach, seed))
+        places = interleave_places(order, lambda document: task._lines(texts, tokenizer, document, reach, seed))
         found = list(itertools.islice(places, n))
         if len(found) < n:
             raise Refused(
                 f"next_line needs {n} lines of Python with {task.longest} tokens, the corpus has {len(found)}: give "
-                f"files of Python (corpus=stdlib), {LONGER}{or_fewer(len(found))}"
+                f"files of Python (corpus=stdlib), {LONGER_CORPUS_REMEDY}{fewer_samples_remedy(len(found))}"
             )
         return [task._question(texts, tokenizer, frame, space, index, *place) for index, place in enumerate(found)]
 
@@ -153,7 +168,7 @@ class NextLine(Task):
         """The frame around the text, and the tokens of text; Refused where the length has none, or too many."""
         frame = tokenizer.frame(self.chat)
         if self.chat or frame.is_chat:  # a chat backend frames every question
-            frame = Frame(np.concatenate([frame.before, tokenizer.encode(INSTRUCTION).ids]), frame.after)
+            frame = Frame(np.concatenate([frame.before, tokenizer.encode(PROMPT_INSTRUCTION).ids]), frame.after)
         least = (self.room or 0) + len(frame.before) + len(frame.after) + 1
         check_length("next_line", least, length, "raise length or lower room")
         if length > (self.longest or 0):
@@ -162,7 +177,7 @@ class NextLine(Task):
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Exact match and similarity of the first line."""
-        assert isinstance(question, Write) and isinstance(answer, Written)
+        assert isinstance(question, Generate) and isinstance(answer, GenerateAnswer)
         lines = [line.strip() for line in answer.text.split("\n")]
         first = next((line for line in lines if line and not line.startswith("```")), "")
         expected = question.facts["expected"]
@@ -183,7 +198,7 @@ class NextLine(Task):
         for number in rng.permutation(len(lines)).tolist():
             place = _place(encoded, lines[number])
             fits = place.end >= reach and (self.near or 0) < place.distance <= reach
-            if fits and len(tokenizer.encode(_answer(encoded, place.line)).ids) + SPARE <= (self.room or 0):
+            if fits and len(tokenizer.encode(_answer(encoded, place.line)).ids) + MIN_SPARE_TOKENS <= (self.room or 0):
                 yield place
 
     def _question(
@@ -195,15 +210,15 @@ class NextLine(Task):
         index: int,
         document: int,
         place: Place,
-    ) -> Write:
+    ) -> Generate:
         encoded = texts[document]
         # A token that reaches into the line is cut there: its first part is encoded again.
         context = np.concatenate([encoded.ids[: place.end], tokenizer.encode(place.rest).ids])
-        return Write(
+        return Generate(
             index=index,
             cluster=texts.name(document),
             prompt=np.concatenate([frame.before, context[len(context) - space :], frame.after]),
-            room=self.room or 0,
+            max_new_tokens=self.room or 0,
             answer=_answer(encoded, place.line),
             facts={
                 "expected": place.line.text,
@@ -214,12 +229,12 @@ class NextLine(Task):
         )
 
 
-def _answer(encoded: Encoded, line: Line) -> str:
+def _answer(encoded: Encoded, line: StatementLine) -> str:
     """The line as a flawless model writes it, with line ends and indentation before it."""
     return encoded.text[line.begin : line.end]
 
 
-def _place(encoded: Encoded, line: Line) -> Place:
+def _place(encoded: Encoded, line: StatementLine) -> Place:
     """The place of a line among the tokens, and the distance of its names."""
     # Tokens that begin before the line; the last of them may reach into it.
     end = int(np.searchsorted(encoded.starts, line.begin))
@@ -233,7 +248,7 @@ def _place(encoded: Encoded, line: Line) -> Place:
 
 
 @functools.lru_cache(maxsize=256)
-def _statements(text: str) -> Sequence[Line]:
+def _statements(text: str) -> Sequence[StatementLine]:
     """All lines of one simple statement with at least two names, which all occur before the line.
 
     None in a file with carriage returns, at which Python ends a line.
@@ -253,15 +268,15 @@ def _statements(text: str) -> Sequence[Line]:
         places.setdefault(word[0], []).append(word.start())
     found = []
     for node in ast.walk(tree):
-        if not isinstance(node, STATEMENTS) or node.lineno != node.end_lineno:
+        if not isinstance(node, SIMPLE_STATEMENT_TYPES) or node.lineno != node.end_lineno:
             continue
         line = lines[node.lineno - 1]
         # ast counts columns in UTF-8 bytes.
         own = line.encode()[node.col_offset : node.end_col_offset].decode()
         begin = begins[node.lineno - 1]
-        last = {name: _before(places.get(name, []), begin) for name in _names(node)}
-        if own == line.strip() and len(own) >= SHORTEST and len(last) >= 2 and min(last.values()) >= 0:
-            found.append(Line(len(text[:begin].rstrip()), begin + len(line.rstrip()), own, last))
+        last = {name: _last_place_before(places.get(name, []), begin) for name in _names(node)}
+        if own == line.strip() and len(own) >= MIN_LINE_CHARACTERS and len(last) >= 2 and min(last.values()) >= 0:
+            found.append(StatementLine(len(text[:begin].rstrip()), begin + len(line.rstrip()), own, last))
     return tuple(found)
 
 
@@ -270,7 +285,7 @@ def _names(node: ast.stmt) -> set[str]:
     return names | {part.attr for part in ast.walk(node) if isinstance(part, ast.Attribute)}
 
 
-def _before(places: Sequence[int], begin: int) -> int:
+def _last_place_before(places: Sequence[int], begin: int) -> int:
     """The last place before `begin`; -1 if there is none."""
     count = bisect.bisect_left(places, begin)
     return places[count - 1] if count else -1

@@ -9,34 +9,46 @@ from typing import ClassVar
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, Choose, ConfigError, Corpus, Outline, Sample, Task, Tokenizer, Tokens, Write
+from lexbench import (
+    Answer,
+    AnyQuestion,
+    Choose,
+    ConfigError,
+    Corpus,
+    Generate,
+    Outline,
+    Sample,
+    Task,
+    Tokenizer,
+    Tokens,
+)
 from lexbench.taskkit import absence, haystack, sampling
 from lexbench.taskkit.prompt import (
-    Fixed,
+    FixedParts,
     check_at_least,
     check_count,
     check_haystack,
     check_length,
-    framed,
+    fixed_fields,
     outline_of,
     texts_for_sizes,
 )
 from lexbench.taskkit.scoring import score_choice, score_items
 
-HEADER = "Remember the special magic {kind}s in this text.\n"
-NEEDLE = " One of the special magic {kind}s for {key} is: {value}."
+PROMPT_HEADER = "Remember the special magic {kind}s in this text.\n"
+NEEDLE_TEMPLATE = " One of the special magic {kind}s for {key} is: {value}."
 ASK_ONE = "\nWhat is the special magic {kind} for {keys}?"
 ASK_SEVERAL = "\nWhat are the special magic {kind}s for {keys}?"
 ASK_WHETHER = "\nTrue or False: this text has a special magic {kind} for {keys}."
 PREFIX_ONE = "The special magic {kind} for {keys} is:"
 PREFIX_SEVERAL = "The special magic {kind}s for {keys} are:"
 PREFIX_WHETHER = "The answer is"
-MARGIN = 4
+ANSWER_MARGIN_TOKENS = 4
 """Tokens to write beyond those of the answer, per value."""
 
 
 @dataclass(frozen=True)
-class Kind:
+class StringKind:
     """A set of strings from which keys or values are drawn."""
 
     count: int
@@ -45,21 +57,25 @@ class Kind:
     """Regular expression of one string, in lower case."""
 
 
-KINDS = {
-    "number": Kind(9 * 10**6, lambda number: str(10**6 + number), r"\d+"),
-    "uuid": Kind(2**128, lambda number: str(uuid.UUID(int=number)), r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"),
-    "word": Kind(
-        len(sampling.ADJECTIVES) * len(sampling.NOUNS),
-        lambda number: (
-            f"{sampling.ADJECTIVES[number // len(sampling.NOUNS)]}-{sampling.NOUNS[number % len(sampling.NOUNS)]}"
-        ),
+def _compound_word(adjective: int, noun: int) -> str:
+    return f"{sampling.ENGLISH_ADJECTIVES[adjective]}-{sampling.ENGLISH_NOUNS[noun]}"
+
+
+STRING_KINDS = {
+    "number": StringKind(9 * 10**6, lambda number: str(10**6 + number), r"\d+"),
+    "uuid": StringKind(
+        2**128, lambda number: str(uuid.UUID(int=number)), r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+    ),
+    "word": StringKind(
+        len(sampling.ENGLISH_ADJECTIVES) * len(sampling.ENGLISH_NOUNS),
+        lambda number: _compound_word(*divmod(number, len(sampling.ENGLISH_NOUNS))),
         r"[a-z]+-[a-z]+",
     ),
 }
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class FixedNeedles(Fixed):
+class FixedNeedles(FixedParts):
     """The parts of a sample that are the same at every length."""
 
     keys: list[str]
@@ -175,8 +191,8 @@ class Niah(Task):
         check_haystack("niah", self, ("noise", "text", "needles"))
         absence.check_absent(self)
         for name in ("key_kind", "value_kind"):
-            if getattr(self, name) not in KINDS:
-                raise ConfigError(f"niah's {name} must be one of {', '.join(KINDS)}, got {getattr(self, name)}")
+            if getattr(self, name) not in STRING_KINDS:
+                raise ConfigError(f"niah's {name} must be one of {', '.join(STRING_KINDS)}, got {getattr(self, name)}")
         at_least = {"values": 1, "queries": 1, "distractors": 0, "strata": 1, "room": 1, "options": 2}
         check_at_least("niah", self, **at_least, questions_per_text=1)
         alone, verb = ("options", "need") if self.options else ("absent" if self.absent else None, "needs")
@@ -202,7 +218,7 @@ class Niah(Task):
         return max(self.distractors, self.queries * (self.questions_per_text - 1))
 
     @property
-    def _unasked(self) -> int:
+    def _unasked_keys(self) -> int:
         """Keys in noise or text that no question of the text asks for."""
         return self._others - self.queries * (self.questions_per_text - 1)
 
@@ -212,19 +228,19 @@ class Niah(Task):
         where = {"text": "running text", "needles": "other needles"}.get(self.haystack, self.haystack)
         others = "as many as fit, more at greater length" if self.haystack == "needles" else self._others
         control = "" if self.needle else ", control without the needles"
-        room = f"{self.room}" if self.room else f"of the answer and {MARGIN} tokens a value"
+        room = f"{self.room}" if self.room else f"of the answer and {ANSWER_MARGIN_TOKENS} tokens a value"
         written = f"strict: the answer begins with exactly the values, in any order, greedy, room {room}"
         scored = f"the likeliest of {self.options} values of equally many tokens" if self.options else written
         chat = "chat template, " if self.chat else ""
         start = "BOS" if tokenizer.prefix else "no BOS"
         several = f", {self.questions_per_text} questions behind each text" if self.questions_per_text > 1 else ""
-        lacking = absence.described(self)
+        lacking = absence.describe_form(self)
         return f"needles in {where}: {keys}, other keys {others}{several}{lacking}{control}; {scored}; {chat}{start}"
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
         """Sizes like those of the first texts' questions."""
         self._check_counts(length)
-        texts = [self._fixed(tokenizer, seed, text) for text in texts_for_sizes(n, self.questions_per_text)]
+        texts = [self._fixed_parts(tokenizer, seed, text) for text in texts_for_sizes(n, self.questions_per_text)]
         check_length("niah", max(text.least for text in texts), length)
         return outline_of([text.asked for text in texts], length, n, writes=self._writes)
 
@@ -236,22 +252,24 @@ class Niah(Task):
     def _check_counts(self, length: int) -> None:
         """Refused where a text of the length cannot hold so many needles."""
         asked = self.queries * self.questions_per_text
-        check_count("niah", self.values * (asked + self._unasked), "needles", length)
+        check_count("niah", self.values * (asked + self._unasked_keys), "needles", length)
         check_count("niah", self.options or 0, "options", length)
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One prompt of exactly length - room tokens per sample."""
         self._check_counts(length)
-        texts = [self._fixed(tokenizer, seed, text) for text in range(-(-n // self.questions_per_text))]
+        texts = [self._fixed_parts(tokenizer, seed, text) for text in range(-(-n // self.questions_per_text))]
         check_length("niah", max(text.least for text in texts), length)
         return [question for text in texts for question in self._questions_of(tokenizer, length, seed, text)][:n]
 
-    def _fixed(self, tokenizer: Tokenizer, seed: int, number: int) -> FixedText:
+    def _fixed_parts(self, tokenizer: Tokenizer, seed: int, number: int) -> FixedText:
         rng = self.rng("needles", seed, number)
-        strings = {kind: _distinct(kind, rng) for kind in (self.key_kind, self.value_kind)}
+        strings = {kind: _shuffled_strings(kind, rng) for kind in (self.key_kind, self.value_kind)}
         values = strings[self.value_kind]
         if self.options:
-            values = sampling.alike(tokenizer, values, f"niah finds no further {self.value_kind}", "lower options")
+            values = sampling.keep_usual_size(
+                tokenizer, values, f"niah finds no further {self.value_kind}", "lower options"
+            )
         count = self.questions_per_text
         keys = list(itertools.islice(strings[self.key_kind], self.queries * count))
         pairs = [(key, next(values)) for key in keys for _ in range(self.values)]
@@ -261,14 +279,15 @@ class Niah(Task):
         return FixedText(
             number=number,
             asked=[
-                self._asked(tokenizer, seed, number * count + each, group, more) for each, group in enumerate(groups)
+                self._fix_question(tokenizer, seed, number * count + each, group, more)
+                for each, group in enumerate(groups)
             ],
-            others=list(itertools.islice(more, 1 if self.haystack == "needles" else self._unasked * self.values)),
+            others=list(itertools.islice(more, 1 if self.haystack == "needles" else self._unasked_keys * self.values)),
             strata=0 if self.haystack == "needles" else self.strata,
             more=more,
         )
 
-    def _asked(
+    def _fix_question(
         self,
         tokenizer: Tokenizer,
         seed: int,
@@ -284,9 +303,9 @@ class Niah(Task):
             present = absence.has_answer(self, seed, index)
             answers = absence.answers(self, answers[0], present)
             needles = needles if present else [next(more)[1]]
-        spare = MARGIN * len(pairs) if self._writes else 0
+        spare = ANSWER_MARGIN_TOKENS * len(pairs) if self._writes else 0
         return FixedNeedles(
-            **framed(self, tokenizer, index, *self._wording(keys), answers, spare),
+            **fixed_fields(self, tokenizer, index, *self._word_question(keys), answers, spare),
             keys=keys,
             values=values,
             needles=needles,
@@ -300,9 +319,9 @@ class Niah(Task):
                 yield value, self._needle(tokenizer, key, value)
 
     def _needle(self, tokenizer: Tokenizer, key: str, value: str) -> Tokens:
-        return tokenizer.encode(NEEDLE.format(kind=self.value_kind, key=key, value=value)).ids
+        return tokenizer.encode(NEEDLE_TEMPLATE.format(kind=self.value_kind, key=key, value=value)).ids
 
-    def _wording(self, keys: list[str]) -> tuple[list[str], str, str]:
+    def _word_question(self, keys: list[str]) -> tuple[list[str], str, str]:
         """Headers, question, and first words of the answer."""
         one = len(keys) * self.values == 1
         words = {"kind": self.value_kind, "keys": " and ".join(filter(None, [", ".join(keys[:-1]), keys[-1]]))}
@@ -310,9 +329,11 @@ class Niah(Task):
         prefix = (PREFIX_ONE if one else PREFIX_SEVERAL).format(**words)
         if self.absent == "choose":
             ask, prefix = ASK_WHETHER.format(**words), PREFIX_WHETHER
-        return [HEADER.format(**words), *absence.headers(self)], ask, f" {prefix}"
+        return [PROMPT_HEADER.format(**words), *absence.headers(self)], ask, f" {prefix}"
 
-    def _questions_of(self, tokenizer: Tokenizer, length: int, seed: int, text: FixedText) -> Iterator[Write | Choose]:
+    def _questions_of(
+        self, tokenizer: Tokenizer, length: int, seed: int, text: FixedText
+    ) -> Iterator[Generate | Choose]:
         """All questions behind one text."""
         body, more, depths, others, name = self._body(tokenizer, length - text.bare, seed, text)
         longest = max(each.tokens for each in text.asked)
@@ -340,7 +361,9 @@ class Niah(Task):
             text: its fixed parts.
         """
         rng, count = self.rng("places", seed, text.number), len(text.asked)
-        begins = [haystack.stratified_in_text(text.number, each, count, self.strata, rng) for each in range(count)]
+        begins = [
+            haystack.stratified_depth_in_text(text.number, each, count, self.strata, rng) for each in range(count)
+        ]
         others = list(text.others)
         if self.haystack == "needles":
             # In order, until one does not fit; noise fills what is left.
@@ -349,10 +372,10 @@ class Niah(Task):
                 left -= len(other[1])
         lines = [needle for _, needle in others]
         sizes = [each.tokens for each in text.asked]
-        filled = haystack.fill(self.corpus, tokenizer, left + max(sizes) - min(sizes), str(text.number), rng)
-        body, more = haystack.cut(filled, left)
+        filled = haystack.fill_haystack(self.corpus, tokenizer, left + max(sizes) - min(sizes), str(text.number), rng)
+        body, more = haystack.cut_haystack(filled, left)
         if self.haystack == "needles":
-            body, lines = haystack.joined(lines, body), []
+            body, lines = haystack.join_pieces(lines, body), []
         # The first needle of each question comes last: it stands in its stratum.
         following = [(each, needle) for each, fixed in enumerate(text.asked) for needle in fixed.needles[1:]]
         firsts = [(each, fixed.needles[0]) for each, fixed in enumerate(text.asked)]
@@ -360,7 +383,7 @@ class Niah(Task):
         for each, needle in [*((-1, line) for line in lines), *following, *firsts]:
             first = len(put) >= len(lines) + len(following)
             depth, strata = (begins[each], self.strata) if first else (rng.random(), None)
-            body, place = haystack.put(body, needle, depth, strata)
+            body, place = haystack.insert_needle(body, needle, depth, strata)
             # A needle that is inserted before others moves them.
             put = [(one, at + len(needle) * (at >= place), size) for one, at, size in put] + [
                 (each, place, len(needle))
@@ -395,21 +418,21 @@ class Niah(Task):
 
     def _chance(self, others: int) -> float:
         """Chance of guessing all right values: any values of the kind, or those of any keys if the text has others."""
-        anything = 1 / math.comb(KINDS[self.value_kind].count, self.values * self.queries)
+        anything = 1 / math.comb(STRING_KINDS[self.value_kind].count, self.values * self.queries)
         keys = 1 / math.comb(self.queries + others, self.queries)
         return max(anything, keys) if others and self.needle else anything
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Strict and official accuracy of a written answer, or accuracy of the choice."""
         if self.absent:
-            return absence.score_absent(question, answer, KINDS[self.value_kind].item)
+            return absence.score_absent(question, answer, STRING_KINDS[self.value_kind].item)
         if isinstance(question, Choose):
             return score_choice(question, answer)
-        return score_items(question, answer, KINDS[self.value_kind].item)
+        return score_items(question, answer, STRING_KINDS[self.value_kind].item)
 
 
-def _distinct(kind: str, rng: np.random.Generator) -> Iterator[str]:
+def _shuffled_strings(kind: str, rng: np.random.Generator) -> Iterator[str]:
     """All strings of a kind in random order; Refused after the last."""
-    count = KINDS[kind].count
+    count = STRING_KINDS[kind].count
     lack = f"niah has {count} different {kind}s, the text needs more: take another kind or lower length"
-    return map(KINDS[kind].spell, sampling.distinct(rng, count, lack, wide=True))
+    return map(STRING_KINDS[kind].spell, sampling.shuffled_numbers(rng, count, lack, wide=True))

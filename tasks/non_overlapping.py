@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from lexbench import Tokenizer
-from lexbench.taskkit.perplexity import AVERAGING, DocumentTask, bos_policy
+from lexbench.taskkit.perplexity import AVERAGING_NOTE, DocumentTask, bos_policy
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class NonOverlapping(DocumentTask):
         """Windows, targets, averaging, BOS."""
         return (
             f"non-overlapping: window = length, disjoint, targets: each token once of the first {self.document_tokens} "
-            f"of a document; {AVERAGING}; {bos_policy(tokenizer)}; documents not joined"
+            f"of a document; {AVERAGING_NOTE}; {bos_policy(tokenizer)}; documents not joined"
         )
 
     def windows(self, document_tokens: int, length: int, prefix: int) -> list[tuple[int, int, int]]:

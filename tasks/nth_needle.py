@@ -8,25 +8,25 @@ import numpy as np
 
 from lexbench import ConfigError
 from lexbench.taskkit.prompt import check_at_least
-from lexbench.taskkit.spread import NAMES, WORDS, Puzzle, Spread, Words
+from lexbench.taskkit.spread import FIRST_NAMES, PLAIN_NOUNS, Puzzle, Spread, Words
 
-HEADERS = {
+PROMPT_HEADERS = {
     "nth": "Remember who says which word, and in which order.\n",
     "first": "Remember who says which word. Only the first word of each person counts.\n",
     "last": "Remember who says which word. A later word of a person replaces an earlier one.\n",
 }
-LINE = " {name} says the word {word}."
-ASKS = {
+LINE_TEMPLATE = " {name} says the word {word}."
+QUESTION_TEMPLATES = {
     "nth": "\nWhich word does {name} say the {nth} time?",
     "first": "\nWhich word of {name} counts?",
     "last": "\nWhich word of {name} counts?",
 }
-BEGINS = {
+ANSWER_BEGINNINGS = {
     "nth": " The word that {name} says the {nth} time is",
     "first": " The word of {name} that counts is",
     "last": " The word of {name} that counts is",
 }
-ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
+ORDINAL_WORDS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 
 
 @dataclass(frozen=True)
@@ -68,12 +68,13 @@ class NthNeedle(Spread):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.which not in HEADERS:
-            raise ConfigError(f"nth_needle's which must be one of {', '.join(HEADERS)}, got {self.which}")
+        if self.which not in PROMPT_HEADERS:
+            raise ConfigError(f"nth_needle's which must be one of {', '.join(PROMPT_HEADERS)}, got {self.which}")
         check_at_least("nth_needle", self, alike=2, people=1)
-        if self.alike > len(ORDINALS) or self.alike * self._people > len(WORDS):
+        if self.alike > len(ORDINAL_WORDS) or self.alike * self._people > len(PLAIN_NOUNS):
             raise ConfigError(
-                f"nth_needle has {len(WORDS)} words and {len(ORDINALS)} ordinals, got alike={self.alike} and "
+                f"nth_needle has {len(PLAIN_NOUNS)} words and {len(ORDINAL_WORDS)} ordinals, got alike={self.alike} "
+                "and "
                 f"people={self._people}: lower them"
             )
 
@@ -90,8 +91,8 @@ class NthNeedle(Spread):
 
     def puzzle(self, rng: np.random.Generator, words: Words) -> Puzzle:
         """People who speak in random order, and a question on one of them."""
-        names = words(NAMES, self._people)
-        said_words = iter(words(WORDS, self.alike * self._people))
+        names = words(FIRST_NAMES, self._people)
+        said_words = iter(words(PLAIN_NOUNS, self.alike * self._people))
         said = [
             (names[turn], next(said_words)) for turn in rng.permutation(np.repeat(np.arange(self._people), self.alike))
         ]
@@ -104,17 +105,17 @@ class NthNeedle(Spread):
         # Words that the control lacks: those of all people who are asked for.
         lacking = self.alike * self.questions_per_text
         n = {"nth": int(rng.integers(self.alike)), "first": 0, "last": self.alike - 1}[self.which]
-        filled = {"name": person, "nth": ORDINALS[n]}
+        filled = {"name": person, "nth": ORDINAL_WORDS[n]}
         return Puzzle(
-            header=HEADERS[self.which],
-            lines=[LINE.format(name=name, word=word) for name, word in said],
+            header=PROMPT_HEADERS[self.which],
+            lines=[LINE_TEMPLATE.format(name=name, word=word) for name, word in said],
             needed=frozenset(own),
-            ask=ASKS[self.which].format(**filled),
-            begin=BEGINS[self.which].format(**filled),
+            ask=QUESTION_TEMPLATES[self.which].format(**filled),
+            begin=ANSWER_BEGINNINGS[self.which].format(**filled),
             expected=[said[own[n]][1]],
             chance=max(1 / self.alike, self._by_place()),
             options=sorted(word for _, word in said),
-            blind=1 / (lacking if self.choose else len(WORDS) - len(said) + lacking),
+            blind=1 / (lacking if self.choose else len(PLAIN_NOUNS) - len(said) + lacking),
             facts={"n": n + 1},
         )
 

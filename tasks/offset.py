@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from lexbench import AnyQuestion, Attention, Outline, Refused, Shift, Tokenizer
-from lexbench.taskkit.perplexity import AVERAGING, DocumentTask, bos_policy
+from lexbench.taskkit.perplexity import AVERAGING_NOTE, DocumentTask, bos_policy
 from lexbench.taskkit.prompt import check_length
 
 
@@ -49,7 +49,7 @@ class Offset(DocumentTask):
         """Passage, positions, targets, averaging, BOS."""
         return (
             f"offset: the same {self.document_tokens} tokens, their positions end at the length; targets: the second "
-            f"half of them at every length; {AVERAGING}; {bos_policy(tokenizer)}"
+            f"half of them at every length; {AVERAGING_NOTE}; {bos_policy(tokenizer)}"
         )
 
     def windows(self, document_tokens: int, length: int, prefix: int) -> list[tuple[int, int, int]]:

@@ -8,16 +8,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from lexbench import ConfigError, Sample, Write, Written
+from lexbench import ConfigError, Generate, GenerateAnswer, Sample
 from lexbench.taskkit import matching
 from lexbench.taskkit.prompt import check_at_least
 from lexbench.taskkit.scoring import score_written
-from lexbench.taskkit.spread import NAMES, Puzzle, Spread, Words
+from lexbench.taskkit.spread import FIRST_NAMES, Puzzle, Spread, Words
 
-HEADER = "Remember the order in which people come in.\n"
-LINE = " {name} comes in."
-ASK = "\nIn which order do {names} come in?"
-BEGIN = " They come in in this order:"
+PROMPT_HEADER = "Remember the order in which people come in.\n"
+LINE_TEMPLATE = " {name} comes in."
+QUESTION_TEMPLATE = "\nIn which order do {names} come in?"
+ANSWER_BEGINNING = " They come in in this order:"
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Ordering(Spread):
         others: further people who come in; with several questions behind a text those of the other questions count.
     """
 
-    item: ClassVar[str] = matching.one_of(NAMES)
+    item: ClassVar[str] = matching.one_of_pattern(FIRST_NAMES)
     several: ClassVar[bool] = True
     asked: int = 3
     others: int = 3
@@ -47,9 +47,9 @@ class Ordering(Spread):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_at_least("ordering", self, asked=2, others=0)
-        if self._people > len(NAMES):
+        if self._people > len(FIRST_NAMES):
             raise ConfigError(
-                f"ordering has {len(NAMES)} names, needs {self._people}: lower others, or questions_per_text"
+                f"ordering has {len(FIRST_NAMES)} names, needs {self._people}: lower others, or questions_per_text"
             )
         if self.choose:
             raise ConfigError("ordering names an order, which is no choice: set task.choose=false")
@@ -66,7 +66,7 @@ class Ordering(Spread):
 
     def puzzle(self, rng: np.random.Generator, words: Words) -> Puzzle:
         """People in random order, some of whom are asked for."""
-        names = words(NAMES, self._people)
+        names = words(FIRST_NAMES, self._people)
         drawn = rng.permutation(len(names)).tolist()
         groups = [
             drawn[first : first + self.asked] for first in range(0, self.asked * self.questions_per_text, self.asked)
@@ -77,11 +77,11 @@ class Ordering(Spread):
     def _of_group(self, names: list[str], places: list[int]) -> Puzzle:
         right = [names[place] for place in places]
         return Puzzle(
-            header=HEADER,
-            lines=[LINE.format(name=name) for name in names],
+            header=PROMPT_HEADER,
+            lines=[LINE_TEMPLATE.format(name=name) for name in names],
             needed=frozenset(places),
-            ask=ASK.format(names=", ".join(sorted(right))),
-            begin=BEGIN,
+            ask=QUESTION_TEMPLATE.format(names=", ".join(sorted(right))),
+            begin=ANSWER_BEGINNING,
             expected=right,
             chance=1 / math.factorial(self.asked),
             blind=1 / math.factorial(self.asked),
@@ -91,7 +91,7 @@ class Ordering(Spread):
         """The answer with commas for "then" and arrows, without numbers."""
         return re.sub(r"\bthen\b|->|=>|→|>", ",", super().plain(text), flags=re.IGNORECASE)
 
-    def judge(self, question: Write, answer: Written) -> Sample:
+    def judge(self, question: Generate, answer: GenerateAnswer) -> Sample:
         """Exact order, and pairs in order."""
         right = [name.lower() for name in question.facts["expected"]]
         written = matching.leading_items(self.plain(answer.text), self.item)

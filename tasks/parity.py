@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lexbench import Answer, AnyQuestion, Choose, Mark, Outline, Sample, Task, Tokenizer
-from lexbench.taskkit.prompt import bos_and_chat, check_length
+from lexbench import Answer, AnyQuestion, Choose, ClassifyTokens, Outline, Sample, Task, Tokenizer
+from lexbench.taskkit.prompt import check_length, context_beginning
 from lexbench.taskkit.sampling import single_tokens
 from lexbench.taskkit.scoring import score_choice, score_marks
 
@@ -37,7 +37,7 @@ class Parity(Task):
     def protocol(self, tokenizer: Tokenizer) -> str:
         """What is counted and where the parity is scored."""
         where = "shown and asked behind every bit" if self.shown else "asked behind the last bit"
-        return f"parity of a string of bits, {where}, the likelier of 0 and 1, {bos_and_chat(tokenizer)}"
+        return f"parity of a string of bits, {where}, the likelier of 0 and 1, {context_beginning(tokenizer)}"
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
         """Texts that fill the length."""
@@ -65,7 +65,7 @@ class Parity(Task):
 
     def _question(
         self, tokenizer: Tokenizer, symbols: NDArray[np.int64], length: int, seed: int, index: int
-    ) -> Choose | Mark:
+    ) -> Choose | ClassifyTokens:
         prefix = np.asarray(tokenizer.prefix, np.int64)
         space, (each, fixed) = length - len(prefix), self._sizes(tokenizer, length)
         bits = self.rng(length, seed, index).integers(2, size=(space - fixed) // each)
@@ -82,4 +82,4 @@ class Parity(Task):
         lines = np.stack([symbols[bits], np.repeat(equals, len(bits)), symbols[parities]], axis=1)
         tokens = np.concatenate([prefix, blank, lines.reshape(-1)])
         places = np.arange(length - each * len(bits) + 2, length, each)
-        return Mark(index=index, cluster=cluster, facts=facts, tokens=tokens, places=places, options=options)
+        return ClassifyTokens(index=index, cluster=cluster, facts=facts, tokens=tokens, places=places, options=options)

@@ -7,30 +7,42 @@ from typing import ClassVar
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, Choose, ConfigError, Outline, Sample, Task, Tokenizer, Tokens, Write, Written
+from lexbench import (
+    Answer,
+    AnyQuestion,
+    Choose,
+    ConfigError,
+    Generate,
+    GenerateAnswer,
+    Outline,
+    Sample,
+    Task,
+    Tokenizer,
+    Tokens,
+)
 from lexbench.taskkit import absence, haystack, matching, sampling
 from lexbench.taskkit.prompt import (
-    Fixed,
-    around,
-    bos_and_chat,
+    FixedParts,
     check_at_least,
     check_length,
+    context_beginning,
     outline_of,
-    room_for,
+    resolve_max_new_tokens,
     texts_for_sizes,
+    tokens_around_haystack,
 )
 from lexbench.taskkit.scoring import score_written
-from lexbench.taskkit.spread import NAMES
+from lexbench.taskkit.spread import FIRST_NAMES
 
-HEADER = "A pass key is hidden in this text. Remember it.\n"
-NEEDLE = " The pass key is {key}. Remember it. {key} is the pass key."
-ASK = "\nWhat is the pass key? The pass key is"
+PROMPT_HEADER = "A pass key is hidden in this text. Remember it.\n"
+NEEDLE_TEMPLATE = " The pass key is {key}. Remember it. {key} is the pass key."
+QUESTION_TEXT = "\nWhat is the pass key? The pass key is"
 HEADER_SEVERAL = "Pass keys are hidden in this text. Remember them.\n"
 NEEDLE_SEVERAL = " The pass key of {name} is {key}. Remember it. {key} is the pass key of {name}."
 ASK_SEVERAL = "\nWhat is the pass key of {name}? The pass key of {name} is"
 ASK_WHETHER = "\nTrue or False: this text has a pass key. The answer is"
 ASK_WHETHER_SEVERAL = "\nTrue or False: this text has a pass key of {name}. The answer is"
-MARGIN = 4
+ANSWER_MARGIN_TOKENS = 4
 """Tokens to write beyond those of the key."""
 
 
@@ -83,7 +95,7 @@ class Passkey(Task):
         check_at_least("passkey", self, digits=1, strata=1, room=1, questions_per_text=1)
         if self.digits > 18:
             raise ConfigError(f"passkey's digits must be at most 18, got {self.digits}: a key is a 64-bit integer")
-        if self.questions_per_text > (most := min(len(NAMES), 9 * 10 ** (self.digits - 1))):
+        if self.questions_per_text > (most := min(len(FIRST_NAMES), 9 * 10 ** (self.digits - 1))):
             raise ConfigError(
                 f"passkey has {most} people with a key of their own, got questions_per_text={self.questions_per_text}: "
                 "lower it"
@@ -92,16 +104,18 @@ class Passkey(Task):
     def protocol(self, tokenizer: Tokenizer) -> str:
         """What is hidden and how the answer is scored."""
         control = "" if self.needle else ", control without the needle"
-        start = bos_and_chat(tokenizer)
+        start = context_beginning(tokenizer)
         several = f", {self.questions_per_text} keys in a text, each asked" if self.questions_per_text > 1 else ""
         return (
-            f"passkey of {self.digits} digits in noise{several}{absence.described(self)}{control}, "
+            f"passkey of {self.digits} digits in noise{several}{absence.describe_form(self)}{control}, "
             f"strict: the key comes first, greedy, {start}"
         )
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
         """Sizes like those of the first texts' questions."""
-        texts = [self._fixed(tokenizer, length, seed, text)[:2] for text in texts_for_sizes(n, self.questions_per_text)]
+        texts = [
+            self._fixed_parts(tokenizer, length, seed, text)[:2] for text in texts_for_sizes(n, self.questions_per_text)
+        ]
         for text in texts:
             check_length("passkey", max(_sizes(*text)), length)
         return outline_of([asked for asked, _ in texts], length, n, writes=self.absent != "choose")
@@ -111,16 +125,18 @@ class Passkey(Task):
         texts = range(-(-n // self.questions_per_text))
         return [question for text in texts for question in self._questions_of(tokenizer, length, seed, text)][:n]
 
-    def _questions_of(self, tokenizer: Tokenizer, length: int, seed: int, text: int) -> list[Write | Choose]:
+    def _questions_of(self, tokenizer: Tokenizer, length: int, seed: int, text: int) -> list[Generate | Choose]:
         """All questions behind one text."""
-        asked, needles, depths, keys = self._fixed(tokenizer, length, seed, text)
+        asked, needles, depths, keys = self._fixed_parts(tokenizer, length, seed, text)
         sizes, count = _sizes(asked, needles), self.questions_per_text
         check_length("passkey", max(sizes), length)
         # The needles stand in the noise that all questions have room for; more of it fills the length of shorter ones.
-        noise, more = haystack.cut(haystack.noise(tokenizer, length - min(sizes), str(text)), length - max(sizes))
-        body, realised = haystack.insert(noise, needles, depths, self.strata)
+        noise, more = haystack.cut_haystack(
+            haystack.noise_haystack(tokenizer, length - min(sizes), str(text)), length - max(sizes)
+        )
+        body, realised = haystack.insert_needles(noise, needles, depths, self.strata)
         chance = max(1 / (9 * 10 ** (self.digits - 1)), 1 / count if self.needle and count > 1 else 0)
-        found = list[Write | Choose]()
+        found = list[Generate | Choose]()
         for each, size, depth, key, needle in zip(asked, sizes, realised, keys, needles, strict=True):
             whole = [body, more[: max(sizes) - size]]
             if self.absent:
@@ -130,14 +146,14 @@ class Passkey(Task):
                 found.append(each.write(whole, noise.name, chance, {"expected": key, "depth": depth}))
         return found
 
-    def _fixed(
+    def _fixed_parts(
         self, tokenizer: Tokenizer, length: int, seed: int, text: int
-    ) -> tuple[list[Fixed], list[Tokens], list[float], list[str]]:
+    ) -> tuple[list[FixedParts], list[Tokens], list[float], list[str]]:
         """The questions behind one text without its noise; the needles of their keys, their depths, and the keys."""
         rng, count = self.rng(length, seed, text), self.questions_per_text
         # The first digit is never 0, so every key has as many digits.
         low = 10 ** (self.digits - 1)
-        drawn = sampling.unused(
+        drawn = sampling.without_repetitions(
             (str(rng.integers(low, 10 * low)) for _ in itertools.count()),
             "passkey finds no further key",
             "raise digits",
@@ -145,21 +161,29 @@ class Passkey(Task):
         keys, depths = list[str](), list[float]()
         for number in range(count):
             keys.append(next(drawn))
-            depths.append(haystack.stratified_in_text(text, number, count, self.strata, rng))
-        names = [NAMES[each] for each in rng.permutation(len(NAMES))[:count]]
-        header, needle, ask = (HEADER, NEEDLE, ASK) if count == 1 else (HEADER_SEVERAL, NEEDLE_SEVERAL, ASK_SEVERAL)
+            depths.append(haystack.stratified_depth_in_text(text, number, count, self.strata, rng))
+        names = [FIRST_NAMES[each] for each in rng.permutation(len(FIRST_NAMES))[:count]]
+        header, needle, ask = (
+            (PROMPT_HEADER, NEEDLE_TEMPLATE, QUESTION_TEXT)
+            if count == 1
+            else (HEADER_SEVERAL, NEEDLE_SEVERAL, ASK_SEVERAL)
+        )
         if self.absent == "choose":
             ask = ASK_WHETHER if count == 1 else ASK_WHETHER_SEVERAL
-        asked, needles = list[Fixed](), list[Tokens]()
+        asked, needles = list[FixedParts](), list[Tokens]()
         for index, (name, key) in enumerate(zip(names, keys, strict=True), start=text * count):
-            before, after = around(tokenizer, False, [header, *absence.headers(self)], ask.format(name=name), "")
+            before, after = tokens_around_haystack(
+                tokenizer, False, [header, *absence.headers(self)], ask.format(name=name), ""
+            )
             answers, present = [f" {key}"], self.needle
             if self.absent:
                 present = absence.has_answer(self, seed, index)
                 answers = absence.answers(self, answers[0], present)
             written = max(len(tokenizer.encode(answer).ids) for answer in answers)
-            room = room_for("passkey", written, self.room, 0 if self.absent == "choose" else MARGIN)
-            asked.append(Fixed(index=index, before=before, after=after, room=room, answer=answers[0]))
+            room = resolve_max_new_tokens(
+                "passkey", written, self.room, 0 if self.absent == "choose" else ANSWER_MARGIN_TOKENS
+            )
+            asked.append(FixedParts(index=index, before=before, after=after, room=room, answer=answers[0]))
             hidden = tokenizer.encode(needle.format(name=name, key=key)).ids
             needles.append(hidden if present else np.empty(0, np.int64))
         return asked, needles, depths, keys
@@ -168,15 +192,15 @@ class Passkey(Task):
         """Strict and lenient accuracy."""
         if self.absent:
             return absence.score_absent(question, answer, r"\d+")
-        assert isinstance(question, Write) and isinstance(answer, Written)
+        assert isinstance(question, Generate) and isinstance(answer, GenerateAnswer)
         key = question.facts["expected"]
         return score_written(
             question,
             answer,
-            {"accuracy": matching.strict(answer.text, [key], r"\d+"), "contains": float(key in answer.text)},
+            {"accuracy": matching.strict_list_score(answer.text, [key], r"\d+"), "contains": float(key in answer.text)},
         )
 
 
-def _sizes(asked: Sequence[Fixed], needles: Sequence[Tokens]) -> list[int]:
+def _sizes(asked: Sequence[FixedParts], needles: Sequence[Tokens]) -> list[int]:
     """Tokens of each question behind a text, without noise."""
     return [each.tokens + sum(map(len, needles)) for each in asked]

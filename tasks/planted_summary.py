@@ -7,37 +7,49 @@ from typing import ClassVar
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, ConfigError, Corpus, Outline, Sample, Task, Tokenizer, Tokens, Write, Written
+from lexbench import (
+    Answer,
+    AnyQuestion,
+    ConfigError,
+    Corpus,
+    Generate,
+    GenerateAnswer,
+    Outline,
+    Sample,
+    Task,
+    Tokenizer,
+    Tokens,
+)
 from lexbench.taskkit import haystack
 from lexbench.taskkit.longbench.metrics import rouge_l
 from lexbench.taskkit.perplexity import encoded_corpus
 from lexbench.taskkit.prompt import (
-    Fixed,
-    around,
-    bos_and_chat,
+    FixedParts,
     check_at_least,
     check_length,
+    context_beginning,
     outline_of,
-    room_for,
+    resolve_max_new_tokens,
     texts_for_sizes,
+    tokens_around_haystack,
 )
 from lexbench.taskkit.scoring import score_written
 
-HEADER = "Remember the notes in this text.\n"
-NOTE = " Note: {}."
-FACT = "{} {} the {} in the {}"
-ASK = "\nThe notes in this text, one a line:\n"
-BULLET = "-"
-SLOTS = (
+PROMPT_HEADER = "Remember the notes in this text.\n"
+NOTE_TEMPLATE = " Note: {}."
+FACT_TEMPLATE = "{} {} the {} in the {}"
+QUESTION_TEXT = "\nThe notes in this text, one a line:\n"
+ANSWER_BULLET = "-"
+FACT_SLOTS = (
     "Ada Ben Cora Dan Eva Finn Gus Hana Ivan Jane Karl Lena Mara Nick Olga Paul Rosa Sam Tara Vera",
     "bought broke burned cleaned dropped fixed found hid lost moved painted sold stole washed",
     "basket bell book bottle box clock coat cup door drum flag hat key lamp mirror pipe ring rope table vase",
     "barn bridge castle church farm forest garden hall harbor market mill park school shop tower valley",
 )
 """Who, did, what, where; no word is in two slots."""
-CHOICES = tuple(slot.lower().split() for slot in SLOTS)
-WORDS = {word for choices in CHOICES for word in choices}
-ITEM = re.compile(r"\s*(?:[-*•–—]|\d+[.)])(.*)")
+SLOT_WORD_LISTS = tuple(slot.lower().split() for slot in FACT_SLOTS)
+SLOT_WORDS = {word for choices in SLOT_WORD_LISTS for word in choices}
+LIST_ITEM_PATTERN = re.compile(r"\s*(?:[-*•–—]|\d+[.)])(.*)")
 
 
 @dataclass(frozen=True)
@@ -77,14 +89,14 @@ class PlantedSummary(Task):
     chat: bool = False
 
     def __post_init__(self) -> None:
-        most = min(map(len, CHOICES))
+        most = min(map(len, SLOT_WORD_LISTS))
         if not 1 <= self.notes <= most:
             raise ConfigError(f"planted_summary's notes must be 1 to {most}, got {self.notes}: notes share no word")
         check_at_least("planted_summary", self, room=1)
 
     def protocol(self, tokenizer: Tokenizer) -> str:
         """How many notes, and how the answer is scored."""
-        start = "chat template" if self.chat else bos_and_chat(tokenizer)
+        start = "chat template" if self.chat else context_beginning(tokenizer)
         return (
             f"planted summary: list {self.notes} notes in running text, strict: F1 of items with all words of a note, "
             f"greedy, {start}"
@@ -93,7 +105,8 @@ class PlantedSummary(Task):
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
         """Sizes like those of the first samples."""
         samples = [
-            self._fixed(tokenizer, self.rng(length, seed, index), length, index)[0] for index in texts_for_sizes(n)
+            self._fixed_parts(tokenizer, self.rng(length, seed, index), length, index)[0]
+            for index in texts_for_sizes(n)
         ]
         return outline_of([[sample] for sample in samples], length, n)
 
@@ -101,38 +114,38 @@ class PlantedSummary(Task):
         """One prompt of exactly length - room tokens per sample."""
         return [self._question(tokenizer, length, seed, index) for index in range(n)]
 
-    def _question(self, tokenizer: Tokenizer, length: int, seed: int, index: int) -> Write:
+    def _question(self, tokenizer: Tokenizer, length: int, seed: int, index: int) -> Generate:
         rng = self.rng(length, seed, index)
-        fixed, facts, notes = self._fixed(tokenizer, rng, length, index)
+        fixed, facts, notes = self._fixed_parts(tokenizer, rng, length, index)
         # One note in each of as many parts: none is without a stretch of text of its own.
-        depths = [haystack.stratified(part, self.notes, rng) for part in range(self.notes)]
+        depths = [haystack.stratified_depth(part, self.notes, rng) for part in range(self.notes)]
         space = length - fixed.tokens - sum(map(len, notes))
-        text = haystack.text(encoded_corpus(self.corpus, tokenizer), space, rng)
-        body, realised = haystack.insert(text, notes, depths, self.notes)
-        chance = self.notes / float(np.prod([len(choices) for choices in CHOICES]))
+        text = haystack.text_haystack(encoded_corpus(self.corpus, tokenizer), space, rng)
+        body, realised = haystack.insert_needles(text, notes, depths, self.notes)
+        chance = self.notes / float(np.prod([len(choices) for choices in SLOT_WORD_LISTS]))
         return fixed.write([body], text.name, chance, {"expected": facts, "depths": realised})
 
-    def _fixed(
+    def _fixed_parts(
         self, tokenizer: Tokenizer, rng: np.random.Generator, length: int, index: int
-    ) -> tuple[Fixed, list[str], list[Tokens]]:
+    ) -> tuple[FixedParts, list[str], list[Tokens]]:
         """The prompt without its text, the facts of the notes, and the notes."""
-        words = [[slot.split()[place] for place in _drawn(rng, slot, self.notes)] for slot in SLOTS]
-        facts = [FACT.format(*fact) for fact in zip(*words, strict=True)]
-        answer = f"\n{BULLET}".join(f" {fact}." for fact in facts)
-        before, after = around(tokenizer, self.chat, [HEADER], ASK, BULLET)
-        notes = [tokenizer.encode(NOTE.format(fact)).ids for fact in facts]
+        words = [[slot.split()[place] for place in _draw_places(rng, slot, self.notes)] for slot in FACT_SLOTS]
+        facts = [FACT_TEMPLATE.format(*fact) for fact in zip(*words, strict=True)]
+        answer = f"\n{ANSWER_BULLET}".join(f" {fact}." for fact in facts)
+        before, after = tokens_around_haystack(tokenizer, self.chat, [PROMPT_HEADER], QUESTION_TEXT, ANSWER_BULLET)
+        notes = [tokenizer.encode(NOTE_TEMPLATE.format(fact)).ids for fact in facts]
         written = len(tokenizer.encode(answer).ids)
-        room = room_for("planted_summary", written, self.room, -(-written // 4))
-        fixed = Fixed(index=index, before=before, after=after, room=room, answer=answer)
+        room = resolve_max_new_tokens("planted_summary", written, self.room, -(-written // 4))
+        fixed = FixedParts(index=index, before=before, after=after, room=room, answer=answer)
         least = fixed.tokens + sum(map(len, notes))
         check_length(f"planted_summary of {self.notes} notes", least, length, "raise length or lower notes")
         return fixed, facts, notes
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Strict recall, precision and their harmonic mean; ROUGE-L."""
-        assert isinstance(question, Write) and isinstance(answer, Written)
-        items = [_known(item) for item in _items(answer.text)]
-        found = [_known(fact) in items for fact in question.facts["expected"]]
+        assert isinstance(question, Generate) and isinstance(answer, GenerateAnswer)
+        items = [_slot_words_in(item) for item in _items(answer.text)]
+        found = [_slot_words_in(fact) in items for fact in question.facts["expected"]]
         right = sum(found)
         return score_written(
             question,
@@ -151,7 +164,7 @@ class PlantedSummary(Task):
         )
 
 
-def _drawn(rng: np.random.Generator, slot: str, count: int) -> list[int]:
+def _draw_places(rng: np.random.Generator, slot: str, count: int) -> list[int]:
     """Places of `count` different words of a slot."""
     return [int(place) for place in rng.permutation(len(slot.split()))[:count]]
 
@@ -161,20 +174,20 @@ def _items(text: str) -> list[str]:
     first, *lines = text.split("\n")
     items = [first] if first.strip() else []
     for line in filter(str.strip, lines):
-        bullet = ITEM.match(line)
+        bullet = LIST_ITEM_PATTERN.match(line)
         # A line without a bullet belongs to the list only while every item so far, and this line, states a possible
         # note.
-        if bullet is None and not all(map(_tells, [*items, line])):
+        if bullet is None and not all(map(_tells_a_note, [*items, line])):
             break
         items.append(bullet[1] if bullet else line)
     return [item for item in items if item.strip()]
 
 
-def _tells(text: str) -> bool:
+def _tells_a_note(text: str) -> bool:
     """Whether a text contains all slot words of a possible note."""
-    return all(_known(text) & set(choices) for choices in CHOICES)
+    return all(_slot_words_in(text) & set(choices) for choices in SLOT_WORD_LISTS)
 
 
-def _known(text: str) -> frozenset[str]:
+def _slot_words_in(text: str) -> frozenset[str]:
     """The slot words in a text."""
-    return frozenset(WORDS & set(re.findall(r"\w+", text.lower())))
+    return frozenset(SLOT_WORDS & set(re.findall(r"\w+", text.lower())))

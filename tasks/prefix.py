@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from lexbench import Tokenizer
-from lexbench.taskkit.perplexity import AVERAGING, DocumentTask, bos_policy
+from lexbench.taskkit.perplexity import AVERAGING_NOTE, DocumentTask, bos_policy
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,8 @@ class Prefix(DocumentTask):
         """Window, targets, averaging, BOS."""
         return (
             "prefix: one window, a document's first tokens, all targets: they grow with length; "
-            f"documents have at least {self.document_tokens} tokens; {AVERAGING}; {bos_policy(tokenizer)}; not joined"
+            f"documents have at least {self.document_tokens} tokens; {AVERAGING_NOTE}; {bos_policy(tokenizer)}; not "
+            "joined"
         )
 
     def windows(self, document_tokens: int, length: int, prefix: int) -> list[tuple[int, int, int]]:

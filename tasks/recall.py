@@ -7,20 +7,20 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lexbench import Answer, AnyQuestion, ConfigError, Mark, Outline, Refused, Sample, Task, Tokenizer
-from lexbench.taskkit.blind import struck_out
-from lexbench.taskkit.prompt import bos_and_chat, check_length
+from lexbench import Answer, AnyQuestion, ClassifyTokens, ConfigError, Outline, Refused, Sample, Task, Tokenizer
+from lexbench.taskkit.blind import striking_out_accuracy
+from lexbench.taskkit.prompt import check_length, context_beginning
 from lexbench.taskkit.sampling import single_tokens
 from lexbench.taskkit.scoring import score_marks
 
-KEYS = "abcdefghijklmnopqrstuvwxyz"
-VALUES = "0123456789"
-NOISE = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-LONGEST = 13
+KEY_SYMBOLS = "abcdefghijklmnopqrstuvwxyz"
+VALUE_SYMBOLS = "0123456789"
+NOISE_SYMBOLS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+MAX_KEY_SYMBOLS = 13
 """Symbols of a key: 26^13 keys still fit in 63 bits."""
-TEXTS, SLOTS = 1000, 2048
+N_SIMULATED_TEXTS, N_SIMULATED_PLACES = 1000, 2048
 """Texts of which guesses by the order of the list are simulated, and places in each; in more places they score less."""
-STEEPEST = 16
+MAX_POWER = 16
 """Power: j^15 fits in a 64-bit float at every length."""
 
 
@@ -61,14 +61,16 @@ class Recall(Task):
     power: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.pairs is not None and (self.pairs < 2 or (self.pairs > len(VALUES) and self.pairs % len(VALUES))):
+        if self.pairs is not None and (
+            self.pairs < 2 or (self.pairs > len(VALUE_SYMBOLS) and self.pairs % len(VALUE_SYMBOLS))
+        ):
             raise ConfigError(f"recall's pairs must be 2 to 10 or a multiple of 10, got {self.pairs}: or null to grow")
-        if not 1 <= self.key <= LONGEST:
-            raise ConfigError(f"recall's key must be from 1 to {LONGEST}, got {self.key}: symbols of a key")
-        if (self.pairs or 0) > len(KEYS) ** self.key:
-            raise ConfigError(f"recall has {len(KEYS) ** self.key} keys, got pairs={self.pairs}: raise key")
-        if not 0 < self.power <= STEEPEST:
-            raise ConfigError(f"recall's power must be above 0 and at most {STEEPEST}, got {self.power}: 1 is uniform")
+        if not 1 <= self.key <= MAX_KEY_SYMBOLS:
+            raise ConfigError(f"recall's key must be from 1 to {MAX_KEY_SYMBOLS}, got {self.key}: symbols of a key")
+        if (self.pairs or 0) > len(KEY_SYMBOLS) ** self.key:
+            raise ConfigError(f"recall has {len(KEY_SYMBOLS) ** self.key} keys, got pairs={self.pairs}: raise key")
+        if not 0 < self.power <= MAX_POWER:
+            raise ConfigError(f"recall's power must be above 0 and at most {MAX_POWER}, got {self.power}: 1 is uniform")
 
     def protocol(self, tokenizer: Tokenizer) -> str:
         """How many pairs, where they are queried, and how the answer is scored."""
@@ -76,26 +78,28 @@ class Recall(Task):
         places = "uniform places" if self.power == 1 else f"places of weight j^{self.power - 1:g}"
         return (
             f"recall of {pairs}, keys of {self.key}, each asked once at {places}, "
-            f"the likeliest of the values that occur, {bos_and_chat(tokenizer)}"
+            f"the likeliest of the values that occur, {context_beginning(tokenizer)}"
         )
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
         """Texts that fill the length."""
-        single_tokens(tokenizer, KEYS + VALUES + NOISE, "recall")
+        single_tokens(tokenizer, KEY_SYMBOLS + VALUE_SYMBOLS + NOISE_SYMBOLS, "recall")
         self._pairs(length - len(tokenizer.prefix), len(tokenizer.prefix))
         return Outline(n, length)
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One text per sample."""
-        symbols = single_tokens(tokenizer, KEYS + VALUES + NOISE, "recall")
+        symbols = single_tokens(tokenizer, KEY_SYMBOLS + VALUE_SYMBOLS + NOISE_SYMBOLS, "recall")
         return [self._question(tokenizer, symbols, length, seed, index) for index in range(n)]
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Accuracy over the queries."""
         return score_marks(question, answer)
 
-    def _question(self, tokenizer: Tokenizer, symbols: NDArray[np.int64], length: int, seed: int, index: int) -> Mark:
-        keys, values, noise = np.split(symbols, [len(KEYS), len(KEYS) + len(VALUES)])
+    def _question(
+        self, tokenizer: Tokenizer, symbols: NDArray[np.int64], length: int, seed: int, index: int
+    ) -> ClassifyTokens:
+        keys, values, noise = np.split(symbols, [len(KEY_SYMBOLS), len(KEY_SYMBOLS) + len(VALUE_SYMBOLS)])
         prefix, wide = np.asarray(tokenizer.prefix, np.int64), self.key + 1
         pairs = self._pairs(length - len(prefix), len(prefix))
         rng = self.rng(length, seed, index)
@@ -110,15 +114,15 @@ class Recall(Task):
         queries = rng.choice(slots, pairs, replace=False, p=weights / weights.sum())
         # A view: what is written here stands in `rest`.
         rest[: slots * wide].reshape(slots, wide)[queries] = known
-        return Mark(
+        return ClassifyTokens(
             index=index,
             cluster=str(index),
             tokens=np.concatenate([prefix, known.reshape(-1), rest]),
             places=len(prefix) + known.size + wide * np.sort(queries) + self.key,
             options=options,
             guess=max(
-                struck_out(np.unique(known[:, -1], return_counts=True)[1].tolist()),
-                *_in_order(pairs, min(slots, SLOTS), self.power),
+                striking_out_accuracy(np.unique(known[:, -1], return_counts=True)[1].tolist()),
+                *_in_order(pairs, min(slots, N_SIMULATED_PLACES), self.power),
             ),
             facts={"pairs": pairs},
         )
@@ -126,11 +130,13 @@ class Recall(Task):
     def _pairs(self, space: int, before: int) -> int:
         """Number of pairs in `space` tokens; Refused if they do not fit or there are too few keys."""
         wide = self.key + 1
-        pairs = space // (4 * wide) // len(VALUES) * len(VALUES) if self.pairs is None else self.pairs
-        least = before + (4 * wide * len(VALUES) if self.pairs is None else 2 * wide * self.pairs)
+        pairs = space // (4 * wide) // len(VALUE_SYMBOLS) * len(VALUE_SYMBOLS) if self.pairs is None else self.pairs
+        least = before + (4 * wide * len(VALUE_SYMBOLS) if self.pairs is None else 2 * wide * self.pairs)
         check_length("recall", least, before + space)
-        if pairs > len(KEYS) ** self.key:
-            raise Refused(f"recall has {len(KEYS) ** self.key} keys, {before + space} tokens need {pairs}: raise key")
+        if pairs > len(KEY_SYMBOLS) ** self.key:
+            raise Refused(
+                f"recall has {len(KEY_SYMBOLS) ** self.key} keys, {before + space} tokens need {pairs}: raise key"
+            )
         return pairs
 
 
@@ -140,11 +146,11 @@ def _in_order(pairs: int, slots: int, power: float) -> tuple[float, float]:
 
     0 where the order of the list says nothing (uniform places), or values stand in several pairs.
     """
-    if power == 1 or pairs > len(VALUES):
+    if power == 1 or pairs > len(VALUE_SYMBOLS):
         return 0.0, 0.0
     rng, weights = np.random.default_rng(0), np.arange(1, slots + 1) ** (power - 1.0)
     share = weights / weights.sum()
-    drawn = np.stack([rng.choice(slots, pairs, replace=False, p=share) for _ in range(TEXTS)])
+    drawn = np.stack([rng.choice(slots, pairs, replace=False, p=share) for _ in range(N_SIMULATED_TEXTS)])
     later = np.argsort(drawn, axis=1)[:, ::-1]  # the pairs by the places of their queries, from the end
     first, last = np.minimum.accumulate(later, axis=1), np.maximum.accumulate(later, axis=1)
     return float((later == first).mean()), float((later == last).mean())

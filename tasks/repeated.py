@@ -6,7 +6,7 @@ from typing import Self
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, Mark, Outline, Sample, Tokenizer
+from lexbench import Answer, AnyQuestion, ClassifyTokens, Outline, Sample, Tokenizer
 from lexbench.taskkit.perplexity import DocumentTask, bos_policy, encoded_corpus
 from lexbench.taskkit.prompt import check_at_least, check_length
 from lexbench.taskkit.scoring import score_marks
@@ -84,7 +84,7 @@ class Repeated(DocumentTask):
             first = max(1, len(prefix), length - (self.targets or length))
             # Targets behind the first copy can be looked up; the others must be known.
             seen = max(0, length - max(first, len(prefix) + len(passage)))
-            question = Mark(
+            question = ClassifyTokens(
                 index=index,
                 cluster=texts.name(document),
                 tokens=tokens,

@@ -8,15 +8,22 @@ from typing import ClassVar
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, Outline, Sample, Task, Tokenizer, Write, Written
+from lexbench import Answer, AnyQuestion, Generate, GenerateAnswer, Outline, Sample, Task, Tokenizer
 from lexbench.taskkit import haystack, sampling
-from lexbench.taskkit.prompt import Fixed, around, bos_and_chat, check_at_least, check_length, outline_of
+from lexbench.taskkit.prompt import (
+    FixedParts,
+    check_at_least,
+    check_length,
+    context_beginning,
+    outline_of,
+    tokens_around_haystack,
+)
 from lexbench.taskkit.scoring import score_written
 
-HEADER = "Repeat these words exactly, in the same order:"
-ASK = ".\nThe same words again, in the same order:"
-END = "."
-ROOM = 2
+TEXT_HEADER = "Repeat these words exactly, in the same order:"
+ASK_AGAIN = ".\nThe same words again, in the same order:"
+WORDS_END = "."
+MIN_TOKENS_PER_WORD_TOKEN = 2
 """Tokens to write for each token of the words, at least."""
 MIN_WORDS = 8
 
@@ -59,15 +66,22 @@ class RepeatedWords(Task):
     def protocol(self, tokenizer: Tokenizer) -> str:
         """Protocol: the repeated words, the room, and the score."""
         return (
-            f"one word many times and once another, written again, room at least {ROOM} times the words, strict: the "
-            f"same words up to the first full stop, greedy, {bos_and_chat(tokenizer, self.chat)}"
+            f"one word many times and once another, written again, room at least {MIN_TOKENS_PER_WORD_TOKEN} times the "
+            "words, strict: the "
+            f"same words up to the first full stop, greedy, {context_beginning(tokenizer, self.chat)}"
         )
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
         """Sizes of the first questions."""
         asked = [self._question(tokenizer, length, seed, index) for index in range(min(n, 8))]
         fixed = [
-            Fixed(index=each.index, before=each.prompt, after=each.prompt[:0], room=each.room, answer=each.answer)
+            FixedParts(
+                index=each.index,
+                before=each.prompt,
+                after=each.prompt[:0],
+                room=each.max_new_tokens,
+                answer=each.answer,
+            )
             for each in asked
         ]
         return outline_of([[each] for each in fixed], length, n)
@@ -76,36 +90,36 @@ class RepeatedWords(Task):
         """One list of words per sample."""
         return [self._question(tokenizer, length, seed, index) for index in range(n)]
 
-    def _question(self, tokenizer: Tokenizer, length: int, seed: int, index: int) -> Write:
+    def _question(self, tokenizer: Tokenizer, length: int, seed: int, index: int) -> Generate:
         rng = self.rng("words", seed, index)
         nouns = _nouns(tokenizer)
         common, odd = (nouns[each] for each in rng.permutation(len(nouns))[:2])
-        before, after = around(tokenizer, self.chat, [HEADER], ASK, "")
+        before, after = tokens_around_haystack(tokenizer, self.chat, [TEXT_HEADER], ASK_AGAIN, "")
         words = {word: tokenizer.encode(f" {word}").ids for word in (common, odd)}
-        size, end = len(words[common]), len(tokenizer.encode(END).ids)
+        size, end = len(words[common]), len(tokenizer.encode(WORDS_END).ids)
         fixed = len(before) + len(after) + end
-        check_length("repeated_words", fixed + (1 + ROOM) * size * MIN_WORDS, length)
-        count = (length - fixed) // ((1 + ROOM) * size)
-        place = min(int(haystack.stratified(index, self.strata, rng) * count), count - 1)
+        check_length("repeated_words", fixed + (1 + MIN_TOKENS_PER_WORD_TOKEN) * size * MIN_WORDS, length)
+        count = (length - fixed) // ((1 + MIN_TOKENS_PER_WORD_TOKEN) * size)
+        place = min(int(haystack.stratified_depth(index, self.strata, rng) * count), count - 1)
         listed = [odd if each == place else common for each in range(count)]
         prompt = np.concatenate([before, *(words[word] for word in listed), after])
-        return Write(
+        return Generate(
             index=index,
             cluster=str(index),
             prompt=prompt,
-            room=length - len(prompt),
-            answer=f" {' '.join(listed)}{END}",
+            max_new_tokens=length - len(prompt),
+            answer=f" {' '.join(listed)}{WORDS_END}",
             chance=1 / count,
-            until=(END,),
+            until=(WORDS_END,),
             facts={"common": common, "odd": odd, "words": count, "place": place, "depth": (place + 0.5) / count},
         )
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Whether the words are the same, and how nearly."""
-        assert isinstance(question, Write) and isinstance(answer, Written)
+        assert isinstance(question, Generate) and isinstance(answer, GenerateAnswer)
         facts = question.facts
         expected = [facts["odd"] if each == facts["place"] else facts["common"] for each in range(facts["words"])]
-        written = re.findall(r"[\w-]+", answer.text.partition(END)[0].lower())
+        written = re.findall(r"[\w-]+", answer.text.partition(WORDS_END)[0].lower())
         at_place = written[facts["place"] : facts["place"] + 1]
         longer = max(len(expected), len(written))
         scores = {
@@ -121,7 +135,7 @@ class RepeatedWords(Task):
 @functools.lru_cache(maxsize=16)
 def _nouns(tokenizer: Tokenizer) -> list[str]:
     """Words of the most common number of tokens."""
-    return sampling.of_usual_size(tokenizer, sampling.NOUNS)
+    return sampling.values_of_common_size(tokenizer, sampling.ENGLISH_NOUNS)
 
 
 def _distance(one: Sequence[str], other: Sequence[str]) -> int:

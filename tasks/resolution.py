@@ -7,12 +7,29 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, Corpus, Outline, Probe, Probed, Refused, Sample, Task, Tokenizer
-from lexbench.taskkit.perplexity import LONGER, EncodedCorpus, encoded_corpus, in_turns, or_fewer
+from lexbench import (
+    Answer,
+    AnyQuestion,
+    Corpus,
+    Outline,
+    ProbeAttention,
+    ProbeAttentionAnswer,
+    Refused,
+    Sample,
+    Task,
+    Tokenizer,
+)
+from lexbench.taskkit.perplexity import (
+    LONGER_CORPUS_REMEDY,
+    EncodedCorpus,
+    encoded_corpus,
+    fewer_samples_remedy,
+    interleave_places,
+)
 from lexbench.taskkit.prompt import check_at_least, check_length
 from lexbench.taskkit.scoring import sample_of
 
-SCORES = {
+STATISTIC_OF_SCORE = {
     "resolution": "resolution_shared",
     "resolution_7_8": "resolution",
     "resolution_all": "resolution_all",
@@ -54,7 +71,7 @@ class Resolution(Task):
     Scores, means over all heads of all layers: the three resolutions, of each head's own s, over all queries; over the
     last queries `attention_distance` (mean tokens from query to key under the weights), `entropy` of the weights
     (nats), and `first_mass` (share of the weights on the first tokens). For these three neither high nor low is better.
-    Sample statistics are those of `Probed`. (Version 1 had one `resolution`, today's `resolution_7_8`.)
+    Sample statistics are those of `ProbeAttentionAnswer`. (Version 1 had one `resolution`, today's `resolution_7_8`.)
 
     Args:
         corpus: of the documents.
@@ -117,12 +134,13 @@ class Resolution(Task):
         task._check(tokenizer, length)
         texts, longest = encoded_corpus(self.corpus, tokenizer), task.longest or 0
         order, tokens = task.rng("documents", seed).permutation(len(texts)).tolist(), longest - len(texts.prefix)
-        found = in_turns(order, lambda document: task._ends(texts, document, tokens, seed))
+        found = interleave_places(order, lambda document: task._ends(texts, document, tokens, seed))
         ends = list(itertools.islice(found, n))
         if len(ends) < n:
             raise Refused(
                 f"resolution needs {n} texts of {longest} tokens, the corpus has {len(ends)} (its longest document "
-                f"has {texts.longest() + len(texts.prefix)}): give {LONGER}{or_fewer(len(ends))}"
+                f"has {texts.longest() + len(texts.prefix)}): give "
+                f"{LONGER_CORPUS_REMEDY}{fewer_samples_remedy(len(ends))}"
             )
         return [task._question(texts, length, index, *place) for index, place in enumerate(ends)]
 
@@ -133,9 +151,9 @@ class Resolution(Task):
         offset = int(rng.integers(left + 1))
         return [offset + tokens * (int(place) + 1) for place in rng.permutation(count)]
 
-    def _question(self, texts: EncodedCorpus, length: int, index: int, document: int, end: int) -> Probe:
+    def _question(self, texts: EncodedCorpus, length: int, index: int, document: int, end: int) -> ProbeAttention:
         ids = texts[document].ids[end - length + len(texts.prefix) : end]
-        return Probe(
+        return ProbeAttention(
             index=index,
             cluster=texts.name(document),
             tokens=np.concatenate([texts.prefix, ids]),
@@ -147,8 +165,8 @@ class Resolution(Task):
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Means over all heads, and all statistics in float32."""
-        assert isinstance(question, Probe) and isinstance(answer, Probed)
-        scores = {score: float(np.mean(answer.statistics[name])) for score, name in SCORES.items()}
+        assert isinstance(question, ProbeAttention) and isinstance(answer, ProbeAttentionAnswer)
+        scores = {score: float(np.mean(answer.statistics[name])) for score, name in STATISTIC_OF_SCORE.items()}
         lost = [score for score, value in scores.items() if not np.isfinite(value)]
         return sample_of(
             question,

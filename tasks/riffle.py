@@ -10,12 +10,31 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, ConfigError, Corpus, Outline, Refused, Sample, Score, Task, Tokenizer, Tokens
-from lexbench.taskkit.perplexity import AVERAGING, LONGER, EncodedCorpus, bos_policy, encoded_corpus, or_fewer
+from lexbench import (
+    Answer,
+    AnyQuestion,
+    ConfigError,
+    Corpus,
+    Loglikelihood,
+    Outline,
+    Refused,
+    Sample,
+    Task,
+    Tokenizer,
+    Tokens,
+)
+from lexbench.taskkit.perplexity import (
+    AVERAGING_NOTE,
+    LONGER_CORPUS_REMEDY,
+    EncodedCorpus,
+    bos_policy,
+    encoded_corpus,
+    fewer_samples_remedy,
+)
 from lexbench.taskkit.prompt import check_at_least, check_length
 from lexbench.taskkit.scoring import score_likelihood
 
-MARKER = "\n[{letter}] "
+STORY_MARKER = "\n[{letter}] "
 Piece = tuple[int, Tokens, bool]
 """Stream of a block, its tokens with the marker, and whether they hold targets."""
 
@@ -71,7 +90,8 @@ class Riffle(Task):
         order = "in turns of random order" if self.riffled else "control, one document after another"
         return (
             f"riffle: {self.streams} documents in blocks of {self.block} tokens, {order}; targets: the last block of "
-            f"each, the same at every length, only their context grows (places of {self.longest} tokens); {AVERAGING}; "
+            f"each, the same at every length, only their context grows (places of {self.longest} tokens); "
+            f"{AVERAGING_NOTE}; "
             f"{bos_policy(tokenizer)}"
         )
 
@@ -106,7 +126,8 @@ class Riffle(Task):
         if len(places) < n:
             raise Refused(
                 f"riffle needs {n} places in groups of {self.streams} documents of {rounds * self.block} tokens, the "
-                f"corpus has {len(places)}: give {LONGER}{or_fewer(len(places))}, or a lower task.streams"
+                f"corpus has {len(places)}: give {LONGER_CORPUS_REMEDY}{fewer_samples_remedy(len(places))}, or a lower "
+                "task.streams"
             )
         return [task._question(tokenizer, texts, length, seed, index, *place) for index, place in enumerate(places)]
 
@@ -135,7 +156,7 @@ class Riffle(Task):
         index: int,
         group: tuple[int, ...],
         ends: tuple[int, ...],
-    ) -> Score:
+    ) -> Loglikelihood:
         pieces = self._pieces(tokenizer, texts, length - len(texts.prefix), seed, index, group, ends)
         last = [stream for stream, _, targeted in pieces if targeted]
         if not self.riffled:
@@ -146,11 +167,11 @@ class Riffle(Task):
         )
         spans = [(group[stream], ends[stream] - self.block, ends[stream]) for stream in last]
         units = [texts[document].units(first, end) for document, first, end in spans]
-        return Score(
+        return Loglikelihood(
             index=index,
             cluster=texts.name(group[0]),
             tokens=np.concatenate([texts.prefix, *(tokens for _, tokens, _ in pieces)]),
-            start=int(places[0]),
+            first_target=int(places[0]),
             bytes=sum(each[0] for each in units),
             words=sum(each[1] for each in units),
             floors=_mean_floors(texts, spans),
@@ -198,7 +219,7 @@ class Riffle(Task):
 @functools.lru_cache(maxsize=16)
 def _markers(tokenizer: Tokenizer, count: int) -> list[Tokens]:
     """Markers of the most common number of tokens; Refused where these are too few."""
-    found = [tokenizer.encode(MARKER.format(letter=letter)).ids for letter in string.ascii_uppercase]
+    found = [tokenizer.encode(STORY_MARKER.format(letter=letter)).ids for letter in string.ascii_uppercase]
     usual, known = Counter(map(len, found)).most_common(1)[0]
     if known < count:
         raise Refused(f"riffle has {known} markers of equally many tokens, needs {count}: lower streams")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from lexbench import Refused, Tokenizer
-from lexbench.taskkit.perplexity import AVERAGING, DocumentTask, bos_policy
+from lexbench.taskkit.perplexity import AVERAGING_NOTE, DocumentTask, bos_policy
 from lexbench.taskkit.prompt import check_at_least
 
 
@@ -36,7 +36,7 @@ class Sliding(DocumentTask):
         stride = self.stride or "a quarter of it"
         return (
             f"sliding: window = length, stride {stride}, targets: each token once of the first {self.document_tokens} "
-            f"of a document; {AVERAGING}; {bos_policy(tokenizer)}; documents not joined"
+            f"of a document; {AVERAGING_NOTE}; {bos_policy(tokenizer)}; documents not joined"
         )
 
     def windows(self, document_tokens: int, length: int, prefix: int) -> list[tuple[int, int, int]]:

@@ -7,14 +7,14 @@ import numpy as np
 
 from lexbench import ConfigError
 from lexbench.taskkit.prompt import check_at_least
-from lexbench.taskkit.spread import WORDS, Puzzle, Spread, Words
+from lexbench.taskkit.spread import PLAIN_NOUNS, Puzzle, Spread, Words
 
-HEADER = "Remember the number of each thing. All numbers are digits: after 9 comes 0 again.\n"
-START = " The {name} has the number {value}."
-STEP = " The {name} has the number of the {before} plus {value}."
-ASK = "\nWhich number does the {name} have?"
-BEGIN = " The number of the {name} is"
-MODULUS = 10
+PROMPT_HEADER = "Remember the number of each thing. All numbers are digits: after 9 comes 0 again.\n"
+START_TEMPLATE = " The {name} has the number {value}."
+STEP_TEMPLATE = " The {name} has the number of the {before} plus {value}."
+QUESTION_TEMPLATE = "\nWhich number does the {name} have?"
+ANSWER_BEGINNING = " The number of the {name} is"
+DIGIT_MODULUS = 10
 
 
 @dataclass(frozen=True)
@@ -51,14 +51,16 @@ class SpreadArithmetic(Spread):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_at_least("spread_arithmetic", self, steps=0, others=0)
-        if not self.steps and self._chains > MODULUS:
+        if not self.steps and self._chains > DIGIT_MODULUS:
             raise ConfigError(
-                f"spread_arithmetic has {MODULUS} digits, got {self._chains} chains with steps=0: lower others or "
+                f"spread_arithmetic has {DIGIT_MODULUS} digits, got {self._chains} chains with steps=0: lower others "
+                "or "
                 "questions_per_text"
             )
-        if self._chains * (1 + self.steps) > len(WORDS):
+        if self._chains * (1 + self.steps) > len(PLAIN_NOUNS):
             raise ConfigError(
-                f"spread_arithmetic has {len(WORDS)} words, got steps={self.steps} and {self._chains} chains: lower "
+                f"spread_arithmetic has {len(PLAIN_NOUNS)} words, got steps={self.steps} and {self._chains} chains: "
+                "lower "
                 "steps, others or questions_per_text"
             )
 
@@ -70,31 +72,35 @@ class SpreadArithmetic(Spread):
     @property
     def what(self) -> str:
         """How many additions among how many chains."""
-        return f"a sum modulo {MODULUS} of {self.steps + 1} spread terms, {self._chains} chains"
+        return f"a sum modulo {DIGIT_MODULUS} of {self.steps + 1} spread terms, {self._chains} chains"
 
     def puzzle(self, rng: np.random.Generator, words: Words) -> Puzzle:
         """Chains of equal size, their lines in random order."""
         size = self.steps + 1
-        names = words(WORDS, self._chains * size)
+        names = words(PLAIN_NOUNS, self._chains * size)
         # Without additions the numbers differ, so that only one line states the answer.
-        terms = rng.integers(MODULUS, size=len(names)) if self.steps else rng.permutation(MODULUS)[: len(names)]
+        terms = (
+            rng.integers(DIGIT_MODULUS, size=len(names)) if self.steps else rng.permutation(DIGIT_MODULUS)[: len(names)]
+        )
         lines = [
-            (STEP if place % size else START).format(name=name, before=names[place - 1], value=terms[place])
+            (STEP_TEMPLATE if place % size else START_TEMPLATE).format(
+                name=name, before=names[place - 1], value=terms[place]
+            )
             for place, name in enumerate(names)
         ]
         order = rng.permutation(len(lines))
         asked = [
             Puzzle(
-                header=HEADER,
+                header=PROMPT_HEADER,
                 lines=[lines[each] for each in order],
                 needed=frozenset(np.flatnonzero(order // size == chain).tolist()),
-                ask=ASK.format(name=names[(chain + 1) * size - 1]),
-                begin=BEGIN.format(name=names[(chain + 1) * size - 1]),
-                expected=[str(terms[chain * size : (chain + 1) * size].sum() % MODULUS)],
-                chance=1 / MODULUS if self.steps else 1 / len(names),
-                options=[str(digit) for digit in range(MODULUS)],
+                ask=QUESTION_TEMPLATE.format(name=names[(chain + 1) * size - 1]),
+                begin=ANSWER_BEGINNING.format(name=names[(chain + 1) * size - 1]),
+                expected=[str(terms[chain * size : (chain + 1) * size].sum() % DIGIT_MODULUS)],
+                chance=1 / DIGIT_MODULUS if self.steps else 1 / len(names),
+                options=[str(digit) for digit in range(DIGIT_MODULUS)],
                 # The control shows digits of chains that no question asks for, which are not the answer.
-                blind=1 / MODULUS if self.steps else 1 / (MODULUS - self._chains + self.questions_per_text),
+                blind=1 / DIGIT_MODULUS if self.steps else 1 / (DIGIT_MODULUS - self._chains + self.questions_per_text),
             )
             for chain in range(self.questions_per_text)
         ]

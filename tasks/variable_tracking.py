@@ -9,30 +9,42 @@ from typing import ClassVar
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, Choose, ConfigError, Corpus, Outline, Sample, Task, Tokenizer, Tokens, Write
+from lexbench import (
+    Answer,
+    AnyQuestion,
+    Choose,
+    ConfigError,
+    Corpus,
+    Generate,
+    Outline,
+    Sample,
+    Task,
+    Tokenizer,
+    Tokens,
+)
 from lexbench.taskkit import absence, haystack, sampling
 from lexbench.taskkit.prompt import (
-    Fixed,
-    bos_and_chat,
+    FixedParts,
     check_at_least,
     check_count,
     check_haystack,
     check_length,
-    framed,
+    context_beginning,
+    fixed_fields,
     outline_of,
     texts_for_sizes,
 )
 from lexbench.taskkit.scoring import score_items
 
-HEADER = "Variables are assigned values in this text. Remember them.\n"
-STATEMENT = " VAR {name} = {value}."
-ASK = "\nWhich {count} variables have the value {value}, directly or through others?"
-BEGIN = " The variables are"
+PROMPT_HEADER = "Variables are assigned values in this text. Remember them.\n"
+STATEMENT_TEMPLATE = " VAR {name} = {value}."
+QUESTION_TEMPLATE = "\nWhich {count} variables have the value {value}, directly or through others?"
+ANSWER_BEGINNING = " The variables are"
 ASK_WHETHER = "\nTrue or False: a variable has the value {value}, directly or through others."
 BEGIN_WHETHER = " The answer is"
-LETTERS = 5
-VALUES = (10_000, 100_000)
-MARGIN = 8
+VARIABLE_NAME_LETTERS = 5
+VALUE_RANGE = (10_000, 100_000)
+ANSWER_MARGIN_TOKENS = 8
 """Tokens to write beyond those of the answer."""
 
 
@@ -46,11 +58,13 @@ class Chain:
     def statements(self) -> list[str]:
         """One assignment per variable, in order."""
         given = [self.value, *(f"VAR {name}" for name in self.names[:-1])]
-        return [STATEMENT.format(name=name, value=value) for name, value in zip(self.names, given, strict=True)]
+        return [
+            STATEMENT_TEMPLATE.format(name=name, value=value) for name, value in zip(self.names, given, strict=True)
+        ]
 
     def question(self) -> str:
         """The question for the chain's variables."""
-        return ASK.format(count=len(self.names), value=self.value)
+        return QUESTION_TEMPLATE.format(count=len(self.names), value=self.value)
 
     def answer(self) -> str:
         """The right answer."""
@@ -58,7 +72,7 @@ class Chain:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class FixedChains(Fixed):
+class FixedChains(FixedParts):
     """The parts of a sample that are the same at every length."""
 
     chain: Chain
@@ -152,26 +166,26 @@ class VariableTracking(Task):
         several = f", {self.questions_per_text} asked for behind each text" if self.questions_per_text > 1 else ""
         return (
             f"variable tracking: {self._chains} chains of {self.hops} hops in {self.haystack}{several}{shown}"
-            f"{absence.described(self)}{control}, strict: exactly the asked names come first, greedy, "
-            f"{bos_and_chat(tokenizer, self.chat)}"
+            f"{absence.describe_form(self)}{control}, strict: exactly the asked names come first, greedy, "
+            f"{context_beginning(tokenizer, self.chat)}"
         )
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
         """Sizes like those of the first texts' questions."""
         check_count("variable_tracking", self._chains * (self.hops + 1), "statements", length)
-        texts = [self._fixed(tokenizer, seed, text) for text in texts_for_sizes(n, self.questions_per_text)]
+        texts = [self._fixed_parts(tokenizer, seed, text) for text in texts_for_sizes(n, self.questions_per_text)]
         check_length("variable_tracking", max(sample.least for text in texts for sample in text), length)
         return outline_of(texts, length, n, writes=self.absent != "choose")
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One prompt of exactly length - room tokens per sample."""
         check_count("variable_tracking", self._chains * (self.hops + 1), "statements", length)
-        texts = [self._fixed(tokenizer, seed, text) for text in range(-(-n // self.questions_per_text))]
+        texts = [self._fixed_parts(tokenizer, seed, text) for text in range(-(-n // self.questions_per_text))]
         check_length("variable_tracking", max(sample.least for text in texts for sample in text), length)
         asked = [self._questions_of(tokenizer, length, seed, number, text) for number, text in enumerate(texts)]
         return [question for text in asked for question in text][:n]
 
-    def _fixed(self, tokenizer: Tokenizer, seed: int, text: int) -> list[FixedChains]:
+    def _fixed_parts(self, tokenizer: Tokenizer, seed: int, text: int) -> list[FixedChains]:
         """The questions of a text."""
         rng, count = self.rng("chains", seed, text), self.questions_per_text
         new = _chains(rng, self.hops + 1)
@@ -184,7 +198,7 @@ class VariableTracking(Task):
         found = []
         for number, chain in enumerate(chains[:count]):
             index, answers, present = text * count + number, [chain.answer()], True
-            ask, begin, spare = chain.question(), BEGIN, MARGIN
+            ask, begin, spare = chain.question(), ANSWER_BEGINNING, ANSWER_MARGIN_TOKENS
             if self.absent:
                 present = absence.has_answer(self, seed, index)
                 answers = absence.answers(self, answers[0], present)
@@ -192,8 +206,8 @@ class VariableTracking(Task):
                 ask, begin, spare = ASK_WHETHER.format(value=chain.value), BEGIN_WHETHER, 0
             if not present:  # another chain stands in the text
                 needles[number] = [tokenizer.encode(each).ids for each in next(new).statements()]
-            headers = [shown, HEADER, *absence.headers(self)]
-            frame = framed(self, tokenizer, index, headers, ask, begin, answers, spare)
+            headers = [shown, PROMPT_HEADER, *absence.headers(self)]
+            frame = fixed_fields(self, tokenizer, index, headers, ask, begin, answers, spare)
             found.append(FixedChains(**frame, chain=chain, needles=needles, present=present))
         return found
 
@@ -202,24 +216,26 @@ class VariableTracking(Task):
         left = [chain.statements() for chain in chains]
         turns = rng.permutation(np.repeat(np.arange(len(chains)), self.hops + 1))
         text = "".join(left[turn].pop(0) for turn in turns).lstrip()
-        return f"{HEADER}{text}{chains[0].question()}{BEGIN}{chains[0].answer()}.\n\n"
+        return f"{PROMPT_HEADER}{text}{chains[0].question()}{ANSWER_BEGINNING}{chains[0].answer()}.\n\n"
 
     def _questions_of(
         self, tokenizer: Tokenizer, length: int, seed: int, number: int, text: list[FixedChains]
-    ) -> list[Write | Choose]:
+    ) -> list[Generate | Choose]:
         """All questions behind one text."""
         rng, of_text = self.rng("places", seed, number), self.rng("text", seed, number)
         sizes, count = [fixed.least for fixed in text], len(text)
-        filled = haystack.fill(self.corpus, tokenizer, length - min(sizes), str(number), of_text)
-        body, more = haystack.cut(filled, length - max(sizes))
-        begins = [haystack.stratified_in_text(number, each, count, self.strata, rng) for each in range(count)]
+        filled = haystack.fill_haystack(self.corpus, tokenizer, length - min(sizes), str(number), of_text)
+        body, more = haystack.cut_haystack(filled, length - max(sizes))
+        begins = [haystack.stratified_depth_in_text(number, each, count, self.strata, rng) for each in range(count)]
         begins += rng.random(self._chains - count).tolist()
         # Later statements are uniform behind the first, in order.
         depths = [[begin, *(begin + (1 - begin) * np.sort(rng.random(self.hops)))] for begin in begins]
         order = rng.permutation(self._chains).tolist()  # random, as statements of two chains may share a sentence end
         needles = [needle for chain in order for needle in text[0].needles[chain]]
-        tokens, realised = haystack.insert(body, needles, [each for one in order for each in depths[one]], self.strata)
-        found = list[Write | Choose]()
+        tokens, realised = haystack.insert_needles(
+            body, needles, [each for one in order for each in depths[one]], self.strata
+        )
+        found = list[Generate | Choose]()
         for chain, fixed in enumerate(text):
             depth = realised[order.index(chain) * (self.hops + 1)]
             facts = {"expected": list(fixed.chain.names), "value": fixed.chain.value, "depth": depth}
@@ -232,19 +248,25 @@ class VariableTracking(Task):
 
     def _chance(self) -> float:
         """Chance of guessing one of several chains in the text, or else any names."""
-        return 1 / self._chains if self._chains > 1 and self.needle else 1 / math.comb(26**LETTERS, self.hops + 1)
+        return (
+            1 / self._chains
+            if self._chains > 1 and self.needle
+            else 1 / math.comb(26**VARIABLE_NAME_LETTERS, self.hops + 1)
+        )
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Strict and lenient accuracy."""
         judge = absence.score_absent if self.absent else score_items
-        return judge(question, answer, rf"(?-i:[A-Z]{{{LETTERS}}})", lambda text: text.replace("VAR ", ""))
+        return judge(
+            question, answer, rf"(?-i:[A-Z]{{{VARIABLE_NAME_LETTERS}}})", lambda text: text.replace("VAR ", "")
+        )
 
 
 def _chains(rng: np.random.Generator, size: int) -> Iterator[Chain]:
     """Chains of `size` names without end; all names and all values differ."""
-    drawn = (str(rng.integers(*VALUES)) for _ in itertools.count())
-    values = sampling.unused(drawn, "variable_tracking finds no further value", "lower chains")
-    letters = sampling.letters(rng, string.ascii_uppercase, LETTERS)
-    names = sampling.unused(letters, "variable_tracking finds no further name", "lower chains or hops")
+    drawn = (str(rng.integers(*VALUE_RANGE)) for _ in itertools.count())
+    values = sampling.without_repetitions(drawn, "variable_tracking finds no further value", "lower chains")
+    letters = sampling.random_letter_words(rng, string.ascii_uppercase, VARIABLE_NAME_LETTERS)
+    names = sampling.without_repetitions(letters, "variable_tracking finds no further name", "lower chains or hops")
     while True:
         yield Chain(next(values), tuple(itertools.islice(names, size)))

@@ -100,8 +100,8 @@ def documents_afresh(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def unverified(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaves out the self-check that a run begins with; its own tests are in runner/test_verify.py."""
-    monkeypatch.setattr("lexbench.runner.verify.verify", lambda *_: [])
-    monkeypatch.setattr("lexbench.runner.verify.continues", lambda *_: [])
+    monkeypatch.setattr("lexbench.runner.verify.verify_attention", lambda *_: [])
+    monkeypatch.setattr("lexbench.runner.verify.check_cached_reading", lambda *_: [])
 
 
 @pytest.fixture

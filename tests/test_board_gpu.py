@@ -89,7 +89,7 @@ def test_a_run_is_ended_by_itself(tmp_path: Path) -> None:
 def test_the_real_board_has_the_sizes_of_its_page() -> None:
     cells = [cell for sweeps in board_gpu.REAL.stages for sweep in sweeps for cell in sweep.cells()]
     methods, lengths = {method for _, method, _ in cells}, (2048, 8192, 16384, 32768)
-    assert len(methods) == 12 and methods <= set(registry.names("method"))
+    assert len(methods) == 12 and methods <= set(registry.registered_names("method"))
     assert len(cells) == len(set(cells)) == 2 * (12 * len(lengths) + 5)
     first, last = ([sweep.n for sweep in sweeps] for sweeps in board_gpu.REAL.stages)
     assert (first, last) == ([32, 32], [8, 8])

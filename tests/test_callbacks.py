@@ -10,7 +10,7 @@ from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, Trainer, 
 
 import lexbench
 from lexbench import callbacks
-from lexbench.checkpoints.checkpoint import locate
+from lexbench.checkpoints.checkpoint import locate_checkpoint
 
 pytest.importorskip("accelerate", reason="the Trainer needs accelerate: pip install -e '.[dev]'")
 OPTIONS: dict[str, Any] = {"corpus": "synthetic", "n": 2, "trained_length": 64}
@@ -18,7 +18,7 @@ OPTIONS: dict[str, Any] = {"corpus": "synthetic", "n": 2, "trained_length": 64}
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
-    return AutoTokenizer.from_pretrained(locate("lexbench:lexlet", None))
+    return AutoTokenizer.from_pretrained(locate_checkpoint("lexbench:lexlet", None))
 
 
 def network() -> Any:

@@ -13,13 +13,25 @@ import numpy as np
 import pytest
 
 import lexbench
-from lexbench import AnyQuestion, Attention, Choose, Diverge, Mark, Model, Probe, Refused, Score, Scored, Write
+from lexbench import (
+    AnyQuestion,
+    Attention,
+    Choose,
+    ClassifyTokens,
+    Generate,
+    Loglikelihood,
+    LoglikelihoodAnswer,
+    MeasureDivergence,
+    Model,
+    ProbeAttention,
+    Refused,
+)
 from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.core import registry
 from lexbench.core.attention import Shift
 from lexbench.corpora.stdlib import Stdlib
 from lexbench.corpora.synthetic import Synthetic
-from lexbench.parts.benchmarks.table import BENCHMARKS
+from lexbench.parts.benchmarks.table import BENCHMARK_OF_NAME
 from lexbench.runner.job import Job
 from tests.answerers import asked_tokens, perfect, uniform, written
 from tests.taskkit.key_files import key_file
@@ -27,10 +39,14 @@ from tests.taskkit.key_files import key_file
 LLAMA = Model(name="llama", trained_length=256, head_dim=32, rope_base=10000.0, rotary_dim=16, layers=4, heads=4)
 NO_ROPE = Model(name="learned", trained_length=256, head_dim=32)
 LENGTHS = [160, 256, 480]
-METHODS = registry.names("method")
-OFFICIAL = {"longbench", "qa_squad", "qa_hotpotqa", *BENCHMARKS}
+METHODS = registry.registered_names("method")
+OFFICIAL = {"longbench", "qa_squad", "qa_hotpotqa", *BENCHMARK_OF_NAME}
 """Tasks of data that is not here; their own tests hold the same over stand-ins."""
-TASKS = [n for n in registry.names("task") if "suite" not in registry.read("task", n) and n not in OFFICIAL]
+TASKS = [
+    n
+    for n in registry.registered_names("task")
+    if "suite" not in registry.read_named_config("task", n) and n not in OFFICIAL
+]
 CORPUS = Synthetic(words=1500)
 
 
@@ -67,7 +83,7 @@ def test_a_method_is_frozen_pure_and_plain_data(name: str) -> None:
         assert isinstance(first, Attention)
         assert first.as_data() == second.as_data()
         json.dumps(first.as_data(), allow_nan=False)
-    module = registry.read("method", name)["_target_"].split(".")
+    module = registry.read_named_config("method", name)["_target_"].split(".")
     assert module[:3] in (["lexbench", "methods", name], ["lexbench", "parts", name])
 
 
@@ -101,7 +117,7 @@ def test_questions_have_exactly_the_asked_length(task: lexbench.Task, tokenizer:
         shift = task.attention(length).remap  # of offset, which reads a short text whose positions end at the length
         length -= shift.offset if isinstance(shift, Shift) else 0
         assert longest == length
-        if not isinstance(questions[0], Score) or "context" in task.protocol(tokenizer):
+        if not isinstance(questions[0], Loglikelihood) or "context" in task.protocol(tokenizer):
             assert {question.length for question in questions} == {length}
 
 
@@ -143,31 +159,31 @@ print(json.dumps(hashes(TASKS[::-1], pathlib.Path({str(tmp_path)!r}) / "keys.jso
 def test_a_flawless_model_scores_exactly_one_at_every_length(task: lexbench.Task, tokenizer: FastTokenizer) -> None:
     for length in LENGTHS:
         for question in asked(task, tokenizer, length, 3):
-            if isinstance(question, Probe | Diverge):
+            if isinstance(question, ProbeAttention | MeasureDivergence):
                 pytest.skip("there is no right answer")
             sample = task.score(question, perfect(question, tokenizer))
             assert sample.failed is None
             assert sample.tokens == question.length
-            if isinstance(question, Score):
+            if isinstance(question, Loglikelihood):
                 assert sample.nll is not None
                 assert sample.nll.sum() == 0
             else:
                 assert set(sample.scores.values()) == {1.0}
-            if isinstance(question, Write):
-                assert len(tokenizer.encode(question.answer).ids) <= question.room
+            if isinstance(question, Generate):
+                assert len(tokenizer.encode(question.answer).ids) <= question.max_new_tokens
 
 
 @pytest.mark.slow
 def test_guessing_gives_the_chance_level_at_every_length(task: lexbench.Task, tokenizer: FastTokenizer) -> None:
     rng = np.random.default_rng(0)
     for length in LENGTHS:
-        questions = [q for q in asked(task, tokenizer, length, 16) if isinstance(q, Write | Choose | Mark)]
+        questions = [q for q in asked(task, tokenizer, length, 16) if isinstance(q, Generate | Choose | ClassifyTokens)]
         samples = [task.score(question, uniform(question, tokenizer, rng)) for question in questions]
-        if questions and isinstance(questions[0], Write):  # random tokens are no guess among the possible answers
+        if questions and isinstance(questions[0], Generate):  # random tokens are no guess among the possible answers
             assert all(sample.chance is not None and 0 <= sample.chance < 1 for sample in samples)
             assert sum(sample.scores["accuracy"] for sample in samples) <= 1
         for question, sample in zip(questions, samples, strict=True):
-            if isinstance(question, Choose | Mark):
+            if isinstance(question, Choose | ClassifyTokens):
                 assert sample.chance == question.chance
         choices = [q for q in questions if isinstance(q, Choose) and len({len(o) for o in q.options}) == 1]
         for question in choices:
@@ -177,7 +193,7 @@ def test_guessing_gives_the_chance_level_at_every_length(task: lexbench.Task, to
 
 def test_nothing_and_an_echo_of_the_prompt_score_nothing(task: lexbench.Task, tokenizer: FastTokenizer) -> None:
     for question in task.questions(tokenizer, 480, 3, 0):
-        if not isinstance(question, Write):
+        if not isinstance(question, Generate):
             pytest.skip("nothing is written")
         empty = task.score(question, written("", tokenizer))
         assert set(empty.scores.values()) == {0.0}
@@ -187,9 +203,9 @@ def test_nothing_and_an_echo_of_the_prompt_score_nothing(task: lexbench.Task, to
 
 def test_a_likelihood_that_is_no_number_has_failed(task: lexbench.Task, tokenizer: FastTokenizer) -> None:
     for question in task.questions(tokenizer, 480, 3, 0):
-        if isinstance(question, Score):
-            lost = np.full(question.length - question.start, np.nan, np.float32)
-            assert task.score(question, Scored(nll=lost)).failed
+        if isinstance(question, Loglikelihood):
+            lost = np.full(question.length - question.first_target, np.nan, np.float32)
+            assert task.score(question, LoglikelihoodAnswer(nll=lost)).failed
 
 
 def test_depths_are_stratified_with_equal_counts(task: lexbench.Task, tokenizer: FastTokenizer) -> None:
@@ -214,10 +230,10 @@ def test_a_length_too_short_is_refused_with_a_number(task: lexbench.Task, tokeni
         task.for_lengths([4]).questions(tokenizer, 2, 1, 0)
 
 
-@pytest.mark.parametrize("name", [*registry.names("model")])
+@pytest.mark.parametrize("name", [*registry.registered_names("model")])
 def test_a_model_yaml_states_only_facts(name: str) -> None:
     known = {field.name for field in dataclasses.fields(Model)}
-    assert set(registry.read("model", name)) <= known
+    assert set(registry.read_named_config("model", name)) <= known
 
 
 @pytest.mark.everyday("stdlib", "pydoc")
@@ -233,14 +249,14 @@ def test_a_corpus_gives_the_same_documents_twice(name: str) -> None:
 
 @pytest.mark.parametrize("group", ["method", "corpus", "backend"])
 def test_file_yaml_and_config_name_are_one(group: str) -> None:
-    for name in registry.names(group):
-        stated = registry.read(group, name)  # of a corpus with parameters: a data set by its own name
+    for name in registry.registered_names(group):
+        stated = registry.read_named_config(group, name)  # of a corpus with parameters: a data set by its own name
         assert stated["_target_"].split(".")[-2] in (name, "backend") or (group == "corpus" and len(stated) > 1)
 
 
 @pytest.mark.parametrize("name", TASKS)
 def test_task_file_and_yaml_have_one_name(name: str) -> None:
-    stated = registry.read("task", name)
+    stated = registry.read_named_config("task", name)
     assert stated["file"] == f"{name}.py" or len(stated) > 1  # a form of another task sets some of its parameters
 
 
@@ -257,9 +273,9 @@ def test_a_job_is_checked_before_anything_is_loaded() -> None:
     with pytest.raises(ValueError, match="n must be a whole number of at least 1"):
         Job.of(
             model=LLAMA,
-            methods=[{"name": "none", **registry.read("method", "none")}],
-            tasks=[{"name": "passkey", **registry.read("task", "passkey")}],
-            corpus={"name": "synthetic", **registry.read("corpus", "synthetic")},
+            methods=[{"name": "none", **registry.read_named_config("method", "none")}],
+            tasks=[{"name": "passkey", **registry.read_named_config("task", "passkey")}],
+            corpus={"name": "synthetic", **registry.read_named_config("corpus", "synthetic")},
             backend={"name": "chance"},
             lengths=[128],
             multiples=[],

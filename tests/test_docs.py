@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import yaml
 
-from lexbench.checkpoints.checkpoint import locate
+from lexbench.checkpoints.checkpoint import locate_checkpoint
 from lexbench.commands import main
 from lexbench.core import task
 from lexbench.core.version import __version__
@@ -75,10 +75,10 @@ def follow(
     """Do all that a page says, in its order; each command line, and what it printed."""
     monkeypatch.chdir(folder)
     if page != DRAWN:
-        monkeypatch.setattr("lexbench.report.report.DRAWN", 0)
+        monkeypatch.setattr("lexbench.report.report.MAX_TABLES_WITH_FIGURES", 0)
     lines = [line for block in blocks(page) if block.kind == "sh" for line, _ in commands(block)]
     if not any(line.startswith("lexbench verify ") for line in lines):  # else a run's self-check is of no interest
-        for name in ("verify", "continues"):
+        for name in ("verify_attention", "check_cached_reading"):
             monkeypatch.setattr(f"lexbench.runner.verify.{name}", lambda *_: [])
     if re.search("results/reference|board results", (DOCS / page).read_text()):
         shutil.copytree(ROOT / "results" / "reference", folder / "results" / "reference")
@@ -263,7 +263,7 @@ def test_the_gate_of_the_page_passes_in_a_scratch_repository_and_finds_a_planted
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Page, baseline and workflows in order; then the model loses its rotary base, as in a broken export."""
-    shutil.copytree(locate("lexbench:lexlet"), tmp_path / "model")
+    shutil.copytree(locate_checkpoint("lexbench:lexlet"), tmp_path / "model")
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/lexbench").write_text(f'#!/bin/sh\nexec {sys.executable} -m lexbench "$@"\n')
     (tmp_path / "bin/lexbench").chmod(0o755)

@@ -20,7 +20,7 @@ from lexbench.backends.hf.exact.layers import IdentityRotary
 from lexbench.checkpoints.checkpoint import read_model
 from lexbench.core import registry
 from lexbench.core.attention import Window
-from lexbench.kernels.reference import Angles, weights
+from lexbench.kernels.reference import Angles, attention_weights
 from lexbench.methods.composition import read_method
 
 ROUNDING = 1e-4
@@ -43,7 +43,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "mistral": {"sliding_window": None},
     "gpt_neox": {"rotary_pct": 0.5, "num_key_value_heads": 4},
 }
-METHODS = registry.names("method")
+METHODS = registry.registered_names("method")
 COMPOSED: list[list[Any]] = [
     ["yarn", "log_n"],
     ["rerope", "ntk"],
@@ -107,7 +107,7 @@ def defined(folder: Path, model: Model, attention: Attention, prompt: int) -> np
         mixed = np.empty_like(q)
         for head, row in np.ndindex(q.shape[:2]):
             shared = head // group
-            found = weights(part, own, q[head, row], k[shared], row, scaling, head, ratios[shared])
+            found = attention_weights(part, own, q[head, row], k[shared], row, scaling, head, ratios[shared])
             mixed[head, row] = found @ v[shared]
         return torch.from_numpy(mixed)[None].transpose(1, 2).contiguous(), None
 
@@ -127,7 +127,7 @@ def ranked(part: Attention, own: Angles, q: Any, k: Any, prompt: int, scaling: f
     counts = [0] * len(k)
     for head in range(len(q)):
         plain = Attention(inv_freq=part.inv_freq, scale=part.scale)
-        found = weights(plain, own, q[head, prompt - 1], k[head // group, :prompt], prompt - 1, scaling)
+        found = attention_weights(plain, own, q[head, prompt - 1], k[head // group, :prompt], prompt - 1, scaling)
         counts[head // group] += int((found > part.head_ratios.threshold / prompt).sum())
     order = sorted(range(len(k)), key=lambda head: -counts[head])
     return [part.head_ratios.ratios[order.index(head)] for head in range(len(k))]
@@ -204,4 +204,4 @@ def test_hf_dynamic_is_transformers_own_with_its_history(opened: Callable[[str],
     torch.testing.assert_close(hf.logits(TOKENS, [LENGTH], PROMPT), whole, atol=1e-4, rtol=1e-4)
     pieces = hf.logits(TOKENS, [PROMPT, 1, LENGTH - PROMPT - 1], PROMPT)
     torch.testing.assert_close(pieces, torch.cat(parts), atol=1e-4, rtol=1e-4)
-    assert hf.realised(LENGTH) is None  # nothing to compare with: frequencies follow the text
+    assert hf.difference_from_method(LENGTH) is None  # nothing to compare with: frequencies follow the text

@@ -15,11 +15,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import lexbench
 from lexbench.backends.function import Function, weights_hash
-from lexbench.checkpoints.checkpoint import locate
-from lexbench.checkpoints.tokenizer import FastTokenizer, given_tokenizer
-from lexbench.core.task import Choose, Mark, Probe, Score, Tokens, Write
+from lexbench.checkpoints.checkpoint import locate_checkpoint
+from lexbench.checkpoints.tokenizer import FastTokenizer, wrap_loaded_tokenizer
+from lexbench.core.task import Choose, ClassifyTokens, Generate, Loglikelihood, ProbeAttention, Tokens
 
-LEXLET = locate("lexbench:lexlet", None)
+LEXLET = locate_checkpoint("lexbench:lexlet", None)
 IDS = np.array([3, 1, 4, 1, 5])
 
 
@@ -58,9 +58,9 @@ def backend(request: pytest.FixtureRequest, tokenizer: FastTokenizer) -> Functio
 
 def test_scores_marks_and_choices_are_those_of_the_table(backend: Function) -> None:
     about: dict[str, Any] = {"index": 0, "cluster": "a"}
-    scored = backend.score(Score(**about, tokens=IDS, start=2, bytes=1, words=1))
+    scored = backend.score(Loglikelihood(**about, tokens=IDS, first_target=2, bytes=1, words=1))
     assert scored.nll == pytest.approx([by_hand(1, 4), by_hand(4, 1), by_hand(1, 5)], rel=1e-6)
-    marked = backend.mark(Mark(**about, tokens=IDS, places=np.array([1, 4]), options=np.array([1, 5])))
+    marked = backend.mark(ClassifyTokens(**about, tokens=IDS, places=np.array([1, 4]), options=np.array([1, 5])))
     assert marked.nll == pytest.approx(
         np.array([[by_hand(3, 1), by_hand(3, 5)], [by_hand(1, 1), by_hand(1, 5)]]), rel=1e-6
     )
@@ -70,12 +70,12 @@ def test_scores_marks_and_choices_are_those_of_the_table(backend: Function) -> N
 
 
 def test_writing_counts_up_to_an_end_token_or_the_room(backend: Function) -> None:
-    ended = backend.write(Write(index=0, cluster="a", prompt=IDS[:3], room=5))
+    ended = backend.write(Generate(index=0, cluster="a", prompt=IDS[:3], max_new_tokens=5))
     assert (ended.tokens.tolist(), ended.hit_room) == ([5, 6], False)
-    cut = backend.write(Write(index=0, cluster="a", prompt=IDS[:2], room=3))
+    cut = backend.write(Generate(index=0, cluster="a", prompt=IDS[:2], max_new_tokens=3))
     assert (cut.tokens.tolist(), cut.hit_room) == ([2, 3, 4], True)
     said = backend.tokenizer.decode([2])
-    stopped = backend.write(Write(index=0, cluster="a", prompt=IDS[:2], room=3, until=(said,)))
+    stopped = backend.write(Generate(index=0, cluster="a", prompt=IDS[:2], max_new_tokens=3, until=(said,)))
     assert (stopped.tokens.tolist(), stopped.hit_room) == ([2], False)
 
 
@@ -86,7 +86,7 @@ def test_a_token_is_never_taken_from_logits_that_are_nan(tokenizer: FastTokenize
         return bigram(ids) * (np.nan if len(ids) > 4 else 1.0)
 
     model = lexbench.Model(name="spoilt", trained_length=8, head_dim=1)
-    asked = Write(index=0, cluster="a", prompt=IDS[:2], room=5)
+    asked = Generate(index=0, cluster="a", prompt=IDS[:2], max_new_tokens=5)
     with pytest.raises(lexbench.Refused, match="logits are NaN in own: use another dtype"):
         Function(spoilt, model, tokenizer, ends=[7]).write(asked)
     assert Function(spoilt, model, tokenizer, ends=[4]).write(asked).tokens.tolist() == [2, 3]
@@ -94,7 +94,7 @@ def test_a_token_is_never_taken_from_logits_that_are_nan(tokenizer: FastTokenize
 
 def test_what_a_function_cannot_show_is_refused(backend: Function) -> None:
     with pytest.raises(lexbench.Refused, match="give a model of transformers"):
-        backend.probe(Probe(index=0, cluster="a", tokens=IDS))
+        backend.probe(ProbeAttention(index=0, cluster="a", tokens=IDS))
     with pytest.raises(lexbench.Refused, match="use method=none"):
         backend.attend(lexbench.Attention(scale=2.0))
     backend.attend(lexbench.Attention())
@@ -104,12 +104,12 @@ def test_logits_of_a_wrong_shape_are_one_line(tokenizer: FastTokenizer) -> None:
     model = lexbench.Model(name="flat", trained_length=8, head_dim=1)
     flat = Function(lambda ids: np.zeros(8), model, tokenizer)
     with pytest.raises(ValueError, match=r"^a function must give logits of shape \[4, V\] for 4 tokens, gave \[8\]"):
-        flat.score(Score(index=0, cluster="a", tokens=IDS, start=2, bytes=1, words=1))
+        flat.score(Loglikelihood(index=0, cluster="a", tokens=IDS, first_target=2, bytes=1, words=1))
 
 
 def test_what_is_no_logits_is_one_line(tokenizer: FastTokenizer) -> None:
     model = lexbench.Model(name="f", trained_length=4, head_dim=8)
-    score = Score(index=0, cluster="", tokens=IDS, start=1, bytes=4, words=4)
+    score = Loglikelihood(index=0, cluster="", tokens=IDS, first_target=1, bytes=4, words=4)
     for function, said in (
         (lambda ids: None, r"a function must give logits, gave object of shape \[\]"),
         (lambda ids: np.zeros((len(ids), 5)), "gave 5 and is asked for token 5"),
@@ -321,9 +321,9 @@ def test_tokenizers_of_other_libraries_have_the_tokens_of_the_folder() -> None:
     text = "def f(x):\n    return <s> x + 10\n"
     expected = tokenizers.Tokenizer.from_file(str(LEXLET / "tokenizer.json"))
     bos = json.loads((LEXLET / "tokenizer_config.json").read_text())["bos_token"]
-    mine = given_tokenizer(AutoTokenizer.from_pretrained(LEXLET))
+    mine = wrap_loaded_tokenizer(AutoTokenizer.from_pretrained(LEXLET))
     assert mine.prefix == (expected.token_to_id(bos),)
-    plain = given_tokenizer(expected)
+    plain = wrap_loaded_tokenizer(expected)
     assert plain.prefix == ()
     assert mine.encode(text).ids.tolist() == plain.encode(text).ids.tolist()
     assert mine.decode(mine.encode(text).ids) == text

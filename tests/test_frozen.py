@@ -22,9 +22,9 @@ from lexbench.core import registry
 from lexbench.core.attention import Attention
 from lexbench.core.new_fields import stated_fields, stated_text
 from lexbench.core.record import Refused
-from lexbench.runner.cells import BackendFacts, Named
+from lexbench.runner.cells import BackendFacts, Component
 from lexbench.runner.job import Job
-from lexbench.runner.plan import cell_of, plan
+from lexbench.runner.plan import open_cell_of, plan_cells
 from tests.test_contracts import LLAMA, METHODS, TASKS
 from tests.test_contracts import hashes as hashes_of_questions
 
@@ -74,10 +74,10 @@ def identity_hashes(methods: Mapping[str, Any], tasks: Iterable[str]) -> dict[st
 def _identities(methods: list[Any], tasks: list[str], lengths: list[int]) -> str:
     tokenizer = load_tokenizer(Path(lexbench.__file__).parent / "lexlet")
     job = Job.of(
-        model=registry.read("model", "lexlet"),
+        model=registry.read_named_config("model", "lexlet"),
         methods=methods,
-        tasks=[{"name": name, **registry.read("task", name)} for name in tasks],
-        corpus={**registry.read("corpus", "synthetic"), "name": "synthetic", "words": 1500},
+        tasks=[{"name": name, **registry.read_named_config("task", name)} for name in tasks],
+        corpus={**registry.read_named_config("corpus", "synthetic"), "name": "synthetic", "words": 1500},
         backend={"name": "hf"},
         lengths=lengths,
         multiples=None,
@@ -88,14 +88,16 @@ def _identities(methods: list[Any], tasks: list[str], lengths: list[int]) -> str
     )
     backend = BackendFacts("hf", "frozen", "float32", "sdpa", "abc", tokenizer)
     return hashed(
-        sorted((cell.id, cell.length) for cell in (cell_of(job, step, backend) for step in plan(job, tokenizer)))
+        sorted(
+            (cell.id, cell.length) for cell in (open_cell_of(job, step, backend) for step in plan_cells(job, tokenizer))
+        )
     )
 
 
 def _configured(config: Mapping[str, Any]) -> dict[str, Any]:
     if "name" not in config:
         return dict(config)
-    return {**registry.read("method", config["name"]), **config}
+    return {**registry.read_named_config("method", config["name"]), **config}
 
 
 def methods_to_freeze() -> dict[str, Any]:
@@ -152,7 +154,7 @@ class Later:
 
 def stated(instance: Any) -> dict[str, Any]:
     """The identity of a method without the hash of its file, this one."""
-    return {key: value for key, value in Named("m", instance, "m").identity().items() if key != "file"}
+    return {key: value for key, value in Component("m", instance, "m").identity().items() if key != "file"}
 
 
 def test_a_new_field_enters_no_identity_while_it_has_its_default() -> None:

@@ -6,8 +6,8 @@ tests/golden/demo.jsonl holds the records of
 
 at the commit c9954eb. Added since: the columns uniform, unigram and bigram, and the price cells `pi(factor=4.0)`,
 `ntk(factor=4.0)` and `yarn(factor=4.0)` at 128. Changed since: the ends of intervals, now of the bootstrap-t
-(`lexbench.stats.intervals.reaches`); names of cells under pi, ntk and yarn, which frequencies enter with 12 digits. A
-change of these numbers needs a version of the task or method that says why.
+(`lexbench.stats.intervals.interval_halfwidths`); names of cells under pi, ntk and yarn, which frequencies enter with 12
+digits. A change of these numbers needs a version of the task or method that says why.
 """
 
 import json

@@ -30,7 +30,7 @@ def test_every_kind_of_step_runs_here_and_is_not_done_twice(
     few = ("none", "rerope", "streaming_llm")
     monkeypatch.setattr(gpu, "METHODS", few)
     monkeypatch.setattr(
-        "lexbench.core.registry.names", lambda group: ["none", "dca", "rerope", "yarn", "streaming_llm"]
+        "lexbench.core.registry.registered_names", lambda group: ["none", "dca", "rerope", "yarn", "streaming_llm"]
     )
     file = tmp_path / "record.json"
     asked = gpu.arguments(["--toy", "--record", str(file), "--only", *ONE_OF_EACH])

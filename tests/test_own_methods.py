@@ -13,7 +13,7 @@ from matplotlib.text import Text
 
 import lexbench
 from lexbench.core.errors import ConfigError
-from lexbench.core.plug_in import code_of
+from lexbench.core.plug_in import user_code_hash
 from lexbench.methods.composition import method_config, read_method
 
 MODEL = lexbench.Model(name="m", trained_length=64, head_dim=8, rope_base=10_000)
@@ -88,7 +88,7 @@ def in_memory(code: str, name: str = "f") -> Any:
 
 
 def hash_of(given: Any) -> str | None:
-    return code_of(type(read_method(method_config(given))[1]))
+    return user_code_hash(type(read_method(method_config(given))[1]))
 
 
 def test_code_that_no_file_holds_and_values_closed_over_tell_methods_apart() -> None:

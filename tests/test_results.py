@@ -14,7 +14,7 @@ import pytest
 
 from lexbench.commands import main
 from lexbench.core.record import Record
-from lexbench.report.schema import schema
+from lexbench.report.schema import records_schema
 from tests.report.pictures import drawn
 from tools.keep_records import keep_records, read_records
 
@@ -149,7 +149,7 @@ def test_values_with_intervals_on_a_page_are_those_of_records(page: Path) -> Non
 def test_kept_records_are_records_of_eight_samples_and_more(file: Path) -> None:
     records = read_records(file)
     assert all(record.refused or record.n >= 8 for record in records)
-    validator = jsonschema.Draft202012Validator(schema())
+    validator = jsonschema.Draft202012Validator(records_schema())
     for record in {record.metric: record for record in records}.values():
         validator.validate(vars(record))
     for machine in json.loads(pq.read_schema(file).metadata[b"provenance"]):

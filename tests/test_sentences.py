@@ -10,11 +10,11 @@ from lexbench.checkpoints.checkpoint import read_model
 from lexbench.commands import main
 from lexbench.core import registry
 from lexbench.core.attention import Attention
-from lexbench.core.method_key import BASELINE
+from lexbench.core.method_key import BASELINE_METHOD
 from lexbench.methods.composition import named_method
-from lexbench.stats.gain import drop
-from lexbench.stats.records import load
-from lexbench.stats.tables import tables
+from lexbench.stats.gain import nll_drop
+from lexbench.stats.records import load_cells
+from lexbench.stats.tables import build_tables
 from tools.keep_records import read_records
 
 ROOT = Path(__file__).parent.parent
@@ -56,7 +56,7 @@ def changes_frequencies_alone(method: str) -> bool:
 def test_methods_that_find_more_than_a_window_remap_distances() -> None:
     found = keys_found(LONG)
     names = sorted(
-        name for name in registry.names("method") if name in found
+        name for name in registry.registered_names("method") if name in found
     )  # those that are younger are not measured
     window = found["sliding_window"]
     reaching = [name for name in names if found[name] > window]
@@ -103,10 +103,10 @@ def test_the_pair_of_yarn_and_rerope_is_as_compare_prints_it(capsys: pytest.Capt
 @pytest.mark.slow
 def test_more_context_inside_the_trained_length_gains_nothing_on_this_text() -> None:
     """The control of the sentence on cutting; the other figures stand in the tables of reference/leaderboard.md."""
-    finished = load([REFERENCE / "lexlet"]).finished
+    finished = load_cells([REFERENCE / "lexlet"]).finished
     samples = {each.cell.id: each.samples for each in finished}
-    [table] = [each for each in tables(finished) if each.metric == "nll"]
-    control = drop(table, samples, (BASELINE, 128), (BASELINE, 256))
+    [table] = [each for each in build_tables(finished) if each.metric == "nll"]
+    control = nll_drop(table, samples, (BASELINE_METHOD, 128), (BASELINE_METHOD, 256))
     assert control is not None and control.low is not None and control.high is not None and control.p is not None
     shown = f"{control.value:+.3f} [{control.low:+.3f}, {control.high:+.3f}]"
     leaderboard = (REFERENCE / "leaderboard.md").read_text()

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser
 
 from lexbench.commands import main
 from lexbench.core import registry
-from lexbench.core.files import locked
+from lexbench.core.files import lock_file
 
 ROOT = Path(__file__).parent.parent
 LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "video": "src", "object": "data"}
@@ -50,7 +50,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "HF_HUB_OFFLINE": "1"}
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(folder)]
     with (shared / "site.lock").open("w") as lock:
-        locked(lock.fileno(), wait=True)
+        lock_file(lock.fileno(), wait=True)
         if not built.exists():
             done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
             assert done.returncode == 0 and not done.stderr, done.stdout + done.stderr
@@ -87,21 +87,21 @@ def test_all_links_of_the_site_lead_somewhere(pages: dict[Path, Page]) -> None:
 
 def test_the_galleries_hold_every_method_encoding_and_task(site: Path) -> None:
     methods = (site / "gallery" / "methods.html").read_text()
-    for name in registry.names("method"):
+    for name in registry.registered_names("method"):
         assert f'id="{name}"' in methods and f'src="method-{name}.svg"' in methods
         assert "<path" in (site / "gallery" / f"method-{name}.svg").read_text()
     encodings = (site / "gallery" / "encodings.html").read_text()
-    for name in registry.names("encoding"):
+    for name in registry.registered_names("encoding"):
         assert f'id="{name}"' in encodings
         assert "<path" in (site / "gallery" / f"encoding-{name}.svg").read_text()
     tasks = (site / "gallery" / "tasks.html").read_text()
-    for name in registry.names("task"):
+    for name in registry.registered_names("task"):
         assert f"task={name}<" in tasks or f"<code>{name}</code>" in tasks
 
 
 def test_the_page_of_commands_has_them_all(site: Path) -> None:
     page = (site / "commands.html").read_text()
-    assert [name for name in main.COMMANDS if f'id="{name}"' not in page] == []
+    assert [name for name in main.COMMANDS_BY_NAME if f'id="{name}"' not in page] == []
 
 
 def test_a_phone_shows_drawings_large_enough_to_read_and_scrolls_only_down(site: Path, chromium: Browser) -> None:

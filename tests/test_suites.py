@@ -29,10 +29,10 @@ def job(*tasks: str | Mapping[str, Any], **changed: Any) -> Job:
     given = [{"name": task} if isinstance(task, str) else task for task in tasks]
     settings: dict[str, Any] = {"lengths": None, "multiples": None, "n": None, **changed}
     return Job.of(
-        model=registry.read("model", "lexlet"),
-        methods=[{"name": "none", **registry.read("method", "none")}],
-        tasks=[{**registry.read("task", str(task["name"])), **task} for task in given],
-        corpus={"name": "synthetic", **registry.read("corpus", "synthetic")},
+        model=registry.read_named_config("model", "lexlet"),
+        methods=[{"name": "none", **registry.read_named_config("method", "none")}],
+        tasks=[{**registry.read_named_config("task", str(task["name"])), **task} for task in given],
+        corpus={"name": "synthetic", **registry.read_named_config("corpus", "synthetic")},
         backend={"name": "chance"},
         seeds=[0],
         results=None,
@@ -83,7 +83,9 @@ def test_suites_that_differ_ask_the_user() -> None:
         job("inner", "other")
 
 
-@pytest.mark.parametrize("name", [n for n in registry.names("task") if "suite" in registry.read("task", n)])
+@pytest.mark.parametrize(
+    "name", [n for n in registry.registered_names("task") if "suite" in registry.read_named_config("task", n)]
+)
 def test_every_suite_of_the_registry_is_settled(name: str) -> None:
     assert job(name).tasks
 

@@ -29,7 +29,7 @@ from torch.nn import functional as F
 
 from lexbench import Attention
 from lexbench.backends.hf.exact.state import KeptLayer
-from lexbench.core.attention import Blocks, Chunks, Line, Remap, Stairs, Window
+from lexbench.core.attention import Blocks, Chunks, PositionMap, Remap, Stairs, Window
 from lexbench.kernels import decode, dense, fast
 from lexbench.kernels.heads import Rotate
 
@@ -40,8 +40,8 @@ LAYERS = 4
 
 def attentions(window: int) -> dict[str, Attention]:
     """One of each structure, and the method whose cost it shows."""
-    rerope = Remap(window, Line(math.inf, window), Line(math.inf))
-    leaky = Remap(window, Line(8.0, window - window / 8), Line(8.0))
+    rerope = Remap(window, PositionMap(math.inf, window), PositionMap(math.inf))
+    leaky = Remap(window, PositionMap(8.0, window - window / 8), PositionMap(8.0))
     return {
         "sdpa": Attention(),
         "near_far (ReRoPE)": Attention(remap=rerope),
@@ -99,9 +99,9 @@ def calls(options: argparse.Namespace, length: int) -> dict[str, Call]:
     for name, attention in attentions(options.window).items():
         masked = attention.mask is not None and attention.remap is None
         rest = (attention, still if masked else rotation(options.head_dim), scaling)
-        if options.decode and decode.reaches(attention) is not None:
+        if options.decode and decode.key_ranges(attention) is not None:
             found[name] = one_token(q, k, v, attention, options.head_dim)
-        elif fast.structure(attention) != "dense":
+        elif fast.kernel_name(attention) != "dense":
             found[name] = partial(fast.attend, *given, *rest)
         if length <= options.dense_up_to:
             found[f"{name} by definition"] = partial(dense.attend, *given, *rest)
@@ -123,7 +123,7 @@ def one_token(query: Tensor, keys: Tensor, values: Tensor, attention: Attention 
     new, value = keys[:, :, -1:], values[:, :, -1:]
 
     def call() -> Tensor:
-        state = decode.Step(np.array([total]))
+        state = decode.DecodeStep(np.array([total]))
         for layer in layers:
             if layer.get_seq_length() == total:
                 layer.crop(-1)

@@ -24,13 +24,15 @@ REFERENCE = Path(__file__).parents[1] / "results" / "reference" / "lexlet" / "ce
 
 def make(folder: Path, entries: int) -> None:
     """A ledger with one submission of so many cells."""
-    cells = [each for each in map(format.read, sorted(REFERENCE.glob("*.parquet"))) if each.samples]
+    cells = [each for each in map(format.read_cell_file, sorted(REFERENCE.glob("*.parquet"))) if each.samples]
     (folder / "run" / "cells").mkdir(parents=True)
     for place in range(entries):
         each, seed = cells[place % len(cells)], place // len(cells)
         cell = replace(each.cell, seed=seed, identity={**each.cell.identity, "seed": seed})
-        (folder / "run" / "cells" / f"{cell.id}.parquet").write_bytes(format.parquet(cell, each.samples, None))
-    ledger.write(folder, ledger.proposed(folder, folder / "run", "run", "a benchmark", None, "2026-11-23"))
+        (folder / "run" / "cells" / f"{cell.id}.parquet").write_bytes(format.cell_parquet(cell, each.samples, None))
+    ledger.write_ledger(
+        folder, ledger.propose_submission(folder, folder / "run", "run", "a benchmark", None, "2026-11-23")
+    )
 
 
 def main() -> None:

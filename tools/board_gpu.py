@@ -143,7 +143,7 @@ def pack(board: Board, folder: Path) -> None:
 
 def contents(board: Board) -> Iterator[tuple[str, Path]]:
     """Files to pack, by their names in the archive; ValueError where one is missing or is for one platform only."""
-    from lexbench.corpora.debian import DEBS, folder
+    from lexbench.corpora.debian import DEBIAN_PACKAGES, packages_folder
 
     for name in board.packages:
         try:
@@ -159,7 +159,7 @@ def contents(board: Board) -> Iterator[tuple[str, Path]]:
                 raise ValueError(f"package {name} must be of Python alone to be packed, it has {file}")
             yield f"site/{PurePosixPath(file)}", Path(str(file.locate()))
     for name in board.texts:
-        text = folder() / DEBS[name].file
+        text = packages_folder() / DEBIAN_PACKAGES[name].file
         if not text.is_file():
             raise ValueError(f"{text.name} must be in {text.parent} to be packed, it is not: run `make texts`")
         yield f"texts/{text.name}", text

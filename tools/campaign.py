@@ -21,8 +21,8 @@ import pyarrow as pa
 
 from lexbench.backends.chance import Chance
 from lexbench.commands import main
-from lexbench.runner.forecast import speed
-from lexbench.store.format import table_of
+from lexbench.runner.forecast import operations_per_second
+from lexbench.store.format import read_cell_table
 from lexbench.store.store import Store
 from tests import texts
 
@@ -63,7 +63,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def _said(file: Path) -> bytes:
-    table = table_of(file)
+    table = read_cell_table(file)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as stream:
         stream.write_table(table)
@@ -75,7 +75,7 @@ def warm() -> None:
     import torch
 
     torch.set_num_threads(1)
-    speed()
+    operations_per_second()
     for kind in ("write", "score"):
         answer = getattr(Chance, kind)
 

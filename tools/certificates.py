@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtr
 
-from lexbench.stats.certificates import prove_losses, proven
-from lexbench.stats.intervals import LEVEL
+from lexbench.stats.certificates import losses_are_proven, prove_losses
+from lexbench.stats.intervals import SIGNIFICANCE_LEVEL
 
 Floats = NDArray[np.floating[Any]]
 Draw = Callable[[np.random.Generator, tuple[int, int]], Floats]
@@ -98,14 +98,14 @@ USUAL: dict[str, tuple[str, Draw, float]] = {
 def stops(metric: str, losses: Floats) -> Floats:
     """[series] clusters after which it is proven; inf: never."""
     margin = POINTS if metric == "accuracy" else NATS
-    found = proven(losses, metric, margin)
+    found = losses_are_proven(losses, metric, margin)
     return np.where(found.any(axis=1), found.argmax(axis=1) + 1.0, np.inf)
 
 
 def planned(metric: str, losses: Floats, share: float) -> float:
     """Clusters after which so large a share of series is proven; inf: never."""
     margin = POINTS if metric == "accuracy" else NATS
-    enough = proven(losses, metric, margin).mean(axis=0) >= share
+    enough = losses_are_proven(losses, metric, margin).mean(axis=0) >= share
     return enough.argmax() + 1.0 if enough.any() else math.inf
 
 
@@ -115,7 +115,7 @@ def students(losses: Floats) -> tuple[Floats, Floats]:
     mean = np.cumsum(losses, axis=1) / n
     variance = np.maximum(np.cumsum(losses**2, axis=1) / n - mean**2, 1e-12) * n / np.maximum(n - 1, 1)
     p = 1 - stdtr(np.maximum(n - 1, 1), (POINTS - mean) / np.sqrt(variance / n))
-    found = p[:, 4:] <= LEVEL
+    found = p[:, 4:] <= SIGNIFICANCE_LEVEL
     return found.any(axis=1), found[:, ONCE - 5]
 
 

@@ -45,13 +45,13 @@ def measure(variant: str, length: int, folder: Path) -> dict[str, float]:
     import numpy as np
     import torch
 
-    from lexbench import Score
+    from lexbench import Loglikelihood
     from lexbench.backends.hf.backend import Hf
     from lexbench.checkpoints.checkpoint import read_model
 
     hf = Hf(read_model({"path": str(folder)}), device="cpu")
     tokens = np.random.default_rng(0).integers(0, VOCABULARY, length)
-    question = Score(index=0, cluster="", tokens=tokens, start=1, bytes=1, words=1)
+    question = Loglikelihood(index=0, cluster="", tokens=tokens, first_target=1, bytes=1, words=1)
 
     @torch.inference_mode()
     def full() -> float:
@@ -60,7 +60,7 @@ def measure(variant: str, length: int, folder: Path) -> dict[str, float]:
         return -float(chances.gather(1, ids[1:, None]).mean())
 
     score: dict[str, Callable[[], float]] = {"full": full, "chunked": lambda: float(hf.score(question).nll.mean())}
-    hf.score(Score(index=0, cluster="", tokens=tokens[:64], start=1, bytes=1, words=1))
+    hf.score(Loglikelihood(index=0, cluster="", tokens=tokens[:64], first_target=1, bytes=1, words=1))
     before, started = peak(), time.perf_counter()
     nll = score[variant]()
     return {"seconds": time.perf_counter() - started, "megabytes": peak() - before, "nll": nll}

@@ -12,20 +12,20 @@ from matplotlib.figure import Figure
 from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Record
 from lexbench.report import looks
-from lexbench.report.plots.style import SHAPES, STYLE, save_as
+from lexbench.report.plots.style import MARKER_OF_SHAPE, MATPLOTLIB_STYLE, save_figure_as
 from lexbench.report.tables import headline_tables
 from lexbench.stats import records
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "results" / "reference" / "lexlet"
 FILE = ROOT / "docs" / "assets" / "collapse.svg"
-METHODS = {name: MethodKey.named(name) for name in ("none", "yarn", "rerope")}
+METHODS = {name: MethodKey.of_method(name) for name in ("none", "yarn", "rerope")}
 SIZE_INCHES = (9.0, 3.5)
 
 
 def read_curves(folder: Path, task: str, metric: str) -> dict[str, list[Record]]:
     """Return the records of each method, sorted by length."""
-    finished = [each for each in records.load([folder]).finished if each.cell.method in METHODS.values()]
+    finished = [each for each in records.load_cells([folder]).finished if each.cell.method in METHODS.values()]
     [table] = [each for each in headline_tables(finished) if (each.cell.task, each.metric) == (task, metric)]
     found = [[table.entries[key, length] for length in table.lengths] for key in METHODS.values()]
     return dict(zip(METHODS, found, strict=True))
@@ -40,11 +40,11 @@ def draw_panel(axes: Axes, curves: dict[str, list[float]], multiples: Sequence[f
         multiples: lengths, divided by the trained one.
         ends: words at the end of each line; lines that end close together get them one below the other.
     """
-    known, below = looks.looks(list(METHODS.values())), 0.0
+    known, below = looks.looks_of_methods(list(METHODS.values())), 0.0
     top = max(map(max, curves.values()))
     for method, values in curves.items():
         look = known[METHODS[method]]
-        line: dict[str, Any] = {"color": look.colour, "marker": SHAPES[look.marker], "clip_on": False}
+        line: dict[str, Any] = {"color": look.colour, "marker": MARKER_OF_SHAPE[look.marker], "clip_on": False}
         axes.plot(multiples, values, markersize=5, linewidth=2, **line)
     for method in sorted(ends, key=lambda each: -curves[each][-1]):
         height = curves[method][-1]
@@ -97,8 +97,8 @@ def draw_figure(folder: Path = FOLDER) -> Figure:
 
 def draw(file: Path) -> None:
     """Write the figure as one file."""
-    with mpl.rc_context({**STYLE, "font.size": 10.0}):
-        save_as(draw_figure(), file)
+    with mpl.rc_context({**MATPLOTLIB_STYLE, "font.size": 10.0}):
+        save_figure_as(draw_figure(), file)
 
 
 if __name__ == "__main__":

@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lexbench.stats.intervals import (
-    LEVEL,
-    balanced,
+    SIGNIFICANCE_LEVEL,
+    adjust_by_holm,
     cluster_bootstrap,
     difference_interval,
     difference_p,
-    holm,
+    is_balanced,
     mean_interval,
     sign_flip_p,
     skewed_p,
@@ -114,7 +114,7 @@ def p_value(test: str, noise: str, n: int, rng: np.random.Generator) -> float:
     rest = -NOISE[noise](rng, n) if test == "check, few gain" else NOISE[noise](rng, n)
     if rest.sum() <= 0 or not doubtful(rest):  # no loss beyond the tolerance
         return 1.0
-    return max(sign_flip_p(rest) / 2, 0.0 if balanced(rest) else skewed_p(rest))
+    return max(sign_flip_p(rest) / 2, 0.0 if is_balanced(rest) else skewed_p(rest))
 
 
 def doubtful(sums: Floats) -> bool:
@@ -128,15 +128,15 @@ TESTS = ("stars", "stars, documents", "check, few lose", "check, few gain", "che
 def false_families(test: str, noise: str, n: int, repeats: int) -> float:
     """Share of families of 12 with a finding."""
     rng = np.random.default_rng([TESTS.index(test), list(NOISE).index(noise), n])
-    found = (min(holm([p_value(test, noise, n, rng) for _ in range(FAMILY)])) for _ in range(repeats))
-    return sum(p <= LEVEL for p in found) / repeats
+    found = (min(adjust_by_holm([p_value(test, noise, n, rng) for _ in range(FAMILY)])) for _ in range(repeats))
+    return sum(p <= SIGNIFICANCE_LEVEL for p in found) / repeats
 
 
 def power(n: int, loss: float, repeats: int) -> tuple[float, float]:
     """Share of differences of `loss` deviations of normal noise found, first of 12: by flips alone; by both."""
     rng = np.random.default_rng([n])
     drawn = [rng.normal(size=n) + loss for _ in range(repeats)]
-    level = LEVEL / FAMILY
+    level = SIGNIFICANCE_LEVEL / FAMILY
     tests = (sign_flip_p, difference_p)
     return tuple(sum(test(each) <= level for each in drawn) / repeats for test in tests)  # type: ignore[return-value]
 

@@ -16,7 +16,7 @@ from lexbench.methods.composition import read_method
 from lexbench.methods.export import as_data
 from lexbench.methods.scaled import attention_of
 from lexbench.parts.serving.identify import pack
-from lexbench.runner.backend_pool import done_with, opened
+from lexbench.runner.backend_pool import open_backend, release_backend
 from tools import serving
 
 METHODS: list[dict[str, Any]] = [
@@ -38,14 +38,14 @@ Served = Callable[[Mapping[str, Any]], AbstractContextManager[str]]
 
 def exported(model: Model, given: Mapping[str, Any], length: int, target: str) -> tuple[str, Attention, dict[str, Any]]:
     """Label of a method, what it asks of hf, and its export."""
-    _, method, key = read_method({**registry.read("method", given["name"]), **given})
+    _, method, key = read_method({**registry.read_named_config("method", given["name"]), **given})
     label = str(key)
     return label, attention_of(method, model, length), as_data(method, label, model, length, target)
 
 
 def compared(model: Model, target: str, ways: Mapping[str, Read]) -> Iterator[str]:
     """The table: each method by hf in float32, and its export by an engine, in each of several ways."""
-    hf = opened(model, {**registry.read("backend", "hf"), "name": "hf", "dtype": "float32"}, LENGTH)
+    hf = open_backend(model, {**registry.read_named_config("backend", "hf"), "name": "hf", "dtype": "float32"}, LENGTH)
     assert isinstance(hf, Hf)
     docs = Path(__file__).parents[1] / "docs"
     text = " ".join((docs / each).read_text() for each in ("methods.md", "harness.md"))
@@ -56,14 +56,14 @@ def compared(model: Model, target: str, ways: Mapping[str, Read]) -> Iterator[st
     for given in METHODS:
         label, attention, export = exported(model, given, LENGTH, target)
         hf.attend(attention)
-        ours = pack.nats(hf, [pack.scored(each, 1) for each in texts])
+        ours = pack.question_nats(hf, [pack.loglikelihood_question(each, 1) for each in texts])
         plain = ours if plain is None else plain
         cells = []
         for read in ways.values():
             apart = read(attention, export, texts) - ours
             cells.append(f"{np.abs(apart).mean():.2g} | {np.abs(apart).max():.2g} | {apart.mean():+.2g}")
         yield f"| {label} | {ours.mean():.4f} | {np.abs(ours - plain).mean():.2g} | {' | '.join(cells)} |"
-    done_with(hf)
+    release_backend(hf)
 
 
 def named(url: str, model: str, reference: Path, *words: str) -> tuple[int, str]:

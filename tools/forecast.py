@@ -14,27 +14,27 @@ from typing import Any
 from lexbench.checkpoints.checkpoint import folder_of
 from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.core.model import Model
-from lexbench.runner.cells import Step
-from lexbench.runner.forecast import Forecast, speed
+from lexbench.runner.cells import PlannedCell
+from lexbench.runner.forecast import Forecast, operations_per_second
 from lexbench.runner.job import Job
-from lexbench.runner.plan import plan
-from lexbench.stats.costs import of_file
+from lexbench.runner.plan import plan_cells
+from lexbench.stats.costs import costs_of_file
 
 SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9)
 
 
-def measured(run: Path) -> list[tuple[Step, float]]:
+def measured(run: Path) -> list[tuple[PlannedCell, float]]:
     """Steps of all jobs of a folder, and their seconds, in the order of its costs."""
-    steps: dict[str, Step] = {}
+    steps: dict[str, PlannedCell] = {}
     for file in sorted((run / "jobs").glob("*.json")):
         page = json.loads(file.read_text(encoding="utf-8"))
         job = job_of(page["config"])
         folder = folder_of(job.model, weights=False)
-        planned = plan(job, load_tokenizer(folder, job.model.bos))
+        planned = plan_cells(job, load_tokenizer(folder, job.model.bos))
         by_name = {(each.method.label, each.task.label, each.length, each.seed): each for each in planned}
         for cell in page["cells"]:
             steps[cell["cell"]] = by_name[cell["method"], cell["task"], cell["length"], cell["seed"]]
-    costs = of_file(run / "costs.jsonl")
+    costs = costs_of_file(run / "costs.jsonl")
     return [(steps[name], cost.seconds) for name, cost in costs.items() if name in steps and cost.tokens]
 
 
@@ -46,12 +46,12 @@ def job_of(config: Mapping[str, Any]) -> Job:
     return Job.of(model=Model(**config["model"]), multiples=None, results=None, **given)
 
 
-def told(cells: list[tuple[Step, float]]) -> list[tuple[float, float]]:
+def told(cells: list[tuple[PlannedCell, float]]) -> list[tuple[float, float]]:
     """(share of the time that has gone, told / true time left) before each cell."""
-    forecast, total, gone = Forecast(speed()), sum(seconds for _, seconds in cells), 0.0
+    forecast, total, gone = Forecast(operations_per_second()), sum(seconds for _, seconds in cells), 0.0
     found = []
     for place, (step, seconds) in enumerate(cells):
-        found.append((gone / total, forecast.left(each for each, _ in cells[place:]) / (total - gone)))
+        found.append((gone / total, forecast.remaining_seconds(each for each, _ in cells[place:]) / (total - gone)))
         forecast.learn(step, seconds)
         gone += seconds
     return found

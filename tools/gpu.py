@@ -248,7 +248,7 @@ def steps(scale: Scale) -> dict[str, Step]:
     for name, heads in {**scale.heads, **scale.odd}.items():
         for dtype in AGREE:
             found[f"check/kernels/{name}/{dtype}"] = functools.partial(check_kernels, heads=heads, dtype=dtype)
-    methods = registry.names("method")
+    methods = registry.registered_names("method")
     for family in FAMILIES:
         for dtype in LOGITS:
             for part, some in enumerate((methods[::2], methods[1::2])):
@@ -345,7 +345,7 @@ def measured_of(make: Callable[[], Callable[[], Any]], device: str, repeats: int
 
 def answered(model: Any, questions: list[Any]) -> list[Any]:
     """Answers to questions in batches."""
-    return list(model.together(questions))
+    return list(model.answer_batch(questions))
 
 
 def wait(device: str) -> None:
@@ -405,7 +405,7 @@ def check_kernels(campaign: Campaign, heads: Heads, dtype: str) -> Found:
             if asked == 1:
                 layer = KeptLayer()
                 layer.update(k, v)
-                step, spin = decode.Step(np.array([total, total])), None if turn is still else turn
+                step, spin = decode.DecodeStep(np.array([total, total])), None if turn is still else turn
                 got = said(lambda: decode.attend(q, layer, step, attention, spin, scaling, sinks))  # noqa: B023
                 found[f"{name}, a step"] = (
                     got if isinstance(got, str) else float((got.double() - exact).norm() / exact.norm())
@@ -504,7 +504,7 @@ def said(call: Callable[[], Any]) -> Any:
 def check_methods(campaign: Campaign, family: str, dtype: str, names: list[str]) -> Found:
     """Checks of each method on a small model of a family."""
     from lexbench.core.record import Refused
-    from lexbench.runner.verify import failure, verify
+    from lexbench.runner.verify import failure_of_checks, verify_attention
 
     length = campaign.scale.verified
     here = small(family, campaign.device, getattr(torch, dtype))
@@ -519,7 +519,7 @@ def check_methods(campaign: Campaign, family: str, dtype: str, names: list[str])
         if attention is None:
             continue
         try:
-            checks = verify(here, attention, length)
+            checks = verify_attention(here, attention, length)
             here.attend(attention)
             there.attend(attention)
             got, exact = (each.logits(tokens, [length], length).cpu().double() for each in (here, there))
@@ -531,7 +531,7 @@ def check_methods(campaign: Campaign, family: str, dtype: str, names: list[str])
             continue
         apart = float((got - exact).std() / exact.std())
         found[name] = {"apart": apart}
-        if why := failure(checks):
+        if why := failure_of_checks(checks):
             found[name]["failed"] = why
         elif not apart <= LOGITS[dtype]:
             found[name]["failed"] = f"logits deviate by {apart:.1e} from float64's, {LOGITS[dtype]:.0e} is allowed"
@@ -541,27 +541,29 @@ def check_methods(campaign: Campaign, family: str, dtype: str, names: list[str])
 
 def writes(count: int, length: int, room: int, uneven: bool = False) -> list[Any]:
     """Prompts of random tokens; `uneven`: of many lengths up to `length`."""
-    from lexbench.core.task import Write
+    from lexbench.core.task import Generate
 
     rng = np.random.default_rng(1)
     sizes = [length - (length // 2 * index // count if uneven else 0) for index in range(count)]
     prompts = [rng.integers(3, 500, size) for size in sizes]
-    return [Write(index=index, cluster="", prompt=each, room=room) for index, each in enumerate(prompts)]
+    return [Generate(index=index, cluster="", prompt=each, max_new_tokens=room) for index, each in enumerate(prompts)]
 
 
 def scores(count: int, length: int, start: int = 1) -> list[Any]:
-    from lexbench.core.task import Score
+    from lexbench.core.task import Loglikelihood
 
     rng = np.random.default_rng(2)
     return [
-        Score(index=index, cluster="", tokens=rng.integers(3, 500, length), start=start, bytes=1, words=1)
+        Loglikelihood(
+            index=index, cluster="", tokens=rng.integers(3, 500, length), first_target=start, bytes=1, words=1
+        )
         for index in range(count)
     ]
 
 
 def together(campaign: Campaign) -> Found:
     """Writing and scoring in batches is writing and scoring one by one, in float32."""
-    from lexbench.runner.answers import answers
+    from lexbench.runner.answers import answer_questions
 
     wrong = []
     for family in FAMILIES if campaign.scale is not TOY else ("gemma3_text",):
@@ -574,11 +576,11 @@ def together(campaign: Campaign) -> Found:
                 model.attend(attention)
                 asked = writes(5, 60, 9, uneven=True)
                 alone = [model.write(each).tokens.tolist() for each in asked]
-                many = [each.tokens.tolist() for each in answers(model, asked)]  # type: ignore[union-attr]
+                many = [each.tokens.tolist() for each in answer_questions(model, asked)]  # type: ignore[union-attr]
                 texts = scores(4, 50)
                 one = np.stack([model.score(each).nll for each in texts])
                 model._batch = 4
-                both = np.stack([each.nll for each in answers(model, texts)])  # type: ignore[union-attr]
+                both = np.stack([each.nll for each in answer_questions(model, texts)])  # type: ignore[union-attr]
                 model._batch = None
             except Exception as error:
                 wrong.append(f"{family}, {name}: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
@@ -614,7 +616,7 @@ def _memory_ends(model: Any) -> list[str]:
     model._chunk = length * model._batch
     wrong = []
     try:
-        found = list(model.together(scores(model._batch, length)))
+        found = list(model.answer_batch(scores(model._batch, length)))
         halved = len(found) == model._batch and model._limit < sys.maxsize
     except Deferred as refusal:
         halved = True
@@ -662,7 +664,7 @@ def low_head(campaign: Campaign) -> Found:
     )
     weight *= 0.1
     targets = torch.arange(600, device=campaign.device) % vocabulary
-    got = likelihood.nll(states[None], likelihood.linear(weight), targets)
+    got = likelihood.token_nll(states[None], likelihood.linear_head(weight), targets)
     logits = states.double() @ weight.double().mT
     exact = logits.logsumexp(-1) - logits.gather(1, targets[:, None])[:, 0]
     apart = float((got - exact).abs().max())
@@ -783,7 +785,7 @@ def measure_method(campaign: Campaign, model: Any, attention: Attention, length:
     if length == min(scale.prefills):
         many = 16
         batch = writes(many, max(8, length // 8), scale.room, uneven=True)
-        list(model.together(batch[:2]))
+        list(model.answer_batch(batch[:2]))
         taken = seconds(functools.partial(answered, model, batch), device, 1)
         found["batch_tokens_per_second"] = many * scale.room / taken
     return found
@@ -868,16 +870,16 @@ def beside_lm_eval(campaign: Campaign, name: str) -> Found:
     model._batch = 2
     with torch.inference_mode():
         ours = {
-            "score": seconds(lambda: list(model.together(texts)), campaign.device, 1),
-            "write": seconds(lambda: list(model.together(asked)), campaign.device, 1),
+            "score": seconds(lambda: list(model.answer_batch(texts)), campaign.device, 1),
+            "write": seconds(lambda: list(model.answer_batch(asked)), campaign.device, 1),
         }
         model._batch = None
-        ours["write_auto"] = seconds(lambda: list(model.together(asked)), campaign.device, 1)
+        ours["write_auto"] = seconds(lambda: list(model.answer_batch(asked)), campaign.device, 1)
         other = {
             "score": seconds(score, campaign.device, 1),
             "write": seconds(lambda: theirs.generate_until(instances, disable_tqdm=True), campaign.device, 1),
         }
-        nats = [float(answer.nll.sum()) for answer in model.together(texts)]
+        nats = [float(answer.nll.sum()) for answer in model.answer_batch(texts)]
     apart = max(abs(one - two) / length for one, two in zip(nats, score(), strict=True))
     return {"ours": ours, "lm_eval": other, "nats_a_token_apart": apart, "length": length}
 
@@ -897,7 +899,7 @@ def beside_vllm(campaign: Campaign, name: str) -> Found:
     questions = {"score": scores(8, length), "write": writes(16, length // 2, scale.room, uneven=True)}
     found: Found = {"ours": {}, "vllm": {}}
     for kind, asked in questions.items():
-        found["ours"][kind] = seconds(lambda: list(ours.together(asked)), campaign.device, 1)  # noqa: B023
+        found["ours"][kind] = seconds(lambda: list(ours.answer_batch(asked)), campaign.device, 1)  # noqa: B023
     with tempfile.TemporaryDirectory() as folder:
         ours.reader.network.save_pretrained(folder)
         for file in ("tokenizer.json", "tokenizer_config.json"):
@@ -922,9 +924,9 @@ def beside_vllm(campaign: Campaign, name: str) -> Found:
 
 def facts(toy: bool) -> Found:
     """What a record is of; another one is not gone on with."""
-    from lexbench.core.machine import gather
+    from lexbench.core.machine import collect_provenance
 
-    found = gather()
+    found = collect_provenance()
     card: Found = {"name": found["processor"]}
     if torch.cuda.is_available():
         about = torch.cuda.get_device_properties(0)

@@ -85,21 +85,21 @@ def plain(options: argparse.Namespace, length: int) -> tuple[float, float]:
 
     import lexbench
     from lexbench.checkpoints.tokenizer import load_tokenizer
-    from lexbench.core.task import Score
+    from lexbench.core.task import Loglikelihood
     from lexbench.corpora.synthetic import Synthetic
 
     longest = max(options.lengths)
     corpus = Synthetic(count=1, words=longest)
     made = lexbench.task("last_segment", corpus=corpus, targets=TARGETS, longest=longest)
     (question,) = made.questions(load_tokenizer(options.model), length, 1, 0)
-    assert isinstance(question, Score)
+    assert isinstance(question, Loglikelihood)
     model = AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32)
     ids = torch.from_numpy(question.tokens)
     with torch.inference_mode():
         model(ids[None, :64])  # what a first call sets up, as lexbench's self-check has done
         started = time.perf_counter()
         logits = model(ids[None]).logits[0, :-1].float()
-        nll = torch.nn.functional.cross_entropy(logits, ids[1:], reduction="none")[question.start - 1 :]
+        nll = torch.nn.functional.cross_entropy(logits, ids[1:], reduction="none")[question.first_target - 1 :]
     return time.perf_counter() - started, float(nll.double().mean())
 
 

@@ -27,18 +27,18 @@ import torch
 import transformers
 from numpy.typing import NDArray
 
-from lexbench.checkpoints.checkpoint import locate, read_model
+from lexbench.checkpoints.checkpoint import locate_checkpoint, read_model
 from lexbench.core import registry
 from lexbench.parts.serving.identify import identify, pack
-from lexbench.parts.serving.identify.make import make
+from lexbench.parts.serving.identify.make import make_pack
 
-LEXLET = locate("lexbench:lexlet")
+LEXLET = locate_checkpoint("lexbench:lexlet")
 PRECISIONS = ("float32", "bfloat16", "8 bits")
 Change = dict[str, Any] | Callable[[Any], None]
 """Entries of config.json, or what is done to the loaded network."""
 Planted = list[tuple[str, Change, str]]
 """What was done, how, and the label of the setup; `none of these` for what the pack does not hold."""
-NONE = identify.NONE
+NONE = identify.NO_SETUP_VERDICT
 
 
 def rope(kind: str, base: float = 10_000.0, **more: Any) -> dict[str, Any]:
@@ -217,16 +217,16 @@ def kept(file: Path | None, *asked: Any) -> NDArray[np.float64]:
 
 def families(
     smollm2: Path | None, scratch: Path, only: str | None
-) -> Iterator[tuple[str, Path, pack.Pack, Planted, str]]:
+) -> Iterator[tuple[str, Path, pack.ReferencePack, Planted, str]]:
     """Name, folder, pack, planted setups, and how the pack was made."""
 
-    def made(folder: str, length: int, n: int, trained: int | None = None) -> tuple[pack.Pack, str]:
+    def made(folder: str, length: int, n: int, trained: int | None = None) -> tuple[pack.ReferencePack, str]:
         stated = {"path": folder, **({"trained_length": trained} if trained else {})}
         model = read_model({"name": Path(folder).name, **stated})
         out = scratch / "pack.npz"
         begun = time.monotonic()
-        backend = {**registry.read("backend", "hf"), "name": "hf"}
-        found = make(model=model, corpus=None, backend=backend, length=length, n=n, seed=0, out=out)
+        backend = {**registry.read_named_config("backend", "hf"), "name": "hf"}
+        found = make_pack(model=model, corpus=None, backend=backend, length=length, n=n, seed=0, out=out)
         return found, f"{out.stat().st_size / 1e3:.0f} KB in {time.monotonic() - begun:.0f} s"
 
     if only in (None, "lexlet"):
@@ -239,28 +239,28 @@ def families(
         length, n = (1024, 28) if kind == "gemma3_text" else (512, 32)  # its global layers turn slowly
         yield (f"{kind}, random", folder, *(found := made(str(folder), length, n, 256))[:1], planted, found[1])
     if smollm2 is not None and only in (None, "smollm2"):
-        stated = registry.read("model", "smollm2")
+        stated = registry.read_named_config("model", "smollm2")
         wanted = llama(8192, 100_000.0, 64)
         said = f"{smollm2.stat().st_size / 1e3:.0f} KB"
-        yield "SmolLM2", locate(stated["path"]), pack.read(smollm2), wanted, said
+        yield "SmolLM2", locate_checkpoint(stated["path"]), pack.read_pack(smollm2), wanted, said
 
 
-def first(reference: pack.Pack, texts: int) -> pack.Pack:
+def first(reference: pack.ReferencePack, texts: int) -> pack.ReferencePack:
     """A pack of the first texts, without longer ones."""
     cut = {name: getattr(reference, name)[:texts] for name in ("tokens", "written")}
     more = {name: getattr(reference, name)[:, :texts] for name in ("nll", "noise")}
     return replace(reference, **cut, **more, longer=None)
 
 
-def right(reference: pack.Pack, found: identify.Found, label: str) -> str:
+def right(reference: pack.ReferencePack, found: identify.Identification, label: str) -> str:
     """right; `cannot be told` where the planted setup is among those said to be alike; WRONG."""
-    wanted = label if label == NONE else identify.setup_named(reference, label)
+    wanted = label if label == NONE else identify.find_setup_label(reference, label)
     if found.verdict == wanted and not found.alike:
         return "right"
     return "cannot be told" if wanted in (found.verdict, *found.alike) else "WRONG"
 
 
-def _said(verdict: str, found: identify.Found) -> str:
+def _said(verdict: str, found: identify.Identification) -> str:
     also = f"; or {', '.join(found.alike)}" if found.alike else ""
     return f"{verdict}: {found.verdict}{also} ({found.why})"
 
@@ -289,11 +289,11 @@ def main(given: list[str] | None = None) -> None:
                 for precision in asked.precisions:
                     file = asked.kept and asked.kept / f"{name}, {done}, {precision}.npy".replace(" ", "_")
                     nats = kept(file, folder, change, precision, reference.tokens)[: asked.texts]
-                    found = identify.identify(reference, reference.of_texts(nats))
-                    if longer := identify.undecided(reference, found):
+                    found = identify.identify(reference, reference.target_nats(nats))
+                    if longer := identify.longer_texts_to_decide(reference, found):
                         file = file and file.with_stem(f"{file.stem},_longer")
                         nats = kept(file, folder, change, precision, longer.tokens)
-                        found = identify.identify(longer, longer.of_texts(nats))
+                        found = identify.identify(longer, longer.target_nats(nats))
                     verdict = right(reference, found, label)
                     counts[verdict] = counts.get(verdict, 0) + 1
                     verdicts.append(verdict if verdict == "right" else _said(verdict, found))

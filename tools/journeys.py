@@ -39,9 +39,9 @@ class Halved(Method):
 '''
 NOTEBOOK = """\
 import lexbench
-from lexbench.checkpoints.checkpoint import locate
+from lexbench.checkpoints.checkpoint import locate_checkpoint
 from transformers import AutoModelForCausalLM, AutoTokenizer
-folder = locate("lexbench:lexlet", None)
+folder = locate_checkpoint("lexbench:lexlet", None)
 network = AutoModelForCausalLM.from_pretrained(folder, dtype="float32")
 run = lexbench.evaluate(network, AutoTokenizer.from_pretrained(folder), lengths=[128, 512], n=4)
 run.plot("last_segment").savefig("curve.png"); print(run.table())

@@ -17,15 +17,15 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from lexbench.core.record import Record
 from lexbench.stats import costs
-from lexbench.store.records_file import NAME
+from lexbench.store.records_file import RECORDS_FILE_NAME
 
 COSTS = ("seconds", "tokens")
 
 
 def keep_records(run: Path, file: Path) -> None:
     """Write the file from records.jsonl, costs.jsonl and jobs/ of a run folder."""
-    spent = costs.of_file(run / "costs.jsonl")
-    records = [json.loads(line) for line in (run / NAME).read_text(encoding="utf-8").splitlines()]
+    spent = costs.costs_of_file(run / "costs.jsonl")
+    records = [json.loads(line) for line in (run / RECORDS_FILE_NAME).read_text(encoding="utf-8").splitlines()]
     rows = [each | {name: getattr(spent.get(each["cell"]), name, None) for name in COSTS} for each in records]
     jobs = (json.loads(job.read_text(encoding="utf-8")) for job in sorted((run / "jobs").glob("*.json")))
     machines = {json.dumps(job["provenance"], sort_keys=True) for job in jobs}

@@ -78,7 +78,7 @@ def measure(backend: Hf, task: Any, counts: dict[int, int], known: dict[str, Any
 
 def page(backend: Hf, corpus: str, protocol: str, known: dict[str, Any], keys: dict[str, Any], file: Path) -> str:
     """The page of `lexbench kv` of all answers."""
-    rows = {setting: table.Row(keys[setting], _cache(method)) for setting, method in known.items()}
+    rows = {setting: table.KvRow(keys[setting], _cache(method)) for setting, method in known.items()}
     for (length, index, setting), row in read(file).items():
         scores = {name: row[name] for name in SCORES}
         sample = Sample(index=index, cluster=row["cluster"], tokens=length, scores=scores)
@@ -100,7 +100,9 @@ def page(backend: Hf, corpus: str, protocol: str, known: dict[str, Any], keys: d
         version=lexbench.__version__,
         identity={},
     )
-    return table.page([row for row in rows.values() if row.divergences], about, backend.model, lengths, table.MARGIN)
+    return table.page(
+        [row for row in rows.values() if row.divergences], about, backend.model, lengths, table.DEFAULT_MARGIN_NATS
+    )
 
 
 def _cache(method: Any) -> Any:
@@ -115,22 +117,22 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--lengths", nargs="+", default=["512:32", "2048:32", "8192:16"], metavar="LENGTH:N")
     parser.add_argument("--targets", type=int, default=64)
     parser.add_argument("--method", default="none", help="of positions")
-    parser.add_argument("--settings", nargs="+", default=list(settings.USUAL))
+    parser.add_argument("--settings", nargs="+", default=list(settings.DEFAULT_KV_SETTINGS))
     parser.add_argument("--corpus", default="packages")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--minutes", type=float, default=float("inf"))
     asked = parser.parse_args(words)
     until = time.monotonic() + 60 * asked.minutes
     counts = {int(length): int(n) for length, n in (each.split(":") for each in asked.lengths)}
-    base = {"name": asked.method, **registry.read("method", asked.method)}
-    built = {setting: read_method(settings.compressed(base, setting)) for setting in asked.settings}
+    base = {"name": asked.method, **registry.read_named_config("method", asked.method)}
+    built = {setting: read_method(settings.compress_method(base, setting)) for setting in asked.settings}
     known = {setting: method for setting, (_, method, _) in built.items()}
     keys = {setting: key for setting, (_, _, key) in built.items()}
-    backend = Hf(read_model(registry.read("model", asked.model)), dtype=asked.dtype)
+    backend = Hf(read_model(registry.read_named_config("model", asked.model)), dtype=asked.dtype)
     task = lexbench.task("divergence", asked.corpus, targets=asked.targets, longest=max(counts))
     for setting, method in known.items():
-        checks = verify.verify(backend, attention_of(method, backend.model, CHECKED), CHECKED)
-        assert verify.failure(checks) is None, f"{setting}: {checks}"
+        checks = verify.verify_attention(backend, attention_of(method, backend.model, CHECKED), CHECKED)
+        assert verify.failure_of_checks(checks) is None, f"{setting}: {checks}"
     measure(backend, task, counts, known, asked.file, until)
     print(page(backend, asked.corpus, task.protocol(backend.tokenizer), known, keys, asked.file))
 

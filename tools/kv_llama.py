@@ -60,7 +60,7 @@ def ours(native: Native, prompts: list[list[int]], form: str | None, queries: bo
     own, eight = kept.attend, Kv(format="q8_0").compression().rounding
 
     def attend(asking: torch.Tensor, *more: Any, **named: Any) -> torch.Tensor:
-        return own(rounding.kept(asking, eight, "token") if queries else asking, *more, **named)
+        return own(rounding.round_numbers(asking, eight, "token") if queries else asking, *more, **named)
 
     method = Kv(format=form, prefill="compressed").attention(native.model, LENGTH) if form else lexbench.Attention()
     native.attend(method)

@@ -25,7 +25,7 @@ import torch
 from numpy.typing import NDArray
 
 from lexbench.checkpoints.checkpoint import read_model
-from lexbench.checkpoints.gguf import PACKAGE, _packaged
+from lexbench.checkpoints.gguf import PACKAGE_PATH_PREFIX, _package_files
 from lexbench.core import registry
 from lexbench.core.attention import Attention
 from lexbench.core.model import Model
@@ -184,7 +184,7 @@ def reported(url: str, llama: Any, text: str) -> Iterator[str]:
 
 def said_of(model: Model, file: Path, reference: Path) -> Iterator[str]:
     """Rows of the table: what identify says of SmolLM2 behind a server."""
-    length = pack.read(reference).longest
+    length = pack.read_pack(reference).longest
     for given, label in zip(METHODS, LABELS, strict=True):
         method, _, flags = exported(model, given, length, "llama.cpp")
         with served(file, flags) as url:
@@ -199,8 +199,11 @@ def main() -> None:
     parser.add_argument("--only", choices=("exports", "identify", "gate", "server"), help="one table")
     asked = parser.parse_args()
     torch.set_num_threads(1)
-    stated = registry.read("model", "smollm2")
-    model, [file] = read_model({**stated, "name": "SmolLM2"}), _packaged(stated["path"].removeprefix(PACKAGE))
+    stated = registry.read_named_config("model", "smollm2")
+    model, [file] = (
+        read_model({**stated, "name": "SmolLM2"}),
+        _package_files(stated["path"].removeprefix(PACKAGE_PATH_PREFIX)),
+    )
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
         if asked.only in (None, "exports"):

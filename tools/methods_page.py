@@ -12,13 +12,13 @@ from lexbench import Refused
 from lexbench.backends.hf import Hf
 from lexbench.core import registry
 from lexbench.methods.composition import named_method
-from lexbench.methods.scaled import OVER, attention_of
+from lexbench.methods.scaled import ROPE_STARTS, attention_of
 from tests.scaled import families
 from tests.scaled.families import FAMILIES, LENGTH
 from tests.scaled.oracle import Oracle
 
 PAGE = Path(__file__).parents[1] / "results" / "methods_by_model.md"
-METHODS = [name for name in registry.names("method") if name != "kv"]  # which changes no position
+METHODS = [name for name in registry.registered_names("method") if name != "kv"]  # which changes no position
 TOKENS = np.random.default_rng(1).integers(4, 95, LENGTH)
 TOLERANCE = 1e-4
 """Deviation of logits as a share of their spread, in float32."""
@@ -64,16 +64,16 @@ def asked(family: str, folder: Path) -> dict[str, dict[str, Found]]:
     saved = families.save(folder, family)
     hf, oracle = families.opened(saved), Oracle(saved, FAMILIES[family])
     try:
-        return {over: {name: ask(hf, oracle, name, over) for name in METHODS} for over in OVER}
+        return {over: {name: ask(hf, oracle, name, over) for name in METHODS} for over in ROPE_STARTS}
     finally:
         oracle.close()
 
 
 def row(family: str, found: dict[str, dict[str, Found]]) -> str:
     """The line of a family."""
-    counts = [str(sum(each.right for each in found[over].values())) for over in OVER]
+    counts = [str(sum(each.right for each in found[over].values())) for over in ROPE_STARTS]
     reasons: dict[str, list[str]] = {}
-    for over in OVER:
+    for over in ROPE_STARTS:
         for name, each in found[over].items():
             if each.refused:
                 reasons.setdefault(re.sub(r"\bm\b", "the model", each.refused), []).append(f"{name} over={over}")

@@ -28,7 +28,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from lexbench.stats.intervals import wilson
+from lexbench.stats.intervals import wilson_interval
 from tools import sides
 
 HERE = Path(__file__).parent
@@ -257,7 +257,7 @@ def main() -> int:
     for module, count in tried.items():
         every = len(list(places(ast.parse((ROOT / module).read_text(encoding="utf-8")))))
         print(f"| {module} | {every} | {count} | {dead[module]} | {seconds[module]:.1f} |")
-    ends = wilson(dead.total(), tried.total())
+    ends = wilson_interval(dead.total(), tried.total())
     print(f"| all | | {tried.total()} | {dead.total()} | |\n")
     print(f"Killed: {dead.total() / tried.total():.0%}, 95 % interval {ends.low:.0%} to {ends.high:.0%} (Wilson).")
     for each in alive:

@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import lexbench
 from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
-from lexbench.core.task import Write
+from lexbench.core.task import Generate
 from lexbench.store.store import Store
 from tools import sides
 
@@ -85,11 +85,11 @@ def by_lexbench(results: Path, options: argparse.Namespace, lengths: Sequence[in
 
 def questions(
     options: argparse.Namespace, tokenizer: FastTokenizer, lengths: Sequence[int], length: int, room: int | None
-) -> list[Write]:
+) -> list[Generate]:
     """What lexbench asks at a length."""
     given: dict[str, Any] = {"room": room} if room else {}
     task = lexbench.task("niah_single_1", **given).for_lengths(lengths)
-    return [each for each in task.questions(tokenizer, length, options.n, 0) if isinstance(each, Write)]
+    return [each for each in task.questions(tokenizer, length, options.n, 0) if isinstance(each, Generate)]
 
 
 def same_prompts(folder: Path, options: argparse.Namespace) -> bool:
@@ -100,7 +100,7 @@ def same_prompts(folder: Path, options: argparse.Namespace) -> bool:
         for length in options.lengths
         for each in questions(options, tokenizer, options.lengths, length, options.room)
     ]
-    room = asked[0][1].room
+    room = asked[0][1].max_new_tokens
     documents, again = [], set()
     for length, each in asked:
         text = tokenizer.decode(each.prompt)

@@ -20,8 +20,8 @@ from lexbench.backends.vllm.backend import Vllm
 from lexbench.checkpoints.checkpoint import read_model
 from lexbench.core import registry
 from lexbench.core.attention import Attention
-from lexbench.core.machine import gather
-from lexbench.core.task import AnyQuestion, Choose, Write
+from lexbench.core.machine import collect_provenance
+from lexbench.core.task import AnyQuestion, Choose, Generate
 
 TASKS = {"written": ("passkey", {}), "chosen": ("needle", {"options": 4})}
 
@@ -32,8 +32,8 @@ def answers(backend: Backend, questions: Sequence[AnyQuestion]) -> Iterator[obje
         yield from backend.answers(questions)
         return
     for question in questions:
-        assert isinstance(question, Write | Choose)
-        yield backend.write(question) if isinstance(question, Write) else backend.choose(question)
+        assert isinstance(question, Generate | Choose)
+        yield backend.write(question) if isinstance(question, Generate) else backend.choose(question)
 
 
 def main() -> None:
@@ -45,9 +45,9 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=24, help="needles a length, over all depths")
     parser.add_argument("--memory-share", type=float, help="of the device's memory, for vLLM")
     options = parser.parse_args()
-    named = options.model in registry.names("model")
-    model = read_model(registry.read("model", options.model) if named else {"path": options.model})
-    machine = gather()
+    named = options.model in registry.registered_names("model")
+    model = read_model(registry.read_named_config("model", options.model) if named else {"path": options.model})
+    machine = collect_provenance()
     print(f"{model.name} in {options.dtype}, {options.n} needles a length")
     print(f"{machine['accelerator'] or machine['processor']}, {machine['cores']} cores, {machine['packages']}")
 

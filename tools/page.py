@@ -20,7 +20,7 @@ from lexbench.core.files import write_bytes
 from lexbench.core.record import Cell, Sample
 from lexbench.parts.web.page import page
 from lexbench.stats import records
-from lexbench.store.format import parquet
+from lexbench.store.format import cell_parquet
 from tests.report import fake_run
 
 METHODS = ("none", *(f"yarn(factor={number}.0)" for number in range(2, 101)))
@@ -49,7 +49,7 @@ def make(folder: Path, n: int) -> int:
         for place, method in enumerate(METHODS):
             for length in fake_run.LENGTHS:
                 cell = fake_run.cell(task, method, length, n=n)
-                write_bytes(folder / "cells" / f"{cell.id}.parquet", parquet(cell, samples(cell, place), None))
+                write_bytes(folder / "cells" / f"{cell.id}.parquet", cell_parquet(cell, samples(cell, place), None))
                 made += 1
     return made
 
@@ -93,10 +93,10 @@ def main() -> None:
             cells = make(folder, options.n)
             print(f"{cells} cells of {options.n} samples", flush=True)
         started = time.perf_counter()
-        loaded = records.load([folder])
+        loaded = records.load_cells([folder])
         print(f"load {time.perf_counter() - started:.1f} s", flush=True)
         started = time.perf_counter()
-        html = page.render(loaded, [folder])
+        html = page.render_page(loaded, [folder])
         print(f"build {time.perf_counter() - started:.1f} s, page {len(html.encode()) / 1e6:.1f} MB", flush=True)
         file = folder / "report.html"
         file.write_text(html, encoding="utf-8")

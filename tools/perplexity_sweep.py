@@ -184,7 +184,7 @@ def prepare(folder: Path, options: argparse.Namespace) -> None:
     else:
         (folder / "model").symlink_to(options.model.resolve())
     tokenizer = load_tokenizer(options.model)
-    built: Corpus = registry.build(registry.read("corpus", options.corpus), "corpus")
+    built: Corpus = registry.build_object(registry.read_named_config("corpus", options.corpus), "corpus")
     texts = documents(built, tokenizer, options.lengths, options.n)
     (folder / "texts").mkdir()
     rows = [{"text": text, "name": str(place)} for place, text in enumerate(texts, 1)]

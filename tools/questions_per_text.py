@@ -23,11 +23,11 @@ from lexbench.backends.hf.backend import Hf
 from lexbench.checkpoints.checkpoint import read_model
 from lexbench.core import registry
 from lexbench.core.attention import Attention
-from lexbench.core.machine import gather
-from lexbench.core.task import AnyQuestion, Write
+from lexbench.core.machine import collect_provenance
+from lexbench.core.task import AnyQuestion, Generate
 from lexbench.parts.lab.backend import Native
-from lexbench.runner.answers import answers
-from lexbench.runner.reuse import in_order
+from lexbench.runner.answers import answer_questions
+from lexbench.runner.reuse import cheapest_order
 
 BACKENDS = {"hf": Hf, "native": Native}
 
@@ -47,9 +47,9 @@ def main() -> None:
     )
     options = parser.parse_args()
     torch.set_num_threads(1)
-    named = options.model in registry.names("model")
-    model = read_model(registry.read("model", options.model) if named else {"path": options.model})
-    machine = gather()
+    named = options.model in registry.registered_names("model")
+    model = read_model(registry.read_named_config("model", options.model) if named else {"path": options.model})
+    machine = collect_provenance()
     print(f"{model.name} in float32, {options.task}, {options.count} questions behind {options.length:,} tokens")
     print(f"{machine['processor']}, 1 of {machine['cores']} cores, {machine['packages']}\n")
     print("| backend | method | one question, s | all, s | ratio | answers |\n| --- | --- | --- | --- | --- | --- |")
@@ -75,7 +75,7 @@ def seconds(backend: Any, attention: Attention, questions: Sequence[AnyQuestion]
     backend.attend(attention)
     backend.reuse = True
     started = time.process_time()
-    list(answers(backend, in_order(questions, reuse=backend.sees_no_future())))
+    list(answer_questions(backend, cheapest_order(questions, reuse=backend.is_causal())))
     return time.process_time() - started
 
 
@@ -83,11 +83,11 @@ def compared(backend: Any, attention: Attention, questions: Sequence[AnyQuestion
     """How many answers have the tokens of the question asked alone."""
     backend.attend(attention)
     backend.reuse = True
-    ordered = in_order(questions, reuse=backend.sees_no_future())
-    found, same = list(answers(backend, ordered)), 0
+    ordered = cheapest_order(questions, reuse=backend.is_causal())
+    found, same = list(answer_questions(backend, ordered)), 0
     backend.reuse = False
     for question, answer in zip(ordered, found, strict=True):
-        assert isinstance(question, Write)
+        assert isinstance(question, Generate)
         backend.attend(attention)
         same += np.array_equal(backend.write(question).tokens, answer.tokens)  # type: ignore[union-attr]
     return f"{same} of {len(ordered)} the same"

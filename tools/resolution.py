@@ -25,19 +25,19 @@ import torch
 from torch import Tensor
 
 from lexbench import Attention
-from lexbench.core.attention import Blocks, Chunks, Line, Remap, Stairs, Window
+from lexbench.core.attention import Blocks, Chunks, PositionMap, Remap, Stairs, Window
 from lexbench.kernels import dense
 from lexbench.kernels import resolution as fast
 from lexbench.kernels.heads import Rotate
-from lexbench.kernels.logits import Logits, groups
-from lexbench.kernels.observed import observe
+from lexbench.kernels.logits import Logits, split_by_key_head
+from lexbench.kernels.observed import average_weights
 
 Call = partial[Tensor]
 ATTENTIONS = {
     "RoPE": Attention(),
     "window, 4 sinks": Attention(mask=Window(1024, 4)),
     "blocks": Attention(mask=Blocks(1024)),
-    "ReRoPE": Attention(remap=Remap(1024, Line(math.inf, 1024), Line(math.inf))),
+    "ReRoPE": Attention(remap=Remap(1024, PositionMap(math.inf, 1024), PositionMap(math.inf))),
     "chunks (DCA)": Attention(remap=Chunks(1024, 1365)),
     "stairs (AdaGroPE)": Attention(remap=Stairs(((1024, 1), (512, 2), (1, 4)))),
 }
@@ -57,16 +57,18 @@ def rotation(width: int) -> Rotate:
 
 
 def by_rows(queries: Tensor, keys: Tensor, logits: Logits) -> Tensor:
-    return torch.cat([fast._by_rows(group, logits) for group in groups(queries, keys, logits, torch.float64)])
+    return torch.cat(
+        [fast._by_rows(group, logits) for group in split_by_key_head(queries, keys, logits, torch.float64)]
+    )
 
 
 def by_matrix(queries: Tensor, keys: Tensor, logits: Logits) -> Tensor:
-    chunk = dense.SCORES
-    dense.SCORES = 1 << 62
+    chunk = dense.MAX_SCORES_IN_MEMORY
+    dense.MAX_SCORES_IN_MEMORY = 1 << 62
     try:
         return by_rows(queries, keys, logits)
     finally:
-        dense.SCORES = chunk
+        dense.MAX_SCORES_IN_MEMORY = chunk
 
 
 def call(options: argparse.Namespace, name: str, length: int, way: str) -> Call:
@@ -162,7 +164,7 @@ def weights(options: argparse.Namespace) -> None:
     length = options.structures_at
     queries, keys, logits = call(options, "RoPE", length, "fourier").args
     counts = [length >> power for power in range(4)]
-    calls = {str(last): partial(observe, queries.float(), keys.float(), logits, 4, last) for last in counts}
+    calls = {str(last): partial(average_weights, queries.float(), keys.float(), logits, 4, last) for last in counts}
     taken = seconds(calls, options.repeats)
     for last, spent in taken.items():
         print(f"| {last} | {length} | {spent:.3f} | {taken[str(length)] / spent:.1f} |", flush=True)

@@ -26,11 +26,11 @@ import transformers
 from torch import Tensor
 from transformers import AttentionInterface, AttentionMaskInterface
 
-from lexbench.checkpoints.checkpoint import locate
+from lexbench.checkpoints.checkpoint import locate_checkpoint
 from lexbench.commands import main as program
 from tests.backends import scripted
 
-LEXLET = locate("lexbench:lexlet")
+LEXLET = locate_checkpoint("lexbench:lexlet")
 BASE = 10_000 * 2 ** (32 / 30)
 """NTK of factor 2."""
 LENGTHS = (128, 384)

@@ -185,9 +185,9 @@ def header(title: str) -> None:
     sys.path.insert(0, str(ROOT))
     from importlib.metadata import PackageNotFoundError, version
 
-    from lexbench.core.machine import gather
+    from lexbench.core.machine import collect_provenance
 
-    machine = gather()
+    machine = collect_provenance()
     packages = dict(machine["packages"])
     try:
         packages["lm_eval"] = version("lm_eval")

@@ -15,8 +15,8 @@ from typing import Any
 import lexbench
 from lexbench.core.record import Record
 from lexbench.stats.floors import at_ceiling, at_floor
-from lexbench.stats.records import build
-from lexbench.stats.values import number
+from lexbench.stats.records import build_records
+from lexbench.stats.values import format_record_value
 
 SAMPLES = 64
 """Samples of a cell on lexlet."""
@@ -77,7 +77,7 @@ def lines(folder: Path) -> Iterator[str]:
     """The page."""
     yield INTRODUCTION
     yield "| task | n | metric | floor | lexlet | SmolLM2 |\n| --- | --- | --- | --- | --- | --- |"
-    found = build([folder])
+    found = build_records([folder])
     records = {model: [each for each in found if each.model == name] for model, name in MODELS.items()}
     above = dict.fromkeys((_label(row.task) for row in ROWS), False)
     for row in ROWS:
@@ -106,7 +106,7 @@ def _is_between(record: Record) -> bool:
 def _label(task: dict[str, Any]) -> str:
     from lexbench.core import registry
 
-    return registry.label(lexbench.task(**task, corpus=lexbench.corpus("stdlib")), task["name"], "task")
+    return registry.instance_label(lexbench.task(**task, corpus=lexbench.corpus("stdlib")), task["name"], "task")
 
 
 def _floor(record: Record) -> str:
@@ -119,10 +119,10 @@ def _value(record: Record) -> str:
     ends = (
         ""
         if record.low is None or record.high is None
-        else f" [{number(record, record.low)}, {number(record, record.high)}]"
+        else f" [{format_record_value(record, record.low)}, {format_record_value(record, record.high)}]"
     )
     limit = ", at the floor" if at_floor(record) else ", at the ceiling" if at_ceiling(record) else ""
-    return f"{record.length:,}: {number(record, record.value)}{ends}{limit}"
+    return f"{record.length:,}: {format_record_value(record, record.value)}{ends}{limit}"
 
 
 def main() -> None:

@@ -24,21 +24,21 @@ from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.core import registry
 from lexbench.core.files import write_text
 from lexbench.core.method_key import MethodKey
-from lexbench.parts.lab.native.folder import save
+from lexbench.parts.lab.native.folder import save_model
 from lexbench.parts.lab.native.learner import Learner
-from lexbench.parts.lab.native.lessons import Lesson, gather
+from lexbench.parts.lab.native.lessons import Lesson, gather_lessons
 from lexbench.parts.lab.native.recipe import Recipe
-from lexbench.parts.lab.native.rows import drawn
-from lexbench.parts.lab.native.start import read
-from lexbench.parts.lab.native.train import Job, Prepared, texts, train
+from lexbench.parts.lab.native.rows import draw_rows
+from lexbench.parts.lab.native.start import read_start
+from lexbench.parts.lab.native.train import PreparedTraining, TrainingJob, build_corpora, train
 from lexbench.parts.search.trace import page
 from lexbench.parts.search.trace.curves import draw
 from lexbench.parts.search.trace.falls import Fall
 from lexbench.parts.search.trace.settings import Settings
 from lexbench.parts.search.trace.trace import Traced, trace
 from lexbench.report import formats
-from lexbench.report.grid import Entry, Grid, Line, difference_entry
-from lexbench.stats.wording import digits, scale
+from lexbench.report.grid import Grid, GridEntry, Line, difference_entry
+from lexbench.stats.wording import display_factor, metric_format
 
 LONG, SHORT = 512, 128
 """Tokens of a row: of the first training and the control, and of the training that forgets."""
@@ -105,25 +105,30 @@ def go_on(begin: Path, recipe: Recipe, lessons: Callable[[], Mapping[str, Lesson
     """Train on from a folder, and keep a checkpoint every STEPS steps; nothing where the last one is there."""
     if (folder / f"step-{recipe.steps}" / "model.safetensors").exists():
         return
-    start = read(begin)
-    tokenizer, (bos, eos) = load_tokenizer(begin), start.ends
+    start = read_start(begin)
+    tokenizer, (bos, eos) = load_tokenizer(begin), start.special_token_ids
     learner = Learner(start.decoder, recipe)
     for step in range(recipe.steps):
-        kinds, batch = drawn(recipe, lessons(), tokenizer, step)
+        kinds, batch = draw_rows(recipe, lessons(), tokenizer, step)
         learner.step(batch, step, kinds)
         if (step + 1) % STEPS == 0:
             out = folder / f"step-{step + 1}"
             out.mkdir(parents=True, exist_ok=True)
             start.copy_tokenizer(out)
-            save(learner.decoder, out, recipe.length, bos=bos, eos=eos, dtype=torch.float32)
+            save_model(learner.decoder, out, recipe.length, bos=bos, eos=eos, dtype=torch.float32)
     print(folder, flush=True)
 
 
 def trained(runs: Path, seeds: int) -> Path:
     """Train all of them; the checkpoint that both trainings of a seed go on from."""
-    corpora, base, settled = texts(CORPORA, "train", "corpora"), runs / "base", runs / "settled"
-    train(Prepared(Job(recipe=first(), corpora=corpora, held_out=texts(CORPORA, "test", "corpora"))), base)
-    lessons = functools.cache(lambda: gather(["text", "string_pieces"], corpora, load_tokenizer(base), LONG))
+    corpora, base, settled = build_corpora(CORPORA, "train", "corpora"), runs / "base", runs / "settled"
+    train(
+        PreparedTraining(
+            TrainingJob(recipe=first(), corpora=corpora, held_out=build_corpora(CORPORA, "test", "corpora"))
+        ),
+        base,
+    )
+    lessons = functools.cache(lambda: gather_lessons(["text", "string_pieces"], corpora, load_tokenizer(base), LONG))
     go_on(base, onwards(0, LONG), lessons, settled)
     begin = settled / f"step-{STEPS * CHECKPOINTS}"
     start = runs / "step-0"
@@ -140,9 +145,9 @@ def traced(runs: Path, start: Path, length: int, seed: int) -> Traced:
     folder = runs / "traces" / f"at-{length}" / f"seed{seed}"
     found = trace(
         [str(start), str(runs / f"at-{length}" / f"seed{seed}")],
-        tasks=[{**registry.read("task", name), "name": name} for name in TASKS],
-        corpus={**registry.read("corpus", "stdlib"), "name": "stdlib"},
-        backend={**registry.read("backend", "native"), "name": "native"},
+        tasks=[{**registry.read_named_config("task", name), "name": name} for name in TASKS],
+        corpus={**registry.read_named_config("corpus", "stdlib"), "name": "stdlib"},
+        backend={**registry.read_named_config("backend", "native"), "name": "native"},
         settings=Settings(lengths=[SHORT, SHORT * 5 // 4, LONG], trained_length=LONG, out=str(folder)),
     )
     page.write(found, folder)
@@ -171,11 +176,13 @@ def rows(found: Sequence[Traced]) -> list[Line]:
     made: list[Line] = []
     for seed, each in enumerate(found):
         falls = {fall.column: fall for fall in named(each)}
-        entries: list[Entry | MethodKey | str] = [f"seed {seed}"]
+        entries: list[GridEntry | MethodKey | str] = [f"seed {seed}"]
         for column, metric in each.columns.items():
             if column.length > SHORT:
                 fall = falls.get(column)
-                entry = difference_entry(fall.fresh if fall else None, digits(metric), scale(metric), missing="none")
+                entry = difference_entry(
+                    fall.fresh if fall else None, metric_format(metric), display_factor(metric), missing="none"
+                )
                 entries.append(replace(entry, more=f"from {each.steps[fall.after]} on") if fall else entry)
         made.append([*entries, *("never" if step is None else str(step) for step in warned(each))])
     return made
@@ -206,7 +213,7 @@ def written(forgetting: Sequence[Traced], control: Sequence[Traced]) -> str:
             f"the new window, it is worse than behind {SHORT} before copying has fallen in {before} of {seeds} "
             "trainings.",
             "",
-            formats.markdown(Grid(head=head, rows=rows(forgetting))),
+            formats.grid_markdown(Grid(head=head, rows=rows(forgetting))),
         ]
     )
 

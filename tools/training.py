@@ -20,7 +20,7 @@ from pathlib import Path
 
 import torch
 
-from lexbench.checkpoints.checkpoint import locate
+from lexbench.checkpoints.checkpoint import locate_checkpoint
 from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.core import registry
 from lexbench.core.machine import forget_peak, peak_bytes
@@ -47,7 +47,9 @@ def learner(name: str, options: argparse.Namespace, tokenizer: FastTokenizer) ->
         batch=options.batch,
         compile=options.compile,
     )
-    decoder = Decoder(recipe.sizes(), build.encoding(build.resolved(name, tokenizer), recipe.sizes(), recipe.length))
+    decoder = Decoder(
+        recipe.sizes(), build.build_encoding(build.resolve_spec(name, tokenizer), recipe.sizes(), recipe.length)
+    )
     decoder.initialise(0)
     return Learner(decoder, recipe)
 
@@ -124,7 +126,7 @@ def rows_of(options: argparse.Namespace, tokenizer: FastTokenizer) -> torch.Tens
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--encodings", nargs="+", default=registry.names("encoding"))
+    parser.add_argument("--encodings", nargs="+", default=registry.registered_names("encoding"))
     parser.add_argument("--length", type=int, default=128, help="tokens of a row")
     parser.add_argument("--batch", type=int, default=16, help="rows of a step")
     parser.add_argument("--steps", type=int, default=7, help="steps of each encoding, behind one that is not counted")
@@ -137,7 +139,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
 
-    tokenizer = load_tokenizer(locate("lexbench:lexlet"))
+    tokenizer = load_tokenizer(locate_checkpoint("lexbench:lexlet"))
     if options.one:
         print(json.dumps(alone(options.one, options, tokenizer)))
         return

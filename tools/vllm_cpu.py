@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from lexbench.backends.vllm.backend import Vllm
-from lexbench.checkpoints.checkpoint import locate, read_model
+from lexbench.checkpoints.checkpoint import locate_checkpoint, read_model
 from lexbench.core import registry
 from lexbench.core.attention import Attention
 from lexbench.core.model import Model
@@ -41,7 +41,7 @@ def served(model: Model, stated: Mapping[str, Any], dtype: str = "float32") -> I
     """The URL of a server of a model with an export."""
     assert model.path is not None
     with tempfile.TemporaryDirectory() as scratch:
-        server = VllmServer(locate(model.path), model.name, stated, Path(scratch) / "log", dtype=dtype)
+        server = VllmServer(locate_checkpoint(model.path), model.name, stated, Path(scratch) / "log", dtype=dtype)
         try:
             server.start()
             server.wait()
@@ -58,7 +58,7 @@ def scores(model: Model, dtype: str) -> Read:
         engine = Vllm(model, longest, dtype=dtype, memory_share=0.1, hf_overrides=stated["hf_overrides"])
         try:
             engine.attend(attention)
-            return pack.nats(engine, [pack.scored(each, 1) for each in texts])
+            return pack.question_nats(engine, [pack.loglikelihood_question(each, 1) for each in texts])
         finally:
             engine.close()
 
@@ -67,7 +67,7 @@ def scores(model: Model, dtype: str) -> Read:
 
 def said_of(model: Model, reference: Path, dtypes: list[str]) -> Iterator[str]:
     """Rows of the table: what identify says of SmolLM2."""
-    length = pack.read(reference).longest
+    length = pack.read_pack(reference).longest
     for dtype in dtypes:
         for given, label in zip(METHODS, LABELS, strict=True):
             method, _, stated = exported(model, given, length, "vllm")
@@ -84,7 +84,7 @@ def main() -> None:
     parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"], help="only these")
     asked = parser.parse_args()
     torch.set_num_threads(1)
-    model = read_model({**registry.read("model", "smollm2"), "name": "SmolLM2"})
+    model = read_model({**registry.read_named_config("model", "smollm2"), "name": "SmolLM2"})
     if asked.only in (None, "exports"):
         for row in compared(model, "vllm", {dtype: scores(model, dtype) for dtype in asked.dtypes}):
             print(row, flush=True)
@@ -94,7 +94,7 @@ def main() -> None:
             print(row, flush=True)
     if asked.only in (None, "gate"):
         print()
-        lexlet = read_model(registry.read("model", "lexlet"))
+        lexlet = read_model(registry.read_named_config("model", "lexlet"))
         ways = {done: exported(lexlet, given, SIZE, "vllm")[2] for done, given in LEXLET.items()}
         with tempfile.TemporaryDirectory() as scratch:
             for row in gated(Path(scratch), lambda stated: served(lexlet, stated), ways):

@@ -35,7 +35,7 @@ def write_data(folder: Path, name: str, length: int, n: int) -> None:
     tokenizer = load_tokenizer(sides.LEXLET, None)
     texts = (
         tokenizer.encode(each.text).ids
-        for each in registry.build(registry.read("corpus", "stdlib"), "corpus").documents()
+        for each in registry.build_object(registry.read_named_config("corpus", "stdlib"), "corpus").documents()
     )
     long = itertools.islice((ids for ids in texts if len(ids) >= length), n)
     sizes = np.linspace(SHORTEST, 1.0, n) * length

@@ -18,7 +18,7 @@ def on_files(files: Any, config: Any) -> Any:
 def page() -> str:
     """The page: a section with the help of each command."""
     os.environ["COLUMNS"] = "100"
-    parser = main.parser()
+    parser = main.build_parser()
     [group] = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     lines = [
         "# Commands\n",

@@ -50,7 +50,7 @@ ORDER = ("The baseline", "Frequencies", "Queries", "Distances", "Which keys are 
 def on_files(files: Any, config: Any) -> Any:
     """Add the page and its pictures to the site."""
     files.append(File.generated(config, "gallery/methods.md", content=methods_page()))
-    for name in registry.names("method"):
+    for name in registry.registered_names("method"):
         files.append(File.generated(config, f"gallery/method-{name}.svg", content=method_picture(name)))
         files.append(File.generated(config, f"gallery/method-{name}-small.svg", content=method_glance(name)))
     return files
@@ -58,7 +58,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 def methods_page() -> str:
     """The page: all registered methods, grouped by what they change."""
-    known = {name: _group(name) for name in registry.names("method")}
+    known = {name: _group(name) for name in registry.registered_names("method")}
     ordered = [name for group in ORDER for name in known if known[name] == group]
     lines = [
         "# Gallery of methods\n",
@@ -91,7 +91,7 @@ def _cards(names: list[str]) -> Iterator[str]:
 
 @functools.cache
 def _built(name: str) -> Any:
-    return read_method({**registry.read("method", name), "name": name})[1]
+    return read_method({**registry.read_named_config("method", name), "name": name})[1]
 
 
 def _slots(name: str) -> list[str]:
@@ -108,7 +108,7 @@ def _overview(names: list[str]) -> Iterator[str]:
     yield "| --- | --- | --- | :-: | :-: | :-: |"
     for name in names:
         changed = ", ".join(f"`{slot}`" for slot in _slots(name)) or "nothing"
-        exports = " | ".join(_exported(name, target) for target in export.TARGETS)
+        exports = " | ".join(_exported(name, target) for target in export.EXPORT_TARGETS)
         yield f"| [{name}](#{name}) | {changed} | {_inside(name)} | {exports} |"
     yield ""
 
@@ -138,7 +138,7 @@ def _method(name: str) -> str:
         f"### {name}\n\n{docstrings.markdown(cls)}\n\n"
         f"![What {name} does to {MODEL.name} at {LENGTH} tokens](method-{name}.svg){{ .drawing loading=lazy }}\n\n"
         f"Measure it: `lexbench run method={name}`. Print these numbers: `lexbench show model=llama2 method={name} "
-        f"length={LENGTH}`. Code: `{Path(inspect.getfile(cls)).relative_to(registry.PACKAGE.parent)}`.\n"
+        f"length={LENGTH}`. Code: `{Path(inspect.getfile(cls)).relative_to(registry.PACKAGE_FOLDER.parent)}`.\n"
     )
 
 
@@ -146,7 +146,7 @@ def _method(name: str) -> str:
 def method_picture(name: str) -> bytes:
     """The picture of `lexbench show --plot`."""
     attention = _built(name).attention(MODEL, LENGTH)
-    return drawn(lambda file: plots.plot(MODEL, MethodKey.named(name), attention, LENGTH, file))
+    return drawn(lambda file: plots.plot_attention(MODEL, MethodKey.of_method(name), attention, LENGTH, file))
 
 
 @functools.cache
@@ -160,7 +160,7 @@ def method_glance(name: str) -> bytes:
         axes.set_axis_off()
         for part in attention.mixture or attention.parts()[:1]:
             _glance(axes, part)
-        style.save(figure, file.with_suffix(""))
+        style.save_figure(figure, file.with_suffix(""))
 
     return drawn(draw)
 
@@ -174,16 +174,16 @@ def _glance(axes: Any, part: Attention) -> None:
         axes.imshow(np.tri(len(places)) * 0.2, cmap="Greys", vmin=0, vmax=1)
         axes.imshow(seen, cmap="cividis", vmin=0, vmax=LENGTH, interpolation="nearest")
     elif part.head_ratios is not None:
-        axes.bar(range(len(part.head_ratios.ratios)), part.head_ratios.ratios, color=style.series(1)["color"])
+        axes.bar(range(len(part.head_ratios.ratios)), part.head_ratios.ratios, color=style.series_style(1)["color"])
     elif part.query_scale is not None:
         places = np.arange(0, LENGTH, 64)
-        axes.plot(places, part.query_scale(places), color=style.series(1)["color"])
+        axes.plot(places, part.query_scale(places), color=style.series_style(1)["color"])
         axes.axhline(1.0, color="0.6", linewidth=0.8)
     else:
         own = MODEL.inv_freq()
         used = own if part.inv_freq is None else part.inv_freq
         slower = np.log2(own / np.where(used > 0, used, np.nan))
-        axes.plot(slower, color=style.series(1)["color"])
+        axes.plot(slower, color=style.series_style(1)["color"])
         axes.axhline(0.0, color="0.6", linewidth=0.8)
         axes.set_ylim(-1.0, 3.2)
         axes.set_xlim(0, len(own))

@@ -28,7 +28,10 @@ def on_files(files: Any, config: Any) -> Any:
 
 def all_encodings() -> dict[str, type]:
     """Class of each encoding in lexbench/parts/lab/configs/encoding, by name."""
-    return {name: registry.class_of(registry.read("encoding", name), "encoding") for name in registry.names("encoding")}
+    return {
+        name: registry.class_of(registry.read_named_config("encoding", name), "encoding")
+        for name in registry.registered_names("encoding")
+    }
 
 
 def encodings_page() -> str:
@@ -62,17 +65,19 @@ def encoding_picture(name: str) -> bytes:
     def draw(file: Path) -> None:
         import matplotlib
 
-        with matplotlib.rc_context(style.STYLE):
+        with matplotlib.rc_context(style.MATPLOTLIB_STYLE):
             figure = Figure(figsize=(6.4, 3.0), layout="constrained")
             axes = figure.subplots()
             for head, line in enumerate(lines[:1] if alike else lines):
                 said = name if alike else f"head {head + 1}"
-                axes.plot(np.arange(len(line)), line, color=style.series(head)["color"], linewidth=1.3, label=said)
+                axes.plot(
+                    np.arange(len(line)), line, color=style.series_style(head)["color"], linewidth=1.3, label=said
+                )
             axes.set(xlabel="distance (tokens)", ylabel="logit", title=f"{name}: logit of two like vectors")
             if not alike:
                 axes.set_ylim(*limits(lines))
                 axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.01, 0.5))
-            style.save(figure, file.with_suffix(""))
+            style.save_figure(figure, file.with_suffix(""))
 
     return drawn(draw)
 
@@ -90,13 +95,13 @@ def _logits(name: str) -> Any:
     import torch
 
     from lexbench.parts.lab.native import build
-    from lexbench.parts.lab.native.attend import Layer
-    from lexbench.parts.lab.native.decoder import Shape
+    from lexbench.parts.lab.native.attend import EncodingAttention
+    from lexbench.parts.lab.native.decoder import DecoderShape
 
-    shape = Shape(vocabulary=64, layers=4, width=512, heads=8, kv_heads=8, hidden=512)
+    shape = DecoderShape(vocabulary=64, layers=4, width=512, heads=8, kv_heads=8, hidden=512)
     known = inspect.signature(all_encodings()[name]).parameters
     given = {tokens: [0] for tokens in ("separators", "digits") if tokens in known}
-    whole = build.encoding({"name": name, **given}, shape, FAR).eval()
+    whole = build.build_encoding({"name": name, **given}, shape, FAR).eval()
     whole.initialise(torch.Generator().manual_seed(0))
     tokens = torch.arange(FAR)[None] % 64
     with torch.inference_mode():
@@ -107,6 +112,6 @@ def _logits(name: str) -> Any:
         if own.any():
             ones = ones + own.unflatten(-1, (8, 64)).transpose(1, 2)
         gates = part.gates(zeros.float())
-        part = part if gates is None else part.gated(gates.double())
-        logits = Layer(part, part.attention, ones, ones, positions).logits(FAR - 1, FAR)
+        part = part if gates is None else part.with_gates(gates.double())
+        logits = EncodingAttention(part, part.attention, ones, ones, positions).logits(FAR - 1, FAR)
     return logits[0, :, 0].flip(-1).masked_fill(logits[0, :, 0].flip(-1) == -torch.inf, torch.nan).numpy()

@@ -24,7 +24,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 def tasks_page() -> str:
     """The page: all registered tasks with their protocol and parameters, and the suites."""
-    read = {name: registry.read("task", name) for name in registry.names("task")}
+    read = {name: registry.read_named_config("task", name) for name in registry.registered_names("task")}
     classes: dict[type, list[str]] = {}
     for name, config in read.items():
         if "suite" not in config:
@@ -38,7 +38,7 @@ def tasks_page() -> str:
         "| suite | tasks |",
         "| --- | --- |",
         *(
-            f"| `{name}` | {docstrings.linked(registry.summary('task', name).removeprefix('suite: '))} |"
+            f"| `{name}` | {docstrings.linked(registry.docstring_summary('task', name).removeprefix('suite: '))} |"
             for name, config in read.items()
             if "suite" in config
         ),
@@ -59,10 +59,10 @@ def _task(cls: type, names: list[str], read: dict[str, Any]) -> Iterator[str]:
 
 @functools.cache
 def _tokenizer() -> Any:
-    from lexbench.checkpoints.checkpoint import locate
+    from lexbench.checkpoints.checkpoint import locate_checkpoint
     from lexbench.checkpoints.tokenizer import load_tokenizer
 
-    return load_tokenizer(locate("lexbench:lexlet", None, weights=False), None)
+    return load_tokenizer(locate_checkpoint("lexbench:lexlet", None, weights=False), None)
 
 
 def _protocol(name: str) -> str:

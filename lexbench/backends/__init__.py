@@ -6,40 +6,42 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from lexbench.core.attention import Attention
 from lexbench.core.model import Model
+from lexbench.core.old_names import RENAMED_HOOKS_OF_BACKENDS, adopt_old_hooks, with_old_fields
 from lexbench.core.record import Refused
 from lexbench.core.task import (
     Answer,
     AnyQuestion,
     Choose,
-    Chosen,
-    Diverge,
-    Diverged,
-    Mark,
-    Marked,
-    Probe,
-    Probed,
-    Score,
-    Scored,
+    ChooseAnswer,
+    ClassifyTokens,
+    ClassifyTokensAnswer,
+    Generate,
+    GenerateAnswer,
+    Loglikelihood,
+    LoglikelihoodAnswer,
+    MeasureDivergence,
+    MeasureDivergenceAnswer,
+    ProbeAttention,
+    ProbeAttentionAnswer,
     Tokenizer,
     Tokens,
-    Write,
-    Written,
 )
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
+@with_old_fields(recalls="prefix_reuse")
 @dataclass(frozen=True)
 class Capabilities:
     """Abilities beyond answering one question at a time in this process."""
 
     remote: bool = False
     """The model runs in other processes: `answers` takes many questions, `close` ends them; its memory is not ours."""
-    recalls: bool = False
+    prefix_reuse: bool = False
     """It keeps the last prompt for questions that begin alike, where `reuse` is set."""
     batches: bool = False
-    """It answers several questions in one pass: `alike` and `together`."""
+    """It answers several questions in one pass: `batch_key` and `answer_batch`."""
     verifiable: bool = False
     """It shows logits and angles, so that a method can be verified: `logits` to `all_layers_attended`."""
 
@@ -72,24 +74,24 @@ class Backend(Protocol):
     parts: Sequence[type] = ()
     """Classes that a user may have written, an encoding's: their code is part of a cell's identity."""
     reuse: bool = False
-    """Keep the last prompt for the next question (`capabilities.recalls`)."""
+    """Keep the last prompt for the next question (`capabilities.prefix_reuse`)."""
 
     def attend(self, attention: Attention) -> None:
         """Apply this Attention to the model, exactly; an empty one leaves the model unchanged."""
 
-    def write(self, question: Write) -> Written:
+    def write(self, question: Generate) -> GenerateAnswer:
         """Greedy continuation."""
 
-    def choose(self, question: Choose) -> Chosen:
+    def choose(self, question: Choose) -> ChooseAnswer:
         """NLL of each option after the prompt."""
 
-    def mark(self, question: Mark) -> Marked:
+    def mark(self, question: ClassifyTokens) -> ClassifyTokensAnswer:
         """NLL of each option at each place."""
 
-    def score(self, question: Score) -> Scored:
+    def score(self, question: Loglikelihood) -> LoglikelihoodAnswer:
         """NLL of the targets."""
 
-    def probe(self, question: Probe) -> Probed:
+    def probe(self, question: ProbeAttention) -> ProbeAttentionAnswer:
         """Attention statistics."""
 
     @classmethod
@@ -102,7 +104,7 @@ class Backend(Protocol):
         """
         return
 
-    def diverge(self, question: Diverge) -> Diverged:
+    def diverge(self, question: MeasureDivergence) -> MeasureDivergenceAnswer:
         """Differences of next-token distributions to those of another method; Refused where logits are not shown."""
         raise Refused(f"{self.name} does not show the logits of a whole vocabulary: use backend=hf")
 
@@ -116,15 +118,15 @@ class Backend(Protocol):
         """End what was started and free its memory; a second call does nothing."""
         return
 
-    def sees_no_future(self) -> bool:
-        """recalls: whether, under the present Attention, no later token changes how earlier ones are read."""
+    def is_causal(self) -> bool:
+        """prefix_reuse: whether, under the present Attention, no later token changes how earlier ones are read."""
         return False
 
-    def alike(self, question: AnyQuestion) -> Hashable | None:
+    def batch_key(self, question: AnyQuestion) -> Hashable | None:
         """batches: a key; questions with the same key may share a batch. None: answered alone."""
         return None
 
-    def together(self, questions: Sequence[AnyQuestion]) -> Iterator[Answer]:
+    def answer_batch(self, questions: Sequence[AnyQuestion]) -> Iterator[Answer]:
         """batches: answers of questions with the same key, in batches that fit into memory."""
         raise AssertionError(f"{self.name} does not state that it can")
 
@@ -136,7 +138,7 @@ class Backend(Protocol):
         """verifiable: logits of each row, from one padded batch."""
         raise AssertionError(f"{self.name} does not state that it can")
 
-    def realised(self, length: int) -> float | None:
+    def difference_from_method(self, length: int) -> float | None:
         """verifiable: largest difference of computed cos, sin or weights to the method's own; None: nothing to see."""
         raise AssertionError(f"{self.name} does not state that it can")
 
@@ -151,6 +153,7 @@ class Backend(Protocol):
 
 def capabilities(backend: Any) -> Capabilities:
     """Abilities that a backend states, and those that the optional methods of a plug-in imply."""
+    adopt_old_hooks(type(backend), RENAMED_HOOKS_OF_BACKENDS)
     stated = getattr(backend, "capabilities", Capabilities())
 
     def defines(*names: str) -> bool:
@@ -160,7 +163,8 @@ def capabilities(backend: Any) -> Capabilities:
 
     return Capabilities(
         remote=stated.remote or defines("answers", "close"),
-        recalls=stated.recalls or defines("sees_no_future"),
-        batches=stated.batches or defines("alike", "together"),
-        verifiable=stated.verifiable or defines("logits", "logits_together", "realised", "all_layers_attended"),
+        prefix_reuse=stated.prefix_reuse or defines("is_causal"),
+        batches=stated.batches or defines("batch_key", "answer_batch"),
+        verifiable=stated.verifiable
+        or defines("logits", "logits_together", "difference_from_method", "all_layers_attended"),
     )

@@ -25,19 +25,19 @@ class PrefixCache(Generic[State]):
         The last token of the prompt never counts: the model must read at least one token to give logits.
         """
         # Taken, not copied: whoever goes on from the state changes it.
-        count, kept, self._kept = self.shares(prompt), self._kept, None
+        count, kept, self._kept = self.shared_length(prompt), self._kept, None
         return (kept[1], count) if kept is not None and count else None
 
-    def shares(self, prompt: Tokens) -> int:
+    def shared_length(self, prompt: Tokens) -> int:
         """Number of first tokens that `take` would give."""
-        return 0 if self._kept is None else min(in_common(self._kept[0], prompt), len(prompt) - 1)
+        return 0 if self._kept is None else min(common_prefix_length(self._kept[0], prompt), len(prompt) - 1)
 
     def forget(self) -> None:
         """Drop the cached prompt when the method changes."""
         self._kept = None
 
 
-def in_common(one: Tokens, other: Tokens) -> int:
+def common_prefix_length(one: Tokens, other: Tokens) -> int:
     """Length of the common prefix."""
     size = min(len(one), len(other))
     different = np.flatnonzero(one[:size] != other[:size])

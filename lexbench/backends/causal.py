@@ -8,9 +8,9 @@ from torch import Tensor
 
 from lexbench.core.task import Tokens
 
-SHORT = 8
+TRIAL_TEXT_TOKENS = 8
 """Tokens of the text that is read."""
-MOVED, RANDOM = 1e-3, 5.0
+NO_EFFECT_DEVIATION_SHARE, NO_EFFECT_NOISE_MULTIPLE = 1e-3, 5.0
 """Shares of the probabilities' deviation, and of that between two equal calls, which are no effect of a token."""
 
 
@@ -23,7 +23,10 @@ def looks_ahead(logits: Callable[[Tokens], Tensor], vocabulary: int, longest: in
         vocabulary: number of token ids.
         longest: tokens that it takes at most; None: no limit.
     """
-    ids = np.arange(min(SHORT, longest or SHORT)) % vocabulary
+    ids = np.arange(min(TRIAL_TEXT_TOKENS, longest or TRIAL_TEXT_TOKENS)) % vocabulary
     other = np.append(ids[:-1], ids[:1])
     first, again, changed = (logits(each)[:-1].softmax(-1) for each in (ids, ids, other))
-    return bool((changed - first).std() > MOVED * first.std() + RANDOM * (again - first).std())
+    return bool(
+        (changed - first).std()
+        > NO_EFFECT_DEVIATION_SHARE * first.std() + NO_EFFECT_NOISE_MULTIPLE * (again - first).std()
+    )

@@ -11,7 +11,18 @@ from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.core.attention import Attention
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
-from lexbench.core.task import Choose, Chosen, Mark, Marked, Probe, Probed, Score, Scored, Write, Written
+from lexbench.core.task import (
+    Choose,
+    ChooseAnswer,
+    ClassifyTokens,
+    ClassifyTokensAnswer,
+    Generate,
+    GenerateAnswer,
+    Loglikelihood,
+    LoglikelihoodAnswer,
+    ProbeAttention,
+    ProbeAttentionAnswer,
+)
 
 
 class Chance(Backend):
@@ -36,29 +47,29 @@ class Chance(Backend):
     def attend(self, attention: Attention) -> None:
         """Accept every Attention: the answers do not depend on it."""
 
-    def write(self, question: Write) -> Written:
+    def write(self, question: Generate) -> GenerateAnswer:
         """Fill the room with uniformly drawn tokens, seeded by the question's index and prompt."""
         # In one order of bytes, so that answers are the same on every machine.
         key = hashlib.sha256(f"{question.index}:".encode() + question.prompt.astype("<i8").tobytes()).digest()
         rng = np.random.default_rng(np.frombuffer(key, dtype="<u4"))
         known = min(self._vocabulary, self.tokenizer.vocabulary)  # ids that the tokenizer can decode
-        tokens = rng.integers(0, known, question.room)
-        return Written(tokens=tokens, text=self.tokenizer.decode(tokens), hit_room=True)
+        tokens = rng.integers(0, known, question.max_new_tokens)
+        return GenerateAnswer(tokens=tokens, text=self.tokenizer.decode(tokens), hit_room=True)
 
-    def choose(self, question: Choose) -> Chosen:
+    def choose(self, question: Choose) -> ChooseAnswer:
         """ln k for each of k options of any length: all are equally likely."""
-        return Chosen(nll=np.full(len(question.options), math.log(len(question.options))))
+        return ChooseAnswer(nll=np.full(len(question.options), math.log(len(question.options))))
 
-    def mark(self, question: Mark) -> Marked:
+    def mark(self, question: ClassifyTokens) -> ClassifyTokensAnswer:
         """ln V for every option at every place."""
         shape = (len(question.places), len(question.options))
-        return Marked(nll=np.full(shape, math.log(self._vocabulary), dtype=np.float32))
+        return ClassifyTokensAnswer(nll=np.full(shape, math.log(self._vocabulary), dtype=np.float32))
 
-    def score(self, question: Score) -> Scored:
+    def score(self, question: Loglikelihood) -> LoglikelihoodAnswer:
         """ln V for every target."""
-        targets = question.length - question.start
-        return Scored(nll=np.full(targets, math.log(self._vocabulary), dtype=np.float32))
+        targets = question.length - question.first_target
+        return LoglikelihoodAnswer(nll=np.full(targets, math.log(self._vocabulary), dtype=np.float32))
 
-    def probe(self, question: Probe) -> Probed:
+    def probe(self, question: ProbeAttention) -> ProbeAttentionAnswer:
         """Always Refused: there is no attention."""
         raise Refused("chance has no attention to probe: use another backend")

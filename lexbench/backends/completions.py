@@ -7,24 +7,24 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from lexbench.backends.thinking import LocalForm, in_stages, without_thought
+from lexbench.backends.thinking import LocalForm, drop_thought, think_then_answer
 from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.core.record import Refused
 from lexbench.core.task import (
     Answer,
     AnyQuestion,
     Choose,
-    Chosen,
-    Mark,
-    Marked,
-    Probe,
-    Probed,
-    Score,
-    Scored,
+    ChooseAnswer,
+    ClassifyTokens,
+    ClassifyTokensAnswer,
+    Generate,
+    GenerateAnswer,
+    Loglikelihood,
+    LoglikelihoodAnswer,
+    ProbeAttention,
+    ProbeAttentionAnswer,
     Tokenizer,
     Tokens,
-    Write,
-    Written,
 )
 
 MOST_OPTIONS = 128
@@ -36,7 +36,7 @@ class Continue:
     """Write greedily behind the tokens, at most `room` new ones; stops at an end token, which is left out."""
 
     tokens: Tokens
-    room: int
+    max_new_tokens: int
     until: tuple[str, ...] = ()
     """Stop strings: writing may stop once one of them is written."""
 
@@ -54,7 +54,7 @@ class Likely:
     """Reply `[len(tokens) - start]` nats: the NLL of tokens[start:], each given all tokens before it."""
 
     tokens: Tokens
-    start: int
+    first_target: int
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -89,70 +89,72 @@ class Completions:
         """Reply to all requests, in order; raises Refused if one of them cannot be answered."""
         raise NotImplementedError
 
-    def write(self, question: Write) -> Written:
+    def write(self, question: Generate) -> GenerateAnswer:
         """Greedy continuation."""
-        return self._answered(question)  # type: ignore[return-value]
+        return self._answer_of(question)  # type: ignore[return-value]
 
-    def choose(self, question: Choose) -> Chosen:
+    def choose(self, question: Choose) -> ChooseAnswer:
         """NLL of each option."""
-        return self._answered(question)  # type: ignore[return-value]
+        return self._answer_of(question)  # type: ignore[return-value]
 
-    def mark(self, question: Mark) -> Marked:
+    def mark(self, question: ClassifyTokens) -> ClassifyTokensAnswer:
         """NLL of each option at each place."""
-        return self._answered(question)  # type: ignore[return-value]
+        return self._answer_of(question)  # type: ignore[return-value]
 
-    def score(self, question: Score) -> Scored:
+    def score(self, question: Loglikelihood) -> LoglikelihoodAnswer:
         """NLL of the targets."""
-        return self._answered(question)  # type: ignore[return-value]
+        return self._answer_of(question)  # type: ignore[return-value]
 
-    def probe(self, question: Probe) -> Probed:
+    def probe(self, question: ProbeAttention) -> ProbeAttentionAnswer:
         """Always Refused: engines do not return attention weights."""
         raise Refused(f"{self.name} does not return attention weights: use backend=hf")
 
     def steps(self, question: AnyQuestion) -> Steps:
         """Requests for a question, as a generator that returns the answer."""
-        if isinstance(question, Write):
-            return self._writing(question)
+        if isinstance(question, Generate):
+            return self._generate_steps(question)
         if isinstance(question, Choose):
-            return self._choosing(question)
-        if isinstance(question, Mark):
-            return _marking(question)
-        if isinstance(question, Score):
-            return _scoring(question)
-        if isinstance(question, Probe):
+            return self._choose_steps(question)
+        if isinstance(question, ClassifyTokens):
+            return _classify_tokens_requests(question)
+        if isinstance(question, Loglikelihood):
+            return _loglikelihood_requests(question)
+        if isinstance(question, ProbeAttention):
             self.probe(question)
         raise Refused(f"{self.name} does not show the logits of a whole vocabulary: use backend=hf")
 
-    def _answered(self, question: AnyQuestion) -> Answer:
-        return next(in_turn(self, [question], at_once=1))
+    def _answer_of(self, question: AnyQuestion) -> Answer:
+        return next(answer_in_turn(self, [question], at_once=1))
 
-    def _writing(self, question: Write) -> Steps:
+    def _generate_steps(self, question: Generate) -> Steps:
         if not question.thought:
-            written = yield from self._continuing(question)
-            return without_thought(written, self.tokenizer, self.form)
-        stages = in_stages(question, cast(FastTokenizer, self.tokenizer), self.form)
+            written = yield from self._continue_steps(question)
+            return drop_thought(written, self.tokenizer, self.form)
+        stages = think_then_answer(question, cast(FastTokenizer, self.tokenizer), self.form)
         stage = next(stages)
         while True:
-            written = yield from self._continuing(stage)
+            written = yield from self._continue_steps(stage)
             try:
                 stage = stages.send(written)
             except StopIteration as end:
-                return cast(Written, end.value)
+                return cast(GenerateAnswer, end.value)
 
-    def _continuing(self, question: Write) -> Generator[list[Request], list[Reply], Written]:
-        [reply] = yield [Continue(tokens=question.prompt, room=question.room, until=question.until)]
+    def _continue_steps(self, question: Generate) -> Generator[list[Request], list[Reply], GenerateAnswer]:
+        [reply] = yield [Continue(tokens=question.prompt, max_new_tokens=question.max_new_tokens, until=question.until)]
         assert isinstance(reply, Continued)
         text = self.tokenizer.decode(reply.tokens)
-        return Written(tokens=reply.tokens, text=text, hit_room=reply.hit_room and not question.said(text))
+        return GenerateAnswer(
+            tokens=reply.tokens, text=text, hit_room=reply.hit_room and not question.contains_stop_text(text)
+        )
 
-    def _choosing(self, question: Choose) -> Steps:
+    def _choose_steps(self, question: Choose) -> Steps:
         """With a prefix cache: all first tokens in one request, later tokens one by one; else whole options."""
         prompt, options = question.prompt, question.options
         # Without a prefix cache each further token would read the prompt again: a whole option reads it once.
         if not self.by_prefix and max(map(len, options)) > 1:
             wholes = [np.concatenate([prompt, option]) for option in options]
-            replies = yield [Likely(tokens=whole, start=len(prompt)) for whole in wholes]
-            return Chosen(nll=np.array([_losses(reply).astype(np.float64).sum() for reply in replies]))
+            replies = yield [Likely(tokens=whole, first_target=len(prompt)) for whole in wholes]
+            return ChooseAnswer(nll=np.array([_losses(reply).astype(np.float64).sum() for reply in replies]))
         # Options often begin alike: each first token is asked once. `unique` sorts, as `searchsorted` needs it.
         first = np.unique(np.array([option[0] for option in options]))
         [heads] = yield [Next(tokens=prompt, options=first)]
@@ -165,10 +167,10 @@ class Completions:
             ]
             for (which, _), reply in zip(later, replies, strict=True):
                 sums[which] += _losses(reply)[0]
-        return Chosen(nll=sums)
+        return ChooseAnswer(nll=sums)
 
 
-def in_turn(backend: Completions, questions: Sequence[AnyQuestion], at_once: int) -> Iterator[Answer]:
+def answer_in_turn(backend: Completions, questions: Sequence[AnyQuestion], at_once: int) -> Iterator[Answer]:
     """Answer questions in order, `at_once` at a time: the first requests of all of them together, then the next."""
     for begin in range(0, len(questions), at_once):
         running = {place: backend.steps(question) for place, question in enumerate(questions[begin : begin + at_once])}
@@ -186,17 +188,17 @@ def in_turn(backend: Completions, questions: Sequence[AnyQuestion], at_once: int
         yield from (answers[place] for place in running)
 
 
-def _marking(question: Mark) -> Steps:
+def _classify_tokens_requests(question: ClassifyTokens) -> Steps:
     """Ask at the last place first: all other prompts are prefixes of it, and then in the engine's cache."""
     places, tokens = question.places, question.tokens
     [last] = yield [Next(tokens=tokens[: places[-1]], options=question.options)]
     others = yield [Next(tokens=tokens[:place], options=question.options) for place in places[:-1]]
-    return Marked(nll=np.stack([*map(_losses, others), _losses(last)]))
+    return ClassifyTokensAnswer(nll=np.stack([*map(_losses, others), _losses(last)]))
 
 
-def _scoring(question: Score) -> Steps:
-    [reply] = yield [Likely(tokens=question.tokens, start=question.start)]
-    return Scored(nll=_losses(reply))
+def _loglikelihood_requests(question: Loglikelihood) -> Steps:
+    [reply] = yield [Likely(tokens=question.tokens, first_target=question.first_target)]
+    return LoglikelihoodAnswer(nll=_losses(reply))
 
 
 def _losses(reply: Reply) -> Losses:

@@ -5,13 +5,13 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from lexbench.core.record import Refused
-from lexbench.core.task import Tokenizer, Write, Written
+from lexbench.core.task import Generate, GenerateAnswer, Tokenizer
 
 
 class Draft:
     """An answer that is being written."""
 
-    def __init__(self, question: Write, tokenizer: Tokenizer, ends: Collection[int], dtype: str) -> None:
+    def __init__(self, question: Generate, tokenizer: Tokenizer, ends: Collection[int], dtype: str) -> None:
         self._question, self._tokenizer, self._ends, self._dtype = question, tokenizer, ends, dtype
         self._new: list[int] = []
         self._stopped = False
@@ -21,7 +21,7 @@ class Draft:
     @property
     def ended(self) -> bool:
         """Whether no further token counts."""
-        return self._stopped or len(self._new) == self._question.room
+        return self._stopped or len(self._new) == self._question.max_new_tokens
 
     def add(self, tokens: Sequence[int], wrong: Sequence[bool]) -> None:
         """Append tokens up to the end of the answer; Refused where one of them came from logits that are NaN."""
@@ -35,9 +35,11 @@ class Draft:
                 return
             self._new.append(token)
             until = self._question.until
-            self._stopped = bool(until) and self._question.said(self._tokenizer.decode(self._new[-self._tail :]))
+            self._stopped = bool(until) and self._question.contains_stop_text(
+                self._tokenizer.decode(self._new[-self._tail :])
+            )
 
-    def written(self) -> Written:
+    def as_answer(self) -> GenerateAnswer:
         """The answer."""
         text = self._tokenizer.decode(self._new)
-        return Written(tokens=np.array(self._new, np.int64), text=text, hit_room=not self._stopped)
+        return GenerateAnswer(tokens=np.array(self._new, np.int64), text=text, hit_room=not self._stopped)

@@ -7,7 +7,7 @@ from torch import nn
 
 
 @contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
+def in_eval_mode(module: nn.Module) -> Iterator[None]:
     """Put a module in eval mode inside the block; each part of it has its own mode afterwards: some may be frozen."""
     modes = [(part, part.training) for part in module.modules()]
     module.eval()

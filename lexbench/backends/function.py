@@ -16,24 +16,24 @@ from torch.nn import functional as F
 from lexbench.backends import Backend
 from lexbench.backends.causal import looks_ahead
 from lexbench.backends.draft import Draft
-from lexbench.backends.thinking import LocalForm, without_thought
+from lexbench.backends.thinking import LocalForm, drop_thought
 from lexbench.core.attention import Attention
 from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.task import (
     Choose,
-    Chosen,
-    Mark,
-    Marked,
-    Probe,
-    Probed,
-    Score,
-    Scored,
+    ChooseAnswer,
+    ClassifyTokens,
+    ClassifyTokensAnswer,
+    Generate,
+    GenerateAnswer,
+    Loglikelihood,
+    LoglikelihoodAnswer,
+    ProbeAttention,
+    ProbeAttentionAnswer,
     Tokenizer,
     Tokens,
-    Write,
-    Written,
 )
 
 Logits = Callable[[NDArray[np.int64]], Any]
@@ -122,25 +122,27 @@ class Function(Backend):
         return F.cross_entropy(logits, torch.from_numpy(ids[start:]).to(logits.device), reduction="none")
 
     @torch.inference_mode()
-    def score(self, question: Score) -> Scored:
+    def score(self, question: Loglikelihood) -> LoglikelihoodAnswer:
         """NLL of the targets."""
-        return Scored(nll=self._nll(question.tokens, question.start).float().cpu().numpy())
+        return LoglikelihoodAnswer(nll=self._nll(question.tokens, question.first_target).float().cpu().numpy())
 
     @torch.inference_mode()
-    def choose(self, question: Choose) -> Chosen:
+    def choose(self, question: Choose) -> ChooseAnswer:
         """NLL of each option; the prompt is read with each."""
         prompt = question.prompt
         sums = [self._nll(np.concatenate([prompt, option]), len(prompt)).double().sum() for option in question.options]
-        return Chosen(nll=torch.stack(sums).cpu().numpy())
+        return ChooseAnswer(nll=torch.stack(sums).cpu().numpy())
 
     @torch.inference_mode()
-    def mark(self, question: Mark) -> Marked:
+    def mark(self, question: ClassifyTokens) -> ClassifyTokensAnswer:
         """NLL of the options at each place."""
         logits = self._logits(question.tokens[: question.places[-1]])[torch.from_numpy(question.places - 1)]
-        return Marked(nll=-logits.log_softmax(-1)[:, torch.from_numpy(question.options)].float().cpu().numpy())
+        return ClassifyTokensAnswer(
+            nll=-logits.log_softmax(-1)[:, torch.from_numpy(question.options)].float().cpu().numpy()
+        )
 
     @torch.inference_mode()
-    def write(self, question: Write) -> Written:
+    def write(self, question: Generate) -> GenerateAnswer:
         """Greedy, token by token; Refused where logits are NaN."""
         text, draft = question.prompt, Draft(question, self.tokenizer, self._ends, self.dtype)
         while not draft.ended:
@@ -148,9 +150,9 @@ class Function(Backend):
             following = int(logits.argmax())
             draft.add([following], [bool(logits.isnan().any())])
             text = np.append(text, following)
-        return without_thought(draft.written(), self.tokenizer, LocalForm())
+        return drop_thought(draft.as_answer(), self.tokenizer, LocalForm())
 
-    def probe(self, question: Probe) -> Probed:
+    def probe(self, question: ProbeAttention) -> ProbeAttentionAnswer:
         """Always Refused: a function shows no attention."""
         raise Refused("a function shows no attention to probe: give a model of transformers")
 
@@ -171,6 +173,6 @@ def weights_hash(module: nn.Module) -> str:
     return digest.hexdigest()[:16]
 
 
-def parameters_of(module: nn.Module) -> int:
+def count_parameters(module: nn.Module) -> int:
     """Number of weights, each shared one once."""
     return sum(math.prod(each.shape) for each in module.parameters())

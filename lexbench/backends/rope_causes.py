@@ -15,24 +15,24 @@ from typing import Any
 
 import numpy as np
 
-from lexbench.backends.rope_reading import ROUNDING, RopeReading, Rounded
+from lexbench.backends.rope_reading import ROUNDING_OF_DTYPE, RopeReading, Rounded
 from lexbench.core.attention import Floats
 from lexbench.core.errors import ConfigError
 from lexbench.core.fence import attention_from
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.methods.composition import Method, named_method
-from lexbench.methods.scaled import Rope
+from lexbench.methods.scaled import LayerRope
 
 FALLBACK_BASE = 1e4
 """Base of RoFormer and of the first Llama, which code takes where it finds none."""
-FACTORS = (1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0, 16.0, 20.0, 24.0, 32.0, 40.0, 64.0, 128.0)
+TRIED_FACTORS = (1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0, 16.0, 20.0, 24.0, 32.0, 40.0, 64.0, 128.0)
 """Factors that are tried as they are; any other is estimated."""
-EQUAL = 0.05
+EQUAL_FACTOR_TOLERANCE = 0.05
 """Relative difference of two estimated factors of neighbouring pairs that may be one."""
-LENGTHS = tuple(2**power for power in range(8, 21))
+TRIED_ORIGINAL_LENGTHS = tuple(2**power for power in range(8, 21))
 """Original lengths that are tried, in tokens."""
-OTHERS = {"pi": "linear scaling", "yarn": "YaRN", "llama3": "llama3's scaling", "ntk": "an NTK base"}
+OTHER_METHOD_WORDS = {"pi": "linear scaling", "yarn": "YaRN", "llama3": "llama3's scaling", "ntk": "an NTK base"}
 """Methods that may run in place of the one that was asked for."""
 
 
@@ -59,7 +59,7 @@ class RopeMismatch(AssertionError):  # noqa: N818 (an assertion, named for what 
 class WantedRope:
     """The rotation that layers of one RoPE must have, and its source."""
 
-    rope: Rope
+    rope: LayerRope
     """The model's own."""
     label: str
     """Label of the method, or of the model's config."""
@@ -78,7 +78,7 @@ class WantedRope:
     @property
     def plain(self) -> Model:
         """The model with this RoPE unscaled, at its original length."""
-        return self.rope.seen("plain", self.length)
+        return self.rope.as_model("plain", self.length)
 
     def factor(self) -> float:
         """Factor by which the slowest pair is slowed."""
@@ -99,7 +99,7 @@ class WantedRope:
                 named = {"rope_theta": plain.rope_base, "factor": factor, "original_max_position_embeddings": original}
                 parameters = {**self.rope.parameters, **{key: value for key, value in named.items() if value}}
                 return replace(self.rope, plain=plain, parameters=parameters).own(self.length)
-            made = attention_from(_with(method, factor, original), plain, self.length)
+            made = attention_from(_with_parameters(method, factor, original), plain, self.length)
             return plain.inv_freq() if made.inv_freq is None else made.inv_freq, made.scale or 1.0
         except (Refused, ValueError):
             return None
@@ -116,15 +116,19 @@ def likely_cause(reading: RopeReading, wanted: WantedRope, others: list[WantedRo
     found = reading.scale()
     if not math.isclose(found, wanted.scale, rel_tol=1e-3) and reading.agrees(wanted.inv_freq, found):
         return _of_scale(found, wanted.scale)
-    if cause := _first(reading, found, _known(wanted, others)) or _rounded(reading, wanted):
+    if cause := _first_cause(reading, found, _causes_without_estimate(wanted, others)) or _which_were_rounded(
+        reading, wanted
+    ):
         return cause
-    return _first(reading, found, _estimated(wanted, reading.inv_freq())) or _coarse(reading, wanted)
+    return _first_cause(reading, found, _causes_with_estimate(wanted, reading.inv_freq())) or _half_precision_of_errors(
+        reading, wanted
+    )
 
 
 Cause = tuple[str, tuple[Floats, float] | None]
 
 
-def _first(reading: RopeReading, found: float, causes: Iterator[Cause]) -> str | None:
+def _first_cause(reading: RopeReading, found: float, causes: Iterator[Cause]) -> str | None:
     """The first cause whose frequencies were read, and what else is wrong where the scale `found` is another."""
     for cause, made in causes:
         if made is None:
@@ -137,7 +141,7 @@ def _first(reading: RopeReading, found: float, causes: Iterator[Cause]) -> str |
     return None
 
 
-def _known(wanted: WantedRope, others: list[WantedRope]) -> Iterator[Cause]:
+def _causes_without_estimate(wanted: WantedRope, others: list[WantedRope]) -> Iterator[Cause]:
     """Causes that need no estimate, with their frequencies and scales, the more likely first."""
     plain = wanted.plain
     own, base, inv_freq = plain.inv_freq(), plain.rotary_base(), wanted.inv_freq
@@ -155,22 +159,22 @@ def _known(wanted: WantedRope, others: list[WantedRope]) -> Iterator[Cause]:
     # Shares kept and slowed change places: k + (1 - k) / s becomes 1 - k + k / s.
     inverted = own + own / wanted.factor() - inv_freq
     yield "ramp inverted: fast pairs are slowed and slow ones kept", (inverted, wanted.scale)
-    yield from _instead(wanted, wanted.factor(), "")
-    yield from _lengths(wanted)
+    yield from _other_methods_at(wanted, wanted.factor(), "")
+    yield from _other_lengths(wanted)
 
 
-def _estimated(wanted: WantedRope, estimate: Floats) -> Iterator[Cause]:
+def _causes_with_estimate(wanted: WantedRope, estimate: Floats) -> Iterator[Cause]:
     """Causes of another factor or base, of which there are many."""
-    slowest = _slowing(wanted.plain.inv_freq(), estimate)
-    factors = [*FACTORS, *([float(f"{slowest:.3g}"), slowest] if 1 < slowest < 1e6 else [])]
+    slowest = _slowing_factor(wanted.plain.inv_freq(), estimate)
+    factors = [*TRIED_FACTORS, *([float(f"{slowest:.3g}"), slowest] if 1 < slowest < 1e6 else [])]
     for factor in factors:
         yield f"another factor: {factor:g}, not {wanted.factor():g}", wanted.angles(factor=factor)
-    yield from _bases(wanted, estimate)
+    yield from _other_bases(wanted, estimate)
     for factor in factors:
-        yield from _instead(wanted, factor, f" with factor {factor:g}")
+        yield from _other_methods_at(wanted, factor, f" with factor {factor:g}")
 
 
-def _slowing(own: Floats, estimate: Floats) -> float:
+def _slowing_factor(own: Floats, estimate: Floats) -> float:
     """Factor by which the slowest pairs are slowed; NaN where they do not turn.
 
     A slow pair tells it less exactly than a faster one that is slowed as much.
@@ -179,29 +183,29 @@ def _slowing(own: Floats, estimate: Floats) -> float:
         ratios = own / estimate
     best = float(ratios[-1])
     for slower, faster in itertools.pairwise(ratios[::-1]):
-        if not (best > 0 and abs(faster / slower - 1) < EQUAL):
+        if not (best > 0 and abs(faster / slower - 1) < EQUAL_FACTOR_TOLERANCE):
             break
         best = float(faster)
     return best
 
 
-def _instead(wanted: WantedRope, factor: float, said: str) -> Iterator[Cause]:
+def _other_methods_at(wanted: WantedRope, factor: float, said: str) -> Iterator[Cause]:
     """Other methods at a factor."""
-    for words, method in _others().items():
+    for words, method in _other_methods().items():
         yield f"{words}{said} in place of {wanted.label}", wanted.angles(factor=factor, method=method)
 
 
 @functools.cache
-def _others() -> dict[str, Method]:
-    return {words: named_method(name, factor=2.0) for name, words in OTHERS.items()}
+def _other_methods() -> dict[str, Method]:
+    return {words: named_method(name, factor=2.0) for name, words in OTHER_METHOD_WORDS.items()}
 
 
-def _lengths(wanted: WantedRope) -> Iterator[Cause]:
+def _other_lengths(wanted: WantedRope) -> Iterator[Cause]:
     """Other original lengths, where the factor stays: first those that stand for a dropped one."""
     original, factor = wanted.plain.trained_length, wanted.factor()
     stated = [wanted.rope.plain.trained_length, wanted.rope.plain.max_position_embeddings, wanted.length]
     dropped = dict.fromkeys(each for each in (*stated, round(original * factor)) if each and each != original)
-    for tokens in (*dropped, *LENGTHS):
+    for tokens in (*dropped, *TRIED_ORIGINAL_LENGTHS):
         word = "dropped" if tokens in dropped else "is another"
         yield (
             f"original length {word}: {tokens:,} tokens, not {original:,}",
@@ -209,7 +213,7 @@ def _lengths(wanted: WantedRope) -> Iterator[Cause]:
         )
 
 
-def _bases(wanted: WantedRope, estimate: Floats) -> Iterator[Cause]:
+def _other_bases(wanted: WantedRope, estimate: Floats) -> Iterator[Cause]:
     """Other bases, as the first two pairs have them, which most scalings keep or slow alike."""
     if len(estimate) < 2 or not estimate[1] > 0:
         return
@@ -233,7 +237,7 @@ def _of_scale(found: float, wanted: float) -> str:
     return f"another attention factor (mscale): {times}"
 
 
-def _rounded(reading: RopeReading, wanted: WantedRope) -> str | None:
+def _which_were_rounded(reading: RopeReading, wanted: WantedRope) -> str | None:
     """The numbers that were rounded to half precision; None if no such rounding gives what was read."""
     plain = wanted.plain.inv_freq(), 1.0, "; scaling not applied, too"
     for inv_freq, scale, also in ((wanted.inv_freq, wanted.scale, ""), plain):
@@ -243,12 +247,12 @@ def _rounded(reading: RopeReading, wanted: WantedRope) -> str | None:
     return None
 
 
-def _coarse(reading: RopeReading, wanted: WantedRope) -> str | None:
+def _half_precision_of_errors(reading: RopeReading, wanted: WantedRope) -> str | None:
     """The half precision whose rounding errors are as large as those read, where angles are below a turn."""
     errors, slack = reading.errors(wanted.inv_freq, wanted.scale)
     for dtype, finest in (("float16", 2.0**-24), ("bfloat16", 0.0)):
         # A frequency, a position and their product are each rounded once; small numbers to multiples of the finest.
-        off = np.maximum(3 * ROUNDING[dtype] * wanted.inv_freq, finest)
+        off = np.maximum(3 * ROUNDING_OF_DTYPE[dtype] * wanted.inv_freq, finest)
         coarse = reading.places[:, None] * off * wanted.scale
         told = (coarse < 0.5) & np.isfinite(errors)  # float16 ends at 65,504
         if (errors <= slack + coarse)[told].all() and (errors > slack)[told].any():
@@ -266,7 +270,7 @@ def _roundings() -> Iterator[Rounded]:
         yield Rounded(dtype, positions=True, frequencies=True, products=True)
 
 
-def _with(method: Any, factor: float | None, original: int | None) -> Method:
+def _with_parameters(method: Any, factor: float | None, original: int | None) -> Method:
     """The method with another factor or trained length; ConfigError where it has none, or refuses the value."""
     given = {"factor": factor, "trained_length": original if getattr(method, "trained_length", None) else None}
     changed = {name: value for name, value in given.items() if value is not None}

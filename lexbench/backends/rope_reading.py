@@ -11,18 +11,18 @@ import numpy as np
 
 from lexbench.core.attention import Floats, Positions
 
-PLACES = 65
+N_READ_POSITIONS = 65
 """Number of positions that are read."""
-ROUNDING = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+ROUNDING_OF_DTYPE = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 """Largest rounding error of a number, as a fraction of it, by the dtype of cos and sin."""
-STEPS = 6
+N_ANGLE_ROUNDINGS = 6
 """Roundings of float32 from a base to an angle: power, quotient, a ramp's mixture, product."""
 
 
 def places_up_to(length: int) -> Positions:
     """[65 or fewer] positions below a length: 0, the powers of two, odd ones at even distances, and the last."""
     powers = [0, *(2**power for power in range(max(length - 1, 1).bit_length()))]
-    spread = np.linspace(0, length - 1, PLACES - len(powers) + 1)[1:].astype(np.int64) | 1
+    spread = np.linspace(0, length - 1, N_READ_POSITIONS - len(powers) + 1)[1:].astype(np.int64) | 1
     found = np.unique(np.concatenate([powers, spread, [length - 1]]))
     return np.asarray(found[found < length])
 
@@ -49,15 +49,17 @@ class RopeReading:
             wanted = scale * np.cos(angles), scale * np.sin(angles)
         errors = np.maximum(*map(_difference, (self.cos, self.sin), wanted))
         # b^-x in float32 is off by x ln b roundings of the exponent, and those of the steps.
-        depth = np.maximum(0.0, -np.log(np.maximum(inv_freq, 1e-30))) + STEPS
-        slack = scale * (abs(self.places[:, None] * inv_freq) * depth * 2.0**-24 + 2e-6 + 2 * ROUNDING[self.dtype])
+        depth = np.maximum(0.0, -np.log(np.maximum(inv_freq, 1e-30))) + N_ANGLE_ROUNDINGS
+        slack = scale * (
+            abs(self.places[:, None] * inv_freq) * depth * 2.0**-24 + 2e-6 + 2 * ROUNDING_OF_DTYPE[self.dtype]
+        )
         return errors, slack
 
     def agrees(self, inv_freq: Floats, scale: float, rounded: "Rounded | None" = None) -> bool:
         """Whether all cos and sin are of these angles, within rounding."""
         return len(inv_freq) == self.cos.shape[1] and bool(np.less_equal(*self.errors(inv_freq, scale, rounded)).all())
 
-    def share_off(self, inv_freq: Floats, scale: float) -> float:
+    def share_of_wrong_angles(self, inv_freq: Floats, scale: float) -> float:
         """Share of cos and sin that are not of these angles; 1 for another number of pairs."""
         if len(inv_freq) != self.cos.shape[1]:
             return 1.0

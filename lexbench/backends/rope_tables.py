@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import Tensor
 
-CACHES = ("cache", "rope_cache", "freqs_cis")
+CACHE_BUFFER_NAMES = ("cache", "rope_cache", "freqs_cis")
 """Names of torchtune's and torchtitan's buffers."""
 
 
@@ -43,7 +43,7 @@ def tables_of(module: Any) -> list[RopeTable]:
     """The tables of a module, views of its buffers; none where it has none of a known name and shape."""
     if (table := cos_sin_cache(module)) is not None:
         return [RopeTable(*table.chunk(2, dim=-1))]
-    for name in CACHES:
+    for name in CACHE_BUFFER_NAMES:
         table = getattr(module, name, None)
         if isinstance(table, Tensor) and (found := _of_cache(table)) is not None:
             return [found]

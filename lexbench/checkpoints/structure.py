@@ -1,27 +1,27 @@
 """What a checkpoint's attention and head do beside plain causal attention, read from its config.
 
 transformers fills in what config.json leaves out. What its code does without an entry of the config is known by type
-(`ROTATES_IN_WINDOWS`, `SINKS`); tests compare both with networks.
+(`ROTATES_IN_WINDOWS`, `SINK_MODEL_TYPES`); tests compare both with networks.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from lexbench.checkpoints.checkpoint import on_disk, read_config, suffice
+from lexbench.checkpoints.checkpoint import facts_suffice, local_folder, read_config
 from lexbench.checkpoints.config_facts import ROPE_IF
 from lexbench.core.errors import ConfigError
 from lexbench.core.layer_types import is_chunked, is_windowed
 
 ROTATES_IN_WINDOWS = {"beam", "cohere2", "cohere2_moe", "exaone4", "exaone_moe", "flint", "kolibri1"}
 """Types whose layers rotate if they have a window, and have no positions otherwise."""
-SINKS = {"deepseek_v4", "flint", "gpt_oss", "granite_swa", "granitemoe_swa", "hy_v4"}
+SINK_MODEL_TYPES = {"deepseek_v4", "flint", "gpt_oss", "granite_swa", "granitemoe_swa", "hy_v4"}
 """Types with a learned sink in every layer."""
 SINKS_IN_WINDOWS = {"mimo_v2_flash"}
-STATES = ("linear_attention", "mamba", "conv", "recurrent")
+STATE_LAYER_KINDS = ("linear_attention", "mamba", "conv", "recurrent")
 """Kinds of layers that keep a state in place of keys."""
 
 
-def properties(stated: Mapping[str, Any]) -> dict[str, str]:
+def attention_properties(stated: Mapping[str, Any]) -> dict[str, str]:
     """Name and sentence of each property, from a model's checkpoint; empty where there is no config to read.
 
     Args:
@@ -31,7 +31,7 @@ def properties(stated: Mapping[str, Any]) -> dict[str, str]:
     if not path:
         return {}
     try:
-        if on_disk(path) is None and suffice(stated):
+        if local_folder(path) is None and facts_suffice(stated):
             return {}
         found = read_config(path, stated.get("revision"))
     except ValueError:  # its package or folder is not here, and the stated facts suffice
@@ -59,10 +59,10 @@ def _floats(entry: Any) -> Any:
 
 def _properties(config: Any) -> Iterator[tuple[str, str]]:
     kinds = _kinds(config)
-    if groups := _by_layer([_sees(config, kind) for kind in kinds]):
+    if groups := _by_layer([_seen_keys_words(config, kind) for kind in kinds]):
         yield "layers", groups
     yield "positions", "; ".join(_positions(config, kinds))
-    if cap := _of(config, "attn_logit_softcapping"):
+    if cap := _first_stated(config, "attn_logit_softcapping"):
         yield "scores", f"capped at {cap:g}: s becomes {cap:g} tanh(s / {cap:g})"
     if sinks := _sinks(config, kinds):
         yield "sinks", f"a learned logit per head without a key takes part of the weight, in {sinks}"
@@ -71,7 +71,7 @@ def _properties(config: Any) -> Iterator[tuple[str, str]]:
     yield "head", ", ".join(_head(config))
 
 
-def _of(config: Any, *names: str) -> Any:
+def _first_stated(config: Any, *names: str) -> Any:
     """The first of these entries that is not null; layers that differ in one have none."""
     for name in names:
         try:
@@ -85,24 +85,24 @@ def _of(config: Any, *names: str) -> Any:
 
 def _kinds(config: Any) -> list[str]:
     """Kind of each layer, by transformers' names."""
-    kinds = _of(config, "layer_types", "layers_block_type", "attention_layers")
+    kinds = _first_stated(config, "layer_types", "layers_block_type", "attention_layers")
     if kinds is not None:
         return list(kinds)
-    window = _of(config, "sliding_window") and _of(config, "use_sliding_window") is not False
+    window = _first_stated(config, "sliding_window") and _first_stated(config, "use_sliding_window") is not False
     return ["sliding_attention" if window else "full_attention"] * int(
-        _of(config, "num_hidden_layers", "n_layers") or 0
+        _first_stated(config, "num_hidden_layers", "n_layers") or 0
     )
 
 
-def _sees(config: Any, kind: str) -> str:
+def _seen_keys_words(config: Any, kind: str) -> str:
     if kind in ("full_attention", "attention", "global"):
         return "see all keys"
     if is_chunked(kind):
-        return f"see their own chunk of {_of(config, 'attention_chunk_size')} keys"
+        return f"see their own chunk of {_first_stated(config, 'attention_chunk_size')} keys"
     if is_windowed(kind):
-        window = _of(config, "sliding_window", "sliding_window_size", "window_size")
+        window = _first_stated(config, "sliding_window", "sliding_window_size", "window_size")
         return f"see the last {window} keys"
-    if kind in STATES:
+    if kind in STATE_LAYER_KINDS:
         return "keep a state in place of keys"
     return f"are of kind {kind}"
 
@@ -114,19 +114,19 @@ def _by_layer(said: Sequence[str]) -> str:
         groups.setdefault(sentence, []).append(layer)
     if len(groups) == 1:
         return f"all {len(said)} {said[0]}"
-    return "; ".join(f"{ranges(layers)} {sentence}" for sentence, layers in groups.items())
+    return "; ".join(f"{format_ranges(layers)} {sentence}" for sentence, layers in groups.items())
 
 
 def _positions(config: Any, kinds: Sequence[str]) -> Iterator[str]:
     """How layers get positions."""
-    rope = dict(_of(config, "rope_parameters") or {})
-    if _of(config, "alibi") or config.model_type in ("bloom", "mpt"):
+    rope = dict(_first_stated(config, "rope_parameters") or {})
+    if _first_stated(config, "alibi") or config.model_type in ("bloom", "mpt"):
         yield "ALiBi: a bias per token of distance"
         return
     # Their configs have rope_parameters, used or not.
     entry, value = ROPE_IF.get(config.model_type, ("", None))
-    chosen = not entry or _of(config, entry) == value
-    if not rope or not chosen or _of(config, "position_embedding_type") in ("nope", "absolute"):
+    chosen = not entry or _first_stated(config, entry) == value
+    if not rope or not chosen or _first_stated(config, "position_embedding_type") in ("nope", "absolute"):
         yield "no RoPE"
         return
     own = {kind: each for kind, each in rope.items() if isinstance(each, Mapping)}
@@ -135,8 +135,8 @@ def _positions(config: Any, kinds: Sequence[str]) -> Iterator[str]:
             yield f"{kind} has a RoPE of its own: {_rope(config, each)}"
     if not own:
         yield f"RoPE: {_rope(config, rope)}"
-    if latent := _of(config, "qk_rope_head_dim"):
-        beside = _of(config, "qk_nope_head_dim") or 0
+    if latent := _first_stated(config, "qk_rope_head_dim"):
+        beside = _first_stated(config, "qk_nope_head_dim") or 0
         yield f"multi-head latent attention: {latent} rotated dimensions, one key for all heads, beside {beside} others"
     if sections := next(
         (each.get("mrope_section") for each in (rope, *own.values()) if each.get("mrope_section")), None
@@ -145,51 +145,51 @@ def _positions(config: Any, kinds: Sequence[str]) -> Iterator[str]:
         yield f"axes share the pairs ({axes}): text has one position on all axes, which is plain RoPE"
     without = _without_positions(config, kinds)
     if without:
-        yield f"none in layers {ranges(without)}"
+        yield f"none in layers {format_ranges(without)}"
 
 
 def _rope(config: Any, rope: Mapping[str, Any]) -> str:
     base, kind = rope.get("rope_theta"), rope.get("rope_type", "default")
-    share = rope.get("partial_rotary_factor") or _of(config, "partial_rotary_factor") or 1.0
+    share = rope.get("partial_rotary_factor") or _first_stated(config, "partial_rotary_factor") or 1.0
     said = [f"base {base:g}" if base else "base unstated"]
     if kind != "default":
         said.append(f"scaled by {kind}")
-    width = _of(config, "head_dim")
-    if (turned := _of(config, "rotary_dim")) and width and turned < width:
+    width = _first_stated(config, "head_dim")
+    if (turned := _first_stated(config, "rotary_dim")) and width and turned < width:
         said.append(f"{turned} of {width} dimensions rotate")
-    elif share < 1 and not _of(config, "qk_rope_head_dim"):
+    elif share < 1 and not _first_stated(config, "qk_rope_head_dim"):
         said.append(f"{share:g} of the dimensions rotate")
     return ", ".join(said)
 
 
 def _without_positions(config: Any, kinds: Sequence[str]) -> list[int]:
     """Layers that have keys and no positions."""
-    keyed = [layer for layer, kind in enumerate(kinds) if kind not in STATES]
-    if (rotates := _of(config, "no_rope_layers")) is not None:  # 1 where a layer rotates
+    keyed = [layer for layer, kind in enumerate(kinds) if kind not in STATE_LAYER_KINDS]
+    if (rotates := _first_stated(config, "no_rope_layers")) is not None:  # 1 where a layer rotates
         return [layer for layer in keyed if layer < len(rotates) and not rotates[layer]]
-    if (bases := _of(config, "layer_rope_theta")) is not None:
+    if (bases := _first_stated(config, "layer_rope_theta")) is not None:
         return [layer for layer in keyed if layer < len(bases) and not bases[layer]]
-    if config.model_type in ROTATES_IN_WINDOWS and _of(config, "sliding_window"):
+    if config.model_type in ROTATES_IN_WINDOWS and _first_stated(config, "sliding_window"):
         return [layer for layer in keyed if not is_windowed(kinds[layer])]
     return []
 
 
 def _sinks(config: Any, kinds: Sequence[str]) -> str:
     """In which layers learned sinks are."""
-    if config.model_type in SINKS:
+    if config.model_type in SINK_MODEL_TYPES:
         return "all layers"
     if config.model_type not in SINKS_IN_WINDOWS:
         return ""
     layers = [layer for layer, kind in enumerate(kinds) if is_windowed(kind)]
-    return f"layers {ranges(layers)}" if layers else ""
+    return f"layers {format_ranges(layers)}" if layers else ""
 
 
 def _queries(config: Any) -> str:
     """A factor of queries that grows with the position."""
-    if _of(config, "attn_temperature_tuning"):
-        scale, floor = _of(config, "attn_scale"), _of(config, "floor_scale")
+    if _first_stated(config, "attn_temperature_tuning"):
+        scale, floor = _first_stated(config, "attn_scale"), _first_stated(config, "floor_scale")
         return f"times 1 + {scale:g} ln(1 + floor((t + 1) / {floor:g})) at position t, in layers without positions"
-    rope = _of(config, "rope_parameters") or {}
+    rope = _first_stated(config, "rope_parameters") or {}
     if beta := rope.get("llama_4_scaling_beta"):
         return f"times 1 + {beta:g} ln(1 + floor(t / {rope['original_max_position_embeddings']:g})) at position t"
     return ""
@@ -197,16 +197,16 @@ def _queries(config: Any) -> str:
 
 def _head(config: Any) -> Iterator[str]:
     """What comes behind the last states."""
-    if factor := _of(config, "logit_scale", "output_multiplier", "lm_head_multiplier"):
+    if factor := _first_stated(config, "logit_scale", "output_multiplier", "lm_head_multiplier"):
         yield f"logits times {factor:g}"
-    if divisor := _of(config, "logits_scaling"):
+    if divisor := _first_stated(config, "logits_scaling"):
         yield f"logits divided by {divisor:g}"
-    if cap := _of(config, "final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap"):
+    if cap := _first_stated(config, "final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap"):
         yield f"logits capped at {cap:g}"
-    yield "weights tied to the embeddings" if _of(config, "tie_word_embeddings") else "weights of its own"
+    yield "weights tied to the embeddings" if _first_stated(config, "tie_word_embeddings") else "weights of its own"
 
 
-def ranges(numbers: Sequence[int]) -> str:
+def format_ranges(numbers: Sequence[int]) -> str:
     """Whole numbers in words, runs by their ends: `0, 2-31`."""
     runs: list[list[int]] = []
     for number in sorted(numbers):

@@ -20,9 +20,11 @@ from lexbench.core.errors import ConfigError
 from lexbench.core.files import read_object, read_utf8
 from lexbench.core.task import Encoded, Frame, Tokenizer, Tokens
 
-BLANK = "\u2581"
+SENTENCEPIECE_BLANK = "\u2581"
 """SentencePiece's character for a blank."""
-OPENED = re.compile(r"[<\[](?!\|?(/|end))[^<>\[\]/]*(think|thought|reason)[^<>\[\]/]*[>\]]\s*$", re.IGNORECASE)
+OPENED_THOUGHT_PATTERN = re.compile(
+    r"[<\[](?!\|?(/|end))[^<>\[\]/]*(think|thought|reason)[^<>\[\]/]*[>\]]\s*$", re.IGNORECASE
+)
 """End of a prompt that opens a thought."""
 _reading = threading.Lock()
 """Held while a tokenizer encodes: whether it reads names of special tokens as these is a state of the tokenizer."""
@@ -60,7 +62,7 @@ class FastTokenizer:
         tokenizer.encode_special_tokens = True
         self._tokenizer = tokenizer
         self._template = template
-        self._prepends = tokenizer.encode("\n", add_special_tokens=False).tokens[:1] == [BLANK]
+        self._prepends = tokenizer.encode("\n", add_special_tokens=False).tokens[:1] == [SENTENCEPIECE_BLANK]
 
     thought: int = 0
     """Tokens of each question that are kept for thinking."""
@@ -116,7 +118,7 @@ class FastTokenizer:
             raise ConfigError(f"tokenizer cannot read a text ({said}): download tokenizer.json again") from None
         ids = np.asarray(encoding.ids, dtype=np.int64)
         offsets = np.asarray(encoding.offsets, dtype=np.int64).reshape(-1, 2) + given
-        if self._prepends and not given and text[:1].isspace() and encoding.tokens[0] == BLANK:
+        if self._prepends and not given and text[:1].isspace() and encoding.tokens[0] == SENTENCEPIECE_BLANK:
             ids, offsets = ids[1:], offsets[1:]
         starts, ends = offsets[:, 0], offsets[:, 1]
         starts[:1] = 0
@@ -168,7 +170,7 @@ class FastTokenizer:
             pieces.insert(2 * place + 1, self.encode(content).ids)
         return pieces
 
-    def thinks_unasked(self) -> bool:
+    def opens_thought_by_default(self) -> bool:
         """Whether the chat template opens a thought where it is told nothing of thinking."""
         texts = self._template(["user"], thinking=None) if self._template else None
         return texts is not None and opens_thought(texts[-1])
@@ -192,7 +194,7 @@ class FastTokenizer:
 
 def opens_thought(prompt: str) -> bool:
     """Whether a rendered prompt ends in a tag that opens a thought: <think>, [THINK], <|begin_of_thought|>."""
-    return OPENED.search(prompt) is not None
+    return OPENED_THOUGHT_PATTERN.search(prompt) is not None
 
 
 def load_tokenizer(folder: Path, bos: bool | None = None) -> FastTokenizer:
@@ -209,7 +211,7 @@ def load_tokenizer(folder: Path, bos: bool | None = None) -> FastTokenizer:
     settings = _json(folder / "tokenizer_config.json")
     bos_id = _token_id(tokenizer, settings.get("bos_token"), _json(folder / "config.json").get("bos_token_id"))
     stated = settings.get("add_bos_token") if bos is None else bos
-    front = in_front(tokenizer)
+    front = leading_special_tokens(tokenizer)
     begins = bool(stated) and (bos_id is not None or bos is not None)
     template = functools.partial(_template, folder, settings)
     found = FastTokenizer(tokenizer, bos_id, begins, template, front if stated is None else None)
@@ -230,7 +232,7 @@ def _say_once(line: str) -> None:
     print(f"lexbench: {line}", file=sys.stderr)
 
 
-def in_front(tokenizer: tokenizers.Tokenizer) -> tuple[int, ...]:
+def leading_special_tokens(tokenizer: tokenizers.Tokenizer) -> tuple[int, ...]:
     """Ids of the special tokens that a tokenizer puts in front of every text by itself."""
     tokenizer.no_padding()  # padding on the left is marked, too
     read = tokenizer.encode("a")
@@ -238,7 +240,7 @@ def in_front(tokenizer: tokenizers.Tokenizer) -> tuple[int, ...]:
     return tuple(token for token, _ in itertools.takewhile(lambda each: each[1], marked))
 
 
-def put_in_front(tokenizer: tokenizers.Tokenizer, ids: Sequence[int]) -> None:
+def prepend_special_tokens(tokenizer: tokenizers.Tokenizer, ids: Sequence[int]) -> None:
     """Let a tokenizer put these tokens in front of every text, and no others around it."""
     named = [(tokenizer.id_to_token(token), token) for token in ids]
     single = [*(f"{name}:0" for name, _ in named), "$A:0"]
@@ -247,7 +249,7 @@ def put_in_front(tokenizer: tokenizers.Tokenizer, ids: Sequence[int]) -> None:
     )
 
 
-def given_tokenizer(given: Any) -> Tokenizer:
+def wrap_loaded_tokenizer(given: Any) -> Tokenizer:
     """The tokenizer of an object that is loaded already; ConfigError where it does not tell which text a token spells.
 
     Args:
@@ -268,15 +270,17 @@ def given_tokenizer(given: Any) -> Tokenizer:
         return FastTokenizer(copy, None, False)
     settings = {"chat_template": given.chat_template, **given.special_tokens_map}
     bos = given.bos_token_id
-    return FastTokenizer(copy, bos, False, functools.partial(_template, None, settings), in_front(copy))
+    return FastTokenizer(copy, bos, False, functools.partial(_template, None, settings), leading_special_tokens(copy))
 
 
-MESSAGE = re.compile("\u2402\\d+\u2403")
+MESSAGE_PLACEHOLDER_PATTERN = re.compile("\u2402\\d+\u2403")
 """Placeholder of a message when a template is rendered."""
-TODAY = datetime.date(2024, 7, 26)
+TEMPLATE_DATE = datetime.date(2024, 7, 26)
 """The date in templates that write one, fixed so that a cell has the same prompts on every day."""
-WRITTEN = "".join(f" | replace('%{part}', '{TODAY.strftime('%' + part)}')" for part in "aAbBdjmyYHMS")
-SAME_DAY = "{% macro strftime_now(form) %}{{ form" + WRITTEN + " }}{% endmacro %}\n"
+DATE_FORMAT_FILTERS = "".join(
+    f" | replace('%{part}', '{TEMPLATE_DATE.strftime('%' + part)}')" for part in "aAbBdjmyYHMS"
+)
+SAME_DAY = "{% macro strftime_now(form) %}{{ form" + DATE_FORMAT_FILTERS + " }}{% endmacro %}\n"
 """Prepended to a template, replaces transformers' date function, which cannot be set otherwise."""
 
 
@@ -313,8 +317,8 @@ def _template(
         raise ConfigError(
             f"chat template of {folder or 'the tokenizer'} cannot be rendered ({reason}): set task.chat=false"
         ) from None
-    texts = MESSAGE.split(str(rendered[0]))
-    if MESSAGE.findall(str(rendered[0])) != [message["content"] for message in talk[0]]:
+    texts = MESSAGE_PLACEHOLDER_PATTERN.split(str(rendered[0]))
+    if MESSAGE_PLACEHOLDER_PATTERN.findall(str(rendered[0])) != [message["content"] for message in talk[0]]:
         what = "the user message" if list(roles) == ["user"] else f"each of the messages {', '.join(roles)} once"
         raise ConfigError(f"chat template of {folder or 'the tokenizer'} does not contain {what}: set task.chat=false")
     return texts

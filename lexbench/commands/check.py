@@ -3,12 +3,12 @@
 import argparse
 from pathlib import Path
 
-from lexbench.commands.command import Command, run_folders
+from lexbench.commands.command import Command, add_run_folders
 from lexbench.core.console import has_colour
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    run_folders(parser)
+    add_run_folders(parser)
     parser.add_argument("--baseline", required=True, type=Path, metavar="FILE", help="baseline, written by --update")
     parser.add_argument("--update", action="store_true", help="write the baseline instead of checking")
     parser.add_argument(
@@ -34,7 +34,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     """Print what is worse, or write the baseline."""
     from lexbench.report.check import formats
 
-    said, code = formats.command(
+    said, code = formats.check_command(
         options.runs,
         options.baseline,
         tolerance=options.tolerance,

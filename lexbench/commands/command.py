@@ -11,14 +11,14 @@ import yaml
 
 from lexbench.core import registry
 from lexbench.core.errors import ConfigError
-from lexbench.core.values import LARGEST, is_whole
+from lexbench.core.values import MAX_EXACT_INTEGER, is_whole
 from lexbench.methods.composition import method_configs
 
-GROUPS = (*registry.GROUPS, "recipe", "study")
+SETTING_GROUPS = (*registry.REGISTRY_GROUPS, "recipe", "study")
 """Settings that name a yaml of a folder in configs/, whose parameters can be set too: method=yarn method.factor=8."""
 
 
-LONGEST = 1000
+MAX_MESSAGE_CHARACTERS = 1000
 """Characters of a message at most: a word, a file or a setting may put very much into it."""
 
 
@@ -59,7 +59,7 @@ class Setting:
     @property
     def is_group(self) -> bool:
         """Whether its value is a name of the registry."""
-        return self.name in GROUPS
+        return self.name in SETTING_GROUPS
 
     @property
     def has_parts(self) -> bool:
@@ -67,31 +67,33 @@ class Setting:
         return self.is_group or self.example.startswith(f"{self.name}.")
 
 
-MODEL = Setting(
+MODEL_SETTING = Setting(
     "model=NAME", "the model; model=./FOLDER reads a folder, model=ORG/NAME a repository of the Hugging Face hub"
 )
-METHOD = Setting("method=NAME", "the method; method.factor=8 sets a parameter, method=yarn+log_n combines two")
-METHODS = Setting(METHOD.example, f"{METHOD.help}, method=[none,yarn] takes several")
-TASK = Setting("task=NAME", "the task; task.targets=64 sets a parameter, task=[last_segment,passkey] runs two tasks")
-CORPUS = Setting("corpus=NAME", "the texts; corpus=book.txt or corpus=./FOLDER reads your own")
-USUAL_CORPUS = Setting(
-    CORPUS.example,
-    f"{CORPUS.help}; a long length needs long documents",
+METHOD_SETTING = Setting("method=NAME", "the method; method.factor=8 sets a parameter, method=yarn+log_n combines two")
+METHODS_SETTING = Setting(METHOD_SETTING.example, f"{METHOD_SETTING.help}, method=[none,yarn] takes several")
+TASK_SETTING = Setting(
+    "task=NAME", "the task; task.targets=64 sets a parameter, task=[last_segment,passkey] runs two tasks"
+)
+CORPUS_SETTING = Setting("corpus=NAME", "the texts; corpus=book.txt or corpus=./FOLDER reads your own")
+DEFAULT_CORPUS_SETTING = Setting(
+    CORPUS_SETTING.example,
+    f"{CORPUS_SETTING.help}; a long length needs long documents",
     default="stdlib up to lengths of 4096 tokens, packages beyond",
 )
-BACKEND = Setting("backend=NAME", "the software that runs the model; backend.dtype=float32 sets a parameter")
-UNUSED = tuple(
+BACKEND_SETTING = Setting("backend=NAME", "the software that runs the model; backend.dtype=float32 sets a parameter")
+UNUSED_SETTINGS = tuple(
     Setting(f"{group}=NAME", "not used here; accepted so that the settings of a run can be repeated", default="")
     for group in ("task", "corpus", "backend")
 )
-CONFIG_DIR = "--config-dir DIR  add your own names: yamls in DIR/method/, DIR/task/, ..."
-SWEEPS = f"""\
+CONFIG_DIR_HELP = "--config-dir DIR  add your own names: yamls in DIR/method/, DIR/task/, ..."
+SWEEP_HELP = f"""\
 -m KEY=A,B,C      run one job for each value; -m 'KEY=glob(*)' takes all names
                   hydra/launcher=joblib runs the jobs in parallel processes
 --cfg job         print all settings and stop
-{CONFIG_DIR}
+{CONFIG_DIR_HELP}
 """
-RESUMES = "Repeat the command to resume after an interruption.\n\n"
+RESUME_HELP = "Repeat the command to resume after an interruption.\n\n"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +114,7 @@ class Command:
     """End of the text that --help prints."""
     interrupted: str = "all results so far are kept: repeat the command to resume"
     """The message of Ctrl-C: what is kept."""
-    foreign: bool = False
+    passthrough: bool = False
     """Pass all words to another program, --help too."""
     own_progress: bool = False
     """Whether it shows what it is at; any other command that takes long says for how long it has been at work."""
@@ -125,7 +127,7 @@ class Command:
     @property
     def home(self) -> Path:
         """The folder of the yaml that holds the settings' defaults."""
-        return registry.home_of(self.config_name)
+        return registry.command_config_folder(self.config_name)
 
     def names(self, groups: bool) -> list[str]:
         """The settings that are groups, or those that are not."""
@@ -137,7 +139,7 @@ class Command:
 
     def options(self) -> list[str]:
         """Completions of an option."""
-        parser = Parser(add_help=not self.foreign)
+        parser = Parser(add_help=not self.passthrough)
         self.arguments(parser)
         # argparse has no public list of its options.
         return [option for action in parser._actions for option in action.option_strings]
@@ -149,12 +151,12 @@ class Command:
             help=self.help,
             description=self.help,
             epilog=self.epilog,
-            formatter_class=Formatter,
-            add_help=not self.foreign,
+            formatter_class=CommandHelpFormatter,
+            add_help=not self.passthrough,
         )
         self.arguments(parser)
         parser.set_defaults(command=self)
-        parser.unlisted = self if self.settings else None
+        parser.settings_of_help = self if self.settings else None
 
     def defaults(self) -> dict[str, Any]:
         """The settings' defaults, read from the command's yaml."""
@@ -165,14 +167,14 @@ class Command:
         return {**groups, **content}
 
 
-class Formatter(argparse.RawDescriptionHelpFormatter):
+class CommandHelpFormatter(argparse.RawDescriptionHelpFormatter):
     """Leaves line breaks of the epilog as they are, and more room for names."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=28)
 
 
-class Several(argparse.Action):
+class ExtendWords(argparse.Action):
     """Takes several words, and those of each repetition of the option; argparse would keep the last one's alone."""
 
     def __call__(
@@ -186,17 +188,17 @@ class Several(argparse.Action):
 class Parser(argparse.ArgumentParser):
     """Reports an error in one line, and lists the settings of a command in its help."""
 
-    unlisted: Command | None = None
+    settings_of_help: Command | None = None
     """The command, until its settings are in the help: they are read only when help is asked for."""
 
     def add_argument(self, *names: str, **options: Any) -> argparse.Action:
         """Add an argument."""
-        several = {"action": Several} if options.get("nargs") == "+" else {}
+        several = {"action": ExtendWords} if options.get("nargs") == "+" else {}
         return super().add_argument(*names, **{**several, **options})
 
     def error(self, message: str) -> NoReturn:
         """Exit with 2."""
-        self.exit(2, f"lexbench: {bounded(' '.join(message.split()), f': see {self.prog} --help')}\n")
+        self.exit(2, f"lexbench: {shorten_message(' '.join(message.split()), f': see {self.prog} --help')}\n")
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
         """Say what a number must be."""
@@ -212,32 +214,38 @@ class Parser(argparse.ArgumentParser):
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Name the choice that is nearest to an unknown value."""
         if action.choices is not None and value not in action.choices:
-            raise argparse.ArgumentError(action, f"unknown value {value!r}: {registry.suggest(value, action.choices)}")
+            raise argparse.ArgumentError(
+                action, f"unknown value {value!r}: {registry.suggest_choices(value, action.choices)}"
+            )
 
     def format_help(self) -> str:
         """The help, with a section of the settings."""
-        if command := self.unlisted:
+        if command := self.settings_of_help:
             # Only once: a section that was added stays, and the help may be formatted again.
-            self.unlisted, defaults = None, command.defaults()
+            self.settings_of_help, defaults = None, command.defaults()
             usage, given = self.format_usage().removeprefix("usage: ").rstrip(), "[KEY=VALUE ...]"
             # Before options, one of which may take all words that follow it; behind arguments, which come first.
             first = "[-h] " if all(action.option_strings for action in self._actions) else ""
             self.usage = usage.replace(first, f"{first}{given} ", 1) if first else f"{usage} {given}"
             group = self.add_argument_group("settings", "KEY=VALUE in hydra's grammar; lexbench list shows the names")
             for setting in command.settings:
-                usual = _shown(defaults[setting.name]) if setting.default is None else setting.default
+                usual = _typed_default(defaults[setting.name]) if setting.default is None else setting.default
                 text = f"{setting.help} (default: {usual})" if usual else setting.help
                 # Shown like an argument, but never parsed as one.
                 group._group_actions.append(argparse.Action([], setting.name, metavar=setting.example, help=text))
         return super().format_help()
 
 
-def bounded(line: str, end: str = "") -> str:
-    """A message with its end, cut where it is longer than LONGEST."""
-    return line + end if len(line + end) <= LONGEST else f"{line[: LONGEST - 4 - len(end)]} ...{end}"
+def shorten_message(line: str, end: str = "") -> str:
+    """A message with its end, cut where it is longer than MAX_MESSAGE_CHARACTERS."""
+    return (
+        line + end
+        if len(line + end) <= MAX_MESSAGE_CHARACTERS
+        else f"{line[: MAX_MESSAGE_CHARACTERS - 4 - len(end)]} ...{end}"
+    )
 
 
-def _shown(value: Any) -> str:
+def _typed_default(value: Any) -> str:
     """A default as it would be typed; nothing for null and for nested values."""
     if value is None or isinstance(value, Mapping):
         return ""
@@ -245,24 +253,24 @@ def _shown(value: Any) -> str:
     return text.replace(", ", ",").replace(": ", ":")
 
 
-def run_folders(parser: argparse.ArgumentParser) -> None:
+def add_run_folders(parser: argparse.ArgumentParser) -> None:
     """Add the positional argument of commands that read results."""
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folder, or a folder of run folders")
 
 
-def part(config: Mapping[str, Any], choices: Mapping[str, str], group: str) -> dict[str, Any]:
+def group_config(config: Mapping[str, Any], choices: Mapping[str, str], group: str) -> dict[str, Any]:
     """The config of one group with the chosen name; None where no name is chosen."""
     return {**(config.get(group) or {}), "name": choices.get(group)}
 
 
-def methods_of(config: Mapping[str, Any], choices: Mapping[str, str]) -> list[dict[str, Any]]:
+def chosen_methods(config: Mapping[str, Any], choices: Mapping[str, str]) -> list[dict[str, Any]]:
     """The configs of all methods that are asked for, each with its name."""
-    return method_configs(part(config, choices, "method"))
+    return method_configs(group_config(config, choices, "method"))
 
 
-def method_of(config: Mapping[str, Any], choices: Mapping[str, str], command: str) -> dict[str, Any]:
+def chosen_method(config: Mapping[str, Any], choices: Mapping[str, str], command: str) -> dict[str, Any]:
     """The config of the method, with its name; ConfigError for several, of which the command takes one."""
-    found = methods_of(config, choices)
+    found = chosen_methods(config, choices)
     if len(found) > 1:
         names = [each["name"] for each in found]
         raise ConfigError(
@@ -272,11 +280,11 @@ def method_of(config: Mapping[str, Any], choices: Mapping[str, str], command: st
     return found[0]
 
 
-def settings_of(noun: str, target: str, config: Mapping[str, Any]) -> Any:
+def settings_object(noun: str, target: str, config: Mapping[str, Any]) -> Any:
     """An object of the class `target`, each parameter from the setting of the same name."""
     built = {"_target_": target}
-    names = registry.parameters(registry.class_of(built, noun))
-    return registry.build({**built, **{name: config[name] for name in names}}, noun)
+    names = registry.class_parameters(registry.class_of(built, noun))
+    return registry.build_object({**built, **{name: config[name] for name in names}}, noun)
 
 
 def check_switch(name: str, value: Any) -> None:
@@ -285,7 +293,7 @@ def check_switch(name: str, value: Any) -> None:
         raise ConfigError(f"{name} must be true or false, got {value!r}: e.g. {name}=true")
 
 
-def settings_apart(words: Sequence[str]) -> tuple[list[str], list[str]]:
+def split_settings(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """The names behind an option that takes several, and the settings that were written behind them.
 
     `NAME,parameter=value` is a name: a setting has no comma before its `=`.
@@ -294,13 +302,13 @@ def settings_apart(words: Sequence[str]) -> tuple[list[str], list[str]]:
     return [word for word in words if word not in settings], settings
 
 
-def length_of(config: Mapping[str, Any]) -> int | None:
+def checked_length(config: Mapping[str, Any]) -> int | None:
     """The setting `length`; ConfigError unless it is null or a whole number of tokens."""
     length: Any = config["length"]
     if isinstance(length, list) and len(length) == 1:
         [length] = length
     if length is not None and not is_whole(length, 1):
         raise ConfigError(f"length must be a whole number of at least 1 token, got {length}: e.g. length=32768")
-    if length is not None and length >= LARGEST:
+    if length is not None and length >= MAX_EXACT_INTEGER:
         raise ConfigError(f"length must be below 2^53 tokens, got {length}: e.g. length=32768")
     return None if length is None else int(length)

@@ -27,7 +27,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     """Print the comparison."""
     from lexbench.report.check import comparison
 
-    samples = parts.provided("compare", "samples")
+    samples = parts.load_provided("compare", "samples")
     logs = [samples.is_log(path) for path in (options.a, options.b)]
     if logs[0] != logs[1]:
         raise ConfigError(f"{options.a} and {options.b} must be two run folders, or two files of samples: give a pair")
@@ -35,11 +35,11 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
         if options.columns:
             raise ConfigError("--columns names columns of files of samples, got run folders: leave it out")
         sides = {"select_a": options.only_a, "select_b": options.only_b}
-        print(comparison.command(options.a, options.b, **sides, as_data=options.json))
+        print(comparison.compare_command(options.a, options.b, **sides, as_data=options.json))
         return 0
     if options.only_a or options.only_b:
         raise ConfigError("--a and --b choose cells of run folders, got files of samples: leave them out")
-    print(samples.command(options.a, options.b, options.columns, options.json).rstrip())
+    print(samples.compare_command(options.a, options.b, options.columns, options.json).rstrip())
     return 0
 
 

@@ -2,11 +2,11 @@
 
 import argparse
 
-from lexbench.commands.command import Command, run_folders
+from lexbench.commands.command import Command, add_run_folders
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    run_folders(parser)
+    add_run_folders(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -14,7 +14,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     """Print what is wrong with the cells of run folders."""
     from lexbench.report import doctor
 
-    said, code = doctor.command(options.runs, as_data=options.json)
+    said, code = doctor.doctor_command(options.runs, as_data=options.json)
     print(said)
     return code
 

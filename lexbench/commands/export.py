@@ -5,7 +5,16 @@ import json
 import sys
 
 from lexbench.commands import hydra_config
-from lexbench.commands.command import CONFIG_DIR, METHOD, MODEL, UNUSED, Command, Setting, length_of, method_of
+from lexbench.commands.command import (
+    CONFIG_DIR_HELP,
+    METHOD_SETTING,
+    MODEL_SETTING,
+    UNUSED_SETTINGS,
+    Command,
+    Setting,
+    checked_length,
+    chosen_method,
+)
 from lexbench.core.errors import ConfigError
 
 
@@ -19,24 +28,24 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def call(options: argparse.Namespace, words: list[str]) -> int:
     """Print the configuration."""
     from lexbench.checkpoints.checkpoint import read_known_model
-    from lexbench.core.method_key import BASELINE
+    from lexbench.core.method_key import BASELINE_METHOD
     from lexbench.methods import export
     from lexbench.methods.composition import read_method
 
-    config, choices = hydra_config.composed(COMMAND, words)
+    config, choices = hydra_config.compose_config(COMMAND, words)
     model = read_known_model(config["model"])
-    _, method, key = read_method(method_of(config, choices, COMMAND.name))
-    length = length_of(config)
+    _, method, key = read_method(chosen_method(config, choices, COMMAND.name))
+    length = checked_length(config)
     if length is None:
         raise ConfigError("export needs the tokens in use, prompt and answer: give length=32768")
-    if length <= model.trained_length and key != BASELINE:
+    if length <= model.trained_length and key != BASELINE_METHOD:
         print(
             f"lexbench: length {length} is within the trained length {model.trained_length} of {model.name}: "
             "shorter texts need no method",
             file=sys.stderr,
         )
     deployed = (method, str(key), model, length, options.to)
-    print(json.dumps(export.as_data(*deployed), indent=1) if options.json else export.export(*deployed))
+    print(json.dumps(export.as_data(*deployed), indent=1) if options.json else export.export_text(*deployed))
     return 0
 
 
@@ -45,7 +54,12 @@ COMMAND = Command(
     help="print the configuration for serving a model with a method",
     call=call,
     arguments=_arguments,
-    settings=(MODEL, METHOD, Setting("length=32768", "tokens in use, prompt and answer; required"), *UNUSED),
+    settings=(
+        MODEL_SETTING,
+        METHOD_SETTING,
+        Setting("length=32768", "tokens in use, prompt and answer; required"),
+        *UNUSED_SETTINGS,
+    ),
     config="run",
-    epilog=CONFIG_DIR,
+    epilog=CONFIG_DIR_HELP,
 )

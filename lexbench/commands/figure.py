@@ -3,15 +3,15 @@
 import argparse
 from pathlib import Path
 
-from lexbench.commands.command import Command, run_folders
+from lexbench.commands.command import Command, add_run_folders
 from lexbench.core import registry
 from lexbench.core.errors import ConfigError
 
-ENDINGS = (".pdf", ".svg", ".png", ".tex")
+FIGURE_SUFFIXES = (".pdf", ".svg", ".png", ".tex")
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    run_folders(parser)
+    add_run_folders(parser)
     parser.add_argument(
         "--out",
         type=Path,
@@ -40,15 +40,19 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 def call(options: argparse.Namespace, words: list[str]) -> int:
     """Write the figure and print its files."""
-    from lexbench.report.plots.paper import WIDTHS, write_figure
+    from lexbench.report.plots.paper import WIDTH_INCHES_OF_SIZE, write_figure
 
-    if options.size not in WIDTHS:
-        near = registry.nearest(options.size, WIDTHS)
+    if options.size not in WIDTH_INCHES_OF_SIZE:
+        near = registry.did_you_mean(options.size, WIDTH_INCHES_OF_SIZE)
         raise ConfigError(
-            f"--for must be one of {', '.join(WIDTHS)}, got {options.size}: {near.strip() or 'e.g. --for page'}"
+            f"--for must be one of {', '.join(WIDTH_INCHES_OF_SIZE)}, got {options.size}: "
+            f"{near.strip() or 'e.g. --for page'}"
         )
-    if odd := [file for file in options.out if file.suffix.lower() not in ENDINGS]:
-        raise ConfigError(f"--out must end in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}, got {odd[0].name}: rename it")
+    if odd := [file for file in options.out if file.suffix.lower() not in FIGURE_SUFFIXES]:
+        raise ConfigError(
+            f"--out must end in {', '.join(FIGURE_SUFFIXES[:-1])} or {FIGURE_SUFFIXES[-1]}, got {odd[0].name}: rename "
+            "it"
+        )
     if options.digits is not None and options.digits < 0:
         raise ConfigError(f"--digits must be a whole number of at least 0, got {options.digits}: e.g. --digits 2")
     chosen = (options.method, options.task, options.size, options.highlight)

@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from lexbench.commands.command import SWEEPS, Command, Setting
+from lexbench.commands.command import SWEEP_HELP, Command, Setting
 from lexbench.commands.hydra_value import hydra_value
 from lexbench.core import registry
 from lexbench.core.errors import ConfigError
@@ -31,14 +31,14 @@ warnings.filterwarnings("ignore", message=r"\s*'hydra/launcher/\w+' is validated
 
 
 @dataclass(frozen=True)
-class Outcome:
+class JobOutcome:
     """Return value of a job, or its error; other processes send it back."""
 
     returned: Any = None
     error: Exception | None = None
 
 
-def jobs(
+def run_jobs(
     command: Command,
     job: Callable[[dict[str, Any], dict[str, str]], Any],
     words: list[str],
@@ -51,20 +51,20 @@ def jobs(
     called here with what each job returned, in order; `count` is called with the number of jobs before the first one.
     An error ends only its own job; the first one is raised after all jobs.
     """
-    from lexbench.runner.backend_pool import sharing
+    from lexbench.runner.backend_pool import share_backends
 
     words = _overrides(command, words)
     flags = [word for word in words if word.startswith("-")]
-    if set(flags) - {*SWEEP, *ONCE}:  # nothing is run
-        shown(command.config_name, words)
+    if set(flags) - {*SWEEP_FLAGS, *SINGLE_RUN_FLAGS}:  # nothing is run
+        print_hydra_flags(command.config_name, words)
         return
     settings = [word for word in words if not word.startswith("-")]
-    sweep = bool(set(flags) & set(SWEEP)) or "hydra.mode=MULTIRUN" in settings
-    if not sweep and _launched(settings):
+    sweep = bool(set(flags) & set(SWEEP_FLAGS)) or "hydra.mode=MULTIRUN" in settings
+    if not sweep and _uses_launcher(settings):
         raise ConfigError("a launcher starts the jobs of a sweep, this is one run: add -m")
     # What was measured is kept before the first error is raised.
-    with sharing():
-        outcomes = _translated(lambda: _outcomes(command.config_name, _entry(job), settings, sweep, count))
+    with share_backends():
+        outcomes = _translate_errors(lambda: _outcomes(command.config_name, _entry(job), settings, sweep, count))
     for outcome in outcomes:
         if outcome.error is None:
             keep(outcome.returned)
@@ -73,11 +73,11 @@ def jobs(
             raise outcome.error
 
 
-def _entry(job: Callable[[dict[str, Any], dict[str, str]], Any]) -> Callable[[Any], Outcome]:
+def _entry(job: Callable[[dict[str, Any], dict[str, str]], Any]) -> Callable[[Any], JobOutcome]:
     """`job` as hydra calls it, here or, as a copy, in another process."""
     home = (socket.gethostname(), os.getpid())
 
-    def entry(config: Any) -> Outcome:
+    def entry(config: Any) -> JobOutcome:
         from hydra.core.hydra_config import HydraConfig
         from omegaconf import OmegaConf
 
@@ -85,15 +85,15 @@ def _entry(job: Callable[[dict[str, Any], dict[str, str]], Any]) -> Callable[[An
         assert isinstance(plain, dict)
         try:
             choices = dict(HydraConfig.get().runtime.choices)
-            return Outcome(job({str(key): value for key, value in plain.items()}, choices))
+            return JobOutcome(job({str(key): value for key, value in plain.items()}, choices))
         # A launcher sends the outcome back pickled; from another process it must be unpickled here.
         except (ConfigError, Refused, OSError) as error:  # else hydra would end the sweep
-            return Outcome(error=error if home == (socket.gethostname(), os.getpid()) else _portable(error))
+            return JobOutcome(error=error if home == (socket.gethostname(), os.getpid()) else _portable(error))
 
     return entry
 
 
-def _launched(settings: list[str]) -> bool:
+def _uses_launcher(settings: list[str]) -> bool:
     """Whether settings name or change a launcher, which starts jobs of a sweep, be it one, in other processes."""
     return any(re.match("hydra[/.]launcher", word) for word in settings)
 
@@ -104,24 +104,24 @@ def _portable(error: Exception) -> Exception:
 
 
 def _outcomes(
-    name: str, entry: Callable[[Any], Outcome], settings: list[str], sweep: bool, count: Callable[[int], None]
-) -> list[Outcome]:
+    name: str, entry: Callable[[Any], JobOutcome], settings: list[str], sweep: bool, count: Callable[[int], None]
+) -> list[JobOutcome]:
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
     GlobalHydra.instance().clear()
-    with initialize_config_dir(str(registry.home_of(name)), job_name="lexbench", version_base="1.3"):
+    with initialize_config_dir(str(registry.command_config_folder(name)), job_name="lexbench", version_base="1.3"):
         hydra = GlobalHydra.instance().hydra
         assert hydra is not None
         if not sweep:
             return [hydra.run(name, entry, [*settings, "hydra.mode=RUN"]).return_value]
         parsed = OverridesParser.create(config_loader=hydra.config_loader).parse_overrides(settings)
         swept = [each for each in parsed if each.is_sweep_override()]
-        if not swept and not _launched(settings):
+        if not swept and not _uses_launcher(settings):
             print("lexbench: -m has nothing to sweep, so one job runs: give it KEY=A,B", file=sys.stderr)
         count(math.prod(sum(1 for _ in each.sweep_string_iterator()) for each in swept))
-        if not _launched(settings):
+        if not _uses_launcher(settings):
             _compose_once(hydra.config_loader)
         batches = hydra.multirun(name, entry, [*settings, "hydra.mode=MULTIRUN"])
         return [job.return_value for batch in batches for job in batch]
@@ -136,31 +136,31 @@ def _compose_once(loader: Any) -> None:
         if words in checked:
             return checked.pop(words)
         config = compose(master_config, sweep_overrides)
-        if len(checked) < CHECKED:
+        if len(checked) < MAX_CACHED_CONFIGS:
             checked[words] = config
         return config
 
     loader.load_sweep_config = composed_once
 
 
-def shown(name: str, words: list[str]) -> None:
+def print_hydra_flags(name: str, words: list[str]) -> None:
     """Print what hydra's other flags print: --cfg, --info, shell completion."""
     import hydra
 
-    main = hydra.main(version_base="1.3", config_path=str(registry.home_of(name)), config_name=name)
+    main = hydra.main(version_base="1.3", config_path=str(registry.command_config_folder(name)), config_name=name)
     _store_names()
     _search_registry()
     before, sys.argv = sys.argv, ["lexbench", *words]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, not to hydra's printer
     try:
-        _translated(main(lambda config: None))
+        _translate_errors(main(lambda config: None))
     finally:
         sys.argv = before
 
 
-def composed(command: Command, words: list[str]) -> tuple[dict[str, Any], dict[str, str]]:
+def compose_config(command: Command, words: list[str]) -> tuple[dict[str, Any], dict[str, str]]:
     """The composed config and the chosen names, without running anything."""
-    if set(SWEEP) & set(words):
+    if set(SWEEP_FLAGS) & set(words):
         raise ConfigError(f"-m runs several jobs, and lexbench {command.name} makes one answer: leave it out")
     from hydra import compose, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
@@ -171,14 +171,14 @@ def composed(command: Command, words: list[str]) -> tuple[dict[str, Any], dict[s
         with initialize_config_dir(version_base="1.3", config_dir=str(command.home)):
             return compose(command.config_name, overrides=_overrides(command, words), return_hydra_config=True)
 
-    config = _translated(settled)
+    config = _translate_errors(settled)
     choices = dict(config.hydra.runtime.choices)
     plain = OmegaConf.to_container(OmegaConf.masked_copy(config, [key for key in config if key != "hydra"]))
     assert isinstance(plain, dict)
     return {str(key): value for key, value in plain.items()}, choices
 
 
-def _translated(call: Callable[[], Any]) -> Any:
+def _translate_errors(call: Callable[[], Any]) -> Any:
     """The result of `call`; errors of hydra, omegaconf and launchers become ConfigError."""
     from hydra.errors import HydraException, MissingConfigException, OverrideParseException
     from omegaconf.errors import OmegaConfBaseException
@@ -187,9 +187,13 @@ def _translated(call: Callable[[], Any]) -> Any:
         return call()
     # The first two are HydraExceptions, too: the order counts.
     except OverrideParseException as error:
-        given = _given(error.override)
+        given = _as_given(error.override)
         key, _, value = given.partition("=")
-        text = "" if key in LISTED or not value else f"; a text with marks goes into quotes, {_as_text(key, value)}"
+        text = (
+            ""
+            if key in LIST_KEY_OF_GROUP or not value
+            else f"; a text with marks goes into quotes, {_as_text(key, value)}"
+        )
         raise ConfigError(f"setting {given!r} cannot be read: write key=value, lists as [1,2]{text}") from error
     except MissingConfigException as error:
         choices = f": choose from {', '.join(error.options)}" if error.options else ""
@@ -222,10 +226,10 @@ def _overrides(command: Command, words: list[str]) -> list[str]:
     Parameters (method.factor) are checked when the object is built, because only its class knows them.
     """
     flags, given = _split(words, command.options())
-    sweep = bool({*SWEEP, "hydra.mode=MULTIRUN"} & {*flags, *given})
+    sweep = bool({*SWEEP_FLAGS, "hydra.mode=MULTIRUN"} & {*flags, *given})
     given = [each for word in given for each in _model_path(word, sweep)]
     given = [each for word in given for each in _corpus_path(word, sweep)]
-    settings = [_quoted(_setting(command, word, sweep, given)) for word in given]
+    settings = [_quote_value(_checked_setting(command, word, sweep, given)) for word in given]
     if not sweep:
         _check_one_job(command, settings)
     _store_names()
@@ -260,8 +264,8 @@ def _store_names() -> None:
     from hydra.core.config_store import ConfigStore
 
     store = ConfigStore.instance()
-    for group in registry.FOLDERS:
-        known = registry.files(group)
+    for group in registry.CODE_FOLDER_OF_GROUP:
+        known = registry.code_files(group)
         for name in [file.removesuffix(".yaml") for file in store.repo.get(group, {}) if file.endswith(".yaml")]:
             if name not in known:  # it has got a yaml since
                 del store.repo[group][f"{name}.yaml"]
@@ -282,16 +286,16 @@ def _check_chosen(command: Command, given: Sequence[str]) -> None:
         chosen = [word.partition("=")[2] for word in given if word.startswith(f"{group}=")] or [
             str(defaults.get(group))
         ]
-        known = registry.yamls(group)
+        known = registry.yaml_files(group)
         names = [name for each in chosen for name in each.split(",") if name in known]
         several = any("glob(" in each for each in chosen)
-        if several or any("defaults" in registry.read(group, name) for name in names):
+        if several or any("defaults" in registry.read_named_config(group, name) for name in names):
             names = list(known)
         for name in names:
-            registry.read(group, name)
+            registry.read_named_config(group, name)
 
 
-def of_file(file: Path, words: list[str]) -> list[str]:
+def words_of_file(file: Path, words: list[str]) -> list[str]:
     """The words of a sweep file, then `words`, which replace the file's settings of the same name.
 
         lengths: [512, 1024]
@@ -329,15 +333,17 @@ def _split(words: list[str], options: Sequence[str]) -> tuple[list[str], list[st
         elif word in ("--cfg", "-c", "--package", "-p", "--info", "-i"):
             flags += [word, next(rest, "job")]
         elif word.startswith("-"):
-            if word.partition("=")[0] not in FLAGS:
-                raise ConfigError(f"unknown flag {word}: {registry.nearest(flag, [*options, *FLAGS])}see --help")
+            if word.partition("=")[0] not in VALUELESS_FLAGS:
+                raise ConfigError(
+                    f"unknown flag {word}: {registry.did_you_mean(flag, [*options, *VALUELESS_FLAGS])}see --help"
+                )
             flags.append(word)
         else:
             settings.append(word)
     return flags, settings
 
 
-def _quoted(word: str) -> str:
+def _quote_value(word: str) -> str:
     """The word with quotes around values that are not ASCII, which hydra reads in quotes only."""
     key, equals, value = word.partition("=")
     if value.isascii() or set(value) & set("()'\"\\"):
@@ -346,28 +352,28 @@ def _quoted(word: str) -> str:
     return key + equals + re.sub(single, lambda each: each[0] if each[0].isascii() else f"'{each[0]}'", value)
 
 
-def _setting(command: Command, word: str, sweep: bool, given: Sequence[str]) -> str:
+def _checked_setting(command: Command, word: str, sweep: bool, given: Sequence[str]) -> str:
     """One KEY=VALUE of those given, checked and in hydra's form."""
     groups, keys = command.names(groups=True), command.names(groups=False)
     bare = word.lstrip("+~")
     if bare.startswith("hydra"):
-        _installed(bare)
+        _check_launcher_installed(bare)
         return word
     if bare != word:
         name = re.split(r"[=.@]", bare)[0]
         if name not in groups + keys:
-            raise ConfigError(f"unknown setting {name}: {registry.suggest(name, groups + keys)}")
+            raise ConfigError(f"unknown setting {name}: {registry.suggest_choices(name, groups + keys)}")
         if word.startswith("~") and re.split(r"[=@]", bare)[0] in groups + keys:
             raise ConfigError(f"{name} cannot be left out: give {name}=..., or drop {word}")
         return word
     key, equals, value = word.partition("=")
     if not equals:
         raise ConfigError(f"setting {word!r} must be key=value: e.g. method=yarn")
-    if key not in keys and LENGTHS.get(key) in keys:
-        key = LENGTHS[key]
+    if key not in keys and OTHER_LENGTH_SETTING.get(key) in keys:
+        key = OTHER_LENGTH_SETTING[key]
     group, dot, _ = key.partition(".")
     if group not in groups + keys:
-        raise ConfigError(f"unknown setting {key}: {_meant(command, key, value, given)}".rstrip())
+        raise ConfigError(f"unknown setting {key}: {_setting_hint(command, key, value, given)}".rstrip())
     if dot and group in keys:
         _check_part(command, key)
         return word
@@ -375,7 +381,7 @@ def _setting(command: Command, word: str, sweep: bool, given: Sequence[str]) -> 
         [setting] = [each for each in command.settings if each.name == key]
         return f"{key}={_value(setting, value, sweep)}"
     # ++ adds what the yaml does not state; the class of the name checks it when it is built.
-    return _named(command, group, value, sweep) if not dot else f"++{word}"
+    return _choose_names(command, group, value, sweep) if not dot else f"++{word}"
 
 
 def _value(setting: Setting, value: str, sweep: bool) -> str:
@@ -399,39 +405,45 @@ def _in_quotes(text: str) -> str:
     return f'"{escaped}"'
 
 
-def _named(command: Command, group: str, value: str, sweep: bool) -> str:
+def _choose_names(command: Command, group: str, value: str, sweep: bool) -> str:
     """The word for the chosen name of a group, or for several.
 
     A list of names fills the key that lists have: method=[none,yarn] is method.several=[none,yarn].
     """
-    if group in LISTED and value == "[]":
-        raise ConfigError(f"{group} must name at least one {group}, got []: e.g. {group}=[{LEAST[group]}]")
+    if group in LIST_KEY_OF_GROUP and value == "[]":
+        raise ConfigError(
+            f"{group} must name at least one {group}, got []: e.g. {group}=[{EXAMPLE_LIST_OF_GROUP[group]}]"
+        )
     if value.startswith("["):
-        if group not in LISTED:
-            raise ConfigError(f"{group} takes one name, got {value}: {_one(command, group, 'a,b')}")
-        return f"++{group}.{LISTED[group]}={value}"
-    if group in LISTED and "[" in value:
+        if group not in LIST_KEY_OF_GROUP:
+            raise ConfigError(f"{group} takes one name, got {value}: {_one_value_remedy(command, group, 'a,b')}")
+        return f"++{group}.{LIST_KEY_OF_GROUP[group]}={value}"
+    if group in LIST_KEY_OF_GROUP and "[" in value:
         raise ConfigError(f"{group}={value} mixes names and lists: write lists only, {group}=[...],[...] with -m")
     if value.startswith("glob("):
         return f"{group}={value}"
     if set(value) & set("{("):
-        listed = f", or {group}=[{{name: NAME, KEY: VALUE}}]" if group in LISTED else ""
+        listed = f", or {group}=[{{name: NAME, KEY: VALUE}}]" if group in LIST_KEY_OF_GROUP else ""
         apart = f"{group}=NAME {group}.KEY=VALUE{listed}"
         raise ConfigError(f"{group} must be a name, got {value}: give its values apart, {apart}")
     names = [name.strip("'\"") for name in value.split(",")]
-    combined = [name for name in names if "compose" in registry.read(group, name) and name not in registry.names(group)]
+    combined = [
+        name
+        for name in names
+        if "compose" in registry.read_named_config(group, name) and name not in registry.registered_names(group)
+    ]
     if len(names) > 1 and not sweep:
-        if group not in LISTED:
-            raise ConfigError(f"{group} takes one name, got {value}: {_one(command, group, value)}")
-        return f"++{group}.{LISTED[group]}=[{','.join(names)}]"
+        if group not in LIST_KEY_OF_GROUP:
+            raise ConfigError(f"{group} takes one name, got {value}: {_one_value_remedy(command, group, value)}")
+        return f"++{group}.{LIST_KEY_OF_GROUP[group]}=[{','.join(names)}]"
     if combined:  # they have no yaml that hydra could read
         return f"++method.several={','.join(f'[{name}]' for name in names)}"
     return f"{group}={value}"
 
 
-def _one(command: Command, key: str, value: str) -> str:
+def _one_value_remedy(command: Command, key: str, value: str) -> str:
     """The remedy for several values where one is taken."""
-    return f"-m {key}={value} runs a job for each" if SWEEPS in command.epilog else "give one"
+    return f"-m {key}={value} runs a job for each" if SWEEP_HELP in command.epilog else "give one"
 
 
 def _check_one_job(command: Command, settings: Sequence[str]) -> None:
@@ -448,7 +460,7 @@ def _check_one_job(command: Command, settings: Sequence[str]) -> None:
         if several:
             key, _, value = word.removeprefix("++").partition("=")
             text = f"; for one text write {_as_text(key, value)}" if "." in key else ""
-            raise ConfigError(f"{key} takes one value, got {value}: {_one(command, key, value)}{text}")
+            raise ConfigError(f"{key} takes one value, got {value}: {_one_value_remedy(command, key, value)}{text}")
 
 
 def _as_text(key: str, value: str) -> str:
@@ -456,7 +468,7 @@ def _as_text(key: str, value: str) -> str:
     return shlex.quote(f"{key}={_in_quotes(value)}")
 
 
-def _meant(command: Command, key: str, value: str, given: Sequence[str]) -> str:
+def _setting_hint(command: Command, key: str, value: str, given: Sequence[str]) -> str:
     """The end of a message on an unknown setting: an option, or a parameter, of this name, else the nearest setting."""
     if f"--{key}" in command.options():
         return f"did you mean --{key} {value}?"
@@ -466,29 +478,37 @@ def _meant(command: Command, key: str, value: str, given: Sequence[str]) -> str:
     chosen |= {name: word.partition("=")[2] for word in given if (name := word.partition("=")[0]) in groups}
     # The backend comes last: its class loads torch. A method's parameter is told although no method is chosen.
     usual = {name: names for name, names in chosen.items() if name != "backend"}
-    for names in (usual, {"method": ",".join(registry.names("method"))}, {"backend": chosen.get("backend", "")}):
-        found = [each for each in names if each in groups and _takes(each, names[each], key)]
+    for names in (
+        usual,
+        {"method": ",".join(registry.registered_names("method"))},
+        {"backend": chosen.get("backend", "")},
+    ):
+        found = [each for each in names if each in groups and _has_parameter(each, names[each], key)]
         if found:
             return f"did you mean {' or '.join(f'{each}.{key}={value}' for each in found)}?"
-    return registry.suggest(key.partition(".")[0], groups + command.names(groups=False))
+    return registry.suggest_choices(key.partition(".")[0], groups + command.names(groups=False))
 
 
-def _takes(group: str, names: str, key: str) -> bool:
+def _has_parameter(group: str, names: str, key: str) -> bool:
     """Whether one of these names of a group has a parameter."""
     for name in re.split(r"[,+\[\]]", names):
         with suppress(ValueError, Refused):  # no name, or a suite
-            stated = {**registry.read(group, name), "name": name}
+            stated = {**registry.read_named_config(group, name), "name": name}
             own = Model if group == "model" else registry.class_of(stated, group)
-            if key in registry.parameters(own) or (group == "method" and key in ("at", "over", "layers")):
+            if key in registry.class_parameters(own) or (group == "method" and key in ("at", "over", "layers")):
                 return True
     return False
 
 
-def _given(override: str) -> str:
-    """A setting as it was given: without the ++ and the key of a list that `_setting` adds."""
+def _as_given(override: str) -> str:
+    """A setting as it was given: without the ++ and the key of a list that `_checked_setting` adds."""
     key, equals, value = override.removeprefix("++").partition("=")
     group, _, part = key.partition(".")
-    return f"{group}={value}" if LISTED.get(group) == part and value.startswith("[") else f"{key}{equals}{value}"
+    return (
+        f"{group}={value}"
+        if LIST_KEY_OF_GROUP.get(group) == part and value.startswith("[")
+        else f"{key}{equals}{value}"
+    )
 
 
 def _check_part(command: Command, key: str) -> None:
@@ -500,8 +520,8 @@ def _check_part(command: Command, key: str) -> None:
             raise ConfigError(f"setting {'.'.join(before)} has no parts, got {key}: give {'.'.join(before)}=VALUE")
         if part not in found:
             above = ".".join(before)
-            near = f"did you mean {above}.{close}? " if (close := registry.closest(part, found)) else ""
-            adds = f"; +{key}=VALUE adds it" if before[0] in ADDED else ""
+            near = f"did you mean {above}.{close}? " if (close := registry.closest_choice(part, found)) else ""
+            adds = f"; +{key}=VALUE adds it" if before[0] in OPEN_SETTINGS else ""
             raise ConfigError(f"unknown setting {above}.{part}: {near}choose from {', '.join(found)}{adds}")
         before.append(part)
         found = found[part]
@@ -513,7 +533,7 @@ def _model_path(word: str, sweep: bool) -> list[str]:
     if key != "model" or value.startswith("glob("):
         return [word]
     whole = not sweep and Path(value).exists()  # a comma in the name of a folder
-    found = [registry.model_named(choice) for choice in ([value] if whole else value.split(","))]
+    found = [registry.resolve_model_name(choice) for choice in ([value] if whole else value.split(","))]
     paths = [path for _, path in found if path is not None]
     if paths and len(paths) < len(found):
         raise ConfigError(f"{word} mixes names and paths: sweep over names, or over paths")
@@ -540,31 +560,31 @@ def _path(given: str) -> str:
     return given if given[0] in "'\"" else _in_quotes(given)
 
 
-def _installed(word: str) -> None:
+def _check_launcher_installed(word: str) -> None:
     """ConfigError for hydra/launcher=NAME if the package of that launcher is missing."""
     key, _, name = word.partition("=")
-    if key == "hydra/launcher" and name in LAUNCHERS and not is_installed(LAUNCHERS[name]):
+    if key == "hydra/launcher" and name in MODULE_OF_LAUNCHER and not is_installed(MODULE_OF_LAUNCHER[name]):
         extra = name.partition("_")[0]
         raise ConfigError(f'launcher {name} needs a package that is not installed: pip install "lexbench[{extra}]"')
 
 
-LAUNCHERS = {
+MODULE_OF_LAUNCHER = {
     "joblib": "hydra_plugins.hydra_joblib_launcher",
     "submitit_local": "hydra_plugins.hydra_submitit_launcher",
     "submitit_slurm": "hydra_plugins.hydra_submitit_launcher",
 }
 """The module that each yaml of configs/hydra/launcher needs. The extra that installs it is the name's first word."""
-CHECKED = 256
+MAX_CACHED_CONFIGS = 256
 """Configs of a sweep's jobs that are kept, each of about half a MB."""
-SWEEP = ("-m", "--multirun")
-ONCE = ("-r", "--run")
-FLAGS = ("--help", "-h", "--hydra-help", "--multirun", "-m", "--run", "-r", "--resolve", "--version")
+SWEEP_FLAGS = ("-m", "--multirun")
+SINGLE_RUN_FLAGS = ("-r", "--run")
+VALUELESS_FLAGS = ("--help", "-h", "--hydra-help", "--multirun", "-m", "--run", "-r", "--resolve", "--version")
 """Flags of hydra that take no value."""
-LISTED = {"task": "suite", "method": "several"}
+LIST_KEY_OF_GROUP = {"task": "suite", "method": "several"}
 """Groups that take a list of names, and the key of such a list in a config."""
-LENGTHS = {"length": "lengths", "lengths": "length"}
+OTHER_LENGTH_SETTING = {"length": "lengths", "lengths": "length"}
 """Name of the other setting, for a command that takes one of the two."""
-LEAST = {"task": "last_segment,passkey", "method": "none,yarn"}
+EXAMPLE_LIST_OF_GROUP = {"task": "last_segment,passkey", "method": "none,yarn"}
 """Examples of such lists."""
-ADDED = ("space", "common")
+OPEN_SETTINGS = ("space", "common")
 """Settings that take parts which their yaml does not state."""

@@ -3,12 +3,12 @@
 import argparse
 from pathlib import Path
 
-from lexbench.commands.command import Command, run_folders
+from lexbench.commands.command import Command, add_run_folders
 from lexbench.core.errors import ConfigError
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    run_folders(parser)
+    add_run_folders(parser)
     parser.add_argument(
         "--rows", choices=("method", "model"), default="method", help="what is ranked (default: %(default)s)"
     )
@@ -49,12 +49,12 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def call(options: argparse.Namespace, words: list[str]) -> int:
     """Print the leaderboard, or write it."""
     from lexbench.core.files import write_text
-    from lexbench.report.leaderboard.leaderboard import leaderboard
+    from lexbench.report.leaderboard.leaderboard import leaderboard_text
 
     if options.out and options.out.is_dir():
         raise ConfigError(f"--out {options.out} is a folder: give a file, e.g. --out {options.out / 'leaderboard.md'}")
     choices = (options.rows, options.columns, options.task, options.format, options.published)
-    text = leaderboard(options.runs, *choices, options.rule, options.margin)
+    text = leaderboard_text(options.runs, *choices, options.rule, options.margin)
     if options.out:
         write_text(options.out, text)
     print(options.out or text)

@@ -7,7 +7,7 @@ from lexbench.core import registry
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("group", nargs="?", choices=registry.GROUPS, help="list only these names")
+    parser.add_argument("group", nargs="?", choices=registry.REGISTRY_GROUPS, help="list only these names")
     parser.add_argument(
         "--config-dir",
         "-cd",
@@ -22,9 +22,9 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     """Print the names of a group, or of all groups, with one line on each."""
     for folder in options.config_dir:
         registry.add_config_dir(folder, "--config-dir")
-    for group in [options.group] if options.group else registry.GROUPS:
+    for group in [options.group] if options.group else registry.REGISTRY_GROUPS:
         print(f"{group}:")
-        names = registry.names(group)
+        names = registry.registered_names(group)
         for name in names:
             print(f"  {name:{max(map(len, names))}} {_summary(group, name)}".rstrip())
     return 0
@@ -33,7 +33,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 def _summary(group: str, name: str) -> str:
     """One line on a name, or what is wrong with its yaml."""
     try:
-        return registry.summary(group, name)
+        return registry.docstring_summary(group, name)
     except ValueError as error:
         return f"(broken: {error})"
 

@@ -29,20 +29,35 @@ from lexbench.commands import (
     verify,
     versus,
 )
-from lexbench.commands.command import LONGEST, Command, Formatter, Parser
+from lexbench.commands.command import MAX_MESSAGE_CHARACTERS, Command, CommandHelpFormatter, Parser
 from lexbench.core import parts, registry
 from lexbench.core.console import at_work
 from lexbench.core.errors import ConfigError
 from lexbench.core.record import Refused
 from lexbench.core.version import __version__
 
-CORE = (run, versus, report, figure, leaderboard, compare, check, power, doctor, show, score, export, verify, list_)
+CORE_COMMAND_MODULES = (
+    run,
+    versus,
+    report,
+    figure,
+    leaderboard,
+    compare,
+    check,
+    power,
+    doctor,
+    show,
+    score,
+    export,
+    verify,
+    list_,
+)
 
 
 def _commands() -> dict[str, Command]:
     """The commands of the core and of all parts, by name; a part's command cannot replace another."""
-    found: dict[str, Command] = {module.COMMAND.name: module.COMMAND for module in CORE}
-    for part in parts.parts():
+    found: dict[str, Command] = {module.COMMAND.name: module.COMMAND for module in CORE_COMMAND_MODULES}
+    for part in parts.all_parts():
         for name in part.commands:
             command: Command = importlib.import_module(name).COMMAND
             if command.name in found:
@@ -51,8 +66,8 @@ def _commands() -> dict[str, Command]:
     return found
 
 
-COMMANDS = _commands()
-COLLECT = (100_000, 20, 20)
+COMMANDS_BY_NAME = _commands()
+GARBAGE_THRESHOLDS = (100_000, 20, 20)
 """Objects after which Python looks for garbage. By its usual 700, torch and transformers are looked through so often
 while they load that it takes a seventh of a short command."""
 
@@ -64,17 +79,17 @@ def main(given: Sequence[str] | None = None) -> int:
     interrupted, or the command's own code.
     """
     if given is None:  # a process of our own
-        gc.set_threshold(*COLLECT)
+        gc.set_threshold(*GARBAGE_THRESHOLDS)
     words = list(sys.argv[1:] if given is None else given)
     if words[:1] == ["-sc"]:
-        return _complete(words)
-    options, rest = parser().parse_known_args(words)
+        return _print_completions(words)
+    options, rest = build_parser().parse_known_args(words)
     command: Command = options.command
     try:
-        if rest and not (command.settings or command.foreign):
-            hint = registry.nearest(rest[0].partition("=")[0], command.options())
+        if rest and not (command.settings or command.passthrough):
+            hint = registry.did_you_mean(rest[0].partition("=")[0], command.options())
             raise ConfigError(f"unexpected argument {rest[0]}: {hint}see lexbench {command.name} --help")
-        of_others = given is not None or command.own_progress or command.foreign
+        of_others = given is not None or command.own_progress or command.passthrough
         with nullcontext() if of_others else at_work(command.name):
             return command.call(options, rest)
     except KeyboardInterrupt:
@@ -97,7 +112,7 @@ def main(given: Sequence[str] | None = None) -> int:
         return 1
 
 
-def parser() -> Parser:
+def build_parser() -> Parser:
     """The whole command line."""
     whole = Parser(
         prog="lexbench",
@@ -106,11 +121,11 @@ def parser() -> Parser:
         "In zsh the same, behind: autoload -Uz compinit bashcompinit && compinit && bashcompinit\n"
         "In fish: lexbench -sc install=fish | source\n"
         "LEXBENCH_TRACEBACK=1 shows the full traceback of an error.",
-        formatter_class=Formatter,
+        formatter_class=CommandHelpFormatter,
     )
     whole.add_argument("--version", action="version", version=__version__)
     commands = whole.add_subparsers(required=True, metavar="COMMAND")
-    for command in COMMANDS.values():
+    for command in COMMANDS_BY_NAME.values():
         command.add_to(commands)
     return whole
 
@@ -147,32 +162,32 @@ def _one_line(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename2 or error.filename}"  # not the temporary file that would replace it
     line = " ".join(str(error).split())
-    return line if len(line) <= LONGEST else f"{line[: LONGEST - 4]} ..."
+    return line if len(line) <= MAX_MESSAGE_CHARACTERS else f"{line[: MAX_MESSAGE_CHARACTERS - 4]} ..."
 
 
-def _complete(words: list[str]) -> int:
+def _print_completions(words: list[str]) -> int:
     """Shell completion: commands, then options and settings of the command; hydra completes names and parameters."""
     apart = {"query=bash": " ", "query=fish": "\n"}.get(" ".join(words[1:]))
     if apart is None:
-        hydra_config.shown("run", words)
+        hydra_config.print_hydra_flags("run", words)
         return 0
     program, *typed = os.environ.get("COMP_LINE", "").split(" ")
     typed = [word for word in typed[:-1] if word] + typed[-1:]
     name, last = typed[0], typed[-1]
-    if len(typed) == 1 or name not in COMMANDS:
-        found = list(COMMANDS) if len(typed) == 1 else []
+    if len(typed) == 1 or name not in COMMANDS_BY_NAME:
+        found = list(COMMANDS_BY_NAME) if len(typed) == 1 else []
     elif last.startswith("-"):
-        found = COMMANDS[name].options()
-    elif not COMMANDS[name].settings:
+        found = COMMANDS_BY_NAME[name].options()
+    elif not COMMANDS_BY_NAME[name].settings:
         return 0
     elif not any(mark in last for mark in "=./"):
-        found = [*COMMANDS[name].keys(), "hydra/", "hydra."]
+        found = [*COMMANDS_BY_NAME[name].keys(), "hydra/", "hydra."]
     else:
         # Hydra completes `lexbench KEY=...`: the subcommand and options are left out of its line.
         line = " ".join([program, *(word for word in typed[1:-1] if "=" in word), last])
         os.environ.update(COMP_LINE=line, COMP_POINT=str(len(line)))
         with suppress(ValueError):  # words that hydra cannot read yet
-            hydra_config.shown(COMMANDS[name].config_name, words)
+            hydra_config.print_hydra_flags(COMMANDS_BY_NAME[name].config_name, words)
         return 0
     print(apart.join(each for each in found if each.startswith(last)))
     return 0

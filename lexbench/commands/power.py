@@ -3,11 +3,11 @@
 import argparse
 from pathlib import Path
 
-from lexbench.commands.command import Command, run_folders
+from lexbench.commands.command import Command, add_run_folders
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    run_folders(parser)
+    add_run_folders(parser)
     parser.add_argument(
         "--baseline", required=True, type=Path, metavar="FILE", help="baseline, written by check --update"
     )
@@ -23,7 +23,9 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     """Print how many questions each claim takes."""
     from lexbench.report.check import power
 
-    print(power.table(power.power(options.runs, options.baseline, options.tolerance, options.loss)).rstrip())
+    print(
+        power.power_table(power.plan_claims(options.runs, options.baseline, options.tolerance, options.loss)).rstrip()
+    )
     return 0
 
 

@@ -4,12 +4,12 @@ import argparse
 import sys
 from pathlib import Path
 
-from lexbench.commands.command import Command, run_folders
+from lexbench.commands.command import Command, add_run_folders
 from lexbench.core import parts
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    run_folders(parser)
+    add_run_folders(parser)
     parser.add_argument("--out", type=Path, help="folder of the report (default: RUN/report)")
     parser.add_argument(
         "--highlight",
@@ -37,7 +37,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
         print(line, file=sys.stderr)
     print(page)
     if options.html:
-        write_page = parts.provided("report", "html")
+        write_page = parts.load_provided("report", "html")
         out = options.out and options.out / "report.html"
         print(write_page(options.runs, out, options.highlight))
     return 0

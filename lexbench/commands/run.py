@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from lexbench.commands import hydra_config
 from lexbench.commands.command import (
-    BACKEND,
-    METHODS,
-    MODEL,
-    RESUMES,
-    SWEEPS,
-    TASK,
-    USUAL_CORPUS,
+    BACKEND_SETTING,
+    DEFAULT_CORPUS_SETTING,
+    METHODS_SETTING,
+    MODEL_SETTING,
+    RESUME_HELP,
+    SWEEP_HELP,
+    TASK_SETTING,
     Command,
     Setting,
     check_switch,
-    methods_of,
-    part,
+    chosen_methods,
+    group_config,
 )
 from lexbench.core.record import NOTHING_MEASURED
 
@@ -49,31 +49,31 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     from lexbench.store.store import Store
 
     if options.sweep:
-        words = hydra_config.of_file(options.sweep, words)
+        words = hydra_config.words_of_file(options.sweep, words)
     measured: list[tuple[Path, list[str]]] = []
     measured_here: list[Path] = []
     home = os.getpid()
 
     def job(config: dict[str, Any], choices: dict[str, str]) -> tuple[Path, list[str]]:
-        from lexbench.runner.execute import execute
+        from lexbench.runner.execute import execute_job
 
         if os.getpid() != home:  # a launcher's process, one of several
-            progress.lines_only()
-        asked = job_of(config, choices, methods_of(config, choices))
-        cells = execute(asked, dry_run=config["dry_run"])
+            progress.disable_bar()
+        asked = job_of(config, choices, chosen_methods(config, choices))
+        cells = execute_job(asked, dry_run=config["dry_run"])
         measured_here.append(asked.results)
         return asked.results, [cell.id for cell in cells]
 
     if options.dry_run:  # a plan needs no other processes
         words = [*(word for word in words if not word.startswith(("hydra/launcher", "hydra.launcher"))), "dry_run=true"]
     try:
-        with progress.sweep() as sweep:
-            hydra_config.jobs(COMMAND, job, words, measured.append, lambda count: setattr(sweep, "jobs", count))
+        with progress.shared_bar() as sweep:
+            hydra_config.run_jobs(COMMAND, job, words, measured.append, lambda count: setattr(sweep, "jobs", count))
     finally:
         if len(measured_here) < len(measured):  # of parallel processes, the last to end may not have seen all cells
             for store in map(Store, dict(measured)):
                 store.write_records(records_of)
-        shown = tables.terminal(measured)
+        shown = tables.terminal_tables(measured)
         if shown:
             print(shown)
             print(f"plots and all tables: lexbench report {' '.join(str(f) for f in dict(measured))}", file=sys.stderr)
@@ -82,7 +82,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
 def exit_code(measured: Sequence[tuple[Path, Sequence[str]]]) -> int:
     """NOTHING_MEASURED, and a line that says why, where all cells of these folders are refused; else 0."""
-    from lexbench.stats.wording import several, some
+    from lexbench.stats.wording import count_with_noun, join_first_few
     from lexbench.store.store import Store
 
     reasons = []
@@ -94,14 +94,14 @@ def exit_code(measured: Sequence[tuple[Path, Sequence[str]]]) -> int:
                 reasons.append(found.refused)
     if not reasons:  # a plan, or printed settings
         return 0
-    said = some([*dict.fromkeys(reasons)], 1)
-    print(f"lexbench: nothing was measured, {several(len(reasons), 'cell')} refused: {said}", file=sys.stderr)
+    said = join_first_few([*dict.fromkeys(reasons)], 1)
+    print(f"lexbench: nothing was measured, {count_with_noun(len(reasons), 'cell')} refused: {said}", file=sys.stderr)
     return NOTHING_MEASURED
 
 
 def job_of(config: dict[str, Any], choices: dict[str, str], methods: Sequence[dict[str, Any]]) -> "Job":
     """The job of a composed config, with the configs of its methods."""
-    from lexbench.checkpoints.checkpoint import read_known_model, read_model, suffice
+    from lexbench.checkpoints.checkpoint import facts_suffice, read_known_model, read_model
     from lexbench.checkpoints.gguf import FetchError
     from lexbench.runner.job import Job
 
@@ -111,7 +111,7 @@ def job_of(config: dict[str, Any], choices: dict[str, str], methods: Sequence[di
         model = read_model(model)
     except FetchError:
         # A plan needs no weights: facts in the yaml are enough where the checkpoint cannot be reached.
-        if not (config["dry_run"] and suffice(model)):
+        if not (config["dry_run"] and facts_suffice(model)):
             raise
         model = read_known_model(model)
     seed = config["seed"]
@@ -119,17 +119,17 @@ def job_of(config: dict[str, Any], choices: dict[str, str], methods: Sequence[di
     return Job.of(
         model=model,
         methods=methods,
-        tasks=[part(config, choices, "task")],
-        corpus=part(config, choices, "corpus"),
-        backend=part(config, choices, "backend"),
+        tasks=[group_config(config, choices, "task")],
+        corpus=group_config(config, choices, "corpus"),
+        backend=group_config(config, choices, "backend"),
         seeds=seed if isinstance(seed, list) else [seed],
         **{name: config[name] for name in same},
     )
 
 
-EXIT_CODE = "Exit code 3 if nothing was measured, because all cells are refused.\n"
-MEASURED = (
-    *(MODEL, METHODS, TASK, USUAL_CORPUS, BACKEND),
+EXIT_CODE_HELP = "Exit code 3 if nothing was measured, because all cells are refused.\n"
+MEASURING_SETTINGS = (
+    *(MODEL_SETTING, METHODS_SETTING, TASK_SETTING, DEFAULT_CORPUS_SETTING, BACKEND_SETTING),
     Setting("lengths=[512,1024]", "lengths in tokens", default="set by multiples"),
     Setting(
         "multiples=[0.5,1,2]",
@@ -148,7 +148,7 @@ COMMAND = Command(
     own_progress=True,
     arguments=_arguments,
     settings=(
-        *MEASURED,
+        *MEASURING_SETTINGS,
         Setting("reuse=false", "take nothing from earlier answers; the numbers are the same up to rounding"),
         Setting("stop_after_collapse=true", "skip the longer lengths of a method once it fails (docs/scale.md)"),
         Setting(
@@ -163,5 +163,5 @@ COMMAND = Command(
         ),
         Setting("dry_run=true", "the same as --dry-run"),
     ),
-    epilog=f"{EXIT_CODE}{RESUMES}{SWEEPS}",
+    epilog=f"{EXIT_CODE_HELP}{RESUME_HELP}{SWEEP_HELP}",
 )

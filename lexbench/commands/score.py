@@ -27,7 +27,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         help="score as LongBench-E, by bucket of length (default: if the name of DIR or its parent ends in _e)",
     )
     longbench.add_argument(
-        "--buckets", type=_bounds, metavar="4000,8000", help="bounds of the buckets, as stored lengths in words"
+        "--buckets", type=_parse_bounds, metavar="4000,8000", help="bounds of the buckets, as stored lengths in words"
     )
     longbench.add_argument(
         "--similarity", choices=("difflib", "levenshtein"), help="similarity of code (default: difflib)"
@@ -35,7 +35,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON: a score by data set, or by bucket")
 
 
-def _bounds(text: str) -> tuple[int, ...]:
+def _parse_bounds(text: str) -> tuple[int, ...]:
     """Bounds of buckets, ascending."""
     try:
         bounds = tuple(int(part) for part in text.split(","))
@@ -59,7 +59,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     given = [name for name in ("e", "buckets", "similarity") if getattr(options, name) is not None]
     if given:
         raise ConfigError(f"--{given[0]} is for longbench, got {options.benchmark}: leave it out")
-    score_folder = parts.provided("score", options.benchmark)
+    score_folder = parts.load_provided("score", options.benchmark)
     print(score_folder(options.benchmark, options.folder, options.scorer, options.json))
     return 0
 

@@ -5,7 +5,16 @@ import json
 from pathlib import Path
 
 from lexbench.commands import hydra_config
-from lexbench.commands.command import CONFIG_DIR, METHOD, MODEL, UNUSED, Command, Setting, length_of, method_of
+from lexbench.commands.command import (
+    CONFIG_DIR_HELP,
+    METHOD_SETTING,
+    MODEL_SETTING,
+    UNUSED_SETTINGS,
+    Command,
+    Setting,
+    checked_length,
+    chosen_method,
+)
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,26 +26,26 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def call(options: argparse.Namespace, words: list[str]) -> int:
     """Print the attention, or draw it."""
     from lexbench.checkpoints.checkpoint import read_known_model
-    from lexbench.checkpoints.structure import properties
+    from lexbench.checkpoints.structure import attention_properties
     from lexbench.methods.composition import read_method
     from lexbench.methods.scaled import attention_of
     from lexbench.report.show import table
 
-    config, choices = hydra_config.composed(COMMAND, words)
+    config, choices = hydra_config.compose_config(COMMAND, words)
     model = read_known_model(config["model"])
-    _, method, key = read_method(method_of(config, choices, COMMAND.name))
-    length = length_of(config) or model.trained_length
+    _, method, key = read_method(chosen_method(config, choices, COMMAND.name))
+    length = checked_length(config) or model.trained_length
     attention = attention_of(method, model, length)
     if options.plot:
         from lexbench.report.show import plots
 
-        plots.plot(model, key, attention, length, options.plot)
+        plots.plot_attention(model, key, attention, length, options.plot)
         print(options.plot)
     else:
         shown = (model, str(key), attention, length)
-        own = properties(config["model"])
-        data = {**table.as_data(*shown), "own": own}
-        print(json.dumps(data, indent=1) if options.json else table.table(*shown, own))
+        own = attention_properties(config["model"])
+        data = {**table.attention_data(*shown), "own": own}
+        print(json.dumps(data, indent=1) if options.json else table.attention_table(*shown, own))
     return 0
 
 
@@ -45,7 +54,12 @@ COMMAND = Command(
     help="show how a method changes a model's attention at one length",
     call=call,
     arguments=_arguments,
-    settings=(MODEL, METHOD, Setting("length=32768", "tokens in use", default="the trained length"), *UNUSED),
+    settings=(
+        MODEL_SETTING,
+        METHOD_SETTING,
+        Setting("length=32768", "tokens in use", default="the trained length"),
+        *UNUSED_SETTINGS,
+    ),
     config="run",
-    epilog=CONFIG_DIR,
+    epilog=CONFIG_DIR_HELP,
 )

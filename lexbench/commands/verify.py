@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 from lexbench.commands import hydra_config
 from lexbench.commands.command import (
-    BACKEND,
-    METHODS,
-    MODEL,
-    SWEEPS,
-    USUAL_CORPUS,
+    BACKEND_SETTING,
+    DEFAULT_CORPUS_SETTING,
+    METHODS_SETTING,
+    MODEL_SETTING,
+    SWEEP_HELP,
     Command,
     Setting,
-    length_of,
-    methods_of,
-    part,
-    settings_apart,
+    checked_length,
+    chosen_methods,
+    group_config,
+    split_settings,
 )
 from lexbench.core import parts
 from lexbench.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from lexbench.runner.verify import Check
+    from lexbench.runner.verify import MethodCheck
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +41,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def call(options: argparse.Namespace, words: list[str]) -> int:
     """Print the checks of each method, or the differences between backends; 1 if one fails."""
     if options.against:
-        options.against, behind = settings_apart(options.against)
+        options.against, behind = split_settings(options.against)
         if not options.against:
             raise ConfigError(f"--against must name backends, got only {behind[0]}: e.g. --against native")
         return _compare_backends(options, [*words, *behind])
@@ -51,16 +51,16 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
 
 def _compare_backends(options: argparse.Namespace, words: list[str]) -> int:
-    compare = parts.provided("verify", "against")
-    others = [compare.against(word) for word in options.against]
+    compare = parts.load_provided("verify", "against")
+    others = [compare.backend_config_of_word(word) for word in options.against]
     if not any(word.startswith("task=") for word in words):  # the default task of a run takes longer than is needed
         words = [*words, "task=last_segment"]
     points: list[tuple[dict[str, Any], dict[str, str]]] = []
-    hydra_config.jobs(COMMAND, lambda *point: points.append(point), words)
+    hydra_config.run_jobs(COMMAND, lambda *point: points.append(point), words)
     if not points:  # --cfg job prints the settings, and runs nothing
         return 0
-    found = compare.compare(compare.job_of(points), others)
-    print(json.dumps(found.as_data(), indent=1) if options.json else compare.table(found))
+    found = compare.compare_backends(compare.job_of(points), others)
+    print(json.dumps(found.as_data(), indent=1) if options.json else compare.agreement_table(found))
     return 1 if found.failed else 0
 
 
@@ -71,26 +71,26 @@ def _check_methods(options: argparse.Namespace, words: list[str]) -> int:
     from lexbench.methods.scaled import attention_of
     from lexbench.runner import verify
 
-    rows: list[tuple[str, int, list[verify.Check] | str]] = []
+    rows: list[tuple[str, int, list[verify.MethodCheck] | str]] = []
 
     def job(config: dict[str, Any], choices: dict[str, str]) -> None:
         from lexbench.backends import capabilities
-        from lexbench.runner.backend_pool import using
+        from lexbench.runner.backend_pool import backend_for_job
 
         model = read_model(config["model"])
-        methods = [read_method(each) for each in methods_of(config, choices)]
-        length = length_of(config) or 2 * model.trained_length
-        with using(model, part(config, choices, "backend"), length) as backend:
+        methods = [read_method(each) for each in chosen_methods(config, choices)]
+        length = checked_length(config) or 2 * model.trained_length
+        with backend_for_job(model, group_config(config, choices, "backend"), length) as backend:
             for _, method, key in methods:
                 try:
                     if not capabilities(backend).verifiable:
                         raise Refused(f"{backend.name} shows no logits to verify: use backend=hf")
-                    error = verify.verify(backend, attention_of(method, model, length), length)
+                    error = verify.verify_attention(backend, attention_of(method, model, length), length)
                     rows.append((str(key), length, error))
                 except Refused as refusal:
                     rows.append((str(key), length, refusal.reason))
 
-    hydra_config.jobs(COMMAND, job, words)
+    hydra_config.run_jobs(COMMAND, job, words)
     if options.json:
         results = [
             {"refused": found} if isinstance(found, str) else {"checks": [asdict(c) for c in found]}
@@ -100,17 +100,17 @@ def _check_methods(options: argparse.Namespace, words: list[str]) -> int:
         print(json.dumps([{**head, **found} for head, found in zip(heads, results, strict=True)], indent=1))
     else:
         several = len({length for _, length, _ in rows}) > 1
-        print(table([(f"{label} at {length}" if several else label, found) for label, length, found in rows]))
+        print(checks_table([(f"{label} at {length}" if several else label, found) for label, length, found in rows]))
     checked = [found for *_, found in rows if not isinstance(found, str)]
-    if any(verify.failure(found) for found in checked):
+    if any(verify.failure_of_checks(found) for found in checked):
         return 1
     return 0 if checked else 3
 
 
-def table(found: Sequence[tuple[str, "Sequence[Check] | str"]]) -> str:
+def checks_table(found: Sequence[tuple[str, "Sequence[MethodCheck] | str"]]) -> str:
     """Methods by checks, in Markdown; below it why methods are refused."""
-    from lexbench.report.formats import columns
-    from lexbench.stats.wording import plain
+    from lexbench.report.formats import markdown_columns
+    from lexbench.stats.wording import plain_text
 
     names = next((tuple(check.name for check in checks) for _, checks in found if not isinstance(checks, str)), ())
     marks = {True: "ok", False: "FAILED", None: "-"}
@@ -118,10 +118,10 @@ def table(found: Sequence[tuple[str, "Sequence[Check] | str"]]) -> str:
     for label, checks in found:
         if isinstance(checks, str):
             rows.append([label, "refused", *[""] * (len(names) - 1)])
-            below.append(f"{label}: {plain(checks)}")
+            below.append(f"{label}: {plain_text(checks)}")
         else:
-            rows.append([label, *(f"{marks[check.passed]} {check.said}" for check in checks)])
-    return "\n".join([*columns(["method", *(names or ("checks",))], rows), *(["", *below] if below else [])])
+            rows.append([label, *(f"{marks[check.passed]} {check.explanation}" for check in checks)])
+    return "\n".join([*markdown_columns(["method", *(names or ("checks",))], rows), *(["", *below] if below else [])])
 
 
 COMMAND = Command(
@@ -130,10 +130,12 @@ COMMAND = Command(
     call=call,
     arguments=_arguments,
     settings=(
-        *(MODEL, METHODS),
+        *(MODEL_SETTING, METHODS_SETTING),
         Setting("task=NAME", "with --against: the task", default="last_segment"),
-        Setting("corpus=NAME", f"with --against: {USUAL_CORPUS.help}", default=USUAL_CORPUS.default),
-        BACKEND,
+        Setting(
+            "corpus=NAME", f"with --against: {DEFAULT_CORPUS_SETTING.help}", default=DEFAULT_CORPUS_SETTING.default
+        ),
+        BACKEND_SETTING,
         Setting("length=32768", "tokens of the text", default="twice the trained length"),
         Setting("n=2", "with --against: samples of a cell", default="2"),
         Setting("seed=0", "with --against: seed of the questions"),
@@ -144,5 +146,5 @@ Ask other backends the same questions, and compare their answers token by token:
   lexbench verify -m method=none,yarn length=512,1024 task=last_segment n=2 \\
     --against native vllm,memory_share=0.3
 
-{SWEEPS}""",
+{SWEEP_HELP}""",
 )

@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 
 from lexbench.core.errors import ConfigError
 from lexbench.core.new_fields import stated_fields
-from lexbench.core.plug_in import code_of
-from lexbench.core.values import fits
+from lexbench.core.old_names import keep_old_names
+from lexbench.core.plug_in import user_code_hash
+from lexbench.core.values import has_type
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,19 +38,19 @@ class SlotError(ConfigError):
     """A value that no model can take in a slot."""
 
 
-def _typed(data: Any, *without: str) -> None:
+def _check_field_types(data: Any, *without: str) -> None:
     """SlotError unless the fields of a dataclass have their annotated types; those named in `without` are not checked.
 
     Numbers and arrays of numpy become Python's, and lists become tuples.
     """
-    if _traced():
+    if _is_being_compiled():
         return
     kind: type = type(data)
     for name, hint in _hints(kind).items():
         if name in without:
             continue
-        value = _python(getattr(data, name))
-        if not fits(value, hint):
+        value = _to_python(getattr(data, name))
+        if not has_type(value, hint):
             # The annotation without modules: `tuple[int of at least 0, ...]`.
             wanted = re.sub(r"\w+\.(?=\w)", "", inspect.formatannotation(hint))
             wanted = re.sub(r"\bint\b", "int of at least 0", wanted)
@@ -57,7 +58,7 @@ def _typed(data: Any, *without: str) -> None:
         object.__setattr__(data, name, value)
 
 
-def _traced() -> bool:
+def _is_being_compiled() -> bool:
     """Whether torch.compile reads this code, which cannot follow annotations; the same code has run before."""
     torch = sys.modules.get("torch")
     return torch is not None and bool(torch.compiler.is_compiling())
@@ -68,10 +69,10 @@ def _hints(kind: type) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
-def _python(value: Any) -> Any:
+def _to_python(value: Any) -> Any:
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
-    return tuple(map(_python, value)) if isinstance(value, list) else value
+    return tuple(map(_to_python, value)) if isinstance(value, list) else value
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class LogScale:
     """Keep the factor at least 1, so that nothing changes inside the trained length."""
 
     def __post_init__(self) -> None:
-        _typed(self)
+        _check_field_types(self)
         if not 1 < self.trained_length < math.inf:
             raise SlotError(f"query_scale needs a finite trained length above 1, got {self.trained_length}")
 
@@ -94,14 +95,17 @@ class LogScale:
 
 
 @dataclass(frozen=True)
-class Steps:
+class StepScale:
     """Multiply queries by 1 + strength ln(floor((i + 1) / tokens) + 1), Llama 4's temperature."""
+
+    stored_kind = "Steps"
+    """Class name that stored identities hold."""
 
     tokens: int
     strength: float
 
     def __post_init__(self) -> None:
-        _typed(self)
+        _check_field_types(self)
         if self.tokens < 1 or not 0 <= self.strength < math.inf:
             raise SlotError(f"query_scale needs steps of at least 1 token, got {self.tokens} and {self.strength}")
 
@@ -118,7 +122,7 @@ class ConstantScale:
     begin: int = 0
 
     def __post_init__(self) -> None:
-        _typed(self)
+        _check_field_types(self)
         if not 0 < self.factor < math.inf:
             raise SlotError(f"query_scale needs a finite gain above 0, got {self.factor}")
 
@@ -128,8 +132,11 @@ class ConstantScale:
 
 
 @dataclass(frozen=True)
-class Line:
+class PositionMap:
     """Map position t to min(t / divisor + offset, cap); `floor` rounds the quotient down. divisor=inf: a constant."""
+
+    stored_kind = "Line"
+    """Class name that stored identities hold."""
 
     divisor: float = 1.0
     offset: float = 0.0
@@ -137,7 +144,7 @@ class Line:
     cap: float = math.inf
 
     def __post_init__(self) -> None:
-        _typed(self)
+        _check_field_types(self)
         if not (self.divisor > 0 and math.isfinite(self.offset)) or math.isnan(self.cap):
             given = f"{self.divisor}, {self.offset} and {self.cap}"
             raise SlotError(f"line needs a divisor above 0, a finite offset and a cap, got {given}")
@@ -152,10 +159,10 @@ class Line:
 class Bands:
     """Map positions by a line for each band of rotary pairs: as many pairs in each band, in the order of the pairs."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[PositionMap, ...]
 
     def __post_init__(self) -> None:
-        _typed(self)
+        _check_field_types(self)
         if not self.lines:
             raise SlotError("bands need at least 1 line, got none")
 
@@ -194,11 +201,11 @@ class Remap:
 
     window: int
     """A pair is near if i - j < window."""
-    query: Line | Bands
-    key: Line | Bands
+    query: PositionMap | Bands
+    key: PositionMap | Bands
 
     def __post_init__(self) -> None:
-        _typed(self)
+        _check_field_types(self)
         if self.window < 1:
             raise SlotError(f"remap window must be at least 1, got {self.window}")
         if len({len(each.lines) for each in (self.query, self.key) if isinstance(each, Bands)}) > 1:
@@ -207,7 +214,7 @@ class Remap:
     def regions(self) -> Sequence[Region]:
         """The near and the far region."""
         return (
-            Region(Line(), Line(), lambda i, j: i - j < self.window),
+            Region(PositionMap(), PositionMap(), lambda i, j: i - j < self.window),
             Region(self.query, self.key, lambda i, j: i - j >= self.window),
         )
 
@@ -224,7 +231,7 @@ class Chunks:
     limit: int
 
     def __post_init__(self) -> None:
-        _typed(self)
+        _check_field_types(self)
         if not 1 <= self.size <= self.limit:
             raise SlotError(f"chunks need 1 <= size <= limit, got {self.size} and {self.limit}")
 
@@ -232,14 +239,16 @@ class Chunks:
         """The own chunk, the chunk before, all older chunks."""
         size, limit = self.size, float(self.limit)
         return (
-            Region(self.inside, self.inside, lambda i, j: i // size == j // size),
+            Region(self.positions_in_chunk, self.positions_in_chunk, lambda i, j: i // size == j // size),
             Region(
-                lambda i: np.minimum(self.inside(i) + size, limit), self.inside, lambda i, j: i // size == j // size + 1
+                lambda i: np.minimum(self.positions_in_chunk(i) + size, limit),
+                self.positions_in_chunk,
+                lambda i, j: i // size == j // size + 1,
             ),
-            Region(lambda i: np.full(i.shape, limit), self.inside, lambda i, j: i // size > j // size + 1),
+            Region(lambda i: np.full(i.shape, limit), self.positions_in_chunk, lambda i, j: i // size > j // size + 1),
         )
 
-    def inside(self, positions: Positions) -> Floats:
+    def positions_in_chunk(self, positions: Positions) -> Floats:
         """[n] positions inside the chunk."""
         return (positions % self.size).astype(np.float64)
 
@@ -255,7 +264,7 @@ class Stairs:
     steps: tuple[tuple[int, int], ...]
 
     def __post_init__(self) -> None:
-        _typed(self)
+        _check_field_types(self)
         if not self.steps or any(min(step) < 1 for step in self.steps):
             raise SlotError(f"stairs need counts and repeats of at least 1, got {self.steps}")
 
@@ -277,33 +286,33 @@ class Shift:
     offset: int
 
     def __post_init__(self) -> None:
-        _typed(self)
+        _check_field_types(self)
 
     def regions(self) -> Sequence[Region]:
         """One region."""
-        line = Line(offset=float(self.offset))
+        line = PositionMap(offset=float(self.offset))
         return (Region(line, line, lambda i, j: np.ones((len(i), j.shape[1]), dtype=bool)),)
 
 
 def _stair(begin: int, end: float, level: int, repeat: int, rest: int) -> Region:
     return Region(
         # level + floor((i - begin - j) / m), with i = m floor(i / m) + rest.
-        Line(divisor=repeat, offset=level, floor=True),
+        PositionMap(divisor=repeat, offset=level, floor=True),
         lambda j: -np.floor((rest - begin - j) / repeat),
         lambda i, j: (i - j >= begin) & (i - j < end) & (i % repeat == rest),
     )
 
 
-def regions(remap: Remapping | None) -> Sequence[Region]:
+def regions_of(remap: Remapping | None) -> Sequence[Region]:
     """The remap's regions; without a remap one region with the true positions."""
-    everywhere = Region(Line(), Line(), lambda i, j: np.ones((len(i), j.shape[1]), dtype=bool))
+    everywhere = Region(PositionMap(), PositionMap(), lambda i, j: np.ones((len(i), j.shape[1]), dtype=bool))
     return (everywhere,) if remap is None else remap.regions()
 
 
 def count_bands(remap: Remapping | None) -> int:
     """Number of bands of pairs that see distances of their own; 1: all pairs see the same."""
     first = np.zeros(1, dtype=np.int64)
-    return max(np.size(place(first)) for region in regions(remap) for place in (region.query, region.key))
+    return max(np.size(place(first)) for region in regions_of(remap) for place in (region.query, region.key))
 
 
 def seen_distances(remap: Remapping | None, queries: Positions, keys: Positions) -> Floats:
@@ -313,7 +322,7 @@ def seen_distances(remap: Remapping | None, queries: Positions, keys: Positions)
     """
     rows, columns, bands = queries[:, None], keys[None, :], count_bands(remap)
     seen = np.full((len(queries), len(keys), bands), np.nan)
-    for region in regions(remap):
+    for region in regions_of(remap):
         here, there = of_pairs(region.query(queries), bands), of_pairs(region.key(keys), bands)
         held = region.holds(rows, columns) & (columns <= rows)
         seen = np.where(held[:, :, None], here[:, None] - there[None, :], seen)
@@ -328,7 +337,7 @@ class Window:
     sinks: int = 0
 
     def __post_init__(self) -> None:
-        _typed(self)
+        _check_field_types(self)
         if self.size < 1:
             raise SlotError(f"mask needs a size of at least 1, got {self.size}")
 
@@ -338,18 +347,21 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Middle:
+class TopKMask:
     """Each query of each head sees its last `size` keys, the first `sinks`, and the `count` of largest logit between.
 
     The logits that count are those of the Attention, bias included. Of equal logits all are seen.
     """
+
+    stored_kind = "Middle"
+    """Class name that stored identities hold."""
 
     size: int
     sinks: int
     count: int
 
     def __post_init__(self) -> None:
-        _typed(self)
+        _check_field_types(self)
         if self.size < 1 or self.count < 1:
             raise SlotError(f"mask needs a size and a count of at least 1, got {self.size} and {self.count}")
 
@@ -357,7 +369,7 @@ class Middle:
         """[queries, keys] whether the key may be seen: any may; causality is understood."""
         return np.ones((len(queries), len(keys)), dtype=bool)
 
-    def always(self, queries: Positions, keys: Positions) -> NDArray[np.bool_]:
+    def always_allowed(self, queries: Positions, keys: Positions) -> NDArray[np.bool_]:
         """[queries, keys] whether the key is seen whatever its logit."""
         return Window(self.size, self.sinks).allowed(queries, keys)
 
@@ -369,7 +381,7 @@ class Blocks:
     size: int
 
     def __post_init__(self) -> None:
-        _typed(self)
+        _check_field_types(self)
         if self.size < 1:
             raise SlotError(f"mask needs blocks of at least 1 token, got {self.size}")
 
@@ -385,7 +397,7 @@ class Segments:
     size: int
 
     def __post_init__(self) -> None:
-        _typed(self)
+        _check_field_types(self)
         if self.size < 1:
             raise SlotError(f"mask needs segments of at least 1 token, got {self.size}")
 
@@ -401,7 +413,7 @@ class Slopes:
     slopes: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        _typed(self)
+        _check_field_types(self)
         if not all(map(math.isfinite, self.slopes)):
             raise SlotError(f"bias needs finite slopes, got {self.slopes}")
 
@@ -425,7 +437,7 @@ class HeadRatios:
     threshold: float = 3.0
 
     def __post_init__(self) -> None:
-        _typed(self)
+        _check_field_types(self)
         finite = all(map(math.isfinite, (*self.ratios, self.threshold)))
         if not self.ratios or not finite or min(self.ratios) <= 0 or list(self.ratios) != sorted(self.ratios):
             given = f"{self.ratios} and threshold {self.threshold}"
@@ -444,7 +456,7 @@ class Dynamic:
     trained_length: int
 
     def __post_init__(self) -> None:
-        _typed(self)
+        _check_field_types(self)
         if not 0 < self.factor < math.inf or self.trained_length < 1:
             raise SlotError(f"dynamic needs a factor above 0 and a trained length, got {self}")
 
@@ -465,7 +477,7 @@ class Growing:
     """d / 2."""
 
     def __post_init__(self) -> None:
-        _typed(self)
+        _check_field_types(self)
         finite = 1 <= self.factor < math.inf and 1 < self.base < math.inf
         if not finite or self.trained_length < 1 or self.pairs < 2:
             raise SlotError(f"growing needs a factor, a trained length, a base and at least 2 pairs, got {self}")
@@ -500,7 +512,7 @@ class Keeping(Protocol):
         At a later query a key is kept in the same form.
         """
 
-    def kept(self, keys: "Tensor", values: "Tensor", layer: int) -> "tuple[Tensor, Tensor]":
+    def kept_keys_and_values(self, keys: "Tensor", values: "Tensor", layer: int) -> "tuple[Tensor, Tensor]":
         """First keys and values of a layer, [B, KV, K, D] each, as the cache gives them back."""
 
     def by_definition(self, keys: Floats, values: Floats) -> tuple[Floats, Floats]:
@@ -509,7 +521,7 @@ class Keeping(Protocol):
     def words(self) -> str:
         """The meaning of the cache for readers, in one line."""
 
-    def held(self, queries: "Tensor", keys: "Tensor", scaling: float) -> "Tensor":
+    def held_tokens(self, queries: "Tensor", keys: "Tensor", scaling: float) -> "Tensor":
         """[B, KV, P] whether the cache holds each token of the prompt, by the rotated queries of its last tokens.
 
         Args:
@@ -524,11 +536,16 @@ def sees_prompt_end(keeping: Keeping) -> bool:
     return not keeping.in_prompt or keeping.looks is not None
 
 
-CALLED = {"query_scale": "__call__", "remap": "regions", "mask": "allowed", "cache": "kept"}
-"""Slots that a class of one's own can fill, and what it does."""
+SLOT_METHOD_NAMES = {
+    "query_scale": "__call__",
+    "remap": "regions",
+    "mask": "allowed",
+    "cache": "kept_keys_and_values",
+}
+"""Slots that a user's class can fill, and the method of that class that is called."""
 
 
-def _numbers(given: Any) -> Floats | None:
+def _as_real_array(given: Any) -> Floats | None:
     """An array of real numbers; None for anything else."""
     try:
         values = np.array(given)
@@ -550,9 +567,9 @@ class Attention:
     head_ratios: HeadRatios | None = None
     dynamic: Dynamic | None = None
     growing: Growing | None = None
-    query_scale: LogScale | Steps | ConstantScale | None = None
+    query_scale: LogScale | StepScale | ConstantScale | None = None
     remap: Remapping | None = None
-    mask: Window | Middle | Blocks | Segments | None = None
+    mask: Window | TopKMask | Blocks | Segments | None = None
     bias: Slopes | None = None
     cache: Keeping | None = None
     layers: tuple[int, ...] | None = None
@@ -564,13 +581,13 @@ class Attention:
     logits; the weights are a softmax over the passes of each pass's largest logit (Attention Buckets, 2312.04455)."""
 
     def __post_init__(self) -> None:
-        _typed(self, "inv_freq", *CALLED)
-        for name, does in CALLED.items():
+        _check_field_types(self, "inv_freq", *SLOT_METHOD_NAMES)
+        for name, does in SLOT_METHOD_NAMES.items():
             value = getattr(self, name)
             if value is not None and (isinstance(value, type) or not hasattr(value, does)):
                 raise SlotError(f"{name} must be an object with {does}(...), got {value!r}")
         if self.inv_freq is not None:
-            values = _numbers(self.inv_freq)
+            values = _as_real_array(self.inv_freq)
             if values is None or values.ndim != 1 or not np.isfinite(values).all() or (values < 0).any():
                 raise SlotError(
                     f"inv_freq must be finite numbers of at least 0 in one dimension, got {self.inv_freq!r}"
@@ -623,16 +640,16 @@ class Attention:
         others = Attention() if self.otherwise is None else self.otherwise
         return (replace(self, layers=None, otherwise=None), *others.parts())
 
-    def merged(self, other: "Attention") -> "Attention":
+    def merge_with(self, other: "Attention") -> "Attention":
         """Combine two attentions in every layer and every pass of a mixture; ConfigError if both set the same slot."""
         for one, two in ((self, other), (other, self)):
             if one.mixture is not None:
-                return Attention(mixture=tuple(part.merged(two) for part in one.mixture))
+                return Attention(mixture=tuple(part.merge_with(two) for part in one.mixture))
         for one, two in ((self, other), (other, self)):
             if one.layers is not None and two.layers is None:
                 # What holds for all layers joins both groups.
-                others = (one.otherwise or Attention()).merged(two)
-                held = replace(one, layers=None, otherwise=None).merged(two)
+                others = (one.otherwise or Attention()).merge_with(two)
+                held = replace(one, layers=None, otherwise=None).merge_with(two)
                 return replace(held, layers=one.layers, otherwise=others)
         if both := set(self.slots()) & set(other.slots()):
             raise ConfigError(f"both set {', '.join(sorted(both))}")
@@ -676,10 +693,10 @@ class Attention:
 
     def as_data(self) -> dict[str, Any]:
         """JSON values of the slots in use; each dataclass has its class name under `kind`, a user's also `file`."""
-        return {name: _plain(getattr(self, name)) for name in self.slots()}
+        return {name: _to_json(getattr(self, name)) for name in self.slots()}
 
 
-def _plain(value: Any, inside: bool = False) -> Any:
+def _to_json(value: Any, inside: bool = False) -> Any:
     """A slot's value as JSON; `inside` one of our dataclasses, another has no `kind`."""
     if isinstance(value, Attention):
         return value.as_data()
@@ -687,15 +704,18 @@ def _plain(value: Any, inside: bool = False) -> Any:
         # 12 digits: the last ones depend on the processor, whose wide powers and logarithms round in their own way.
         return np.char.mod("%.12g", value).astype(value.dtype).tolist()
     if isinstance(value, tuple | list):
-        return [_plain(item, inside) for item in value]
+        return [_to_json(item, inside) for item in value]
     # JSON has no infinity.
     if isinstance(value, float) and math.isinf(value):
         return "inf"
     if isinstance(value, Mapping):
-        return {key: _plain(item, inside) for key, item in value.items()}
+        return {key: _to_json(item, inside) for key, item in value.items()}
     if is_dataclass(value):
-        file = code_of(type(value))
-        about = {} if inside and file is None else {"kind": type(value).__name__}
-        held = {each.name: _plain(getattr(value, each.name), inside=file is None) for each in stated_fields(value)}
+        file = user_code_hash(type(value))
+        about = {} if inside and file is None else {"kind": vars(type(value)).get("stored_kind", type(value).__name__)}
+        held = {each.name: _to_json(getattr(value, each.name), inside=file is None) for each in stated_fields(value)}
         return about | held | ({} if file is None else {"file": file})
     return value
+
+
+keep_old_names(__name__)

@@ -7,20 +7,20 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-FIRST = 10.0
+FIRST_LINE_SECONDS = 10.0
 """Seconds of work after which a command without a bar says that it is at work."""
-EVERY = 60.0
+LINE_INTERVAL_SECONDS = 60.0
 """Seconds between two lines, where a line is not called for."""
 
 
-def silenced() -> bool:
+def bars_are_disabled() -> bool:
     """Whether the environment forbids bars: TQDM_DISABLE is set, and not to 0 or false."""
     return os.environ.get("TQDM_DISABLE", "").lower() not in ("", "0", "false")
 
 
-def without_bar(quiet: bool = False) -> bool:
+def must_hide_bar(quiet: bool = False) -> bool:
     """Whether to draw no bar: asked for, forbidden, or standard error is no terminal (a file, a pipe)."""
-    return quiet or silenced() or not sys.stderr.isatty()
+    return quiet or bars_are_disabled() or not sys.stderr.isatty()
 
 
 def has_colour() -> bool:
@@ -36,9 +36,9 @@ class Lines:
     """
 
     def __init__(self, plan: str) -> None:
-        self._speaks = without_bar() and not silenced()
+        self._speaks = must_hide_bar() and not bars_are_disabled()
         self._started = time.monotonic()
-        self._next = self._started + EVERY
+        self._next = self._started + LINE_INTERVAL_SECONDS
         if self._speaks:
             print(plan, file=sys.stderr, flush=True)
 
@@ -56,7 +56,7 @@ class Lines:
             return
         from tqdm import tqdm
 
-        self._next = now + EVERY
+        self._next = now + LINE_INTERVAL_SECONDS
         spent = now - self._started
         to_go = f"<{tqdm.format_interval(spent / done * left)}" if done else ""
         print(f"{tqdm.format_interval(spent)}{to_go}, {text}", file=sys.stderr, flush=True)
@@ -64,7 +64,8 @@ class Lines:
 
 @contextmanager
 def at_work(name: str) -> Iterator[None]:
-    """Say on standard error that a command is at work and for how long: after FIRST seconds, then every EVERY seconds.
+    """Say on standard error that a command is at work and for how long: after FIRST_LINE_SECONDS seconds, then every
+    LINE_INTERVAL_SECONDS seconds.
 
     For commands that know no number of steps, in a process of their own; nothing if silenced. By an alarm of the
     system, where it has one: a thread would keep a report from sharing its work by forks.
@@ -77,11 +78,11 @@ def at_work(name: str) -> Iterator[None]:
         spent = round(time.monotonic() - started)
         print(f"lexbench {name}: at work for {spent // 60:02d}:{spent % 60:02d}", file=sys.stderr, flush=True)
 
-    if silenced() or not hasattr(signal, "setitimer"):
+    if bars_are_disabled() or not hasattr(signal, "setitimer"):
         yield
         return
     before = signal.signal(signal.SIGALRM, tell)
-    signal.setitimer(signal.ITIMER_REAL, FIRST, EVERY)
+    signal.setitimer(signal.ITIMER_REAL, FIRST_LINE_SECONDS, LINE_INTERVAL_SECONDS)
     try:
         yield
     finally:

@@ -15,13 +15,13 @@ import numpy as np
 from lexbench.core.attention import Attention, Positions, Region, Remapping, SlotError
 from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
-from lexbench.core.plug_in import code_of, is_users
+from lexbench.core.plug_in import is_user_code, user_code_hash
 from lexbench.core.record import Deferred, Refused
-from lexbench.core.task import AnyQuestion, Choose, Mark, Tokenizer, Write
+from lexbench.core.task import AnyQuestion, Choose, ClassifyTokens, Generate, Tokenizer
 
 
 @contextmanager
-def fenced(what: str) -> Iterator[None]:
+def plugin_guard(what: str) -> Iterator[None]:
     """Turn a failure inside into Deferred, with its type and line.
 
     ConfigError and OSError rise: they speak of wrong settings. LEXBENCH_TRACEBACK=1 prints where a failure comes from.
@@ -34,7 +34,7 @@ def fenced(what: str) -> Iterator[None]:
     # A plug-in may call sys.exit, or raise an exception of its own that is no Exception.
     except BaseException as error:
         frames = traceback.extract_tb(error.__traceback__)
-        own = [frame for frame in frames if is_users(frame.filename)]
+        own = [frame for frame in frames if is_user_code(frame.filename)]
         if os.environ.get("LEXBENCH_TRACEBACK"):
             traceback.print_exception(error, file=sys.stderr)
         # The line that failed: of the user's, if there is one.
@@ -44,7 +44,7 @@ def fenced(what: str) -> Iterator[None]:
         if isinstance(error, SyntaxError) and error.filename:
             file, line = error.filename, error.lineno
         place = f"{Path(file).name}, line {line}"
-        raise Deferred(f"{what} fails with {type(error).__name__} ({_said(error)}) in {place}") from error
+        raise Deferred(f"{what} fails with {type(error).__name__} ({_one_line_message(error)}) in {place}") from error
 
 
 @contextmanager
@@ -68,7 +68,7 @@ END_PROCESS = os._exit
 """Python's own, also while another thread is inside a fence."""
 
 
-def _said(error: BaseException) -> str:
+def _one_line_message(error: BaseException) -> str:
     """An error's message as one short printable line."""
     try:
         text = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
@@ -92,7 +92,7 @@ def attention_from(method: Any, model: Model, length: int, doing: str = "attenti
     """
     name = f"{type(method).__name__}.{doing}"
     _check_signature(name, getattr(method, doing), len(before))
-    with fenced(name):
+    with plugin_guard(name):
         try:
             given, again = (getattr(method, doing)(*before, model, length) for _ in range(2))
             _check_attention(given, model, length)
@@ -123,14 +123,14 @@ def _check_attention(given: Any, model: Model, length: int) -> None:
         json.dumps(given.as_data())
     except TypeError as error:
         raise SlotError(f"must hold frozen dataclasses of plain values, which can be kept: {error}") from None
-    positions = np.unique(np.linspace(0, length - 1, PROBED).astype(np.int64))
+    positions = np.unique(np.linspace(0, length - 1, N_PROBED_POSITIONS).astype(np.int64))
     n = len(positions)
     for part in [one for each in given.mixture or (given,) for one in each.parts()]:
         if part.query_scale is not None:
             _check_numbers("query_scale", part.query_scale, positions)
         if part.mask is not None:
             _check_shape("mask.allowed", part.mask.allowed(positions, positions), "b", (n, n))
-            if code_of(type(part.mask)):
+            if user_code_hash(type(part.mask)):
                 _check_seen(part.mask, positions)
         if part.remap is not None:
             _check_remap(part.remap, positions)
@@ -143,7 +143,7 @@ def _check_attention(given: Any, model: Model, length: int) -> None:
     )
 
 
-PROBED = 16
+N_PROBED_POSITIONS = 16
 """Positions at which the functions of a method's Attention are tried."""
 
 
@@ -215,15 +215,15 @@ def check_questions(questions: Sequence[AnyQuestion], tokenizer: Tokenizer, leng
         assert named and isinstance(question.facts, Mapping), (
             f"question {question.index} has a wrong index, cluster or facts"
         )
-        room = question.room if isinstance(question, Write) else 1
+        room = question.max_new_tokens if isinstance(question, Generate) else 1
         assert isinstance(room, int) and room > 0, f"question {question.index} has a room of {room!r} tokens"
         chance = getattr(question, "chance", 0.0)
         assert isinstance(chance, int | float) and 0 <= chance <= 1, f"question {question.index} has chance {chance!r}"
         assert question.length <= length, f"question {question.index} has {question.length} tokens, asked for {length}"
-        parts = [question.prompt] if isinstance(question, Write | Choose) else [question.tokens]
+        parts = [question.prompt] if isinstance(question, Generate | Choose) else [question.tokens]
         if isinstance(question, Choose):
             parts += question.options
-        elif isinstance(question, Mark):
+        elif isinstance(question, ClassifyTokens):
             parts.append(question.options)
         for ids in parts:
             known = ids.dtype.kind == "i" and ids.ndim == 1

@@ -13,7 +13,7 @@ from typing import Any
 from lexbench.core.errors import ConfigError
 
 
-def unlike(place: Path) -> str:
+def why_not_a_folder(place: Path) -> str:
     """What a path is that should be something else: the middle of a message."""
     return "is a folder" if place.is_dir() else "is a file" if place.exists() else "does not exist"
 
@@ -28,7 +28,7 @@ def check_place(noun: str, place: Path, remedy: str) -> None:
 def check_folder(noun: str, place: Path, setting: str) -> None:
     """ConfigError where a folder neither is nor can be made, with its setting (`out=DIR`); nothing is written."""
     if place.exists() and not place.is_dir():
-        raise ConfigError(f"{noun} {place} {unlike(place)}: give {setting}, a folder or a new name")
+        raise ConfigError(f"{noun} {place} {why_not_a_folder(place)}: give {setting}, a folder or a new name")
     check_place(noun, place, f"give another {setting}")
 
 
@@ -91,11 +91,11 @@ def write_bytes(file: Path, content: bytes | memoryview, durable: bool = True) -
     Without `durable` a power cut may leave an empty file: for what can be derived again.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
-    while not _written(file, content, durable):
+    while not _try_replace(file, content, durable):
         pass
 
 
-def _written(file: Path, content: bytes | memoryview, durable: bool) -> bool:
+def _try_replace(file: Path, content: bytes | memoryview, durable: bool) -> bool:
     """Replace a file; False if another process removed our temporary file before we locked it."""
     try:
         handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
@@ -105,7 +105,7 @@ def _written(file: Path, content: bytes | memoryview, durable: bool) -> bool:
     temporary = Path(name)
     with os.fdopen(handle, "wb") as stream:
         # The lock says that its process lives: `clear_leftovers` removes what nobody has locked.
-        locked(handle, wait=True)
+        lock_file(handle, wait=True)
         if not temporary.exists():
             return False
         try:
@@ -126,11 +126,11 @@ def clear_leftovers(folder: Path) -> None:
     """Remove temporary files that killed processes have left of `*.parquet`."""
     for file in folder.glob(".*.parquet.*"):
         with suppress(FileNotFoundError), file.open("rb") as stream:
-            if locked(stream.fileno(), wait=False, without=False):
+            if lock_file(stream.fileno(), wait=False, without=False):
                 file.unlink(missing_ok=True)
 
 
-def locked(handle: int, wait: bool, without: bool = True) -> bool:
+def lock_file(handle: int, wait: bool, without: bool = True) -> bool:
     """Lock an open file until the process ends; returns whether we have the lock.
 
     Returns `without` if the file system does not support locks.
@@ -151,7 +151,7 @@ def sha256(file: Path) -> str:
     with file.open("rb") as stream:
         state = os.fstat(stream.fileno())
         known = [state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino]
-        name, cache = str(file.resolve()), _cached()
+        name, cache = str(file.resolve()), _cached_hashes()
         found = cache.get(name)
         if isinstance(found, list) and found[:-1] == known and isinstance(found[-1], str):
             return found[-1]
@@ -160,7 +160,7 @@ def sha256(file: Path) -> str:
     place = _cache_file()
     if same and place is not None:  # the file did not change while it was read
         with suppress(OSError):
-            write_text(place, json.dumps({**_cached(), name: [*known, made]}))
+            write_text(place, json.dumps({**_cached_hashes(), name: [*known, made]}))
     return made
 
 
@@ -183,7 +183,7 @@ def _cache_file() -> Path | None:
         return None
 
 
-def _cached() -> dict[str, Any]:
+def _cached_hashes() -> dict[str, Any]:
     """Cached hashes by path; empty if the cache is missing or unreadable."""
     place = _cache_file()
     try:

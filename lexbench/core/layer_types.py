@@ -1,7 +1,7 @@
 """Kinds of layers by transformers' names (`layer_types` of a config): which have attention, and which see a window."""
 
 
-def attends(kind: str) -> bool:
+def has_attention(kind: str) -> bool:
     """Whether layers of this kind have attention: recurrent and convolutional ones have none."""
     return kind != "linear_attention" and ("attention" in kind or "hybrid" in kind)
 

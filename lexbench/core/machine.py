@@ -13,32 +13,32 @@ from typing import Any
 
 from lexbench.core.version import __version__
 
-PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "pyarrow", "datasets", "hydra-core")
+RECORDED_PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "pyarrow", "datasets", "hydra-core")
 
-GROUP, GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
+PROCESS_CGROUP_FILE, CGROUPS_FOLDER = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 """Linux's control groups: which is this process's, and where all are."""
-GPUS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
+GPU_DEVICE_FILES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 """Device files of GPU drivers: where there is none, torch need not be loaded to ask."""
 
 
-def accelerated() -> bool:
+def has_gpu_driver() -> bool:
     """Whether this machine has the driver of a GPU."""
-    return any(Path(file).exists() for file in GPUS)
+    return any(Path(file).exists() for file in GPU_DEVICE_FILES)
 
 
 @functools.cache
-def cores() -> int:
+def n_usable_cores() -> int:
     """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def gather() -> dict[str, Any]:
+def collect_provenance() -> dict[str, Any]:
     """Versions, git commit of a checkout, and the machine: constant during a run."""
     return {
         "lexbench": __version__,
         "git": _git(),
         "python": platform.python_version(),
-        "packages": {name: _version(name) for name in PACKAGES},
+        "packages": {name: _version(name) for name in RECORDED_PACKAGES},
         "system": f"{platform.system()} {platform.machine()}",
         "processor": _processor(),
         "cores": os.cpu_count(),
@@ -111,17 +111,17 @@ def free_bytes(device: str | None = None) -> int | None:
 def _left_in_groups() -> list[int]:
     """Bytes that each control group of this process leaves; none where there is no limit (version 2 of the groups)."""
     try:
-        own = next(line[3:] for line in GROUP.read_text().splitlines() if line.startswith("0::"))
+        own = next(line[3:] for line in PROCESS_CGROUP_FILE.read_text().splitlines() if line.startswith("0::"))
     except (OSError, StopIteration):
         return []
-    folder, found = GROUPS / own.strip("/"), list[int]()
+    folder, found = CGROUPS_FOLDER / own.strip("/"), list[int]()
     for each in (folder, *folder.parents):
         with suppress(OSError, ValueError):  # the root has no limit, and some say "max"
             limit, used = (int((each / name).read_text()) for name in ("memory.max", "memory.current"))
             held = dict(line.split() for line in (each / "memory.stat").read_text().splitlines())
             # Files that were read count as used, and make room where it is needed.
             found.append(max(0, limit - used + int(held.get("inactive_file", 0))))
-        if each == GROUPS:
+        if each == CGROUPS_FOLDER:
             break
     return found
 

@@ -6,11 +6,11 @@ from contextlib import contextmanager
 
 from lexbench.core.record import Deferred
 
-WORDS = ("can't allocate memory", "not enough memory", "out of memory", "alloc_failed")
+OUT_OF_MEMORY_PHRASES = ("can't allocate memory", "not enough memory", "out of memory", "alloc_failed")
 """Of torch on a CPU, on Windows, on accelerators and in JAX, and of CUDA's libraries: no class is theirs alone."""
 
 
-def cache_numbers(layers: int, kv_heads: int, head_dim: int, views: int = 0) -> int:
+def cache_numbers_per_token(layers: int, kv_heads: int, head_dim: int, views: int = 0) -> int:
     """Numbers in a KV cache for each token: a key and a value of each key head in each layer.
 
     Args:
@@ -28,11 +28,11 @@ class OutOfMemory(Deferred):
 
 def is_out_of_memory(error: Exception) -> bool:
     """Whether an error means out of memory."""
-    return isinstance(error, MemoryError) or any(words in str(error).lower() for words in WORDS)
+    return isinstance(error, MemoryError) or any(words in str(error).lower() for words in OUT_OF_MEMORY_PHRASES)
 
 
 @contextmanager
-def deferring(what: str) -> Iterator[None]:
+def defer_on_oom(what: str) -> Iterator[None]:
     """Turn out-of-memory errors inside into OutOfMemory, which defers the cell."""
     try:
         yield

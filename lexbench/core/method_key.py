@@ -6,7 +6,7 @@
 
 A label is made where it is printed (`label_of`), and never read by code: rows are compared, ordered and chosen by keys.
 Two keys never have one label: names and texts that could be taken for another part of a label are quoted. So a label
-that a user copies from a table names one method (`key_from`).
+that a user copies from a table names one method (`parse_label`).
 """
 
 import ast
@@ -20,7 +20,7 @@ from typing import Any
 
 from lexbench.core.errors import ConfigError
 
-OVER = "scaled"
+DEFAULT_ROPE_START = "scaled"
 """Start of a method on a scaled model, where no other is asked for."""
 OF_ALL = ("over", "layers", "at")
 """Parameters of every method, in the order in which a label has them."""
@@ -34,7 +34,7 @@ class MethodKey:
     """Name of each composed method, with the parameters that the user changed: plain JSON values, lists as tuples."""
     at: int | None = None
     """Length in tokens for which it is set at all lengths; None: the length of each text."""
-    over: str = OVER
+    over: str = DEFAULT_ROPE_START
     """Its start on a scaled model (`lexbench.methods.scaled`)."""
     layers: str | None = None
     twin: int = 1
@@ -48,7 +48,7 @@ class MethodKey:
                     raise ConfigError(f"method.{parameter} of {name} must be a number, got nan: leave it out")
 
     @classmethod
-    def named(cls, name: str, **parameters: Any) -> "MethodKey":
+    def of_method(cls, name: str, **parameters: Any) -> "MethodKey":
         """The key of one method with these parameters."""
         return cls(((name, tuple((key, plain_parameter(value)) for key, value in parameters.items())),))
 
@@ -70,7 +70,7 @@ class MethodKey:
     def as_data(self) -> dict[str, Any]:
         """The key as JSON, without fields at their default; `from_data` reads it."""
         found: dict[str, Any] = {"parts": [[name, [list(each) for each in given]] for name, given in self.parts]}
-        usual = {"at": None, "over": OVER, "layers": None, "twin": 1}
+        usual = {"at": None, "over": DEFAULT_ROPE_START, "layers": None, "twin": 1}
         return found | {name: value for name in usual if (value := getattr(self, name)) != usual[name]}
 
     @classmethod
@@ -97,7 +97,7 @@ class MethodKey:
         return label_of(self)
 
 
-BASELINE = MethodKey.named("none")
+BASELINE_METHOD = MethodKey.of_method("none")
 """The unmodified model."""
 
 
@@ -135,20 +135,20 @@ def label_of(key: MethodKey) -> str:
     return key.text
 
 
-def by_name(keys: Iterable[MethodKey]) -> list[MethodKey]:
+def sort_by_name(keys: Iterable[MethodKey]) -> list[MethodKey]:
     """Keys in the order of their names and parameters, the baseline first."""
-    return sorted(keys, key=lambda key: (replace(key, twin=1) != BASELINE, key))
+    return sorted(keys, key=lambda key: (replace(key, twin=1) != BASELINE_METHOD, key))
 
 
 def plain_parameter(value: Any) -> Any:
     """A parameter as plain JSON: what is none becomes its text, lists become tuples."""
-    return _frozen(json.loads(json.dumps(value, default=str)))
+    return _freeze(json.loads(json.dumps(value, default=str)))
 
 
-def _frozen(value: Any) -> Any:
+def _freeze(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _frozen(inner) for key, inner in value.items()}
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+        return {key: _freeze(inner) for key, inner in value.items()}
+    return tuple(map(_freeze, value)) if isinstance(value, list) else value
 
 
 def _has_nan(value: Any) -> bool:
@@ -163,22 +163,23 @@ def _has_nan(value: Any) -> bool:
 def _as_text(key: MethodKey) -> str:
     """The label of a key; no two keys have one."""
     *before, (name, given) = key.parts
-    start = [f"over={key.over!r}"] if key.over != OVER else []
+    start = [f"over={key.over!r}"] if key.over != DEFAULT_ROPE_START else []
     start += [f"layers={key.layers!r}"] if key.layers is not None else []
     at = [f"at={key.at!r}"] if key.at is not None else []
     own = [f"{_parameter(each, OF_ALL)}={_value(value)}" for each, value in given]
     if before:  # of a composition, what all parts start from and `at` stand in brackets of their own
         first = [
-            f"{_name(other)}{_given([f'{_parameter(each)}={_value(v)}' for each, v in of])}" for other, of in before
+            f"{_name(other)}{_join_parameters([f'{_parameter(each)}={_value(v)}' for each, v in of])}"
+            for other, of in before
         ]
-        whole = "+".join([*first, _name(name)]) + _given(own) + _given(start) + _given(at)
+        whole = "+".join([*first, _name(name)]) + _join_parameters(own) + _join_parameters(start) + _join_parameters(at)
     else:
         stated = [*own, *start, *at]
-        whole = _name(name, alone=not stated) + _given(stated)
+        whole = _name(name, alone=not stated) + _join_parameters(stated)
     return whole if key.twin == 1 else f"{whole} #{key.twin}"
 
 
-def _given(stated: Sequence[str]) -> str:
+def _join_parameters(stated: Sequence[str]) -> str:
     return f"({', '.join(stated)})" if stated else ""
 
 
@@ -194,25 +195,25 @@ def _name(name: str, alone: bool = False) -> str:
     readable = name == " ".join(name.split()) and name.isprintable() and "##[" not in name
     if alone and readable and name and _read(name) is None:
         return name
-    return _quoted(name)
+    return _quote(name)
 
 
 def _parameter(name: str, taken: Sequence[str] = ()) -> str:
     plain = PLAIN_NAME.fullmatch(name) and name.isprintable() and name not in taken
-    return name if plain else _quoted(name)
+    return name if plain else _quote(name)
 
 
 def _value(value: Any) -> str:
     if isinstance(value, str):
-        return _quoted(value)
+        return _quote(value)
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_quoted(key)}: {_value(inner)}" for key, inner in value.items()) + "}"
+        return "{" + ", ".join(f"{_quote(key)}: {_value(inner)}" for key, inner in value.items()) + "}"
     if isinstance(value, tuple):
         return f"({', '.join(map(_value, value))}{',' if len(value) == 1 else ''})"
     return repr(value)
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """The `repr` of a text, in which no space follows another and no command of a CI's log stands."""
     spaced = re.sub(r"(?<= ) ", r"\\x20", repr(text))
     return spaced.replace("##[", r"#\x23[")
@@ -221,14 +222,14 @@ def _quoted(text: str) -> str:
 # back from a label
 
 
-def key_from(label: str) -> MethodKey:
+def parse_label(label: str) -> MethodKey:
     """The key of a label that a user copied from a table, or that a file holds without its key."""
     found = _read(label)
     return found if found is not None and found.text == label else MethodKey(((label, ()),))
 
 
-STRING = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
-PIECE = re.compile(rf"({STRING})|([()+,=\[\]{{}}])|([^()+,=\[\]{{}}'\"]+)", re.DOTALL)
+QUOTED_STRING_PATTERN = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
+LABEL_TOKEN_PATTERN = re.compile(rf"({QUOTED_STRING_PATTERN})|([()+,=\[\]{{}}])|([^()+,=\[\]{{}}'\"]+)", re.DOTALL)
 
 
 def _read(label: str) -> MethodKey | None:
@@ -260,7 +261,7 @@ def _is_of_all(parameter: str) -> bool:
 
 def _read_part(text: str) -> tuple[str, list[list[tuple[str, Any]]]]:
     """Name and groups of parameters of one part of a label; ConfigError for what is none."""
-    begin = re.match(rf"{STRING}|[^()]*", text, re.DOTALL)
+    begin = re.match(rf"{QUOTED_STRING_PATTERN}|[^()]*", text, re.DOTALL)
     assert begin is not None
     name = ast.literal_eval(begin[0]) if begin[0][:1] in ("'", '"') else begin[0]
     if begin[0] == name and not PLAIN_NAME.fullmatch(name):
@@ -268,16 +269,16 @@ def _read_part(text: str) -> tuple[str, list[list[tuple[str, Any]]]]:
     groups = []
     rest = text[begin.end() :]
     while rest:
-        end = _closing(rest)
+        end = _closing_place(rest)
         groups.append([_read_parameter(each) for each in _split(rest[1:end], ",")])
         rest = rest[end + 1 :]
     return name, groups
 
 
-def _closing(text: str) -> int:
+def _closing_place(text: str) -> int:
     """Place of the bracket that closes the first one; ConfigError without one."""
     depth = 0
-    for piece in PIECE.finditer(text):
+    for piece in LABEL_TOKEN_PATTERN.finditer(text):
         depth += (piece[2] == "(") - (piece[2] == ")")
         if depth == 0:
             if piece[2] != ")":
@@ -304,7 +305,7 @@ def _split(text: str, at: str, most: int = -1) -> list[str]:
     """Split at a sign outside of brackets and quotes; ConfigError where these do not close."""
     found: list[str] = []
     begin, depth, place = 0, 0, 0
-    for piece in PIECE.finditer(text):
+    for piece in LABEL_TOKEN_PATTERN.finditer(text):
         if piece.start() != place:
             raise ConfigError("an open quote")
         place = piece.end()

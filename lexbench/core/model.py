@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from lexbench.core.errors import ConfigError
 from lexbench.core.record import Refused
-from lexbench.core.values import LARGEST, fits, is_whole
+from lexbench.core.values import MAX_EXACT_INTEGER, has_type, is_whole
 
-COUNTS = (
+COUNT_FACTS = (
     *("trained_length", "max_position_embeddings", "head_dim", "global_head_dim", "rotary_dim", "layers", "width"),
     *("heads", "kv_heads", "global_kv_heads", "vocabulary"),
 )
-PLAIN = {
+TYPE_CHECKED_FACTS = {
     "name": "a text",
     "rope_scaling": "names and values",
     "rope_extra": "names and values",
@@ -83,17 +83,17 @@ class Model:
     revision: str | None = None
 
     def __post_init__(self) -> None:
-        for name, said in PLAIN.items():
+        for name, said in TYPE_CHECKED_FACTS.items():
             value = as_fact(getattr(self, name))
             object.__setattr__(self, name, value)
-            if not fits(value, HINTS[name]):
+            if not has_type(value, FACT_TYPES[name]):
                 raise ConfigError(f"model.{name} must be {said}, got {value!r}")
-        for name in COUNTS:
+        for name in COUNT_FACTS:
             value = getattr(self, name)
             unknown = value is None and name not in ("trained_length", "head_dim")
             if not unknown and not is_whole(value, 1):
                 raise ConfigError(f"model.{name} must be a whole number of at least 1, got {value!r}")
-            if value is not None and value >= LARGEST:
+            if value is not None and value >= MAX_EXACT_INTEGER:
                 raise ConfigError(
                     f"model.{name} must be below 2^53, got {value!r}: mend config.json, or state model.{name}"
                 )
@@ -146,4 +146,4 @@ def as_fact(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-HINTS = get_type_hints(Model)
+FACT_TYPES = get_type_hints(Model)

@@ -4,7 +4,7 @@ import functools
 import re
 from pathlib import Path
 
-CLASS = re.compile(r"^(@dataclass\b[^\n]*\n)?class ([A-Za-z]\w*)", re.MULTILINE)
+CLASS_PATTERN = re.compile(r"^(@dataclass\b[^\n]*\n)?class ([A-Za-z]\w*)", re.MULTILINE)
 TOP_LEVEL = re.compile(r"^[^\s#)]", re.MULTILINE)
 """Begin of a statement outside of a class."""
 
@@ -23,7 +23,7 @@ def only_class(file: Path, method: str | None) -> str | None:
 def _only_class(file: Path, changed: int, method: str | None) -> str | None:
     text = file.read_text(encoding="utf-8", errors="replace")
     found = []
-    for match in CLASS.finditer(text):
+    for match in CLASS_PATTERN.finditer(text):
         following = TOP_LEVEL.search(text, match.end())
         body = text[match.end() : following.start() if following else len(text)]
         if method is None or (match[1] and re.search(rf"^    def {method}\(", body, re.MULTILINE)):

@@ -21,8 +21,8 @@ from typing import Any
 
 from lexbench.core.errors import ConfigError
 
-GROUP = "lexbench.parts"
-CHECKOUT = Path(__file__).resolve().parents[2]
+PARTS_ENTRY_POINT_GROUP = "lexbench.parts"
+CHECKOUT_FOLDER = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ def is_installed(module: str) -> bool:
         return False
 
 
-def need(module: str, extra: str, purpose: str) -> Any:
+def import_optional(module: str, extra: str, purpose: str) -> Any:
     """Import a module of an optional package; ConfigError that names the extra where it is missing."""
     if not is_installed(module):
         raise ConfigError(f'{purpose} needs {module}, which is not installed: pip install "lexbench[{extra}]"')
@@ -70,7 +70,7 @@ def need(module: str, extra: str, purpose: str) -> Any:
 
 
 @functools.cache
-def parts() -> tuple[Part, ...]:
+def all_parts() -> tuple[Part, ...]:
     """All parts, ours first; one that cannot be loaded is named on standard error and left out."""
     found = []
     for entry in sorted(_entries(), key=lambda each: not each.value.startswith("lexbench.")):
@@ -86,38 +86,38 @@ def parts() -> tuple[Part, ...]:
     return tuple(found)
 
 
-def provided(kind: str, name: str) -> Any:
+def load_provided(kind: str, name: str) -> Any:
     """The object that a part provides for a name; ConfigError where no part does."""
-    for part in parts():
+    for part in all_parts():
         if target := part.provides.get((kind, name)):
             module, _, attribute = target.partition(":")
             found = importlib.import_module(module)
             return getattr(found, attribute) if attribute else found
-    raise ConfigError(f"no installed part of lexbench provides {kind} {name}: {_known(kind)}")
+    raise ConfigError(f"no installed part of lexbench provides {kind} {name}: {_known_names(kind)}")
 
 
 def names_provided(kind: str) -> list[str]:
     """Names for which parts provide something of a kind, sorted; nothing is imported."""
-    return sorted({name for part in parts() for own, name in part.provides if own == kind})
+    return sorted({name for part in all_parts() for own, name in part.provides if own == kind})
 
 
 def part_of_module(module: str) -> Part | None:
     """The part of another distribution that a module belongs to."""
-    inside = (part for part in parts() if not part.is_ours and f"{module}.".startswith(f"{part.package}."))
+    inside = (part for part in all_parts() if not part.is_ours and f"{module}.".startswith(f"{part.package}."))
     return next(inside, None)
 
 
 def _entries() -> list[EntryPoint]:
     """Entry points of all parts: in a checkout ours are read from pyproject.toml, as nothing may be installed."""
-    installed = entry_points(group=GROUP)
-    file = CHECKOUT / "pyproject.toml"
+    installed = entry_points(group=PARTS_ENTRY_POINT_GROUP)
+    file = CHECKOUT_FOLDER / "pyproject.toml"
     if not file.is_file():
         return list(installed)
-    own = tomllib.loads(file.read_text(encoding="utf-8"))["project"]["entry-points"][GROUP]
+    own = tomllib.loads(file.read_text(encoding="utf-8"))["project"]["entry-points"][PARTS_ENTRY_POINT_GROUP]
     others = [each for each in installed if not each.value.startswith("lexbench.")]
-    return [*(EntryPoint(name, value, GROUP) for name, value in own.items()), *others]
+    return [*(EntryPoint(name, value, PARTS_ENTRY_POINT_GROUP) for name, value in own.items()), *others]
 
 
-def _known(kind: str) -> str:
+def _known_names(kind: str) -> str:
     known = names_provided(kind)
     return f"choose from {', '.join(known)}" if known else "install one that does"

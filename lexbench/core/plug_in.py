@@ -17,26 +17,32 @@ import numpy as np
 
 from lexbench.core.parts import part_of_module
 
-PACKAGE = Path(__file__).resolve().parents[1]
-OURS = (PACKAGE, PACKAGE.parent / "tasks")
+PACKAGE_FOLDER = Path(__file__).resolve().parents[1]
+OWN_CODE_FOLDERS = (PACKAGE_FOLDER, PACKAGE_FOLDER.parent / "tasks")
 """Folders of lexbench's own code, whose classes state versions of their own."""
-INSTALLED = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+INSTALLED_CODE_FOLDERS = {
+    Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")
+}
 """Folders of Python and of installed packages."""
 
 
-def is_ours(file: str | Path) -> bool:
+def is_own_code(file: str | Path) -> bool:
     """Whether a file is of lexbench."""
     place = Path(file).resolve()
-    return any(place.is_relative_to(folder) for folder in OURS)
+    return any(place.is_relative_to(folder) for folder in OWN_CODE_FOLDERS)
 
 
-def is_users(file: str | Path) -> bool:
+def is_user_code(file: str | Path) -> bool:
     """Whether a file is neither of lexbench nor of Python or an installed package."""
     place = Path(file).resolve()
-    return place.is_file() and not is_ours(place) and not any(place.is_relative_to(folder) for folder in INSTALLED)
+    return (
+        place.is_file()
+        and not is_own_code(place)
+        and not any(place.is_relative_to(folder) for folder in INSTALLED_CODE_FOLDERS)
+    )
 
 
-def code_of(*given: Any) -> str | None:
+def user_code_hash(*given: Any) -> str | None:
     """Hash of the files that define users' classes: classes given, those of dataclasses given and in their fields.
 
     Their base classes count, too, and the user's modules that these files import; comments, docstrings and layout do
@@ -76,7 +82,7 @@ def _classes(value: Any) -> set[type]:
 def _texts(kind: type) -> frozenset[str]:
     """The code of a user's class as it was when first asked, file by file; none of any other class."""
     place = getattr(sys.modules.get(kind.__module__), "__file__", None)
-    if place is None or kind.__module__.partition(".")[0] in sys.stdlib_module_names or is_ours(place):
+    if place is None or kind.__module__.partition(".")[0] in sys.stdlib_module_names or is_own_code(place):
         return frozenset()
     if part := part_of_module(kind.__module__):
         return frozenset(_read(file, part.package).text for file in sorted(part.folder.rglob("*.py")))
@@ -95,7 +101,7 @@ def _live_code(kind: type) -> frozenset[str]:
     """The code in memory of a user's class: all of it where no file holds it, else what its functions closed over."""
     module = sys.modules.get(kind.__module__)
     place = getattr(module, "__file__", None)
-    if kind.__module__ == "builtins" or (place is not None and not is_users(place)):
+    if kind.__module__ == "builtins" or (place is not None and not is_user_code(place)):
         return frozenset()
     functions = [each for name, each in sorted(vars(kind).items()) if not _is_made(kind, name)]
     functions = [getattr(each, "__func__", getattr(each, "fget", each)) for each in functions]
@@ -121,7 +127,7 @@ def _tell(function: FunctionType, whole: bool, told: dict[str, str]) -> None:
     for name, value in values.items():
         if isinstance(value, FunctionType):
             file = getattr(sys.modules.get(value.__module__), "__file__", None)
-            if value.__qualname__ not in told and (file is None or is_users(file)):
+            if value.__qualname__ not in told and (file is None or is_user_code(file)):
                 _tell(value, True, told)
         elif not isinstance(value, ModuleType | type):
             told[f"{function.__qualname__}.{name}"] = _value_text(value)
@@ -159,7 +165,7 @@ def _read(file: Path, module: str) -> _Code:
     except (OSError, SyntaxError, ValueError):  # gone, or no source
         return _Code("", frozenset())
     imports = {(source_of_module(name).resolve(), name) for name in _imports(tree, module, file)}
-    users = frozenset(each for each in imports if is_users(each[0]))
+    users = frozenset(each for each in imports if is_user_code(each[0]))
     return _Code(ast.unparse(_WithoutTexts().visit(tree)), users)
 
 
@@ -186,7 +192,7 @@ def _imports(tree: ast.Module, module: str, file: Path) -> Iterator[str]:
 
 
 class _WithoutTexts(ast.NodeTransformer):
-    """Takes out what stands by itself and does nothing: docstrings."""
+    """Remove docstrings, and other constants that stand as a statement."""
 
     def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
         return None if isinstance(node.value, ast.Constant) else node

@@ -191,7 +191,7 @@ class Record:
 
     @property
     def floor(self) -> float | None:
-        """What needs no model, in the record's metric: a value no better than it says nothing of the model."""
+        """Value that is reached without a model, in the record's metric; no better value says anything of a model."""
         return getattr(self, self.floor_of) if self.floor_of else None
 
     @property

@@ -25,23 +25,23 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import yaml
 
 from lexbench.core.errors import ConfigError
-from lexbench.core.fence import fenced
+from lexbench.core.fence import plugin_guard
 from lexbench.core.named_files import only_class
 from lexbench.core.old_names import present_path
-from lexbench.core.parts import parts
+from lexbench.core.parts import all_parts
 from lexbench.core.plug_in import source_of_module
 from lexbench.core.record import Deferred
 
-PACKAGE = Path(__file__).resolve().parents[1]
+PACKAGE_FOLDER = Path(__file__).resolve().parents[1]
 TEXT_ENDINGS = (".txt", ".md", ".py", ".jsonl")
 """Endings of the files that corpus=files reads."""
-GROUPS = ("model", "method", "encoding", "task", "corpus", "backend")
+REGISTRY_GROUPS = ("model", "method", "encoding", "task", "corpus", "backend")
 
 
-def asset(name: str) -> Path:
+def asset_folder(name: str) -> Path:
     """A folder that is inside the package in a wheel, and beside the package in a checkout."""
-    inside = PACKAGE / name
-    return inside if inside.is_dir() else PACKAGE.parent / name
+    inside = PACKAGE_FOLDER / name
+    return inside if inside.is_dir() else PACKAGE_FOLDER.parent / name
 
 
 def config_dirs() -> list[Path]:
@@ -62,11 +62,11 @@ def config_dirs() -> list[Path]:
 @functools.cache
 def _installed_dirs() -> tuple[Path, ...]:
     """The registry of the core and those of parts."""
-    of_parts = [folder for part in parts() if (folder := part.folder / "configs").is_dir()]
-    return tuple(folder.resolve() for folder in (asset("configs"), *of_parts))
+    of_parts = [folder for part in all_parts() if (folder := part.folder / "configs").is_dir()]
+    return tuple(folder.resolve() for folder in (asset_folder("configs"), *of_parts))
 
 
-def home_of(name: str) -> Path:
+def command_config_folder(name: str) -> Path:
     """The folder of the registry that holds NAME.yaml, the settings of a command."""
     return next(folder for folder in config_dirs() if (folder / f"{name}.yaml").is_file())
 
@@ -97,7 +97,7 @@ MOST_VALUES = 10_000
 """Values that a yaml may hold, those of its aliases counted where they stand."""
 
 
-def yamls(group: str) -> dict[str, list[Path]]:
+def yaml_files(group: str) -> dict[str, list[Path]]:
     """The yamls of each name of a group; only names with one can be read."""
     found: dict[str, list[Path]] = {}
     for folder in config_dirs():
@@ -106,16 +106,16 @@ def yamls(group: str) -> dict[str, list[Path]]:
     return found
 
 
-def names(group: str) -> list[str]:
+def registered_names(group: str) -> list[str]:
     """All names of a group, sorted."""
-    return sorted({*yamls(group), *files(group)})
+    return sorted({*yaml_files(group), *code_files(group)})
 
 
-def files(group: str) -> dict[str, dict[str, str]]:
+def code_files(group: str) -> dict[str, dict[str, str]]:
     """Names of a group that are files without a yaml: what a yaml would say, the class or the file."""
-    if group not in FOLDERS:
+    if group not in CODE_FOLDER_OF_GROUP:
         return {}
-    stated = yamls(group)
+    stated = yaml_files(group)
     found: dict[str, dict[str, str]] = {}
     for folder, package, configs in _code_folders(group):
         state = _state(group, folder, package, configs)
@@ -133,16 +133,16 @@ def _files_in(
     families = _files_of(configs / group)
     found = {}
     for file in sorted(folder.glob("*.py")):
-        cls = only_class(file, DOES[group] if group != "encoding" else None)
+        cls = only_class(file, RECOGNISING_ATTRIBUTES[group] if group != "encoding" else None)
         if file.name not in families and cls and cls.lower() == file.stem.replace("_", ""):
             place = str(file.resolve()) if package is None else file.name
             found[file.stem] = {"_target_": f"{package}.{file.stem}.{cls}"} if package else {"file": place}
     return found
 
 
-def _taken(group: str, stated: Path) -> Path | None:
+def _taken_by(group: str, stated: Path) -> Path | None:
     """The file of another owner whose name a yaml has."""
-    for folder, package, configs in _code_folders(group) if group in FOLDERS else ():
+    for folder, package, configs in _code_folders(group) if group in CODE_FOLDER_OF_GROUP else ():
         if stated.parent in (configs / group, folder):
             continue
         if stated.stem in _files_in(group, folder, package, configs, _state(group, folder, package, configs)):
@@ -164,11 +164,11 @@ def _files_of(folder: Path) -> set[str]:
     found = set[str]()
     for place in folder.glob("*.yaml"):
         with suppress(ConfigError, OSError):  # a broken yaml stops only what names it
-            found.add(str(_mapping(place).get("file")))
+            found.add(str(_read_mapping(place).get("file")))
     return found
 
 
-FOLDERS = {"method": "methods", "task": "tasks", "encoding": "encodings"}
+CODE_FOLDER_OF_GROUP = {"method": "methods", "task": "tasks", "encoding": "encodings"}
 """Folder of the files of each group, in the core and in every part."""
 
 
@@ -177,12 +177,12 @@ def _code_folders(group: str) -> Iterator[tuple[Path, str | None, Path]]:
 
     The package is empty for our tasks, which are found by their file's name, and None for the user's folders.
     """
-    name = FOLDERS[group]
+    name = CODE_FOLDER_OF_GROUP[group]
     if group == "task":
-        yield asset(name), "", asset("configs")
-    elif (PACKAGE / name).is_dir():
-        yield PACKAGE / name, f"lexbench.{name}", asset("configs")
-    for part in parts():
+        yield asset_folder(name), "", asset_folder("configs")
+    elif (PACKAGE_FOLDER / name).is_dir():
+        yield PACKAGE_FOLDER / name, f"lexbench.{name}", asset_folder("configs")
+    for part in all_parts():
         if (part.folder / name).is_dir():
             yield part.folder / name, f"{part.package}.{name}", part.folder / "configs"
     for folder in config_dirs()[len(_installed_dirs()) :]:
@@ -190,7 +190,7 @@ def _code_folders(group: str) -> Iterator[tuple[Path, str | None, Path]]:
             yield folder / group, None, folder
 
 
-def read(group: str, name: str) -> dict[str, Any]:
+def read_named_config(group: str, name: str) -> dict[str, Any]:
     """Read one yaml of the registry.
 
     Raises ConfigError with the choices for an unknown name, and where two yamls have one name: hydra would take
@@ -198,29 +198,29 @@ def read(group: str, name: str) -> dict[str, Any]:
 
     Of methods, names joined by `+` stand for the methods combined, as `compose` in a yaml.
     """
-    found = yamls(group).get(name, [])
+    found = yaml_files(group).get(name, [])
     if len(found) > 1:
         raise ConfigError(f"{group} {name} has two yamls, {found[0]} and {found[1]}: rename one")
-    if found and (taken := _taken(group, found[0])):
+    if found and (taken := _taken_by(group, found[0])):
         raise ConfigError(f"{group} {name} has two yamls or files, {taken} and {found[0]}: rename one")
     if found and found[0].is_file():
-        return _mapping(found[0])
-    if not found and (config := files(group).get(name)):
+        return _read_mapping(found[0])
+    if not found and (config := code_files(group).get(name)):
         return dict(config)
     if group == "method" and "+" in name:
         parts = name.split("+")
         for part in parts:
-            read(group, part)
+            read_named_config(group, part)
         return {"compose": parts}
     also = {
         "model": ", or give model=ORG/NAME of the hub or model=./FOLDER",
         "corpus": ", or give corpus=./FOLDER or corpus=FILE.txt",
     }.get(group, "")
     own = "; --config-dir DIR or LEXBENCH_CONFIG_PATH=DIR adds yours"
-    raise ConfigError(f"unknown {group} {name!r}: {suggest(name, names(group))}{also}{own}")
+    raise ConfigError(f"unknown {group} {name!r}: {suggest_choices(name, registered_names(group))}{also}{own}")
 
 
-def listed(group: str, given: Any, setting: str, example: str) -> list[dict[str, Any]]:
+def expand_entries(group: str, given: Any, setting: str, example: str) -> list[dict[str, Any]]:
     """Yamls given by name, or by name and parameters that override the yaml's: each with its name.
 
     Raises ConfigError for what is no list of these.
@@ -236,19 +236,22 @@ def listed(group: str, given: Any, setting: str, example: str) -> list[dict[str,
     own = [
         isinstance(entry.get("_target_"), type) or ("compose" in entry and "+" in entry["name"]) for entry in entries
     ]
-    return [{**({} if mine else read(group, entry["name"])), **entry} for mine, entry in zip(own, entries, strict=True)]
+    return [
+        {**({} if mine else read_named_config(group, entry["name"])), **entry}
+        for mine, entry in zip(own, entries, strict=True)
+    ]
 
 
-def model_named(given: str) -> tuple[str, str | None]:
+def resolve_model_name(given: str) -> tuple[str, str | None]:
     """(name of a model's yaml, its path or None) of a name, a hub name, a folder or a GGUF file.
 
     A path that a yaml has is that yaml's model; the facts of any other stand in its config.json: `local`.
     """
     if not ("/" in given or given.startswith((".", "~")) or given.endswith(".gguf")):
         return given, None
-    for name in names("model"):
+    for name in registered_names("model"):
         with suppress(ValueError):  # a broken yaml of the user stops only what names it
-            if read("model", name).get("path") == given:
+            if read_named_config("model", name).get("path") == given:
                 return name, None
     return "local", given
 
@@ -268,32 +271,32 @@ def check_aliases(file: Path) -> None:
         text = file.read_text(encoding="utf-8")
         root = yaml.compose(text, yaml.SafeLoader) if "*" in text and "&" in text else None
         counts: dict[int, int] = {}
-        if root is not None and _count(root, counts) > MOST_VALUES:
+        if root is not None and _count_values(root, counts) > MOST_VALUES:
             raise ConfigError(f"config {file} stands for more than {MOST_VALUES:,} values by its aliases: write fewer")
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError, OSError):
         return  # said where it is read
 
 
-def _count(node: Any, counts: dict[int, int]) -> int:
+def _count_values(node: Any, counts: dict[int, int]) -> int:
     """Values below a node of yaml, those of aliases at each place where they stand."""
     if id(node) not in counts:
         counts[id(node)] = MOST_VALUES + 1  # below itself: without end
         below = [each for pair in node.value for each in pair] if isinstance(node, yaml.MappingNode) else node.value
         inside = below if isinstance(node, yaml.CollectionNode) else ()
-        counts[id(node)] = 1 + sum(_count(each, counts) for each in inside)
+        counts[id(node)] = 1 + sum(_count_values(each, counts) for each in inside)
     return counts[id(node)]
 
 
 @functools.lru_cache(maxsize=256)
-def _parsed(text: str) -> Any:
+def _parse_yaml(text: str) -> Any:
     """The contents of a yaml. The same few are read again and again, and yaml's parser takes milliseconds."""
     return yaml.safe_load(text)
 
 
-def _mapping(file: Path) -> dict[str, Any]:
+def _read_mapping(file: Path) -> dict[str, Any]:
     check_aliases(file)
     try:
-        content = copy.deepcopy(_parsed(file.read_text(encoding="utf-8"))) or {}
+        content = copy.deepcopy(_parse_yaml(file.read_text(encoding="utf-8"))) or {}
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # also: no text, a wrong date, nested too deeply
         raise ConfigError(f"config {file} must be valid yaml ({' '.join(str(error).split())}): correct it") from None
     if not isinstance(content, dict):
@@ -301,31 +304,37 @@ def _mapping(file: Path) -> dict[str, Any]:
     return content
 
 
-def build(config: Mapping[str, Any], noun: str, **inserted: Any) -> Any:
+def build_object(config: Mapping[str, Any], noun: str, **inserted: Any) -> Any:
     """Build the object that a yaml describes. `inserted` sets fields that users do not write, if the class has them.
 
     Raises ConfigError for an unknown or missing parameter, and for a ConfigError of the class.
     """
-    cls = checked(config, noun)
-    known = parameters(cls)
-    values = {**{key: value for key, value in inserted.items() if key in known}, **_given(config)}
+    cls = checked_class(config, noun)
+    known = class_parameters(cls)
+    values = {**{key: value for key, value in inserted.items() if key in known}, **_stated_parameters(config)}
     lacking = [key for key, required in known.items() if required and key not in values]
     if lacking:
         raise ConfigError(f"{noun} needs {lacking[0]}: give {noun}.{lacking[0]}=...")
-    with fenced(f"{noun} {cls.__name__}"):
+    with plugin_guard(f"{noun} {cls.__name__}"):
         try:
-            return cls(**{key: _frozen(value) for key, value in values.items()})
+            return cls(**{key: _freeze(value) for key, value in values.items()})
         except ValueError as error:  # Python's own word for a wrong value, which a plug-in's constructor may use
             raise ConfigError(str(error)) from error
 
 
-def checked(config: Mapping[str, Any], noun: str) -> type:
+def checked_class(config: Mapping[str, Any], noun: str) -> type:
     """The class that a yaml describes; ConfigError for an unknown parameter or a plain value of a wrong type."""
     cls = class_of(config, noun)
-    if noun in DOES and not hasattr(cls, DOES[noun]):
-        raise ConfigError(f"{noun} class {cls.__name__} must have {DOES[noun]}: name another by _target_ or file")
-    stated, config, known = config, _given(config), parameters(cls)
-    own = () if noun not in DOES else ("name", "file", *(METHODS if noun == "method" else ()))
+    if noun in RECOGNISING_ATTRIBUTES and not hasattr(cls, RECOGNISING_ATTRIBUTES[noun]):
+        raise ConfigError(
+            f"{noun} class {cls.__name__} must have {RECOGNISING_ATTRIBUTES[noun]}: name another by _target_ or file"
+        )
+    stated, config, known = config, _stated_parameters(config), class_parameters(cls)
+    own = (
+        ()
+        if noun not in RECOGNISING_ATTRIBUTES
+        else ("name", "file", *(SHARED_METHOD_KEYS if noun == "method" else ()))
+    )
     if taken := [key for key in known if key in own]:
         raise ConfigError(
             f"{noun} class {cls.__name__} has a parameter {taken[0]}, a key of every {noun}'s yaml: rename it"
@@ -333,7 +342,7 @@ def checked(config: Mapping[str, Any], noun: str) -> type:
     for key in config:
         if key not in known:
             named = stated.get("name") or cls.__name__
-            remedy = suggest(key, known) if known else f"{named} has no parameters"
+            remedy = suggest_choices(key, known) if known else f"{named} has no parameters"
             raise ConfigError(f"unknown parameter {noun}.{key}: {remedy}")
         # The run puts the corpus object in its place; a user can only have written a value.
         if key == "corpus" and not hasattr(config[key], "documents"):
@@ -345,7 +354,7 @@ def checked(config: Mapping[str, Any], noun: str) -> type:
             raise ConfigError(f"backend.model is set by model=NAME for the whole run, got {config[key]!r}: {remedy}")
     hints = _hints(cls, noun)
     for key in config:
-        _check(key if noun in OWN else f"{noun}.{key}", config[key], hints.get(key, Any))
+        _check(key if noun in OBJECT_COMMANDS else f"{noun}.{key}", config[key], hints.get(key, Any))
         if noun == "task" and isinstance(config[key], Mapping):  # tasks are kept by their values
             raise ConfigError(f"task.{key} must be a plain value or a list, got a mapping: make its entries parameters")
     return cls
@@ -362,20 +371,20 @@ def _hints(cls: type, noun: str) -> dict[str, Any]:
         ) from None
 
 
-def _given(config: Mapping[str, Any]) -> dict[str, Any]:
+def _stated_parameters(config: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters in a yaml: all but its own name and what names its class."""
     return {key: value for key, value in config.items() if key not in ("_target_", "file", "name")}
 
 
-def _frozen(value: Any) -> Any:
+def _freeze(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-METHODS = ("at", "compose", "layers", "over", "several")
+SHARED_METHOD_KEYS = ("at", "compose", "layers", "over", "several")
 """Keys that mean the same in the yaml of every method (`lexbench.methods.composition`), and so reach no class."""
-OWN = ("tune", "search")
-"""Commands whose settings build an object as they are: worth=4, not tune.worth=4."""
-KINDS: Mapping[type, tuple[str, str]] = {
+OBJECT_COMMANDS = ("tune", "search")
+"""Commands whose settings are typed without the command's name: worth=4, not tune.worth=4."""
+PLAIN_TYPE_WORDS: Mapping[type, tuple[str, str]] = {
     bool: ("true or false", "true"),
     int: ("a whole number", "4"),
     float: ("a number", "4"),
@@ -388,19 +397,21 @@ KINDS: Mapping[type, tuple[str, str]] = {
 def _check(name: str, value: Any, hint: Any) -> None:
     """ConfigError for a plain value of a wrong type; the class itself checks other annotations."""
     kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    plain = [kind for kind in kinds if kind in KINDS]
+    plain = [kind for kind in kinds if kind in PLAIN_TYPE_WORDS]
     fits = any(isinstance(value, kind) or (kind is float and isinstance(value, int)) for kind in plain)
     misplaced = isinstance(value, bool) and bool not in plain
     wrong = len(plain) == len(kinds) and (not fits or misplaced)
     for nested, accepts in ((dict, Mapping), (list, Iterable)):
-        wrong |= bool(plain) and isinstance(value, nested) and not any(_is(kind, accepts) for kind in kinds)
+        wrong |= (
+            bool(plain) and isinstance(value, nested) and not any(_accepts_collection(kind, accepts) for kind in kinds)
+        )
     if wrong:
-        wanted = " or ".join(KINDS[kind][0] for kind in plain)
-        typed = KINDS[int if int in plain else plain[0]][1]  # a number says more than the word "text"
+        wanted = " or ".join(PLAIN_TYPE_WORDS[kind][0] for kind in plain)
+        typed = PLAIN_TYPE_WORDS[int if int in plain else plain[0]][1]  # a number says more than the word "text"
         raise ConfigError(f"{name} must be {wanted}, got {value!r}: e.g. {name}={typed}")
 
 
-def _is(hint: Any, kind: type) -> bool:
+def _accepts_collection(hint: Any, kind: type) -> bool:
     """Whether an annotation is a kind of mapping or sequence that is no text, or anything."""
     cls = get_origin(hint) or hint
     return cls is Any or (isinstance(cls, type) and cls is not str and issubclass(cls, kind))
@@ -419,7 +430,7 @@ def class_of(config: Mapping[str, Any], noun: str) -> type:
     return target if isinstance(target, type) else _import(present_path(str(target)))
 
 
-def parameters(cls: type) -> dict[str, bool]:
+def class_parameters(cls: type) -> dict[str, bool]:
     """Parameters of a class: name to whether it is required."""
     if is_dataclass(cls):
         return {f.name: f.default is MISSING and f.default_factory is MISSING for f in fields(cls) if f.init}
@@ -429,7 +440,7 @@ def parameters(cls: type) -> dict[str, bool]:
     return {each.name: each.default is each.empty for each in named}
 
 
-def label(instance: Any, name: str, noun: str) -> str:
+def instance_label(instance: Any, name: str, noun: str) -> str:
     """`name(parameter=value, ...)` with every parameter that the user changed, except the corpus.
 
     Of a corpus's files and folders only the last part is shown: labels are published, the user's folders are private.
@@ -446,8 +457,8 @@ def changed_parameters(instance: Any, name: str, noun: str) -> dict[str, Any]:
     kind: Any = type(instance)
     if not kind.__dataclass_params__.frozen:  # what one length leaves in it would reach the next
         raise ConfigError(f"{noun} class {kind.__name__} must be frozen: write @dataclass(frozen=True)")
-    stated = read(noun, name) if name in names(noun) else {}
-    usual = {f.name: _frozen(stated.get(f.name, f.default)) for f in fields(instance) if f.name != "corpus"}
+    stated = read_named_config(noun, name) if name in registered_names(noun) else {}
+    usual = {f.name: _freeze(stated.get(f.name, f.default)) for f in fields(instance) if f.name != "corpus"}
     return {key: value for key, default in usual.items() if (value := getattr(instance, key)) != default}
 
 
@@ -456,9 +467,9 @@ def _public(value: Any, noun: str) -> Any:
     return Path(value).name if private else value
 
 
-def summary(group: str, name: str) -> str:
+def docstring_summary(group: str, name: str) -> str:
     """First line of the docstring of a yaml's class, read from the source without importing it."""
-    config = read(group, name)
+    config = read_named_config(group, name)
     for kind in ("suite", "compose"):
         if kind in config:
             listed = config[kind] if isinstance(config[kind], list) else [config[kind]]
@@ -478,7 +489,11 @@ def summary(group: str, name: str) -> str:
     except (SyntaxError, ValueError):
         return f"(cannot be read: {source})"
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and cls in (None, node.name)]
-    does = [node for node in classes if cls or DOES.get(group) in {getattr(part, "name", None) for part in node.body}]
+    does = [
+        node
+        for node in classes
+        if cls or RECOGNISING_ATTRIBUTES.get(group) in {getattr(part, "name", None) for part in node.body}
+    ]
     documented = [text for node in does or classes if (text := ast.get_docstring(node))]
     own = ", ".join(f"{key}={value}" for key, value in config.items() if key not in ("file", "_target_"))
     shown = f" [{own}]" if own and group in ("task", "corpus") else ""
@@ -488,7 +503,7 @@ def summary(group: str, name: str) -> str:
 def _import(target: str) -> type:
     module, _, name = target.rpartition(".")
     try:
-        with fenced(f"_target_ {target}"):
+        with plugin_guard(f"_target_ {target}"):
             found = getattr(importlib.import_module(module), name)
     except (Deferred, ValueError) as error:
         raise ConfigError(f"_target_ {target} cannot be imported ({error}): write package.module.Class") from None
@@ -502,14 +517,14 @@ def source_of(config: Mapping[str, Any], noun: str) -> Path:
 
     Without the yaml's name, beside any yaml of its group.
     """
-    file, own = Path(str(config["file"])), yamls(noun).get(str(config.get("name")))
+    file, own = Path(str(config["file"])), yaml_files(noun).get(str(config.get("name")))
     if not own and config.get("name") == file.stem and noun == "task":  # a name without a yaml is our own file
-        return asset("tasks") / file
+        return asset_folder("tasks") / file
     beside = [own[0].parent] if own else [folder / noun for folder in reversed(config_dirs())]
-    return next((folder / file for folder in beside if (folder / file).is_file()), asset("tasks") / file)
+    return next((folder / file for folder in beside if (folder / file).is_file()), asset_folder("tasks") / file)
 
 
-DOES = {
+RECOGNISING_ATTRIBUTES = {
     "task": "questions",
     "method": "attention",
     "encoding": "qk",
@@ -521,15 +536,16 @@ DOES = {
 
 def _class_in(config: Mapping[str, Any], noun: str) -> type:
     """The only class of a noun in a file."""
-    if noun not in DOES:
+    if noun not in RECOGNISING_ATTRIBUTES:
         raise ConfigError(f"{noun} cannot be defined by a file: give _target_: package.module.Class")
     file = source_of(config, noun)
     module = _module(file, noun, file.stat().st_mtime_ns if file.is_file() else 0)
     own = [value for value in vars(module).values() if getattr(value, "__module__", None) == module.__name__]
-    found = [value for value in own if isinstance(value, type) and hasattr(value, DOES[noun])]
+    found = [value for value in own if isinstance(value, type) and hasattr(value, RECOGNISING_ATTRIBUTES[noun])]
     if len(found) != 1:
         raise ConfigError(
-            f"{noun} file {config['file']} must define one class with {DOES[noun]}(...), got {len(found)}"
+            f"{noun} file {config['file']} must define one class with {RECOGNISING_ATTRIBUTES[noun]}(...), got "
+            f"{len(found)}"
         )
     return found[0]
 
@@ -545,23 +561,25 @@ def _module(file: Path, noun: str, changed: int) -> ModuleType:
         )
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # needed by dataclasses
-    with fenced(f"{noun} file {file.name}"):
+    with plugin_guard(f"{noun} file {file.name}"):
         spec.loader.exec_module(module)
     return module
 
 
-def suggest(name: str, choices: Iterable[str]) -> str:
+def suggest_choices(name: str, choices: Iterable[str]) -> str:
     """`did you mean NEAREST? choose from A, B`, the end of a message."""
     choices = list(choices)
-    return f"{nearest(name, choices)}choose from {', '.join(choices)}" if choices else "there is none to choose from"
+    return (
+        f"{did_you_mean(name, choices)}choose from {', '.join(choices)}" if choices else "there is none to choose from"
+    )
 
 
-def nearest(name: str, choices: Iterable[str]) -> str:
+def did_you_mean(name: str, choices: Iterable[str]) -> str:
     """`did you mean NEAREST? `, or nothing where no choice is similar."""
-    close = closest(name, choices)
+    close = closest_choice(name, choices)
     return f"did you mean {close}? " if close else ""
 
 
-def closest(name: str, choices: Iterable[str]) -> str | None:
+def closest_choice(name: str, choices: Iterable[str]) -> str | None:
     """The choice that is most similar, if any is."""
     return next(iter(difflib.get_close_matches(name, list(choices), n=1)), None)

@@ -10,7 +10,7 @@ OF_SUITES = ("n", "multiples")
 """Keys of a suite that no task takes."""
 
 
-def entries(config: Mapping[str, Any]) -> list[dict[str, Any]]:
+def expand_suite(config: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The yamls of a suite's tasks: `suite: [passkey, {name: last_segment, targets: 64}, another_suite]`.
 
     Other keys beside `suite` go to every task that has such a parameter; `n` and `multiples` are the suite's own. A
@@ -19,11 +19,11 @@ def entries(config: Mapping[str, Any]) -> list[dict[str, Any]]:
     if "suite" not in config:
         return [dict(config)]
     shared = {key: value for key, value in config.items() if key not in ("suite", "name", *OF_SUITES)}
-    named = [entry for part in parts(config) for entry in entries(part)]
-    takes = [registry.parameters(registry.class_of(entry, "task")) for entry in named]
+    named = [entry for part in suite_members(config) for entry in expand_suite(part)]
+    takes = [registry.class_parameters(registry.class_of(entry, "task")) for entry in named]
     for key in shared:
         if not any(key in known for known in takes):
-            meant = registry.nearest(key, sorted({each for known in takes for each in known}))
+            meant = registry.did_you_mean(key, sorted({each for known in takes for each in known}))
             raise ConfigError(
                 f"unknown parameter task.{key}: {meant}no task of {[entry['name'] for entry in named]} has it"
             )
@@ -33,6 +33,6 @@ def entries(config: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def parts(config: Mapping[str, Any]) -> list[dict[str, Any]]:
+def suite_members(config: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The yamls that a suite names, each with the parameters that it gives them."""
-    return registry.listed("task", config["suite"], "a suite", "[passkey,{name: needle, options: 4}]")
+    return registry.expand_entries("task", config["suite"], "a suite", "[passkey,{name: needle, options: 4}]")

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from lexbench.core.attention import Attention
 from lexbench.core.new_fields import stated_fields
+from lexbench.core.old_names import keep_old_names, with_old_fields
 from lexbench.core.record import Sample
 
 Tokens = NDArray[np.int64]
@@ -26,12 +27,13 @@ class Question:
     """Facts for scoring and for readers: expected answer, depth, document."""
 
 
+@with_old_fields(room="max_new_tokens")
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Write(Question):
+class Generate(Question):
     """Continue the prompt by at most `room` tokens."""
 
     prompt: Tokens
-    room: int
+    max_new_tokens: int
     answer: str = ""
     """Answer of a flawless model, with its leading space."""
     chance: float = 0.0
@@ -41,7 +43,7 @@ class Write(Question):
     messages: tuple[tuple[str, str], ...] = ()
     """Role and content of the messages that the prompt was made of, for servers that take messages; a last one of the
     assistant is the beginning of the answer. (): the prompt is a text, or one user message in the chat template."""
-    text: int | None = None
+    text_tokens: int | None = None
     """First tokens of the prompt, in front of the question: a compressed cache is made of these alone; None: not told,
     then of the whole prompt."""
     thought: int = 0
@@ -50,9 +52,9 @@ class Write(Question):
     @property
     def length(self) -> int:
         """Tokens of prompt, thought and room."""
-        return len(self.prompt) + self.thought + self.room
+        return len(self.prompt) + self.thought + self.max_new_tokens
 
-    def said(self, text: str) -> bool:
+    def contains_stop_text(self, text: str) -> bool:
         """Whether the answer contains a stop text."""
         return any(end in text for end in self.until)
 
@@ -67,8 +69,8 @@ class Choose(Question):
     """Index of the right option."""
     guess: float | None = None
     """Expected accuracy of guessing, where that is not 1 / options."""
-    text: int | None = None
-    """First tokens of the prompt, in front of the question, as in `Write`."""
+    text_tokens: int | None = None
+    """First tokens of the prompt, in front of the question, as in `Generate`."""
 
     def __post_init__(self) -> None:
         assert len(self.options) > 1 and min(map(len, self.options)) > 0, "a choice needs non-empty options"
@@ -85,7 +87,7 @@ class Choose(Question):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Mark(Question):
+class ClassifyTokens(Question):
     """At each place, choose the likeliest option, given the right tokens before it (teacher forcing)."""
 
     tokens: Tokens
@@ -111,12 +113,13 @@ class Mark(Question):
         return 1 / len(self.options) if self.guess is None else self.guess
 
 
+@with_old_fields(start="first_target")
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Score(Question):
+class Loglikelihood(Question):
     """Negative log-likelihood of tokens[start:], each given all tokens before it."""
 
     tokens: Tokens
-    start: int
+    first_target: int
     bytes: int
     """UTF-8 bytes of the targets."""
     words: int
@@ -124,7 +127,7 @@ class Score(Question):
     """Mean nats per target that counting alone reaches, by name: uniform, unigram, bigram (`taskkit.floors`)."""
 
     def __post_init__(self) -> None:
-        assert 1 <= self.start < len(self.tokens), f"start {self.start} of {len(self.tokens)} tokens"
+        assert 1 <= self.first_target < len(self.tokens), f"start {self.first_target} of {len(self.tokens)} tokens"
 
     @property
     def length(self) -> int:
@@ -133,7 +136,7 @@ class Score(Question):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Probe(Question):
+class ProbeAttention(Question):
     """Measure attention over these tokens in one forward pass."""
 
     tokens: Tokens
@@ -156,16 +159,16 @@ class Probe(Question):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Diverge(Question):
+class MeasureDivergence(Question):
     """Compare the next-token distributions at tokens[start:] with those of the same text under another method."""
 
     tokens: Tokens
-    start: int
+    first_target: int
     against: str = ""
     """Name of the other method; empty: the same method with keys and values kept as they are computed."""
 
     def __post_init__(self) -> None:
-        assert 1 <= self.start < len(self.tokens), f"start {self.start} of {len(self.tokens)} tokens"
+        assert 1 <= self.first_target < len(self.tokens), f"start {self.first_target} of {len(self.tokens)} tokens"
 
     @property
     def length(self) -> int:
@@ -174,7 +177,7 @@ class Diverge(Question):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Written:
+class GenerateAnswer:
     """Answer to Write: the new tokens only, without the prompt."""
 
     tokens: Tokens
@@ -188,7 +191,7 @@ class Written:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Scored:
+class LoglikelihoodAnswer:
     """Answer to Score."""
 
     nll: NDArray[np.float32]
@@ -196,7 +199,7 @@ class Scored:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Chosen:
+class ChooseAnswer:
     """Answer to Choose."""
 
     nll: NDArray[np.float64]
@@ -204,7 +207,7 @@ class Chosen:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Marked:
+class ClassifyTokensAnswer:
     """Answer to Mark."""
 
     nll: NDArray[np.float32]
@@ -212,7 +215,7 @@ class Marked:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Probed:
+class ProbeAttentionAnswer:
     """Answer to Probe: statistics of attention logits and weights, with the whole method applied."""
 
     statistics: Mapping[str, NDArray[np.float64]]
@@ -237,7 +240,7 @@ class Probed:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Diverged:
+class MeasureDivergenceAnswer:
     """Answer to Diverge, with one number for each target."""
 
     divergence: NDArray[np.float32]
@@ -250,10 +253,18 @@ class Diverged:
     """NLL of the target under the other method, nats."""
 
 
-AnyQuestion = Write | Choose | Mark | Score | Probe | Diverge
-Answer = Written | Chosen | Marked | Scored | Probed | Diverged
+AnyQuestion = Generate | Choose | ClassifyTokens | Loglikelihood | ProbeAttention | MeasureDivergence
+Answer = (
+    GenerateAnswer
+    | ChooseAnswer
+    | ClassifyTokensAnswer
+    | LoglikelihoodAnswer
+    | ProbeAttentionAnswer
+    | MeasureDivergenceAnswer
+)
 
 
+@with_old_fields(room="max_new_tokens")
 @dataclass(frozen=True)
 class Outline:
     """Sizes of a cell's questions, told before any of them is written."""
@@ -261,7 +272,7 @@ class Outline:
     questions: int
     length: float
     """Tokens of a question, its room included; the mean, where they differ."""
-    room: float = 0
+    max_new_tokens: float = 0
     """Tokens of a question that are written; 0: none is."""
     per_text: int = 1
     """Questions behind one text, which may be read once."""
@@ -393,3 +404,6 @@ class Task:
         parameters = {f.name: str(f.default if f.name in self.form else getattr(self, f.name)) for f in hashed}
         key = json.dumps([type(self).__name__, self.edition, parameters, *place], sort_keys=True)
         return np.random.default_rng(np.frombuffer(hashlib.sha256(key.encode()).digest(), dtype=np.uint32))
+
+
+keep_old_names(__name__)

@@ -9,25 +9,25 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from lexbench.core.errors import ConfigError
 
-LARGEST = 1 << 53
+MAX_EXACT_INTEGER = 1 << 53
 """Bound of whole numbers in our files: below it they are exact in every file format and library."""
 Rule = Callable[[Any], bool]
 AT_LEAST_ONE = ("length", "trained_length")
 
 
-def fitting(cls: type, values: Any, noun: str) -> dict[str, Any]:
+def checked_field_values(cls: type, values: Any, noun: str) -> dict[str, Any]:
     """The values of a dataclass's fields by name; ConfigError for a missing or unknown name, or a wrong type.
 
     Whole numbers must be at least 0, lengths at least 1.
     """
     if not isinstance(values, Mapping):
-        raise ConfigError(f"{noun} must hold names and values, got {_shown(values)}")
+        raise ConfigError(f"{noun} must hold names and values, got {_one_line(values)}")
     rules, needed = _rules(cls)
     if values.keys() != rules.keys() and (odd := sorted(values.keys() - rules.keys()) + sorted(needed - values.keys())):
-        raise ConfigError(f"{noun} differs in {', '.join(map(_shown, odd[:5]))}")
+        raise ConfigError(f"{noun} differs in {', '.join(map(_one_line, odd[:5]))}")
     for name, value in values.items():
         if not rules[name](value):
-            raise ConfigError(f"{noun} has a wrong {name}: {_shown(value)}")
+            raise ConfigError(f"{noun} has a wrong {name}: {_one_line(value)}")
     return dict(values)
 
 
@@ -36,7 +36,7 @@ def is_whole(value: Any, least: int = 0) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
 
 
-def fits(value: Any, hint: Any) -> bool:
+def has_type(value: Any, hint: Any) -> bool:
     """Whether a plain value has the annotated type; of types without a rule here only the class is compared."""
     return _rule(hint)(value)
 
@@ -53,7 +53,7 @@ def _rule(hint: Any) -> Rule:
         return _whole
     if kind is float:
         # JSON writes 1.0 as 1 in some programs.
-        return lambda value: isinstance(value, float) or (_integer(value) and abs(value) < LARGEST)
+        return lambda value: isinstance(value, float) or (_integer(value) and abs(value) < MAX_EXACT_INTEGER)
     if kind is str:
         return _text
     if issubclass(kind, Mapping):
@@ -81,7 +81,7 @@ def _integer(value: Any) -> bool:
 
 
 def _whole(value: Any) -> bool:
-    return _integer(value) and 0 <= value < LARGEST
+    return _integer(value) and 0 <= value < MAX_EXACT_INTEGER
 
 
 def _text(value: Any) -> bool:
@@ -101,7 +101,7 @@ def _rules(cls: type) -> tuple[dict[str, Rule], set[str]]:
     return rules, {each.name for each in fields(cls) if each.default is MISSING and each.default_factory is MISSING}
 
 
-def _shown(value: Any) -> str:
+def _one_line(value: Any) -> str:
     """A value as one short line."""
     text = ascii(value) if isinstance(value, str | int | float | bool | None) else type(value).__name__
     return text if len(text) <= 60 else f"{text[:60]}..."

@@ -33,13 +33,13 @@ class Corpus(Protocol):
 
 OF_THIS_MACHINE = ("packages", "pydoc", "stdlib")
 """Corpora whose text another machine may not have: it is what is installed here."""
-SHORT = 4096
+MAX_STDLIB_LENGTH_TOKENS = 4096
 """Tokens of the longest run that reads modules of the standard library where no corpus is named."""
 
 
-def usual_corpus(longest: int) -> str:
+def default_corpus(longest: int) -> str:
     """The corpus of a run that names none: stdlib up to 4096 tokens, packages where a longer length is asked for."""
-    return "stdlib" if longest <= SHORT else "packages"
+    return "stdlib" if longest <= MAX_STDLIB_LENGTH_TOKENS else "packages"
 
 
 def for_lengths(corpus: Corpus, lengths: Sequence[int]) -> Corpus:
@@ -49,7 +49,7 @@ def for_lengths(corpus: Corpus, lengths: Sequence[int]) -> Corpus:
     return settled
 
 
-def modules(root: Path, left_out: Collection[str]) -> Iterator[str]:
+def python_files(root: Path, left_out: Collection[str]) -> Iterator[str]:
     """Paths of the Python files below a folder, from it on, unsorted, without folders with a name in `left_out`."""
     for place, below, files in os.walk(root):
         below[:] = (name for name in below if name not in left_out)  # in place: os.walk enters what is left
@@ -72,11 +72,11 @@ def check_split(split: str) -> None:
         raise ConfigError(f"corpus.split must be train, test or all, got {split}")
 
 
-def in_split(name: str, split: str) -> bool:
+def is_in_split(name: str, split: str) -> bool:
     """Whether a document belongs to a split: train, test or all."""
-    return split == "all" or held_out(name) == (split == "test")
+    return split == "all" or is_held_out(name) == (split == "test")
 
 
-def held_out(name: str, share: float = 0.15) -> bool:
+def is_held_out(name: str, share: float = 0.15) -> bool:
     """Whether a document belongs to the test split: by a hash of its name, the same on every machine."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") < share * 2**32

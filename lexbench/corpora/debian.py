@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lexbench.core.errors import ConfigError
-from lexbench.core.registry import PACKAGE
+from lexbench.core.registry import PACKAGE_FOLDER
 
-LANGUAGES = ("en", "de", "es", "fr", "id", "it", "ja", "pt", "pt-br", "zh-cn", "zh-tw")
+REFERENCE_LANGUAGES = ("en", "de", "es", "fr", "id", "it", "ja", "pt", "pt-br", "zh-cn", "zh-tw")
 """Languages of the Debian Reference."""
 _REFERENCE = (
     "9f31d3a17df505de09689ca255512ea58c1fc47c59bb1b0c7bf1c23362e9743f",
@@ -50,20 +50,23 @@ class Deb:
         return f"{self.name}_{self.version}_all.deb"
 
 
-DEBS = {
+DEBIAN_PACKAGES = {
     deb.name: deb
     for deb in (
         Deb("r-cran-janeaustenr", "1.0.0-1", "df6bddf211906d1ff404f8ff662c21b34e6660e7f54a311084e749050c019c95"),
         Deb("anarchism", "15.3-3", "cf21c10948b00e923c62eb31c39a3390413fa26c5ee0e3b925feb0ec7fe42948"),
-        *(Deb(f"debian-reference-{each}", "2.100", sha) for each, sha in zip(LANGUAGES, _REFERENCE, strict=True)),
+        *(
+            Deb(f"debian-reference-{each}", "2.100", sha)
+            for each, sha in zip(REFERENCE_LANGUAGES, _REFERENCE, strict=True)
+        ),
     )
 }
 """Packages by name."""
 
 
-def folder() -> Path:
+def packages_folder() -> Path:
     """The place of the packages: LEXBENCH_TEXTS, or .texts beside lexbench's own folder."""
-    return Path(os.environ.get("LEXBENCH_TEXTS") or PACKAGE.parent / ".texts").expanduser()
+    return Path(os.environ.get("LEXBENCH_TEXTS") or PACKAGE_FOLDER.parent / ".texts").expanduser()
 
 
 def files_of(name: str, under: str) -> dict[str, bytes]:
@@ -75,8 +78,8 @@ def files_of(name: str, under: str) -> dict[str, bytes]:
 
     Raises ConfigError where the package is not there, or is another one.
     """
-    deb = DEBS[name]
-    place = folder() / deb.file
+    deb = DEBIAN_PACKAGES[name]
+    place = packages_folder() / deb.file
     if not place.is_file():
         raise ConfigError(f"{deb.file} of Debian must be in {place.parent}, it is not: run `make texts`")
     return _files(place, deb.sha256, under)
@@ -113,12 +116,12 @@ def _data(deb: bytes) -> bytes:
     raise AssertionError("a .deb of a known hash holds data.tar")
 
 
-def fetch() -> list[Path]:
+def download_packages() -> list[Path]:
     """Download the packages that are not there yet; ConfigError where apt-get has not exactly these."""
-    place = folder()
+    place = packages_folder()
     place.mkdir(parents=True, exist_ok=True)
-    files = {deb: place / deb.file for deb in DEBS.values()}
-    lacking = {deb: file for deb, file in files.items() if not _is(file, deb)}
+    files = {deb: place / deb.file for deb in DEBIAN_PACKAGES.values()}
+    lacking = {deb: file for deb, file in files.items() if not _is_package_file(file, deb)}
     if lacking:
         wanted = ", ".join(f"{deb.file} (SHA-256 {deb.sha256})" for deb in lacking)
         remedy = f"put into {place} what is not there: {wanted}"
@@ -126,18 +129,18 @@ def fetch() -> list[Path]:
             raise ConfigError(f"the texts need apt-get, which is not there; {remedy}")
         command = ["apt-get", "download", "--quiet", *(f"{deb.name}={deb.version}" for deb in lacking)]
         done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
-        if lost := [file for deb, file in lacking.items() if not _is(file, deb)]:
+        if lost := [file for deb, file in lacking.items() if not _is_package_file(file, deb)]:
             said = next((line for line in done.stderr.splitlines() if line.startswith("E:")), f"rc {done.returncode}")
             raise ConfigError(f"apt-get does not bring {lost[0].name} ({said}): run apt-get update, or {remedy}")
     return list(files.values())
 
 
-def _is(file: Path, deb: Deb) -> bool:
+def _is_package_file(file: Path, deb: Deb) -> bool:
     return file.is_file() and hashlib.sha256(file.read_bytes()).hexdigest() == deb.sha256
 
 
 if __name__ == "__main__":
     try:
-        print(f"{len(fetch())} packages of text are in {folder()}")
+        print(f"{len(download_packages())} packages of text are in {packages_folder()}")
     except ValueError as error:
         sys.exit(f"error: {error}")

@@ -13,7 +13,7 @@ from lexbench.core.errors import ConfigError
 from lexbench.corpora import Document, hash_documents
 from lexbench.corpora.fields import text_of
 
-SAVED = ("state.json", "dataset_dict.json")
+SAVED_DATASET_FILES = ("state.json", "dataset_dict.json")
 """One of these lies in a folder that `Dataset.save_to_disk` wrote."""
 
 
@@ -52,7 +52,7 @@ class Hub:
     def documents(self) -> Iterator[Document]:
         """Rows with text, named split#row; ConfigError where the dataset cannot be loaded, or has no text."""
         empty = True
-        for place, text in self._joined() if self.begins else self._texts():
+        for place, text in self._joined_rows() if self.begins else self._texts():
             if text.strip():
                 empty = False
                 yield Document(f"{self.split}#{place}", text)
@@ -74,7 +74,7 @@ class Hub:
             where = f"dataset {self.dataset} row {place}"
             yield place, text_of({column: value}, self.field, self.form, where) or ""
 
-    def _joined(self) -> Iterator[tuple[int, str]]:
+    def _joined_rows(self) -> Iterator[tuple[int, str]]:
         """Number of the first row, and text, of every document joined from rows."""
         lines = [text if text.endswith("\n") else f"{text}\n" for _, text in self._texts()]
         ends, text = list(itertools.accumulate(map(len, lines))), "".join(lines)
@@ -87,18 +87,18 @@ class Hub:
         import datasets
 
         folder = Path(self.dataset).expanduser()
-        saved = [folder / name for name in SAVED if (folder / name).is_file()]
+        saved = [folder / name for name in SAVED_DATASET_FILES if (folder / name).is_file()]
         try:
             if saved:
-                return _saved(folder, self.split)
-            return load(self.dataset, self.config, self.split, self.revision)
+                return _load_saved(folder, self.split)
+            return load_rows(self.dataset, self.config, self.split, self.revision)
         except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
             reason = " ".join(str(error.__cause__ or error).split()) or type(error).__name__
             remedy = "check name, config, split and network"
             raise ConfigError(f"dataset {self.dataset} cannot be loaded ({reason}): {remedy}") from None
 
 
-def load(dataset: str, config: str | None, split: str, revision: str | None) -> Any:
+def load_rows(dataset: str, config: str | None, split: str, revision: str | None) -> Any:
     """Rows of a dataset; where the hub does not answer, from the cache, without half a minute of attempts."""
     import datasets
 
@@ -110,7 +110,7 @@ def load(dataset: str, config: str | None, split: str, revision: str | None) -> 
         datasets.config.HF_HUB_OFFLINE = stated
 
 
-def _saved(folder: Path, split: str) -> Any:
+def _load_saved(folder: Path, split: str) -> Any:
     """Load a folder of `save_to_disk`: several splits, or one dataset, to which any split's name refers."""
     import datasets
 

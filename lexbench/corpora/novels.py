@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from lexbench.corpora import Document, hash_documents
 from lexbench.corpora.debian import files_of
 
-STRINGS, STRING = 16, 9
+R_STRING_VECTOR_TYPE, R_STRING_TYPE = 16, 9
 """R's type of a vector of strings, and of one string."""
 
 
@@ -69,11 +69,11 @@ def _strings(serialised: bytes) -> list[str]:
     assert form == (b"X\n", 3), f"strings are serialised as XDR, version 3, got {form}"
     number(), number(), text(number())
     kind = number()
-    assert kind == STRINGS, f"a novel is a vector of strings without attributes, got flags {kind:#x}"
+    assert kind == R_STRING_VECTOR_TYPE, f"a novel is a vector of strings without attributes, got flags {kind:#x}"
     lines = []
     for _ in range(number()):
         kind = number()
-        assert kind & 0xFF == STRING, f"a line is a string, got flags {kind:#x}"
+        assert kind & 0xFF == R_STRING_TYPE, f"a line is a string, got flags {kind:#x}"
         lines.append(text(number()))
     assert place == len(serialised), f"nothing follows the strings, got {len(serialised) - place} bytes"
     return lines

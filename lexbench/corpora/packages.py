@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Self
 
 from lexbench.core.errors import ConfigError
-from lexbench.corpora import Document, hash_documents, modules
+from lexbench.corpora import Document, hash_documents, python_files
 
 LEFT_OUT = {"test", "tests", "benchmarks", "__pycache__"}
 """Folders that are not entered."""
-MACHINE = "__config__.py"
+BUILD_CONFIG_FILE = "__config__.py"
 """The file in which a package notes the machine that built it."""
-CHARACTERS = 5
+MAX_CHARACTERS_PER_TOKEN = 5
 """Characters of a token at most: 5.0 were found over a document and 4.2 over all, with the vocabularies of GPT-4 and
 GPT-4o; fewer with those of DeepSeek, Mistral and lexlet."""
-LONGEST = 1 << 17
+MAX_DEFAULT_LENGTH_TOKENS = 1 << 17
 """Tokens of the longest length that documents are made for by themselves."""
 
 
@@ -55,8 +55,8 @@ class Packages:
 
     def for_lengths(self, lengths: Sequence[int]) -> Self:
         """Make documents for the longest length of a run."""
-        tokens = min(LONGEST, 1 << (max(lengths) - 1).bit_length())
-        return self if self.size else replace(self, size=CHARACTERS * tokens)
+        tokens = min(MAX_DEFAULT_LENGTH_TOKENS, 1 << (max(lengths) - 1).bit_length())
+        return self if self.size else replace(self, size=MAX_CHARACTERS_PER_TOKEN * tokens)
 
     def documents(self) -> Iterator[Document]:
         """Documents of the packages in turns; ConfigError for a package that is not installed as source."""
@@ -69,7 +69,7 @@ class Packages:
 
     def _of(self, package: str) -> list[Document]:
         """Documents of one package."""
-        size = self.size or CHARACTERS * LONGEST
+        size = self.size or MAX_CHARACTERS_PER_TOKEN * MAX_DEFAULT_LENGTH_TOKENS
         files = [f"# {name}\n{file.read_text(encoding='utf-8', errors='replace')}\n" for name, file in _files(package)]
         ends = list(itertools.accumulate(map(len, files)))
         begins, begun = [0], 0
@@ -88,8 +88,8 @@ def _files(package: str) -> list[tuple[str, Path]]:
     found = [
         (f"{package}/{name}", root / name)
         for root in roots
-        for name in modules(root, LEFT_OUT)
-        if Path(name).name != MACHINE
+        for name in python_files(root, LEFT_OUT)
+        if Path(name).name != BUILD_CONFIG_FILE
     ]
     if not found:
         raise ConfigError(f"corpus packages finds no source of {package}: install it, or choose other corpus.names")

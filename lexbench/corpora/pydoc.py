@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lexbench.core.errors import ConfigError
-from lexbench.corpora import Document, check_split, hash_documents, in_split
+from lexbench.corpora import Document, check_split, hash_documents, is_in_split
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Pydoc:
         except ImportError:
             raise ConfigError("corpus pydoc is not part of this Python: use corpus=stdlib or synthetic") from None
         for name in sorted(topics):
-            if in_split(name, self.split):
+            if is_in_split(name, self.split):
                 yield Document(name, topics[name])
 
     def fingerprint(self) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lexbench.core.errors import ConfigError
-from lexbench.corpora import Document, check_split, hash_documents, in_split, modules
+from lexbench.corpora import Document, check_split, hash_documents, is_in_split, python_files
 
 LEFT_OUT = {
     "test",
@@ -38,11 +38,11 @@ class Stdlib:
     def documents(self) -> Iterator[Document]:
         """Modules in the order of their names."""
         root = Path(sysconfig.get_paths()["stdlib"])
-        names = sorted(modules(root, LEFT_OUT))
+        names = sorted(python_files(root, LEFT_OUT))
         if not names:
             raise ConfigError(f"corpus stdlib finds no source under {root}: use corpus=synthetic")
         for name in names:
-            if in_split(name, self.split):
+            if is_in_split(name, self.split):
                 yield Document(name, (root / name).read_text(encoding="utf-8", errors="replace"))
 
     def fingerprint(self) -> str:

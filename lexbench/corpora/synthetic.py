@@ -10,22 +10,24 @@ import numpy as np
 from lexbench.core.errors import ConfigError
 from lexbench.corpora import Document, hash_documents
 
-OWNERS = (
+OWNER_NAMES = (
     "Ada Bela Cora Dina Edda Fara Gita Hana Ines Jana Kira Lena Mara Nora Olga Petra Rosa Sara Tara Vera "
     "Abel Boris Carl David Egon Felix Georg Hugo Igor Jonas Konrad Lukas"
 )
-THINGS = (
+THING_NOUNS = (
     "barrel basket bell boat book bottle box bucket candle chair clock coat cup door drum fence flag glove hammer "
     "hat kettle ladder lamp mirror pipe plate ribbon rope saddle stool table wagon"
 )
-COLOURS = "amber black blue brown copper golden gray green orange pink purple red silver violet white yellow"
-PLACES = "barn bridge castle church forest garden harbor island market meadow mill quarry river tower valley village"
-WAYS = "alley canal lane path railway road stair street"
-AGES = "broken crooked empty hidden long narrow old quiet steep wide"
+COLOUR_WORDS = "amber black blue brown copper golden gray green orange pink purple red silver violet white yellow"
+PLACE_NOUNS = (
+    "barn bridge castle church forest garden harbor island market meadow mill quarry river tower valley village"
+)
+WAY_NOUNS = "alley canal lane path railway road stair street"
+WAY_ADJECTIVES = "broken crooked empty hidden long narrow old quiet steep wide"
 
-NEAREST = 16
+MIN_RECALL_DISTANCE_WORDS = 16
 """Smallest distance from a statement to its recall, in words; the others are multiples by powers of two."""
-PARAGRAPH = 6
+SENTENCES_PER_PARAGRAPH = 6
 """Sentences of a paragraph."""
 
 
@@ -62,7 +64,7 @@ class Synthetic:
     reach: int = 2048
 
     def __post_init__(self) -> None:
-        for name, least in (("seed", 0), ("count", 1), ("words", 1), ("reach", NEAREST)):
+        for name, least in (("seed", 0), ("count", 1), ("words", 1), ("reach", MIN_RECALL_DISTANCE_WORDS)):
             if getattr(self, name) < least:
                 raise ConfigError(f"corpus.{name} must be at least {least}, got {getattr(self, name)}")
 
@@ -78,7 +80,7 @@ class Synthetic:
 
 def _document(seed: int, place: int, words: int, reach: int) -> str:
     rng = np.random.Generator(np.random.PCG64([seed, place]))
-    doublings = (reach // NEAREST).bit_length()
+    doublings = (reach // MIN_RECALL_DISTANCE_WORDS).bit_length()
     due: list[tuple[int, str, str, str]] = []  # a heap, by the word from which the recall of a statement is due
     waiting: set[tuple[str, str]] = set()  # owner and thing of these
     sentences: list[str] = []
@@ -89,8 +91,8 @@ def _document(seed: int, place: int, words: int, reach: int) -> str:
             waiting.remove((owner, thing))
             sentence = f"The {thing} of {owner} is {colour}."
         elif rng.integers(8) < 3:
-            owner, thing, colour = _pick(rng, OWNERS), _pick(rng, THINGS), _pick(rng, COLOURS)
-            distance = NEAREST << int(rng.integers(doublings))
+            owner, thing, colour = _pick(rng, OWNER_NAMES), _pick(rng, THING_NOUNS), _pick(rng, COLOUR_WORDS)
+            distance = MIN_RECALL_DISTANCE_WORDS << int(rng.integers(doublings))
             # Two recalls that are due for one thing of an owner would contradict each other.
             if (owner, thing) in waiting:
                 continue
@@ -98,11 +100,14 @@ def _document(seed: int, place: int, words: int, reach: int) -> str:
             heapq.heappush(due, (written + distance, owner, thing, colour))
             waiting.add((owner, thing))
         else:
-            leads = f"The {_pick(rng, AGES)} {_pick(rng, WAYS)} leads"
-            sentence = f"{leads} from the {_pick(rng, PLACES)} to the {_pick(rng, PLACES)}."
+            leads = f"The {_pick(rng, WAY_ADJECTIVES)} {_pick(rng, WAY_NOUNS)} leads"
+            sentence = f"{leads} from the {_pick(rng, PLACE_NOUNS)} to the {_pick(rng, PLACE_NOUNS)}."
         sentences.append(sentence)
         written += sentence.count(" ") + 1
-    paragraphs = (sentences[first : first + PARAGRAPH] for first in range(0, len(sentences), PARAGRAPH))
+    paragraphs = (
+        sentences[first : first + SENTENCES_PER_PARAGRAPH]
+        for first in range(0, len(sentences), SENTENCES_PER_PARAGRAPH)
+    )
     return "\n".join(" ".join(paragraph) for paragraph in paragraphs) + "\n"
 
 

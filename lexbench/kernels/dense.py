@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from lexbench.core.attention import Attention, Floats, Growing, Middle, Positions, regions
-from lexbench.kernels.heads import Rotate, per_group
-from lexbench.kernels.spans import token_positions
+from lexbench.core.attention import Attention, Floats, Growing, Positions, TopKMask, regions_of
+from lexbench.kernels.heads import Rotate, multiply_per_group
+from lexbench.kernels.spans import position_tensor
 
-SCORES = 1 << 21
+MAX_SCORES_IN_MEMORY = 1 << 21
 """Scores in memory at once, unless a chunk is given."""
 
 
@@ -43,7 +43,7 @@ def attend(
         attention: query_scale, remap, mask and bias.
         rotate: rotates vectors to positions.
         scaling: factor on the logits, usually 1 / sqrt(D).
-        chunk: queries whose scores are in memory at once; None: as many as make `SCORES` scores.
+        chunk: queries whose scores are in memory at once; None: as many as make `MAX_SCORES_IN_MEMORY` scores.
         sinks: [H] logits that take weight and add no value; None: none.
         cap: c, where the logits of keys x become c tanh(x / c); None: they stay.
 
@@ -52,17 +52,17 @@ def attend(
     """
     (batch, heads, n_queries, _), total = queries.shape, keys.shape[2]
     assert heads % keys.shape[1] == 0, f"{heads} heads cannot share {keys.shape[1]} key heads"
-    check_last(query_positions, n_queries, total)
+    check_queries_are_last(query_positions, n_queries, total)
     shaped = any(slot is not None for slot in (attention.remap, attention.mask, attention.bias))
     # PyTorch aligns its causal triangle to the first key, which is ours only for a whole text; one query needs no mask.
     if not shaped and n_queries in (1, total) and sinks is None and cap is None:
-        turned = rotate(scaled(queries, attention, total), query_positions)
+        turned = rotate(scale_queries(queries, attention, total), query_positions)
         causal = n_queries > 1
-        known = rotate(keys, token_positions(0, total, keys.device))
+        known = rotate(keys, position_tensor(0, total, keys.device))
         return F.scaled_dot_product_attention(turned, known, values, is_causal=causal, scale=scaling, enable_gqa=True)
     precise = torch.promote_types(queries.dtype, torch.float32)
-    asking, known = scaled(queries.to(precise) * scaling, attention, total), keys.to(precise)
-    chunk = chunk or max(1, SCORES // (batch * heads * total))
+    asking, known = scale_queries(queries.to(precise) * scaling, attention, total), keys.to(precise)
+    chunk = chunk or max(1, MAX_SCORES_IN_MEMORY // (batch * heads * total))
     content = values.to(precise)
     output = torch.empty(*queries.shape[:3], values.shape[3], dtype=queries.dtype, device=queries.device)
     for start in range(0, n_queries, chunk):
@@ -75,16 +75,16 @@ def attend(
             weights = torch.cat([scores, more], dim=-1).softmax(-1)[..., :-1]
         else:
             weights = scores.softmax(-1)
-        output[:, :, rows] = per_group(weights, content[:, :, : scores.shape[-1]])
+        output[:, :, rows] = multiply_per_group(weights, content[:, :, : scores.shape[-1]])
     return output
 
 
-def check_last(query_positions: Tensor, n_queries: int, total: int) -> None:
+def check_queries_are_last(query_positions: Tensor, n_queries: int, total: int) -> None:
     """Assert that queries are at the last positions; of their values on a CPU alone, as a GPU would be waited for."""
     device = query_positions.device
     right = len(query_positions) == n_queries
     if right and device.type == "cpu":
-        right = torch.equal(query_positions, token_positions(total - n_queries, total, device))
+        right = torch.equal(query_positions, position_tensor(total - n_queries, total, device))
     assert right, "queries are at the last positions of the keys"
 
 
@@ -114,16 +114,16 @@ def masked_scores(
         return rotate(vectors, torch.from_numpy(places).to(device))
 
     scores = queries.new_full((*queries.shape[:3], total), -torch.inf)
-    for number, region in enumerate(regions(attention.remap)):
+    for number, region in enumerate(regions_of(attention.remap)):
         held = region.holds(here[:, None], there[None, :]) & seen
         if held.any():  # compute only the rectangle of rows and keys that the region touches
-            rows, span = _stretch(np.asarray(held.any(1))), _stretch(np.asarray(held.any(0)))
+            rows, span = _covering_slice(np.asarray(held.any(1))), _covering_slice(np.asarray(held.any(0)))
             if rotated is None:
                 known = at(keys[:, :, span], region.key(there[span]))
             else:
-                turn = _turning(at, keys[:, :, : span.stop], region.key(there[: span.stop]))
+                turn = _rotated_keys_of_part(at, keys[:, :, : span.stop], region.key(there[: span.stop]))
                 known = rotated(number, span.stop, turn)[:, :, span]
-            logits = per_group(at(queries[:, :, rows], region.query(here[rows])), known.mT)
+            logits = multiply_per_group(at(queries[:, :, rows], region.query(here[rows])), known.mT)
             # Capped before bias and mask, as transformers' Gemma 2 does it: a cap behind the mask would make -inf to
             # -cap.
             logits = logits if cap is None else cap * (logits / cap).tanh()
@@ -131,10 +131,14 @@ def masked_scores(
             scores[:, :, rows, span] = torch.where(mine, logits, scores[:, :, rows, span])
     if attention.bias is not None:
         scores += torch.from_numpy(attention.bias(here, there)).to(device, scores.dtype)
-    return scores if not isinstance(attention.mask, Middle) else best_of_middle(scores, attention.mask, here, there)
+    return (
+        scores if not isinstance(attention.mask, TopKMask) else mask_outside_top_k(scores, attention.mask, here, there)
+    )
 
 
-def _turning(at: Callable[[Tensor, Floats], Tensor], keys: Tensor, places: Floats) -> Callable[[int], Tensor]:
+def _rotated_keys_of_part(
+    at: Callable[[Tensor, Floats], Tensor], keys: Tensor, places: Floats
+) -> Callable[[int], Tensor]:
     return lambda first: at(keys[:, :, first:], places[first:])
 
 
@@ -150,7 +154,7 @@ def growing_scores(queries: Tensor, keys: Tensor, growing: Growing) -> Tensor:
     here, there = np.arange(total - count, total), np.arange(total)
     # Only the difference turns, by the query's frequencies: the query itself stays as it is.
     turns = (there[None, :] - here[:, None])[..., None] * growing.inv_freq(here)[:, None, :]
-    few = max(1, SCORES // (batch * groups * total * queries.shape[3]))
+    few = max(1, MAX_SCORES_IN_MEMORY // (batch * groups * total * queries.shape[3]))
     parts = []
     for first in range(0, count, few):
         turn = torch.from_numpy(turns[first : first + few]).to(queries.device)
@@ -161,15 +165,15 @@ def growing_scores(queries: Tensor, keys: Tensor, growing: Growing) -> Tensor:
     return torch.cat(parts, dim=3).reshape(batch, heads, count, total)
 
 
-def best_of_middle(scores: Tensor, mask: Middle, here: Positions, there: Positions) -> Tensor:
+def mask_outside_top_k(scores: Tensor, mask: TopKMask, here: Positions, there: Positions) -> Tensor:
     """Scores with -inf for keys of the middle that are not among the best of their query and head."""
-    middle = torch.from_numpy(~mask.always(here, there)).to(scores.device)
-    # The last of the best is a threshold, not a list of places: keys of equal logit are all kept, as `Middle` says.
+    middle = torch.from_numpy(~mask.always_allowed(here, there)).to(scores.device)
+    # The last of the best is a threshold, not a list of places: keys of equal logit are all kept, as `TopKMask` says.
     best = scores.masked_fill(~middle, -torch.inf).topk(min(mask.count, len(there)), dim=-1).values[..., -1:]
     return scores.masked_fill(middle & (scores < best), -torch.inf)
 
 
-def _stretch(used: NDArray[np.bool_]) -> slice:
+def _covering_slice(used: NDArray[np.bool_]) -> slice:
     """The slice from the first to the last used place, in the largest step that reaches all used ones."""
     places = np.flatnonzero(used)
     # A region of `Stairs` holds every m-th query: the step spares the others.
@@ -177,7 +181,7 @@ def _stretch(used: NDArray[np.bool_]) -> slice:
     return slice(int(places[0]), int(places[-1]) + 1, step)
 
 
-def scaled(queries: Tensor, attention: Attention, total: int) -> Tensor:
+def scale_queries(queries: Tensor, attention: Attention, total: int) -> Tensor:
     """Multiply the queries, the last of `total` positions, by their `query_scale`."""
     if attention.query_scale is None:
         return queries

@@ -11,13 +11,13 @@ from torch import Tensor
 from lexbench.core.attention import Attention, Blocks, Chunks
 from lexbench.kernels import chunked, dense, flash, near_far
 from lexbench.kernels.heads import Rotate
-from lexbench.kernels.spans import token_positions
+from lexbench.kernels.spans import position_tensor
 
 Form = Literal["merged", "triton", "dense"]
 """Kernels for windows and far keys; triton is for GPUs, dense computes all scores, by definition."""
 
 
-def structure(attention: Attention) -> str:
+def kernel_name(attention: Attention) -> str:
     """Name of the kernel for an Attention: sdpa, near_far, banded, blocks, lambda, chunks; dense for all others."""
     remap, mask = attention.remap, attention.mask
     if attention.bias is not None:
@@ -54,19 +54,19 @@ def attend(
     Rotations and scores are in the inputs' dtype, as in stock models; parts are merged in float32, or float64 for
     float64 inputs. Where gradients are needed, the dense kernel runs: the fused kernels give none for their lse.
     """
-    name = structure(attention)
+    name = kernel_name(attention)
     learning = torch.is_grad_enabled() and any(x.requires_grad for x in (queries, keys, values))
     (n_queries, width), total = queries.shape[2:], keys.shape[2]
     stock = name == "sdpa" and n_queries in (1, total) and sinks is None
     # PyTorch's CPU kernel refuses values of another size than keys (multi-head latent attention).
     if name == "dense" or form == "dense" or stock or learning or width != values.shape[3] or cap is not None:
         return dense.attend(queries, keys, values, query_positions, attention, rotate, scaling, sinks=sinks, cap=cap)
-    dense.check_last(query_positions, n_queries, total)
+    dense.check_queries_are_last(query_positions, n_queries, total)
     # Only now: `dense.attend` above multiplies by query_scale itself.
-    queries = dense.scaled(queries, attention, total)
+    queries = dense.scale_queries(queries, attention, total)
     if name == "sdpa":
-        turned = rotate(queries, query_positions), rotate(keys, token_positions(0, total, keys.device))
-        return flash.causal(*turned, values, scaling).with_sinks(sinks).out.to(queries.dtype)
+        turned = rotate(queries, query_positions), rotate(keys, position_tensor(0, total, keys.device))
+        return flash.attend_causally(*turned, values, scaling).with_sinks(sinks).out.to(queries.dtype)
     batch = len(queries)
     if batch > 1:  # one text with the heads of all: blocks of it are views, and no text has calls of its own
         queries, keys, values = (x.flatten(0, 1)[None] for x in (queries, keys, values))

@@ -16,13 +16,13 @@ from torch.nn import functional as F
 
 _aten = torch.ops.aten
 # torch.mm and torch.bmm take `out_dtype` from 2.8 on.
-MIXED = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 8)
+HAS_MIXED_PRECISION_PRODUCTS = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 8)
 """Whether products of halves may have float32 results on CUDA."""
 HEAD_DIM = 256
 """Largest head dimension of the flash kernel for CUDA."""
 
 
-class Part(NamedTuple):
+class PartialAttention(NamedTuple):
     """Attention of queries over a part of the keys."""
 
     out: Tensor
@@ -30,14 +30,14 @@ class Part(NamedTuple):
     lse: Tensor
     """[B, H, Q] log-sum-exp of the logits, in nats; dtype as `out`."""
 
-    def add(self, rows: slice, other: "Part") -> None:
+    def add(self, rows: slice, other: "PartialAttention") -> None:
         """Merge further keys into some of the rows, in place."""
         out, lse = self.out[:, :, rows], self.lse[:, :, rows]
         # e^lse_2 / (e^lse_1 + e^lse_2) = sigmoid(lse_2 - lse_1), which cannot overflow.
         out.lerp_(other.out, (other.lse - lse).sigmoid()[..., None])
         torch.logaddexp(lse, other.lse, out=lse)
 
-    def with_sinks(self, sinks: Tensor | None) -> "Part":
+    def with_sinks(self, sinks: Tensor | None) -> "PartialAttention":
         """The part with a logit [H] for each head that takes weight and adds no value; in place."""
         if sinks is not None:
             # out e^lse / (e^lse + e^sink): the sink is a key without a value.
@@ -45,38 +45,42 @@ class Part(NamedTuple):
         return self
 
 
-def full(queries: Tensor, keys: Tensor, values: Tensor, scaling: float, seen: Tensor | None = None) -> Part:
+def attend_to_all(
+    queries: Tensor, keys: Tensor, values: Tensor, scaling: float, seen: Tensor | None = None
+) -> PartialAttention:
     """Every query sees every key. Queries [B, H, Q, D], keys and values [B, KV, K, D], shared by H / KV heads.
 
     With `seen`, [B, K], queries of a text see these keys; one that sees none has an lse so low that a merge with
     another part leaves that one as it is.
     """
     if seen is None:
-        return _fused(queries, keys, values, False, scaling)
-    return _masked(queries, keys, values, seen, scaling)
+        return _call_fused_kernel(queries, keys, values, False, scaling)
+    return _attend_masked(queries, keys, values, seen, scaling)
 
 
-def causal(queries: Tensor, keys: Tensor, values: Tensor, scaling: float) -> Part:
+def attend_causally(queries: Tensor, keys: Tensor, values: Tensor, scaling: float) -> PartialAttention:
     """The queries are the last Q of K positions: query r sees key c where c - r <= K - Q."""
     n_queries, past = queries.shape[2], keys.shape[2] - queries.shape[2]
     assert past >= 0, f"{n_queries} queries cannot be the last of {keys.shape[2]} keys"
     if n_queries == 1:
-        return full(queries, keys, values, scaling)
+        return attend_to_all(queries, keys, values, scaling)
     # A square triangle over the last Q keys; all queries see the earlier keys.
-    part = _fused(queries, keys[:, :, past:], values[:, :, past:], True, scaling)
+    part = _call_fused_kernel(queries, keys[:, :, past:], values[:, :, past:], True, scaling)
     if past:
-        part.add(slice(None), full(queries, keys[:, :, :past], values[:, :, :past], scaling))
+        part.add(slice(None), attend_to_all(queries, keys[:, :, :past], values[:, :, :past], scaling))
     return part
 
 
-def anticausal(queries: Tensor, keys: Tensor, values: Tensor, scaling: float) -> Part:
+def attend_anticausally(queries: Tensor, keys: Tensor, values: Tensor, scaling: float) -> PartialAttention:
     """Attend with as many queries as keys; query r sees key c where c >= r: a causal triangle in reversed order."""
     # In reversed order c >= r is c' <= r'.
-    out, lse = _fused(queries.flip(2), keys.flip(2), values.flip(2), True, scaling)
-    return Part(out.flip(2), lse.flip(2))
+    out, lse = _call_fused_kernel(queries.flip(2), keys.flip(2), values.flip(2), True, scaling)
+    return PartialAttention(out.flip(2), lse.flip(2))
 
 
-def _fused(queries: Tensor, keys: Tensor, values: Tensor, is_causal: bool, scaling: float) -> Part:
+def _call_fused_kernel(
+    queries: Tensor, keys: Tensor, values: Tensor, is_causal: bool, scaling: float
+) -> PartialAttention:
     """Call the kernel for device and dtype. Causal calls must be square: kernels align other triangles differently."""
     n_queries, precise = queries.shape[2], torch.promote_types(queries.dtype, torch.float32)
     assert not is_causal or n_queries == keys.shape[2], f"{n_queries} queries and {keys.shape[2]} keys are not square"
@@ -88,7 +92,7 @@ def _fused(queries: Tensor, keys: Tensor, values: Tensor, is_causal: bool, scali
         out, lse = _on_cuda(q, k, v, is_causal, scaling)
     else:
         out, lse = _by_definition(q, k, v, is_causal, scaling)
-    return Part(out.to(precise), lse.to(precise))
+    return PartialAttention(out.to(precise), lse.to(precise))
 
 
 def _on_cuda(q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scaling: float) -> tuple[Tensor, Tensor]:
@@ -107,7 +111,7 @@ def _on_cuda(q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scaling: float) -
     return out[..., :width], lse[..., :n_queries]
 
 
-def _masked(q: Tensor, k: Tensor, v: Tensor, seen: Tensor, scaling: float) -> Part:
+def _attend_masked(q: Tensor, k: Tensor, v: Tensor, seen: Tensor, scaling: float) -> PartialAttention:
     """Attention with keys that are not seen, at finite logits: no kernel has to know rows without keys."""
     precise = torch.promote_types(q.dtype, torch.float32)
     # Finite: a row without keys then has a finite lse, so low that the sigmoid of a merge gives its part weight 0. Half
@@ -118,28 +122,28 @@ def _masked(q: Tensor, k: Tensor, v: Tensor, seen: Tensor, scaling: float) -> Pa
         mask = mask[:, None, None].expand(-1, 1, q.shape[2], -1)
         q, k, v = (x if x.stride(3) == 1 else x.contiguous() for x in (q, k, v))
         out, lse = _aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, False, attn_mask=mask, scale=scaling)
-        return Part(out.to(precise), lse.to(precise))
+        return PartialAttention(out.to(precise), lse.to(precise))
     batch, heads, n_queries, width = q.shape
     groups = k.shape[1]
     asking = q.reshape(batch * groups, heads // groups * n_queries, width)
-    logits = scaling * product(asking, k.flatten(0, 1).mT)
+    logits = scaling * matmul_in_float32(asking, k.flatten(0, 1).mT)
     hidden = (~seen)[:, None].expand(-1, groups, -1).reshape(batch * groups, 1, -1)
     logits.masked_fill_(hidden, unseen)
     lse = logits.logsumexp(-1)
-    out = product((logits - lse[..., None]).exp().to(v.dtype), v.flatten(0, 1))
-    return Part(out.reshape(batch, heads, n_queries, v.shape[3]), lse.reshape(batch, heads, n_queries))
+    out = matmul_in_float32((logits - lse[..., None]).exp().to(v.dtype), v.flatten(0, 1))
+    return PartialAttention(out.reshape(batch, heads, n_queries, v.shape[3]), lse.reshape(batch, heads, n_queries))
 
 
 def _device(x: Tensor) -> str:
     return x.device.type
 
 
-def product(one: Tensor, two: Tensor) -> Tensor:
+def matmul_in_float32(one: Tensor, two: Tensor) -> Tensor:
     """[N, Q, K] product of [N, Q, D] and [N, D, K] in float32, or float64 for float64; of halves without copies."""
     precise = torch.promote_types(one.dtype, torch.float32)
     if one.dtype == precise:
         return one @ two
-    if MIXED and one.is_cuda:
+    if HAS_MIXED_PRECISION_PRODUCTS and one.is_cuda:
         return torch.bmm(one, two, out_dtype=precise)
     return one.to(precise) @ two.to(precise)
 

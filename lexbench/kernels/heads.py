@@ -10,7 +10,7 @@ Rotate = Callable[[Tensor, Tensor], Tensor]
 Kernels ask with positions [T, bands] where a remap has bands of pairs (`lexbench.kernels.rotations.per_band`)."""
 
 
-def per_group(rows: Tensor, columns: Tensor) -> Tensor:
+def multiply_per_group(rows: Tensor, columns: Tensor) -> Tensor:
     """Multiply [B, H, R, M] by [B, KV, M, N], H / KV heads for each key head, without copying key heads."""
     batch, heads, count, inner = rows.shape
     # The query heads of one key head become its rows: one product a key head.

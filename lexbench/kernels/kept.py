@@ -15,8 +15,8 @@ from torch import Tensor
 
 from lexbench.core.attention import Attention, Keeping
 from lexbench.kernels import dense
-from lexbench.kernels.heads import Rotate, per_group
-from lexbench.kernels.spans import token_positions
+from lexbench.kernels.heads import Rotate, multiply_per_group
+from lexbench.kernels.spans import position_tensor
 
 Plain = Callable[[Tensor, Tensor, Tensor, Attention], Tensor]
 """(queries, keys, values, the Attention without its cache) -> [B, H, Q, D]: attention with everything as computed."""
@@ -90,8 +90,8 @@ def held_of(
     if keeping.looks is None:
         return None
     first = max(0, prompt - keeping.looks)
-    last = rotate(queries[:, :, first:prompt], token_positions(first, prompt, queries.device))
-    return keeping.held(last, rotate(keys, token_positions(0, prompt, keys.device)), scaling)
+    last = rotate(queries[:, :, first:prompt], position_tensor(first, prompt, queries.device))
+    return keeping.held_tokens(last, rotate(keys, position_tensor(0, prompt, keys.device)), scaling)
 
 
 _plain: dict[int, tuple[Attention, Attention]] = {}
@@ -123,16 +123,16 @@ def _over_kept(
     (batch, heads, count, _), total = queries.shape, keys.shape[2]
     kept_before = keeping.kept_before(np.arange(total - count, total))
     most = int(kept_before[-1])
-    old_keys, old_values = keeping.kept(keys[:, :, :most], values[:, :, :most], layer)
+    old_keys, old_values = keeping.kept_keys_and_values(keys[:, :, :most], values[:, :, :most], layer)
     precise = torch.promote_types(queries.dtype, torch.float32)
     known, content = keys.to(precise), values.to(precise)
     old_known = torch.cat([old_keys.to(precise), known[:, :, most:]], dim=2)
     old_content = torch.cat([old_values.to(precise), content[:, :, most:]], dim=2)
-    asking = dense.scaled(queries.to(precise) * scaling, rest, total)
+    asking = dense.scale_queries(queries.to(precise) * scaling, rest, total)
     border = torch.from_numpy(np.asarray(kept_before)).to(queries.device)[:, None]
     found = torch.empty(*queries.shape[:3], values.shape[3], dtype=queries.dtype, device=queries.device)
     # Two sets of scores.
-    chunk = max(1, dense.SCORES // (2 * batch * heads * total))
+    chunk = max(1, dense.MAX_SCORES_IN_MEMORY // (2 * batch * heads * total))
     for start in range(0, count, chunk):
         rows = slice(start, min(start + chunk, count))
         end = total - count + rows.stop
@@ -144,18 +144,20 @@ def _over_kept(
         else:
             scores = dense.masked_scores(asking[:, :, rows], known[:, :, :end], rest, rotate, cap)
         if held is not None:
-            scores = scores.masked_fill(_hidden(held, heads, end), -torch.inf)
+            scores = scores.masked_fill(_hidden_tokens(held, heads, end), -torch.inf)
         if sinks is not None:
             more = sinks.to(scores)[:, None, None].expand(batch, -1, scores.shape[2], 1)
             weights = torch.cat([scores, more], dim=-1).softmax(-1)[..., :-1]
         else:
             weights = scores.softmax(-1)
-        mixed = per_group(weights * is_old, old_content[:, :, :end]) + per_group(weights * ~is_old, content[:, :, :end])
+        mixed = multiply_per_group(weights * is_old, old_content[:, :, :end]) + multiply_per_group(
+            weights * ~is_old, content[:, :, :end]
+        )
         found[:, :, rows] = mixed.to(found.dtype)
     return found
 
 
-def _hidden(held: Tensor, heads: int, total: int) -> Tensor:
+def _hidden_tokens(held: Tensor, heads: int, total: int) -> Tensor:
     """[B, H, 1, total] tokens that the cache does not hold."""
     hidden = (~held).repeat_interleave(heads // held.shape[1], dim=1)
     return torch.nn.functional.pad(hidden, (0, total - held.shape[2]))[:, :, None]

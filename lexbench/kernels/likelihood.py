@@ -6,27 +6,27 @@ import torch
 from torch import Tensor
 
 from lexbench.core.errors import ConfigError
-from lexbench.kernels.flash import MIXED
+from lexbench.kernels.flash import HAS_MIXED_PRECISION_PRODUCTS
 
 ToLogits = Callable[[Tensor], Tensor]
 """From [..., T, W] states to [..., T, V] logits."""
-BLOCK = 1 << 20
+WEIGHT_BLOCK_NUMBERS = 1 << 20
 """Numbers of a weight in float32 at once."""
 
 
-def mixed(passes: Tensor) -> Tensor:
+def mix_passes(passes: Tensor) -> Tensor:
     """[..., V] mixture of the logits z of several passes [P, ..., V]: sum_p softmax_p(max_v z_pv) z_p (2312.04455)."""
     if len(passes) == 1:
         return passes[0]
     return torch.einsum("p...v,p...->...v", passes, passes.amax(-1).softmax(0))
 
 
-def linear(weight: Tensor, bias: Tensor | None = None) -> ToLogits:
+def linear_head(weight: Tensor, bias: Tensor | None = None) -> ToLogits:
     """The head [V, W] x states + bias, in float32, or in float64 for a float64 weight.
 
     A weight of lower precision is never copied whole. On CUDA, states of its dtype are multiplied with it directly;
-    products of two halves are exact in float32, in which they are added up. Elsewhere `BLOCK` numbers of the weight at
-    a time become float32.
+    products of two halves are exact in float32, in which they are added up. Elsewhere `WEIGHT_BLOCK_NUMBERS` numbers of
+    the weight at a time become float32.
     """
     precise = torch.promote_types(weight.dtype, torch.float32)
     shift = None if bias is None else bias.to(precise)
@@ -34,13 +34,13 @@ def linear(weight: Tensor, bias: Tensor | None = None) -> ToLogits:
     def logits(states: Tensor) -> Tensor:
         if weight.dtype == precise:
             product = states.to(precise) @ weight.mT
-        elif MIXED and weight.is_cuda and states.dtype == weight.dtype:
+        elif HAS_MIXED_PRECISION_PRODUCTS and weight.is_cuda and states.dtype == weight.dtype:
             flat = torch.mm(states.flatten(0, -2), weight.mT, out_dtype=precise)
             product = flat.view(*states.shape[:-1], -1)
         else:
             known = states.to(precise)
             product = known.new_empty(*states.shape[:-1], len(weight))
-            rows = max(1, BLOCK // weight.shape[1])
+            rows = max(1, WEIGHT_BLOCK_NUMBERS // weight.shape[1])
             block = known.new_empty(rows, weight.shape[1])  # one for all: fresh memory costs more than the product
             for first in range(0, len(weight), rows):
                 part = weight[first : first + rows]
@@ -50,12 +50,12 @@ def linear(weight: Tensor, bias: Tensor | None = None) -> ToLogits:
     return logits
 
 
-def nll(hidden: Tensor, head: ToLogits, targets: Tensor, chunk: int = 512) -> Tensor:
+def token_nll(hidden: Tensor, head: ToLogits, targets: Tensor, chunk: int = 512) -> Tensor:
     """-ln softmax(logits)[target] at every position.
 
     Args:
-        hidden: [P, T, W] states before the head, of P passes whose logits are `mixed`; usually one.
-        head: from [P, t, W] states to [P, t, V] logits, e.g. `linear(weight)`.
+        hidden: [P, T, W] states before the head, of P passes whose logits are `mix_passes`; usually one.
+        head: from [P, t, W] states to [P, t, V] logits, e.g. `linear_head(weight)`.
         targets: [T] token ids.
         chunk: positions at once. Memory is chunk x V, and what the head needs.
 
@@ -70,7 +70,7 @@ def nll(hidden: Tensor, head: ToLogits, targets: Tensor, chunk: int = 512) -> Te
 
 
 def nll_of_options(hidden: Tensor, head: ToLogits, options: Tensor, chunk: int = 512) -> Tensor:
-    """[T, options] -ln softmax(logits)[option] at every position; arguments as in `nll`."""
+    """[T, options] -ln softmax(logits)[option] at every position; arguments as in `token_nll`."""
     losses = torch.empty(hidden.shape[1], len(options), dtype=torch.float32, device=hidden.device)
     for part, logits in _logits(hidden, head, chunk):
         losses[part] = logits.logsumexp(1, keepdim=True) - logits[:, options]
@@ -82,7 +82,7 @@ def divergences(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Differences of the next-token distributions q behind `hidden` and p behind `other`, at every position.
 
-    Arguments as in `nll`; `other` are the states of the same text, read in another way.
+    Arguments as in `token_nll`; `other` are the states of the same text, read in another way.
 
     Returns:
         [T] sum_v p_v ln(p_v / q_v) in nats, at least 0; [T] whether both have the same likeliest token; [T] NLL of the
@@ -106,4 +106,4 @@ def _logits(hidden: Tensor, head: ToLogits, chunk: int) -> Iterator[tuple[slice,
     for start in range(0, hidden.shape[1], chunk):
         part = slice(start, start + chunk)
         logits = head(hidden[:, part])
-        yield part, mixed(logits)
+        yield part, mix_passes(logits)

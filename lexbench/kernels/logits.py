@@ -78,27 +78,27 @@ class Group:
         return self.keys.shape[2]
 
 
-def groups(queries: Tensor, keys: Tensor, logits: Logits, dtype: torch.dtype) -> Iterator[Group]:
+def split_by_key_head(queries: Tensor, keys: Tensor, logits: Logits, dtype: torch.dtype) -> Iterator[Group]:
     """Split queries [1, H, T, D] and keys [1, KV, T, D] of a whole text by key head, in the given dtype."""
     (batch, heads, total, _), count = queries.shape, keys.shape[1]
     assert batch == 1 and total == keys.shape[2], "one text at a time, and all of it"
     assert heads % count == 0, f"{heads} heads cannot share {count} key heads"
     for place in range(count):
         mine = slice(place * heads // count, (place + 1) * heads // count)
-        asking = dense.scaled(queries[:, mine].to(dtype) * logits.scaling, logits.attention, total)
+        asking = dense.scale_queries(queries[:, mine].to(dtype) * logits.scaling, logits.attention, total)
         ratio = None if logits.ratios is None else logits.ratios[place : place + 1]
-        rotate = logits.rotate if ratio is None else rotations.per_head(ratio, logits.rotate)
+        rotate = logits.rotate if ratio is None else rotations.rotate_per_head(ratio, logits.rotate)
         yield Group(mine, asking, keys[:, place : place + 1].to(dtype), rotate)
 
 
-def rows(group: Group, logits: Logits, chunk: int | None = None, begin: int = 0) -> Iterator[Tensor]:
+def logit_rows(group: Group, logits: Logits, chunk: int | None = None, begin: int = 0) -> Iterator[Tensor]:
     """[G, Q, K] logits chunk by chunk: of Q queries, over the K keys up to the last of these queries.
 
-    -inf where a key is not seen. At most `chunk` queries at once; None: as many as make `dense.SCORES` scores. The
-    first query is `begin`.
+    -inf where a key is not seen. At most `chunk` queries at once; None: as many as make `dense.MAX_SCORES_IN_MEMORY`
+    scores. The first query is `begin`.
     """
     total, device = group.length, group.keys.device
-    chunk = chunk or max(1, dense.SCORES // (group.queries.shape[1] * total))
+    chunk = chunk or max(1, dense.MAX_SCORES_IN_MEMORY // (group.queries.shape[1] * total))
     if logits.made is not None:
         for start in range(begin, total, chunk):
             yield logits.made(start, min(start + chunk, total))[group.heads]
@@ -110,19 +110,19 @@ def rows(group: Group, logits: Logits, chunk: int | None = None, begin: int = 0)
         if logits.decay is not None:
             # e^(decay (i - start)) e^(-decay (j - start)): relative to the chunk, no factor is far above 1.
             places = torch.arange(stop, device=device) - start
-            asking = asking * _grown(logits.decay, places[start:]).to(asking.dtype)
-            known = known * _grown(-logits.decay, places).to(known.dtype)
+            asking = asking * _growth_factors(logits.decay, places[start:]).to(asking.dtype)
+            known = known * _growth_factors(-logits.decay, places).to(known.dtype)
         scores = dense.masked_scores(asking, known, shape, group.rotate)[0]
         biases = logits.biases(group.heads, np.arange(start, stop), np.arange(stop), device)
         yield scores if biases is None else scores + biases.to(scores.dtype)
 
 
-def _grown(decay: Tensor, places: Tensor) -> Tensor:
+def _growth_factors(decay: Tensor, places: Tensor) -> Tensor:
     """[T, D] factors e^(decay place), for both dimensions of each pair."""
     return (places[:, None] * torch.cat([decay, decay]).to(places.device, torch.float64)).exp()
 
 
-def by_distance(values: Tensor) -> Tensor:
+def sum_by_distance(values: Tensor) -> Tensor:
     """[H, K] float64 sums of values [H, Q, K] over all pairs of each distance i - j; queries are the last Q of K.
 
     Padding and reshaping shift each row by one more place than the row before, so that diagonals become columns.

@@ -16,7 +16,7 @@ from torch import Tensor
 from lexbench.core.attention import Attention, Positions
 from lexbench.kernels import decode, flash
 from lexbench.kernels.chunked import Places
-from lexbench.kernels.decode import Step, Views
+from lexbench.kernels.decode import DecodeStep, Views
 from lexbench.kernels.fast import Form
 from lexbench.kernels.heads import Rotate
 
@@ -25,7 +25,7 @@ Numbers = Callable[[Positions], "np.ndarray[Any, np.dtype[Any]]"]
 
 
 @dataclass
-class Loop(Step):
+class Loop(DecodeStep):
     """Numbers that all layers share while they read `count` tokens of each text, one in each step.
 
     `lengths` are those of the first step. A pass over the layers begins with `begin` and ends with `end`.
@@ -55,10 +55,10 @@ class Loop(Step):
     def of(self, name: Any, make: Numbers) -> Tensor:
         """[B] numbers of this step; those of all steps are made when they are first asked for."""
         if name not in self._tables:
-            self._tables[name] = self._made(make)
-        return self.once((Loop, name), lambda: self._tables[name].index_select(0, self.number)[0])
+            self._tables[name] = self._all_steps(make)
+        return self.make_once((Loop, name), lambda: self._tables[name].index_select(0, self.number)[0])
 
-    def _made(self, make: Numbers) -> Tensor:
+    def _all_steps(self, make: Numbers) -> Tensor:
         """[count, B] numbers of all steps."""
         rows = [np.asarray(make(self.lengths + number)) for number in range(self.count)]
         return torch.from_numpy(np.stack(rows)).to(self.device)
@@ -90,12 +90,12 @@ def attend(
     form: Form = "merged",
 ) -> Tensor:
     """Attend as `decode.attend`, with the same arguments; in form triton, of half precision, by `triton_decode`."""
-    reaches = decode.reaches(attention)
+    reaches = decode.key_ranges(attention)
     assert reaches is not None, "the caller has asked for the ranges"
-    queries = decode.scaled(queries, loop, attention)
+    queries = decode.scale_queries(queries, loop, attention)
     ranges = []
     for reach in reaches:
-        asking, keys = decode.turned(queries, kept, loop, reach, rotate)
+        asking, keys = decode.rotate_for_range(queries, kept, loop, reach, rotate)
         # Now: the first step rotates all keys at once, and later ones, which may be recorded, the token's alone.
         loop.places(reach.key, queries.device)
         ranges.append((asking, keys, loop.edge(reach.begin), loop.edge(reach.end)))
@@ -103,9 +103,9 @@ def attend(
         from lexbench.kernels import triton_decode
 
         return triton_decode.attend(ranges, kept.values, scaling, sinks)
-    places = loop.once("columns", lambda: torch.arange(kept.values.shape[2], device=queries.device))
+    places = loop.make_once("columns", lambda: torch.arange(kept.values.shape[2], device=queries.device))
     found = [
-        flash.full(asking, keys, kept.values, scaling, (places >= begin[:, None]) & (places < end[:, None]))
+        flash.attend_to_all(asking, keys, kept.values, scaling, (places >= begin[:, None]) & (places < end[:, None]))
         for asking, keys, begin, end in ranges
     ]
-    return decode.merged(found, sinks).to(queries.dtype)
+    return decode.merge_parts(found, sinks).to(queries.dtype)

@@ -5,10 +5,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lexbench.core.attention import Attention, Floats, Keeping, Middle, Positions, of_pairs, regions, seen_distances
+from lexbench.core.attention import (
+    Attention,
+    Floats,
+    Keeping,
+    Positions,
+    TopKMask,
+    of_pairs,
+    regions_of,
+    seen_distances,
+)
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
-from lexbench.methods.scaled import ropes
+from lexbench.methods.scaled import ropes_of_model
 
 
 @dataclass(frozen=True)
@@ -24,7 +33,9 @@ class Angles:
     offset: int = 0
     """First rotated dimension of a head."""
 
-    def under(self, attention: Attention, places: Positions, positions: Floats | Positions) -> tuple[Floats, Floats]:
+    def angles_and_scale(
+        self, attention: Attention, places: Positions, positions: Floats | Positions
+    ) -> tuple[Floats, Floats]:
         """[n, pairs] angles in radians and [n, 1] scale of cos and sin, for tokens number `places` at `positions`.
 
         These are [n], or [n, bands] where bands of pairs have positions of their own.
@@ -40,7 +51,7 @@ class Angles:
         return angles, scale
 
 
-def weights(
+def attention_weights(
     attention: Attention,
     own: Angles,
     query: Floats,
@@ -64,10 +75,10 @@ def weights(
     """
     here, there = np.array([place]), np.arange(len(keys))
     logits = np.full(len(keys), np.nan)
-    for region in regions(attention.remap):
+    for region in regions_of(attention.remap):
         held = region.holds(here[:, None], there[None, :])[0]
-        turned = _turned(query[None], here, region.query(here) / ratio, attention, own)
-        others = _turned(keys, there, region.key(there) / ratio, attention, own)
+        turned = _rotate_to(query[None], here, region.query(here) / ratio, attention, own)
+        others = _rotate_to(keys, there, region.key(there) / ratio, attention, own)
         logits = np.where(held, others @ turned[0], logits)
     logits *= scaling
     if attention.query_scale is not None:
@@ -77,19 +88,19 @@ def weights(
     unseen = there > place
     if attention.mask is not None:
         unseen |= ~attention.mask.allowed(here, there)[0]
-    if isinstance(attention.mask, Middle):
+    if isinstance(attention.mask, TopKMask):
         # The threshold is the count-th largest logit of the middle. With no middle at all it is inf, and nothing is
         # hidden.
-        middle = ~attention.mask.always(here, there)[0] & ~unseen
+        middle = ~attention.mask.always_allowed(here, there)[0] & ~unseen
         unseen |= middle & (logits < np.sort(logits[middle])[-attention.mask.count :].min(initial=np.inf))
     # The largest seen logit is taken off, so that no power overflows.
     powers = np.where(unseen, 0.0, np.exp(logits - logits[~unseen].max()))
     return np.asarray(powers / powers.sum())
 
 
-def _turned(vectors: Floats, places: Positions, positions: Floats, attention: Attention, own: Angles) -> Floats:
+def _rotate_to(vectors: Floats, places: Positions, positions: Floats, attention: Attention, own: Angles) -> Floats:
     """[n, D] vectors of tokens number `places`, rotated to `positions`; dimensions beyond the pairs stay."""
-    angles, scale = own.under(attention, places, positions)
+    angles, scale = own.angles_and_scale(attention, places, positions)
     pairs = angles.shape[1]
     end = own.offset + 2 * pairs
     rotated, rest = vectors[:, own.offset : end], np.delete(vectors, np.s_[own.offset : end], axis=1)
@@ -107,11 +118,11 @@ def first_change(attention: Attention, model: Model, length: int) -> int | None:
     the result.
     """
     if attention.mixture is not None:
-        return _least(first_change(part, model, length) for part in attention.mixture)
-    return _least(_first_change(part, model, length) for part in attention.parts())
+        return _smallest_length(first_change(part, model, length) for part in attention.mixture)
+    return _smallest_length(_first_change(part, model, length) for part in attention.parts())
 
 
-def _least(places: Iterable[int | None]) -> int | None:
+def _smallest_length(places: Iterable[int | None]) -> int | None:
     return min((place for place in places if place is not None), default=None)
 
 
@@ -128,11 +139,11 @@ def _first_change(attention: Attention, model: Model, length: int) -> int | None
         return 1
     sizes = [*(1 << power for power in range(length.bit_length()) if 1 << power < length), length]
     first = (attention.keep_first or 0) + 1
-    return _least(
+    return _smallest_length(
         [
             _first_kept(attention.cache, length),
             first if turned and first <= length else None,
-            next((size for size in sizes if _changes(attention, size)), None),
+            next((size for size in sizes if _changes_last_query(attention, size)), None),
         ]
     )
 
@@ -151,20 +162,21 @@ def _turns_as(attention: Attention, model: Model, length: int) -> bool:
     if attention.inv_freq is None and scale_is_own:
         return True
     try:
-        own = [rope.own(length) for rope in ropes(model)]
+        own = [rope.own(length) for rope in ropes_of_model(model)]
     except Refused:
         return False
     return any(
-        (attention.inv_freq is None or _same(attention.inv_freq, inv_freq)) and attention.scale in (None, scale)
+        (attention.inv_freq is None or _frequencies_equal(attention.inv_freq, inv_freq))
+        and attention.scale in (None, scale)
         for inv_freq, scale in own
     )
 
 
-def _same(one: Floats, other: Floats) -> bool:
+def _frequencies_equal(one: Floats, other: Floats) -> bool:
     return one.shape == other.shape and bool(np.allclose(one, other, rtol=1e-9, atol=0))
 
 
-def _changes(attention: Attention, size: int) -> bool:
+def _changes_last_query(attention: Attention, size: int) -> bool:
     """Whether the last query of `size` tokens sees other keys, distances or scales than in the model itself."""
     here, there = np.array([size - 1]), np.arange(size)
     if attention.query_scale is not None and attention.query_scale(here)[0] != 1.0:

@@ -29,25 +29,25 @@ from lexbench.core.attention import (
     Attention,
     Blocks,
     Chunks,
-    Middle,
     Region,
     Remap,
     Remapping,
     Segments,
     Stairs,
+    TopKMask,
     Window,
-    regions,
+    regions_of,
 )
 from lexbench.kernels import chunked
 from lexbench.kernels.chunked import Places
-from lexbench.kernels.logits import Group, Logits, by_distance, groups, rows
-from lexbench.kernels.spans import fold
+from lexbench.kernels.logits import Group, Logits, logit_rows, split_by_key_head, sum_by_distance
+from lexbench.kernels.spans import fold_blocks
 
-SPECTRUM = 1 << 18
+MAX_FOURIER_NUMBERS = 1 << 18
 """Numbers of Fourier transforms in memory at once."""
 
 
-def resolution(curve: Tensor) -> Tensor:
+def curve_resolution(curve: Tensor) -> Tensor:
     """R(s) of curves [..., L], in (0, 1], over all L given distances.
 
     NaN in s means that no key is seen; it has weight 0. After the last distance p[L] = 0. Written out,
@@ -67,7 +67,7 @@ def resolution(curve: Tensor) -> Tensor:
     return (weights * (weights - F.pad(weights[..., 1:], (0, 1)))).sum(-1)
 
 
-def well_seen(length: int) -> int:
+def well_seen_distances(length: int) -> int:
     """Seven eighths of the length: under full attention, an eighth of the queries sees each distance below it.
 
     At the largest distances s[n] is the mean of a few logits; at the last one, of a single pair.
@@ -83,7 +83,7 @@ def mean_logits(queries: Tensor, keys: Tensor, logits: Logits) -> Tensor:
         keys: [1, KV, T, D], before rotation; H / KV query heads share a key head.
         logits: how logits follow from them.
     """
-    return torch.cat([_curve(group, logits) for group in groups(queries, keys, logits, torch.float64)])
+    return torch.cat([_curve(group, logits) for group in split_by_key_head(queries, keys, logits, torch.float64)])
 
 
 def _curve(group: Group, logits: Logits) -> Tensor:
@@ -98,7 +98,9 @@ def _curve(group: Group, logits: Logits) -> Tensor:
             sums = _by_blocks(group, rule, logits.decay)
         case _:
             return _by_rows(group, logits)
-    return sums / _pairs(attention.mask, group.length).to(sums.device) + biases  # 0 / 0 where no key is seen
+    return (
+        sums / _queries_per_distance(attention.mask, group.length).to(sums.device) + biases
+    )  # 0 / 0 where no key is seen
 
 
 def _biases(group: Group, logits: Logits) -> Tensor | None:
@@ -125,14 +127,14 @@ def _by_rows(group: Group, logits: Logits) -> Tensor:
     """[G, T] s[n], summed over the matrix of logits."""
     sums = torch.zeros(group.queries.shape[1], group.length, dtype=torch.float64, device=group.keys.device)
     pairs = torch.zeros_like(sums)
-    for scores in rows(group, logits):
+    for scores in logit_rows(group, logits):
         seen = scores > -torch.inf
-        sums[:, : scores.shape[2]] += by_distance(scores.masked_fill(~seen, 0.0))
-        pairs[:, : scores.shape[2]] += by_distance(seen.double())
+        sums[:, : scores.shape[2]] += sum_by_distance(scores.masked_fill(~seen, 0.0))
+        pairs[:, : scores.shape[2]] += sum_by_distance(seen.double())
     return sums / pairs
 
 
-def _pairs(mask: Window | Middle | Blocks | Segments | None, total: int) -> Tensor:
+def _queries_per_distance(mask: Window | TopKMask | Blocks | Segments | None, total: int) -> Tensor:
     """[T] queries that see the key at each distance."""
     distances = torch.arange(total, dtype=torch.float64)
     left = total - distances
@@ -162,7 +164,7 @@ class _Stretch:
 
 
 def _stretches(remap: Remapping | None) -> Iterator[_Stretch]:
-    found = regions(remap)
+    found = regions_of(remap)
     if isinstance(remap, Remap):
         # `Remap.regions` has the near region first.
         yield _Stretch(found[0], 0, remap.window)
@@ -187,10 +189,10 @@ def _by_stretches(group: Group, attention: Attention, decay: Tensor | None) -> T
     for stretch in _stretches(attention.remap):
         end = int(min(stretch.end, total))
         near, far = slice(stretch.begin, min(end, size)), slice(max(stretch.begin, size), end)
-        asking = _turned(group, group.queries, stretch.region.query)
+        asking = _rotate_group(group, group.queries, stretch.region.query)
         # Stairs have a rotation for each remainder of i: the other queries are zeros and add nothing.
         asking = asking * (places % stretch.step == stretch.rest) if stretch.step > 1 else asking
-        known = _turned(group, group.keys, stretch.region.key)
+        known = _rotate_group(group, group.keys, stretch.region.key)
         if near.start < near.stop:
             sums[:, near] += _block_sums(asking, known, total, 0, decay)[:, near]
         # Beyond the window only the first keys are seen: the others are zeros.
@@ -199,7 +201,7 @@ def _by_stretches(group: Group, attention: Attention, decay: Tensor | None) -> T
     return sums
 
 
-def _turned(group: Group, vectors: Tensor, places: Places) -> Tensor:
+def _rotate_group(group: Group, vectors: Tensor, places: Places) -> Tensor:
     positions = places(np.arange(group.length))
     return group.rotate(vectors, torch.from_numpy(positions).to(vectors.device))
 
@@ -211,12 +213,12 @@ def _by_blocks(group: Group, rule: Blocks | Chunks, decay: Tensor | None) -> Ten
     """[G, T] sums at each distance over keys of the own block, the one before, and, for chunks, all older ones."""
     total = group.length
     size = min(rule.size, total)
-    own, before, older, key = chunked.views(rule)
-    known = _turned(group, group.keys, key)
-    sums = _block_sums(_turned(group, group.queries, own), known, size, 0, decay)
-    sums += _block_sums(_turned(group, group.queries, before), known, size, 1, decay)
+    own, before, older, key = chunked.block_positions(rule)
+    known = _rotate_group(group, group.keys, key)
+    sums = _block_sums(_rotate_group(group, group.queries, own), known, size, 0, decay)
+    sums += _block_sums(_rotate_group(group, group.queries, before), known, size, 1, decay)
     if older is not None:
-        asking = _turned(group, group.queries, older)
+        asking = _rotate_group(group, group.queries, older)
         sums += _block_sums(asking, known, total, 0, decay)
         for back in (0, 1):  # older keys: all keys, less those of the own block and the one before
             sums -= _block_sums(asking, known, size, back, decay)
@@ -230,7 +232,7 @@ def _block_sums(queries: Tensor, keys: Tensor, size: int, back: int, decay: Tens
     sums = torch.zeros(queries.shape[1], total, dtype=torch.float64, device=keys.device)
     if back >= blocks:
         return sums
-    asking, known = (fold(F.pad(x, (0, 0, 0, blocks * size - total)), blocks) for x in (queries, keys))
+    asking, known = (fold_blocks(F.pad(x, (0, 0, 0, blocks * size - total)), blocks) for x in (queries, keys))
     # Two blocks of `size` tokens, `back` blocks apart, have 2 size - 1 distances; the padding adds zeros only.
     first = back * size - (size - 1)
     begin, end = max(0, first), min(total, first + 2 * size - 1)
@@ -266,7 +268,7 @@ def _correlation(queries: Tensor, keys: Tensor, decay: Tensor | None, first: int
 
     if decay is None:
         # Without a decay all dimensions have one factor, so their spectra are added before the one inverse transform.
-        step = max(1, SPECTRUM // (count * heads * size))
+        step = max(1, MAX_FOURIER_NUMBERS // (count * heads * size))
         whole = spectrum(slice(0, step))
         for start in range(step, dims, step):
             whole += spectrum(slice(start, start + step))

@@ -9,7 +9,7 @@ from lexbench.core.attention import HeadRatios
 from lexbench.kernels.heads import Rotate
 
 
-def keeping_first(count: int, own: Rotate, changed: Rotate) -> Rotate:
+def rotate_keeping_first(count: int, own: Rotate, changed: Rotate) -> Rotate:
     """Rotate the first `count` tokens with `own`, the others with `changed`."""
 
     def rotate(vectors: Tensor, positions: Tensor) -> Tensor:
@@ -22,7 +22,7 @@ def keeping_first(count: int, own: Rotate, changed: Rotate) -> Rotate:
     return rotate
 
 
-def per_head(ratios: Sequence[float], rotate: Rotate) -> Rotate:
+def rotate_per_head(ratios: Sequence[float], rotate: Rotate) -> Rotate:
     """Divide positions by ratios[h] for key head h and the query heads that share it."""
 
     def turn(vectors: Tensor, positions: Tensor) -> Tensor:

@@ -14,12 +14,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from lexbench.kernels.triton_launch import launched
+from lexbench.kernels.triton_launch import launch_first_fitting
 
 LOG2_E = 1.4426950408889634
-SIZES = ((64, 3), (32, 2), (16, 1))
+BLOCK_KEYS_AND_STAGES = ((64, 3), (32, 2), (16, 1))
 """Keys that a program reads at once, and stages of loads."""
-PIECES = 64
+MAX_RANGE_PIECES = 64
 """Most pieces of a range."""
 
 
@@ -44,7 +44,11 @@ def attend(
     batch, heads, _, width = ranges[0][0].shape
     groups, columns = values.shape[1:3]
     shared, padded = heads // groups, max(16, triton.next_power_of_2(width))
-    pieces = min(PIECES, triton.cdiv(columns, 2 * SIZES[0][0]), triton.cdiv(2 * _processors(values), batch * groups))
+    pieces = min(
+        MAX_RANGE_PIECES,
+        triton.cdiv(columns, 2 * BLOCK_KEYS_AND_STAGES[0][0]),
+        triton.cdiv(2 * _processors(values), batch * groups),
+    )
     count = pieces * len(ranges)
     parts = values.new_empty(count, batch, heads, width, dtype=torch.float32)
     lse = values.new_empty(count, batch, heads, dtype=torch.float32)
@@ -59,9 +63,9 @@ def attend(
                 *(number * pieces, heads, width, scaling * LOG2_E),
             )
             launch = partial(_launch, (pieces, groups, batch), arguments, shared, padded)
-            if not launched(launch, SIZES):
+            if not launch_first_fitting(launch, BLOCK_KEYS_AND_STAGES):
                 raise RuntimeError(f"no block of keys of {width} dimensions fits into the GPU's shared memory")
-        _merged[heads, batch](
+        _merge_pieces[heads, batch](
             parts,
             lse,
             lse if sinks is None else sinks.float(),
@@ -157,7 +161,7 @@ def _piece(
 
 
 @triton.jit(do_not_specialize=("count",))
-def _merged(
+def _merge_pieces(
     parts,
     lse,
     sinks,

@@ -6,7 +6,7 @@ from typing import Any
 from triton.runtime.errors import OutOfResources
 
 
-def launched(launch: Callable[..., Any], sizes: Iterable[tuple[int, ...]]) -> bool:
+def launch_first_fitting(launch: Callable[..., Any], sizes: Iterable[tuple[int, ...]]) -> bool:
     """Whether one of the sizes of blocks could be launched: the first for which shared memory and registers suffice."""
     for size in sizes:
         try:

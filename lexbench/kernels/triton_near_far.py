@@ -13,14 +13,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from lexbench.core.attention import Line
+from lexbench.core.attention import PositionMap
 from lexbench.kernels import near_far
 from lexbench.kernels.heads import Rotate
 from lexbench.kernels.near_far import Sides, far_keys_of, far_queries_of
-from lexbench.kernels.spans import turned
-from lexbench.kernels.triton_launch import launched
+from lexbench.kernels.spans import rotate_to_line
+from lexbench.kernels.triton_launch import launch_first_fitting
 
-LEAST = 16
+MIN_BLOCK_QUERIES = 16
 """Fewest queries that fill a block."""
 LOG2_E = 1.4426950408889634
 
@@ -40,10 +40,17 @@ def attend(
     """
     (heads, asked, width), (groups, total) = queries.shape[1:], keys.shape[1:3]
     # Tensor cores round float32, and exact products without them are slow and take minutes to compile.
-    if asked < LEAST or queries.dtype == torch.float64 or (queries.is_cuda and queries.dtype == torch.float32):
+    if (
+        asked < MIN_BLOCK_QUERIES
+        or queries.dtype == torch.float64
+        or (queries.is_cuda and queries.dtype == torch.float32)
+    ):
         return near_far.attend(queries, keys, values, rule, rotate, scaling, sinks)
     first, count = total - asked, rule.far(total)
-    near_queries, near_keys = turned(queries, Line(), first, rotate), turned(keys, Line(), 0, rotate)
+    near_queries, near_keys = (
+        rotate_to_line(queries, PositionMap(), first, rotate),
+        rotate_to_line(keys, PositionMap(), 0, rotate),
+    )
     far_queries, far_keys = near_queries, near_keys
     if count:
         far_queries = far_queries_of(queries, rule, first, rotate)
@@ -76,7 +83,7 @@ def attend(
         )
 
     with torch.cuda.device_of(queries):  # layers may be spread over several
-        fits = launched(launch, _sizes(padded * queries.element_size(), _shared_bytes(queries)))
+        fits = launch_first_fitting(launch, _sizes(padded * queries.element_size(), _shared_bytes(queries)))
     return output if fits else near_far.attend(queries, keys, values, rule, rotate, scaling, sinks)
 
 
@@ -159,11 +166,11 @@ def _kernel(
     k = far_k + group * far_k_head
     every = tl.maximum(tl.minimum(count, low - window + 1), 0) // COLUMNS * COLUMNS
     end = tl.minimum(count, high - window + 1)
-    mixed, top, weight = _over(
+    mixed, top, weight = _add_keys(
         mixed, top, weight, q, k, far_k_row, v, v_row, here, 0, every, window, total, count, scale, width,
         False, EVEN, COLUMNS, WIDTH,
     )  # fmt: skip
-    mixed, top, weight = _over(
+    mixed, top, weight = _add_keys(
         mixed, top, weight, q, k, far_k_row, v, v_row, here, every, end, window, total, count, scale, width,
         True, EVEN, COLUMNS, WIDTH,
     )  # fmt: skip
@@ -174,15 +181,15 @@ def _kernel(
     start, end = tl.maximum(0, low - window + 1) // COLUMNS * COLUMNS, high + 1
     inside = tl.minimum(tl.cdiv(tl.maximum(0, high - window + 1), COLUMNS) * COLUMNS, end)
     until = tl.maximum(inside, (low + 1) // COLUMNS * COLUMNS)
-    mixed, top, weight = _over(
+    mixed, top, weight = _add_keys(
         mixed, top, weight, q, k, near_k_row, v, v_row, here, start, inside, 0, window, total, scale, width,
         True, EVEN, COLUMNS, WIDTH,
     )  # fmt: skip
-    mixed, top, weight = _over(
+    mixed, top, weight = _add_keys(
         mixed, top, weight, q, k, near_k_row, v, v_row, here, inside, until, 0, window, total, scale, width,
         False, EVEN, COLUMNS, WIDTH,
     )  # fmt: skip
-    mixed, top, weight = _over(
+    mixed, top, weight = _add_keys(
         mixed, top, weight, q, k, near_k_row, v, v_row, here, until, end, 0, window, total, scale, width,
         True, EVEN, COLUMNS, WIDTH,
     )  # fmt: skip
@@ -192,7 +199,7 @@ def _kernel(
 
 
 @triton.jit
-def _over(
+def _add_keys(
     mixed, top, weight, q, k, k_row, v, v_row, here, begin, end, least, beyond, last, scale, width,
     EDGE: tl.constexpr, EVEN: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip

@@ -5,11 +5,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-NUMBERS = 4096
+MAX_PROGRAM_NUMBERS = 4096
 """Numbers that a program rotates at most."""
 
 
-def rotate(vectors: Tensor, cos: Tensor, sin: Tensor, halves: bool, offset: int) -> Tensor:
+def rotate_pairs(vectors: Tensor, cos: Tensor, sin: Tensor, halves: bool, offset: int) -> Tensor:
     """Vectors [B, H, T, D] with pair (x, y) of each turned to (x cos - y sin, y cos + x sin), in float32.
 
     Args:
@@ -25,7 +25,7 @@ def rotate(vectors: Tensor, cos: Tensor, sin: Tensor, halves: bool, offset: int)
     # Laid out as PyTorch's own sum of such vectors would be.
     found = torch.empty_like(vectors) if width == 2 * pairs else vectors.clone()
     padded = triton.next_power_of_2(pairs)
-    rows = max(1, min(triton.next_power_of_2(tokens), NUMBERS // padded))
+    rows = max(1, min(triton.next_power_of_2(tokens), MAX_PROGRAM_NUMBERS // padded))
     with torch.cuda.device_of(vectors):  # layers may be spread over several
         _kernel[triton.cdiv(tokens, rows), heads, batch](
             vectors,

@@ -58,7 +58,7 @@ class Adagrope:
         repeat = 1
         while self._reach(positions, repeat + 1) <= length:
             repeat += 1
-        steps = self._reused(positions, repeat)
+        steps = self._reuse_steps(positions, repeat)
         left = positions - sum(count for count, _ in steps)
         # d of the docstring: so many of the last positions stand for one token more, and the list has `length` entries.
         longer = max(0, length - self._reach(positions, repeat))
@@ -69,9 +69,9 @@ class Adagrope:
 
     def _reach(self, positions: int, repeat: int) -> int:
         """M_n: tokens covered where each of the remaining positions stands for n = `repeat` tokens."""
-        return repeat * positions - sum((repeat - k) * count for count, k in self._reused(positions, repeat))
+        return repeat * positions - sum((repeat - k) * count for count, k in self._reuse_steps(positions, repeat))
 
-    def _reused(self, positions: int, below: int) -> list[tuple[int, int]]:
+    def _reuse_steps(self, positions: int, below: int) -> list[tuple[int, int]]:
         """(r_k, k) for k = 1, 2, 4, .. `below` a number, without empty ones."""
         # 1, 2, 4, .. below n; a count of 0 (few positions, large k) has no step.
         powers = [2**power for power in range((below - 1).bit_length())]

@@ -9,7 +9,7 @@ from lexbench.core.attention import Attention
 from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 
-RATIOS = (1.0, 1.75, 1.8, 1.9, 2.0, 2.5)
+BASE_RATIOS = (1.0, 1.75, 1.8, 1.9, 2.0, 2.5)
 """The paper's bases 10000, 17500, 18000, 19000, 20000, 25000 in units of its models' own base."""
 
 
@@ -45,5 +45,5 @@ class AttentionBuckets:
         """One pass per base, the same at every length; Refused unless the model has plain RoPE."""
         # In ratios to the model's base: the paper's numbers would lower a base of 500000 instead of raising it.
         own = model.rotary_base()
-        bases = [own * ratio for ratio in RATIOS] if self.bases is None else self.bases
+        bases = [own * ratio for ratio in BASE_RATIOS] if self.bases is None else self.bases
         return Attention(mixture=tuple(Attention(inv_freq=model.inv_freq(base)) for base in bases))

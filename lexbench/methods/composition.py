@@ -11,13 +11,13 @@ from lexbench.core import registry
 from lexbench.core.attention import Attention
 from lexbench.core.errors import ConfigError
 from lexbench.core.fence import attention_from
-from lexbench.core.method_key import BASELINE, OVER, MethodKey
+from lexbench.core.method_key import BASELINE_METHOD, DEFAULT_ROPE_START, MethodKey
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.values import is_whole
 from lexbench.methods.scaled import Fixed, OnScaled, attention_of
 
-STARTING = {"over": OVER, "layers": None}
+STARTING_DEFAULTS = {"over": DEFAULT_ROPE_START, "layers": None}
 """Parameters of every method, and their defaults."""
 
 
@@ -51,7 +51,7 @@ class Composed:
                 continue
             attention = attention_from(part, model, length)
             try:
-                whole = whole.merged(attention)
+                whole = whole.merge_with(attention)
             except ValueError as clash:
                 before = "+".join(self.names[:number])
                 raise ConfigError(
@@ -99,7 +99,7 @@ def object_config(given: Any) -> dict[str, Any]:
             f"a method must be a name, or a name with parameters, or an object with attention(model, length), "
             f"got {given!r}: e.g. {{name: yarn, factor: 8}}"
         )
-    if kind.__name__ in registry.names("method"):
+    if kind.__name__ in registry.registered_names("method"):
         raise ConfigError(f"method {kind.__name__} is a name of the registry: rename your class or function")
     return {"name": kind.__name__, "_target_": kind, **parameters}
 
@@ -132,14 +132,14 @@ def read_method(config: Mapping[str, Any]) -> tuple[str, Method, MethodKey]:
     if config.get("at") is not None:
         known, inner, key = read_method({name: value for name, value in config.items() if name != "at"})
         return known, Fixed(inner, config["at"]), replace(key, at=config["at"])
-    config, start = _starting(config)
+    config, start = _split_starting(config)
     if start:
         known, inner, key = read_method(config)
         return known, OnScaled(inner, **start), replace(key, **start)
     if "compose" not in config:
         name = str(config["name"])
-        method: Method = registry.build(config, "method")
-        return name, method, MethodKey.named(name, **registry.changed_parameters(method, name, "method"))
+        method: Method = registry.build_object(config, "method")
+        return name, method, MethodKey.of_method(name, **registry.changed_parameters(method, name, "method"))
     if extra := sorted(set(config) - {"compose", "name", "_target_"}):
         raise ConfigError(
             f"a composed method has no parameters of its own, got method.{extra[0]}: "
@@ -156,29 +156,31 @@ def _parts(key: MethodKey) -> Iterator[tuple[str, tuple[tuple[str, Any], ...]]]:
         yield name, parameters if key.at is None else (*parameters, ("at", key.at))
 
 
-def _starting(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _split_starting(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The config without `over` and `layers`, and these where they are not the default.
 
     In a composition the methods that state them must agree, and the others follow.
     """
     entries = method_entries(config["compose"]) if "compose" in config else []
     start: dict[str, Any] = {}
-    for key, usual in STARTING.items():
+    for key, usual in STARTING_DEFAULTS.items():
         given = [each[key] for each in (config, *entries) if each.get(key) is not None]
         if any(value != given[0] for value in given):
             raise ConfigError(f"method.{key} must be one for all composed methods, got {', '.join(map(str, given))}")
         if given and given[0] != usual:
             start[key] = given[0]
-    kept = {key: value for key, value in config.items() if key not in STARTING}
-    if entries and (start or any(key in entry for entry in entries for key in STARTING)):
-        kept["compose"] = [{key: value for key, value in entry.items() if key not in STARTING} for entry in entries]
+    kept = {key: value for key, value in config.items() if key not in STARTING_DEFAULTS}
+    if entries and (start or any(key in entry for entry in entries for key in STARTING_DEFAULTS)):
+        kept["compose"] = [
+            {key: value for key, value in entry.items() if key not in STARTING_DEFAULTS} for entry in entries
+        ]
     return kept, start
 
 
 def with_factor(config: Mapping[str, Any], factor: float) -> dict[str, Any] | None:
     """A method's config with this factor in place of the one that follows the length; None where none does."""
     if "compose" not in config:
-        method = read_method({key: value for key, value in config.items() if key not in STARTING})[1]
+        method = read_method({key: value for key, value in config.items() if key not in STARTING_DEFAULTS})[1]
         return {**config, "factor": factor} if getattr(method, "factor", factor) is None else None
     entries = method_entries(config["compose"])
     fixed = [with_factor(entry, factor) for entry in entries]
@@ -187,7 +189,7 @@ def with_factor(config: Mapping[str, Any], factor: float) -> dict[str, Any] | No
     return {**config, "compose": [new or old for new, old in zip(fixed, entries, strict=True)]}
 
 
-def deployed(config: Mapping[str, Any], model: Model, inside: int, longest: int) -> dict[str, Any] | None:
+def deployed_config(config: Mapping[str, Any], model: Model, inside: int, longest: int) -> dict[str, Any] | None:
     """A method's config as a deployment for the longest length has it; None where nothing changes at `inside` tokens.
 
     A factor that follows the length becomes that of the longest length; any other method is set as at that length,
@@ -230,7 +232,7 @@ def _follows_without_factor(config: Mapping[str, Any]) -> bool:
     """Whether a method with this factor follows the length if none is given: then no factor is its default."""
     if config.get("factor") is None:
         return False
-    kept = {key: value for key, value in config.items() if key not in (*STARTING, "at")}
+    kept = {key: value for key, value in config.items() if key not in (*STARTING_DEFAULTS, "at")}
     try:
         _, method, key = read_method({**kept, "factor": None})
     except ValueError:  # it cannot do without
@@ -246,18 +248,18 @@ def other_attention(against: str, own: Attention, model: Model, length: int) -> 
     return attention_of(named_method(against), model, length) if against else own.without_cache()
 
 
-PROBED = (0.5, 1, 2, 8, 64)
+PROBED_LENGTH_MULTIPLES = (0.5, 1, 2, 8, 64)
 """Multiples of the trained length at which a method that does not follow the length is looked at."""
 
 
-def without_idle_at(config: Mapping[str, Any], model: Model) -> dict[str, Any]:
+def drop_idle_at(config: Mapping[str, Any], model: Model) -> dict[str, Any]:
     """A method's config without `at` where that changes nothing, as of a method that does not follow the length."""
     at: Any = config.get("at")
     if not is_whole(at, 1):
         return dict(config)
     free = {key: value for key, value in config.items() if key != "at"}
     method = read_method(free)[1]
-    lengths = {int(at), *(max(2, round(multiple * model.trained_length)) for multiple in PROBED)}
+    lengths = {int(at), *(max(2, round(multiple * model.trained_length)) for multiple in PROBED_LENGTH_MULTIPLES)}
     try:
         found = [attention_of(method, model, length).as_data() for length in sorted(lengths)]
     except Refused:
@@ -282,7 +284,7 @@ def method_configs(setting: Mapping[str, Any]) -> list[dict[str, Any]]:
     for entry in entries if common else ():
         if "compose" in entry:  # it says itself where parameters go
             continue
-        takes = {*registry.parameters(registry.class_of(entry, "method")), *registry.METHODS}
+        takes = {*registry.class_parameters(registry.class_of(entry, "method")), *registry.SHARED_METHOD_KEYS}
         if odd := [key for key in common if key not in takes]:
             raise ConfigError(
                 f"method.{odd[0]} is set for each method of a list, {entry['name']} has no such parameter: "
@@ -302,7 +304,7 @@ def method_entries(
     """
     if isinstance(listed, Sequence) and not isinstance(listed, str):
         listed = [_with_name(entry) for entry in listed]
-    return registry.listed("method", listed, setting, example)
+    return registry.expand_entries("method", listed, setting, example)
 
 
 def _with_name(entry: Any) -> Any:
@@ -311,7 +313,7 @@ def _with_name(entry: Any) -> Any:
     ConfigError for a list, and for what is no method.
     """
     if entry is None:
-        return BASELINE.bare
+        return BASELINE_METHOD.bare
     if isinstance(entry, Sequence) and not isinstance(entry, str) and entry:
         names = "+".join(str(each["name"] if isinstance(each, Mapping) and "name" in each else each) for each in entry)
         raise ConfigError(

@@ -6,13 +6,13 @@ from math import lcm
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from lexbench.core.attention import Attention, Bands, Line, Remap
+from lexbench.core.attention import Attention, Bands, PositionMap, Remap
 from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.methods.distances import check_count, check_rotary, whole_groups
 
-PUBLISHED: Mapping[str, tuple[int, ...]] = MappingProxyType(
+PUBLISHED_BAND_GROUPS: Mapping[str, tuple[int, ...]] = MappingProxyType(
     {
         "llama-3-8b": (2, 8, 2, 8, 32, 32, 32, 4),
         "llama-3-8b-readme": (4, 4, 2, 16, 32, 32, 16, 128),
@@ -57,9 +57,9 @@ class Dpe:
     window: int | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "groups", _checked(self.groups))
+        object.__setattr__(self, "groups", _check_groups(self.groups))
         check_count("dpe's window", self.window, "the released settings have 1024")
-        if self.window and self.window % (least := lcm(*self._given())):
+        if self.window and self.window % (least := lcm(*self._given_groups())):
             raise ConfigError(
                 "dpe's window must be a multiple of all groups (else prefill and decoding of its code differ), "
                 f"got window {self.window} and groups with least common multiple {least}: change one"
@@ -68,7 +68,7 @@ class Dpe:
     def attention(self, model: Model, length: int) -> Attention:
         """The grouped remap; Refused without rotary positions, where bands do not divide the pairs or no group fits."""
         check_rotary(model)
-        groups = self._given() or (self._fitting(model, length),)
+        groups = self._given_groups() or (self._fitting_group(model, length),)
         if model.rotated // 2 % len(groups):
             raise Refused(
                 f"dpe's bands must divide the {model.rotated // 2} pairs of {model.name}, got {len(groups)}: "
@@ -76,14 +76,14 @@ class Dpe:
             )
         near = min(NEAR_TOKENS, model.trained_length // NEAR_SHARE)
         window = self.window or whole_groups(lcm(*groups), near)
-        far = [Line(group, window - window // group, floor=True) for group in groups]
-        keys = [Line(group, floor=True) for group in groups]
+        far = [PositionMap(group, window - window // group, floor=True) for group in groups]
+        keys = [PositionMap(group, floor=True) for group in groups]
         return Attention(remap=Remap(window=window, query=_of_bands(far), key=_of_bands(keys)))
 
-    def _given(self) -> tuple[int, ...]:
-        return PUBLISHED[self.groups] if isinstance(self.groups, str) else tuple(self.groups or ())
+    def _given_groups(self) -> tuple[int, ...]:
+        return PUBLISHED_BAND_GROUPS[self.groups] if isinstance(self.groups, str) else tuple(self.groups or ())
 
-    def _fitting(self, model: Model, length: int) -> int:
+    def _fitting_group(self, model: Model, length: int) -> int:
         """2 length / L rounded up; with a window, the next number that divides it."""
         if length <= model.trained_length:
             return 1
@@ -99,10 +99,12 @@ class Dpe:
         return found
 
 
-def _checked(groups: Any) -> tuple[int, ...] | str | None:
+def _check_groups(groups: Any) -> tuple[int, ...] | str | None:
     """Groups that are given, as a tuple; ConfigError for others than whole numbers and names of released settings."""
-    if isinstance(groups, str) and groups not in PUBLISHED:
-        raise ConfigError(f"dpe has no released groups {groups!r}: take one of {', '.join(PUBLISHED)}, or a list")
+    if isinstance(groups, str) and groups not in PUBLISHED_BAND_GROUPS:
+        raise ConfigError(
+            f"dpe has no released groups {groups!r}: take one of {', '.join(PUBLISHED_BAND_GROUPS)}, or a list"
+        )
     if groups is None or isinstance(groups, str):
         return groups
     if not isinstance(groups, Sequence) or not groups:
@@ -112,6 +114,6 @@ def _checked(groups: Any) -> tuple[int, ...] | str | None:
     return tuple(map(int, groups))
 
 
-def _of_bands(lines: Sequence[Line]) -> Line | Bands:
+def _of_bands(lines: Sequence[PositionMap]) -> PositionMap | Bands:
     """One line where all bands have the same."""
     return lines[0] if len(set(lines)) == 1 else Bands(tuple(lines))

@@ -8,9 +8,9 @@ from lexbench.core.attention import Attention, Dynamic, Growing
 from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
-from lexbench.methods.rotary import as_transformers, check_trained_length, ntk_base, trained_on
+from lexbench.methods.rotary import check_trained_length, ntk_base, transformers_rope_parameters, with_trained_length
 
-POLICIES = ("local_static", "static", "hf_dynamic", "per_position")
+LENGTH_POLICIES = ("local_static", "static", "hf_dynamic", "per_position")
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,10 @@ class DynamicNtk:
             raise ConfigError(
                 f"dynamic_ntk's factor must be finite and at least 1, got {self.factor}: 1 fits the length"
             )
-        if self.policy not in POLICIES:
-            raise ConfigError(f"dynamic_ntk's policy must be {' or '.join(POLICIES)}, got {self.policy}: choose one")
+        if self.policy not in LENGTH_POLICIES:
+            raise ConfigError(
+                f"dynamic_ntk's policy must be {' or '.join(LENGTH_POLICIES)}, got {self.policy}: choose one"
+            )
         if (self.policy == "static") != (self.target_length is not None):
             raise ConfigError(
                 f"dynamic_ntk's target_length belongs to policy=static, got {self.target_length} "
@@ -67,7 +69,7 @@ class DynamicNtk:
 
         Refused unless the model has plain RoPE of at least 4 dimensions, and a trained length up to the target length.
         """
-        model = trained_on(model, self.trained_length)
+        model = with_trained_length(model, self.trained_length)
         base = self._base(model, length)
         if self.policy == "hf_dynamic":
             return Attention(dynamic=Dynamic(factor=self.factor, trained_length=model.trained_length))
@@ -81,13 +83,13 @@ class DynamicNtk:
 
         With hf_dynamic its `dynamic`, which takes L from max_position_embeddings: that must be the trained length.
         """
-        model = trained_on(model, self.trained_length)
+        model = with_trained_length(model, self.trained_length)
         base = self._base(model, length)
         if self.policy == "per_position":
             raise Refused("dynamic_ntk(policy=per_position) has no rope_parameters: its frequencies differ by query")
         if self.policy == "hf_dynamic":
-            return as_transformers(model, "dynamic", factor=self.factor)
-        return as_transformers(model, "default", rope_theta=base)
+            return transformers_rope_parameters(model, "dynamic", factor=self.factor)
+        return transformers_rope_parameters(model, "default", rope_theta=base)
 
     def _base(self, model: Model, length: int) -> float:
         """b' for the target length, or for the length of the cell."""

@@ -7,7 +7,7 @@ from lexbench.core.attention import Attention, LogScale
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.methods.distances import check_count
-from lexbench.methods.rotary import base_for_length, check_base, check_trained_length, trained_on
+from lexbench.methods.rotary import base_for_length, check_base, check_trained_length, with_trained_length
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class EntropyAbf:
 
     def attention(self, model: Model, length: int) -> Attention:
         """Both changes, the second for the later layers; Refused unless the model has plain RoPE."""
-        model = trained_on(model, self.trained_length)
+        model = with_trained_length(model, self.trained_length)
         if model.trained_length < 2:
             raise Refused(f"entropy_abf needs a trained length of at least 2, {model.name} has 1: give trained_length")
         inv_freq = model.inv_freq(base_for_length(model, length) if self.base is None else self.base)

@@ -8,7 +8,7 @@ import numpy as np
 
 from lexbench.core.attention import Attention
 from lexbench.core.model import Model
-from lexbench.methods.rotary import check_trained_length, trained_on
+from lexbench.methods.rotary import check_trained_length, with_trained_length
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,6 @@ class Hope:
 
     def attention(self, model: Model, length: int) -> Attention:
         """The kept frequencies, the same at every length; Refused unless the model has plain RoPE."""
-        model = trained_on(model, self.trained_length)
+        model = with_trained_length(model, self.trained_length)
         plain = model.inv_freq()
         return Attention(inv_freq=np.where(plain >= 2 * math.pi / model.trained_length, plain, 0.0))

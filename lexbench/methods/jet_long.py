@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lexbench.core.attention import Attention, Line, Remap
+from lexbench.core.attention import Attention, PositionMap, Remap
 from lexbench.core.model import Model
 from lexbench.methods.distances import check_count, check_rotary
 
@@ -38,6 +38,6 @@ class JetLong:
         window = self.window or min(2048, max(1, model.trained_length // 2))
         # G = ceil(length / L), in whole numbers.
         group = self.group or max(1, -(-length // model.trained_length))
-        grouped = Line(divisor=group, floor=True)
+        grouped = PositionMap(divisor=group, floor=True)
         # The paper's near side is i - j <= w0; a Remap's is i - j < window.
         return Attention(remap=Remap(window=window + 1, query=grouped, key=grouped))

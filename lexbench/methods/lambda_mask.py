@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from lexbench.core.attention import Attention, Line, Middle, Remap, Window
+from lexbench.core.attention import Attention, PositionMap, Remap, TopKMask, Window
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.methods.distances import check_count, check_rotary
@@ -47,8 +47,8 @@ class LambdaMask:
         check_rotary(model)
         window = self.window or model.trained_length
         # Far queries at position W, far keys at 0: every sink is at distance W, whatever the text's length.
-        far = Line(divisor=math.inf, offset=window)
-        remap = Remap(window=window, query=far, key=Line(divisor=math.inf))
+        far = PositionMap(divisor=math.inf, offset=window)
+        remap = Remap(window=window, query=far, key=PositionMap(divisor=math.inf))
         plain = Attention(remap=remap, mask=Window(size=window, sinks=self.sinks))
         if not self.middle:
             return plain
@@ -60,7 +60,7 @@ class LambdaMask:
         # Layers before `middle_from` keep the plain mask; all layers have the remap.
         return replace(
             plain,
-            mask=Middle(size=window, sinks=self.sinks, count=self.middle),
+            mask=TopKMask(size=window, sinks=self.sinks, count=self.middle),
             layers=tuple(range(self.middle_from, model.layers)),
             otherwise=plain if self.middle_from else None,
         )

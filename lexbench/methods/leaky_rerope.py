@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lexbench.core.attention import Attention, Line, Remap
+from lexbench.core.attention import Attention, PositionMap, Remap
 from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
@@ -43,13 +43,13 @@ class LeakyRerope:
         """The leaky remap; Refused without rotary positions, or where no slowdown fits the length."""
         check_rotary(model)
         window = self.window or max(1, model.trained_length // 2)
-        slowdown = self._fitting(window, model, length) if self.slowdown is None else self.slowdown
+        slowdown = self._fitting_growth(window, model, length) if self.slowdown is None else self.slowdown
         # (i / k + w - w / k) - j / k = w + (i - j - w) / k: the line (i + w (k - 1)) / k of the docstring.
-        query = Line(divisor=slowdown, offset=window - window / slowdown)
-        return Attention(remap=Remap(window=window, query=query, key=Line(divisor=slowdown)))
+        query = PositionMap(divisor=slowdown, offset=window - window / slowdown)
+        return Attention(remap=Remap(window=window, query=query, key=PositionMap(divisor=slowdown)))
 
     @staticmethod
-    def _fitting(window: int, model: Model, length: int) -> float:
+    def _fitting_growth(window: int, model: Model, length: int) -> float:
         largest = model.trained_length - 1
         if length - 1 <= max(window, largest):
             return 1.0

@@ -7,12 +7,12 @@ from lexbench.core.attention import Attention
 from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 from lexbench.methods.rotary import (
-    as_transformers,
     blend_by_rotations,
     check_factor,
     check_trained_length,
     resolve_factor,
-    trained_on,
+    transformers_rope_parameters,
+    with_trained_length,
 )
 
 
@@ -53,7 +53,7 @@ class Llama3:
 
     def attention(self, model: Model, length: int) -> Attention:
         """Blended frequencies; Refused unless the model has plain RoPE."""
-        model = trained_on(model, self.trained_length)
+        model = with_trained_length(model, self.trained_length)
         factor = resolve_factor(self.factor, model, length)
         # r = L theta / 2 pi = L / wavelength: Llama's smooth factor is the share of `blend_by_rotations`.
         slow, fast = self.low_freq_factor, self.high_freq_factor
@@ -61,8 +61,8 @@ class Llama3:
 
     def rope_parameters(self, model: Model, length: int) -> dict[str, Any]:
         """The same in transformers' config: its `llama3`."""
-        model = trained_on(model, self.trained_length)
-        return as_transformers(
+        model = with_trained_length(model, self.trained_length)
+        return transformers_rope_parameters(
             model,
             "llama3",
             factor=resolve_factor(self.factor, model, length),

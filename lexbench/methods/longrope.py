@@ -11,7 +11,6 @@ from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.methods.distances import check_count
 from lexbench.methods.rotary import (
-    as_transformers,
     check_attention_factor,
     check_factor,
     check_pair_factors,
@@ -19,7 +18,8 @@ from lexbench.methods.rotary import (
     ntk_base,
     resolve_factor,
     su_scale,
-    trained_on,
+    transformers_rope_parameters,
+    with_trained_length,
 )
 
 
@@ -68,7 +68,7 @@ class Longrope:
 
     def attention(self, model: Model, length: int) -> Attention:
         """Slowed frequencies and the scale; Refused unless the model has plain RoPE and as many pairs as factors."""
-        model = trained_on(model, self.trained_length)
+        model = with_trained_length(model, self.trained_length)
         factor = resolve_factor(self.factor, model, length)
         lists = self._short(model), self._long(model, factor)
         return Attention(
@@ -82,9 +82,9 @@ class Longrope:
         """The same in transformers' config: its `longrope`; Refused with start_tokens, which it does not know."""
         if self.start_tokens:
             raise Refused("transformers' longrope has no start tokens: give start_tokens=0")
-        model = trained_on(model, self.trained_length)
+        model = with_trained_length(model, self.trained_length)
         factor = resolve_factor(self.factor, model, length)
-        return as_transformers(
+        return transformers_rope_parameters(
             model,
             "longrope",
             short_factor=self._short(model).tolist(),
@@ -100,16 +100,16 @@ class Longrope:
     def _short(self, model: Model) -> Floats:
         if self.short_factors is None:
             return np.ones(model.rotated // 2)
-        return _fitting("short_factors", self.short_factors, model)
+        return _factors_for_pairs("short_factors", self.short_factors, model)
 
     def _long(self, model: Model, factor: float) -> Floats:
         if self.long_factors is None:
             plain = replace(model, frequencies=None)  # a factor each also for pairs that stand still
             return plain.inv_freq() / plain.inv_freq(ntk_base(plain, factor))
-        return _fitting("long_factors", self.long_factors, model)
+        return _factors_for_pairs("long_factors", self.long_factors, model)
 
 
-def _fitting(name: str, factors: Sequence[float], model: Model) -> Floats:
+def _factors_for_pairs(name: str, factors: Sequence[float], model: Model) -> Floats:
     """[rotated / 2] factors as an array; Refused where the model has another number of pairs."""
     if len(factors) != model.rotated // 2:
         raise Refused(

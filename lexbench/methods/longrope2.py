@@ -13,7 +13,6 @@ from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.methods.distances import check_count
 from lexbench.methods.rotary import (
-    as_transformers,
     check_attention_factor,
     check_factor,
     check_pair_factors,
@@ -21,7 +20,8 @@ from lexbench.methods.rotary import (
     critical_dimension,
     resolve_factor,
     su_scale,
-    trained_on,
+    transformers_rope_parameters,
+    with_trained_length,
 )
 
 
@@ -76,7 +76,7 @@ class Longrope2:
 
     def attention(self, model: Model, length: int) -> Attention:
         """Slowed frequencies and the scale; Refused unless the model has plain RoPE and pairs for all factors."""
-        model = trained_on(model, self.trained_length)
+        model = with_trained_length(model, self.trained_length)
         factors = self._factors(model, resolve_factor(self.factor, model, length))
         # Within L the model itself: transformers' longrope would choose the short factors, all 1.
         if length <= model.trained_length:
@@ -85,9 +85,9 @@ class Longrope2:
 
     def rope_parameters(self, model: Model, length: int) -> dict[str, Any]:
         """The same in transformers' config: its `longrope` with short factors of 1."""
-        model = trained_on(model, self.trained_length)
+        model = with_trained_length(model, self.trained_length)
         factor = resolve_factor(self.factor, model, length)
-        return as_transformers(
+        return transformers_rope_parameters(
             model,
             "longrope",
             short_factor=[1.0] * (model.rotated // 2),

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from lexbench.core.attention import Attention
 from lexbench.core.model import Model
-from lexbench.methods.rotary import as_transformers
+from lexbench.methods.rotary import transformers_rope_parameters
 
 
 @dataclass(frozen=True)
@@ -20,4 +20,4 @@ class NoMethod:
 
     def rope_parameters(self, model: Model, length: int) -> dict[str, Any]:
         """The same in transformers' config: its `default`; Refused unless the model has plain RoPE."""
-        return as_transformers(model, "default")
+        return transformers_rope_parameters(model, "default")

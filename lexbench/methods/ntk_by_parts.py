@@ -11,7 +11,7 @@ from lexbench.methods.rotary import (
     check_ramp,
     check_trained_length,
     resolve_factor,
-    trained_on,
+    with_trained_length,
 )
 
 
@@ -46,6 +46,6 @@ class NtkByParts:
 
     def attention(self, model: Model, length: int) -> Attention:
         """Blended frequencies; Refused unless the model has plain RoPE."""
-        model = trained_on(model, self.trained_length)
+        model = with_trained_length(model, self.trained_length)
         factor = resolve_factor(self.factor, model, length)
         return Attention(inv_freq=blend_by_rotations(model, factor, slow=self.alpha, fast=self.beta))

@@ -9,7 +9,7 @@ from lexbench.core.attention import Attention
 from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
-from lexbench.methods.rotary import as_transformers
+from lexbench.methods.rotary import transformers_rope_parameters
 
 
 @dataclass(frozen=True)
@@ -46,4 +46,4 @@ class PRope:
                 f"transformers' proportional is for whole heads, {model.name} rotates {model.rotated} of "
                 f"{model.head_dim} dimensions"
             )
-        return as_transformers(model, "proportional", partial_rotary_factor=float(self.fraction))
+        return transformers_rope_parameters(model, "proportional", partial_rotary_factor=float(self.fraction))

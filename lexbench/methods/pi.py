@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from lexbench.core.attention import Attention
 from lexbench.core.model import Model
-from lexbench.methods.rotary import as_transformers, check_factor, resolve_factor
+from lexbench.methods.rotary import check_factor, resolve_factor, transformers_rope_parameters
 
 
 @dataclass(frozen=True)
@@ -34,4 +34,4 @@ class Pi:
 
     def rope_parameters(self, model: Model, length: int) -> dict[str, Any]:
         """The same in transformers' config: its `linear`."""
-        return as_transformers(model, "linear", factor=resolve_factor(self.factor, model, length))
+        return transformers_rope_parameters(model, "linear", factor=resolve_factor(self.factor, model, length))

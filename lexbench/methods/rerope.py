@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lexbench.core.attention import Attention, Line, Remap
+from lexbench.core.attention import Attention, PositionMap, Remap
 from lexbench.core.model import Model
 from lexbench.methods.distances import check_count, check_rotary
 
@@ -38,5 +38,5 @@ class Rerope:
         check_rotary(model)
         window = self.window or max(1, model.trained_length // 2)
         # divisor=inf is a constant position: keys at 0, so that a kernel may leave far keys unrotated.
-        constant = Line(divisor=math.inf)
-        return Attention(remap=Remap(window=window, query=Line(divisor=math.inf, offset=window), key=constant))
+        constant = PositionMap(divisor=math.inf)
+        return Attention(remap=Remap(window=window, query=PositionMap(divisor=math.inf, offset=window), key=constant))

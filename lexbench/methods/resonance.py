@@ -47,10 +47,10 @@ class Resonance:
         otherwise = attention.otherwise
         if attention.layers is not None:
             otherwise = self.over(otherwise or Attention(), model, length)
-        return replace(attention, inv_freq=_rounded(frequencies), otherwise=otherwise)
+        return replace(attention, inv_freq=_round_wavelengths(frequencies), otherwise=otherwise)
 
 
-def _rounded(frequencies: Floats) -> Floats:
+def _round_wavelengths(frequencies: Floats) -> Floats:
     """[pairs] the nearest frequencies whose wavelengths are whole tokens; 0 stays 0."""
     with np.errstate(divide="ignore"):  # the wavelength of a pair that does not rotate is infinite
         # Of a pair that does not rotate 2 pi / inf = 0 comes out again.

@@ -14,7 +14,7 @@ from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 
-MOST = 1e6
+MAX_SCALING_FACTOR = 1e6
 """Bound of a factor: with a larger one, all frequencies are 0 in float32 at any length."""
 
 
@@ -24,8 +24,8 @@ def check_factor(method: str, factor: float | None) -> None:
         raise ConfigError(
             f"{method}'s factor must be finite and at least 1, got {factor}: leave it out for length / trained_length"
         )
-    if factor is not None and factor > MOST:
-        raise ConfigError(f"{method}'s factor must be at most {MOST:,.0f}, got {factor:g}: e.g. 8")
+    if factor is not None and factor > MAX_SCALING_FACTOR:
+        raise ConfigError(f"{method}'s factor must be at most {MAX_SCALING_FACTOR:,.0f}, got {factor:g}: e.g. 8")
 
 
 def check_base(method: str, base: float | None) -> None:
@@ -72,7 +72,7 @@ def check_pair_factors(what: str, factors: Sequence[float] | None) -> tuple[floa
     return tuple(factors)
 
 
-def trained_on(model: Model, trained_length: int | None) -> Model:
+def with_trained_length(model: Model, trained_length: int | None) -> Model:
     """The model as if it had been trained on texts of `trained_length` tokens; None: as it was."""
     return model if trained_length is None else replace(model, trained_length=trained_length)
 
@@ -167,7 +167,7 @@ def yarn_scale(factor: float) -> float:
     return 0.1 * math.log(factor) + 1
 
 
-def kept_entries(model: Model, kind: str) -> dict[str, Any]:
+def kept_rope_entries(model: Model, kind: str) -> dict[str, Any]:
     """The rope parameters that a model keeps beside those of any rope type."""
     kept = dict(model.rope_extra or {})
     if QUERY_SCALE not in kept and kind not in ("yarn", "longrope", "llama3"):  # which alone read it
@@ -175,9 +175,9 @@ def kept_entries(model: Model, kind: str) -> dict[str, Any]:
     return kept
 
 
-def as_transformers(model: Model, kind: str, **parameters: Any) -> dict[str, Any]:
+def transformers_rope_parameters(model: Model, kind: str, **parameters: Any) -> dict[str, Any]:
     """transformers' `rope_parameters` of one rope type: the base, the rotated share of the head, and parameters."""
-    found = {"rope_type": kind, "rope_theta": model.rotary_base(), **kept_entries(model, kind), **parameters}
+    found = {"rope_type": kind, "rope_theta": model.rotary_base(), **kept_rope_entries(model, kind), **parameters}
     if model.frequencies is not None:
         raise Refused(f"{model.name} has frequencies of its own, no rope type of transformers starts from them")
     if model.rotated == model.head_dim or model.decoupled:
@@ -201,7 +201,7 @@ class Rebased:
 
     def rope_parameters(self, model: Model, length: int) -> dict[str, Any]:
         """The same in transformers' config: its `default` with that base."""
-        return as_transformers(model, "default", rope_theta=self._base(model, length))
+        return transformers_rope_parameters(model, "default", rope_theta=self._base(model, length))
 
 
 def blend_by_rotations(model: Model, factor: float, slow: float, fast: float) -> Floats:

@@ -33,11 +33,11 @@ from lexbench.core.fence import attention_from
 from lexbench.core.layer_types import is_windowed
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
-from lexbench.core.values import LARGEST, is_whole
+from lexbench.core.values import MAX_EXACT_INTEGER, is_whole
 
-OVER = ("scaled", "plain")
-LAYERS = ("global", "all")
-GROW = ("dynamic", "longrope")
+ROPE_STARTS = ("scaled", "plain")
+CHANGED_LAYERS_CHOICES = ("global", "all")
+LENGTH_DEPENDENT_ROPE_TYPES = ("dynamic", "longrope")
 """Kinds of RoPE whose frequencies depend on the length of the text."""
 
 
@@ -46,7 +46,7 @@ class _Method(Protocol):
 
 
 @dataclass(frozen=True)
-class Rope:
+class LayerRope:
     """The RoPE of some layers of a checkpoint."""
 
     kind: str | None
@@ -66,7 +66,7 @@ class Rope:
     @property
     def grows(self) -> bool:
         """Whether its frequencies depend on the length of the text."""
-        return self.parameters["rope_type"] in GROW
+        return self.parameters["rope_type"] in LENGTH_DEPENDENT_ROPE_TYPES
 
     @property
     def windowed(self) -> bool:
@@ -79,15 +79,15 @@ class Rope:
         Refused for a kind of scaling that is not known here.
         """
         kind = self.parameters["rope_type"]
-        if kind not in OWN:
+        if kind not in ROPE_TYPE_FORMULAS:
             raise Refused(f"the frequencies of {self.plain.name} are not known: its RoPE is scaled by {kind}")
         try:
-            return OWN[kind](self.plain, self.parameters, length, self.kind is not None)
+            return ROPE_TYPE_FORMULAS[kind](self.plain, self.parameters, length, self.kind is not None)
         except (KeyError, TypeError, ValueError, ArithmeticError) as error:
             said = f"{type(error).__name__}: {error}"
             raise Refused(f"the {kind} RoPE of {self.plain.name} cannot be understood ({said})") from None
 
-    def seen(self, over: str, length: int) -> Model:
+    def as_model(self, over: str, length: int) -> Model:
         """The model as a method sees it: with one RoPE, and one trained length."""
         if not self.scaled:
             return self.plain
@@ -100,21 +100,21 @@ class Rope:
         return replace(self.plain, trained_length=int(original), frequencies=frequencies)
 
 
-def grows(model: Model) -> bool:
+def grows_with_length(model: Model) -> bool:
     """Whether frequencies of some layer depend on the length of the text."""
     scaling = model.rope_scaling or {}
     stated = [scaling, *(each for each in scaling.values() if isinstance(each, Mapping))]
-    return any(each.get("rope_type") in GROW for each in stated)
+    return any(each.get("rope_type") in LENGTH_DEPENDENT_ROPE_TYPES for each in stated)
 
 
-def ropes(model: Model) -> list[Rope]:
+def ropes_of_model(model: Model) -> list[LayerRope]:
     """The RoPEs of a model; none if it has no rotary positions. Refused if layers of a kind cannot be told."""
     if model.rope_scaling is None:
         plain = {"rope_type": "default", "rope_theta": model.rope_base}
-        return [] if model.rope_base is None else [Rope(None, None, plain, model)]
+        return [] if model.rope_base is None else [LayerRope(None, None, plain, model)]
     if "rope_type" in model.rope_scaling:
         parameters = {**model.rope_scaling, "rope_theta": model.rope_base}
-        return [Rope(None, None, parameters, replace(model, rope_scaling=None))]
+        return [LayerRope(None, None, parameters, replace(model, rope_scaling=None))]
     if model.layer_types is None or not set(model.rope_scaling) & set(model.layer_types):
         kinds = ", ".join(model.rope_scaling)
         raise Refused(
@@ -127,7 +127,7 @@ def ropes(model: Model) -> list[Rope]:
     ]
 
 
-def _of_kind(model: Model, kind: str, parameters: Mapping[str, Any]) -> Rope:
+def _of_kind(model: Model, kind: str, parameters: Mapping[str, Any]) -> LayerRope:
     rope_type = parameters.get("rope_type", "default")
     head_dim = model.head_dim if is_windowed(kind) else model.global_head_dim or model.head_dim
     share = 1.0 if rope_type == "proportional" else parameters.get("partial_rotary_factor") or 1.0
@@ -148,7 +148,7 @@ def _of_kind(model: Model, kind: str, parameters: Mapping[str, Any]) -> Rope:
     )
     assert model.layer_types is not None
     layers = tuple(layer for layer, each in enumerate(model.layer_types) if each == kind)
-    return Rope(kind, layers, {**parameters, "rope_type": rope_type}, plain)
+    return LayerRope(kind, layers, {**parameters, "rope_type": rope_type}, plain)
 
 
 # methods
@@ -163,7 +163,10 @@ class OnScaled:
     layers: str | None = None
 
     def __post_init__(self) -> None:
-        for name, value, choices in (("over", self.over, OVER), ("layers", self.layers or LAYERS[0], LAYERS)):
+        for name, value, choices in (
+            ("over", self.over, ROPE_STARTS),
+            ("layers", self.layers or CHANGED_LAYERS_CHOICES[0], CHANGED_LAYERS_CHOICES),
+        ):
             if value not in choices:
                 raise ConfigError(f"method.{name} must be {' or '.join(choices)}, got {value!r}")
 
@@ -180,9 +183,9 @@ class OnScaled:
             raise refusal from None
 
     def _on(self, model: Model, length: int) -> Attention:
-        found = ropes(model)
+        found = ropes_of_model(model)
         if len(found) <= 1:
-            made = self._over(found[0], length) if found else attention_from(self.method, model, length)
+            made = self._attention_of_layers(found[0], length) if found else attention_from(self.method, model, length)
             if self.layers in (None, "all"):
                 return made
             by_layer = dict.fromkeys(global_layers(model), made)
@@ -190,18 +193,18 @@ class OnScaled:
             chosen = [rope for rope in found if self.layers == "all" or not rope.windowed]
             if not chosen:
                 raise Refused(f"{model.name} has no layers that see all keys: give method.layers=all")
-            made_by_kind = ((rope.layers or (), self._over(rope, length)) for rope in chosen)
+            made_by_kind = ((rope.layers or (), self._attention_of_layers(rope, length)) for rope in chosen)
             by_layer = {layer: made for layers, made in made_by_kind for layer in layers}
-        return joined([by_layer.get(layer, Attention()) for layer in range(len(model.layer_types or ()))])
+        return join_layers([by_layer.get(layer, Attention()) for layer in range(len(model.layer_types or ()))])
 
-    def _over(self, rope: Rope, length: int) -> Attention:
+    def _attention_of_layers(self, rope: LayerRope, length: int) -> Attention:
         """The Attention of the layers of one RoPE."""
-        made = attention_from(self.method, rope.seen(self.over, length), length)
+        made = attention_from(self.method, rope.as_model(self.over, length), length)
         if not rope.scaled or (self.over == "scaled" and not made.slots()):
             return made
-        return _each(made, lambda part: self._completed(part, rope, length))
+        return _change_parts(made, lambda part: self._complete_part(part, rope, length))
 
-    def _completed(self, part: Attention, rope: Rope, length: int) -> Attention:
+    def _complete_part(self, part: Attention, rope: LayerRope, length: int) -> Attention:
         """An Attention with the frequencies and the scale that it starts from, where it would lose or keep them."""
         frequencies, scale = rope.own(length)
         name = rope.plain.name
@@ -210,7 +213,7 @@ class OnScaled:
         if self.over == "plain":
             if part.keep_first is not None:
                 raise Refused(f"keep_first keeps the scaled angles of {name} for its first tokens: give over=scaled")
-            unscaled = rope.seen("plain", length).inv_freq()
+            unscaled = rope.as_model("plain", length).inv_freq()
             taken_back = 1.0 if part.scale is None and scale != 1 else part.scale
             return replace(part, inv_freq=unscaled if part.inv_freq is None else part.inv_freq, scale=taken_back)
         if part.inv_freq is None and rope.grows:
@@ -233,7 +236,7 @@ class Fixed:
                 f"method.at must be a whole number of at least 1 token, got {self.at!r}: e.g. method.at=8192"
             )
 
-        if self.at >= LARGEST:
+        if self.at >= MAX_EXACT_INTEGER:
             raise ConfigError(f"method.at must be below 2^53 tokens, got {self.at}: e.g. method.at=8192")
 
     def attention(self, model: Model, length: int) -> Attention:
@@ -255,22 +258,22 @@ def global_layers(model: Model) -> tuple[int, ...]:
     return tuple(layer for layer, kind in enumerate(model.layer_types) if not is_windowed(kind))
 
 
-def _each(made: Attention, change: Callable[[Attention], Attention]) -> Attention:
+def _change_parts(made: Attention, change: Callable[[Attention], Attention]) -> Attention:
     """The Attention with all its parts changed: of groups of layers, and of passes."""
     if made.mixture is not None:
-        return Attention(mixture=tuple(_each(part, change) for part in made.mixture))
+        return Attention(mixture=tuple(_change_parts(part, change) for part in made.mixture))
     if made.layers is None:
         return change(made)
-    others = _each(made.otherwise or Attention(), change)
+    others = _change_parts(made.otherwise or Attention(), change)
     return replace(change(replace(made, layers=None, otherwise=None)), layers=made.layers, otherwise=others)
 
 
-def joined(by_layer: Sequence[Attention]) -> Attention:
+def join_layers(by_layer: Sequence[Attention]) -> Attention:
     """One Attention from those of all layers."""
     if passes := max(len(made.mixture or ()) for made in by_layer):
         # A layer without passes of its own is the same in each.
         by_pass = zip(*(made.mixture or (made,) * passes for made in by_layer), strict=True)
-        return Attention(mixture=tuple(map(joined, by_pass)))
+        return Attention(mixture=tuple(map(join_layers, by_pass)))
     groups: dict[str, tuple[Attention, list[int]]] = {}
     for layer, made in enumerate(by_layer):
         part = made.at(layer)
@@ -293,7 +296,7 @@ def _linear(model: Model, parameters: Mapping[str, Any], length: int, nested: bo
 
 
 def _dynamic(model: Model, parameters: Mapping[str, Any], length: int, nested: bool) -> tuple[Floats, float]:
-    dims, trained, factor = model.rotated, _claimed(model), parameters["factor"]
+    dims, trained, factor = model.rotated, _claimed_max_positions(model), parameters["factor"]
     stretch = factor * max(length, trained) / trained - (factor - 1)
     return model.inv_freq(model.rotary_base() * stretch ** (dims / (dims - 2))), 1.0
 
@@ -315,11 +318,15 @@ def _llama3(model: Model, parameters: Mapping[str, Any], length: int, nested: bo
 
 def _yarn(model: Model, parameters: Mapping[str, Any], length: int, nested: bool) -> tuple[Floats, float]:
     original, dims, base = _original(model, parameters), model.rotated, model.rotary_base()
-    factor = parameters.get("factor") or _claimed(model) / original
+    factor = parameters.get("factor") or _claimed_max_positions(model) / original
     scale = parameters.get("attention_factor")
     if scale is None:
         by, over_all = parameters.get("mscale"), parameters.get("mscale_all_dim")
-        scale = mscale(factor, by) / mscale(factor, over_all) if by and over_all else mscale(factor, 1)
+        scale = (
+            deepseek_scale(factor, by) / deepseek_scale(factor, over_all)
+            if by and over_all
+            else deepseek_scale(factor, 1)
+        )
     turns = parameters.get("beta_fast") or 32, parameters.get("beta_slow") or 1
     # YaRN (2309.00071): the pair p that turns beta times within the original length, L b^(-2p/d) / 2 pi = beta.
     low, high = (dims * math.log(original / (each * 2 * math.pi)) / (2 * math.log(base)) for each in turns)
@@ -333,14 +340,17 @@ def _yarn(model: Model, parameters: Mapping[str, Any], length: int, nested: bool
     return model.inv_freq() * (slowed / factor + 1 - slowed), float(scale)
 
 
-def mscale(factor: float, by: float) -> float:
+def deepseek_scale(factor: float, by: float) -> float:
     """DeepSeek's scale of cos and sin: 0.1 m ln s + 1, and 1 for a factor s of at most 1."""
     return 1.0 if factor <= 1 else 0.1 * by * math.log(factor) + 1.0
 
 
 def _longrope(model: Model, parameters: Mapping[str, Any], length: int, nested: bool) -> tuple[Floats, float]:
     original = _original(model, parameters)
-    factor, scale = parameters.get("factor") or _claimed(model) / original, parameters.get("attention_factor")
+    factor, scale = (
+        parameters.get("factor") or _claimed_max_positions(model) / original,
+        parameters.get("attention_factor"),
+    )
     if scale is None:
         # LongRoPE (2402.13753): sqrt(1 + ln s / ln L).
         scale = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
@@ -348,13 +358,13 @@ def _longrope(model: Model, parameters: Mapping[str, Any], length: int, nested: 
     return model.inv_freq() / divisors, float(scale)
 
 
-def _claimed(model: Model) -> int:
+def _claimed_max_positions(model: Model) -> int:
     """The config's max_position_embeddings."""
     return model.max_position_embeddings or model.trained_length
 
 
 def _original(model: Model, parameters: Mapping[str, Any]) -> float:
-    return float(parameters.get("original_max_position_embeddings") or _claimed(model))
+    return float(parameters.get("original_max_position_embeddings") or _claimed_max_positions(model))
 
 
 def _ntk_alpha(model: Model, parameters: Mapping[str, Any], length: int, nested: bool) -> tuple[Floats, float]:
@@ -362,7 +372,7 @@ def _ntk_alpha(model: Model, parameters: Mapping[str, Any], length: int, nested:
     return model.inv_freq(model.rotary_base() * parameters["alpha"] ** (dims / (dims - 2))), 1.0
 
 
-OWN = {
+ROPE_TYPE_FORMULAS = {
     "default": _plain,
     "ntk_alpha": _ntk_alpha,
     "linear": _linear,

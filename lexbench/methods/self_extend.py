@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lexbench.core.attention import Attention, Line, Remap
+from lexbench.core.attention import Attention, PositionMap, Remap
 from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
@@ -46,13 +46,13 @@ class SelfExtend:
     def attention(self, model: Model, length: int) -> Attention:
         """The grouped remap; Refused without rotary positions, or where no group fits the length."""
         check_rotary(model)
-        group = self.group or self._fitting(model, length)
+        group = self.group or self._smallest_group(model, length)
         window = self._window(group, model)
         return Attention(
             remap=Remap(
                 window=window,
-                query=Line(divisor=group, offset=self._shift(group, window), floor=True),
-                key=Line(divisor=group, floor=True),
+                query=PositionMap(divisor=group, offset=self._shift(group, window), floor=True),
+                key=PositionMap(divisor=group, floor=True),
             )
         )
 
@@ -66,7 +66,7 @@ class SelfExtend:
         # The paper and flash decoding round W / G down; the released eager attention and prefill do not.
         return window - (window / group if self.floor_shift is False else window // group)
 
-    def _fitting(self, model: Model, length: int) -> int:
+    def _smallest_group(self, model: Model, length: int) -> int:
         """The smallest group that keeps the largest distance, of the last query and key 0, small enough."""
         trained_length = model.trained_length
         if length <= trained_length:

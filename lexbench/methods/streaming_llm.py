@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lexbench.core.attention import Attention, Line, Remap, Window
+from lexbench.core.attention import Attention, PositionMap, Remap, Window
 from lexbench.core.model import Model
 from lexbench.methods.distances import check_count, check_rotary
 
@@ -37,6 +37,6 @@ class StreamingLlm:
         check_rotary(model)
         window = self.window or max(1, model.trained_length - self.sinks)
         # Positions in the cache: until it is full a query is at i, then always in the last of its g + W places.
-        inside = Line(cap=self.sinks + window - 1)
-        remap = Remap(window=window, query=inside, key=Line())
+        inside = PositionMap(cap=self.sinks + window - 1)
+        remap = Remap(window=window, query=inside, key=PositionMap())
         return Attention(remap=remap, mask=Window(size=window, sinks=self.sinks))

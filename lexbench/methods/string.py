@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lexbench.core.attention import Attention, Line, Remap
+from lexbench.core.attention import Attention, PositionMap, Remap
 from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
@@ -52,4 +52,4 @@ class String:
                 f"string's window must be at most its shift, {shift} at {length} tokens, got {window}: lower window"
             )
         # Keys stay where they are, so any cache of rotated keys serves both sides.
-        return Attention(remap=Remap(window=shift, query=Line(offset=window - shift), key=Line()))
+        return Attention(remap=Remap(window=shift, query=PositionMap(offset=window - shift), key=PositionMap()))

@@ -13,14 +13,14 @@ from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.methods.rotary import (
-    MOST,
-    as_transformers,
+    MAX_SCALING_FACTOR,
     check_attention_factor,
     check_factor,
     check_trained_length,
     pair_with_rotations,
     resolve_factor,
-    trained_on,
+    transformers_rope_parameters,
+    with_trained_length,
     yarn_scale,
 )
 
@@ -78,19 +78,19 @@ class Yarn:
 
         Refused unless the model has plain RoPE, and where no profile covers the length.
         """
-        model = trained_on(model, self.trained_length)
+        model = with_trained_length(model, self.trained_length)
         factor = self._factor(model, length)
-        kept = self._kept(model)
+        kept = self._kept_shares(model)
         return Attention(inv_freq=model.inv_freq() * (kept + (1 - kept) / factor), scale=self._scale(factor))
 
     def rope_parameters(self, model: Model, length: int) -> dict[str, Any]:
         """The same in transformers' config: its `yarn`; Refused where its ramp runs backwards and ours is a step."""
-        model = trained_on(model, self.trained_length)
+        model = with_trained_length(model, self.trained_length)
         factor = self._factor(model, length)
         low, high = self._ramp(model)
         if high < low:
             raise Refused(f"transformers' yarn has no ramp from pair {low:g} to pair {high:g} of {model.name}")
-        return as_transformers(
+        return transformers_rope_parameters(
             model,
             "yarn",
             factor=factor,
@@ -121,9 +121,10 @@ class Yarn:
                 f"yarn takes factor or profiles, got factor {self.factor} and profiles {self.profiles}: leave one out"
             )
         listed = isinstance(self.profiles, Sequence) and len(self.profiles) > 0
-        if not listed or not all(isinstance(each, Real) and 1 <= each <= MOST for each in self.profiles):
+        if not listed or not all(isinstance(each, Real) and 1 <= each <= MAX_SCALING_FACTOR for each in self.profiles):
             raise ConfigError(
-                f"yarn's profiles must be a list of factors from 1 to {MOST:,.0f}, got {self.profiles}: e.g. [1,2,4]"
+                f"yarn's profiles must be a list of factors from 1 to {MAX_SCALING_FACTOR:,.0f}, got {self.profiles}: "
+                "e.g. [1,2,4]"
             )
         object.__setattr__(self, "profiles", tuple(sorted(map(float, self.profiles))))
 
@@ -140,7 +141,7 @@ class Yarn:
         # The authors' upper limit is d - 1, a number of dimensions, although low and high count pairs.
         return max(low, 0), min(high, model.rotated - 1)
 
-    def _kept(self, model: Model) -> Floats:
+    def _kept_shares(self, model: Model) -> Floats:
         """[rotated / 2] share of its own frequency that each pair keeps."""
         low, high = self._ramp(model)
         if high <= low:

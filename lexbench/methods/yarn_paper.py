@@ -12,7 +12,7 @@ from lexbench.methods.rotary import (
     check_ramp,
     check_trained_length,
     resolve_factor,
-    trained_on,
+    with_trained_length,
     yarn_scale,
 )
 
@@ -53,7 +53,7 @@ class YarnPaper:
 
     def attention(self, model: Model, length: int) -> Attention:
         """Blended frequencies, and the scale of cos and sin; Refused unless the model has plain RoPE."""
-        model = trained_on(model, self.trained_length)
+        model = with_trained_length(model, self.trained_length)
         factor = resolve_factor(self.factor, model, length)
         scale = yarn_scale(factor) if self.attention_factor is None else self.attention_factor
         return Attention(inv_freq=blend_by_rotations(model, factor, slow=self.alpha, fast=self.beta), scale=scale)

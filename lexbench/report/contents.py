@@ -10,79 +10,79 @@ from functools import partial
 from pathlib import Path
 
 from lexbench.core.files import write_text
-from lexbench.core.machine import cores
-from lexbench.core.method_key import BASELINE
+from lexbench.core.machine import n_usable_cores
+from lexbench.core.method_key import BASELINE_METHOD
 from lexbench.core.record import Sample
 from lexbench.report import longbench
-from lexbench.report.formats import as_json, csv, markdown
-from lexbench.report.headline import grid_of as headline_grid
+from lexbench.report.formats import as_json, grid_markdown, rows_as_csv
+from lexbench.report.headline import grid_of_headline as headline_grid
 from lexbench.report.leaderboard import leaderboard, page
 from lexbench.report.plots import attention, cost_plots, difference_maps, heatmaps, over_length, position_plots
 from lexbench.report.select import check_highlight
 from lexbench.report.tables import (
-    COLLAPSE,
-    GAIN,
-    LENGTH_EFFECT,
+    COLLAPSE_LEGEND,
+    GAIN_LEGEND,
+    LENGTH_EFFECT_LEGEND,
     collapse_grid,
     differences_page,
     gain_grid,
-    grid_of,
     length_effect_grid,
     part_records,
     parts_grid,
     parts_of,
     setting_heading,
+    table_grid,
 )
-from lexbench.report.unchanged import HEAD
+from lexbench.report.unchanged import REPORT_FIRST_LINE
 from lexbench.stats import costs, differences, gain, length_effect, positions, records
 from lexbench.stats.costs import Cost
 from lexbench.stats.differences import Differences
-from lexbench.stats.headline import headlines
-from lexbench.stats.records import Loaded, rows_of
-from lexbench.stats.tables import Table, tables
-from lexbench.stats.wording import bracketed, escaped
+from lexbench.stats.headline import build_headlines
+from lexbench.stats.records import LoadedCells, rows_of
+from lexbench.stats.tables import Table, build_tables
+from lexbench.stats.wording import escape_link_text, escape_markdown
 
-LEGEND = """\
+REPORT_LEGEND = """\
 Brackets hold 95 % intervals: over resampled documents or haystacks (2000 times), or Wilson's for independent answers
 that are right or wrong. **Bold**: best of its column at the displayed precision, significant or not;
 never a value at its floor, one whose interval reaches chance, or what counting n-grams has on the same targets.
 Lengths are in tokens, with their multiple of the trained length. *refused*: not measurable; reason below.
 """
-SAME_SUMS = ("perplexity", "bits_per_byte", "word_perplexity")
+NLL_IN_OTHER_UNITS = ("perplexity", "bits_per_byte", "word_perplexity")
 """The NLL in other units: tables without figures."""
-MOST = 8
+MAX_REPORT_PROCESSES = 8
 """Processes of a report: each copies what it counts references to, two GB of 100,000 cells."""
 
 
 @dataclass(frozen=True)
-class Out:
+class ReportFolder:
     """The folder of a report, and the forms of its figures."""
 
     folder: Path
     png: bool
     """Whether figures are drawn as PNG, too."""
 
-    def plot(self, name: str) -> Path:
+    def plot_stem(self, name: str) -> Path:
         """The stem of a figure's files."""
         return self.folder / "plots" / name
 
-    def figure(self, name: str, text: str) -> list[str]:
+    def figure_lines(self, name: str, text: str) -> list[str]:
         """The lines that show a figure."""
         png = f"[PNG](plots/{name}.png), " if self.png else ""
-        return [f"![{bracketed(text)}](plots/{name}.svg)", "", f"{png}[numbers](plots/{name}.csv)", ""]
+        return [f"![{escape_link_text(text)}](plots/{name}.svg)", "", f"{png}[numbers](plots/{name}.csv)", ""]
 
     def table(self, name: str, content: str) -> None:
         """Write a file of numbers."""
         write_text(self.folder / "tables" / name, content, durable=False)
 
-    def numbers(self, name: str, content: str) -> list[str]:
+    def linked_numbers_lines(self, name: str, content: str) -> list[str]:
         """Keep a table's numbers; the lines that link them."""
         self.table(f"{name}.csv", content)
         return [f"All lengths: [{name}.csv](tables/{name}.csv)", ""]
 
 
-def write(
-    folders: Sequence[Path], to: Out, highlight: Collection[str], most: Callable[[int], int], aside: bool
+def write_contents(
+    folders: Sequence[Path], to: ReportFolder, highlight: Collection[str], most: Callable[[int], int], aside: bool
 ) -> bool:
     """Write all files of a report; whether every file of the run folders could be read.
 
@@ -95,27 +95,30 @@ def write(
     """
     # A report that is written elsewhere leaves the run folder as it is: it may be another's, or on a read-only disk.
     own = [folder for folder in folders if to.folder.resolve().is_relative_to(folder.resolve())]
-    loaded = records.load(folders, afresh=own)
+    loaded = records.load_cells(folders, afresh=own)
     samples = {finished.cell.id: finished.samples for finished in loaded.finished}
     check_highlight((finished.cell.method for finished in loaded.finished), highlight)
-    every, spent = tables(loaded.finished, highlight), costs.load(folders)
+    every, spent = build_tables(loaded.finished, highlight), costs.load_costs(folders)
     first = {table.setting: table for table in reversed(every)}
     drawn = most(len(loaded.finished))
-    curved = [table for table in every[:drawn] if _curved(table)]
-    compared = partial(differences.differences, samples=samples, baseline=BASELINE)
+    curved = [table for table in every[:drawn] if _has_curves(table)]
+    compared = partial(differences.paired_differences, samples=samples, baseline=BASELINE_METHOD)
     # Of tables with figures before processes part, as each may draw them; of the others, of which there may be
     # thousands, while some of these draw.
     found = {table.name: each for table in every[:drawn] if (each := compared(table))}
     figures = [
-        partial(_draw, table, found.get(table.name), samples, spent, to, table is first[table.setting])
+        partial(_draw_figures, table, found.get(table.name), samples, spent, to, table is first[table.setting])
         for table in curved
     ]
-    maps = [partial(difference_maps.plot, each, to.plot(f"{name}-differences"), to.png) for name, each in found.items()]
-    rest = _beside([partial(_summaries, every, samples, spent, to), *figures, *maps], aside)
+    maps = [
+        partial(difference_maps.plot_difference_map, each, to.plot_stem(f"{name}-differences"), to.png)
+        for name, each in found.items()
+    ]
+    rest = _run_in_forks([partial(_summaries, every, samples, spent, to), *figures, *maps], aside)
     found |= {table.name: each for table in every[drawn:] if (each := compared(table))}
-    lines = [HEAD, "", _summary(folders, loaded), "", LEGEND, *_summaries_link(every)]
-    told = headlines(every, samples)
-    lines += [markdown(headline_grid(headline)) for headline in told]
+    lines = [REPORT_FIRST_LINE, "", _summary(folders, loaded), "", REPORT_LEGEND, *_summaries_link(every)]
+    told = build_headlines(every, samples)
+    lines += [grid_markdown(headline_grid(headline)) for headline in told]
     # For who prints what the report says first.
     picture = f"plots/{curved[0].name}.svg" if curved else None
     to.table("first.json", as_json({"sentence": told[0].sentence if told else None, "figure": picture}) + "\n")
@@ -136,15 +139,15 @@ def write(
     return not loaded.problems
 
 
-def _beside(tasks: Sequence[Callable[[], object]], aside: bool) -> Callable[[], None]:
+def _run_in_forks(tasks: Sequence[Callable[[], object]], aside: bool) -> Callable[[], None]:
     """Start tasks in child processes if that is wanted and possible; the function that does those that are left.
 
-    Each process, one a core and `MOST` at most, takes the next task until there is none.
+    Each process, one a core and `MAX_REPORT_PROCESSES` at most, takes the next task until there is none.
     """
     able = sys.platform == "linux" and threading.active_count() == 1
-    count = min(cores(), MOST, len(tasks) + 1) - 1
+    count = min(n_usable_cores(), MAX_REPORT_PROCESSES, len(tasks) + 1) - 1
     if not (aside and able and count and len(tasks) <= 1 << 14):  # a pipe holds so many numbers
-        return lambda: _each(tasks)
+        return lambda: _run_tasks(tasks)
     ahead, behind = os.pipe()
     os.write(behind, b"".join(number.to_bytes(2) for number in range(len(tasks))))
     os.close(behind)
@@ -154,7 +157,7 @@ def _beside(tasks: Sequence[Callable[[], object]], aside: bool) -> Callable[[], 
             tasks[int.from_bytes(number)]()
 
     sys.stdout.flush()
-    children = [_forked(take) for _ in range(count)]
+    children = [_fork_worker(take) for _ in range(count)]
 
     def ended() -> None:
         try:
@@ -163,12 +166,12 @@ def _beside(tasks: Sequence[Callable[[], object]], aside: bool) -> Callable[[], 
             os.close(ahead)
             failed = [os.waitpid(child, 0)[1] for child in children]
         if any(failed):  # whatever it was, here it says so
-            _each(tasks)
+            _run_tasks(tasks)
 
     return ended
 
 
-def _forked(work: Callable[[], None]) -> int:
+def _fork_worker(work: Callable[[], None]) -> int:
     """Begin work in a fork, which has tables and samples in memory: nothing is sent to it. Returns its process id."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads: those of BLAS take care of them
@@ -183,56 +186,58 @@ def _forked(work: Callable[[], None]) -> int:
     return child
 
 
-def _each(tasks: Iterable[Callable[[], object]]) -> None:
+def _run_tasks(tasks: Iterable[Callable[[], object]]) -> None:
     for task in tasks:
         task()
 
 
-def _draw(
+def _draw_figures(
     table: Table,
     found: Differences | None,
     samples: Mapping[str, Sequence[Sample]],
     spent: Mapping[str, Cost],
-    out: Out,
+    out: ReportFolder,
     by_depth: bool,
 ) -> None:
     """Draw the figures of a table."""
-    over_length.plot(table, out.plot(table.name), out.png, found)
+    over_length.plot_over_length(table, out.plot_stem(table.name), out.png, found)
     if by_depth:
-        heatmaps.heatmap(table, samples, out.plot(f"{table.name}-by-depth"), out.png)
-    if _timed(table, spent):
-        cost_plots.plot(table, spent, out.plot(f"{table.name}-cost"), png=out.png)
+        heatmaps.plot_heatmap(table, samples, out.plot_stem(f"{table.name}-by-depth"), out.png)
+    if _has_timings(table, spent):
+        cost_plots.plot_costs(table, spent, out.plot_stem(f"{table.name}-cost"), png=out.png)
 
 
-def _curved(table: Table) -> bool:
-    return table.metric is not None and table.metric not in SAME_SUMS
+def _has_curves(table: Table) -> bool:
+    return table.metric is not None and table.metric not in NLL_IN_OTHER_UNITS
 
 
-def _summary(folders: Sequence[Path], loaded: Loaded) -> str:
+def _summary(folders: Sequence[Path], loaded: LoadedCells) -> str:
     """Number of cells behind the report, and what is missing."""
     refused = sum(finished.refused is not None for finished in loaded.finished)
-    lines = [f"{len(loaded.finished)} cells, {refused} of them refused, from {', '.join(map(escaped, folders))}."]
+    lines = [
+        f"{len(loaded.finished)} cells, {refused} of them refused, from {', '.join(map(escape_markdown, folders))}."
+    ]
     if loaded.unfinished:
-        names = [escaped(f"{cell.method} {cell.task} at {cell.length}") for cell in loaded.unfinished]
+        names = [escape_markdown(f"{cell.method} {cell.task} at {cell.length}") for cell in loaded.unfinished]
         lines.append(f"\n**Unfinished, not shown:** {'; '.join(names)}. Repeat the run command to finish them.")
-    lines += [f"\n**Not readable:** {escaped(problem)}" for problem in loaded.problems]
+    lines += [f"\n**Not readable:** {escape_markdown(problem)}" for problem in loaded.problems]
     return "\n".join(lines)
 
 
 def _summaries(
-    every: Sequence[Table], samples: Mapping[str, Sequence[Sample]], spent: Mapping[str, Cost], out: Out
+    every: Sequence[Table], samples: Mapping[str, Sequence[Sample]], spent: Mapping[str, Cost], out: ReportFolder
 ) -> None:
     """Write the summaries of all curves, where there are any."""
-    boards = leaderboard.by_method(every, samples, "summary", costs=spent)
+    boards = leaderboard.boards_by_method(every, samples, "summary", costs=spent)
     if boards:
         found = page.Leaderboard(rows="method", columns="summary", boards=boards)
-        out.table("summaries.md", f"# Summaries of the curves\n\n{page.markdown(found)}")
-        out.table("summaries.csv", page.as_csv(found))
+        out.table("summaries.md", f"# Summaries of the curves\n\n{page.page_markdown(found)}")
+        out.table("summaries.csv", page.page_csv(found))
 
 
 def _summaries_link(every: Sequence[Table]) -> list[str]:
     """The line that links them."""
-    if not any(table.metric == "nll" or table.scored for table in leaderboard.headlines(every)):
+    if not any(table.metric == "nll" or table.scored for table in leaderboard.headline_metric_tables(every)):
         return []
     links = "[summaries](tables/summaries.md), [numbers](tables/summaries.csv)"
     return [
@@ -241,121 +246,123 @@ def _summaries_link(every: Sequence[Table]) -> list[str]:
     ]
 
 
-def _longbench(loaded: Loaded, out: Out) -> list[str]:
+def _longbench(loaded: LoadedCells, out: ReportFolder) -> list[str]:
     """The table of LongBench's paper, one per model and method."""
-    found = longbench.layouts(loaded.finished)
+    found = longbench.longbench_tables(loaded.finished)
     if not found:
         return []
-    pages = [markdown(longbench.grid(layout)) for layout in found]
-    return [*pages, *out.numbers("longbench", csv(longbench.rows_of(found)))]
+    pages = [grid_markdown(longbench.longbench_grid(layout)) for layout in found]
+    return [*pages, *out.linked_numbers_lines("longbench", rows_as_csv(longbench.rows_of(found)))]
 
 
-def _differences(found: Sequence[Differences], out: Out) -> list[str]:
+def _differences(found: Sequence[Differences], out: ReportFolder) -> list[str]:
     """Write the paired differences to the baseline method; the line that links them."""
     if not found:
         return []
     out.table("differences.md", differences_page(found))
-    out.table("differences.csv", csv(differences.rows_of(found)))
+    out.table("differences.csv", rows_as_csv(differences.rows_of(found)))
     links = "[differences](tables/differences.md), [numbers](tables/differences.csv)"
-    return [f"What each method changes against {BASELINE}, on the same questions, with tests: {links}.", ""]
+    return [f"What each method changes against {BASELINE_METHOD}, on the same questions, with tests: {links}.", ""]
 
 
-def _section(table: Table, samples: Mapping[str, Sequence[Sample]], out: Out, figures: bool) -> list[str]:
+def _section(table: Table, samples: Mapping[str, Sequence[Sample]], out: ReportFolder, figures: bool) -> list[str]:
     """A table, its CSV and, if asked for, its figures; those from samples only where samples are given."""
     out.table(
         f"{table.name}.csv",
-        csv(rows_of([*(record for row in table.methods for record in table.of(row)), *table.prices.values()])),
+        rows_as_csv(rows_of([*(record for row in table.methods for record in table.of(row)), *table.prices.values()])),
     )
     lines = [
-        f"### {escaped(table.label)}",
+        f"### {escape_markdown(table.label)}",
         "",
-        markdown(grid_of(table)),
+        grid_markdown(table_grid(table)),
         f"All fields: [{table.name}.csv](tables/{table.name}.csv)",
         "",
     ]
     if table.metric is None:
         return lines
     if parts_of(table):
-        lines += [f"By part of the samples, {escaped(table.label)}:", "", markdown(parts_grid(table))]
-        lines += out.numbers(f"{table.name}-by-part", csv(rows_of(part_records(table))))
-    if not _curved(table):
+        lines += [f"By part of the samples, {escape_markdown(table.label)}:", "", grid_markdown(parts_grid(table))]
+        lines += out.linked_numbers_lines(f"{table.name}-by-part", rows_as_csv(rows_of(part_records(table))))
+    if not _has_curves(table):
         return lines
     if figures:
-        lines += out.figure(table.name, f"{table.label} of {table.cell.task} over length")
+        lines += out.figure_lines(table.name, f"{table.label} of {table.cell.task} over length")
     further = (_gain, _length_effect, *((_depths, _positions, _curves) if figures else ()))
     return lines + [line for more in further for line in more(table, samples, out)]
 
 
-def _gain(table: Table, samples: Mapping[str, Sequence[Sample]], out: Out) -> list[str]:
+def _gain(table: Table, samples: Mapping[str, Sequence[Sample]], out: ReportFolder) -> list[str]:
     """Context gain, where all lengths share their targets."""
-    found = gain.gains(table, samples)
+    found = gain.context_gains(table, samples)
     if not found:
         return []
-    text = ["#### Context gain", "", GAIN, markdown(gain_grid(table, found))]
-    return text + out.numbers(f"{table.name}-gain", csv(gain.rows_of(table, found)))
+    text = ["#### Context gain", "", GAIN_LEGEND, grid_markdown(gain_grid(table, found))]
+    return text + out.linked_numbers_lines(f"{table.name}-gain", rows_as_csv(gain.rows_of(table, found)))
 
 
-def _length_effect(table: Table, samples: Mapping[str, Sequence[Sample]], out: Out) -> list[str]:
+def _length_effect(table: Table, samples: Mapping[str, Sequence[Sample]], out: ReportFolder) -> list[str]:
     """Effect of the length relative to the same questions at the shortest one."""
     found = length_effect.length_effects(table, samples)
     if not found:
         return []
-    text = ["#### Effect of the length", "", LENGTH_EFFECT, markdown(length_effect_grid(table, found))]
-    return text + out.numbers(f"{table.name}-length-effect", csv(length_effect.rows_of(table, found)))
+    text = ["#### Effect of the length", "", LENGTH_EFFECT_LEGEND, grid_markdown(length_effect_grid(table, found))]
+    return text + out.linked_numbers_lines(
+        f"{table.name}-length-effect", rows_as_csv(length_effect.rows_of(table, found))
+    )
 
 
-def _depths(table: Table, samples: Mapping[str, Sequence[Sample]], out: Out) -> list[str]:
+def _depths(table: Table, samples: Mapping[str, Sequence[Sample]], out: ReportFolder) -> list[str]:
     name = f"{table.name}-by-depth"
     if not any(heatmaps.depth_strata(table, samples)):
         return []
-    return out.figure(name, f"{table.label} of {table.cell.task} by depth and length")
+    return out.figure_lines(name, f"{table.label} of {table.cell.task} by depth and length")
 
 
-def _positions(table: Table, samples: Mapping[str, Sequence[Sample]], out: Out) -> list[str]:
+def _positions(table: Table, samples: Mapping[str, Sequence[Sample]], out: ReportFolder) -> list[str]:
     """Values by position in the window, and the collapse of NLL."""
     found = positions.curves_by_position(table, samples)
     if not found:
         return []
     name = f"{table.name}-by-position"
-    position_plots.plot(table, found, out.plot(name), out.png)
-    lines = out.figure(name, f"{table.label} of {table.cell.task} by position in the window")
+    position_plots.plot_by_position(table, found, out.plot_stem(name), out.png)
+    lines = out.figure_lines(name, f"{table.label} of {table.cell.task} by position in the window")
     collapse = collapse_grid(table, found)
     if collapse:
         lines = [
             f"#### By position, at {found[-1].length} tokens",
             "",
-            COLLAPSE,
-            markdown(collapse),
-            *out.numbers(f"{table.name}-collapse", csv(positions.rows_of(table, found))),
+            COLLAPSE_LEGEND,
+            grid_markdown(collapse),
+            *out.linked_numbers_lines(f"{table.name}-collapse", rows_as_csv(positions.rows_of(table, found))),
             *lines,
         ]
     return lines
 
 
-def _curves(table: Table, samples: Mapping[str, Sequence[Sample]], out: Out) -> list[str]:
+def _curves(table: Table, samples: Mapping[str, Sequence[Sample]], out: ReportFolder) -> list[str]:
     """Attention over distance."""
     name = f"{table.name}-curves"
-    if not attention.curves(table, samples, out.plot(name), out.png):
+    if not attention.plot_attention_curves(table, samples, out.plot_stem(name), out.png):
         return []
-    return out.figure(name, f"attention of {table.cell.task}")
+    return out.figure_lines(name, f"attention of {table.cell.task}")
 
 
-def _difference_map(table: Table, found: Differences | None, out: Out) -> list[str]:
+def _difference_map(table: Table, found: Differences | None, out: ReportFolder) -> list[str]:
     """Paired differences to the baseline by method and length."""
     if found is None or found.empty:
         return []
     text = f"{table.label} of {table.cell.task}: difference to {found.baseline}"
-    return out.figure(f"{table.name}-differences", text)
+    return out.figure_lines(f"{table.name}-differences", text)
 
 
-def _timed(table: Table, costs: Mapping[str, Cost]) -> bool:
+def _has_timings(table: Table, costs: Mapping[str, Cost]) -> bool:
     return any(record.cell in costs for record in table.entries.values())
 
 
-def _cost(table: Table, costs: Mapping[str, Cost], out: Out) -> list[str]:
+def _cost(table: Table, costs: Mapping[str, Cost], out: ReportFolder) -> list[str]:
     """Quality against seconds per token."""
-    if table.metric in SAME_SUMS or not _timed(table, costs):
+    if table.metric in NLL_IN_OTHER_UNITS or not _has_timings(table, costs):
         return []
-    if why := cost_plots.missing(table, costs):
+    if why := cost_plots.why_no_figure(table, costs):
         return [f"Cost: not shown, {why}.", ""] if table.better else []
-    return out.figure(f"{table.name}-cost", f"{table.label} of {table.cell.task} against seconds per token")
+    return out.figure_lines(f"{table.name}-cost", f"{table.label} of {table.cell.task} against seconds per token")

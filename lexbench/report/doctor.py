@@ -9,8 +9,8 @@ from lexbench.core.record import Cell
 from lexbench.report import formats
 from lexbench.stats import invariants
 from lexbench.stats.records import records_of, run_folders
-from lexbench.stats.wording import plain, several
-from lexbench.store.records_file import stale
+from lexbench.stats.wording import count_with_noun, plain_text
+from lexbench.store.records_file import stale_lines
 from lexbench.store.store import Store
 
 
@@ -28,7 +28,7 @@ class Diagnosis:
     """Of a cell, without reading it."""
 
 
-def examine(folders: Sequence[Path]) -> Diagnosis:
+def examine_runs(folders: Sequence[Path]) -> Diagnosis:
     """Examine every finished cell: its file's checksums, the hash of its identity, its invariants, and its records; and
     every line of an unfinished one.
 
@@ -41,12 +41,12 @@ def examine(folders: Sequence[Path]) -> Diagnosis:
         found = store.load(packed=False)
         unread = list(store.problems)
         start = time.perf_counter()
-        said = invariants.wrong(found)
+        said = invariants.record_problems(found)
         seconds += time.perf_counter() - start
         good = [each for each in found if each.cell.id not in said]
-        old = stale(folder, records_of, good)
-        left = store.unfinished()  # adds to the problems of `load`
-        begun = [fault for cell in left for fault in _begun(store, cell)]
+        old = stale_lines(folder, records_of, good)
+        left = store.unfinished_cells()  # adds to the problems of `load`
+        begun = [fault for cell in left for fault in _unfinished_faults(store, cell)]
         more = store.problems[len(unread) :]
         faults += [f"{folder}: {each}" for each in (*unread, *said.values(), *old, *more, *begun)]
         cells += len(found)
@@ -54,12 +54,12 @@ def examine(folders: Sequence[Path]) -> Diagnosis:
     return Diagnosis(len(runs), cells, unfinished, list(dict.fromkeys(faults)), 1000 * seconds / max(1, cells))
 
 
-def _begun(store: Store, cell: Cell) -> Iterator[str]:
+def _unfinished_faults(store: Store, cell: Cell) -> Iterator[str]:
     """Faults of an unfinished cell's samples so far."""
     try:
-        for fault in invariants.begun_faults(cell, store.begun(cell)):
+        for fault in invariants.unfinished_cell_faults(cell, store.unfinished_samples(cell)):
             file = store.folder / "cells" / f"{cell.id}.jsonl"
-            yield f"samples {file} have {plain(fault)}: delete it and run the same command again"
+            yield f"samples {file} have {plain_text(fault)}: delete it and run the same command again"
             return
     except FileNotFoundError:  # another process has just finished it
         return
@@ -67,13 +67,13 @@ def _begun(store: Store, cell: Cell) -> Iterator[str]:
         yield str(error)
 
 
-def command(folders: Sequence[Path], *, as_data: bool = False) -> tuple[str, int]:
+def doctor_command(folders: Sequence[Path], *, as_data: bool = False) -> tuple[str, int]:
     """The text to print and the exit code: 1 where something is wrong."""
-    found = examine(folders)
+    found = examine_runs(folders)
     code = 1 if found.faults else 0
     if as_data:
         return formats.as_json(vars(found)), code
-    held = f"{several(found.cells, 'finished cell')} in {several(found.folders, 'run folder')}"
-    left = f", {several(found.unfinished, 'unfinished cell')}" if found.unfinished else ""
+    held = f"{count_with_noun(found.cells, 'finished cell')} in {count_with_noun(found.folders, 'run folder')}"
+    left = f", {count_with_noun(found.unfinished, 'unfinished cell')}" if found.unfinished else ""
     end = f"{len(found.faults)} wrong" if found.faults else "all sound"
     return "\n".join([f"{held}{left}: {end} ({found.milliseconds:.2f} ms per cell)", *found.faults]), code

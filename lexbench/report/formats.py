@@ -14,36 +14,36 @@ from typing import Any
 
 import numpy as np
 
-from lexbench.report.grid import Entry, Grid
-from lexbench.stats.wording import escaped, plain
+from lexbench.report.grid import Grid, GridEntry
+from lexbench.stats.wording import escape_markdown, plain_text
 
 
-def markdown(grid: Grid, safe: Callable[[str], str] = escaped) -> str:
+def grid_markdown(grid: Grid, safe: Callable[[str], str] = escape_markdown) -> str:
     """Title and lines above where there are any, the table with aligned columns, lines below.
 
     `safe` escapes; of a table for a terminal it only needs to keep a text on its line.
     """
-    rows, below = grid.numbered()
+    rows, below = grid.entries_with_notes()
 
-    def shown(entry: Entry, rest: str) -> str:
+    def shown(entry: GridEntry, rest: str) -> str:
         text = safe(entry.text)
         text = f"**{text}**" if entry.best else f"{text}≈" if entry.level else text
         text += "*" if entry.star else ""
         return " ".join(filter(None, [text, rest]))
 
-    lines = heading(grid.title, grid.above, safe) if grid.title else []
-    lines += columns([safe(name) for name in grid.head], [[shown(*each) for each in row] for row in rows])
+    lines = markdown_heading(grid.title, grid.above, safe) if grid.title else []
+    lines += markdown_columns([safe(name) for name in grid.head], [[shown(*each) for each in row] for row in rows])
     return "\n".join([*lines, *(["", "  \n".join(map(safe, below))] if below else [])]) + "\n"
 
 
-def aligned(grid: Grid) -> str:
+def align_columns(grid: Grid) -> str:
     """The grid as columns of plain text, for a terminal: title, head, rows, lines below; names stay on their line."""
-    rows, below = grid.numbered()
+    rows, below = grid.entries_with_notes()
     shown = [
-        [" ".join(filter(None, [plain(e.text) + "≈" * e.level + "*" * e.star, rest])) for e, rest in row]
+        [" ".join(filter(None, [plain_text(e.text) + "≈" * e.level + "*" * e.star, rest])) for e, rest in row]
         for row in rows
     ]
-    lines = [[plain(name) for name in grid.head], *shown]
+    lines = [[plain_text(name) for name in grid.head], *shown]
     widths = [max(len(line[column]) for line in lines) for column in range(len(grid.head))]
     made = [
         "  ".join(
@@ -52,15 +52,22 @@ def aligned(grid: Grid) -> str:
         ).rstrip()
         for line in lines
     ]
-    return "\n".join([*([plain(grid.title)] if grid.title else []), *map(plain, grid.above), *made, *map(plain, below)])
+    return "\n".join(
+        [
+            *([plain_text(grid.title)] if grid.title else []),
+            *map(plain_text, grid.above),
+            *made,
+            *map(plain_text, below),
+        ]
+    )
 
 
-def heading(title: str, above: Sequence[str], safe: Callable[[str], str] = escaped) -> list[str]:
+def markdown_heading(title: str, above: Sequence[str], safe: Callable[[str], str] = escape_markdown) -> list[str]:
     """Lines of a Markdown heading and of what is said below it."""
     return [f"## {safe(title)}", "", "  \n".join(map(safe, above)), ""]
 
 
-def columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def markdown_columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Lines of a Markdown table: first column aligned left, the others right.
 
     A column is at least three characters wide: a rule of one, `:`, is no Markdown. A bare `|` is escaped.
@@ -78,28 +85,28 @@ def _line(texts: Sequence[str], widths: Sequence[int]) -> str:
     return f"| {first[0]:<{first[1]}} | " + " | ".join(f"{text:>{width}}" for text, width in others) + " |"
 
 
-def latex(grid: Grid) -> list[str]:
+def grid_latex(grid: Grid) -> list[str]:
     """Lines of a `table` of booktabs; the preamble needs \\usepackage{booktabs} and UTF-8."""
-    rows, below = grid.numbered()
+    rows, below = grid.entries_with_notes()
 
-    def shown(entry: Entry, rest: str) -> str:
-        text = tex(entry.text)
+    def shown(entry: GridEntry, rest: str) -> str:
+        text = escape_tex(entry.text)
         text = f"\\textbf{{{text}}}" if entry.best else f"{text}$^{{\\approx}}$" if entry.level else text
         text += "*" if entry.star else ""
-        return f"{text} {{\\scriptsize {tex(rest)}}}" if rest else text
+        return f"{text} {{\\scriptsize {escape_tex(rest)}}}" if rest else text
 
     spec = "l" * grid.labels + "r" * (len(grid.head) - grid.labels)
     return [
-        *("\\begin{table}", "\\centering\\small", f"\\caption{{{tex(grid.title)}}}"),
-        *(f"\\begin{{tabular}}{{{spec}}}", "\\toprule", " & ".join(map(tex, grid.head)) + r" \\", "\\midrule"),
+        *("\\begin{table}", "\\centering\\small", f"\\caption{{{escape_tex(grid.title)}}}"),
+        *(f"\\begin{{tabular}}{{{spec}}}", "\\toprule", " & ".join(map(escape_tex, grid.head)) + r" \\", "\\midrule"),
         *(" & ".join(shown(*each) for each in row) + r" \\" for row in rows),
         *("\\bottomrule", "\\end{tabular}", "", "\\footnotesize"),
-        *(f"\\par {tex(line)}" for line in [*grid.above, *below]),
+        *(f"\\par {escape_tex(line)}" for line in [*grid.above, *below]),
         "\\end{table}",
     ]
 
 
-TEX = {
+TEX_ESCAPES = {
     **{letter: f"\\{letter}" for letter in "{}$&%#_"},
     **{"\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "≈": "$\\approx$"},
     **{
@@ -115,22 +122,22 @@ TEX = {
 """Escapes. Brackets, too: after the end of a line they would be its argument."""
 
 
-def tex(text: str) -> str:
+def escape_tex(text: str) -> str:
     """Text in one line of LaTeX."""
-    return "".join(TEX.get(letter, letter) for letter in " ".join(text.split()))
+    return "".join(TEX_ESCAPES.get(letter, letter) for letter in " ".join(text.split()))
 
 
-def as_html(grid: Grid) -> list[str]:
+def grid_html(grid: Grid) -> list[str]:
     """Lines of HTML: heading, lines above, a table that scrolls sideways, lines below."""
-    rows, below = grid.numbered()
+    rows, below = grid.entries_with_notes()
 
-    def shown(entry: Entry, rest: str) -> str:
+    def shown(entry: GridEntry, rest: str) -> str:
         text = html.escape(entry.text)
         text = f"<b>{text}</b>" if entry.best else f"{text}<sup>≈</sup>" if entry.level else text
         text += "*" if entry.star else ""
         return f"<td>{text}{f' <small>{html.escape(rest)}</small>' if rest else ''}</td>"
 
-    def row_of(row: Sequence[tuple[Entry, str]]) -> str:
+    def row_of(row: Sequence[tuple[GridEntry, str]]) -> str:
         labels = (f'<th scope="row" class="label">{html.escape(entry.text)}</th>' for entry, _ in row[: grid.labels])
         return f"<tr>{''.join([*labels, *(shown(*each) for each in row[grid.labels :])])}</tr>"
 
@@ -138,22 +145,22 @@ def as_html(grid: Grid) -> list[str]:
     head = (f'<th scope="col"{kind}>{html.escape(name)}</th>' for kind, name in zip(kinds, grid.head, strict=True))
     return [
         f"<h2>{html.escape(grid.title)}</h2>",
-        *([f"<p>{_broken(grid.above)}</p>"] if grid.above else []),
+        *([f"<p>{_html_lines(grid.above)}</p>"] if grid.above else []),
         *('<div class="wide" tabindex="0"><table>', f"<thead><tr>{''.join(head)}</tr></thead>", "<tbody>"),
         *map(row_of, rows),
-        *("</tbody></table></div>", f'<p class="below">{_broken(below)}</p>'),
+        *("</tbody></table></div>", f'<p class="below">{_html_lines(below)}</p>'),
     ]
 
 
-def _broken(lines: Sequence[str]) -> str:
+def _html_lines(lines: Sequence[str]) -> str:
     return "<br>\n".join(map(html.escape, lines))
 
 
-def csv(rows: Sequence[Mapping[str, Any]], names: Sequence[str] | None = None, *, as_is: bool = False) -> str:
+def rows_as_csv(rows: Sequence[Mapping[str, Any]], names: Sequence[str] | None = None, *, as_is: bool = False) -> str:
     """Rows as CSV in full precision, with a line of names.
 
     A column of whole numbers with a gap is written as `512.0`, as pandas does; with `as_is` as `512`. No text
-    begins as a formula (`no_formula`).
+    begins as a formula (`disarm_formula`).
     """
     if not rows and names is None:
         return ""
@@ -161,25 +168,25 @@ def csv(rows: Sequence[Mapping[str, Any]], names: Sequence[str] | None = None, *
     columns = ([row.get(name) for row in rows] for name in heads)
     stream = io.StringIO()  # the standard library's writer: pandas uses it, too, and takes half a second to import
     writer = stdlib_csv.writer(stream, lineterminator="\n")  # the same bytes on every system
-    writer.writerow(map(no_formula, heads))
-    writer.writerows(zip(*(_texts(column, as_is) for column in columns), strict=True))
+    writer.writerow(map(disarm_formula, heads))
+    writer.writerows(zip(*(_column_texts(column, as_is) for column in columns), strict=True))
     return stream.getvalue()
 
 
-FORMULA = re.compile(r"[=+@\t\r]|-(?![\d.]*(?:e[+-]?\d+)?$)")
+FORMULA_START_PATTERN = re.compile(r"[=+@\t\r]|-(?![\d.]*(?:e[+-]?\d+)?$)")
 """Beginnings of texts that a spreadsheet computes when it opens a CSV file; `-0.5` and `-` are none."""
 
 
-def no_formula(value: Any) -> Any:
+def disarm_formula(value: Any) -> Any:
     """A text, which may be anybody's, so that no spreadsheet takes it for a formula: with an apostrophe in front."""
-    return f"'{value}" if isinstance(value, str) and FORMULA.match(value) else value
+    return f"'{value}" if isinstance(value, str) and FORMULA_START_PATTERN.match(value) else value
 
 
-def _texts(column: Sequence[Any], as_is: bool) -> Sequence[Any]:
+def _column_texts(column: Sequence[Any], as_is: bool) -> Sequence[Any]:
     """A column without NaN and formulas; whole numbers beside gaps or fractions become fractions."""
     kinds = set(map(type, column))
     if str in kinds:
-        column = [no_formula(each) for each in column]
+        column = [disarm_formula(each) for each in column]
     if float in kinds:
         column = [None if each != each else each for each in column]
     if as_is or int not in kinds or len(kinds) == 1 or not kinds <= {int, float, type(None)}:
@@ -189,21 +196,21 @@ def _texts(column: Sequence[Any], as_is: bool) -> Sequence[Any]:
 
 def as_json(data: Any, *, ascii_only: bool = True) -> str:
     """Plain data as JSON; a number that is not finite is null."""
-    return json.dumps(finite(data), indent=1, ensure_ascii=ascii_only, allow_nan=False, default=str)
+    return json.dumps(replace_infinities(data), indent=1, ensure_ascii=ascii_only, allow_nan=False, default=str)
 
 
-def finite(value: Any, instead: Callable[[float], str | None] = lambda number: None) -> Any:
+def replace_infinities(value: Any, instead: Callable[[float], str | None] = lambda number: None) -> Any:
     """Plain data in which infinities and NaN, which JSON does not know, are replaced."""
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
     if isinstance(value, Mapping):
-        return {key: finite(each, instead) for key, each in value.items()}
+        return {key: replace_infinities(each, instead) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [finite(each, instead) for each in value]
+        return [replace_infinities(each, instead) for each in value]
     return instead(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def emphasised(text: str) -> str:
+def emphasis_as_html(text: str) -> str:
     """Markdown's `**`, `*` and backticks as HTML; the rest is escaped."""
     text = re.sub(r"\*\*(\w+)\*\*", r"<b>\1</b>", html.escape(text, quote=False))
     return re.sub(r"`([^`]+)`", r"\1", re.sub(r"\*(\w+)\*", r"<i>\1</i>", text))

@@ -7,16 +7,16 @@ from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Record
 from lexbench.stats import metrics
 from lexbench.stats.floors import at_floor
-from lexbench.stats.pairs import Paired
-from lexbench.stats.values import notes_of, number, samples_of, share
-from lexbench.stats.wording import several, signed
+from lexbench.stats.pairs import PairedDifference
+from lexbench.stats.values import format_record_value, format_share, sample_count, value_notes
+from lexbench.stats.wording import count_with_noun, format_signed
 
-CUT = "cut: share of the samples that were truncated."
+TRUNCATION_NOTE = "cut: share of the samples that were truncated."
 """Below a table whose entries show that share."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class GridEntry:
     """One entry of a grid."""
 
     text: str
@@ -39,7 +39,7 @@ class Grid:
     """Rows of entries under a head, with lines above and below."""
 
     head: Sequence[str]
-    rows: Sequence[Sequence[Entry | MethodKey | str]]
+    rows: Sequence[Sequence[GridEntry | MethodKey | str]]
     labels: int = 1
     """Number of leading columns that hold labels."""
     title: str = ""
@@ -49,27 +49,29 @@ class Grid:
     below: Sequence[str] = ()
     """After the notes."""
 
-    def numbered(self) -> tuple[list[list[tuple[Entry, str]]], list[str]]:
+    def entries_with_notes(self) -> tuple[list[list[tuple[GridEntry, str]]], list[str]]:
         """Each entry with the text behind its value: interval, counts, numbers of its notes; and the lines below."""
         notes: dict[str, int] = {}
 
-        def rest(entry: Entry) -> str:
+        def rest(entry: GridEntry) -> str:
             interval = f"[{entry.ends[0]}, {entry.ends[1]}]" if entry.ends else ""
             # Equal notes share a number.
             marks = ", ".join(str(notes.setdefault(note, len(notes) + 1)) for note in entry.notes)
             return " ".join(filter(None, [interval, entry.more, f"({marks})" if marks else ""]))
 
-        made = [[each if isinstance(each, Entry) else Entry(text=str(each)) for each in row] for row in self.rows]
+        made = [
+            [each if isinstance(each, GridEntry) else GridEntry(text=str(each)) for each in row] for row in self.rows
+        ]
         rows = [[(entry, rest(entry)) for entry in row] for row in made]
         return rows, [*self.remarks, *(f"({mark}) {text}" for text, mark in notes.items()), *self.below]
 
 
-EMPTY = Entry(text="")
-Line = list[Entry | MethodKey | str]
+EMPTY_ENTRY = GridEntry(text="")
+Line = list[GridEntry | MethodKey | str]
 """A row of a grid; a key or a text alone is a label."""
 
 
-def value_entry(record: Record | None, *, best: str | None = None, more: str = "", n: int | None = None) -> Entry:
+def value_entry(record: Record | None, *, best: str | None = None, more: str = "", n: int | None = None) -> GridEntry:
     """A value with its interval and notes.
 
     Args:
@@ -79,36 +81,38 @@ def value_entry(record: Record | None, *, best: str | None = None, more: str = "
         n: samples that the cell should have; None: not checked.
     """
     if record is None:
-        return EMPTY
-    notes = tuple(notes_of(record, n))
+        return EMPTY_ENTRY
+    notes = tuple(value_notes(record, n))
     if record.value is None:
-        return Entry(text="refused" if record.refused else "no value", notes=notes)
-    text = number(record, record.value)
-    ends = ends_of(record.low, record.high, lambda end: number(record, end))
-    return Entry(text=text, ends=ends, best=text == best and not at_floor(record), more=more, notes=notes)
+        return GridEntry(text="refused" if record.refused else "no value", notes=notes)
+    text = format_record_value(record, record.value)
+    ends = interval_texts(record.low, record.high, lambda end: format_record_value(record, end))
+    return GridEntry(text=text, ends=ends, best=text == best and not at_floor(record), more=more, notes=notes)
 
 
-def ends_of(low: float | None, high: float | None, text: Callable[[float], str]) -> tuple[str, str] | None:
+def interval_texts(low: float | None, high: float | None, text: Callable[[float], str]) -> tuple[str, str] | None:
     """The ends of an interval as text; None where there is none."""
     return None if low is None or high is None else (text(low), text(high))
 
 
-def cut(record: Record) -> str:
+def truncated_share(record: Record) -> str:
     """Share of a record's samples that were truncated."""
-    return f"{share(record.truncated, samples_of(record))} cut"
+    return f"{format_share(record.truncated, sample_count(record))} cut"
 
 
-def best_of(records: Sequence[Record], text: Callable[[Record, float], str] = number) -> str | None:
+def best_displayed_value(
+    records: Sequence[Record], text: Callable[[Record, float], str] = format_record_value
+) -> str | None:
     """Best value of a column as displayed; None where all look equal, are at the floor, or no direction is better."""
     valued = [(record, record.value) for record in records if record.value is not None]
-    side = max((metrics.better(record.metric) for record, _ in valued), default=0)
+    side = max((metrics.better_direction(record.metric) for record, _ in valued), default=0)
     above = {text(record, value): value for record, value in valued if not at_floor(record)}
     looks = {text(record, value) for record, value in valued}
     return max(above, key=lambda shown: side * above[shown]) if side and above and len(looks) > 1 else None
 
 
 def difference_entry(
-    found: Paired | None,
+    found: PairedDifference | None,
     digits: str = ".3f",
     scale: float = 1.0,
     *,
@@ -116,16 +120,16 @@ def difference_entry(
     star: bool = False,
     more: str = "",
     notes: Sequence[str] = (),
-) -> Entry:
+) -> GridEntry:
     """A paired difference with its sign, interval, star and notes; `missing` where there is none."""
     if found is None or found.difference is None:
-        return Entry(text=missing, more=more, notes=tuple(notes))
-    ends = ends_of(found.low, found.high, lambda end: signed(scale * end, digits))
-    text = signed(scale * found.difference, digits)
-    return Entry(text=text, ends=ends, star=star, more=more, notes=tuple(notes))
+        return GridEntry(text=missing, more=more, notes=tuple(notes))
+    ends = interval_texts(found.low, found.high, lambda end: format_signed(scale * end, digits))
+    text = format_signed(scale * found.difference, digits)
+    return GridEntry(text=text, ends=ends, star=star, more=more, notes=tuple(notes))
 
 
-def difference_notes(found: Paired, usual: tuple[int, int], fate: str = "") -> Iterator[str]:
+def difference_notes(found: PairedDifference, usual: tuple[int, int], fate: str = "") -> Iterator[str]:
     """Notes on a paired difference.
 
     Args:
@@ -134,12 +138,12 @@ def difference_notes(found: Paired, usual: tuple[int, int], fate: str = "") -> I
         fate: how failed pairs count.
     """
     if (found.pairs, found.clusters) != usual:
-        yield f"{several(found.pairs, 'pair')} in {several(found.clusters, 'cluster')}"
+        yield f"{count_with_noun(found.pairs, 'pair')} in {count_with_noun(found.clusters, 'cluster')}"
     if found.failed:
-        yield f"{several(found.failed, 'pair')} failed{f', {fate}' if fate else ' on a side'}"
+        yield f"{count_with_noun(found.failed, 'pair')} failed{f', {fate}' if fate else ' on a side'}"
     if found.truncated:
-        yield f"{several(found.truncated, 'pair')} truncated"
+        yield f"{count_with_noun(found.truncated, 'pair')} truncated"
     if found.unpaired:
-        yield f"{several(found.unpaired, 'sample')} on one side only, left out"
+        yield f"{count_with_noun(found.unpaired, 'sample')} on one side only, left out"
     if found.difference is not None and found.interval is None:
-        yield f"no interval: {several(found.clusters, 'cluster')}"
+        yield f"no interval: {count_with_noun(found.clusters, 'cluster')}"

@@ -2,71 +2,75 @@
 
 from collections.abc import Iterator, Sequence
 
-from lexbench.core.method_key import BASELINE
-from lexbench.report.grid import EMPTY, Entry, Grid, Line, best_of, ends_of, value_entry
+from lexbench.core.method_key import BASELINE_METHOD
+from lexbench.report.grid import EMPTY_ENTRY, Grid, GridEntry, Line, best_displayed_value, interval_texts, value_entry
 from lexbench.stats.combine import SummaryNoteKind
-from lexbench.stats.headline import Headline, Row
+from lexbench.stats.headline import Headline, HeadlineRow
 from lexbench.stats.summaries import Summary
-from lexbench.stats.tables import caption
-from lexbench.stats.wording import signed, some, times
+from lexbench.stats.tables import table_caption
+from lexbench.stats.wording import format_ratio, format_signed, join_first_few
 
-MEANING = (
+HEADLINE_MEANING = (
     "Gain: loss of {base} at the first length minus loss of the method at the second, on the same targets; "
     "* significant after correction for the number of methods, and better than counting words. Price: how much worse "
     "texts of up to {inside:,} tokens get when the method is set up for {longest:,}, as a deployment is. Losses are in "
     "nats per token."
 )
-ORDER = " Significant gains stand first, then methods by what they find, then by loss."
-IDLE = (
+ORDER_SENTENCE = " Significant gains stand first, then methods by what they find, then by loss."
+NO_CONTROL_GAIN = (
     "This model gains nothing from more context on this text: the column can only show harm, and rows are not ranked "
     "by it, but by what methods find, then by loss."
 )
 """Sentence for a control without a gain."""
 
 
-def over_none(found: Headline) -> bool:
+def gains_are_over_baseline(found: Headline) -> bool:
     """Whether gains are over the baseline; else, as it has no value at the first length, over the method itself."""
-    base = found.table.entries.get((BASELINE, found.inside))
+    base = found.table.entries.get((BASELINE_METHOD, found.inside))
     return base is not None and base.value is not None
 
 
-def grid_of(found: Headline) -> Grid:
+def grid_of_headline(found: Headline) -> Grid:
     """The headline's table; its sentence stands above it."""
     cell = found.table.cell
     multiple = found.longest / cell.trained_length
-    head = ["method", f"gain {found.inside} to {found.longest}", f"NLL at {found.longest} ({times(multiple)})"]
+    head = ["method", f"gain {found.inside} to {found.longest}", f"NLL at {found.longest} ({format_ratio(multiple)})"]
     needles = found.needles and any(row.retrieval for row in found.rows)
     head += [f"retrieval at {found.longest}"] if needles else []
     head += ["price"]
     claimed = [row for row in found.rows if row.gains]
-    texts = [signed(row.gain.value) for row in claimed if row.gain]
-    best = best_of([row.retrieval for row in found.rows if row.retrieval])
+    texts = [format_signed(row.gain.value) for row in claimed if row.gain]
+    best = best_displayed_value([row.retrieval for row in found.rows if row.retrieval])
     rows: list[Line] = [
         [
             row.method,
             _gain(row, texts[:1]),
             value_entry(row.level),
-            *([value_entry(row.retrieval, best=best) if row.retrieval else Entry(text="no value")] if needles else []),
+            *(
+                [value_entry(row.retrieval, best=best) if row.retrieval else GridEntry(text="no value")]
+                if needles
+                else []
+            ),
             _price(row.price),
         ]
         for row in found.rows
     ]
     return Grid(
         title=f"What context beyond {cell.trained_length} tokens adds: {cell.task} on {cell.model}",
-        above=[found.sentence, f"Protocol: {'. '.join(caption(found.table).splitlines())}."],
+        above=[found.sentence, f"Protocol: {'. '.join(table_caption(found.table).splitlines())}."],
         head=head,
         rows=rows,
         remarks=[
-            MEANING.format(
-                base="the unmodified model" if over_none(found) else "the method itself",
+            HEADLINE_MEANING.format(
+                base="the unmodified model" if gains_are_over_baseline(found) else "the method itself",
                 inside=found.inside,
                 longest=found.longest,
             )
-            + ("" if found.idle else ORDER),
+            + ("" if found.idle else ORDER_SENTENCE),
             *_control(found),
-            *(_averaged(found) if needles else ()),
-            *_unable(found),
-            *_too_long(found),
+            *(_retrieval_task_lines(found) if needles else ()),
+            *_failed_task_lines(found),
+            *_refused_length_lines(found),
         ],
     )
 
@@ -77,29 +81,34 @@ def _control(found: Headline) -> Iterator[str]:
         yield f"No control: the unmodified model was not measured on the same targets at {found.inside // 2:,} tokens."
         return
     gain = found.control
-    ends = f" [{signed(gain.low)}, {signed(gain.high)}]" if gain.low is not None and gain.high is not None else ""
-    said = (
-        f"from {found.half:,} to {found.inside:,} tokens the unmodified model itself gains {signed(gain.value)}{ends}"
+    ends = (
+        f" [{format_signed(gain.low)}, {format_signed(gain.high)}]"
+        if gain.low is not None and gain.high is not None
+        else ""
     )
-    yield f"Control: {said} on the same targets." + (f" {IDLE}" if found.idle else "")
+    said = (
+        f"from {found.half:,} to {found.inside:,} tokens the unmodified model itself gains "
+        f"{format_signed(gain.value)}{ends}"
+    )
+    yield f"Control: {said} on the same targets." + (f" {NO_CONTROL_GAIN}" if found.idle else "")
 
 
-def _averaged(found: Headline) -> Iterator[str]:
+def _retrieval_task_lines(found: Headline) -> Iterator[str]:
     """Retrieval tasks, with their number of samples where it is not the table's."""
     cells = [each.cell for each in found.needles]
     apart = any(cell.n != found.table.cell.n for cell in cells)
     names = [f"{cell.task} ({cell.n} samples a cell)" if apart else cell.task for cell in cells]
-    yield f"Retrieval: mean of {some(names)}."
+    yield f"Retrieval: mean of {join_first_few(names)}."
 
 
-def _unable(found: Headline) -> Iterator[str]:
+def _failed_task_lines(found: Headline) -> Iterator[str]:
     """Retrieval tasks that the model cannot do."""
     if found.unable:
         level = "at chance for every method at the shortest length with a value, too"
-        yield f"Left out of retrieval: {some(found.unable)}, {level}."
+        yield f"Left out of retrieval: {join_first_few(found.unable)}, {level}."
 
 
-def _too_long(found: Headline) -> Iterator[str]:
+def _refused_length_lines(found: Headline) -> Iterator[str]:
     """Lengths beyond the shown one, at which every cell is refused or failed."""
     for length in found.table.lengths:
         reasons = [record.refused for record in found.table.at(length) if record.refused]
@@ -107,20 +116,25 @@ def _too_long(found: Headline) -> Iterator[str]:
             yield f"No value at {length}{f': {reasons[0]}' if reasons else ''}."
 
 
-def _gain(row: Row, best: Sequence[str]) -> Entry:
+def _gain(row: HeadlineRow, best: Sequence[str]) -> GridEntry:
     gain = row.gain
     if gain is None:
         refused = row.level is not None and row.level.refused is not None
-        return Entry(text="refused" if refused else "no value")
-    text = signed(gain.value)
-    return Entry(text=text, ends=ends_of(gain.low, gain.high, signed), best=row.gains and text in best, star=row.gains)
+        return GridEntry(text="refused" if refused else "no value")
+    text = format_signed(gain.value)
+    return GridEntry(
+        text=text,
+        ends=interval_texts(gain.low, gain.high, format_signed),
+        best=row.gains and text in best,
+        star=row.gains,
+    )
 
 
-def _price(each: Summary | None) -> Entry:
+def _price(each: Summary | None) -> GridEntry:
     if each is None:
-        return EMPTY
+        return EMPTY_ENTRY
     if each.value is None:
-        return Entry(text="no value", notes=(each.note,))
+        return GridEntry(text="no value", notes=(each.note,))
     settings = tuple(note.text for note in each.notes if note.kind is SummaryNoteKind.SETTING)
-    ends = ends_of(each.low, each.high, signed)
-    return Entry(text=signed(each.value), ends=ends, notes=settings)
+    ends = interval_texts(each.low, each.high, format_signed)
+    return GridEntry(text=format_signed(each.value), ends=ends, notes=settings)

@@ -7,21 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from lexbench.core.groups import grouped
+from lexbench.core.groups import group_by_key
 from lexbench.core.record import Cell, Record
-from lexbench.report.grid import Entry, Grid, Line
+from lexbench.report.grid import Grid, GridEntry, Line
 from lexbench.stats.records import records_of
-from lexbench.store.format import Finished
-from lexbench.taskkit.longbench import DATASETS, LONGBENCH_E, bucket_names
+from lexbench.store.format import FinishedCell
+from lexbench.taskkit.longbench import LONGBENCH_DATASETS, LONGBENCH_E, bucket_names
 
-ALL = "all"
+ALL_EXAMPLES_COLUMN = "all"
 """The column of all examples."""
-OWN = ("dataset", "data", "room")
+DATASET_PARAMETERS = ("dataset", "data", "room")
 """Parameters in which the data sets of one table differ."""
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class LongBenchTable:
     """One table: a model under a method, at one ceiling."""
 
     cell: Cell
@@ -41,34 +41,34 @@ class Layout:
     @property
     def columns(self) -> list[str]:
         """Buckets of LongBench-E, and all examples."""
-        return [*(bucket_names() if self.e else []), ALL]
+        return [*(bucket_names() if self.e else []), ALL_EXAMPLES_COLUMN]
 
-    def average(self, column: str) -> tuple[float, int]:
+    def column_average(self, column: str) -> tuple[float, int]:
         """Mean of a column over its data sets, x 100, each with the same weight; and their number. NaN without any."""
         values = [_points(row[column]) for row in self.rows.values() if column in row]
         return (float(np.mean(values)) if values else float("nan")), len(values)
 
 
-def layouts(finished: Iterable[Finished]) -> list[Layout]:
+def longbench_tables(finished: Iterable[FinishedCell]) -> list[LongBenchTable]:
     """The tables of LongBench: one per model, method, length, seed and wording; none of a single data set."""
     ordered = sorted(finished, key=lambda each: (each.cell.model, each.cell.method, each.cell.length, each.cell.id))
-    groups = grouped(filter(_is_longbench, ordered), _shared).values()
-    return [_layout(group) for group in groups if len({_task(each)["dataset"] for each in group}) > 1]
+    groups = group_by_key(filter(_is_longbench, ordered), _shared_settings).values()
+    return [_longbench_table(group) for group in groups if len({_task(each)["dataset"] for each in group}) > 1]
 
 
-def _is_longbench(finished: Finished) -> bool:
+def _is_longbench(finished: FinishedCell) -> bool:
     task = finished.cell.identity.get("task")
     return isinstance(task, Mapping) and {"dataset", "e", "similarity", "data"} <= task.keys()
 
 
-def _shared(finished: Finished) -> str:
+def _shared_settings(finished: FinishedCell) -> str:
     """All that the cells of one table share, as text."""
-    task = {name: value for name, value in _task(finished).items() if name not in OWN}
+    task = {name: value for name, value in _task(finished).items() if name not in DATASET_PARAMETERS}
     return json.dumps([{**finished.cell.identity, "task": task}, finished.cell.n], sort_keys=True)
 
 
-def _layout(group: Sequence[Finished]) -> Layout:
-    names = [name for name in DATASETS if name in LONGBENCH_E or not group[0].cell.identity["task"]["e"]]
+def _longbench_table(group: Sequence[FinishedCell]) -> LongBenchTable:
+    names = [name for name in LONGBENCH_DATASETS if name in LONGBENCH_E or not group[0].cell.identity["task"]["e"]]
     rows: dict[str, Mapping[str, Record]] = {}
     refused: dict[str, str] = {}
     for each in sorted(group, key=lambda each: names.index(_task(each)["dataset"])):
@@ -78,21 +78,21 @@ def _layout(group: Sequence[Finished]) -> Layout:
         else:
             rows[f"{name} ({_task(each)['data']})" if name in rows else name] = dict(_columns(each))
     refused = {name: refused[name] for name in refused if name not in rows}
-    return Layout(group[0].cell, rows, refused, frozenset(each.cell.id for each in group))
+    return LongBenchTable(group[0].cell, rows, refused, frozenset(each.cell.id for each in group))
 
 
-def _task(finished: Finished) -> Mapping[str, Any]:
+def _task(finished: FinishedCell) -> Mapping[str, Any]:
     task: Mapping[str, Any] = finished.cell.identity["task"]
     return task
 
 
-def _columns(finished: Finished) -> Iterator[tuple[str, Record]]:
+def _columns(finished: FinishedCell) -> Iterator[tuple[str, Record]]:
     """Column and record of the official metric."""
-    facts = DATASETS[_task(finished)["dataset"]]
+    facts = LONGBENCH_DATASETS[_task(finished)["dataset"]]
     for record in records_of(finished):
         if record.metric == facts.metric_name(_task(finished)["similarity"]) and record.value is not None:
             if record.part is None:
-                yield ALL, record
+                yield ALL_EXAMPLES_COLUMN, record
             elif record.part.startswith(f"{facts.unit} "):
                 yield record.part.removeprefix(f"{facts.unit} "), record
 
@@ -102,19 +102,21 @@ def _points(record: Record) -> float:
     return 100 * record.value
 
 
-def grid(layout: Layout) -> Grid:
+def longbench_grid(layout: LongBenchTable) -> Grid:
     """Scores x 100 with two decimals, as published, and the examples behind each; averages in the last row."""
-    names = [name for name in DATASETS if name in layout.rows or name in layout.refused]
+    names = [name for name in LONGBENCH_DATASETS if name in layout.rows or name in layout.refused]
     names += [name for name in layout.rows if name not in names]
     rows: list[Line] = []
     for name in names:
         row = layout.rows.get(name, {})
         rows.append([name, *(_entry(row.get(column), layout.refused.get(name)) for column in layout.columns)])
-    averages = [layout.average(column) for column in layout.columns]
-    last = [Entry(text=f"{mean:.2f}", more=f"of {count}") if count else Entry(text="-") for mean, count in averages]
+    averages = [layout.column_average(column) for column in layout.columns]
+    last = [
+        GridEntry(text=f"{mean:.2f}", more=f"of {count}") if count else GridEntry(text="-") for mean, count in averages
+    ]
     rows.append(["average", *last])
-    cell, sizes = layout.cell, len(LONGBENCH_E) if layout.e else len(DATASETS)
-    absent = sizes - len([name for name in DATASETS if name in layout.rows])
+    cell, sizes = layout.cell, len(LONGBENCH_E) if layout.e else len(LONGBENCH_DATASETS)
+    absent = sizes - len([name for name in LONGBENCH_DATASETS if name in layout.rows])
     buckets = " Buckets: words of the whole example, as stored in the data." if layout.e else ""
     below = [f"Official scores x 100; n: examples.{buckets}"]
     below.append("Average: over the data sets of the column, each with the same weight.")
@@ -125,14 +127,14 @@ def grid(layout: Layout) -> Grid:
         rows=rows,
         title=f"LongBench{'-E' if layout.e else ''}: {cell.model}, {cell.method}",
         above=[
-            f"{_asked(cell.identity['task'])}; prompt and room at most {cell.length} tokens; "
+            f"{_prompt_sentence(cell.identity['task'])}; prompt and room at most {cell.length} tokens; "
             f"at most {cell.n} examples a data set, seed {cell.seed}."
         ],
         below=below,
     )
 
 
-def _asked(task: Mapping[str, Any]) -> str:
+def _prompt_sentence(task: Mapping[str, Any]) -> str:
     """Wording, limit and wrapper of the prompts, which all data sets share."""
     parts = ["Our own wording" if task["prompts"] is None else f"Prompts {task['prompts']}"]
     if task.get("limit") is not None:
@@ -142,13 +144,13 @@ def _asked(task: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _entry(record: Record | None, refused: str | None) -> Entry:
+def _entry(record: Record | None, refused: str | None) -> GridEntry:
     if record is not None:
-        return Entry(text=f"{_points(record):.2f}", more=f"n {record.n}")
-    return Entry(text="refused", notes=(refused,)) if refused else Entry(text="-", more="n 0")
+        return GridEntry(text=f"{_points(record):.2f}", more=f"n {record.n}")
+    return GridEntry(text="refused", notes=(refused,)) if refused else GridEntry(text="-", more="n 0")
 
 
-def rows_of(found: Sequence[Layout]) -> list[dict[str, Any]]:
+def rows_of(found: Sequence[LongBenchTable]) -> list[dict[str, Any]]:
     """One row per table, data set and column, unrounded; `refused` holds the reason of a data set without a score."""
     rows = []
     for layout in found:

@@ -2,7 +2,7 @@
 
 Widths are measured before anything is compiled: with the advances of Computer Modern and of a Times in matplotlib's
 fonts, the larger of both, and bold 15 % wider, as cmbx10 is than cmr10. Below 10 points Computer Modern has wider
-letters (`WIDER`). The largest size that fits is taken.
+letters (`WIDTH_FACTORS_OF_SIZE`). The largest size that fits is taken.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -17,36 +17,41 @@ from lexbench.core.errors import ConfigError
 from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Record
 from lexbench.report import looks
-from lexbench.report.formats import tex
-from lexbench.report.grid import best_of, value_entry
+from lexbench.report.formats import escape_tex
+from lexbench.report.grid import best_displayed_value, value_entry
 from lexbench.stats.floors import at_floor
 from lexbench.stats.tables import Table
-from lexbench.stats.values import number
+from lexbench.stats.values import format_record_value
 
-SIZES = (("\\small", 9.0, 6.0), ("\\small", 9.0, 3.0), ("\\footnotesize", 8.0, 3.0), ("\\scriptsize", 7.0, 2.0))
+FONT_SIZE_CHOICES = (
+    ("\\small", 9.0, 6.0),
+    ("\\small", 9.0, 3.0),
+    ("\\footnotesize", 8.0, 3.0),
+    ("\\scriptsize", 7.0, 2.0),
+)
 """Commands of a 10-point class, their points, and points between a column and its rule (\\tabcolsep)."""
-TINY = 5.0
+TINY_FONT_POINTS = 5.0
 """Points of \\tiny."""
-INCH = 72.27
+POINTS_PER_INCH = 72.27
 """TeX's points in an inch."""
-BOLD = 1.15
-WIDER = {9.0: (1.028, 1.028), 8.0: (1.063, 1.063), 7.0: (1.139, 1.165), 5.0: (1.362, 1.45)}
+BOLD_WIDTH_FACTOR = 1.15
+WIDTH_FACTORS_OF_SIZE = {9.0: (1.028, 1.028), 8.0: (1.063, 1.063), 7.0: (1.139, 1.165), 5.0: (1.362, 1.45)}
 """By points, widths of the digits of cmr9, cmr8, cmr7 and cmr5 as multiples of cmr10's scaled to their size, and the
 most of all other letters (the fonts' metrics, read by TeX)."""
-INTERVALS = ("below", "beside", "none")
-FONTS = ("cmr10.ttf", "STIXGeneral.ttf")
+INTERVAL_PLACES = ("below", "beside", "none")
+MEASURED_FONTS = ("cmr10.ttf", "STIXGeneral.ttf")
 
 
 @dataclass(frozen=True)
-class Cell:
-    """What stands in one place."""
+class TableCell:
+    """Text of one cell of the table, with its interval and marks."""
 
     text: str
     interval: str = ""
     bold: bool = False
 
 
-def latex(
+def paper_latex(
     tables: Sequence[Table],
     width: float,
     *,
@@ -76,20 +81,20 @@ def latex(
     models = len({table.cell.model for table in tables})
     blocks = [(_title(table, models), _rows(table, shown, digits, highlight, starred)) for table in tables]
     needed = 0.0
-    for command, points, gap in SIZES:
+    for command, points, gap in FONT_SIZE_CHOICES:
         columns = [
             [cell for _, rows in blocks for row in rows if (cell := row[place])] for place in range(len(shown) + 1)
         ]
         heads = ["method", *(f"{length:,}" for length in shown)]
         sizes = [
-            max(breadth(head, points), *(_breadth(cell, points, interval) for cell in column))
+            max(text_width_points(head, points), *(_cell_width_points(cell, points, interval) for cell in column))
             for head, column in zip(heads, columns, strict=True)
         ]
-        needed = max(sum(sizes) + 2 * gap * len(shown), *(breadth(title, points) for title, _ in blocks))
-        if needed <= INCH * width:
+        needed = max(sum(sizes) + 2 * gap * len(shown), *(text_width_points(title, points) for title, _ in blocks))
+        if needed <= POINTS_PER_INCH * width:
             return "\n".join(_lines(blocks, heads, command, gap, interval))
     raise ConfigError(
-        f"the table is {needed:.0f} points wide at {points:.0f} points, and the column {INCH * width:.0f}: "
+        f"the table is {needed:.0f} points wide at {points:.0f} points, and the column {POINTS_PER_INCH * width:.0f}: "
         "choose fewer lengths (--length), or --interval none"
     )
 
@@ -101,18 +106,18 @@ def _title(table: Table, models: int) -> str:
     return ", ".join(filter(None, parts))
 
 
-def breadth(text: str, points: float, bold: bool = False) -> float:
+def text_width_points(text: str, points: float, bold: bool = False) -> float:
     """Points that a text takes, at most, in Computer Modern and Times."""
-    digit, other = WIDER.get(points, (1.0, 1.0))
-    modern = sum(_advance(FONTS[0], letter) * (digit if letter.isdecimal() else other) for letter in text)
-    times = sum(_advance(FONTS[1], letter) for letter in text)
-    return max(modern, times) * points * (BOLD if bold else 1.0)
+    digit, other = WIDTH_FACTORS_OF_SIZE.get(points, (1.0, 1.0))
+    modern = sum(_advance(MEASURED_FONTS[0], letter) * (digit if letter.isdecimal() else other) for letter in text)
+    times = sum(_advance(MEASURED_FONTS[1], letter) for letter in text)
+    return max(modern, times) * points * (BOLD_WIDTH_FACTOR if bold else 1.0)
 
 
 @cache
 def _advance(font: str, letter: str) -> float:
     """Advance of a letter, as a share of the font's size."""
-    face = _face(font)
+    face = _font_face(font)
     if not face.get_char_index(ord(letter)):
         return 1.0  # a letter that the font lacks: as wide as the font is high
     # linearHoriAdvance is in 16.16 fixed point, of a face set to 1000 points.
@@ -120,17 +125,19 @@ def _advance(font: str, letter: str) -> float:
 
 
 @cache
-def _face(font: str) -> FT2Font:
+def _font_face(font: str) -> FT2Font:
     face = FT2Font(str(Path(mpl.get_data_path()) / "fonts" / "ttf" / font))
     face.set_size(1000, 72)
     return face
 
 
-def _breadth(cell: Cell, points: float, interval: str) -> float:
-    value = breadth(cell.text, points, cell.bold)
+def _cell_width_points(cell: TableCell, points: float, interval: str) -> float:
+    value = text_width_points(cell.text, points, cell.bold)
     if interval == "below":
-        return max(value, breadth(cell.interval, TINY))
-    return value + (breadth(f" {cell.interval}", TINY) if interval == "beside" and cell.interval else 0.0)
+        return max(value, text_width_points(cell.interval, TINY_FONT_POINTS))
+    return value + (
+        text_width_points(f" {cell.interval}", TINY_FONT_POINTS) if interval == "beside" and cell.interval else 0.0
+    )
 
 
 def _rows(
@@ -139,30 +146,30 @@ def _rows(
     digits: int | None,
     highlight: Collection[str],
     starred: Collection[tuple[str, MethodKey, int]],
-) -> list[list[Cell]]:
+) -> list[list[TableCell]]:
     def text(record: Record, value: float) -> str:
-        return number(record, value) if digits is None else f"{value:.{digits}f}"
+        return format_record_value(record, value) if digits is None else f"{value:.{digits}f}"
 
-    best = {length: best_of(table.at(length), text) for length in lengths}
+    best = {length: best_displayed_value(table.at(length), text) for length in lengths}
     rows = []
-    for method in looks.ordered(table.methods, highlight):
-        row = [Cell(str(method))]
+    for method in looks.order_methods(table.methods, highlight):
+        row = [TableCell(str(method))]
         for length in lengths:
             record = table.entries.get((method, length))
             if record is None or record.value is None:
-                row.append(Cell("--" if record and record.refused else value_entry(record).text))
+                row.append(TableCell("--" if record and record.refused else value_entry(record).text))
                 continue
             shown = text(record, record.value)
             ends = [text(record, end) for end in (record.low, record.high) if end is not None]
             interval = f"[{', '.join(ends)}]" if len(ends) == 2 else ""
             star = "*" if (table.name, method, length) in starred else ""
-            row.append(Cell(shown + star, interval, shown == best[length] and not at_floor(record)))
+            row.append(TableCell(shown + star, interval, shown == best[length] and not at_floor(record)))
         rows.append(row)
     return rows
 
 
 def _lines(
-    blocks: Sequence[tuple[str, Sequence[Sequence[Cell]]]],
+    blocks: Sequence[tuple[str, Sequence[Sequence[TableCell]]]],
     heads: Sequence[str],
     command: str,
     gap: float,
@@ -172,20 +179,20 @@ def _lines(
     yield f"{{{command}\\setlength{{\\tabcolsep}}{{{gap:g}pt}}%"
     yield f"\\begin{{tabular}}{{@{{}}l{'r' * (len(heads) - 1)}@{{}}}}"
     yield "\\toprule"
-    yield " & ".join(map(tex, heads)) + " \\\\"
+    yield " & ".join(map(escape_tex, heads)) + " \\\\"
     for title, rows in blocks:
         yield "\\midrule"
-        yield f"\\multicolumn{{{len(heads)}}}{{@{{}}l@{{}}}}{{\\textit{{{tex(title)}}}}} \\\\"
+        yield f"\\multicolumn{{{len(heads)}}}{{@{{}}l@{{}}}}{{\\textit{{{escape_tex(title)}}}}} \\\\"
         for name, *cells in rows:
-            yield " & ".join([tex(name.text), *(_shown(cell, interval) for cell in cells)]) + " \\\\"
+            yield " & ".join([escape_tex(name.text), *(_cell_latex(cell, interval) for cell in cells)]) + " \\\\"
             if interval == "below" and any(cell.interval for cell in cells):
-                ends = (f"{{\\tiny {tex(cell.interval)}}}" if cell.interval else "" for cell in cells)
+                ends = (f"{{\\tiny {escape_tex(cell.interval)}}}" if cell.interval else "" for cell in cells)
                 yield " & ".join(["", *ends]) + " \\\\[1pt]"
     yield "\\bottomrule"
     yield "\\end{tabular}}"
     yield ""
 
 
-def _shown(cell: Cell, interval: str) -> str:
-    value = f"\\textbf{{{tex(cell.text)}}}" if cell.bold else tex(cell.text)
-    return f"{value} {{\\tiny {tex(cell.interval)}}}" if interval == "beside" and cell.interval else value
+def _cell_latex(cell: TableCell, interval: str) -> str:
+    value = f"\\textbf{{{escape_tex(cell.text)}}}" if cell.bold else escape_tex(cell.text)
+    return f"{value} {{\\tiny {escape_tex(cell.interval)}}}" if interval == "beside" and cell.interval else value

@@ -9,9 +9,9 @@ from lexbench.core.errors import ConfigError
 from lexbench.core.files import read_object
 from lexbench.report import unchanged
 
-DRAWN = 40
+MAX_TABLES_WITH_FIGURES = 40
 """Tables with figures: each takes half a second, and every seed has a table."""
-LARGE, FEW = 5000, 5
+MAX_CELLS_WITH_ALL_FIGURES, MAX_FIGURES_OF_MANY_CELLS = 5000, 5
 """With more cells than the first, only so many tables have figures: one with 50 lengths takes more than a second."""
 
 
@@ -40,19 +40,29 @@ def write_report(
     if figures is not None and figures < 0:
         raise ConfigError(f"figures must be a number of tables, 0 or more, got {figures}: e.g. 40")
     to = Path(folders[0]) / "report" if out is None else Path(out)
-    if (to / "report.md").is_file() and not (to / "report.md").read_bytes().startswith(unchanged.HEAD.encode()):
+    if (to / "report.md").is_file() and not (to / "report.md").read_bytes().startswith(
+        unchanged.REPORT_FIRST_LINE.encode()
+    ):
         raise ConfigError(f"{to / 'report.md'} is not of lexbench report, which would replace it: give another --out")
-    sources = unchanged.sources(folders, to, (figures, DRAWN, png, sorted(highlight), *map(str, folders)))
-    if not unchanged.unchanged(folders, to, sources):
+    sources = unchanged.sources_hash(
+        folders, to, (figures, MAX_TABLES_WITH_FIGURES, png, sorted(highlight), *map(str, folders))
+    )
+    if not unchanged.report_is_current(folders, to, sources):
         from lexbench.report import contents  # takes half a second
 
         def drawn(cells: int) -> int:
-            return figures if figures is not None else min(DRAWN, FEW) if cells > LARGE else DRAWN
+            return (
+                figures
+                if figures is not None
+                else min(MAX_TABLES_WITH_FIGURES, MAX_FIGURES_OF_MANY_CELLS)
+                if cells > MAX_CELLS_WITH_ALL_FIGURES
+                else MAX_TABLES_WITH_FIGURES
+            )
 
-        with _rare_collections():
-            whole = contents.write(folders, contents.Out(to, png), highlight, drawn, aside)
+        with _collect_garbage_rarely():
+            whole = contents.write_contents(folders, contents.ReportFolder(to, png), highlight, drawn, aside)
         if whole:
-            unchanged.made(folders, to, sources)
+            unchanged.record_report_states(folders, to, sources)
     return to / "report.md"
 
 
@@ -64,7 +74,7 @@ def first_of(page: Path) -> list[str]:
 
 
 @contextmanager
-def _rare_collections() -> Iterator[None]:
+def _collect_garbage_rarely() -> Iterator[None]:
     """Search for reference cycles a hundred times less often: among all samples, that is a sixth of the time."""
     before = gc.get_threshold()
     gc.set_threshold(50_000, 20, 100)

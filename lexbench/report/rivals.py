@@ -2,20 +2,20 @@
 
 from collections.abc import Iterator
 
-from lexbench.core.groups import grouped
-from lexbench.core.method_key import BASELINE, MethodKey
+from lexbench.core.groups import group_by_key
+from lexbench.core.method_key import BASELINE_METHOD, MethodKey
 from lexbench.core.record import Record
-from lexbench.report.grid import Entry, Grid, Line, difference_entry, ends_of
-from lexbench.stats.differences import Difference, Differences, coverage, digits
-from lexbench.stats.intervals import LEVEL, least_p
-from lexbench.stats.tables import at_length
-from lexbench.stats.values import number
-from lexbench.stats.wording import plain, several, short_unit, some, times
+from lexbench.report.grid import Grid, GridEntry, Line, difference_entry, interval_texts
+from lexbench.stats.differences import Difference, Differences, coverage_sentences, difference_format
+from lexbench.stats.intervals import SIGNIFICANCE_LEVEL, min_sign_flip_p
+from lexbench.stats.tables import length_heading
+from lexbench.stats.values import format_record_value
+from lexbench.stats.wording import count_with_noun, format_ratio, join_first_few, plain_text, short_unit
 
 
 def method_name(method: MethodKey) -> str:
     """A method's label in a sentence: the baseline is the unmodified model."""
-    return "the unmodified model" if method == BASELINE else str(method)
+    return "the unmodified model" if method == BASELINE_METHOD else str(method)
 
 
 def told_length(found: Differences) -> int | None:
@@ -35,9 +35,9 @@ def lead_sentence(found: Differences, silent: str | None = None) -> str:
     name = table.cell.task + (f" ({table.differs})" if table.differs else "")
     if length is None:
         reason = next((record.refused for record in table.of(mine) if record.refused), None)
-        return f"{name}: {mine} has no value{f' ({plain(reason)})' if reason else ''}."
+        return f"{name}: {mine} has no value{f' ({plain_text(reason)})' if reason else ''}."
     own = table.entries[mine, length]
-    said = f"{name} at {length:,} tokens ({times(own.multiple)}): {mine} has {_value(own)} {table.label}"
+    said = f"{name} at {length:,} tokens ({format_ratio(own.multiple)}): {mine} has {_value(own)} {table.label}"
     if silent:
         return f"{said}. {silent}"
     tested = [found.entries[row, length] for row in table.methods if (row, length) in found.entries]
@@ -55,11 +55,11 @@ def _standings(found: Differences, tested: list[Difference]) -> Iterator[tuple[s
     if lost:
         yield down, [_lead(found, each) for each in lost]
     open_ = [each for each in tested if not each.significant and each.p is not None]
-    for why, group in grouped(open_, lambda each: _unsure(found, each)).items():
+    for why, group in group_by_key(open_, lambda each: _unsure(found, each)).items():
         told = ", ".join(_lead(found, each) for each in group)
         yield "not told apart from", [f"{told} ({why})" if why else told]
-    for why, group in grouped([each for each in tested if each.p is None], _apart).items():
-        yield "not compared with", [f"{some([method_name(each.method) for each in group])} ({why})"]
+    for why, group in group_by_key([each for each in tested if each.p is None], _why_no_value).items():
+        yield "not compared with", [f"{join_first_few([method_name(each.method) for each in group])} ({why})"]
 
 
 def _unsure(found: Differences, each: Difference) -> str:
@@ -69,44 +69,47 @@ def _unsure(found: Differences, each: Difference) -> str:
     if each.low is None or each.high is None or each.low <= 0 <= each.high:
         return ""
     count = sum(other.p is not None for other in found.entries.values())
-    if least_p(each.clusters) * count > LEVEL:
-        few = f"no p of {several(each.clusters, 'cluster')} is small enough"
-        return f"their intervals alone exclude 0, but {few} for {several(count, 'comparison')}: raise n"
-    return f"their intervals alone exclude 0, but p is above {LEVEL} after Holm's correction for {count} comparisons"
+    if min_sign_flip_p(each.clusters) * count > SIGNIFICANCE_LEVEL:
+        few = f"no p of {count_with_noun(each.clusters, 'cluster')} is small enough"
+        return f"their intervals alone exclude 0, but {few} for {count_with_noun(count, 'comparison')}: raise n"
+    return (
+        f"their intervals alone exclude 0, but p is above {SIGNIFICANCE_LEVEL} after Holm's correction for {count} "
+        "comparisons"
+    )
 
 
-def _apart(each: Difference) -> str:
+def _why_no_value(each: Difference) -> str:
     if each.refused:
-        return f"refused: {plain(each.refused)}"
-    return plain(each.apart or "no question has a value on both sides")
+        return f"refused: {plain_text(each.refused)}"
+    return plain_text(each.apart or "no question has a value on both sides")
 
 
 def _lead(found: Differences, each: Difference) -> str:
-    places = digits(found)
+    places = difference_format(found)
     entry = difference_entry(each, places)
     ends = f" [{entry.ends[0]}, {entry.ends[1]}]" if entry.ends else ""
     return f"{method_name(each.method)} by {entry.text}{ends}{short_unit(found.table.metric or '')}"
 
 
 def _value(record: Record) -> str:
-    ends = ends_of(record.low, record.high, lambda end: number(record, end))
-    return f"{number(record, record.value or 0.0)}{f' [{ends[0]}, {ends[1]}]' if ends else ''}"
+    ends = interval_texts(record.low, record.high, lambda end: format_record_value(record, end))
+    return f"{format_record_value(record, record.value or 0.0)}{f' [{ends[0]}, {ends[1]}]' if ends else ''}"
 
 
 def lead_grid(found: Differences) -> Grid:
     """The leads of a method over each other one, a column for each length."""
     table = found.table
 
-    def entry(row: MethodKey, length: int) -> Entry:
+    def entry(row: MethodKey, length: int) -> GridEntry:
         each = found.entries.get((row, length))
         if each is None:
-            return Entry(text="")
+            return GridEntry(text="")
         if each.same_attention:
-            return Entry(text="same attention")
+            return GridEntry(text="same attention")
         if each.difference is None:
-            return Entry(text="refused" if each.refused else "no pairs", notes=(_apart(each),))
+            return GridEntry(text="refused" if each.refused else "no pairs", notes=(_why_no_value(each),))
         notes = [str(each.limit)] if each.limit else []
-        return difference_entry(each, digits(found), star=bool(each.significant), notes=notes)
+        return difference_entry(each, difference_format(found), star=bool(each.significant), notes=notes)
 
     rows: list[Line] = [
         [method_name(row), *(entry(row, length) for length in table.lengths)]
@@ -117,11 +120,11 @@ def lead_grid(found: Differences) -> Grid:
     positive = f"above 0: {found.baseline} is better" if table.better else f"{found.baseline} minus the other"
     return Grid(
         title=f"{table.cell.task}: lead of {found.baseline} over each other method",
-        head=["over", *(at_length(table, length) for length in table.lengths)],
+        head=["over", *(length_heading(table, length) for length in table.lengths)],
         rows=rows,
         below=[
             f"Paired on the same questions, in {found.unit}; {positive}. Brackets: 95 % intervals. "
-            f"*: p up to {LEVEL} after Holm's correction for {several(count, 'comparison')}.",
-            *coverage(found),
+            f"*: p up to {SIGNIFICANCE_LEVEL} after Holm's correction for {count_with_noun(count, 'comparison')}.",
+            *coverage_sentences(found),
         ],
     )

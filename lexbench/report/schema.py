@@ -11,7 +11,7 @@ from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Record
 
 
-def schema() -> dict[str, Any]:
+def records_schema() -> dict[str, Any]:
     """JSON schema of a row of records.jsonl, from the dataclass and the docstrings of its fields."""
     described = _field_docstrings(Record)
     kinds = get_type_hints(Record)

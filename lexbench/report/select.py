@@ -5,8 +5,8 @@ from collections.abc import Collection, Iterable, Sequence
 from lexbench.core.errors import ConfigError
 from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Cell
-from lexbench.core.registry import nearest
-from lexbench.stats.wording import some
+from lexbench.core.registry import did_you_mean
+from lexbench.stats.wording import join_first_few
 
 
 def named_methods(known: Iterable[MethodKey], wanted: Sequence[str]) -> set[MethodKey]:
@@ -41,5 +41,5 @@ def check_highlight(known: Iterable[MethodKey], wanted: Collection[str]) -> None
 def _check(wanted: Iterable[str], noun: str, labels: Sequence[str], bare: Collection[str]) -> None:
     for name in wanted:
         if name not in {*labels, *bare}:
-            close = nearest(name, [*labels, *sorted(bare)])
-            raise ConfigError(f"unknown {noun} {name!r} in these runs: {close}choose from {some(labels, 40)}")
+            close = did_you_mean(name, [*labels, *sorted(bare)])
+            raise ConfigError(f"unknown {noun} {name!r} in these runs: {close}choose from {join_first_few(labels, 40)}")

@@ -4,39 +4,46 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from lexbench.core.groups import grouped
+from lexbench.core.groups import group_by_key
 from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Record
-from lexbench.report.formats import heading, markdown
+from lexbench.report.formats import grid_markdown, markdown_heading
 from lexbench.report.grid import (
-    CUT,
-    EMPTY,
-    Entry,
+    EMPTY_ENTRY,
+    TRUNCATION_NOTE,
     Grid,
+    GridEntry,
     Line,
-    best_of,
-    cut,
+    best_displayed_value,
     difference_entry,
     difference_notes,
-    ends_of,
+    interval_texts,
+    truncated_share,
     value_entry,
 )
-from lexbench.report.longbench import grid, layouts
+from lexbench.report.longbench import longbench_grid, longbench_tables
 from lexbench.stats import metrics, positions
-from lexbench.stats.differences import SAME, Difference, Differences, coverage, digits, usual_counts
-from lexbench.stats.floors import NGRAMS, level_text, unspoken
-from lexbench.stats.gain import Gain, hurts_from
+from lexbench.stats.differences import (
+    SAME_ATTENTION_REASON,
+    Difference,
+    Differences,
+    coverage_sentences,
+    difference_format,
+    usual_counts,
+)
+from lexbench.stats.floors import NGRAM_FLOOR_NAMES, language_not_learned, level_text
+from lexbench.stats.gain import Gain, first_harmful_length
 from lexbench.stats.length_effect import LengthEffect
-from lexbench.stats.records import by_number
-from lexbench.stats.tables import Table, at_length, caption, tables
-from lexbench.stats.values import number
-from lexbench.stats.wording import escaped, signed
-from lexbench.store.format import Finished
+from lexbench.stats.records import number_sort_key
+from lexbench.stats.tables import Table, build_tables, length_heading, table_caption
+from lexbench.stats.values import format_record_value
+from lexbench.stats.wording import escape_markdown, format_signed
+from lexbench.store.format import FinishedCell
 from lexbench.store.store import Store
 
-SHOWN = 2000
+MAX_TERMINAL_CELLS = 2000
 """Largest number of cells whose tables a terminal shows."""
-DIFFERENCES = """\
+DIFFERENCES_LEGEND = """\
 Each entry is a method's value minus the baseline's over the same samples: NLL in nats per token, weighted by tokens as
 in the tables of the report; scores in points, hundredths of the score. The baseline's row holds its own values.
 Brackets hold 95 % intervals, pairs kept together: of NLL the bootstrap-t over documents, of answers that are right or
@@ -45,19 +52,19 @@ significant at 0.05, two-sided, by sign flips over documents or haystacks and by
 Holm's correction over the methods and lengths of a table. A difference between two values at their floor, or at the
 ceiling, is never starred.
 """
-GAIN = """\
+GAIN_LEGEND = """\
 Gain: NLL at the shortest length minus NLL at this one, in nats per token over the same targets; positive where more
 context helps. *hurts from*: the first length that is worse than the one before it, by an interval wholly below zero,
 uncorrected for the number of lengths.
 """
-LENGTH_EFFECT = """\
+LENGTH_EFFECT_LEGEND = """\
 Score at this length over the score at the shortest one, minus 1, on the same questions: 0 where only the distance grows
 and the model does not mind it, -100 % where nothing is left. *At its floor*: the score at the shortest length has an
 interval that reaches chance.
 """
-COUNTING = {"bigram": "counting word pairs", "unigram": "counting words", "uniform": "guessing"}
+NAME_OF_FLOOR = {"bigram": "counting word pairs", "unigram": "counting words", "uniform": "guessing"}
 """Models without context that a loss is compared with, in words."""
-COLLAPSE = """\
+COLLAPSE_LEGEND = """\
 In range: the second half of the trained length. Collapse: the position (tokens before the target, BOS counted) from
 which NLL stays more than 0.5 nats above that level, to the end; *never*: not within this length. Brackets hold 95 %
 intervals over resampled documents.
@@ -66,38 +73,38 @@ intervals over resampled documents.
 
 def setting_heading(table: Table) -> list[str]:
     """Lines with the task, the model and what all cells share, above the tables of one setting."""
-    protocol, rest = caption(table).split("\n", 1)
+    protocol, rest = table_caption(table).split("\n", 1)
     which = f" ({table.differs})" if table.differs else ""
-    return heading(f"{table.cell.task} on {table.cell.model}{which}", [f"Protocol: {protocol}.", f"{rest}."])
+    return markdown_heading(f"{table.cell.task} on {table.cell.model}{which}", [f"Protocol: {protocol}.", f"{rest}."])
 
 
 def _heads(table: Table) -> list[str]:
-    return [at_length(table, length) for length in table.lengths]
+    return [length_heading(table, length) for length in table.lengths]
 
 
-def grid_of(table: Table) -> Grid:
+def table_grid(table: Table) -> Grid:
     """Methods down, lengths across, the best of each column bold."""
-    best = {length: best_of(table.at(length)) for length in table.lengths}
+    best = {length: best_displayed_value(table.at(length)) for length in table.lengths}
     truncated = table.truncated
 
-    def at(row: MethodKey, length: int) -> Entry:
+    def at(row: MethodKey, length: int) -> GridEntry:
         record = table.entries.get((row, length))
-        more = cut(record) if record and truncated else ""
+        more = truncated_share(record) if record and truncated else ""
         return value_entry(record, best=best[length], more=more, n=table.cell.n)
 
     rows: list[Line] = [[row, *(at(row, length) for length in table.lengths)] for row in table.methods]
     for row in dict.fromkeys(name for name, _ in table.prices):
         rows.append([row, *(value_entry(table.prices.get((row, length)), n=table.cell.n) for length in table.lengths)])
     columns = {str(length): table.at(length) for length in table.lengths}
-    silent = unspoken(table.of(table.methods[0])) if table.methods else None  # none, where it was measured
+    silent = language_not_learned(table.of(table.methods[0])) if table.methods else None  # none, where it was measured
     below = [*floor_lines(columns), *([silent] if silent else []), *_states(table)]
-    below += [*([CUT] if truncated else []), *realised_line(columns)]
+    below += [*([TRUNCATION_NOTE] if truncated else []), *realised_line(columns)]
     return Grid(head=["method", *_heads(table)], rows=rows, below=below)
 
 
 def _states(table: Table) -> Iterator[str]:
     """Parameters that tell twins apart, a line for each key: `pi: factor 4.0; pi #2: factor 8.0.`"""
-    for rows in grouped(table.states, lambda row: replace(row, twin=1)).values():
+    for rows in group_by_key(table.states, lambda row: replace(row, twin=1)).values():
         told = [(row, ", ".join(f"{name} {value}" for name, value in table.states[row].items())) for row in rows]
         yield f"{'; '.join(f'{row}: {said}' for row, said in told)}."
 
@@ -105,21 +112,25 @@ def _states(table: Table) -> Iterator[str]:
 def floor_lines(records: Mapping[str, Sequence[Record]]) -> Iterator[str]:
     """The score of guessing, and the floors of a likelihood, by the heads of columns; nothing where none is known."""
     chance = {head: next((each.chance for each in column if each.chance), None) for head, column in records.items()}
-    if said := _by_head({head: level_text(level) for head, level in chance.items() if level is not None}):
+    if said := _joined_by_head({head: level_text(level) for head, level in chance.items() if level is not None}):
         yield f"Chance: {said}."
     floors = {head: next((_ngrams(each) for each in column if _ngrams(each)), "") for head, column in records.items()}
-    if said := _by_head({head: text for head, text in floors.items() if text}, "; "):
+    if said := _joined_by_head({head: text for head, text in floors.items() if text}, "; "):
         yield f"For scale, on the same targets: {said}."
 
 
 def _ngrams(record: Record) -> str:
     """`counting word pairs scores 5.424, counting words 6.433, guessing 7.625`."""
-    known = [(COUNTING[name], level) for name in reversed(NGRAMS) if (level := getattr(record, name)) is not None]
-    scores = [f"{name} {number(record, level)}" for name, level in known[1:]]
-    return ", ".join([*(f"{name} scores {number(record, level)}" for name, level in known[:1]), *scores])
+    known = [
+        (NAME_OF_FLOOR[name], level)
+        for name in reversed(NGRAM_FLOOR_NAMES)
+        if (level := getattr(record, name)) is not None
+    ]
+    scores = [f"{name} {format_record_value(record, level)}" for name, level in known[1:]]
+    return ", ".join([*(f"{name} scores {format_record_value(record, level)}" for name, level in known[:1]), *scores])
 
 
-def _by_head(shown: Mapping[str, str], between: str = ", ") -> str:
+def _joined_by_head(shown: Mapping[str, str], between: str = ", ") -> str:
     """A text that all columns share, or one for each."""
     if len(set(shown.values())) == 1:
         return next(iter(shown.values()))
@@ -139,7 +150,7 @@ def realised_line(records: Mapping[str, Sequence[Record]]) -> Iterator[str]:
         yield f"Realised tokens: {', '.join(parts)}."
 
 
-def terminal(measured: Sequence[tuple[Path, Sequence[str]]]) -> str:
+def terminal_tables(measured: Sequence[tuple[Path, Sequence[str]]]) -> str:
     """Headline tables of the named cells of run folders, for a terminal; empty where there are none.
 
     The data sets of LongBench stand in one table.
@@ -147,34 +158,35 @@ def terminal(measured: Sequence[tuple[Path, Sequence[str]]]) -> str:
     wanted: dict[Path, set[str]] = {}
     for folder, ids in measured:
         wanted.setdefault(folder, set()).update(ids)
-    if (cells := sum(map(len, wanted.values()))) > SHOWN:
+    if (cells := sum(map(len, wanted.values()))) > MAX_TERMINAL_CELLS:
         return f"{cells:,} cells: more tables than a terminal shows"
     finished = {each.cell.id: each for folder, ids in wanted.items() for each in Store(folder).load(ids)}
-    of_longbench = layouts(finished.values())
+    of_longbench = longbench_tables(finished.values())
     laid_out = {name for layout in of_longbench for name in layout.ids}
     shown, told = [], set[str]()
     for table in headline_tables(each for name, each in finished.items() if name not in laid_out):
-        about = caption(table)  # of several metrics of the same cells once
-        lines = [headline(table), *([] if about in told else [about]), "", markdown(grid_of(table))]
+        about = table_caption(table)  # of several metrics of the same cells once
+        lines = [table_headline(table), *([] if about in told else [about]), "", grid_markdown(table_grid(table))]
         shown.append("\n".join(lines))
         told.add(about)
-    shown += [markdown(grid(layout)) for layout in of_longbench]
+    shown += [grid_markdown(longbench_grid(layout)) for layout in of_longbench]
     return "\n".join(shown)
 
 
-def headline(table: Table) -> str:
+def table_headline(table: Table) -> str:
     """Task, metric and model."""
     return f"{table.cell.task}, {table.label}, {table.cell.model}"
 
 
-def headline_tables(finished: Iterable[Finished]) -> list[Table]:
+def headline_tables(finished: Iterable[FinishedCell]) -> list[Table]:
     """The tables of headline metrics; all tables of a task that has none."""
-    every = tables(finished)
+    every = build_tables(finished)
     known = {(table.setting, table.metric) for table in every}
     return [
         table
         for table in every
-        if table.metric in metrics.HEADLINES or not any((table.setting, each) in known for each in metrics.HEADLINES)
+        if table.metric in metrics.HEADLINE_METRICS
+        or not any((table.setting, each) in known for each in metrics.HEADLINE_METRICS)
     ]
 
 
@@ -183,7 +195,7 @@ def headline_tables(finished: Iterable[Finished]) -> list[Table]:
 
 def parts_of(table: Table) -> list[str]:
     """Names of all parts of a table's cells; empty where samples are in no groups."""
-    return sorted({part for records in table.parts.values() for part in records}, key=by_number)
+    return sorted({part for records in table.parts.values() for part in records}, key=number_sort_key)
 
 
 def parts_grid(table: Table) -> Grid:
@@ -196,21 +208,21 @@ def parts_grid(table: Table) -> Grid:
             part: [table.parts[row, length][part] for row in here if part in table.parts.get((row, length), {})]
             for part in parts
         }
-        best = {part: best_of(records) for part, records in column.items()}
+        best = {part: best_displayed_value(records) for part, records in column.items()}
         for row in here:
             whole = table.entries[row, length]
             found = {part: table.parts[row, length].get(part, whole if whole.refused else None) for part in parts}
             entries = [
-                value_entry(record, best=best[part], more=_counts(record, table) if record else "")
+                value_entry(record, best=best[part], more=_count_text(record, table) if record else "")
                 for part, record in found.items()
             ]
             rows.append([row, str(length), *entries])
-    below = ["n: samples of the part.", *([CUT] if table.truncated else [])]
+    below = ["n: samples of the part.", *([TRUNCATION_NOTE] if table.truncated else [])]
     return Grid(head=["method", "length", *parts], rows=rows, labels=2, below=below)
 
 
-def _counts(record: Record, table: Table) -> str:
-    return f"n {record.n}" + (f" {cut(record)}" if table.truncated else "")
+def _count_text(record: Record, table: Table) -> str:
+    return f"n {record.n}" + (f" {truncated_share(record)}" if table.truncated else "")
 
 
 def part_records(table: Table) -> list[Record]:
@@ -224,52 +236,54 @@ def part_records(table: Table) -> list[Record]:
 
 def differences_page(found: Sequence[Differences]) -> str:
     """All paired differences of a report as Markdown."""
-    lines = [f"# Paired differences to {escaped(found[0].baseline)}", "", DIFFERENCES]
+    lines = [f"# Paired differences to {escape_markdown(found[0].baseline)}", "", DIFFERENCES_LEGEND]
     shown: set[str] = set()
     for each in found:
         if each.table.setting not in shown:
             lines += setting_heading(each.table)
         shown.add(each.table.setting)
-        lines += [f"### {escaped(each.table.metric)} ({each.unit})", "", markdown(difference_grid(each))]
+        lines += [f"### {escape_markdown(each.table.metric)} ({each.unit})", "", grid_markdown(difference_grid(each))]
     return "\n".join(lines)
 
 
 def difference_grid(found: Differences) -> Grid:
     """Methods down, lengths across, the baseline's own values first."""
     lengths, usual = found.table.lengths, usual_counts(found)
-    rows: list[Line] = [[f"{found.baseline} (value)", *(_level(found, length) for length in lengths)]]
+    rows: list[Line] = [[f"{found.baseline} (value)", *(_baseline_entry(found, length) for length in lengths)]]
     rows += [
         [row, *(_difference(found, found.entries.get((row, length)), usual) for length in lengths)]
         for row in found.table.methods
         if row in {method for method, _ in found.entries}
     ]
-    return Grid(head=["method", *_heads(found.table)], rows=rows, below=list(coverage(found)))
+    return Grid(head=["method", *_heads(found.table)], rows=rows, below=list(coverage_sentences(found)))
 
 
-def _level(found: Differences, length: int) -> Entry:
+def _baseline_entry(found: Differences, length: int) -> GridEntry:
     """The baseline's value, scores in points."""
     record = found.table.entries.get((found.baseline, length))
     if record is None or record.refused:
         return value_entry(record)
     if record.metric != found.table.metric or record.value is None:
-        return Entry(text="no value")
-    return Entry(text=f"{100 * record.value:.1f}" if found.table.scored else number(record, record.value))
+        return GridEntry(text="no value")
+    return GridEntry(
+        text=f"{100 * record.value:.1f}" if found.table.scored else format_record_value(record, record.value)
+    )
 
 
-def _difference(found: Differences, each: Difference | None, usual: tuple[int, int]) -> Entry:
+def _difference(found: Differences, each: Difference | None, usual: tuple[int, int]) -> GridEntry:
     if each is None:
-        return EMPTY
+        return EMPTY_ENTRY
     if each.refused:
-        return Entry(text="refused", notes=(f"refused: {' '.join(each.refused.split())}",))
+        return GridEntry(text="refused", notes=(f"refused: {' '.join(each.refused.split())}",))
     if each.same_attention:
         note = f"its attention at this length is that of {found.baseline}: no difference by construction, not tested"
-        return Entry(text=SAME, notes=(note,))
+        return GridEntry(text=SAME_ATTENTION_REASON, notes=(note,))
     if each.apart:
-        return Entry(text="no pairs", notes=(f"no pairs: {each.apart}",))
+        return GridEntry(text="no pairs", notes=(f"no pairs: {each.apart}",))
     fate = "a failed side counts 0" if found.table.scored and each.pairs else "left out"
     notes = [f"cannot be told: {each.limit}"] if each.limit else []
     notes += difference_notes(each, usual if each.pairs else (0, 0), fate)
-    return difference_entry(each, digits(found), star=bool(each.significant), notes=notes)
+    return difference_entry(each, difference_format(found), star=bool(each.significant), notes=notes)
 
 
 # context gain
@@ -283,23 +297,23 @@ def gain_grid(table: Table, found: Sequence[Gain]) -> Grid:
     for row in table.methods:
         base = table.entries.get((row, shortest))
         level = f"{base.value:.3f}" if base and base.value is not None else "no value"
-        hurts = hurts_from([each for each in found if each.method == row])
+        hurts = first_harmful_length([each for each in found if each.method == row])
         gains = [_gain(places.get((row, length)), shortest) for length in others]
         rows.append([row, level, *gains, str(hurts or "never")])
     return Grid(head=["method", f"NLL at {shortest}", *_heads(table)[1:], "hurts from"], rows=rows)
 
 
-def _gain(each: Gain | None, shortest: int) -> Entry:
+def _gain(each: Gain | None, shortest: int) -> GridEntry:
     if each is None:
-        return EMPTY
+        return EMPTY_ENTRY
     if each.refused:
-        return Entry(text="refused", notes=(f"refused: {' '.join(each.refused.split())}",))
+        return GridEntry(text="refused", notes=(f"refused: {' '.join(each.refused.split())}",))
     gain = each.gain
     if gain is None:
-        return Entry(text="no pairs", notes=(f"no value at this length or at {shortest}",))
+        return GridEntry(text="no pairs", notes=(f"no value at this length or at {shortest}",))
     failed = f"{gain.left_out} of {gain.left_out + gain.targets} targets failed, left out"
-    ends = ends_of(gain.low, gain.high, signed)
-    return Entry(text=signed(gain.value), ends=ends, notes=(failed,) if gain.left_out else ())
+    ends = interval_texts(gain.low, gain.high, format_signed)
+    return GridEntry(text=format_signed(gain.value), ends=ends, notes=(failed,) if gain.left_out else ())
 
 
 # length's effect on scores
@@ -312,17 +326,17 @@ def length_effect_grid(table: Table, found: Sequence[LengthEffect]) -> Grid:
     rows: list[Line] = []
     for row in dict.fromkeys(each.method for each in found):
         level = 100 * (table.entries[row, shortest].value or 0.0)
-        rows.append([row, f"{level:.1f}", *(_effect(places.get((row, length))) for length in others)])
+        rows.append([row, f"{level:.1f}", *(_effect_entry(places.get((row, length))) for length in others)])
     return Grid(head=["method", f"{table.label} at {shortest}", *_heads(table)[1:]], rows=rows)
 
 
-def _effect(each: LengthEffect | None) -> Entry:
+def _effect_entry(each: LengthEffect | None) -> GridEntry:
     if each is None:
-        return EMPTY
+        return EMPTY_ENTRY
     if each.value is None:
-        return Entry(text="at its floor")
-    ends = ends_of(each.low, each.high, lambda end: f"{100 * end:+.1f}")
-    return Entry(text=f"{100 * each.value:+.1f} %", ends=ends)
+        return GridEntry(text="at its floor")
+    ends = interval_texts(each.low, each.high, lambda end: f"{100 * end:+.1f}")
+    return GridEntry(text=f"{100 * each.value:+.1f} %", ends=ends)
 
 
 # collapse by position
@@ -336,12 +350,17 @@ def collapse_grid(table: Table, curves: Sequence[positions.PositionCurve]) -> Gr
         return None
     head = ["method", f"NLL at {trained // 2} to {trained - 1}", f"NLL at {trained} to {length - 1}", "collapse"]
     rows: list[Line] = [
-        [curve.method, _place(curve.level), _place(curve.beyond), _place(curve.collapse or curve.level, ".0f")]
+        [
+            curve.method,
+            _position_entry(curve.level),
+            _position_entry(curve.beyond),
+            _position_entry(curve.collapse or curve.level, ".0f"),
+        ]
         for curve in found
     ]
     return Grid(head=head, rows=rows)
 
 
-def _place(each: positions.BinValue, digits: str = ".3f") -> Entry:
-    text, low, high = (positions.text(end, digits) for end in (each.value, each.low, each.high))
-    return Entry(text=text, ends=(low, high) if low and low != "never" else None)
+def _position_entry(each: positions.BinValue, digits: str = ".3f") -> GridEntry:
+    text, low, high = (positions.format_position(end, digits) for end in (each.value, each.low, each.high))
+    return GridEntry(text=text, ends=(low, high) if low and low != "never" else None)

@@ -28,7 +28,7 @@ def short_title_of(table: Table) -> str:
 @functools.cache
 def asked_by(task: str) -> str:
     """The question of a task, as the first line of its docstring says it, without sources; empty of an unknown task."""
-    if task not in registry.names("task"):
+    if task not in registry.registered_names("task"):
         return ""
-    first = registry.summary("task", task).partition(" (")[0].partition(" [")[0].replace("`", "").rstrip(".")
+    first = registry.docstring_summary("task", task).partition(" (")[0].partition(" [")[0].replace("`", "").rstrip(".")
     return first[:1].lower() + first[1:]

@@ -14,41 +14,41 @@ from importlib.metadata import version
 from pathlib import Path
 
 from lexbench.core.files import write_text
-from lexbench.core.registry import PACKAGE, asset
+from lexbench.core.registry import PACKAGE_FOLDER, asset_folder
 
-NAME = ".made.json"
-HEAD = "# lexbench report"
+STATES_FILE_NAME = ".made.json"
+REPORT_FIRST_LINE = "# lexbench report"
 """The first line of report.md."""
-LIBRARIES = ("matplotlib", "numpy", "pyarrow", "scipy")
-WRITTEN = ("report.md", "tables", "plots")
-DERIVED = ("records.jsonl", "packed.parquet")
+HASHED_LIBRARIES = ("matplotlib", "numpy", "pyarrow", "scipy")
+REPORT_PATHS = ("report.md", "tables", "plots")
+DERIVED_RUN_FILES = ("records.jsonl", "packed.parquet")
 """Files of a run folder that a report writes."""
 
 
-def sources(folders: Sequence[Path], out: Path, settings: object) -> str:
+def sources_hash(folders: Sequence[Path], out: Path, settings: object) -> str:
     """Hash of the states of all that a report is made from; take it before reading."""
     files = (each for folder in folders for each in _files(folder, out.resolve()))
-    own = (each for folder in (PACKAGE, asset("configs")) for each in _files(folder))
-    about = [str(settings), *(f"{name} {version(name)}" for name in LIBRARIES)]
-    return _hash([*about, *_states(each for each in files if each.name not in DERIVED), *_states(own)])
+    own = (each for folder in (PACKAGE_FOLDER, asset_folder("configs")) for each in _files(folder))
+    about = [str(settings), *(f"{name} {version(name)}" for name in HASHED_LIBRARIES)]
+    return _hash([*about, *_states(each for each in files if each.name not in DERIVED_RUN_FILES), *_states(own)])
 
 
-def unchanged(folders: Sequence[Path], out: Path, made_from: str) -> bool:
+def report_is_current(folders: Sequence[Path], out: Path, made_from: str) -> bool:
     """Whether a report was made from the same sources, and each file that it wrote is as it was."""
     with suppress(OSError, ValueError):
-        held = json.loads((out / NAME).read_text(encoding="utf-8"))
-        return bool(held == {"from": made_from, "to": _written(folders, out)})
+        held = json.loads((out / STATES_FILE_NAME).read_text(encoding="utf-8"))
+        return bool(held == {"from": made_from, "to": _written_files_hash(folders, out)})
     return False
 
 
-def made(folders: Sequence[Path], out: Path, made_from: str) -> None:
+def record_report_states(folders: Sequence[Path], out: Path, made_from: str) -> None:
     """Note that a report is complete."""
-    write_text(out / NAME, json.dumps({"from": made_from, "to": _written(folders, out)}))
+    write_text(out / STATES_FILE_NAME, json.dumps({"from": made_from, "to": _written_files_hash(folders, out)}))
 
 
-def _written(folders: Sequence[Path], out: Path) -> str:
-    files = (each for name in WRITTEN for each in _files(out / name))
-    records = (each for folder in folders for each in _files(folder) if each.name == DERIVED[0])
+def _written_files_hash(folders: Sequence[Path], out: Path) -> str:
+    files = (each for name in REPORT_PATHS for each in _files(out / name))
+    records = (each for folder in folders for each in _files(folder) if each.name == DERIVED_RUN_FILES[0])
     return _hash(_states([*files, *records]))
 
 
@@ -57,17 +57,17 @@ def _files(folder: Path, without: Path | None = None) -> Iterator[Path | os.DirE
     if folder.is_file():
         yield folder.resolve()
     else:
-        yield from _below(str(folder.resolve()), str(without))
+        yield from _entries_below(str(folder.resolve()), str(without))
 
 
-def _below(folder: str, without: str) -> Iterator[os.DirEntry[str]]:
+def _entries_below(folder: str, without: str) -> Iterator[os.DirEntry[str]]:
     """Entries of the system's own lists: a path made of each takes ten times as long."""
     with suppress(OSError), os.scandir(folder) as entries:  # one that cannot be listed cannot be read, either
         for each in entries:
             if not each.is_dir(follow_symlinks=False):  # a link may be one of a loop
                 yield each
             elif each.name != "__pycache__" and each.path != without:
-                yield from _below(each.path, without)
+                yield from _entries_below(each.path, without)
 
 
 def _states(files: Iterable[Path | os.DirEntry[str]]) -> Iterator[str]:

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from lexbench.stats.compare import Compared, Lengths, TaskVerdict, VerdictKind
+from lexbench.stats.compare import SignificantLength, TaskComparison, TaskVerdict, VerdictKind
 from lexbench.stats.pairs import Limit
-from lexbench.stats.wording import listed, several, short_unit, small
+from lexbench.stats.wording import count_with_noun, format_p_value, join_lengths, short_unit
 
 
-def verdict_text(task: Compared, subject: str = "B") -> str:
+def verdict_text(task: TaskComparison, subject: str = "B") -> str:
     """The verdict on one task; `subject` names side B."""
     found = task.verdict
     if found.kind is VerdictKind.NOT_COMPARABLE:
@@ -23,18 +23,18 @@ def verdict_text(task: Compared, subject: str = "B") -> str:
     if found.kind is VerdictKind.ALL_THE_SAME:
         return "no difference: every question gave the same"
     if found.kind is VerdictKind.TOO_FEW:
-        return f"too few samples to detect any difference: {_few(found)}"
-    told = f"; cannot be told at {listed([at for _, at in found.limits])}: {_limits(found.limits)}"
+        return f"too few samples to detect any difference: {_too_few_words(found)}"
+    told = f"; cannot be told at {join_lengths([at for _, at in found.limits])}: {_limits(found.limits)}"
     size = f": one of up to {task.smallest:.3g}{short_unit(task.metric or '')} may be missed" if task.smallest else ""
     return f"no difference detected{size}{told if found.limits else ''}"
 
 
-def _few(found: TaskVerdict) -> str:
-    least = f"with {several(found.clusters, 'cluster')} no p is below {small(found.least_p)}"
-    return f"{least}, before correction for {several(found.comparisons, 'comparison')}"
+def _too_few_words(found: TaskVerdict) -> str:
+    least = f"with {count_with_noun(found.clusters, 'cluster')} no p is below {format_p_value(found.least_p)}"
+    return f"{least}, before correction for {count_with_noun(found.comparisons, 'comparison')}"
 
 
-def _lengths(found: Sequence[Lengths]) -> str:
+def _lengths(found: Sequence[SignificantLength]) -> str:
     """`256, 512 (1 of 3 seeds)`: lengths that hold for all of the seeds asked there, and those that hold for some."""
     return ", ".join(
         f"{each.length} ({each.seeds} of {each.asked} seeds)" if each.seeds < each.asked else str(each.length)
@@ -49,4 +49,4 @@ def _limits(found: Sequence[tuple[Limit, int]]) -> str:
         by_reason.setdefault(why.text, []).append(length)
     if len(by_reason) == 1:
         return next(iter(by_reason))
-    return ", ".join(f"{why} at {listed(at)}" for why, at in by_reason.items())
+    return ", ".join(f"{why} at {join_lengths(at)}" for why, at in by_reason.items())

@@ -11,22 +11,22 @@ from lexbench.core.files import write_text
 from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Record, Sample
 from lexbench.report import formats, headline, paper_table
-from lexbench.report.leaderboard.leaderboard import headlines as judged
+from lexbench.report.leaderboard.leaderboard import headline_metric_tables as judged
 from lexbench.report.plots import paper
-from lexbench.report.plots.style import STYLE, save_as
+from lexbench.report.plots.style import MATPLOTLIB_STYLE, save_figure_as
 from lexbench.report.rivals import lead_grid, lead_sentence
 from lexbench.report.tables import headline_tables
 from lexbench.stats.differences import Differences, leads
-from lexbench.stats.floors import unspoken
-from lexbench.stats.headline import headlines
-from lexbench.stats.intervals import LEVEL
+from lexbench.stats.floors import language_not_learned
+from lexbench.stats.headline import build_headlines
+from lexbench.stats.intervals import SIGNIFICANCE_LEVEL
 from lexbench.stats.pairs import Limit, LimitKind
-from lexbench.stats.tables import Table, caption, tables
-from lexbench.stats.wording import escaped, plain
+from lexbench.stats.tables import Table, build_tables, table_caption
+from lexbench.stats.wording import escape_markdown, plain_text
 from lexbench.store.store import Store
 
-WIDTH = "neurips"
-"""Width of the LaTeX table, by its name in `paper.WIDTHS`."""
+LATEX_TABLE_WIDTH = "neurips"
+"""Width of the LaTeX table, by its name in `paper.WIDTH_INCHES_OF_SIZE`."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def check_name(name: str | None, methods: Collection[MethodKey]) -> None:
     """ConfigError for a display name that is empty, of several lines, or another method's."""
     if name is None:
         return
-    if not name.strip() or name != plain(name):
+    if not name.strip() or name != plain_text(name):
         raise ConfigError(f'name must be a text in one line, got {name!r}: e.g. name="CosRamp (ours)"')
     if name in {text for method in methods for text in (str(method), method.bare)}:
         raise ConfigError(f"name {name} is that of another method in this comparison: give one of your own")
@@ -61,26 +61,33 @@ def write_versus(folder: Path, cells: Collection[str], mine: MethodKey, out: Pat
     finished = Store(folder).load(cells)
     samples = {each.cell.id: each.samples for each in finished}
     shown = [table for table in headline_tables(finished) if table.metric != "perplexity"]
-    every = tables(finished)
+    every = build_tables(finished)
     if name is not None:
-        called = MethodKey.named(name)
-        shown, every = ([renamed(table, {mine: called}) for table in found] for found in (shown, every))
+        called = MethodKey.of_method(name)
+        shown, every = ([rename_methods(table, {mine: called}) for table in found] for found in (shown, every))
         mine = called
     found = {table.name: each for table in shown if (each := _leads(table, samples, mine))}
     said = [sentence(table, found.get(table.name), mine) for table in judged(shown)]
     grids = [lead_grid(found[table.name]) for table in judged(shown) if table.name in found]
     out.mkdir(parents=True, exist_ok=True)
     files = tuple(out / f"versus{suffix}" for suffix in (".md", ".svg", ".pdf", ".tex"))
-    with mpl.rc_context(STYLE):
-        figure = paper.figure(shown, paper.WIDTHS["page"], [str(mine)])
+    with mpl.rc_context(MATPLOTLIB_STYLE):
+        figure = paper.paper_figure(shown, paper.WIDTH_INCHES_OF_SIZE["page"], [str(mine)])
         for file in files[1:3]:
-            save_as(figure, file)
-    about = [formats.markdown(headline.grid_of(each)) for each in headlines(every, samples)]
+            save_figure_as(figure, file)
+    about = [formats.grid_markdown(headline.grid_of_headline(each)) for each in build_headlines(every, samples)]
     title = f"{mine} against others on {shown[0].cell.model}"
-    lines = [f"# {escaped(title)}", "", "![](versus.svg)", "", *(f"- {escaped(each)}" for each in said), ""]
-    write_text(files[0], "\n".join([*lines, *map(formats.markdown, grids), *about]).rstrip() + "\n")
+    lines = [
+        f"# {escape_markdown(title)}",
+        "",
+        "![](versus.svg)",
+        "",
+        *(f"- {escape_markdown(each)}" for each in said),
+        "",
+    ]
+    write_text(files[0], "\n".join([*lines, *map(formats.grid_markdown, grids), *about]).rstrip() + "\n")
     write_text(files[3], latex(shown, found, mine))
-    return Versus("\n\n".join([plain(title), *map(plain, said), *map(formats.aligned, grids)]), files)
+    return Versus("\n\n".join([plain_text(title), *map(plain_text, said), *map(formats.align_columns, grids)]), files)
 
 
 def sentence(table: Table, found: Differences | None, mine: MethodKey) -> str:
@@ -100,10 +107,12 @@ def _leads(table: Table, samples: Mapping[str, Sequence[Sample]], mine: MethodKe
 
 
 def _why_silent(table: Table) -> str | None:
-    return unspoken(table.of(table.methods[0])) if table.metric == "nll" else None  # none, where it was measured
+    return (
+        language_not_learned(table.of(table.methods[0])) if table.metric == "nll" else None
+    )  # none, where it was measured
 
 
-def renamed(table: Table, names: Mapping[MethodKey, MethodKey]) -> Table:
+def rename_methods(table: Table, names: Mapping[MethodKey, MethodKey]) -> Table:
     """The table with other keys for some methods."""
 
     def key(method: MethodKey) -> MethodKey:
@@ -136,13 +145,15 @@ def latex(shown: list[Table], found: Mapping[str, Differences], mine: MethodKey)
         for place, entry in found[table.name].entries.items()
         if entry.significant
     }
-    made = paper_table.latex(shown, paper.WIDTHS[WIDTH], highlight=[str(mine)], starred=starred)
+    made = paper_table.paper_latex(
+        shown, paper.WIDTH_INCHES_OF_SIZE[LATEX_TABLE_WIDTH], highlight=[str(mine)], starred=starred
+    )
     cell = shown[0].cell
-    protocols = dict.fromkeys(f"{table.cell.task}: {caption(table).replace(chr(10), '; ')}" for table in shown)
+    protocols = dict.fromkeys(f"{table.cell.task}: {table_caption(table).replace(chr(10), '; ')}" for table in shown)
     said = (
         f"{mine} against others on {cell.model}, by length in tokens. ↓: lower is better, ↑: higher is better; bold: "
         f"best of its column; in brackets 95 % intervals. *: differs from {mine} on the same questions, p up to "
-        f"{LEVEL} after Holm's correction over methods and lengths. {'. '.join(protocols)}."
+        f"{SIGNIFICANCE_LEVEL} after Holm's correction over methods and lengths. {'. '.join(protocols)}."
     )
     needs, *rest = made.splitlines()
     return "\n".join(
@@ -150,7 +161,7 @@ def latex(shown: list[Table], found: Mapping[str, Differences], mine: MethodKey)
             needs,
             "\\begin{table}[t]",
             "\\centering",
-            f"\\caption{{{formats.tex(said)}}}",
+            f"\\caption{{{formats.escape_tex(said)}}}",
             "\\label{tab:versus}",
             *rest,
             "\\end{table}",

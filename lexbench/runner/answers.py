@@ -8,21 +8,33 @@ from typing import Protocol
 
 from lexbench.backends import Backend, capabilities
 from lexbench.core import machine
-from lexbench.core.fence import fenced
-from lexbench.core.memory import deferring
+from lexbench.core.fence import plugin_guard
+from lexbench.core.memory import defer_on_oom
 from lexbench.core.record import Deferred, Refused, Sample
-from lexbench.core.task import Answer, AnyQuestion, Choose, Diverge, Mark, Probe, Score, Task, Tokenizer, Write, Written
+from lexbench.core.task import (
+    Answer,
+    AnyQuestion,
+    Choose,
+    ClassifyTokens,
+    Generate,
+    GenerateAnswer,
+    Loglikelihood,
+    MeasureDivergence,
+    ProbeAttention,
+    Task,
+    Tokenizer,
+)
 from lexbench.runner.cells import OpenCell
-from lexbench.runner.plan import least_memory
-from lexbench.runner.reuse import Prefixes, in_order
+from lexbench.runner.plan import min_memory_bytes
+from lexbench.runner.reuse import PrefixAnswers, cheapest_order
 from lexbench.runner.verify import Preflight
 from lexbench.stats.invariants import sample_faults
 from lexbench.store.format import check_sample
-from lexbench.taskkit.excerpt import excerpt
+from lexbench.taskkit.excerpt import question_excerpt
 
 
 @dataclass(frozen=True)
-class Peak:
+class MemoryPeak:
     """Most memory that a model's process has held."""
 
     bytes: int | None
@@ -40,7 +52,7 @@ class Answerer(Protocol):
     def answers(self, cell: OpenCell, questions: Sequence[AnyQuestion]) -> Iterator[tuple[AnyQuestion, Answer]]:
         """Each question with its answer, in the order that takes least work."""
 
-    def peak(self) -> Peak | None:
+    def peak(self) -> MemoryPeak | None:
         """Memory of the cell; None where the worker is lost: then only a finished cell has a cost."""
 
 
@@ -56,10 +68,10 @@ class LoadedModel:
     def __init__(self, backend: Backend, preflight: Preflight, reuse: bool) -> None:
         self.backend, self._preflight = backend, preflight
         self._can = capabilities(backend)
-        self._prefixes = Prefixes() if reuse else None
+        self._prefixes = PrefixAnswers() if reuse else None
         self._own_peak = False
         self._device: str | None = getattr(backend, "device", None)  # a plug-in may lack it
-        if self._can.recalls:
+        if self._can.prefix_reuse:
             backend.reuse = reuse
 
     def attend(self, cell: OpenCell) -> None:
@@ -72,7 +84,7 @@ class LoadedModel:
             raise Refused(f"{cell.method} {failed}")
         backend.attend(step.attention)
         if not self._can.remote:  # last of all: to attend drops the prompt that an earlier cell has left
-            needed, free = least_memory(backend.model, step, backend.dtype), machine.free_bytes(self._device)
+            needed, free = min_memory_bytes(backend.model, step, backend.dtype), machine.free_bytes(self._device)
             if free is not None and needed > free:
                 raise Deferred(
                     f"needs at least {needed / 2**30:.1f} GiB beside the weights, {free / 2**30:.1f} GiB are free: "
@@ -86,65 +98,65 @@ class LoadedModel:
         """
         attention = cell.step.attention
         assert attention is not None, "a refused step is not measured"
-        goes_on = any(isinstance(question, Write | Choose) for question in questions)
+        goes_on = any(isinstance(question, Generate | Choose) for question in questions)
         if goes_on and (failed := self._preflight.failure_of_cache(attention, cell.step.length)):
             raise Refused(f"{cell.method} {failed}")
-        ask = functools.partial(answers, self.backend)
-        known = self._prefixes if self._can.recalls and self.backend.sees_no_future() else None
+        ask = functools.partial(answer_questions, self.backend)
+        known = self._prefixes if self._can.prefix_reuse and self.backend.is_causal() else None
         if not self._can.remote:
-            questions = in_order(questions, reuse=known is not None)
+            questions = cheapest_order(questions, reuse=known is not None)
         found = ask(questions) if known is None else known.answers(cell, questions, ask)
         return zip(questions, found, strict=True)
 
-    def peak(self) -> Peak:
+    def peak(self) -> MemoryPeak:
         """None where the model runs in other processes."""
         found = None if self._can.remote else machine.peak_bytes(self._device)
-        return Peak(found, self._own_peak and found is not None)
+        return MemoryPeak(found, self._own_peak and found is not None)
 
 
-def scored(task: Task, tokenizer: Tokenizer, question: AnyQuestion, given: Answer) -> Sample:
+def sample_of_answer(task: Task, tokenizer: Tokenizer, question: AnyQuestion, given: Answer) -> Sample:
     """The sample of an answered question, with the question as text."""
-    with fenced(f"{type(task).__name__}.score"):
+    with plugin_guard(f"{type(task).__name__}.score"):
         sample = task.score(question, given)
         assert isinstance(sample, Sample) and sample.index == question.index, f"no sample of question {question.index}"
         fault = next(sample_faults(sample), None)
         assert fault is None, f"sample {question.index} with {fault}"
         thought = {}
-        if isinstance(given, Written) and (given.thought or given.thought_cut):
+        if isinstance(given, GenerateAnswer) and (given.thought or given.thought_cut):
             thought = {"thought": given.thought, "thought_cut": given.thought_cut}
-        kept = replace(sample, prompt=excerpt(question, tokenizer), facts={**sample.facts, **thought})
+        kept = replace(sample, prompt=question_excerpt(question, tokenizer), facts={**sample.facts, **thought})
         check_sample(kept)
         return kept
 
 
-def answers(backend: Backend, questions: Sequence[AnyQuestion]) -> Iterator[Answer]:
+def answer_questions(backend: Backend, questions: Sequence[AnyQuestion]) -> Iterator[Answer]:
     """Answers in the order of the questions: many at once where the backend gains from it, else one by one."""
     can = capabilities(backend)
     if can.remote:
         yield from backend.answers(questions)
         return
     # Neighbours only: the order of the questions is already the one that takes least work.
-    for alike, group in itertools.groupby(questions, backend.alike if can.batches else lambda _: None):
+    for alike, group in itertools.groupby(questions, backend.batch_key if can.batches else lambda _: None):
         if alike is None:
-            yield from (answer(backend, question) for question in group)
+            yield from (answer_question(backend, question) for question in group)
         else:
-            yield from backend.together(list(group))
+            yield from backend.answer_batch(list(group))
 
 
-def answer(backend: Backend, question: AnyQuestion) -> Answer:
+def answer_question(backend: Backend, question: AnyQuestion) -> Answer:
     """The answer of one question, by its kind; Deferred where memory does not suffice."""
-    with deferring(f"{question.length} tokens of {backend.model.name} in {backend.dtype}"):
-        if isinstance(question, Write):
+    with defer_on_oom(f"{question.length} tokens of {backend.model.name} in {backend.dtype}"):
+        if isinstance(question, Generate):
             return backend.write(question)
         if isinstance(question, Choose):
             return backend.choose(question)
-        if isinstance(question, Mark):
+        if isinstance(question, ClassifyTokens):
             return backend.mark(question)
-        if isinstance(question, Score):
+        if isinstance(question, Loglikelihood):
             return backend.score(question)
-        if isinstance(question, Diverge):
+        if isinstance(question, MeasureDivergence):
             if not hasattr(backend, "diverge"):  # a plug-in may lack it
                 raise Refused(f"{backend.name} does not show the logits of a whole vocabulary: use backend=hf")
             return backend.diverge(question)
-        assert isinstance(question, Probe)
+        assert isinstance(question, ProbeAttention)
         return backend.probe(question)

@@ -7,10 +7,10 @@ from typing import Any
 
 from lexbench.backends import Backend
 from lexbench.core.attention import Attention
-from lexbench.core.fence import fenced
+from lexbench.core.fence import plugin_guard
 from lexbench.core.method_key import OWN_POLICY, MethodKey, Purpose
 from lexbench.core.new_fields import stated_fields, stated_text
-from lexbench.core.plug_in import code_of
+from lexbench.core.plug_in import user_code_hash
 from lexbench.core.record import Cell
 from lexbench.core.task import Tokenizer
 from lexbench.corpora import Corpus
@@ -21,14 +21,14 @@ _fingerprints: dict[Corpus, str] = {}
 
 
 @dataclass(frozen=True)
-class Named:
+class Component:
     """An object built from the registry, with what tables and identities call it."""
 
     name: str
-    built: Any
+    obj: Any
     label: str
     """`yarn(factor=8.0)`: every parameter that the user changed."""
-    stated: Any = None
+    unresolved: Any = None
     """A task before `for_lengths` has set what the user left open."""
 
     def identity(self) -> dict[str, Any]:
@@ -38,8 +38,8 @@ class Named:
         parameter with the metadata "new" is left out while it has its default: older cells lack it.
         """
         # Through JSON, so that a cell read from a file has an equal identity: tuples become lists.
-        values = {f.name: getattr(self.built, f.name) for f in stated_fields(self.built) if f.name != "corpus"}
-        file = None if hasattr(self.built, "fingerprint") else code_of(type(self.built), *values.values())
+        values = {f.name: getattr(self.obj, f.name) for f in stated_fields(self.obj) if f.name != "corpus"}
+        file = None if hasattr(self.obj, "fingerprint") else user_code_hash(type(self.obj), *values.values())
         about = {"name": self.name, **json.loads(json.dumps(values, default=stated_text))}
         return about if file is None else about | {"file": file}
 
@@ -49,24 +49,24 @@ class Named:
 
         Texts that have changed since an earlier job are read anew.
         """
-        with fenced(f"{self.name}.fingerprint"):
-            found = self.built.fingerprint()
+        with plugin_guard(f"{self.name}.fingerprint"):
+            found = self.obj.fingerprint()
             assert isinstance(found, str), f"a fingerprint is a text, got {type(found).__name__}"
-        if _fingerprints.setdefault(self.built, found) != found:
+        if _fingerprints.setdefault(self.obj, found) != found:
             encoded_corpus.cache_clear()
-            _fingerprints[self.built] = found
+            _fingerprints[self.obj] = found
         return found
 
 
 @dataclass(frozen=True)
-class NamedMethod(Named):
+class MethodComponent(Component):
     """A method, with its key in tables and what its cells are measured for."""
 
     key: MethodKey = field(kw_only=True)
     purpose: Purpose = field(default=OWN_POLICY, kw_only=True)
 
     @classmethod
-    def of(cls, name: str, built: Any, key: MethodKey, purpose: Purpose = OWN_POLICY) -> "NamedMethod":
+    def of(cls, name: str, built: Any, key: MethodKey, purpose: Purpose = OWN_POLICY) -> "MethodComponent":
         """The method of a key, which also gives its label."""
         return cls(name, built, str(key), key=key, purpose=purpose)
 
@@ -92,20 +92,20 @@ class Workload:
 
 
 @dataclass(frozen=True)
-class Step:
+class PlannedCell:
     """One planned cell: the objects that it is made of, and its workload."""
 
-    method: NamedMethod
-    task: Named
+    method: MethodComponent
+    task: Component
     length: int
     seed: int
     attention: Attention | None
     refused: str | None
     """Why there is no attention or no question."""
     workload: Workload
-    again: bool = False
+    retry: bool = False
     """Whether it is only deferred: a plug-in failed, and may be mended."""
-    foreseen: bool = False
+    is_foreseen: bool = False
     """Whether the refusal is what the task foresees: its questions decide when the cell is reached."""
 
 
@@ -126,11 +126,11 @@ class BackendFacts:
     def of(cls, backend: Backend) -> "BackendFacts":
         """The facts of a loaded backend."""
         stated = {each.name: getattr(backend, each.name) for each in fields(cls) if each.name != "file"}
-        return cls(**stated, file=code_of(type(backend), *getattr(backend, "parts", ())))
+        return cls(**stated, file=user_code_hash(type(backend), *getattr(backend, "parts", ())))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class OpenCell(Cell):
     """A Cell that a run is to measure, with its step of the plan. Only the Cell's own fields are stored."""
 
-    step: Step
+    step: PlannedCell

@@ -7,7 +7,7 @@ from typing import TypeVar
 Item = TypeVar("Item")
 
 
-class Clock:
+class CellClock:
     """Seconds and tokens of one cell. Begins when it is made."""
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class Clock:
         """Tokens of all answers."""
         return sum(tokens for _, tokens in self.timings)
 
-    def waits(self, answers: Iterable[Item]) -> Iterator[Item]:
+    def time_answers(self, answers: Iterable[Item]) -> Iterator[Item]:
         """The answers, each timed from the request for it."""
         # Of a batch the first answer takes the time of all, and the others none.
         found = iter(answers)

@@ -11,7 +11,7 @@ from lexbench.backends import Backend
 from lexbench.checkpoints.gguf import FetchError
 from lexbench.core import parts, registry
 from lexbench.core.errors import ConfigError
-from lexbench.core.fence import fenced
+from lexbench.core.fence import plugin_guard
 from lexbench.core.files import check_writable
 from lexbench.core.model import Model
 from lexbench.core.record import Cell
@@ -19,20 +19,20 @@ from lexbench.core.task import Tokenizer
 from lexbench.core.version import __version__
 from lexbench.runner import progress
 from lexbench.runner.answers import LoadedModel
-from lexbench.runner.backend_pool import tokenizer_of, using
+from lexbench.runner.backend_pool import backend_for_job, tokenizer_of
 from lexbench.runner.cells import BackendFacts
 from lexbench.runner.job import Job
-from lexbench.runner.loop import measure
-from lexbench.runner.plan import cell_of, describe, fit_lengths, keep_job, plan, refusals
-from lexbench.runner.run import Run
+from lexbench.runner.loop import measure_run
+from lexbench.runner.plan import describe_plan, fit_lengths, open_cell_of, plan_cells, refusal_lines, write_job_file
+from lexbench.runner.run import RunState
 from lexbench.runner.verify import Preflight
-from lexbench.stats.invariants import wrong
+from lexbench.stats.invariants import record_problems
 from lexbench.stats.records import records_of
-from lexbench.stats.wording import several
+from lexbench.stats.wording import count_with_noun
 from lexbench.store.store import Store
 
 
-def execute(job: Job, dry_run: bool = False, quiet: bool = False, backend: Backend | None = None) -> list[Cell]:
+def execute_job(job: Job, dry_run: bool = False, quiet: bool = False, backend: Backend | None = None) -> list[Cell]:
     """Measure a job's cells that its folder does not hold yet, and derive the folder's records; returns all its cells.
 
     Other runs may work on the same folder: cells that they measure are waited for at the end. Raises ConfigError for a
@@ -45,7 +45,7 @@ def execute(job: Job, dry_run: bool = False, quiet: bool = False, backend: Backe
         backend: with the job's model loaded, stays open; None: the job's own, opened and closed here.
     """
     for name in parts.names_provided("executor"):
-        parts.provided("executor", name).settings_of(job)
+        parts.load_provided("executor", name).settings_of(job)
     if not dry_run:
         check_writable("results", job.results, "give another results=DIR")
     if backend is None:
@@ -57,36 +57,36 @@ def execute(job: Job, dry_run: bool = False, quiet: bool = False, backend: Backe
             raise
         tokenizer = tokenizer_of(Model(name="lexlet", trained_length=1, head_dim=1, path="lexbench:lexlet"))
         print(f"{missing}\nthe plan counts tokens by lexlet's tokenizer: a guess", file=sys.stderr)
-    steps = plan(job, tokenizer)
+    steps = plan_cells(job, tokenizer)
     if dry_run or not quiet:
-        text = describe(job.model, steps, job.results, job.corpus.label, job.backend)
+        text = describe_plan(job.model, steps, job.results, job.corpus.label, job.backend)
         tqdm.write(progress.plan_lines(text, steps), file=sys.stderr)  # above the bar of a sweep
     if dry_run:
         return []
 
-    doing = f"looking for texts of {several(len(job.tasks), 'task')} at up to {max(job.lengths):,} tokens"
-    with progress.said(doing, quiet):
+    doing = f"looking for texts of {count_with_noun(len(job.tasks), 'task')} at up to {max(job.lengths):,} tokens"
+    with progress.print_when_slow(doing, quiet):
         if (fitted := fit_lengths(job, tokenizer)) is not job:
             job = fitted
-            steps = plan(job, tokenizer)
+            steps = plan_cells(job, tokenizer)
             if not quiet:
                 late = [step for step in steps if (step.task.label, step.length) in job.too_long]
-                tqdm.write("\n".join(refusals(late)), file=sys.stderr)
+                tqdm.write("\n".join(refusal_lines(late)), file=sys.stderr)
     store = Store(job.results)
     with _models(job, backend, len(steps), tokenizer) as models:
-        cells = [cell_of(job, step, models.facts) for step in steps]
-        keep_job(store, job, models.facts, cells)
-        with store.grouped(), Run(job, store, cells, quiet) as run:
+        cells = [open_cell_of(job, step, models.facts) for step in steps]
+        write_job_file(store, job, models.facts, cells)
+        with store.group_writes(), RunState(job, store, cells, quiet) as run:
             if run.measured and not quiet:
                 rest = len(cells) - run.measured
                 still = f", {rest} left" if rest else ": nothing is left to do"
-                tqdm.write(f"  {several(run.measured, 'cell')} measured before{still}", file=sys.stderr)
+                tqdm.write(f"  {count_with_noun(run.measured, 'cell')} measured before{still}", file=sys.stderr)
             models.measure(run, tokenizer)
     # Records first: what is wrong with them can be seen in the folder.
     ids = {cell.id for cell in cells}
     read = [each for each in store.write_records(records_of) if each.cell.id in ids]
     held = [*read, *store.load(ids - {each.cell.id for each in read})]
-    if odd := wrong(held):
+    if odd := record_problems(held):
         raise ConfigError(next(iter(odd.values())))
     if store.problems and len(held) < len(ids):
         raise ConfigError(store.problems[0])
@@ -101,9 +101,9 @@ def _check_backend(job: Job, dry_run: bool) -> None:
     given = {key: value for key, value in job.backend.items() if key not in ("_target_", "file", "name")}
     if not given:
         return
-    cls = registry.checked(job.backend, "backend")  # which loads torch, as the backend will
+    cls = registry.checked_class(job.backend, "backend")  # which loads torch, as the backend will
     if check := getattr(cls, "check_settings", None):
-        with fenced(f"{cls.__name__}.check_settings"):
+        with plugin_guard(f"{cls.__name__}.check_settings"):
             check(given, job.model)
     if not dry_run and job.backend.get("name") in ("hf", "native") and "device" in given:
         from lexbench.backends.devices import device_of
@@ -111,27 +111,27 @@ def _check_backend(job: Job, dry_run: bool) -> None:
         device_of(given["device"])
 
 
-class _Here:
+class _LocalModel:
     """The model in this process."""
 
     def __init__(self, job: Job, backend: Backend) -> None:
         self._model = LoadedModel(backend, Preflight(job.results, backend, __version__), job.reuse)
         self.facts = BackendFacts.of(backend)
 
-    def measure(self, run: Run, tokenizer: Tokenizer) -> None:
+    def measure(self, run: RunState, tokenizer: Tokenizer) -> None:
         """Measure all open cells of a run."""
-        measure(run, self._model, tokenizer)
+        measure_run(run, self._model, tokenizer)
 
 
 def _models(job: Job, backend: Backend | None, cells: int, tokenizer: Tokenizer) -> AbstractContextManager[Any]:
     """The models that measure: one in this process, or those of the job's executor."""
     if job.executor == "here":
-        return _here(job, backend)
-    opened: AbstractContextManager[Any] = parts.provided("executor", job.executor).cluster(job, cells, tokenizer)
+        return _load_local_model(job, backend)
+    opened: AbstractContextManager[Any] = parts.load_provided("executor", job.executor).cluster(job, cells, tokenizer)
     return opened
 
 
 @contextmanager
-def _here(job: Job, given: Backend | None) -> Iterator[_Here]:
-    with using(job.model, job.backend, max(job.lengths)) if given is None else nullcontext(given) as backend:
-        yield _Here(job, backend)
+def _load_local_model(job: Job, given: Backend | None) -> Iterator[_LocalModel]:
+    with backend_for_job(job.model, job.backend, max(job.lengths)) if given is None else nullcontext(given) as backend:
+        yield _LocalModel(job, backend)

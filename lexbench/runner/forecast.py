@@ -12,22 +12,22 @@ from numpy.typing import NDArray
 from lexbench.core import machine
 from lexbench.core.model import Model
 from lexbench.core.task import Outline
-from lexbench.runner.cells import Step, Workload
-from lexbench.stats.wording import several
+from lexbench.runner.cells import PlannedCell, Workload
+from lexbench.stats.wording import count_with_noun
 
-EFFICIENCY = 0.5
+FORWARD_SPEED_SHARE = 0.5
 """Share of a large matrix product's speed that a whole forward pass reaches."""
-PROBED = 3
+FORWARD_PASSES_PER_PROBE = 3
 """Cost of a probe, in forward passes, as measured with the weights of half of the queries."""
-CELL, QUESTION, TOKEN = 0.02, 0.002, 0.005
+SECONDS_PER_CELL, SECONDS_PER_QUESTION, SECONDS_PER_WRITTEN_TOKEN = 0.02, 0.002, 0.005
 """Seconds of a cell, a question and a written token beside their operations, until something is measured."""
-TRUST = 0.01
+GUESS_WEIGHT_CELLS = 0.01
 """Weight of these guesses, and of the machine's speed, beside that of one measured cell."""
-RECENT = 200
+MAX_FITTED_CELLS = 200
 """Cells that are fitted: the last ones, so that learning costs the same however many there were."""
 
 
-def parameters(model: Model) -> float:
+def parameter_count(model: Model) -> float:
     """Parameters of the network: as stated, else a decoder's usual 12 layers width^2 and its embedding."""
     if model.parameters is not None:
         return float(model.parameters)
@@ -35,7 +35,7 @@ def parameters(model: Model) -> float:
     return 12.0 * (model.layers or 0) * width**2 + float((model.vocabulary or 0) * width)
 
 
-def workload(model: Model, outline: Outline, once: bool = False) -> Workload:
+def cell_workload(model: Model, outline: Outline, once: bool = False) -> Workload:
     """Operations of forward passes: 2 per parameter and token, and causal attention's 2 layers width length^2.
 
     Args:
@@ -43,27 +43,27 @@ def workload(model: Model, outline: Outline, once: bool = False) -> Workload:
         outline: sizes of the questions.
         once: a text that several questions share is read once.
     """
-    a_token, a_pair = 2.0 * parameters(model), 2.0 * (model.layers or 0) * (model.width or 0)
+    a_token, a_pair = 2.0 * parameter_count(model), 2.0 * (model.layers or 0) * (model.width or 0)
     texts = -(-outline.questions // outline.per_text) if once else outline.questions
     whole, further = texts * outline.length, (outline.questions - texts) * outline.apart
-    times = PROBED if outline.probes else 1
+    times = FORWARD_PASSES_PER_PROBE if outline.probes else 1
     # A token behind a known text meets all keys, where a causal text meets half of them: twice as much a pair. So does
     # a written one; those of further questions are counted with the rest of what stands behind their text.
-    met = 2 * (texts * outline.room + further)
+    met = 2 * (texts * outline.max_new_tokens + further)
     return Workload(
         questions=outline.questions,
         tokens=round(whole + further),
         dense=times * a_token * (whole + further),
         quadratic=times * a_pair * outline.length * (whole + met),
-        steps=round(outline.questions * outline.room),
+        steps=round(outline.questions * outline.max_new_tokens),
     )
 
 
 @functools.cache
-def speed() -> float:
+def operations_per_second() -> float:
     """Operations per second of a forward pass, guessed from a float32 matrix product on the device that will run it."""
     size = 1024
-    if machine.accelerated():
+    if machine.has_gpu_driver():
         import torch
 
         left: Any = torch.ones(size, size, device="cuda" if torch.cuda.is_available() else "cpu")
@@ -75,15 +75,15 @@ def speed() -> float:
     for _ in range(4):
         product = left @ left
     product.sum().item()
-    return EFFICIENCY * 4 * 2 * size**3 / (time.perf_counter() - started)
+    return FORWARD_SPEED_SHARE * 4 * 2 * size**3 / (time.perf_counter() - started)
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Write a time in the largest unit of which there are at least two."""
     for unit, name in ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes")):
         if seconds >= 2 * unit:
             return f"{seconds / unit:.0f} {name}"
-    return several(max(round(seconds), 1), "second")
+    return count_with_noun(max(round(seconds), 1), "second")
 
 
 class Forecast:
@@ -97,15 +97,17 @@ class Forecast:
     """
 
     def __init__(self, speed: float) -> None:
-        self._guess = np.array([CELL, QUESTION, 1 / speed, 1 / speed, TOKEN])
+        self._guess = np.array(
+            [SECONDS_PER_CELL, SECONDS_PER_QUESTION, 1 / speed, 1 / speed, SECONDS_PER_WRITTEN_TOKEN]
+        )
         self._weights = self._guess
         self._fitted = True
-        self._rows: deque[NDArray[np.float64]] = deque(maxlen=RECENT)
-        self._seconds: deque[float] = deque(maxlen=RECENT)
-        self._methods: deque[str] = deque(maxlen=RECENT)
+        self._rows: deque[NDArray[np.float64]] = deque(maxlen=MAX_FITTED_CELLS)
+        self._seconds: deque[float] = deque(maxlen=MAX_FITTED_CELLS)
+        self._methods: deque[str] = deque(maxlen=MAX_FITTED_CELLS)
         self._factors: dict[str, float] = {}
 
-    def learn(self, step: Step, seconds: float) -> None:
+    def learn(self, step: PlannedCell, seconds: float) -> None:
         """Take in the seconds of a cell that was measured without a break."""
         self._rows.append(_features(step.workload))
         self._seconds.append(max(seconds, 1e-3))
@@ -119,9 +121,9 @@ class Forecast:
         self._fitted = True
         rows, taken = np.array(self._rows), np.array(self._seconds)
         guess = self._guess * np.median(taken / (rows @ self._guess))  # the machine is as fast as it is
-        pull = np.sqrt(TRUST)
+        pull = np.sqrt(GUESS_WEIGHT_CELLS)
         # Rows by their seconds: relative errors count. Columns by the guess: all unknowns are near 1, and below the
-        # rows a term pulls them there, by the weight of `TRUST` cells.
+        # rows a term pulls them there, by the weight of `GUESS_WEIGHT_CELLS` cells.
         matrix = np.vstack([rows * guess / taken[:, None], pull * np.eye(len(guess))])
         found, _ = nnls(matrix, np.concatenate([np.ones(len(taken)), np.full(len(guess), pull)]))
         self._weights = found * guess
@@ -131,13 +133,13 @@ class Forecast:
         # As if one more cell had been as fitted: a method of one cell has half of its deviation.
         self._factors = {name: (sum(each) + 1) / (len(each) + 1) for name, each in ratios.items()}
 
-    def seconds(self, step: Step) -> float:
+    def seconds(self, step: PlannedCell) -> float:
         """Forecast the seconds of one cell."""
         if not self._fitted:
             self._fit()
         return float(_features(step.workload) @ self._weights) * self._factors.get(step.method.label, 1.0)
 
-    def left(self, steps: Iterable[Step]) -> float:
+    def remaining_seconds(self, steps: Iterable[PlannedCell]) -> float:
         """Forecast the seconds of several cells, measured one after the other."""
         return sum(map(self.seconds, steps))
 

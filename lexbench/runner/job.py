@@ -9,19 +9,19 @@ from typing import Any
 from lexbench.checkpoints.checkpoint import read_model
 from lexbench.core import parts, registry, suites
 from lexbench.core.errors import ConfigError
-from lexbench.core.fence import fenced
+from lexbench.core.fence import plugin_guard
 from lexbench.core.files import check_folder
 from lexbench.core.method_key import OWN_POLICY, Purpose
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
-from lexbench.core.values import LARGEST, is_whole
-from lexbench.corpora import for_lengths, usual_corpus
-from lexbench.methods.composition import deployed, deployment_of, read_method, without_idle_at
-from lexbench.runner.cells import Named, NamedMethod
+from lexbench.core.values import MAX_EXACT_INTEGER, is_whole
+from lexbench.corpora import default_corpus, for_lengths
+from lexbench.methods.composition import deployed_config, deployment_of, drop_idle_at, read_method
+from lexbench.runner.cells import Component, MethodComponent
 
-MOST_SAMPLES = 1_000_000
+MAX_SAMPLES_PER_CELL = 1_000_000
 """Bound of n: all questions of a cell are in memory at once."""
-LONGEST = 1 << 27
+MAX_LENGTH_TOKENS = 1 << 27
 """Bound of lengths, tokens."""
 
 
@@ -30,9 +30,9 @@ class Job:
     """Everything that one run measures, checked before anything is loaded."""
 
     model: Model
-    methods: Sequence[NamedMethod]
-    tasks: Sequence[Named]
-    corpus: Named
+    methods: Sequence[MethodComponent]
+    tasks: Sequence[Component]
+    corpus: Component
     backend: Mapping[str, Any]
     lengths: Sequence[int]
     n: int
@@ -42,7 +42,7 @@ class Job:
     """Take from earlier answers what they hold already."""
     stop_after_collapse: bool = False
     """Skip the longer lengths of a method that has collapsed."""
-    deployed: Sequence[NamedMethod] = ()
+    deployed: Sequence[MethodComponent] = ()
     """Methods that follow the length, set as for the longest length: measured at `price_length` only."""
     price_length: int | None = None
     """The longest length within the trained one."""
@@ -83,21 +83,21 @@ class Job:
         as for the longest length of all: what a deployment pays on short texts.
         """
         facts = model if isinstance(model, Model) else read_model(model)
-        n = _samples(_usual("n", tasks) if n is None else n)
-        seeds = _seeds(seeds)
+        n = _checked_sample_count(_suite_or_default("n", tasks) if n is None else n)
+        seeds = _checked_seeds(seeds)
         _check_switches(reuse=reuse, stop_after_collapse=stop_after_collapse, price=price)
         if executor not in (known := ("here", *parts.names_provided("executor"))):
             raise ConfigError(
                 f"executor must be {' or '.join(known)}, got {executor!r}: this process, or a Ray cluster"
             )
-        tokens = _lengths(facts, lengths, _usual("multiples", tasks) if multiples is None else multiples)
+        tokens = _lengths(facts, lengths, _suite_or_default("multiples", tasks) if multiples is None else multiples)
         corpus = _corpus(corpus or {}, max(tokens))
-        text = _text(corpus, tokens)
-        entries = [entry for config in tasks for entry in suites.entries(config)]
-        settled = [_settled(_named("task", entry, corpus=text.built), tokens) for entry in entries]
-        measured = [without_idle_at(each, facts) for each in methods]
+        text = _build_corpus(corpus, tokens)
+        entries = [entry for config in tasks for entry in suites.expand_suite(config)]
+        settled = [_resolve_task(_build_component("task", entry, corpus=text.obj), tokens) for entry in entries]
+        measured = [drop_idle_at(each, facts) for each in methods]
         named = [_method(each, facts) for each in measured]
-        place = _place(results, facts.name)
+        place = _results_folder(results, facts.name)
         inside = [length for length in tokens if length <= facts.trained_length]
         priced = price and bool(inside) and tokens[-1] > facts.trained_length
         config = {
@@ -113,7 +113,7 @@ class Job:
         return cls(
             model=facts,
             methods=named,
-            deployed=_deployed(measured, named, facts, inside[-1], tokens[-1]) if priced else (),
+            deployed=_price_methods(measured, named, facts, inside[-1], tokens[-1]) if priced else (),
             price_length=inside[-1] if priced else None,
             tasks=settled,
             corpus=text,
@@ -130,23 +130,23 @@ class Job:
         )
 
 
-def _samples(n: Any) -> int:
+def _checked_sample_count(n: Any) -> int:
     """Samples of a cell; ConfigError for another value than 1 to a million."""
-    _whole("n", n, 1, "samples a cell, e.g. n=32")
-    if n > MOST_SAMPLES:
-        raise ConfigError(f"n must be at most {MOST_SAMPLES:,} samples a cell, got {n:,}: e.g. n=32")
+    _check_whole_number("n", n, 1, "samples a cell, e.g. n=32")
+    if n > MAX_SAMPLES_PER_CELL:
+        raise ConfigError(f"n must be at most {MAX_SAMPLES_PER_CELL:,} samples a cell, got {n:,}: e.g. n=32")
     return int(n)
 
 
-def _seeds(given: Sequence[Any]) -> list[int]:
+def _checked_seeds(given: Sequence[Any]) -> list[int]:
     """Seeds, each once; ConfigError for none, or for one out of range."""
     example = "e.g. seed=0 or seed=[0,1]"
     if not given:
         raise ConfigError(f"seed must be a whole number of at least 0, got none: {example}")
     for seed in given:
-        _whole("seed", seed, 0, example)
-        if seed >= LARGEST:
-            raise ConfigError(f"seed must be below {LARGEST:,}, got {seed:,}: {example}")
+        _check_whole_number("seed", seed, 0, example)
+        if seed >= MAX_EXACT_INTEGER:
+            raise ConfigError(f"seed must be below {MAX_EXACT_INTEGER:,}, got {seed:,}: {example}")
     return list(dict.fromkeys(given))
 
 
@@ -157,61 +157,63 @@ def _check_switches(**given: Any) -> None:
             raise ConfigError(f"{name} must be true or false, got {switch!r}: e.g. {name}=false")
 
 
-def _place(results: Any, model: str) -> Path:
+def _results_folder(results: Any, model: str) -> Path:
     """The folder of results; without one, the usual one of the model. ConfigError where it cannot be a folder."""
     if not isinstance(results, str | Path | None):
         raise ConfigError(f"results must be a folder, got {results!r}: e.g. results='runs/mine'")
-    place = Path(results) if results else _folder(model)
+    place = Path(results) if results else _default_folder(model)
     check_folder("results", place, "results=DIR")
     return place
 
 
-def _folder(name: str) -> Path:
+def _default_folder(name: str) -> Path:
     """The usual folder of a model's results; ConfigError for a name that leads elsewhere."""
     if Path(name).is_absolute() or ".." in Path(name).parts:
         raise ConfigError(f"model.name {name!r} is no name for a folder of results: give results=DIR")
     return Path("runs") / name
 
 
-def _settled(task: Named, lengths: Sequence[int]) -> Named:
+def _resolve_task(task: Component, lengths: Sequence[int]) -> Component:
     """The task with what depends on all lengths."""
-    with fenced(f"{type(task.built).__name__}.for_lengths"):
-        built = task.built.for_lengths(lengths)
-        assert isinstance(built, type(task.built)), f"a {type(built).__name__} is no {type(task.built).__name__}"
-    return Named(task.name, built, task.label, stated=task.built)
+    with plugin_guard(f"{type(task.obj).__name__}.for_lengths"):
+        built = task.obj.for_lengths(lengths)
+        assert isinstance(built, type(task.obj)), f"a {type(built).__name__} is no {type(task.obj).__name__}"
+    return Component(task.name, built, task.label, unresolved=task.obj)
 
 
-def _deployed(
-    methods: Sequence[Mapping[str, Any]], named: Sequence[NamedMethod], model: Model, inside: int, longest: int
-) -> list[NamedMethod]:
+def _price_methods(
+    methods: Sequence[Mapping[str, Any]], named: Sequence[MethodComponent], model: Model, inside: int, longest: int
+) -> list[MethodComponent]:
     """The methods that follow the length, set as for the longest; without those that are measured anyway."""
     known, found = {method.key for method in named}, []
     for config, method in zip(methods, named, strict=True):
-        if fixed := deployed(config, model, inside, longest):
+        if fixed := deployed_config(config, model, inside, longest):
             name, built, key = read_method(fixed)
             purpose = Purpose(method.key, longest / model.trained_length, price_only=True)
-            found += [NamedMethod.of(name, built, key, purpose)] if key not in known else []
+            found += [MethodComponent.of(name, built, key, purpose)] if key not in known else []
     return found
 
 
-def _whole(name: str, value: Any, least: int, remedy: str) -> None:
+def _check_whole_number(name: str, value: Any, least: int, remedy: str) -> None:
     if not is_whole(value, least):
         raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}: {remedy}")
 
 
 def _lengths(model: Model, one_or_more: int | Sequence[int] | None, multiple: float | Sequence[float]) -> list[int]:
     """Lengths in tokens, sorted, each once."""
-    lengths = None if one_or_more is None else _listed("lengths", one_or_more, "[512,1024]")
-    multiples = _listed("multiples", multiple, "[0.5,1,2]")
+    lengths = None if one_or_more is None else _as_list("lengths", one_or_more, "[512,1024]")
+    multiples = _as_list("multiples", multiple, "[0.5,1,2]")
     # Multiples are checked beside lengths, too: a wrong one that is not said would be believed to count.
     odd = [m for m in multiples if isinstance(m, bool) or not isinstance(m, int | float) or not 0 < m < math.inf]
     if odd or not multiples:
         got = repr(odd[0]) if odd else "[]"
         raise ConfigError(f"multiples must be numbers above 0, got {got}: e.g. multiples=[0.5,1,2]")
     if lengths is None:
-        return _multiplied(model, multiples)
-    if long := [each for each in lengths if isinstance(each, int | float) and each > LONGEST]:
-        raise ConfigError(f"lengths must be at most {LONGEST:,} tokens, got {long[0]:.15g}: e.g. lengths=[512,1024]")
+        return _lengths_of_multiples(model, multiples)
+    if long := [each for each in lengths if isinstance(each, int | float) and each > MAX_LENGTH_TOKENS]:
+        raise ConfigError(
+            f"lengths must be at most {MAX_LENGTH_TOKENS:,} tokens, got {long[0]:.15g}: e.g. lengths=[512,1024]"
+        )
     bad = [length for length in lengths if not isinstance(length, int) or length < 2]
     if bad or not lengths:
         asked = list(lengths)
@@ -219,7 +221,7 @@ def _lengths(model: Model, one_or_more: int | Sequence[int] | None, multiple: fl
     return sorted(set(lengths))
 
 
-def _listed(name: str, given: Any, example: str) -> Sequence[Any]:
+def _as_list(name: str, given: Any, example: str) -> Sequence[Any]:
     """A list, of one number where only that is given; ConfigError for anything else."""
     if isinstance(given, int | float) and not isinstance(given, bool):
         return [given]
@@ -228,12 +230,12 @@ def _listed(name: str, given: Any, example: str) -> Sequence[Any]:
     return given
 
 
-def _multiplied(model: Model, multiples: Sequence[float]) -> list[int]:
+def _lengths_of_multiples(model: Model, multiples: Sequence[float]) -> list[int]:
     """Lengths in tokens of multiples of the trained length, sorted, each once."""
     for multiple in multiples:
         wanted = multiple * model.trained_length
-        if wanted > LONGEST or round(wanted) < 2:
-            bound = f"at most {LONGEST:,} tokens" if wanted > LONGEST else "at least 2 tokens"
+        if wanted > MAX_LENGTH_TOKENS or round(wanted) < 2:
+            bound = f"at most {MAX_LENGTH_TOKENS:,} tokens" if wanted > MAX_LENGTH_TOKENS else "at least 2 tokens"
             raise ConfigError(
                 f"multiples must give {bound}, got {multiple:.15g} of {model.trained_length:,}: "
                 "e.g. multiples=[0.5,1,2]"
@@ -245,22 +247,22 @@ def _corpus(given: Mapping[str, Any], longest: int) -> Mapping[str, Any]:
     """The config of the corpus; where it has no name, the usual one with the given parameters."""
     if given.get("name") is not None:
         return given
-    name = usual_corpus(longest)
-    return {**registry.read("corpus", name), **given, "name": name}
+    name = default_corpus(longest)
+    return {**registry.read_named_config("corpus", name), **given, "name": name}
 
 
-def _text(config: Mapping[str, Any], lengths: Sequence[int]) -> Named:
+def _build_corpus(config: Mapping[str, Any], lengths: Sequence[int]) -> Component:
     """The corpus, made for all lengths of the run."""
     name = str(config["name"])
-    built = for_lengths(registry.build(config, "corpus"), lengths)
-    return Named(name, built, registry.label(built, name, "corpus"))
+    built = for_lengths(registry.build_object(config, "corpus"), lengths)
+    return Component(name, built, registry.instance_label(built, name, "corpus"))
 
 
-USUAL: Mapping[str, Any] = {"n": 32, "multiples": [0.5, 1, 2, 4, 8]}
+DEFAULT_RUN_SETTINGS: Mapping[str, Any] = {"n": 32, "multiples": [0.5, 1, 2, 4, 8]}
 """Defaults of a run, if neither the user nor the suite sets them."""
 
 
-def _usual(name: str, tasks: Sequence[Mapping[str, Any]]) -> Any:
+def _suite_or_default(name: str, tasks: Sequence[Mapping[str, Any]]) -> Any:
     """A setting as the suites have it: the outermost that state it, which must agree; else the usual value."""
     while tasks:
         stated = [config[name] for config in tasks if "suite" in config and name in config]
@@ -268,18 +270,18 @@ def _usual(name: str, tasks: Sequence[Mapping[str, Any]]) -> Any:
             raise ConfigError(f"suites differ in {name} ({', '.join(map(str, stated))}): give {name}=...")
         if stated:
             return stated[0]
-        tasks = [part for config in tasks if "suite" in config for part in suites.parts(config)]
-    return USUAL[name]
+        tasks = [part for config in tasks if "suite" in config for part in suites.suite_members(config)]
+    return DEFAULT_RUN_SETTINGS[name]
 
 
-def _named(noun: str, config: Mapping[str, Any], **inserted: Any) -> Named:
+def _build_component(noun: str, config: Mapping[str, Any], **inserted: Any) -> Component:
     name = str(config["name"])
-    built = registry.build(config, noun, **inserted)
-    return Named(name, built, registry.label(built, name, noun))
+    built = registry.build_object(config, noun, **inserted)
+    return Component(name, built, registry.instance_label(built, name, noun))
 
 
-def _method(config: Mapping[str, Any], model: Model) -> NamedMethod:
+def _method(config: Mapping[str, Any], model: Model) -> MethodComponent:
     """A method that is measured for itself, which may also be the form that a deployment of another one has."""
     name, method, key = read_method(config)
     of = deployment_of(config, model)
-    return NamedMethod.of(name, method, key, OWN_POLICY if of is None else Purpose(*of))
+    return MethodComponent.of(name, method, key, OWN_POLICY if of is None else Purpose(*of))

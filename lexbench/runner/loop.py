@@ -2,59 +2,59 @@
 
     claim -> questions -> attend -> answers -> score -> append -> finish
 
-Every cell that is measured passes through `measure`: in this process, or with a model on a Ray worker
+Every cell that is measured passes through `measure_run`: in this process, or with a model on a Ray worker
 (`executor=ray`, a thread of this process per worker).
 """
 
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Tokenizer
-from lexbench.runner.answers import Answerer, Peak, scored
+from lexbench.runner.answers import Answerer, MemoryPeak, sample_of_answer
 from lexbench.runner.cells import OpenCell
-from lexbench.runner.clock import Clock
+from lexbench.runner.clock import CellClock
 from lexbench.runner.questions import questions_of
-from lexbench.runner.run import Run
-from lexbench.stats.invariants import uneven
+from lexbench.runner.run import RunState
+from lexbench.stats.invariants import score_keys_differ
 
 
-def measure(run: Run, model: Answerer, tokenizer: Tokenizer, by_method: bool = False) -> None:
+def measure_run(run: RunState, model: Answerer, tokenizer: Tokenizer, by_method: bool = False) -> None:
     """Measure cells of a run until none is left; what cannot be measured is recorded as refused or deferred.
 
     An error that rises (a vanished folder, a lost worker, Ctrl-C) puts the cell back; its samples so far are kept.
     """
     for cell in run.queue.cells(by_method):
-        with run.claimed(cell) as mine:
-            if mine and not run.settled(cell):
+        with run.claim(cell) as mine:
+            if mine and not run.settle_cell(cell):
                 measure_cell(run, model, tokenizer, cell)
 
 
-def measure_cell(run: Run, model: Answerer, tokenizer: Tokenizer, cell: OpenCell) -> None:
+def measure_cell(run: RunState, model: Answerer, tokenizer: Tokenizer, cell: OpenCell) -> None:
     """Measure one claimed cell, from the first sample that its file lacks."""
     try:
-        with run.progress.asking(cell):
+        with run.progress.show_questions(cell):
             questions = questions_of(cell, tokenizer)
     except Refused as refusal:
         keep = run.store.defer if isinstance(refusal, Deferred) else run.store.refuse
         keep(cell, refusal.reason)
-        run.ended(cell)
+        run.end_cell(cell)
         return
-    clock, finished = Clock(), False
+    clock, finished = CellClock(), False
     done: set[int] = set()
     try:
         model.attend(cell)  # apply the method, which must pass its checks
-        clock = Clock()  # an engine may have started just now: no cost of this cell
+        clock = CellClock()  # an engine may have started just now: no cost of this cell
         resumed = run.store.resume(cell, [question.index for question in questions])
         done, first = {sample.index for sample in resumed}, next((s for s in resumed if s.failed is None), None)
-        run.progress.began(cell, len(done))
+        run.progress.begin_cell(cell, len(done))
         missing = [question for question in questions if question.index not in done]
-        for question, answer in clock.waits(model.answers(cell, missing)):
-            sample = scored(cell.step.task.built, tokenizer, question, answer)
+        for question, answer in clock.time_answers(model.answers(cell, missing)):
+            sample = sample_of_answer(cell.step.task.obj, tokenizer, question, answer)
             if sample.failed is None:
                 first = first or sample
-                if fault := uneven((first, sample)):
-                    task = type(cell.step.task.built).__name__
+                if fault := score_keys_differ((first, sample)):
+                    task = type(cell.step.task.obj).__name__
                     raise Deferred(f"{task}.score gave {fault}: give it for every sample, or say failed")
             run.store.append(cell, sample)
-            run.progress.kept(cell)
+            run.progress.count_sample(cell)
             clock.count(sample.tokens)
         run.store.finish(cell, [question.index for question in questions])
         finished = True
@@ -66,5 +66,5 @@ def measure_cell(run: Run, model: Answerer, tokenizer: Tokenizer, cell: OpenCell
         seconds = clock.seconds
         peak = model.peak()
         if finished or peak is not None:  # a worker may die with its last answer given: only its memory is unknown
-            run.spent(cell, clock, peak or Peak(bytes=None, own=False))
-    run.ended(cell, seconds if finished and not done else None)
+            run.record_cost(cell, clock, peak or MemoryPeak(bytes=None, own=False))
+    run.end_cell(cell, seconds if finished and not done else None)

@@ -8,31 +8,31 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lexbench.checkpoints.checkpoint import NUMBERS
+from lexbench.checkpoints.checkpoint import BYTES_PER_NUMBER
 from lexbench.core import machine
 from lexbench.core.attention import Attention, Shift, sees_prompt_end
 from lexbench.core.errors import ConfigError
-from lexbench.core.fence import fenced
-from lexbench.core.layer_types import attends, is_windowed
-from lexbench.core.memory import cache_numbers
+from lexbench.core.fence import plugin_guard
+from lexbench.core.layer_types import has_attention, is_windowed
+from lexbench.core.memory import cache_numbers_per_token
 from lexbench.core.model import Model
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Tokenizer
 from lexbench.core.version import __version__
 from lexbench.methods.composition import Method
-from lexbench.methods.scaled import attention_of, grows
-from lexbench.runner.cells import BackendFacts, Named, NamedMethod, OpenCell, Step, Workload
-from lexbench.runner.forecast import duration, parameters, speed, workload
+from lexbench.methods.scaled import attention_of, grows_with_length
+from lexbench.runner.cells import BackendFacts, Component, MethodComponent, OpenCell, PlannedCell, Workload
+from lexbench.runner.forecast import cell_workload, format_duration, operations_per_second, parameter_count
 from lexbench.runner.job import Job
 from lexbench.runner.questions import outline_or_reason, questions_or_reason
-from lexbench.stats.wording import several, some
+from lexbench.stats.wording import count_with_noun, join_first_few
 from lexbench.store.store import Store
 
-READ_ONCE = ("hf", "native", "vllm")
+READ_ONCE_BACKENDS = ("hf", "native", "vllm")
 """Backends that read a text once for all questions behind it: they keep the prompt, or their engine caches prefixes."""
 
 
-def plan(job: Job, tokenizer: Tokenizer) -> list[Step]:
+def plan_cells(job: Job, tokenizer: Tokenizer) -> list[PlannedCell]:
     """All cells of a job with their cost, in the order in which they run: methods side by side at each length.
 
     The longest come first, so that shorter ones can take what these hold, and no long one is left for the end; the
@@ -40,11 +40,11 @@ def plan(job: Job, tokenizer: Tokenizer) -> list[Step]:
     refusals are what the tasks foresee for the first seed.
     """
     attentions = {
-        (method.label, length): _attention(method.built, job.model, length)
+        (method.label, length): _attention(method.obj, job.model, length)
         for length in job.lengths
         for method in _methods(job, length)
     }
-    steps: dict[tuple[str, str, int, int], Step] = {}
+    steps: dict[tuple[str, str, int, int], PlannedCell] = {}
     for task in job.tasks:
         _, unstated = _protocol(task, tokenizer)
         outlines = {
@@ -58,10 +58,10 @@ def plan(job: Job, tokenizer: Tokenizer) -> list[Step]:
                 for method in _methods(job, length):
                     attention, no_attention = attentions[method.label, length]
                     if attention is not None:
-                        attention, no_attention = _joined(attention, task, method, length)
+                        attention, no_attention = _join_attention(attention, task, method, length)
                     known = no_attention or unstated or job.too_long.get((task.label, length))
                     refused = known or foreseen
-                    steps[method.label, task.label, length, seed] = Step(
+                    steps[method.label, task.label, length, seed] = PlannedCell(
                         method,
                         task,
                         length,
@@ -70,9 +70,9 @@ def plan(job: Job, tokenizer: Tokenizer) -> list[Step]:
                         refused.reason if refused else None,
                         Workload()
                         if refused or outline is None
-                        else workload(job.model, outline, _reads_once(job, attention)),
-                        again=isinstance(refused, Deferred),
-                        foreseen=known is None and foreseen is not None,
+                        else cell_workload(job.model, outline, _reads_once(job, attention)),
+                        retry=isinstance(refused, Deferred),
+                        is_foreseen=known is None and foreseen is not None,
                     )
     return list(steps.values())
 
@@ -82,16 +82,16 @@ def _reads_once(job: Job, attention: Attention | None) -> bool:
     parts = attention.parts() if attention else []
     ranked = any(part.head_ratios is not None or part.dynamic is not None for part in parts)
     ranked |= any(part.cache is not None and sees_prompt_end(part.cache) for part in parts)
-    growing = grows(job.model) and any(part.inv_freq is None for part in parts)
-    keeps = job.backend["name"] in READ_ONCE and job.backend.get("prefix_caching", True)
+    growing = grows_with_length(job.model) and any(part.inv_freq is None for part in parts)
+    keeps = job.backend["name"] in READ_ONCE_BACKENDS and job.backend.get("prefix_caching", True)
     return bool(job.reuse and keeps and not ranked and not growing)
 
 
-def _protocol(task: Named, tokenizer: Tokenizer) -> tuple[str, Refused | None]:
+def _protocol(task: Component, tokenizer: Tokenizer) -> tuple[str, Refused | None]:
     """The protocol of a task; or why it cannot state one, also as its text."""
     try:
-        with fenced(f"{type(task.built).__name__}.protocol"):
-            found = task.built.protocol(tokenizer)
+        with plugin_guard(f"{type(task.obj).__name__}.protocol"):
+            found = task.obj.protocol(tokenizer)
             assert isinstance(found, str), "a protocol is a text"
         return found, None
     except Refused as refusal:
@@ -107,36 +107,38 @@ def fit_lengths(job: Job, tokenizer: Tokenizer) -> Job:
     if any(map(uses_corpus, job.tasks)):
         with suppress(Refused):  # its cells say why
             _ = job.corpus.fingerprint  # before its texts are read
-    fitted, too_long = list[Named](), dict[tuple[str, int], Refused]()
+    fitted, too_long = list[Component](), dict[tuple[str, int], Refused]()
     for task in job.tasks:
-        fits, refusals = _fitted(task, job, tokenizer)
+        fits, refusals = _drop_unfillable_lengths(task, job, tokenizer)
         fitted.append(fits)
         too_long |= {(task.label, length): refusal for length, refusal in refusals.items()}
     return replace(job, tasks=fitted, too_long=too_long) if too_long else job
 
 
-def _fitted(task: Named, job: Job, tokenizer: Tokenizer) -> tuple[Named, Mapping[int, Refused]]:
+def _drop_unfillable_lengths(
+    task: Component, job: Job, tokenizer: Tokenizer
+) -> tuple[Component, Mapping[int, Refused]]:
     """The task as in a run of the lengths that it has questions for, and for each longer one why it has none.
 
     Only for a task whose questions depend on the longest length; how many texts a corpus has does not depend on the
     seed.
     """
     lengths, too_long = sorted(job.lengths), dict[int, Refused]()
-    # The longest length decides what the others ask, too: it is dropped as long as it has no questions.
+    # Questions of all lengths are made for the longest one; while that has none, it is dropped.
     while (
-        task.stated is not None
+        task.unresolved is not None
         and len(lengths) > 1
-        and task.stated.for_lengths(lengths) != task.stated.for_lengths(lengths[:-1])
+        and task.unresolved.for_lengths(lengths) != task.unresolved.for_lengths(lengths[:-1])
     ):
-        built = task.stated.for_lengths(lengths)
-        _, refused = questions_or_reason(replace(task, built=built), tokenizer, lengths[-1], job.n, job.seeds[0])
+        built = task.unresolved.for_lengths(lengths)
+        _, refused = questions_or_reason(replace(task, obj=built), tokenizer, lengths[-1], job.n, job.seeds[0])
         if refused is None:
             break
         too_long[lengths.pop()] = refused
-    return replace(task, built=task.stated.for_lengths(lengths)) if too_long else task, too_long
+    return replace(task, obj=task.unresolved.for_lengths(lengths)) if too_long else task, too_long
 
 
-def _methods(job: Job, length: int) -> list[NamedMethod]:
+def _methods(job: Job, length: int) -> list[MethodComponent]:
     """Methods of the cells of a length."""
     return [*job.methods, *(job.deployed if length == job.price_length else ())]
 
@@ -148,66 +150,72 @@ def _attention(method: Method, model: Model, length: int) -> tuple[Attention | N
         return None, refusal
 
 
-def _joined(
-    attention: Attention, task: Named, method: NamedMethod, length: int
+def _join_attention(
+    attention: Attention, task: Component, method: MethodComponent, length: int
 ) -> tuple[Attention | None, Refused | None]:
     """A method's Attention with that of the task, if it has one; or why they cannot be combined."""
-    own = task.built.attention(length)
+    own = task.obj.attention(length)
     if not own.slots():
         return attention, None
     try:
-        return attention.merged(own), None
+        return attention.merge_with(own), None
     except ConfigError as clash:
         return None, Refused(f"{method.label} cannot be combined with the positions of {task.label}: {clash}")
 
 
-def _read_at_once(step: Step) -> int:
+def _read_at_once(step: PlannedCell) -> int:
     """Tokens of the longest text of a step; positions that begin beyond 0 hold none."""
     shift = step.attention.remap if step.attention else None
     return step.length - (shift.offset if isinstance(shift, Shift) else 0)
 
 
-def peak_memory(model: Model, length: int, dtype: str = "float32") -> float:
+def peak_memory_bytes(model: Model, length: int, dtype: str = "float32") -> float:
     """Bytes, roughly: weights, keys and values of all layers that keep them, and a dozen activations of one."""
-    return NUMBERS.get(dtype, 2) * (parameters(model) + length * (12 * (model.width or 0) + _cache(model)))
+    return BYTES_PER_NUMBER.get(dtype, 2) * (
+        parameter_count(model) + length * (12 * (model.width or 0) + _cache_numbers(model))
+    )
 
 
-def least_memory(model: Model, step: Step, dtype: str) -> float:
+def min_memory_bytes(model: Model, step: PlannedCell, dtype: str) -> float:
     """Bytes beside the weights, estimated from below: one layer's activations of one text, and a cache to write.
 
     Activations: the state, queries, keys, values and what attention gives, while one text is read at once. A cell takes
     more for the MLP, logits, layers with windows and further texts. It takes less where layers share one cache or
     nothing is kept of a text, which a model's facts do not say.
     """
-    heads, kv_heads = _heads(model)
+    heads, kv_heads = _head_counts(model)
     # Of multi-head latent attention, head_dim is that of queries and keys only.
     vectors = (heads + kv_heads) * (1 if model.decoupled else 2)
-    cache = _cache(model) if step.workload.steps else 0
-    return NUMBERS.get(dtype, 2) * _read_at_once(step) * ((model.width or 0) + vectors * model.head_dim + cache)
+    cache = _cache_numbers(model) if step.workload.steps else 0
+    return (
+        BYTES_PER_NUMBER.get(dtype, 2) * _read_at_once(step) * ((model.width or 0) + vectors * model.head_dim + cache)
+    )
 
 
-def _heads(model: Model) -> tuple[int, int]:
+def _head_counts(model: Model) -> tuple[int, int]:
     """Query heads and key heads of a layer. Unknown: as many as the width holds, and keys of as many as queries."""
     heads = model.heads or (model.width or 0) // model.head_dim
     return heads, model.kv_heads or heads
 
 
-def _cache(model: Model) -> int:
+def _cache_numbers(model: Model) -> int:
     """Numbers kept of each token by the layers that see all keys; others keep few or none.
 
     Of multi-head latent attention the rotated part of the one key only: the size of its latents is no fact of a model.
     """
     kinds = model.layer_types
-    layers = (model.layers or 0) if kinds is None else sum(attends(kind) and not is_windowed(kind) for kind in kinds)
+    layers = (
+        (model.layers or 0) if kinds is None else sum(has_attention(kind) and not is_windowed(kind) for kind in kinds)
+    )
     if model.decoupled:
         return layers * model.rotated
-    kv_heads = model.global_kv_heads or _heads(model)[1]
-    return cache_numbers(layers, kv_heads, model.global_head_dim or model.head_dim)
+    kv_heads = model.global_kv_heads or _head_counts(model)[1]
+    return cache_numbers_per_token(layers, kv_heads, model.global_head_dim or model.head_dim)
 
 
-def describe(
+def describe_plan(
     model: Model,
-    steps: Sequence[Step],
+    steps: Sequence[PlannedCell],
     folder: Path,
     corpus: str | None = None,
     backend: Mapping[str, Any] | None = None,
@@ -224,9 +232,9 @@ def describe(
     given = {"dtype": "auto", "device": "auto", **(backend or {})}
     dtype = str(given["dtype"])
     if dtype == "auto":
-        dtype = "bfloat16" if machine.accelerated() and given["device"] != "cpu" else "float32"
+        dtype = "bfloat16" if machine.has_gpu_driver() and given["device"] != "cpu" else "float32"
     asked = [step for step in steps if step.refused is None]
-    seconds = sum(step.workload.flops for step in asked) / speed()
+    seconds = sum(step.workload.flops for step in asked) / operations_per_second()
     tokens = sum(step.workload.tokens for step in asked)
     longest = max(map(_read_at_once, asked), default=0)
     names = {
@@ -242,27 +250,27 @@ def describe(
     )
     lines += [f"  {noun:8} {', '.join(values)}" for noun, values in names.items() if values]
     lines.append(
-        f"  {several(len(asked), 'cell')}, {tokens:,} tokens, about {duration(seconds)} "
-        f"and {_amount(peak_memory(model, longest, dtype))} of model memory in {dtype}"
+        f"  {count_with_noun(len(asked), 'cell')}, {tokens:,} tokens, about {format_duration(seconds)} "
+        f"and {_format_bytes(peak_memory_bytes(model, longest, dtype))} of model memory in {dtype}"
     )
-    return "\n".join([*lines, *refusals(steps)])
+    return "\n".join([*lines, *refusal_lines(steps)])
 
 
-def refusals(steps: Sequence[Step]) -> list[str]:
+def refusal_lines(steps: Sequence[PlannedCell]) -> list[str]:
     """A line for each reason, with the cells that are refused for it."""
     refused: dict[str, dict[str, None]] = {}  # of several seeds, a cell once
     for step in steps:
         if step.refused:
             refused.setdefault(step.refused, {})[f"{step.method.label} {step.task.label} {step.length}"] = None
-    return [f"  refused  {some([*cells])}: {reason}" for reason, cells in refused.items()]
+    return [f"  refused  {join_first_few([*cells])}: {reason}" for reason, cells in refused.items()]
 
 
-def _amount(held: float) -> str:
+def _format_bytes(held: float) -> str:
     """Bytes in GiB, or in MiB where that would be below 0.1."""
     return f"{held / 2**30:.1f} GiB" if held >= 2**30 / 10 else f"{held / 2**20:.0f} MiB"
 
 
-def keep_job(store: Store, job: Job, backend: BackendFacts, cells: Sequence[OpenCell] = ()) -> None:
+def write_job_file(store: Store, job: Job, backend: BackendFacts, cells: Sequence[OpenCell] = ()) -> None:
     """Write jobs/<hash>.json: what was asked, what it is measured with, and the cells in their order."""
     measured = {
         "model_revision": backend.revision,
@@ -283,14 +291,14 @@ def keep_job(store: Store, job: Job, backend: BackendFacts, cells: Sequence[Open
         }
         for cell in cells
     ]
-    page = {"config": job.config, "provenance": {**machine.gather(), **measured}, "cells": planned}
+    page = {"config": job.config, "provenance": {**machine.collect_provenance(), **measured}, "cells": planned}
     text = json.dumps(page, indent=1, sort_keys=True, default=str)
     # By the settings alone: the same job has one page, whatever measures it.
     name = hashlib.sha256(json.dumps(job.config, sort_keys=True, default=str).encode()).hexdigest()[:16]
     store.write_text(f"jobs/{name}.json", f"{text}\n")
 
 
-def cell_of(job: Job, step: Step, backend: BackendFacts) -> OpenCell:
+def open_cell_of(job: Job, step: PlannedCell, backend: BackendFacts) -> OpenCell:
     """The cell of a step, as the loaded backend measures it."""
     corpus = job.corpus if uses_corpus(step.task) else None
     form = getattr(backend.tokenizer, "form", "")  # of a chat server
@@ -306,7 +314,7 @@ def cell_of(job: Job, step: Step, backend: BackendFacts) -> OpenCell:
         },
         "method": step.method.identity(),
         "attention": step.attention.as_data() if step.attention else None,
-        "task": {**step.task.identity(), "version": step.task.built.edition},
+        "task": {**step.task.identity(), "version": step.task.obj.edition},
         "corpus": {**corpus.identity(), "fingerprint": corpus.fingerprint} if corpus else None,
         "backend": {"name": backend.name, "version": backend.version, "dtype": backend.dtype, "kernel": backend.kernel}
         | ({"chat": form} if form else {})
@@ -335,6 +343,6 @@ def cell_of(job: Job, step: Step, backend: BackendFacts) -> OpenCell:
     )
 
 
-def uses_corpus(task: Named) -> bool:
+def uses_corpus(task: Component) -> bool:
     """Whether a task's questions are made of texts of the corpus."""
-    return getattr(task.built, "corpus", None) is not None
+    return getattr(task.obj, "corpus", None) is not None

@@ -16,16 +16,16 @@ from typing import Any, Self
 
 from tqdm import tqdm
 
-from lexbench.core.console import silenced, without_bar
-from lexbench.runner.cells import OpenCell, Step
-from lexbench.runner.forecast import Forecast, duration, speed
-from lexbench.stats.wording import several, some
+from lexbench.core.console import bars_are_disabled, must_hide_bar
+from lexbench.runner.cells import OpenCell, PlannedCell
+from lexbench.runner.forecast import Forecast, format_duration, operations_per_second
+from lexbench.stats.wording import count_with_noun, join_first_few
 
-SHARE = 0.02
+MAX_SUMMING_TIME_SHARE = 0.02
 """Share of a run's time for sums over all cells that are left: there may be very many."""
-PATIENCE = 1.0
+SECONDS_BEFORE_LINE = 1.0
 """Seconds of work without a bar after which a line says what is done."""
-BAR = "{percentage:3.0f}%|{bar:20}| {elapsed}<{remaining}, {desc}"
+BAR_FORMAT = "{percentage:3.0f}%|{bar:20}| {elapsed}<{remaining}, {desc}"
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Planned:
     seconds: float = 0.0
 
     def __str__(self) -> str:
-        return f"{several(self.cells, 'cell')}, {self.tokens:,} tokens, about {duration(self.seconds)}"
+        return f"{count_with_noun(self.cells, 'cell')}, {self.tokens:,} tokens, about {format_duration(self.seconds)}"
 
 
 class Sweep:
@@ -56,19 +56,19 @@ class Sweep:
     @functools.cached_property
     def forecast(self) -> Forecast:
         """Fitted to the cells of all jobs."""
-        return Forecast(speed())
+        return Forecast(operations_per_second())
 
-    def begin(self, steps: Iterable[Step], quiet: bool) -> None:
+    def begin(self, steps: Iterable[PlannedCell], quiet: bool) -> None:
         """The next job begins, with these open cells."""
         self._started = self._started or time.monotonic()
         self.begun += 1
         self.jobs = max(self.jobs, self.begun)
         known = list(steps)
-        self._steps += self.forecast.left(known)
-        self._lines = not quiet and not silenced()
-        if self._bar is None and known and _bars and not without_bar(quiet):
+        self._steps += self.forecast.remaining_seconds(known)
+        self._lines = not quiet and not bars_are_disabled()
+        if self._bar is None and known and _bars and not must_hide_bar(quiet):
             # tqdm divides what is left by the rate so far: a second per second, if the total is in seconds
-            self._bar = tqdm(total=1.0, dynamic_ncols=True, bar_format=BAR, smoothing=0, miniters=0)
+            self._bar = tqdm(total=1.0, dynamic_ncols=True, bar_format=BAR_FORMAT, smoothing=0, miniters=0)
 
     @property
     def draws(self) -> bool:
@@ -85,7 +85,7 @@ class Sweep:
         if self._bar is None:
             return
         spent = time.monotonic() - self._started
-        self._bar.total = spent + left + self._to_begin()
+        self._bar.total = spent + left + self._seconds_of_later_jobs()
         self._bar.n = min(spent, self._bar.total)
         self._bar.set_description_str(self._job(text), refresh=False)
         self._bar.update(0)
@@ -93,7 +93,7 @@ class Sweep:
     def line(self, left: float, text: str) -> None:
         """Print a line, where there is no bar."""
         spent = tqdm.format_interval(time.monotonic() - self._started)
-        to_go = tqdm.format_interval(left + self._to_begin())
+        to_go = tqdm.format_interval(left + self._seconds_of_later_jobs())
         print(f"{spent}<{to_go}, {self._job(text)}", file=sys.stderr, flush=True)
 
     def close(self) -> None:
@@ -102,7 +102,7 @@ class Sweep:
             self._bar.refresh()
             self._bar.close()
 
-    def _to_begin(self) -> float:
+    def _seconds_of_later_jobs(self) -> float:
         """Seconds of the jobs that have not begun: as long as the begun ones on average."""
         return (self.jobs - self.begun) * self._steps / max(self.begun, 1)
 
@@ -118,13 +118,13 @@ _bars = True
 """Whether this process may draw one."""
 
 
-def lines_only() -> None:
+def disable_bar() -> None:
     """Draw no bar in this process: others draw on the same terminal."""
     global _bars
     _bars = False
 
 
-def plan_lines(text: str, steps: Sequence[Step]) -> str:
+def plan_lines(text: str, steps: Sequence[PlannedCell]) -> str:
     """The plan of a job as it is shown: of a sweep's first job all of `text` and the number of jobs; then its size.
 
     The last one states the total of all jobs.
@@ -132,20 +132,22 @@ def plan_lines(text: str, steps: Sequence[Step]) -> str:
     if _sweep is None or _sweep.jobs <= 1:
         return text
     asked = [step for step in steps if step.refused is None]
-    size = Planned(1, len(asked), sum(step.workload.tokens for step in asked), _sweep.forecast.left(asked))
+    size = Planned(1, len(asked), sum(step.workload.tokens for step in asked), _sweep.forecast.remaining_seconds(asked))
     whole = _sweep.planned
     for name, value in vars(size).items():
         setattr(whole, name, getattr(whole, name) + value)
     methods, tasks = ({getattr(step, name).label: None for step in steps} for name in ("method", "task"))
-    line = f"job {whole.jobs} of {_sweep.jobs}: {some([*methods], 3)} on {some([*tasks], 3)}, {size}"
+    line = (
+        f"job {whole.jobs} of {_sweep.jobs}: {join_first_few([*methods], 3)} on {join_first_few([*tasks], 3)}, {size}"
+    )
     if whole.jobs == 1:
         others = _sweep.jobs * size.seconds
-        return f"{text}\n{line}; all {_sweep.jobs} jobs, if they are alike: about {duration(others)}"
+        return f"{text}\n{line}; all {_sweep.jobs} jobs, if they are alike: about {format_duration(others)}"
     return f"{line}\nall {_sweep.jobs} jobs: {whole}" if whole.jobs == _sweep.jobs else line
 
 
 @contextmanager
-def sweep() -> Iterator[Sweep]:
+def shared_bar() -> Iterator[Sweep]:
     """Share one bar among the runs of a block; set `jobs` to their number."""
     global _sweep
     _sweep = Sweep()
@@ -157,11 +159,13 @@ def sweep() -> Iterator[Sweep]:
 
 
 @contextmanager
-def said(doing: str, quiet: bool) -> Iterator[None]:
-    """Print what a block does, in one line, where it takes longer than PATIENCE."""
-    timer = threading.Timer(PATIENCE, lambda: tqdm.write(f"{doing} ...", file=sys.stderr))  # above the bar of a sweep
+def print_when_slow(doing: str, quiet: bool) -> Iterator[None]:
+    """Print what a block does, in one line, where it takes longer than SECONDS_BEFORE_LINE."""
+    timer = threading.Timer(
+        SECONDS_BEFORE_LINE, lambda: tqdm.write(f"{doing} ...", file=sys.stderr)
+    )  # above the bar of a sweep
     timer.daemon = True
-    if not (quiet or silenced()):
+    if not (quiet or bars_are_disabled()):
         timer.start()
     try:
         yield
@@ -194,25 +198,27 @@ class Progress:
             self._sweep.close()
 
     @contextmanager
-    def asking(self, cell: OpenCell) -> Iterator[None]:
+    def show_questions(self, cell: OpenCell) -> Iterator[None]:
         """Show that a block writes the questions of a cell."""
         self.show(cell, "writing the questions of")
-        with said(f"writing the questions of {cell.task} at {cell.length:,} tokens", quiet=not self._sweep.prints):
+        with print_when_slow(
+            f"writing the questions of {cell.task} at {cell.length:,} tokens", quiet=not self._sweep.prints
+        ):
             yield
 
-    def began(self, cell: OpenCell, done: int) -> None:
+    def begin_cell(self, cell: OpenCell, done: int) -> None:
         """A cell is taken, of which so many samples are there already."""
         with self._lock:
             self._parts[cell.id] = done / cell.n
             self.show(cell)
 
-    def kept(self, cell: OpenCell) -> None:
+    def count_sample(self, cell: OpenCell) -> None:
         """One more sample of a cell is kept."""
         with self._lock:
             self._parts[cell.id] += 1 / cell.n
             self.show(cell)
 
-    def ended(self, cell: OpenCell, seconds: float | None = None) -> None:
+    def end_cell(self, cell: OpenCell, seconds: float | None = None) -> None:
         """A cell is finished, refused or deferred; `seconds` where it was measured without a break."""
         with self._lock:
             self._left.pop(cell.id, None)
@@ -234,9 +240,9 @@ class Progress:
         now = time.monotonic()
         forecast = self._sweep.forecast
         if now >= self._next or not self._left:
-            self._to_go = forecast.left(self._left.values())
-            # The sum took this long: the next one waits 1 / SHARE times as long.
-            self._next = now + (time.monotonic() - now) / SHARE
+            self._to_go = forecast.remaining_seconds(self._left.values())
+            # The sum took this long: the next one waits 1 / MAX_SUMMING_TIME_SHARE times as long.
+            self._next = now + (time.monotonic() - now) / MAX_SUMMING_TIME_SHARE
         done = sum(part * forecast.seconds(self._left[id]) for id, part in self._parts.items())
         # Cells at work side by side share the time.
         return max(self._to_go - done, 0.0) / max(1, len(self._parts))

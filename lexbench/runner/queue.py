@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Cell
 from lexbench.runner.cells import OpenCell
-from lexbench.runner.reuse import attended
+from lexbench.runner.reuse import samples_hash
 from lexbench.store.store import Store
 
 
-class Queue:
+class CellQueue:
     """Open cells, in their order; those that another run measures come last. Safe for several threads.
 
     A cell waits while a twin of it (same Attention, same questions) is measured: it can take over that one's samples.
@@ -47,11 +47,11 @@ class Queue:
             method = cell.method
 
     @contextmanager
-    def claimed(self, cell: OpenCell) -> Iterator[bool]:
+    def claim(self, cell: OpenCell) -> Iterator[bool]:
         """Whether the cell is this thread's alone inside the block. An error in the block puts the cell back, first."""
         mine, failed = False, True
         try:
-            with self._store.claimed(cell, wait=self.waits_for_another_run(cell)) as mine:
+            with self._store.claim(cell, wait=self.waits_for_another_run(cell)) as mine:
                 yield mine
             failed = False
         finally:
@@ -115,6 +115,6 @@ class Queue:
         for other in self._busy.values():
             alike = (cell.method, cell.task, cell.seed) == (other.method, other.task, other.seed)
             # Without an Attention a cell has no twin.
-            if (self._ascending and alike) or (attended(cell) or cell.id) == attended(other):
+            if (self._ascending and alike) or (samples_hash(cell) or cell.id) == samples_hash(other):
                 return True
         return False

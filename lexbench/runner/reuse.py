@@ -21,17 +21,26 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from lexbench.backends.caches import in_common
+from lexbench.backends.caches import common_prefix_length
 from lexbench.core.record import Cell
-from lexbench.core.task import Answer, AnyQuestion, Choose, Mark, Score, Scored, Tokens, Write
+from lexbench.core.task import (
+    Answer,
+    AnyQuestion,
+    Choose,
+    ClassifyTokens,
+    Generate,
+    Loglikelihood,
+    LoglikelihoodAnswer,
+    Tokens,
+)
 from lexbench.runner.cells import OpenCell
 
-WORTH = 0.4
+MIN_REUSED_TOKEN_SHARE = 0.4
 """Smallest share of tokens that need no second reading, for which prompts are sorted by their beginnings. Two questions
 behind each text share a little less than half."""
 
 
-def attended(cell: Cell) -> str | None:
+def samples_hash(cell: Cell) -> str | None:
     """Hash of everything that a cell's samples depend on: its identity without the method's name. Twins share it.
 
     None for a cell without an Attention.
@@ -50,39 +59,39 @@ class Twins:
 
     def learn(self, folder: Path, cell: Cell) -> None:
         """Keep a finished cell, unless its samples are known by a twin."""
-        if key := attended(cell):
+        if key := samples_hash(cell):
             self._known.setdefault((folder.resolve(), key), cell.id)
 
     def of(self, folder: Path, cell: Cell) -> str | None:
         """Id of a finished cell with the same samples; None where none is known."""
-        key = attended(cell)
+        key = samples_hash(cell)
         return self._known.get((folder.resolve(), key)) if key else None
 
 
 @dataclass(frozen=True, eq=False)
-class Known:
+class ScoredText:
     """A text that has been scored."""
 
     tokens: Tokens
     start: int
     nll: NDArray[np.float32]
 
-    def holds(self, question: Score) -> bool:
+    def covers_question(self, question: Loglikelihood) -> bool:
         """Whether all targets of a question are among those of this text."""
         size = len(question.tokens)
-        return self.start <= question.start and np.array_equal(self.tokens[:size], question.tokens)
+        return self.start <= question.first_target and np.array_equal(self.tokens[:size], question.tokens)
 
-    def answer(self, question: Score) -> Scored:
+    def answer(self, question: Loglikelihood) -> LoglikelihoodAnswer:
         """The answer of a question that `holds` accepts."""
-        return Scored(nll=self.nll[question.start - self.start : len(question.tokens) - self.start])
+        return LoglikelihoodAnswer(nll=self.nll[question.first_target - self.start : len(question.tokens) - self.start])
 
 
-class Prefixes:
+class PrefixAnswers:
     """Scores of a task's longest texts, for as long as shorter ones of it are asked."""
 
     def __init__(self) -> None:
         self._about: object = None
-        self._known: dict[tuple[str, int], Known] = {}
+        self._known: dict[tuple[str, int], ScoredText] = {}
 
     def answers(
         self, cell: OpenCell, questions: Sequence[AnyQuestion], ask: Callable[[Sequence[AnyQuestion]], Iterator[Answer]]
@@ -91,36 +100,40 @@ class Prefixes:
         if self._about != (about := (cell.task, cell.seed)):
             self._about, self._known = about, {}
         attention = json.dumps(cell.identity["attention"], sort_keys=True)
-        held = [self._holding(attention, question) for question in questions]
+        held = [self._answer_from_longer(attention, question) for question in questions]
         given = ask([question for question, known in zip(questions, held, strict=True) if known is None])
         for question, known in zip(questions, held, strict=True):
             answer = next(given) if known is None else known
-            if known is None and isinstance(question, Score) and isinstance(answer, Scored):
-                self._known[attention, question.index] = Known(question.tokens, question.start, answer.nll)
+            if known is None and isinstance(question, Loglikelihood) and isinstance(answer, LoglikelihoodAnswer):
+                self._known[attention, question.index] = ScoredText(question.tokens, question.first_target, answer.nll)
             yield answer
 
-    def _holding(self, attention: str, question: AnyQuestion) -> Scored | None:
-        """The answer, where a longer text's holds it."""
+    def _answer_from_longer(self, attention: str, question: AnyQuestion) -> LoglikelihoodAnswer | None:
+        """The answer, cut out of the answer to a longer text that begins with the same tokens; None: there is none."""
         known = self._known.get((attention, question.index))
-        return known.answer(question) if isinstance(question, Score) and known and known.holds(question) else None
+        return (
+            known.answer(question)
+            if isinstance(question, Loglikelihood) and known and known.covers_question(question)
+            else None
+        )
 
 
-def in_order(asked: Sequence[AnyQuestion], reuse: bool) -> list[AnyQuestion]:
+def cheapest_order(asked: Sequence[AnyQuestion], reuse: bool) -> list[AnyQuestion]:
     """Questions of one kind in the order that takes least work.
 
     Prompts stand by their beginnings where these are shared: each begins as the one before it for as long as any order
-    allows. That is worth it where `reuse` holds and `WORTH` of all tokens need no second reading. Other prompts and
-    texts stand the longest first: those answered together are about as long, and what is too long for the memory shows
-    at once. Other questions stay as they are.
+    allows. That is worth it where `reuse` holds and `MIN_REUSED_TOKEN_SHARE` of all tokens need no second reading.
+    Other prompts and texts stand the longest first: those answered together are about as long, and what is too long for
+    the memory shows at once. Other questions stay as they are.
     """
-    if all(isinstance(question, Score | Mark) for question in asked):
+    if all(isinstance(question, Loglikelihood | ClassifyTokens) for question in asked):
         return sorted(asked, key=lambda question: -question.length)
-    if not all(isinstance(question, Write | Choose) for question in asked):
+    if not all(isinstance(question, Generate | Choose) for question in asked):
         return list(asked)
-    prompts = [question.prompt for question in asked if isinstance(question, Write | Choose)]
+    prompts = [question.prompt for question in asked if isinstance(question, Generate | Choose)]
     # Bytes of big-endian numbers sort as the numbers do, token by token.
     sorted_ = sorted(range(len(asked)), key=lambda place: prompts[place].astype(">u4").tobytes())
-    shared = sum(in_common(prompts[one], prompts[other]) for one, other in itertools.pairwise(sorted_))
-    if not (reuse and shared >= WORTH * sum(map(len, prompts))):
+    shared = sum(common_prefix_length(prompts[one], prompts[other]) for one, other in itertools.pairwise(sorted_))
+    if not (reuse and shared >= MIN_REUSED_TOKEN_SHARE * sum(map(len, prompts))):
         sorted_ = sorted(range(len(asked)), key=lambda place: -asked[place].length)
     return [asked[place] for place in sorted_]

@@ -5,13 +5,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Self
 
-from lexbench.runner.answers import Peak
+from lexbench.runner.answers import MemoryPeak
 from lexbench.runner.cells import OpenCell
-from lexbench.runner.clock import Clock
-from lexbench.runner.early_stop import Collapses
+from lexbench.runner.clock import CellClock
+from lexbench.runner.early_stop import CollapseLengths
 from lexbench.runner.job import Job
 from lexbench.runner.progress import Progress
-from lexbench.runner.queue import Queue
+from lexbench.runner.queue import CellQueue
 from lexbench.runner.reuse import Twins
 from lexbench.stats import costs
 from lexbench.stats.costs import Cost
@@ -21,7 +21,7 @@ _twins = Twins()
 """Finished cells of all jobs of this process."""
 
 
-class Run:
+class RunState:
     """The cells of a job that its folder does not hold yet.
 
     Args:
@@ -33,15 +33,15 @@ class Run:
 
     def __init__(self, job: Job, store: Store, cells: Sequence[OpenCell], quiet: bool) -> None:
         self.job, self.store = job, store
-        finished = {cell.id for cell in cells if store.finished(cell)}
+        finished = {cell.id for cell in cells if store.is_finished(cell)}
         left = [cell for cell in cells if cell.id not in finished]
         self.measured = len(cells) - len(left)
         """Cells that the folder holds already."""
-        self.queue = Queue(left, store, ascending=job.stop_after_collapse)
+        self.queue = CellQueue(left, store, ascending=job.stop_after_collapse)
         self.progress = Progress(left, quiet)
-        self._collapses = Collapses() if job.stop_after_collapse else None
+        self._collapses = CollapseLengths() if job.stop_after_collapse else None
         # What a cell has taken is what its twins would have taken.
-        self._costs = costs.of_file(store.folder / "costs.jsonl") if left and job.reuse else {}
+        self._costs = costs.costs_of_file(store.folder / "costs.jsonl") if left and job.reuse else {}
         self._lock = threading.RLock()
         if left:
             for cell in cells:
@@ -56,30 +56,30 @@ class Run:
         self.progress.__exit__(*error)
 
     @contextmanager
-    def claimed(self, cell: OpenCell) -> Iterator[bool]:
+    def claim(self, cell: OpenCell) -> Iterator[bool]:
         """Whether the cell is this run's alone inside the block."""
         if self.queue.waits_for_another_run(cell):
             self.progress.show(cell, "waiting for another run at")
-        with self.queue.claimed(cell) as mine:
+        with self.queue.claim(cell) as mine:
             yield mine
 
-    def settled(self, cell: OpenCell) -> bool:
+    def settle_cell(self, cell: OpenCell) -> bool:
         """Whether a claimed cell needs no measuring; it is finished, refused or deferred then."""
         with self._lock:
-            settled = self._settle(cell)
+            settled = self._settle_unmeasured(cell)
         if settled:
-            self.ended(cell)
+            self.end_cell(cell)
         return settled
 
-    def _settle(self, cell: OpenCell) -> bool:
-        if self.store.finished(cell):  # by another process, meanwhile
+    def _settle_unmeasured(self, cell: OpenCell) -> bool:
+        if self.store.is_finished(cell):  # by another process, meanwhile
             return True
-        if self.job.reuse and (twin := _twins.of(self.store.folder, cell)) and self.store.adopt(cell, twin):
+        if self.job.reuse and (twin := _twins.of(self.store.folder, cell)) and self.store.adopt_twin(cell, twin):
             if cost := self._costs.get(twin):
                 self._keep_cost(cell, cost)
             return True
-        if cell.step.refused and not cell.step.foreseen:
-            keep = self.store.defer if cell.step.again else self.store.refuse
+        if cell.step.refused and not cell.step.is_foreseen:
+            keep = self.store.defer if cell.step.retry else self.store.refuse
             keep(cell, cell.step.refused)
             return True
         if self._collapses is not None and (reason := self._collapses.reason(cell)):
@@ -87,7 +87,7 @@ class Run:
             return True
         return False
 
-    def spent(self, cell: OpenCell, clock: Clock, peak: Peak) -> None:
+    def record_cost(self, cell: OpenCell, clock: CellClock, peak: MemoryPeak) -> None:
         """Keep what measuring a cell has taken, this time."""
         cost = Cost(
             seconds=clock.seconds,
@@ -99,14 +99,14 @@ class Run:
         with self._lock:
             self._keep_cost(cell, cost)
             before = self._costs.get(cell.id)  # of an interrupted run
-            self._costs[cell.id] = cost if before is None else costs.added(before, cost)
+            self._costs[cell.id] = cost if before is None else costs.add_costs(before, cost)
 
-    def ended(self, cell: OpenCell, seconds: float | None = None) -> None:
+    def end_cell(self, cell: OpenCell, seconds: float | None = None) -> None:
         """A cell needs no more work; `seconds` where it was measured without a break."""
         with self._lock:
-            if self.store.finished(cell):  # a deferred one has nothing to tell
+            if self.store.is_finished(cell):  # a deferred one has nothing to tell
                 self._learn(cell)
-        self.progress.ended(cell, seconds)
+        self.progress.end_cell(cell, seconds)
 
     def _learn(self, cell: OpenCell) -> None:
         """Note what a finished cell tells of later ones: samples that a twin may adopt, a collapse of its method."""

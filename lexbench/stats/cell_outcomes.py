@@ -8,18 +8,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lexbench.core.errors import ConfigError
-from lexbench.core.groups import grouped
-from lexbench.core.method_key import BASELINE
+from lexbench.core.groups import group_by_key
+from lexbench.core.method_key import BASELINE_METHOD
 from lexbench.core.record import Cell, Sample
 from lexbench.stats import floors, metrics
-from lexbench.stats.pairs import Limit, Outcome, outcomes
-from lexbench.stats.tables import leaves
-from lexbench.stats.wording import plain
-from lexbench.store.format import Finished
+from lexbench.stats.pairs import Limit, Outcome, outcomes_of_samples
+from lexbench.stats.tables import flatten_leaves
+from lexbench.stats.wording import plain_text
+from lexbench.store.format import FinishedCell
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Kept:
+class CellOutcomes:
     """A cell with outcomes in place of samples: plain data that a baseline file can hold."""
 
     id: str
@@ -38,7 +38,7 @@ class Kept:
 
 
 @dataclass(frozen=True, order=True)
-class Change:
+class SettingChange:
     """A setting that two cells both have, with different values, as text."""
 
     name: str
@@ -46,10 +46,10 @@ class Change:
     other: str
 
     def __str__(self) -> str:
-        return f"{plain(self.name)} {plain(self.one)} -> {plain(self.other)}"
+        return f"{plain_text(self.name)} {plain_text(self.one)} -> {plain_text(self.other)}"
 
 
-def kept(finished: Finished, expected: Iterable[str] = ()) -> Kept:
+def outcomes_of_cell(finished: FinishedCell, expected: Iterable[str] = ()) -> CellOutcomes:
     """A cell with the outcome of each question. Where every sample failed, `expected` names the metrics.
 
     A likelihood or score that is not finite counts as failed. ConfigError where a sample lacks a score of the others.
@@ -57,29 +57,29 @@ def kept(finished: Finished, expected: Iterable[str] = ()) -> Kept:
     cell, samples = finished.cell, finished.samples
     names = metrics_of(samples)
     if samples and all(sample.failed is not None for sample in samples):  # failed samples name no score
-        names = sorted({*names, *expected}, key=metrics.order)
+        names = sorted({*names, *expected}, key=metrics.metric_sort_key)
     # Thousands of numbers, of which a comparison only asks whether they are the same.
     attention = hashlib.sha256(json.dumps(cell.identity.get("attention"), sort_keys=True).encode()).hexdigest()[:16]
     try:
-        found = {name: [_finite(each, name) for each in outcomes(samples, name)] for name in names}
+        found = {name: [_fail_if_infinite(each, name) for each in outcomes_of_samples(samples, name)] for name in names}
     except KeyError as error:
-        said = f"{plain(cell.task)} gave no {plain(error)} for some samples"
+        said = f"{plain_text(cell.task)} gave no {plain_text(error)} for some samples"
         raise ConfigError(f"{said}: score it, or say failed") from error
-    return Kept(
+    return CellOutcomes(
         id=cell.id,
         cell=replace(cell, identity={**cell.identity, "attention": attention}),
         outcomes=found,
-        floors={name: floors.of_samples(samples, name) for name in found},
+        floors={name: floors.floors_of_samples(samples, name) for name in found},
         refused=finished.refused,
         failure=next((sample.failed for sample in samples if sample.failed is not None), None),
         again=finished.again,
     )
 
 
-def limit(one: Kept, other: Kept, metric: str) -> Limit | None:
+def limit_of_pair(one: CellOutcomes, other: CellOutcomes, metric: str) -> Limit | None:
     """Why nothing can be told of two cells with the same questions: both at a floor or at the ceiling; None: it can."""
     known = other.floors.get(metric) or one.floors.get(metric) or {}
-    left, right = (floors.of_outcomes(side.outcomes[metric], metric, known) for side in (one, other))
+    left, right = (floors.standing_of_outcomes(side.outcomes[metric], metric, known) for side in (one, other))
     return floors.both_at_floor(left, right) or floors.both_at_ceiling(left, right)
 
 
@@ -92,48 +92,48 @@ def text_of(cell: Cell) -> Text:
     return cell.model, cell.task, cell.corpus
 
 
-def unspoken_texts(pairs: Iterable[tuple[Kept, Kept]]) -> dict[Text, str]:
+def texts_not_learned(pairs: Iterable[tuple[CellOutcomes, CellOutcomes]]) -> dict[Text, str]:
     """Why nothing is told of likelihoods, by the text of the second cells: on neither side the model speaks it.
 
     Asked at the longest length within the trained one, of `none` where the first side has it there
-    (`floors.unspoken`).
+    (`floors.language_not_learned`).
     """
     found = {}
-    for text, group in grouped(pairs, lambda pair: text_of(pair[1].cell)).items():
-        inside = [pair for pair in group if all(_inside(side) for side in pair)]
+    for text, group in group_by_key(pairs, lambda pair: text_of(pair[1].cell)).items():
+        inside = [pair for pair in group if all(_is_within_trained_length(side) for side in pair)]
         last = max((pair[1].cell.length for pair in inside), default=0)
         asked = [pair for pair in inside if pair[1].cell.length == last]
-        asked = [pair for pair in asked if pair[0].cell.method == BASELINE] or asked
-        reasons = [_unspoken(side, pair) for pair in asked for side in pair]
+        asked = [pair for pair in asked if pair[0].cell.method == BASELINE_METHOD] or asked
+        reasons = [_text_not_learned(side, pair) for pair in asked for side in pair]
         if reasons and reasons[0] is not None and all(reasons):
             found[text] = reasons[0]
     return found
 
 
-def _inside(each: Kept) -> bool:
+def _is_within_trained_length(each: CellOutcomes) -> bool:
     """Whether a cell has likelihoods within the trained length."""
     return "nll" in each.outcomes and each.cell.length <= each.cell.trained_length
 
 
-def _unspoken(each: Kept, pair: tuple[Kept, Kept]) -> str | None:
+def _text_not_learned(each: CellOutcomes, pair: tuple[CellOutcomes, CellOutcomes]) -> str | None:
     levels = pair[1].floors.get("nll") or pair[0].floors.get("nll") or {}  # of the same targets; a baseline has none
     cell = each.cell
-    return floors.unspoken_outcomes(cell.model, cell.method, cell.length, each.outcomes["nll"], levels)
+    return floors.language_not_learned_by_outcomes(cell.model, cell.method, cell.length, each.outcomes["nll"], levels)
 
 
 def metrics_of(samples: Sequence[Sample]) -> list[str]:
     """Metrics of samples: nll, from which other likelihoods follow, or all scores and measures."""
     if any(sample.nll is not None for sample in samples):
         return ["nll"]
-    return sorted({name for sample in samples for name in sample.scores}, key=metrics.order)
+    return sorted({name for sample in samples for name in sample.scores}, key=metrics.metric_sort_key)
 
 
-def headline(names: Collection[str]) -> str | None:
+def headline_metric(names: Collection[str]) -> str | None:
     """The metric that a task is judged by: nll, else accuracy, else resolution, else its first score."""
-    return min(names, key=metrics.order, default=None)
+    return min(names, key=metrics.metric_sort_key, default=None)
 
 
-def _finite(outcome: Outcome, metric: str) -> Outcome:
+def _fail_if_infinite(outcome: Outcome, metric: str) -> Outcome:
     if outcome.amount is None or math.isfinite(outcome.amount):
         return outcome
     return replace(outcome, amount=0.0 if metrics.is_score(metric) else None, failed=True)
@@ -142,18 +142,18 @@ def _finite(outcome: Outcome, metric: str) -> Outcome:
 Key = Callable[[Cell], Hashable]
 
 
-def matched(
-    left: Sequence[Kept], right: Sequence[Kept], keys: Sequence[Key]
-) -> tuple[list[tuple[Kept, Kept]], list[Kept], list[Kept]]:
+def match_cells(
+    left: Sequence[CellOutcomes], right: Sequence[CellOutcomes], keys: Sequence[Key]
+) -> tuple[list[tuple[CellOutcomes, CellOutcomes]], list[CellOutcomes], list[CellOutcomes]]:
     """Matching cells of two sides, and the unmatched cells of each side.
 
     Cells match by the first key; the remaining ones by the next key, in order of seed and corpus. Within a side the
     first key is unique.
     """
-    found: list[tuple[Kept, Kept]] = []
-    rest = [_ordered(left), _ordered(right)]
+    found: list[tuple[CellOutcomes, CellOutcomes]] = []
+    rest = [_sort_cells(left), _sort_cells(right)]
     for key in keys:
-        groups = [grouped(side, _of_cell(key)) for side in rest]
+        groups = [group_by_key(side, _of_cell(key)) for side in rest]
         # Of groups of two sizes the rest of the larger one waits for the next key.
         pairs = [pair for name in groups[0] for pair in zip(groups[0][name], groups[1].get(name, []), strict=False)]
         taken = {id(each) for pair in pairs for each in pair}
@@ -162,46 +162,46 @@ def matched(
     return found, rest[0], rest[1]
 
 
-def doubled(cells: Iterable[Kept], key: Key) -> list[Kept]:
+def find_duplicates(cells: Iterable[CellOutcomes], key: Key) -> list[CellOutcomes]:
     """The first group of several cells with one key; empty without one."""
-    return next((group for group in grouped(cells, _of_cell(key)).values() if len(group) > 1), [])
+    return next((group for group in group_by_key(cells, _of_cell(key)).values() if len(group) > 1), [])
 
 
-def _of_cell(key: Key) -> Callable[[Kept], Hashable]:
+def _of_cell(key: Key) -> Callable[[CellOutcomes], Hashable]:
     return lambda each: key(each.cell)
 
 
-def _ordered(cells: Iterable[Kept]) -> list[Kept]:
-    def place(each: Kept) -> tuple[Any, ...]:
+def _sort_cells(cells: Iterable[CellOutcomes]) -> list[CellOutcomes]:
+    def place(each: CellOutcomes) -> tuple[Any, ...]:
         cell = each.cell
         return cell.model, cell.task, cell.method, cell.length, cell.seed, cell.corpus or "", each.id
 
     return sorted(cells, key=place)
 
 
-def unlike_questions(one: Cell, other: Cell) -> Change | None:
+def difference_in_kind(one: Cell, other: Cell) -> SettingChange | None:
     """Why questions of two cells of one task differ in kind; None where they do not.
 
     The protocol, the task's version and parameters, the corpus by name, and the start of the model's texts must agree;
     a field that only one of them has is not compared.
     """
     if one.protocol != other.protocol:
-        return Change("protocol", one.protocol, other.protocol)
-    for change in _differing(one, other, ("model", "task")):
+        return SettingChange("protocol", one.protocol, other.protocol)
+    for change in _changed_values(one, other, ("model", "task")):
         if change.name.startswith(("task.", "model.begins_with")):
             return change
     (corpus, print_), (other_corpus, other_print) = _corpus(one), _corpus(other)
     if corpus != other_corpus and (print_ is None or print_ != other_print):
-        return Change("corpus", str(corpus), str(other_corpus))
+        return SettingChange("corpus", str(corpus), str(other_corpus))
     return None
 
 
-def other_questions(one: Cell, other: Cell) -> Change | None:
+def difference_in_questions(one: Cell, other: Cell) -> SettingChange | None:
     """Why two cells have different questions of one kind: another seed, or another state of the corpus."""
     if one.seed != other.seed:
-        return Change("seed", str(one.seed), str(other.seed))
+        return SettingChange("seed", str(one.seed), str(other.seed))
     left, right = _corpus(one)[1], _corpus(other)[1]
-    return Change("corpus.fingerprint", str(left), str(right)) if left != right else None
+    return SettingChange("corpus.fingerprint", str(left), str(right)) if left != right else None
 
 
 def _corpus(cell: Cell) -> tuple[str | None, str | None]:
@@ -210,26 +210,26 @@ def _corpus(cell: Cell) -> tuple[str | None, str | None]:
     return (corpus["name"], corpus.get("fingerprint")) if isinstance(corpus, Mapping) else (cell.corpus, None)
 
 
-def changes(pairs: Iterable[tuple[Kept, Kept]]) -> list[Change]:
+def changed_settings(pairs: Iterable[tuple[CellOutcomes, CellOutcomes]]) -> list[SettingChange]:
     """Settings in which compared cells differ, apart from their questions, each once."""
-    return sorted({change for one, other in pairs for change in _changes(one.cell, other.cell)})
+    return sorted({change for one, other in pairs for change in _changed_settings(one.cell, other.cell)})
 
 
-def _changes(one: Cell, other: Cell) -> Iterator[Change]:
+def _changed_settings(one: Cell, other: Cell) -> Iterator[SettingChange]:
     """Settings in which two cells differ."""
     asked = ("task", "corpus", "seed", "length")
-    for change in _differing(one, other, one.identity.keys() - set(asked)):
+    for change in _changed_values(one, other, one.identity.keys() - set(asked)):
         if one.method == other.method or not change.name.startswith(("method.", "attention")):
             yield replace(change, name=f"attention of {one.method}") if change.name == "attention" else change
     for name, here, there in (("method", str(one.method), str(other.method)), ("lexbench", one.version, other.version)):
         if here != there:
-            yield Change(name, here, there)
+            yield SettingChange(name, here, there)
 
 
-def _differing(one: Cell, other: Cell, parts: Iterable[str]) -> list[Change]:
+def _changed_values(one: Cell, other: Cell, parts: Iterable[str]) -> list[SettingChange]:
     """Different values in these parts of two identities, by name."""
     left, right = one.identity, other.identity
     unlike = [name for name in parts if name in left and name in right and repr(left[name]) != repr(right[name])]
-    here, there = (leaves({name: side[name] for name in unlike}) for side in (left, right))
+    here, there = (flatten_leaves({name: side[name] for name in unlike}) for side in (left, right))
     both = sorted(here.keys() & there.keys())
-    return [Change(name, here[name], there[name]) for name in both if here[name] != there[name]]
+    return [SettingChange(name, here[name], there[name]) for name in both if here[name] != there[name]]

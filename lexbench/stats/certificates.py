@@ -28,16 +28,16 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lexbench.stats.intervals import LEVEL, Floats, cluster_bootstrap, student_reach
-from lexbench.stats.metrics import better, is_score
-from lexbench.stats.pairs import Outcome, gaps
+from lexbench.stats.intervals import SIGNIFICANCE_LEVEL, Floats, cluster_bootstrap, student_halfwidth
+from lexbench.stats.metrics import better_direction, is_score
+from lexbench.stats.pairs import Outcome, question_gaps
 
-CAP = 4.0
+MAX_COUNTED_LOSS_MARGINS = 4.0
 """Largest loss of a document that counts, in margins; of nats."""
-STAKES = np.array([0.95, 0.8, 0.6, 0.4, 0.25, 0.12])
+STAKE_FRACTIONS = np.array([0.95, 0.8, 0.6, 0.4, 0.25, 0.12])
 """Fractions of the largest stake: the first for losses that hardly ever come, the last for noise of several margins."""
-SHARES = np.array([0.5, *[0.1] * 5])
-"""Of the wealth, by stake."""
+WEALTH_SHARE_OF_STAKE = np.array([0.5, *[0.1] * 5])
+"""Share of the starting wealth that is bet with each stake; they sum to 1."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -70,9 +70,9 @@ class Proof:
         return len(self.losses)
 
 
-def prove(baseline: Sequence[Outcome], other: Sequence[Outcome], metric: str, margin: float) -> Proof | None:
+def prove_small_loss(baseline: Sequence[Outcome], other: Sequence[Outcome], metric: str, margin: float) -> Proof | None:
     """The proof that the other side loses less than the margin, in the metric's own unit; None without a pair."""
-    counted = _counted(gaps(baseline, other))
+    counted = _drop_late_questions(question_gaps(baseline, other))
     losses = cluster_losses(counted, metric)
     if not len(losses) or not margin > 0:
         return None
@@ -81,10 +81,10 @@ def prove(baseline: Sequence[Outcome], other: Sequence[Outcome], metric: str, ma
 
 def prove_losses(losses: Floats, metric: str, margin: float, questions: int | None = None) -> Proof:
     """The proof of losses [clusters] against a margin; `questions` in all clusters, None: one in each."""
-    cap = cap_of(metric, margin)
+    cap = max_counted_loss(metric, margin)
     logs = log_wealth(losses[None], margin, cap)[0]
-    reached = np.flatnonzero(logs >= math.log(1 / LEVEL))
-    mean, end = float(losses.mean()), None if is_score(metric) else _end(losses)
+    reached = np.flatnonzero(logs >= math.log(1 / SIGNIFICANCE_LEVEL))
+    mean, end = float(losses.mean()), None if is_score(metric) else _upper_end(losses)
     sure = bool(len(reached)) and (end is None or end < margin)
     return Proof(
         losses=losses,
@@ -96,7 +96,7 @@ def prove_losses(losses: Floats, metric: str, margin: float, questions: int | No
         above=int((losses > cap).sum()),
         wealth=math.exp(min(float(logs.max()), 700.0)),  # beyond 709 it is no float64
         at=int(reached[0]) + 1 if sure else None,
-        more=None if sure else _more(losses, margin, cap, mean, end),
+        more=None if sure else _more_clusters_needed(losses, margin, cap, mean, end),
     )
 
 
@@ -124,15 +124,19 @@ def judge_losses(losses: Floats, metric: str, margin: float) -> Judgement:
     below = prove_losses(losses, metric, margin)
     if below.at is not None:
         return Judgement("below", below.at, None)
-    counted = np.minimum(losses, cap_of(metric, margin)) - margin
-    stakes = STAKES / margin
+    counted = np.minimum(losses, max_counted_loss(metric, margin)) - margin
+    stakes = STAKE_FRACTIONS / margin
     logs = np.log1p(stakes[:, None] * counted)
-    wealth = np.logaddexp.reduce(np.log(SHARES)[:, None] + np.cumsum(logs, axis=1), axis=0)
-    reached = np.flatnonzero(wealth >= math.log(1 / LEVEL))
+    wealth = np.logaddexp.reduce(np.log(WEALTH_SHARE_OF_STAKE)[:, None] + np.cumsum(logs, axis=1), axis=0)
+    reached = np.flatnonzero(wealth >= math.log(1 / SIGNIFICANCE_LEVEL))
     if len(reached):
         return Judgement("above", int(reached[0]) + 1, None)
     grown = logs.sum(axis=1)
-    ways = (math.log(1 / LEVEL) - np.log(SHARES) - grown)[grown > 0] / grown[grown > 0] * len(losses)
+    ways = (
+        (math.log(1 / SIGNIFICANCE_LEVEL) - np.log(WEALTH_SHARE_OF_STAKE) - grown)[grown > 0]
+        / grown[grown > 0]
+        * len(losses)
+    )
     found = [
         *([] if below.more is None else [below.more]),
         *([max(1, math.ceil(float(ways.min())))] if len(ways) else []),
@@ -140,18 +144,22 @@ def judge_losses(losses: Floats, metric: str, margin: float) -> Judgement:
     return Judgement("undecided", None, min(found, default=None))
 
 
-def _end(losses: Floats) -> float:
+def _upper_end(losses: Floats) -> float:
     """Upper end of the 95 % interval of the mean of losses [clusters]; infinite for one cluster."""
     found = cluster_bootstrap(losses, np.ones(len(losses)), [str(place) for place in range(len(losses))])
     return math.inf if found is None else found.high
 
 
-def _more(losses: Floats, margin: float, cap: float, mean: float, end: float | None) -> int | None:
+def _more_clusters_needed(losses: Floats, margin: float, cap: float, mean: float, end: float | None) -> int | None:
     """Clusters still needed if the next ones lose as these [clusters] did; None where no number proves it."""
     clusters = len(losses)
     grown = np.log(1 + _stakes(margin, cap)[:, None] * (margin - np.minimum(losses, cap))).sum(axis=1)
     # Further clusters until a stake's own share of the wealth is 20, if it grows on at its rate; the fastest decides.
-    ways = (math.log(1 / LEVEL) - np.log(SHARES) - grown)[grown > 0] / grown[grown > 0] * clusters
+    ways = (
+        (math.log(1 / SIGNIFICANCE_LEVEL) - np.log(WEALTH_SHARE_OF_STAKE) - grown)[grown > 0]
+        / grown[grown > 0]
+        * clusters
+    )
     if not len(ways):
         return None
     bets = max(1, math.ceil(float(ways.min())))
@@ -163,9 +171,9 @@ def _more(losses: Floats, margin: float, cap: float, mean: float, end: float | N
     return max(bets, math.ceil(clusters * ((end - mean) / (margin - mean)) ** 2) - clusters)
 
 
-def cap_of(metric: str, margin: float) -> float:
+def max_counted_loss(metric: str, margin: float) -> float:
     """Largest loss of a cluster that counts."""
-    return 1.0 if is_score(metric) else CAP * margin
+    return 1.0 if is_score(metric) else MAX_COUNTED_LOSS_MARGINS * margin
 
 
 def cluster_losses(counted: Sequence[Outcome], metric: str) -> Floats:
@@ -173,12 +181,12 @@ def cluster_losses(counted: Sequence[Outcome], metric: str) -> Floats:
     sums: dict[str, list[float]] = {}
     for each in counted:
         total = sums.setdefault(each.cluster, [0.0, 0.0])
-        total[0] -= better(metric) * (each.amount or 0.0)
+        total[0] -= better_direction(metric) * (each.amount or 0.0)
         total[1] += each.units
     return np.array([loss / units for loss, units in sums.values() if units > 0])
 
 
-def _counted(found: Sequence[Outcome]) -> list[Outcome]:
+def _drop_late_questions(found: Sequence[Outcome]) -> list[Outcome]:
     """Gaps without later questions of a cluster that has ended: they would change a stake that is placed already."""
     kept, ended, last = list[Outcome](), set[str](), found[0].cluster if found else ""
     for each in found:
@@ -194,37 +202,37 @@ def log_wealth(losses: ArrayLike, margin: float, cap: float) -> Floats:
     """[series, clusters] log of the wealth after each cluster of losses [series, clusters]."""
     won = margin - np.minimum(np.asarray(losses, np.float64), cap)
     whole = np.full(won.shape, -np.inf)
-    for stake, share in zip(_stakes(margin, cap), SHARES, strict=True):
+    for stake, share in zip(_stakes(margin, cap), WEALTH_SHARE_OF_STAKE, strict=True):
         whole = np.logaddexp(whole, math.log(share) + np.cumsum(np.log(1 + stake * won), axis=-1))
     return whole
 
 
 def _stakes(margin: float, cap: float) -> Floats:
-    return np.asarray(STAKES / (cap - margin))
+    return np.asarray(STAKE_FRACTIONS / (cap - margin))
 
 
-def needed(losses: ArrayLike, metric: str, margin: float, most: int, loss: float | None = None) -> Floats:
+def clusters_to_prove(losses: ArrayLike, metric: str, margin: float, most: int, loss: float | None = None) -> Floats:
     """[3] clusters after which 50, 80 and 90 % of 500 deployments like a pilot are proven; inf beyond `most`.
 
     Deployments draw the pilot's clusters at random, moved so that their mean is `loss` (None: as it is). Scores keep
     their values: clusters without a change become lost or gained ones instead, and half a cluster of each is added, so
     that a pilot without any is not taken for proof.
     """
-    drawn = _deployments(np.asarray(losses, np.float64), metric, most, loss, 500)
-    found = proven(drawn, metric, margin).sum(axis=0)
+    drawn = _draw_deployments(np.asarray(losses, np.float64), metric, most, loss, 500)
+    found = losses_are_proven(drawn, metric, margin).sum(axis=0)
     # Of 500 more than 250, 400 and 450.
     enough = [found > math.ceil(quantile * (len(drawn) - 1)) for quantile in (0.5, 0.8, 0.9)]
     return np.array([each.argmax() + 1.0 if each.any() else np.inf for each in enough])
 
 
-def proven(losses: ArrayLike, metric: str, margin: float) -> NDArray[np.bool_]:
+def losses_are_proven(losses: ArrayLike, metric: str, margin: float) -> NDArray[np.bool_]:
     """[series, clusters] whether so many clusters of losses [series, clusters] prove a mean loss below the margin.
 
     Of losses without a bound the interval's end is Student's at the level of the bootstrap-t: thousands of bootstraps
     would take minutes.
     """
     values = np.asarray(losses, np.float64)
-    reached = log_wealth(values, margin, cap_of(metric, margin)) >= math.log(1 / LEVEL)
+    reached = log_wealth(values, margin, max_counted_loss(metric, margin)) >= math.log(1 / SIGNIFICANCE_LEVEL)
     found = np.asarray(np.maximum.accumulate(reached, axis=-1))
     if is_score(metric):
         return found
@@ -232,11 +240,11 @@ def proven(losses: ArrayLike, metric: str, margin: float) -> NDArray[np.bool_]:
     middle = values.mean(axis=-1, keepdims=True)
     means = np.cumsum(values - middle, axis=-1) / counts
     squares = np.maximum(np.cumsum((values - middle) ** 2, axis=-1) - counts * means**2, 0.0)
-    ends = middle + means + student_reach(counts) * np.sqrt(squares / counts)
+    ends = middle + means + student_halfwidth(counts) * np.sqrt(squares / counts)
     return np.asarray(found & (counts > 1) & (ends < margin))
 
 
-def _deployments(losses: Floats, metric: str, most: int, loss: float | None, count: int) -> Floats:
+def _draw_deployments(losses: Floats, metric: str, most: int, loss: float | None, count: int) -> Floats:
     rng = np.random.default_rng(0)
     if not is_score(metric):
         moved = losses if loss is None else losses - losses.mean() + loss
@@ -253,10 +261,11 @@ def _deployments(losses: Floats, metric: str, most: int, loss: float | None, cou
     return np.where(turned < (mean - wanted) / (1 + mean), -1.0, drawn)
 
 
-def fixed(losses: ArrayLike, metric: str, margin: float, loss: float = 0.0) -> int:
+def fixed_test_clusters(losses: ArrayLike, metric: str, margin: float, loss: float = 0.0) -> int:
     """Clusters of a test at one fixed number of them, 5 % one-sided, proven in 90 % if the true mean is `loss`.
 
-    n = (1.645 + 1.282)^2 variance / (margin - loss)^2, for normal means; of scores with the half clusters of `needed`.
+    n = (1.645 + 1.282)^2 variance / (margin - loss)^2, for normal means; of scores with the half clusters of
+    `clusters_to_prove`.
     """
     from statistics import NormalDist
 
@@ -265,5 +274,5 @@ def fixed(losses: ArrayLike, metric: str, margin: float, loss: float = 0.0) -> i
     if is_score(metric):
         # Half a lost cluster and half a gained one add 1 to the squares, and to the count.
         variance = (float(np.square(values).sum()) + 1.0) / (len(values) + 1)
-    quantiles = NormalDist().inv_cdf(1 - LEVEL) + NormalDist().inv_cdf(0.9)
+    quantiles = NormalDist().inv_cdf(1 - SIGNIFICANCE_LEVEL) + NormalDist().inv_cdf(0.9)
     return max(2, math.ceil(quantiles**2 * variance / (margin - loss) ** 2))

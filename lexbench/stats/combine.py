@@ -23,15 +23,23 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from lexbench.core.groups import grouped
-from lexbench.core.method_key import BASELINE, MethodKey
+from lexbench.core.groups import group_by_key
+from lexbench.core.method_key import BASELINE_METHOD, MethodKey
 from lexbench.core.record import Sample
-from lexbench.stats.intervals import Floats, Interval, correlations, mean_interval, ratio, reaches, recovered
-from lexbench.stats.pairs import Outcome, outcomes
+from lexbench.stats.intervals import (
+    Floats,
+    Interval,
+    influence_correlations,
+    interval_halfwidths,
+    mean_interval,
+    ratio_with_influences,
+    recover_interval,
+)
+from lexbench.stats.pairs import Outcome, outcomes_of_samples
 from lexbench.stats.tables import Place, Table
 
 Key = TypeVar("Key", bound=Hashable)
-COLUMNS = 256
+CONTRASTS_PER_BLOCK = 256
 """Contrasts that are resampled at once: some megabytes each hundred."""
 
 
@@ -64,7 +72,7 @@ class Level:
     """Levels of one number share clusters; those of others vary independently."""
 
 
-def levels(groups: Mapping[Key, Sequence[Outcome]], scored: bool) -> dict[Key, Level]:
+def group_levels(groups: Mapping[Key, Sequence[Outcome]], scored: bool) -> dict[Key, Level]:
     """Level of each group with a unit; failures without an amount are left out."""
     used = {key: [each for each in group if each.amount is not None] for key, group in groups.items()}
     used = {key: group for key, group in used.items() if sum(each.units for each in group) > 0}
@@ -78,7 +86,9 @@ def levels(groups: Mapping[Key, Sequence[Outcome]], scored: bool) -> dict[Key, L
             amounts = [each.amount or 0.0 for each in group]
             sums = np.zeros((len(places), 2))
             np.add.at(sums, [places[name] for name in clusters], np.array([amounts, [e.units for e in group]]).T)
-            value, influence = ratio(sums)  # one place for each cluster of the family: 0 where this group lacks it
+            value, influence = ratio_with_influences(
+                sums
+            )  # one place for each cluster of the family: 0 where this group lacks it
             found[key] = Level(
                 value=value,
                 own=mean_interval(amounts, clusters) if scored else None,
@@ -100,7 +110,7 @@ def _families(clusters: Mapping[Key, set[str]]) -> list[list[Key]]:
     return [keys for keys, _ in families]
 
 
-def combination(terms: Sequence[tuple[float, Level]], scored: bool) -> Estimate:
+def combine_levels(terms: Sequence[tuple[float, Level]], scored: bool) -> Estimate:
     """sum of weight * level; the weights of a level in several terms add up; a total of 0 removes it."""
     weights: dict[Level, float] = {}
     for weight, level in terms:
@@ -110,10 +120,10 @@ def combination(terms: Sequence[tuple[float, Level]], scored: bool) -> Estimate:
     if not weights:  # a level against itself
         return Estimate(value, value, value, "mover" if scored else "cluster_bootstrap")
     if scored:
-        return _recovered(value, weights)
+        return _recover_estimate(value, weights)
     if any(level.influence is None for level in weights):  # a single cluster has no spread to resample
         return Estimate(value)
-    below, above = reaches(_by_family(weights))
+    below, above = interval_halfwidths(_by_family(weights))
     return Estimate(value, value - float(below), value + float(above), "cluster_bootstrap")
 
 
@@ -126,7 +136,7 @@ def _by_family(weights: Mapping[Level, float]) -> list[Floats]:
     return list(found.values())
 
 
-def _recovered(value: float, weights: Mapping[Level, float]) -> Estimate:
+def _recover_estimate(value: float, weights: Mapping[Level, float]) -> Estimate:
     """The interval of a combination of scores, from those of its levels."""
     if any(level.own is None for level in weights):
         return Estimate(value)
@@ -137,7 +147,7 @@ def _recovered(value: float, weights: Mapping[Level, float]) -> Estimate:
         values.append(weight * level.value)
         lows.append(low)
         highs.append(high)
-    return Estimate(value, *recovered(values, lows, highs, _correlations(weights)), "mover")
+    return Estimate(value, *recover_interval(values, lows, highs, _correlations(weights)), "mover")
 
 
 def _correlations(weights: Mapping[Level, float]) -> Floats:
@@ -145,16 +155,16 @@ def _correlations(weights: Mapping[Level, float]) -> Floats:
     every = list(weights)
     found = np.eye(len(every))
     varying = [place for place, level in enumerate(every) if level.influence is not None]
-    for places in grouped(varying, lambda place: every[place].family).values():
+    for places in group_by_key(varying, lambda place: every[place].family).values():
         own = [weights[every[place]] * np.asarray(every[place].influence) for place in places]
-        found[np.ix_(places, places)] = correlations(np.stack(own, axis=1))
+        found[np.ix_(places, places)] = influence_correlations(np.stack(own, axis=1))
     return found
 
 
-def contrasts(
+def combine_level_pairs(
     pairs: Sequence[tuple[Level, Level]], weights: tuple[float, float], scored: bool
 ) -> tuple[Floats, Floats, Floats]:
-    """The `combination` of the levels of each pair with these weights, all at once.
+    """The `combine_levels` of the levels of each pair with these weights, all at once.
 
     Returns [pairs] values, lower ends and upper ends; NaN where a value has no interval.
     """
@@ -165,7 +175,7 @@ def contrasts(
     factors = np.where(same, sum(weights), weights[0]), np.where(same, 0.0, weights[1])
     values = np.array([level.value for level in every])
     middle = factors[0] * values[one] + factors[1] * values[other]
-    find = _recovered_contrasts if scored else _resampled_contrasts
+    find = _recovered_halfwidths if scored else _resampled_halfwidths
     down, up = find(every, (one, other), factors)
     nothing = same & (factors[0] == 0)  # a level against itself
     return middle, np.where(nothing, middle, middle - down), np.where(nothing, middle, middle + up)
@@ -175,8 +185,8 @@ Numbers = tuple[NDArray[np.int64], NDArray[np.int64]]
 """[pairs] of each side, the numbers of their levels."""
 
 
-def _recovered_contrasts(every: Sequence[Level], sides: Numbers, factors: tuple[Floats, Floats]) -> Floats:
-    """[2, pairs] distances to the lower and to the upper end, as `_recovered`."""
+def _recovered_halfwidths(every: Sequence[Level], sides: Numbers, factors: tuple[Floats, Floats]) -> Floats:
+    """[2, pairs] distances to the lower and to the upper end, as `_recover_estimate`."""
     nothing = Interval(math.nan, math.nan, "")
     own = [level.own or nothing for level in every]
     below = np.array([level.value - each.low for level, each in zip(every, own, strict=True)])
@@ -193,8 +203,8 @@ def _recovered_contrasts(every: Sequence[Level], sides: Numbers, factors: tuple[
     return np.array(found)
 
 
-def _resampled_contrasts(every: Sequence[Level], sides: Numbers, factors: tuple[Floats, Floats]) -> Floats:
-    """[2, pairs] distances to the lower and to the upper end, by `reaches`."""
+def _resampled_halfwidths(every: Sequence[Level], sides: Numbers, factors: tuple[Floats, Floats]) -> Floats:
+    """[2, pairs] distances to the lower and to the upper end, by `interval_halfwidths`."""
     found = np.full((2, len(sides[0])), math.nan)
     families = np.array([-1 if level.influence is None else level.family for level in every])
     places = np.zeros(len(every), np.int64)
@@ -206,16 +216,16 @@ def _resampled_contrasts(every: Sequence[Level], sides: Numbers, factors: tuple[
     of = np.stack([families[side] for side in sides])
     for left, right in np.unique(of[:, of.min(axis=0) >= 0], axis=1).T.tolist():
         chosen = np.flatnonzero((of == [[left], [right]]).all(axis=0))
-        for some in np.array_split(chosen, -(-len(chosen) // COLUMNS)):
+        for some in np.array_split(chosen, -(-len(chosen) // CONTRASTS_PER_BLOCK)):
             one, other = (
                 factor[some] * influences[family][:, places[side[some]]]
                 for factor, side, family in zip(factors, sides, (left, right), strict=True)
             )
-            found[:, some] = reaches([one + other] if left == right else [one, other])
+            found[:, some] = interval_halfwidths([one + other] if left == right else [one, other])
     return found
 
 
-def halves(outcomes: Sequence[Outcome]) -> tuple[list[Outcome], list[Outcome]]:
+def split_gains_and_losses(outcomes: Sequence[Outcome]) -> tuple[list[Outcome], list[Outcome]]:
     """Split gaps into gained and lost amounts: gap = gained - lost.
 
     For right and wrong answers both are shares, with Wilson's intervals. So a difference has a width even where no pair
@@ -286,7 +296,7 @@ class Summary:
 
 
 @dataclass(frozen=True, eq=False)
-class Curves:
+class MethodCurves:
     """The curves of a table of NLL or of a score."""
 
     table: Table
@@ -308,7 +318,7 @@ class Curves:
 
     @cached_property
     def right_or_wrong(self) -> bool:
-        """Whether every answer is."""
+        """Whether the score of every answer is 0 or 1."""
         return self.scored and all(each.amount in (0.0, 1.0) for group in self.outcomes.values() for each in group)
 
     @property
@@ -316,11 +326,11 @@ class Curves:
         """Shared lengths up to the trained length."""
         return [length for length in self.shared if length <= self.trained]
 
-    def valued(self, row: MethodKey) -> bool:
+    def has_value(self, row: MethodKey) -> bool:
         """Whether a method has a value at any length."""
         return any(name == row for name, _ in self.levels)
 
-    def references(self, row: MethodKey, length: int) -> list[Place]:
+    def reference_cells(self, row: MethodKey, length: int) -> list[Place]:
         """Cells whose best value is the level at a length."""
         name, end = self.base or row, min(length, self.trained)
         return [(name, each) for each in self.table.lengths if each <= end and (name, each) in self.levels]
@@ -344,13 +354,13 @@ class Curves:
         alike = all(known[0][index].cluster == known[1][index].cluster for index in both)
         if not alike or len(both) == len(known[0]) == len(known[1]):
             return self.levels[one], self.levels[other]
-        found = levels({side: [known[side][index] for index in both] for side in (0, 1)}, self.scored)
+        found = group_levels({side: [known[side][index] for index in both] for side in (0, 1)}, self.scored)
         return (found[0], found[1]) if len(found) == 2 else None
 
     @cached_property
     def paired(self) -> dict[Place, list[tuple[Level, Level]]]:
         """Levels of each of a cell's references and of the cell (`pair`); cells without any are left out."""
-        found = {at: [self.pair(each, at) for each in self.references(*at)] for at in self.levels}
+        found = {at: [self.pair(each, at) for each in self.reference_cells(*at)] for at in self.levels}
         return {at: known for at, each in found.items() if (known := [pair for pair in each if pair])}
 
     def floor(self, row: MethodKey, length: int) -> float | None:
@@ -393,13 +403,16 @@ def shared_lengths(table: Table) -> list[int]:
     return [length for length in table.lengths if rows and all((row, length) in valued for row in rows)]
 
 
-def curves_of(table: Table, samples: Mapping[str, Sequence[Sample]]) -> Curves:
+def curves_of(table: Table, samples: Mapping[str, Sequence[Sample]]) -> MethodCurves:
     """Curves of a table; `samples` are those of each cell id."""
     metric = table.metric or ""
     places = [(row, length) for length in table.lengths for row in table.methods if (row, length) in table.entries]
     valued = [at for at in places if table.entries[at].metric == table.metric and table.entries[at].value is not None]
     # A cell of which every sample failed has no value: its zeros are no answers.
-    found = {at: outcomes(samples.get(table.entries[at].cell, ()) if at in valued else (), metric) for at in places}
-    known = levels(found, table.scored)
-    inside = any((BASELINE, length) in known for length in table.lengths if length <= table.cell.trained_length)
-    return Curves(table, found, known, shared_lengths(table), BASELINE if inside else None)
+    found = {
+        at: outcomes_of_samples(samples.get(table.entries[at].cell, ()) if at in valued else (), metric)
+        for at in places
+    }
+    known = group_levels(found, table.scored)
+    inside = any((BASELINE_METHOD, length) in known for length in table.lengths if length <= table.cell.trained_length)
+    return MethodCurves(table, found, known, shared_lengths(table), BASELINE_METHOD if inside else None)

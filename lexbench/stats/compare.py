@@ -14,40 +14,47 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lexbench.core.errors import ConfigError
-from lexbench.core.groups import grouped
+from lexbench.core.groups import group_by_key
 from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Cell
 from lexbench.stats import metrics, records
 from lexbench.stats.cell_outcomes import (
-    Change,
-    Kept,
-    changes,
-    doubled,
-    headline,
-    kept,
-    limit,
-    matched,
-    other_questions,
+    CellOutcomes,
+    SettingChange,
+    changed_settings,
+    difference_in_kind,
+    difference_in_questions,
+    find_duplicates,
+    headline_metric,
+    limit_of_pair,
+    match_cells,
+    outcomes_of_cell,
     text_of,
-    unlike_questions,
-    unspoken_texts,
+    texts_not_learned,
 )
-from lexbench.stats.intervals import LEVEL
-from lexbench.stats.pairs import Limit, LimitKind, Paired, corrected, missable, paired
+from lexbench.stats.intervals import SIGNIFICANCE_LEVEL
+from lexbench.stats.pairs import (
+    Limit,
+    LimitKind,
+    PairedDifference,
+    correct_by_holm,
+    detectable_difference,
+    paired_difference,
+)
 from lexbench.stats.prices import price_rows
-from lexbench.stats.wording import plain, scale, several, some
+from lexbench.stats.wording import count_with_noun, display_factor, join_first_few, plain_text
 from lexbench.store.cell_rows import with_purposes
 
-SELECTORS = ("method", "model", "task", "backend", "dtype", "kernel", "seed", "version", "length")
+SELECTOR_KEYS = ("method", "model", "task", "backend", "dtype", "kernel", "seed", "version", "length")
 
 
 @dataclass(frozen=True, kw_only=True)
-class AtLength:
+class LengthComparison:
     """The two sides at one length and seed."""
 
     length: int
     seed: int
-    found: Paired | None = None
+    found: PairedDifference | None = None
     """B minus A; None where nothing is comparable."""
     apart: str | None = None
     """Why nothing is comparable."""
@@ -85,7 +92,7 @@ class VerdictKind(Enum):
     NOT_DETECTED = "not detected"
 
 
-class Lengths(NamedTuple):
+class SignificantLength(NamedTuple):
     """A length at which a difference is significant, and for how many of the seeds asked there."""
 
     length: int
@@ -98,7 +105,7 @@ class TaskVerdict:
     """The verdict on one task, as data; `lexbench.report.verdicts` says it in words."""
 
     kind: VerdictKind
-    where: Mapping[Direction, Sequence[Lengths]] = field(default_factory=dict)
+    where: Mapping[Direction, Sequence[SignificantLength]] = field(default_factory=dict)
     """Lengths with a significant difference, by what side B is there."""
     everywhere: bool = False
     """Whether all comparisons are significant."""
@@ -113,7 +120,7 @@ class TaskVerdict:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Compared:
+class TaskComparison:
     """One task, by its headline metric."""
 
     task: str
@@ -121,7 +128,7 @@ class Compared:
     """None: neither side has a value."""
     trained_length: int
     """Value of side A."""
-    entries: list[AtLength]
+    entries: list[LengthComparison]
     verdict: TaskVerdict
     smallest: float | None = None
     """In the table's unit: the largest of what each comparison may miss as the first of all (`pairs.missable`), and of
@@ -135,9 +142,9 @@ class Comparison:
     a: str
     b: str
     """Folders and selectors of the sides."""
-    changes: list[Change]
+    changes: list[SettingChange]
     """Differences in setup, apart from the questions."""
-    tasks: list[Compared]
+    tasks: list[TaskComparison]
     only_a: list[str]
     """Cells without a partner, as text."""
     only_b: list[str]
@@ -145,7 +152,7 @@ class Comparison:
     """Files that could not be read."""
 
 
-def compare(
+def compare_runs(
     a: Sequence[Path] | Path,
     b: Sequence[Path] | Path,
     select_a: Sequence[str] = (),
@@ -165,38 +172,44 @@ def compare(
     the same on both sides.
     """
     folders = [[side] if isinstance(side, Path) else list(side) for side in (a, b)]
-    once = {tuple(side): records.load(side) for side in folders}  # both sides may be the same folders
+    once = {tuple(side): records.load_cells(side) for side in folders}  # both sides may be the same folders
     loaded = [once[tuple(side)] for side in folders]
     given = [select_a, select_b]
     sides = []
     for name, side, words in zip("ab", loaded, given, strict=True):
         every = [finished for finished in side.finished if only is None or finished.cell.id in only]
-        cells = _selected([kept(finished) for finished in every], words, name)
-        _single(cells, name)
+        cells = _select_cells([outcomes_of_cell(finished) for finished in every], words, name)
+        _refuse_duplicate_cells(cells, name)
         sides.append(cells)
-    pairs, only_a, only_b = matched(sides[0], sides[1], [_place, lambda cell: _place(cell)[:3]])
+    pairs, only_a, only_b = match_cells(sides[0], sides[1], [_question_key, lambda cell: _question_key(cell)[:3]])
     if not pairs:
-        said = [some([_named(each.cell) for each in side], 3) for side in sides]
+        said = [join_first_few([_cell_name(each.cell) for each in side], 3) for side in sides]
         raise ConfigError(f"sides share no task, length and seed: A holds {said[0]}, B {said[1]}")
-    tasks = _verdicts(_corrected(_by_task(pairs)))
+    tasks = _verdicts(_correct_by_holm(_by_task(pairs)))
     reasons = [entry.apart for task in tasks for entry in task.entries]
     if all(reasons):
         raise ConfigError(f"sides cannot be compared: {reasons[0]}")
     names = [" ".join([*map(str, side), *words]) for side, words in zip(folders, given, strict=True)]
-    left = [[_named(each.cell) for each in side] for side in (only_a, only_b)]
+    left = [[_cell_name(each.cell) for each in side] for side in (only_a, only_b)]
     problems = list(dict.fromkeys(problem for side in loaded for problem in side.problems))
     return Comparison(
-        a=names[0], b=names[1], changes=changes(pairs), tasks=tasks, only_a=left[0], only_b=left[1], problems=problems
+        a=names[0],
+        b=names[1],
+        changes=changed_settings(pairs),
+        tasks=tasks,
+        only_a=left[0],
+        only_b=left[1],
+        problems=problems,
     )
 
 
-def _selected(cells: list[Kept], words: Sequence[str], side: str) -> list[Kept]:
+def _select_cells(cells: list[CellOutcomes], words: Sequence[str], side: str) -> list[CellOutcomes]:
     """Cells of one side that match its selectors."""
     wanted: dict[str, set[str]] = {}
     for word in words:
         key, equals, text = word.partition("=")
-        if key not in SELECTORS or not equals:
-            keys = ", ".join(SELECTORS)
+        if key not in SELECTOR_KEYS or not equals:
+            keys = ", ".join(SELECTOR_KEYS)
             raise ConfigError(f"selector {word!r} must be KEY=VALUE with a key of {keys}: e.g. --{side} method=none")
         wanted.setdefault(key, set()).add(text)
     for key, texts in wanted.items():
@@ -204,15 +217,17 @@ def _selected(cells: list[Kept], words: Sequence[str], side: str) -> list[Kept]:
         cells = [each for each in cells if str(getattr(each.cell, key)) in texts]
         if not cells:
             asked = f"{key}={'|'.join(sorted(texts))}"
-            raise ConfigError(f"side {side.upper()} has no cell of {plain(asked)}: choose from {some(known)}")
+            raise ConfigError(
+                f"side {side.upper()} has no cell of {plain_text(asked)}: choose from {join_first_few(known)}"
+            )
     return cells if "method" in wanted else _without_prices(cells)
 
 
-def _without_prices(cells: list[Kept]) -> list[Kept]:
+def _without_prices(cells: list[CellOutcomes]) -> list[CellOutcomes]:
     """Cells without those that tell only the price of another method's factor."""
     priced = {
         trained: price_rows(_by_place(with_purposes(alike)))[1]
-        for trained, alike in grouped((each.cell for each in cells), lambda cell: cell.trained_length).items()
+        for trained, alike in group_by_key((each.cell for each in cells), lambda cell: cell.trained_length).items()
     }
     return [each for each in cells if each.cell.method not in priced[each.cell.trained_length]]
 
@@ -227,42 +242,42 @@ def _by_place(cells: Iterable[Cell]) -> dict[tuple[MethodKey, int], Cell]:
     return found
 
 
-def _single(cells: Sequence[Kept], side: str) -> None:
+def _refuse_duplicate_cells(cells: Sequence[CellOutcomes], side: str) -> None:
     """ConfigError for several cells of a side at one key, naming a selector that separates them."""
-    twins = doubled(cells, _place)
+    twins = find_duplicates(cells, _question_key)
     if not twins:
         return
-    count = f"{several(len(twins), 'cell')} of {plain(twins[0].cell.task)} at {twins[0].cell.length}"
-    for key in SELECTORS:
+    count = f"{count_with_noun(len(twins), 'cell')} of {plain_text(twins[0].cell.task)} at {twins[0].cell.length}"
+    for key in SELECTOR_KEYS:
         known = sorted({str(getattr(each.cell, key)) for each in twins})
         if len(known) > 1:
             raise ConfigError(
-                f"side {side.upper()} has {count}, which differ in {key} ({some(known)}): "
-                f"narrow it, e.g. --{side} {key}={plain(known[0])}"
+                f"side {side.upper()} has {count}, which differ in {key} ({join_first_few(known)}): "
+                f"narrow it, e.g. --{side} {key}={plain_text(known[0])}"
             )
-    odd = ", ".join(plain(each.name) for each in changes([(twins[0], twins[1])])) or "their questions"
+    odd = ", ".join(plain_text(each.name) for each in changed_settings([(twins[0], twins[1])])) or "their questions"
     raise ConfigError(f"side {side.upper()} has {count}, which differ in {odd}: give a folder that holds one of them")
 
 
-def _place(cell: Cell) -> tuple[Any, ...]:
+def _question_key(cell: Cell) -> tuple[Any, ...]:
     """Key of a cell's questions."""
     return cell.task, cell.length, cell.seed, cell.corpus
 
 
-def _named(cell: Cell) -> str:
-    return plain(f"{cell.method} {cell.task} at {cell.length}, seed {cell.seed}")
+def _cell_name(cell: Cell) -> str:
+    return plain_text(f"{cell.method} {cell.task} at {cell.length}, seed {cell.seed}")
 
 
-def _by_task(pairs: Sequence[tuple[Kept, Kept]]) -> list[Compared]:
+def _by_task(pairs: Sequence[tuple[CellOutcomes, CellOutcomes]]) -> list[TaskComparison]:
     """The pairs of each task, by length and seed."""
-    groups = grouped(pairs, lambda pair: (pair[0].cell.task, pair[0].cell.corpus))
-    silent = unspoken_texts(pairs)
+    groups = group_by_key(pairs, lambda pair: (pair[0].cell.task, pair[0].cell.corpus))
+    silent = texts_not_learned(pairs)
     made = []
     for (task, corpus), group in groups.items():
         ordered = sorted(group, key=lambda pair: (pair[0].cell.length, pair[0].cell.seed))
-        metric = headline({name for one, other in group for name in one.outcomes.keys() & other.outcomes.keys()})
+        metric = headline_metric({name for one, other in group for name in one.outcomes.keys() & other.outcomes.keys()})
         made.append(
-            Compared(
+            TaskComparison(
                 # The corpus is said only where it tells two tables apart.
                 task=f"{task} on {corpus}" if [name for name, _ in groups].count(task) > 1 else task,
                 metric=metric,
@@ -271,30 +286,30 @@ def _by_task(pairs: Sequence[tuple[Kept, Kept]]) -> list[Compared]:
                 verdict=TaskVerdict(kind=VerdictKind.NOT_COMPARABLE),
             )
         )
-    return sorted(made, key=lambda each: (metrics.order(each.metric), each.task))
+    return sorted(made, key=lambda each: (metrics.metric_sort_key(each.metric), each.task))
 
 
-def _entry(one: Kept, other: Kept, metric: str | None, silent: str | None) -> AtLength:
+def _entry(one: CellOutcomes, other: CellOutcomes, metric: str | None, silent: str | None) -> LengthComparison:
     """One comparison, not yet corrected for the others; `silent` is why nothing is told of likelihoods."""
-    blank = AtLength(length=one.cell.length, seed=one.cell.seed)
-    unlike = unlike_questions(one.cell, other.cell) or other_questions(one.cell, other.cell)
+    blank = LengthComparison(length=one.cell.length, seed=one.cell.seed)
+    unlike = difference_in_kind(one.cell, other.cell) or difference_in_questions(one.cell, other.cell)
     for name, side in (("A", one), ("B", other)):
         if side.refused is not None:
-            return replace(blank, apart=f"{name} is refused: {plain(side.refused)}")
+            return replace(blank, apart=f"{name} is refused: {plain_text(side.refused)}")
     if unlike:
         return replace(blank, apart=f"other questions: {unlike}")
     if metric is None or not all(metric in side.outcomes for side in (one, other)):
         return replace(blank, apart="nothing that both sides measured")
-    found = paired(one.outcomes[metric], other.outcomes[metric], metric)
-    if found.unlike is not None:
-        return replace(blank, apart=_told_apart(one, other, metric, found.unlike))
+    found = paired_difference(one.outcomes[metric], other.outcomes[metric], metric)
+    if found.first_mismatch is not None:
+        return replace(blank, apart=_why_questions_differ(one, other, metric, found.first_mismatch))
     if found.difference is None:
         return replace(blank, apart="no question has a value on both sides")
     why = Limit(LimitKind.UNSPOKEN, silent) if silent and metric == "nll" else None
-    return replace(blank, found=replace(found, limit=why or limit(one, other, metric)))
+    return replace(blank, found=replace(found, limit=why or limit_of_pair(one, other, metric)))
 
 
-def _told_apart(one: Kept, other: Kept, metric: str, index: int) -> str:
+def _why_questions_differ(one: CellOutcomes, other: CellOutcomes, metric: str, index: int) -> str:
     """Why a question differs between the sides."""
     left, right = (next(each for each in side.outcomes[metric] if each.index == index) for side in (one, other))
     sizes = [f"{each.targets} targets of {each.bytes} bytes and {each.words} words" for each in (left, right)]
@@ -303,12 +318,12 @@ def _told_apart(one: Kept, other: Kept, metric: str, index: int) -> str:
     return f"question {index} is not the same in A and B (another tokenizer or sampling): run both anew"
 
 
-def _corrected(tasks: Sequence[Compared]) -> list[Compared]:
+def _correct_by_holm(tasks: Sequence[TaskComparison]) -> list[TaskComparison]:
     """Holm's correction over all entries of all tasks."""
     family = {
         (task.task, place): entry.found for task in tasks for place, entry in enumerate(task.entries) if entry.found
     }
-    known = corrected(family)
+    known = correct_by_holm(family)
     return [
         replace(
             task,
@@ -318,32 +333,36 @@ def _corrected(tasks: Sequence[Compared]) -> list[Compared]:
     ]
 
 
-def _verdicts(tasks: Sequence[Compared]) -> list[Compared]:
+def _verdicts(tasks: Sequence[TaskComparison]) -> list[TaskComparison]:
     """With each task's verdict."""
     comparisons = sum(entry.found is not None for task in tasks for entry in task.entries)
     made = []
     for task in tasks:
-        sizes = [_missed(entry.found, task.metric or "", comparisons) for entry in task.entries if entry.found]
-        smallest = scale(task.metric or "") * max(sizes) if any(sizes) else None
+        sizes = [
+            _undetectable_difference(entry.found, task.metric or "", comparisons)
+            for entry in task.entries
+            if entry.found
+        ]
+        smallest = display_factor(task.metric or "") * max(sizes) if any(sizes) else None
         settled = replace(task, smallest=smallest)
-        made.append(replace(settled, verdict=_verdict(settled, comparisons)))
+        made.append(replace(settled, verdict=_verdict_rows(settled, comparisons)))
     return made
 
 
-def _missed(found: Paired, metric: str, comparisons: int) -> float:
+def _undetectable_difference(found: PairedDifference, metric: str, comparisons: int) -> float:
     """The largest difference that the comparison may have missed, in the metric's own unit; 0 where no pair differs."""
-    if not found.changed:
+    if not found.n_changed:
         return 0.0
     shown = 0.0 if found.significant else abs(found.difference or 0.0)
-    return max(missable(found, metric, LEVEL / comparisons), shown)
+    return max(detectable_difference(found, metric, SIGNIFICANCE_LEVEL / comparisons), shown)
 
 
-def _verdict(task: Compared, comparisons: int) -> TaskVerdict:
+def _verdict_rows(task: TaskComparison, comparisons: int) -> TaskVerdict:
     """The verdict on one task."""
     compared = [entry.found for entry in task.entries if entry.found is not None]
     if not compared:
         return TaskVerdict(kind=VerdictKind.NOT_COMPARABLE)
-    if where := _significant(task):
+    if where := _significant_lengths(task):
         several = VerdictKind.MIXED if len(where) > 1 else VerdictKind.ONE_SIDED
         seeds = max(Counter(entry.length for entry in task.entries).values())
         real = sum(entry.significant for entry in task.entries)
@@ -352,16 +371,16 @@ def _verdict(task: Compared, comparisons: int) -> TaskVerdict:
     known = tuple((why, length) for why, length in limits if why)
     if len(known) == len(limits):
         return TaskVerdict(kind=VerdictKind.AT_LIMIT, limits=known)
-    if not any(found.changed for found in compared):
+    if not any(found.n_changed for found in compared):
         return TaskVerdict(kind=VerdictKind.ALL_THE_SAME)
-    clusters, least = max(found.clusters for found in compared), min(found.least for found in compared)
-    if least * comparisons > LEVEL:
+    clusters, least = max(found.clusters for found in compared), min(found.min_p for found in compared)
+    if least * comparisons > SIGNIFICANCE_LEVEL:
         few = TaskVerdict(kind=VerdictKind.TOO_FEW, clusters=clusters, least_p=least)
         return replace(few, comparisons=comparisons)
     return TaskVerdict(kind=VerdictKind.NOT_DETECTED, limits=known)
 
 
-def _significant(task: Compared) -> dict[Direction, list[Lengths]]:
+def _significant_lengths(task: TaskComparison) -> dict[Direction, list[SignificantLength]]:
     """By direction, the lengths with a significant difference."""
     asked = Counter(entry.length for entry in task.entries)
     found: dict[Direction, list[int]] = {}
@@ -369,13 +388,13 @@ def _significant(task: Compared) -> dict[Direction, list[Lengths]]:
         if entry.significant and entry.found:
             found.setdefault(_direction(task.metric, entry.found.difference or 0.0), []).append(entry.length)
     return {
-        direction: [Lengths(at, count, asked[at]) for at, count in sorted(Counter(lengths).items())]
+        direction: [SignificantLength(at, count, asked[at]) for at, count in sorted(Counter(lengths).items())]
         for direction, lengths in found.items()
     }
 
 
 def _direction(metric: str | None, difference: float) -> Direction:
-    up, side = difference > 0, metrics.better(metric)
+    up, side = difference > 0, metrics.better_direction(metric)
     if not side:
         return Direction.HIGHER if up else Direction.LOWER
     return Direction.BETTER if up == (side > 0) else Direction.WORSE

@@ -27,15 +27,15 @@ from lexbench.core.errors import ConfigError
 from lexbench.core.files import read_bytes
 from lexbench.core.method_key import MethodKey
 from lexbench.stats.combine import Summary, SummaryNote, plain_notes, shared_lengths
-from lexbench.stats.intervals import CONFIDENCE, Interval, resampled
+from lexbench.stats.intervals import CONFIDENCE_LEVEL, Interval, resample_totals
 from lexbench.stats.records import run_folders
 from lexbench.stats.tables import Table
 
 log = logging.getLogger(__name__)
-AT_ONCE = 0.05
+SAME_BATCH_WAIT_SHARE = 0.05
 """Share of the wait for a batch's first answer below which the next answer belongs to that batch."""
 
-MOST = 1e15
+MAX_COST_AMOUNT = 1e15
 """Largest seconds, tokens and bytes of a row: more than any machine has."""
 
 
@@ -64,12 +64,12 @@ class Cost:
     @functools.cached_property
     def rate(self) -> "Rate | None":
         """Seconds per token of the timed answers with an interval; None for fewer than two timings."""
-        timings = batches(self.timings)
+        timings = merge_batches(self.timings)
         seconds, tokens = [each for each, _ in timings], [count for _, count in timings]
         if len(timings) < 2 or not sum(seconds) > 0:
             return None
-        drawn = resampled(np.array([seconds, tokens]).T)  # percentiles: no rate below the fastest answer's
-        tail = (1 - CONFIDENCE) / 2
+        drawn = resample_totals(np.array([seconds, tokens]).T)  # percentiles: no rate below the fastest answer's
+        tail = (1 - CONFIDENCE_LEVEL) / 2
         low, high = np.quantile(drawn[:, 0] / drawn[:, 1], [tail, 1 - tail]).tolist()
         interval = Interval(low, high, "cluster_bootstrap")
         return Rate(math.fsum(seconds) / sum(tokens), interval, len(timings))
@@ -84,7 +84,7 @@ class Rate:
     timings: int
 
 
-def batches(timings: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
+def merge_batches(timings: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
     """Timings, those of answers that arrived with the first one of their batch as one; without tokens, none.
 
     With it: within a twentieth of the wait for it. Answers of a cell have about one length, so that one computed by
@@ -97,12 +97,12 @@ def batches(timings: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
             found[-1] = (found[-1][0] + seconds, found[-1][1] + tokens)
         else:
             found.append((seconds, tokens))
-            least = AT_ONCE * seconds
+            least = SAME_BATCH_WAIT_SHARE * seconds
     return [each for each in found if each[1]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Price:
+class QualityAtCost:
     """Quality and cost of one method at one length."""
 
     method: MethodKey
@@ -114,7 +114,7 @@ class Price:
     cost: Cost
 
 
-def load(folders: Iterable[Path]) -> dict[str, Cost]:
+def load_costs(folders: Iterable[Path]) -> dict[str, Cost]:
     """Costs by cell id, of run folders or folders of run folders.
 
     A cell in several folders has the cost of the first. Unreadable rows are logged as warnings and left out. Raises
@@ -122,15 +122,15 @@ def load(folders: Iterable[Path]) -> dict[str, Cost]:
     """
     found: dict[str, Cost] = {}
     for folder in run_folders(folders):
-        found = {**of_file(folder / "costs.jsonl"), **found}  # the first folder's cost of a cell stays
+        found = {**costs_of_file(folder / "costs.jsonl"), **found}  # the first folder's cost of a cell stays
     return found
 
 
-def of_file(file: Path) -> dict[str, Cost]:
+def costs_of_file(file: Path) -> dict[str, Cost]:
     """Costs by cell id of one costs.jsonl; empty without the file."""
     found: dict[str, Cost] = {}
     for cell, cost in _rows(file):
-        found[cell] = added(found[cell], cost) if cell in found else cost
+        found[cell] = add_costs(found[cell], cost) if cell in found else cost
     return found
 
 
@@ -155,14 +155,14 @@ def _rows(file: Path) -> Iterator[tuple[str, Cost]]:
                 timings=tuple(timings),
             )
             numbers = [seconds, tokens, cost.peak_bytes or 0, *itertools.chain.from_iterable(timings)]
-            if not all(0 <= number <= MOST for number in numbers):
+            if not all(0 <= number <= MAX_COST_AMOUNT for number in numbers):
                 raise ConfigError("impossible numbers")
             yield str(row["cell"]), cost
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             log.warning("line %d of %s is no cost: left out", number, file)
 
 
-def added(before: Cost, after: Cost) -> Cost:
+def add_costs(before: Cost, after: Cost) -> Cost:
     """Two measurements of a cell as one."""
     return Cost(
         seconds=before.seconds + after.seconds,
@@ -174,10 +174,10 @@ def added(before: Cost, after: Cost) -> Cost:
     )
 
 
-def prices(table: Table, costs: Mapping[str, Cost]) -> list[Price]:
+def qualities_at_cost(table: Table, costs: Mapping[str, Cost]) -> list[QualityAtCost]:
     """Quality against cost, of each method at each length that has both; method by method, lengths ascending."""
     return [
-        Price(method=row, length=record.length, value=record.value, low=record.low, high=record.high, cost=cost)
+        QualityAtCost(method=row, length=record.length, value=record.value, low=record.low, high=record.high, cost=cost)
         for row in table.methods
         for record in table.of(row)
         if record.metric == table.metric and record.value is not None
@@ -193,7 +193,7 @@ def cost_summaries(table: Table, costs: Mapping[str, Cost]) -> list[Summary]:
     bytes_per_token      what a token of context adds: the rise of the peak from the shortest to the longest of them,
                          over their difference; None where peaks were not counted cell by cell, or do not rise
     """
-    every = prices(table, costs)
+    every = qualities_at_cost(table, costs)
     having = {row: {each.length for each in every if each.method == row} for row in table.methods}
     valued = {row for row in table.methods if any(record.value is not None for record in table.of(row))}
     lengths = [at for at in shared_lengths(table) if all(at in having[row] for row in valued)]
@@ -244,7 +244,7 @@ def _bytes(row: MethodKey, costs: Mapping[int, Cost]) -> Summary:
         note = "the model ran in another process, whose memory was not seen"
     elif not all(cost.own_peak for cost in costs.values()):
         note = "peaks were not counted cell by cell: each holds what its process held before"
-    elif any(len(batches(cost.timings)) < len(cost.timings) for cost in costs.values()):
+    elif any(len(merge_batches(cost.timings)) < len(cost.timings) for cost in costs.values()):
         note = "answers were computed in batches, whose memory depends on their size"
     elif min(rises) < 0 or sum(rises) <= 0:
         note = "the peak does not rise with the length: a token adds less than peaks vary from cell to cell"

@@ -19,7 +19,14 @@ from statistics import NormalDist
 import numpy as np
 
 from lexbench.core.record import Sample
-from lexbench.stats.intervals import Floats, Interval, mean_interval, reaches, recovered, wilson
+from lexbench.stats.intervals import (
+    Floats,
+    Interval,
+    interval_halfwidths,
+    mean_interval,
+    recover_interval,
+    wilson_interval,
+)
 
 
 @dataclass(frozen=True)
@@ -60,12 +67,12 @@ def _d_prime(named: Sequence[Sequence[float]], independent: bool) -> tuple[float
     if not independent:
         return sum(values), None
     ends = [sorted(sign * z(end) for end in _ends(*side)) for sign, side in zip(signs, sides, strict=True)]
-    low, high = recovered(values, [low for low, _ in ends], [high for _, high in ends], np.eye(2))
+    low, high = recover_interval(values, [low for low, _ in ends], [high for _, high in ends], np.eye(2))
     return sum(values), Interval(low, high, "mover")
 
 
 def _ends(hits: float, n: int) -> tuple[float, float]:
-    found = wilson(hits, n)
+    found = wilson_interval(hits, n)
     return found.low, found.high
 
 
@@ -81,7 +88,7 @@ def _area(present: Sequence[Sample], absent: Sequence[Sample]) -> tuple[float, I
     np.add.at(influences, [order[name] for name in names], np.concatenate(shares))
     if len(order) < 2 or not influences.any():
         return area, None
-    below, above = (float(each) for each in reaches([influences]))
+    below, above = (float(each) for each in interval_halfwidths([influences]))
     return area, Interval(max(0.0, area - below), min(1.0, area + above), "cluster_bootstrap")
 
 

@@ -6,21 +6,21 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lexbench.core.method_key import BASELINE, MethodKey
+from lexbench.core.method_key import BASELINE_METHOD, MethodKey
 from lexbench.core.record import Record, Sample
 from lexbench.stats.floors import both_at_ceiling, both_at_floor
-from lexbench.stats.intervals import LEVEL, Interval, least_p
-from lexbench.stats.metrics import LIKELIHOODS, better
-from lexbench.stats.pairs import Outcome, Paired, corrected, outcomes, paired
+from lexbench.stats.intervals import SIGNIFICANCE_LEVEL, Interval, min_sign_flip_p
+from lexbench.stats.metrics import LIKELIHOOD_LABELS, better_direction
+from lexbench.stats.pairs import Outcome, PairedDifference, correct_by_holm, outcomes_of_samples, paired_difference
 from lexbench.stats.tables import Place, Table
-from lexbench.stats.wording import scale, several, unit
+from lexbench.stats.wording import count_with_noun, display_factor, display_unit
 
-SAME = "same attention"
+SAME_ATTENTION_REASON = "same attention"
 """Reason to test nothing: both cells have one attention, so they differ by rounding alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Difference(Paired):
+class Difference(PairedDifference):
     """A method minus the baseline at one length, in the table's unit."""
 
     method: MethodKey
@@ -52,13 +52,13 @@ class Differences:
     @property
     def unit(self) -> str:
         """Unit of values and differences; a point is a hundredth of a score."""
-        return unit(self.table.metric or "")
+        return display_unit(self.table.metric or "")
 
 
-def differences(
+def paired_differences(
     table: Table,
     samples: Mapping[str, Sequence[Sample]],
-    baseline: MethodKey = BASELINE,
+    baseline: MethodKey = BASELINE_METHOD,
     only: Collection[MethodKey] | None = None,
 ) -> Differences | None:
     """Every method of a table, or only those named, minus the baseline, at each length.
@@ -68,33 +68,35 @@ def differences(
     for what follows from NLL: perplexities and bits per byte.
     """
     others = [row for row in table.methods if row != baseline and (only is None or row in only)]
-    follows = table.metric in LIKELIHOODS and table.metric != "nll"
+    follows = table.metric in LIKELIHOOD_LABELS and table.metric != "nll"
     if table.metric is None or follows or not others or baseline not in table.methods:
         return None
-    known = {place: outcomes(samples.get(each.cell, ()), table.metric) for place, each in table.entries.items()}
+    known = {
+        place: outcomes_of_samples(samples.get(each.cell, ()), table.metric) for place, each in table.entries.items()
+    }
     found = {
         (row, length): _difference(table, known, baseline, row, length)
         for row in others
         for length in table.lengths
         if (row, length) in table.entries
     }
-    return Differences(table, baseline, corrected(found))
+    return Differences(table, baseline, correct_by_holm(found))
 
 
 def leads(table: Table, samples: Mapping[str, Sequence[Sample]], method: MethodKey) -> Differences | None:
     """The lead of one method over every other method of its table, at each length: above 0 where the method is better.
 
     Entries stand at the other method's place; of a metric without a better side, the method minus the other one.
-    Holm's correction counts all other methods and all lengths. None as of `differences`.
+    Holm's correction counts all other methods and all lengths. None as of `paired_differences`.
     """
-    found = differences(table, samples, method)
+    found = paired_differences(table, samples, method)
     if found is None:
         return None
-    side = better(table.metric) or 1
-    return replace(found, entries={place: _turned(entry, -side) for place, entry in found.entries.items()})
+    side = better_direction(table.metric) or 1
+    return replace(found, entries={place: _with_sign(entry, -side) for place, entry in found.entries.items()})
 
 
-def _turned(entry: Difference, side: int) -> Difference:
+def _with_sign(entry: Difference, side: int) -> Difference:
     """The difference times 1 or -1; both values stay."""
     at = entry.interval
     return replace(
@@ -116,23 +118,23 @@ def _difference(
     if base is None or base.refused:
         return Difference(**about, apart=f"{baseline} is {'refused' if base else 'not measured'} at {length}")
     metric = table.metric or ""
-    found = paired(known[baseline, length], known[row, length], metric)
-    if found.unlike is not None:
-        reason = f"sample {found.unlike} is not the question that {baseline} was asked: run both anew"
+    found = paired_difference(known[baseline, length], known[row, length], metric)
+    if found.first_mismatch is not None:
+        reason = f"sample {found.first_mismatch} is not the question that {baseline} was asked: run both anew"
         return Difference(**about, apart=reason)
     stated = table.attentions.get(record.cell)
     if stated is not None and stated == table.attentions.get(base.cell):
         # Not tested, so that it takes no part in Holm's correction.
-        about |= {"apart": SAME, "same_attention": True}
+        about |= {"apart": SAME_ATTENTION_REASON, "same_attention": True}
         found = replace(found, p=None, interval=None)
     # A cell of which every sample failed has no record of the metric: its zeros make no difference.
-    if not (_valued(table, base) and _valued(table, record)):
-        found = Paired(failed=found.failed, truncated=found.truncated, unpaired=found.unpaired)
+    if not (_has_value(table, base) and _has_value(table, record)):
+        found = PairedDifference(failed=found.failed, truncated=found.truncated, unpaired=found.unpaired)
     limit = both_at_floor(base, record) or both_at_ceiling(base, record)
-    return Difference(**about, **{**vars(found.scaled(scale(metric))), "limit": limit})
+    return Difference(**about, **{**vars(found.in_unit(display_factor(metric))), "limit": limit})
 
 
-def _valued(table: Table, record: Record) -> bool:
+def _has_value(table: Table, record: Record) -> bool:
     return record.metric == table.metric and record.value is not None
 
 
@@ -142,19 +144,25 @@ def usual_counts(found: Differences) -> tuple[int, int]:
     return max(counts, key=counts.__getitem__, default=(0, 0))
 
 
-def coverage(found: Differences) -> Iterator[str]:
+def coverage_sentences(found: Differences) -> Iterator[str]:
     """Pairs and clusters of most entries; and whether they are too few for any entry to be significant."""
     usual = usual_counts(found)
     tested = [each.clusters for each in found.entries.values() if each.p is not None]
     if tested:
-        yield f"{several(usual[0], 'pair')} in {several(usual[1], 'cluster')} per entry, unless a note says otherwise."
-        least = least_p(max(tested))
-        if least * len(tested) > LEVEL:
-            limit = f"with {several(max(tested), 'cluster')} no p is below {least:.2g}"
-            yield f"No entry can be significant: {limit}, before correction for {several(len(tested), 'comparison')}."
+        yield (
+            f"{count_with_noun(usual[0], 'pair')} in {count_with_noun(usual[1], 'cluster')} per entry, unless a note "
+            "says otherwise."
+        )
+        least = min_sign_flip_p(max(tested))
+        if least * len(tested) > SIGNIFICANCE_LEVEL:
+            limit = f"with {count_with_noun(max(tested), 'cluster')} no p is below {least:.2g}"
+            yield (
+                f"No entry can be significant: {limit}, before correction for "
+                f"{count_with_noun(len(tested), 'comparison')}."
+            )
 
 
-def digits(found: Differences) -> str:
+def difference_format(found: Differences) -> str:
     """Decimals of a difference; for a measure, enough to show four digits of its largest value."""
     if found.table.scored or found.table.metric == "nll":
         return ".1f" if found.table.scored else ".3f"

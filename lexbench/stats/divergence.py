@@ -14,11 +14,11 @@ from lexbench.stats.certificates import Judgement, judge_losses
 from lexbench.stats.intervals import Floats, cluster_bootstrap, mean_interval
 from lexbench.stats.metrics import is_score
 
-METRIC = "kld"
+DIVERGENCE_METRIC = "kld"
 
 
 @dataclass(frozen=True)
-class Level:
+class DivergenceLevel:
     """A mean with its 95 % interval over clusters."""
 
     value: float
@@ -28,16 +28,16 @@ class Level:
     n: int
 
 
-def level(samples: Sequence[Sample], metric: str = METRIC) -> Level | None:
+def level(samples: Sequence[Sample], metric: str = DIVERGENCE_METRIC) -> DivergenceLevel | None:
     """The mean of a metric over samples, without those that failed; None where all did."""
     used = [sample for sample in samples if sample.failed is None and metric in sample.scores]
     values, clusters = [float(each.scores[metric]) for each in used], [each.cluster for each in used]
-    if metric == METRIC and (found := _mean(values, clusters)) and found.low is not None:
+    if metric == DIVERGENCE_METRIC and (found := _mean(values, clusters)) and found.low is not None:
         return replace(found, low=max(0.0, found.low))  # no divergence is below 0
     return _mean(values, clusters, is_score(metric))
 
 
-def slope(by_length: Mapping[int, Sequence[Sample]], metric: str = METRIC) -> Level | None:
+def slope(by_length: Mapping[int, Sequence[Sample]], metric: str = DIVERGENCE_METRIC) -> DivergenceLevel | None:
     """Rise of a metric for each doubling of the length, nats; None where no place has two lengths.
 
     Of each place the least-squares slope over log2 of its lengths; then the mean over places.
@@ -60,15 +60,15 @@ def _slope(lengths: Sequence[int], values: Sequence[float]) -> float:
     return float(doublings @ np.asarray(values) / (doublings @ doublings))
 
 
-def _mean(values: Sequence[float], clusters: Sequence[str], shares: bool = False) -> Level | None:
+def _mean(values: Sequence[float], clusters: Sequence[str], shares: bool = False) -> DivergenceLevel | None:
     if not values:
         return None
     found = mean_interval(values, clusters) if shares else cluster_bootstrap(values, [1] * len(values), clusters)
     low, high = (None, None) if found is None else (found.low, found.high)
-    return Level(float(np.mean(values)), low, high, len(values))
+    return DivergenceLevel(float(np.mean(values)), low, high, len(values))
 
 
-def losses_of(samples: Sequence[Sample], metric: str = METRIC) -> Floats:
+def losses_of(samples: Sequence[Sample], metric: str = DIVERGENCE_METRIC) -> Floats:
     """[clusters] mean of a metric for each, in the order of their first question.
 
     Questions of a cluster behind one of another cluster do not count: they would change a stake that is placed.
@@ -82,7 +82,7 @@ def losses_of(samples: Sequence[Sample], metric: str = METRIC) -> Floats:
     return np.array([np.mean(each) for each in kept.values()])
 
 
-def judged(samples: Sequence[Sample], margin: float) -> Judgement | None:
+def judge_divergence(samples: Sequence[Sample], margin: float) -> Judgement | None:
     """Whether the mean divergence is proven to be below or above a margin in nats; None without samples."""
     losses = losses_of(samples)
-    return judge_losses(losses, METRIC, margin) if len(losses) else None
+    return judge_losses(losses, DIVERGENCE_METRIC, margin) if len(losses) else None

@@ -18,12 +18,12 @@ from lexbench.core.record import Record, Sample
 from lexbench.stats import metrics
 from lexbench.stats.intervals import cluster_bootstrap, mean_interval
 from lexbench.stats.pairs import Limit, LimitKind, Outcome
-from lexbench.stats.wording import several
+from lexbench.stats.wording import count_with_noun
 
-NGRAMS = ("uniform", "unigram", "bigram")
-CEILING = "the ceiling (1.00)"
-BOTH = "both at", "the intervals of both reach", "both are worse than"
-ALL = "every {} is at", "the intervals of all {}s reach", "every {} is worse than"
+NGRAM_FLOOR_NAMES = ("uniform", "unigram", "bigram")
+CEILING_WORDS = "the ceiling (1.00)"
+BOTH_AT_LIMIT_WORDS = "both at", "the intervals of both reach", "both are worse than"
+ALL_AT_LIMIT_WORDS = "every {} is at", "the intervals of all {}s reach", "every {} is worse than"
 """Words for values at a limit, for values whose intervals reach it, and for losses beyond it."""
 
 
@@ -43,8 +43,8 @@ Standing = Record | OutcomesStanding
 """A value with its interval and its floor."""
 
 
-def of_outcomes(found: Sequence[Outcome], metric: str, floors: Mapping[str, float]) -> OutcomesStanding:
-    """Value and interval of outcomes as in their record; `floors` are those of `of_samples`."""
+def standing_of_outcomes(found: Sequence[Outcome], metric: str, floors: Mapping[str, float]) -> OutcomesStanding:
+    """Value and interval of outcomes as in their record; `floors` are those of `floors_of_samples`."""
     used = [each for each in found if each.amount is not None]
     amounts, units = [each.amount or 0.0 for each in used], [each.units for each in used]
     clusters = [each.cluster for each in used]
@@ -60,7 +60,7 @@ def of_outcomes(found: Sequence[Outcome], metric: str, floors: Mapping[str, floa
     return OutcomesStanding(metric=metric, value=value, low=ends[0], high=ends[1], floor=floor, floor_of=name)
 
 
-def of_samples(samples: Sequence[Sample], metric: str) -> dict[str, float]:
+def floors_of_samples(samples: Sequence[Sample], metric: str) -> dict[str, float]:
     """Floors of a cell by name: of `nll` in nats per target, weighted by targets; of an accuracy its chance.
 
     So, too, of a score that a cell has alone. Only floors that every sample with a value has.
@@ -78,20 +78,20 @@ def of_samples(samples: Sequence[Sample], metric: str) -> dict[str, float]:
     counts = [0 if sample.nll is None else len(sample.nll) for sample in used]
     return {
         name: math.fsum(count * sample.floors[name] for sample, count in zip(used, counts, strict=True)) / sum(counts)
-        for name in NGRAMS
+        for name in NGRAM_FLOOR_NAMES
         if all(name in sample.floors for sample in used)
     }
 
 
 def _floor(each: Standing) -> float | None:
     # A rate of false alarms has none: silence makes it 0.
-    known = each.floor is not None or not metrics.is_score(each.metric) or metrics.better(each.metric) < 0
+    known = each.floor is not None or not metrics.is_score(each.metric) or metrics.better_direction(each.metric) < 0
     return each.floor if known else 0.0
 
 
 def at_floor(each: Standing) -> bool:
     """Whether a value is at its floor, or worse; False where the floor is not known, or there is no value."""
-    floor, side = _floor(each), metrics.better(each.metric)
+    floor, side = _floor(each), metrics.better_direction(each.metric)
     if floor is None or each.value is None or not side:
         return False
     end = each.low if side > 0 else each.high
@@ -123,17 +123,17 @@ def both_at_floor(one: Standing, other: Standing) -> Limit | None:
     """`both at chance (0.25)`, or that the intervals of both reach it; None where one of two is above its floor."""
     if not (at_floor(one) and at_floor(other)):
         return None
-    return Limit(LimitKind.FLOOR, _floored((one, other), BOTH))
+    return Limit(LimitKind.FLOOR, _why_all_at_floor((one, other), BOTH_AT_LIMIT_WORDS))
 
 
 def both_at_ceiling(one: Standing, other: Standing) -> Limit | None:
     """`both at the ceiling (1.00)`, or that their intervals reach it; None where one of two values is below it."""
     if not (at_ceiling(one) and at_ceiling(other)):
         return None
-    return Limit(LimitKind.CEILING, _topped((one, other), BOTH))
+    return Limit(LimitKind.CEILING, _why_all_at_ceiling((one, other), BOTH_AT_LIMIT_WORDS))
 
 
-def all_alike(records: Sequence[Record], subject: str = "row") -> str | None:
+def why_all_alike(records: Sequence[Record], subject: str = "row") -> str | None:
     """Why no row of a column can be told from another: `every row is at chance (0.25)`; None where one can.
 
     `subject` names a row in these words.
@@ -141,25 +141,29 @@ def all_alike(records: Sequence[Record], subject: str = "row") -> str | None:
     valued = [record for record in records if record.value is not None]
     if len(valued) < 2:
         return None
-    words = (ALL[0].format(subject), ALL[1].format(subject), ALL[2].format(subject))
+    words = (
+        ALL_AT_LIMIT_WORDS[0].format(subject),
+        ALL_AT_LIMIT_WORDS[1].format(subject),
+        ALL_AT_LIMIT_WORDS[2].format(subject),
+    )
     if all(map(at_floor, valued)):
-        return _floored(valued, words)
-    return _topped(valued, words) if all(map(at_ceiling, valued)) else None
+        return _why_all_at_floor(valued, words)
+    return _why_all_at_ceiling(valued, words) if all(map(at_ceiling, valued)) else None
 
 
-def _floored(found: Sequence[Standing], words: tuple[str, str, str]) -> str:
-    side = metrics.better(found[0].metric)
+def _why_all_at_floor(found: Sequence[Standing], words: tuple[str, str, str]) -> str:
+    side = metrics.better_direction(found[0].metric)
     above = [side * ((each.value or 0.0) - (_floor(each) or 0.0)) for each in found]
     # A score below chance is a guess, too; a loss above that of counting is no guess, but worse.
     worse = side < 0 and all(each < 0 for each in above)
     return f"{words[2 if worse else any(each > 0 for each in above)]} {floor_text(found[-1])}"
 
 
-def _topped(found: Sequence[Standing], words: tuple[str, str, str]) -> str:
-    return f"{words[any((each.value or 0.0) < 1 for each in found)]} {CEILING}"
+def _why_all_at_ceiling(found: Sequence[Standing], words: tuple[str, str, str]) -> str:
+    return f"{words[any((each.value or 0.0) < 1 for each in found)]} {CEILING_WORDS}"
 
 
-def unspoken(records: Sequence[Record]) -> str | None:
+def language_not_learned(records: Sequence[Record]) -> str | None:
     """Say in one line that the model does not speak a text, or that nothing shows it; None where it does.
 
     Args:
@@ -171,14 +175,14 @@ def unspoken(records: Sequence[Record]) -> str | None:
     if not inside or inside[-1].metric != "nll":
         return None
     each = inside[-1]
-    known = {name: level for name in NGRAMS if (level := getattr(each, name)) is not None}
-    said = _unspoken(each.model, each.method, each.length, each, known, each.clusters)
+    known = {name: level for name in NGRAM_FLOOR_NAMES if (level := getattr(each, name)) is not None}
+    said = _language_sentences(each.model, each.method, each.length, each, known, each.clusters)
     if said is None:
         return None
     return " ".join(f"{part}." for part in said)
 
 
-def unspoken_outcomes(
+def language_not_learned_by_outcomes(
     model: str, method: MethodKey, length: int, found: Sequence[Outcome], levels: Mapping[str, float]
 ) -> str | None:
     """Say the same of outcomes without a Record, without what follows from it.
@@ -188,19 +192,19 @@ def unspoken_outcomes(
         method: preferably the unmodified model.
         length: of the texts, within the trained length.
         found: outcomes of NLL.
-        levels: floors of NLL by name (`of_samples`).
+        levels: floors of NLL by name (`floors_of_samples`).
     """
-    said = _unspoken(
-        model, method, length, of_outcomes(found, "nll", levels), levels, len({each.cluster for each in found})
+    said = _language_sentences(
+        model, method, length, standing_of_outcomes(found, "nll", levels), levels, len({each.cluster for each in found})
     )
     return said and said[0]
 
 
-def _unspoken(
+def _language_sentences(
     model: str, method: MethodKey, length: int, standing: Standing, levels: Mapping[str, float], clusters: int
 ) -> tuple[str, str] | None:
     """The sentences that a model does not speak a text, or may not, and what follows; None where it does."""
-    known = {name: levels[name] for name in NGRAMS[:2] if name in levels}
+    known = {name: levels[name] for name in NGRAM_FLOOR_NAMES[:2] if name in levels}
     if not known or standing.value is None:
         return None
     name = min(known, key=known.__getitem__)
@@ -210,7 +214,7 @@ def _unspoken(
         if standing.low is None or standing.high is None or standing.high < floor:
             return None
         ends = f" [{standing.low:.3f}, {standing.high:.3f}]"
-        says = f"may not speak this text, {several(clusters, 'document')} cannot tell"
+        says = f"may not speak this text, {count_with_noun(clusters, 'document')} cannot tell"
         rest = "No gain is claimed"
     rival = "a uniform guess" if name == "uniform" else "counting tokens"
     return (

@@ -23,7 +23,7 @@ from lexbench.stats.tables import Place, Table
 
 
 @dataclass(frozen=True)
-class Drop:
+class NllDrop:
     """NLL at one length minus NLL at another, in nats per token over the same targets."""
 
     value: float
@@ -35,7 +35,7 @@ class Drop:
     left_out: int
     """Targets that failed at either length."""
     p: float | None = None
-    """Two-sided, over documents (`intervals.difference_p`), uncorrected; only of a `drop`."""
+    """Two-sided, over documents (`intervals.difference_p`), uncorrected; only of a `nll_drop`."""
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,13 @@ class Gain:
     cell: str
     refused: str | None
     """Why the cell has no samples."""
-    gain: Drop | None
+    gain: NllDrop | None
     """From the shortest length to this one; None without pairs."""
-    step: Drop | None
+    step: NllDrop | None
     """From the measured length before to this one."""
 
 
-def gains(table: Table, samples: Mapping[str, Sequence[Sample]]) -> list[Gain]:
+def context_gains(table: Table, samples: Mapping[str, Sequence[Sample]]) -> list[Gain]:
     """Gains of every method at every length beyond the shortest; empty unless all cells score the same tokens.
 
     `samples` are those of each cell id.
@@ -61,7 +61,7 @@ def gains(table: Table, samples: Mapping[str, Sequence[Sample]]) -> list[Gain]:
     if table.metric != "nll":
         return []
     known = {place: _targets(samples.get(record.cell, ())) for place, record in table.entries.items()}
-    if not _same([targets for targets in known.values() if targets]):
+    if not _have_same_targets([targets for targets in known.values() if targets]):
         return []
     found = []
     for row in table.methods:
@@ -69,16 +69,16 @@ def gains(table: Table, samples: Mapping[str, Sequence[Sample]]) -> list[Gain]:
         for length in table.lengths[1:]:
             record, here = table.entries.get((row, length)), known.get((row, length), {})
             if record:
-                changes = _drop(shortest, here), _drop(before, here)
+                changes = _nll_drop(shortest, here), _nll_drop(before, here)
                 found.append(Gain(row, length, record.cell, record.refused, *changes))
             before = here or before
     return found
 
 
-def drop(table: Table, samples: Mapping[str, Sequence[Sample]], before: Place, after: Place) -> Drop | None:
+def nll_drop(table: Table, samples: Mapping[str, Sequence[Sample]], before: Place, after: Place) -> NllDrop | None:
     """NLL of one cell of a table minus NLL of another; None unless they score the same targets."""
     sides = [_targets(samples.get(table.entries[place].cell, ())) for place in (before, after)]
-    return _drop(sides[0], sides[1], tested=True) if all(sides) and _same(sides) else None
+    return _nll_drop(sides[0], sides[1], tested=True) if all(sides) and _have_same_targets(sides) else None
 
 
 Targets = dict[tuple[str, str], tuple[NDArray[np.int64], Floats]]
@@ -107,7 +107,7 @@ def _targets(samples: Sequence[Sample]) -> Targets:
     return found
 
 
-def _same(cells: Sequence[Targets]) -> bool:
+def _have_same_targets(cells: Sequence[Targets]) -> bool:
     """Whether all cells have the same targets."""
     return len(cells) > 1 and all(
         each.keys() == cells[0].keys() and all(np.array_equal(each[name][0], cells[0][name][0]) for name in each)
@@ -115,7 +115,7 @@ def _same(cells: Sequence[Targets]) -> bool:
     )
 
 
-def _drop(left: Targets, right: Targets, tested: bool = False) -> Drop | None:
+def _nll_drop(left: Targets, right: Targets, tested: bool = False) -> NllDrop | None:
     """NLL on the left minus NLL on the right, over targets with both."""
     gaps = {name: left[name][1] - right[name][1] for name in left if name in right}
     paired = {name: gap[~np.isnan(gap)] for name, gap in gaps.items() if not np.isnan(gap).all()}
@@ -124,7 +124,7 @@ def _drop(left: Targets, right: Targets, tested: bool = False) -> Drop | None:
     sums, targets = [math.fsum(gap) for gap in paired.values()], [len(gap) for gap in paired.values()]
     clusters = [cluster for cluster, _ in paired]
     interval = cluster_bootstrap(sums, targets, clusters)
-    return Drop(
+    return NllDrop(
         value=math.fsum(sums) / sum(targets),
         low=interval.low if interval else None,
         high=interval.high if interval else None,
@@ -135,7 +135,7 @@ def _drop(left: Targets, right: Targets, tested: bool = False) -> Drop | None:
     )
 
 
-def hurts_from(found: Sequence[Gain]) -> int | None:
+def first_harmful_length(found: Sequence[Gain]) -> int | None:
     """First length of a method that is worse than the one before it; None without one. Lengths ascend."""
     return next((each.length for each in found if each.step and (each.step.high or 0.0) < 0), None)
 

@@ -21,29 +21,29 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from lexbench.core.groups import grouped
-from lexbench.core.method_key import BASELINE, MethodKey
+from lexbench.core.groups import group_by_key
+from lexbench.core.method_key import BASELINE_METHOD, MethodKey
 from lexbench.core.record import Record, Sample
-from lexbench.stats.combine import combination, levels
-from lexbench.stats.floors import all_alike, at_floor, floor_text, unspoken
-from lexbench.stats.gain import Drop, drop
-from lexbench.stats.intervals import LEVEL, holm
-from lexbench.stats.pairs import Paired, corrected, outcomes, paired
-from lexbench.stats.summaries import Summary, prices
+from lexbench.stats.combine import combine_levels, group_levels
+from lexbench.stats.floors import at_floor, floor_text, language_not_learned, why_all_alike
+from lexbench.stats.gain import NllDrop, nll_drop
+from lexbench.stats.intervals import SIGNIFICANCE_LEVEL, adjust_by_holm
+from lexbench.stats.pairs import PairedDifference, correct_by_holm, outcomes_of_samples, paired_difference
+from lexbench.stats.summaries import Summary, method_prices
 from lexbench.stats.tables import Table
-from lexbench.stats.values import number
-from lexbench.stats.wording import signed, some
+from lexbench.stats.values import format_record_value
+from lexbench.stats.wording import format_signed, join_first_few
 
 Samples = Mapping[str, Sequence[Sample]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Row:
+class HeadlineRow:
     """One method."""
 
     method: MethodKey
     level: Record | None
-    gain: Drop | None
+    gain: NllDrop | None
     """None: a cell is refused or failed, or the two lengths do not score the same targets."""
     gains: bool
     """Whether the gain is claimed."""
@@ -67,9 +67,9 @@ class Headline:
     """Retrieval tasks left out of it: the model cannot do them at a short length either."""
     half: int | None
     """Length at which the control begins; None: none was measured at T/2 or below it, or not on the same targets."""
-    control: Drop | None
+    control: NllDrop | None
     """Gain of the unmodified model from `half` to T; None: without `half`."""
-    rows: list[Row]
+    rows: list[HeadlineRow]
     sentences: list[str]
     """On the gains, the control and the retrieval, as far as there is something to say; the first is on the gains."""
 
@@ -84,11 +84,11 @@ class Headline:
         return _idle(self.control)
 
 
-def _idle(control: Drop | None) -> bool:
+def _idle(control: NllDrop | None) -> bool:
     return control is not None and (control.low is None or control.low <= 0)
 
 
-def headlines(every: Sequence[Table], samples: Samples) -> list[Headline]:
+def build_headlines(every: Sequence[Table], samples: Samples) -> list[Headline]:
     """Of each table of NLL with a length beyond the trained one and one within it, and gains on the same targets.
 
     Of one task on one model, that with the most samples comes first.
@@ -98,47 +98,53 @@ def headlines(every: Sequence[Table], samples: Samples) -> list[Headline]:
         samples: of each cell id.
     """
     found = [_headline(table, every, samples) for table in every if table.metric == "nll"]
-    alike = grouped(filter(None, found), lambda each: (each.table.cell.model, each.table.cell.task))
+    alike = group_by_key(filter(None, found), lambda each: (each.table.cell.model, each.table.cell.task))
     return [each for group in alike.values() for each in sorted(group, key=lambda each: -each.table.cell.n)]
 
 
 def _headline(table: Table, every: Sequence[Table], samples: Samples) -> Headline | None:
     inside = [length for length in table.lengths if length <= table.cell.trained_length]
-    longest = max((at for at in table.lengths if any(_valued(table, row, at) for row in table.methods)), default=0)
+    longest = max((at for at in table.lengths if any(_has_value(table, row, at) for row in table.methods)), default=0)
     if not inside or longest <= table.cell.trained_length:
         return None
-    silent = unspoken(table.of(table.methods[0]))  # none, where it was measured
+    silent = language_not_learned(table.of(table.methods[0]))  # none, where it was measured
     start = inside[-1]
     half, control = _control(table, samples, start)
     found = {row: _gain(table, samples, row, start, longest) for row in table.methods}
     if not any(found.values()):
         return None
-    priced = prices(table, samples)
-    hidden = _retrieval(table, every, samples, longest)
+    priced = method_prices(table, samples)
+    hidden = _retrieval_tables(table, every, samples, longest)
     # Without a task that the model can do: those of which no shorter length tells that it cannot.
-    needles = [each for each in hidden if _able(each, longest)] or [each for each in hidden if _alone(each, longest)]
+    needles = [each for each in hidden if _is_above_floor(each, longest)] or [
+        each for each in hidden if _has_no_shorter_value(each, longest)
+    ]
     known = {row: each for row, each in found.items() if each is not None and each.p is not None}
-    tested = dict(zip(known, holm([each.p or 0.0 for each in known.values()]), strict=True))
+    tested = dict(zip(known, adjust_by_holm([each.p or 0.0 for each in known.values()]), strict=True))
     rows = []
     for method, gain in found.items():
         level = table.entries.get((method, longest))
         positive = gain is not None and gain.low is not None and gain.low > 0
         claimed = (
-            positive and not silent and tested.get(method, 1.0) <= LEVEL and level is not None and not at_floor(level)
+            positive
+            and not silent
+            and tested.get(method, 1.0) <= SIGNIFICANCE_LEVEL
+            and level is not None
+            and not at_floor(level)
         ) and not _idle(control)
         rows.append(
-            Row(
+            HeadlineRow(
                 method=method,
                 level=level,
                 gain=gain,
                 gains=claimed,
-                retrieval=_mean([each.entries.get((method, longest)) for each in needles], samples),
-                price=None if method == BASELINE else priced[method],
+                retrieval=_mean_accuracy([each.entries.get((method, longest)) for each in needles], samples),
+                price=None if method == BASELINE_METHOD else priced[method],
             )
         )
-    rows.sort(key=_order)
+    rows.sort(key=_headline_sort_key)
     unable = [each.cell.task for each in hidden if each not in needles]
-    told = [silent] if silent else [_gains_said(table, rows, start, longest), *_control_said(half, control, start)]
+    told = [silent] if silent else [_gains_sentence(table, rows, start, longest), *_control_said(half, control, start)]
     told += _retrieval_said(rows, needles, table, samples, longest)
     return Headline(
         table=table,
@@ -153,35 +159,35 @@ def _headline(table: Table, every: Sequence[Table], samples: Samples) -> Headlin
     )
 
 
-def _control(table: Table, samples: Samples, start: int) -> tuple[int | None, Drop | None]:
+def _control(table: Table, samples: Samples, start: int) -> tuple[int | None, NllDrop | None]:
     """The length at which the control begins, and what the unmodified model gains from there to `start`."""
-    half = max((at for at in table.lengths if 2 * at <= start and _valued(table, BASELINE, at)), default=None)
-    if half is None or not _valued(table, BASELINE, start):
+    half = max((at for at in table.lengths if 2 * at <= start and _has_value(table, BASELINE_METHOD, at)), default=None)
+    if half is None or not _has_value(table, BASELINE_METHOD, start):
         return None, None
-    found = drop(table, samples, (BASELINE, half), (BASELINE, start))
+    found = nll_drop(table, samples, (BASELINE_METHOD, half), (BASELINE_METHOD, start))
     return (None, None) if found is None else (half, found)
 
 
-def _order(row: Row) -> tuple[bool, float, float]:
+def _headline_sort_key(row: HeadlineRow) -> tuple[bool, float, float]:
     """Claimed gains first, the largest before others; then the best retrieval, then the largest gain."""
     gain = math.inf if row.gain is None else -row.gain.value
     found = row.retrieval.value if row.retrieval is not None and row.retrieval.value is not None else 0.0
     return (not row.gains, gain if row.gains else -found, gain)
 
 
-def _gain(table: Table, samples: Samples, row: MethodKey, start: int, longest: int) -> Drop | None:
-    base = BASELINE if _valued(table, BASELINE, start) else row
-    if not (_valued(table, base, start) and _valued(table, row, longest)):
+def _gain(table: Table, samples: Samples, row: MethodKey, start: int, longest: int) -> NllDrop | None:
+    base = BASELINE_METHOD if _has_value(table, BASELINE_METHOD, start) else row
+    if not (_has_value(table, base, start) and _has_value(table, row, longest)):
         return None
-    return drop(table, samples, (base, start), (row, longest))
+    return nll_drop(table, samples, (base, start), (row, longest))
 
 
-def _valued(table: Table, row: MethodKey, length: int) -> bool:
+def _has_value(table: Table, row: MethodKey, length: int) -> bool:
     record = table.entries.get((row, length))
     return record is not None and record.value is not None
 
 
-def _retrieval(table: Table, every: Sequence[Table], samples: Samples, length: int) -> list[Table]:
+def _retrieval_tables(table: Table, every: Sequence[Table], samples: Samples, length: int) -> list[Table]:
     """Tables of accuracy whose samples have a needle's depth, of the same model and backend, with this length.
 
     Of tables that differ in their samples alone, that with the most.
@@ -194,35 +200,37 @@ def _retrieval(table: Table, every: Sequence[Table], samples: Samples, length: i
         and all(getattr(each.cell, name) == getattr(table.cell, name) for name in names)
         and any(sample.depth is not None for record in each.at(length) for sample in samples.get(record.cell, ()))
     ]
-    alike = grouped(found, lambda each: (each.cell.task, each.cell.protocol, each.cell.corpus))
+    alike = group_by_key(found, lambda each: (each.cell.task, each.cell.protocol, each.cell.corpus))
     return [max(group, key=lambda each: each.cell.n) for group in alike.values()]
 
 
-def _able(table: Table, longest: int) -> bool:
+def _is_above_floor(table: Table, longest: int) -> bool:
     """Whether a method is above its floor at the shortest length with a value."""
-    known = _known(table, longest)
+    known = _lengths_with_value(table, longest)
     return bool(known) and not all(at_floor(record) for record in table.at(known[0]))
 
 
-def _alone(table: Table, longest: int) -> bool:
+def _has_no_shorter_value(table: Table, longest: int) -> bool:
     """Whether no shorter length has a value."""
-    return _known(table, longest) == [longest]
+    return _lengths_with_value(table, longest) == [longest]
 
 
-def _known(table: Table, longest: int) -> list[int]:
+def _lengths_with_value(table: Table, longest: int) -> list[int]:
     """Lengths with a value, up to the longest."""
-    return [at for at in table.lengths if at <= longest and any(_valued(table, row, at) for row in table.methods)]
+    return [at for at in table.lengths if at <= longest and any(_has_value(table, row, at) for row in table.methods)]
 
 
-def _mean(records: Sequence[Record | None], samples: Samples) -> Record | None:
+def _mean_accuracy(records: Sequence[Record | None], samples: Samples) -> Record | None:
     """The mean accuracy of one method over tasks; None unless every task has a value."""
     valued = [record for record in records if record is not None and record.value is not None]
     if not valued or len(valued) < len(records):
         return None
     if len(valued) == 1:
         return valued[0]
-    known = levels({n: outcomes(samples[each.cell], "accuracy") for n, each in enumerate(valued)}, True)
-    found = combination([(1 / len(valued), level) for level in known.values()], True)
+    known = group_levels(
+        {n: outcomes_of_samples(samples[each.cell], "accuracy") for n, each in enumerate(valued)}, True
+    )
+    found = combine_levels([(1 / len(valued), level) for level in known.values()], True)
     chances = [each.chance for each in valued if each.chance is not None]
     return replace(
         valued[0],
@@ -238,35 +246,35 @@ def _mean(records: Sequence[Record | None], samples: Samples) -> Record | None:
 
 
 def _retrieval_said(
-    rows: Sequence[Row], tables: Sequence[Table], table: Table, samples: Samples, longest: int
+    rows: Sequence[HeadlineRow], tables: Sequence[Table], table: Table, samples: Samples, longest: int
 ) -> Iterator[str]:
     """Retrieval in the table: the best method, and one that has about its loss and finds less."""
     needles = {row.method: row.retrieval for row in rows if row.retrieval and row.retrieval.value is not None}
     if not needles:
         return
-    where = f"at {longest:,} tokens ({some([each.cell.task for each in tables], 3)})"
+    where = f"at {longest:,} tokens ({join_first_few([each.cell.task for each in tables], 3)})"
     above = {method: each.value or 0.0 for method, each in needles.items() if not at_floor(each)}
-    if why := all_alike(list(needles.values())):
+    if why := why_all_alike(list(needles.values())):
         yield f"Retrieval {where} cannot be told: {why}."
         return
     if not above:
         yield f"Retrieval {where}: {floor_text(next(iter(needles.values())))} for the only method."
         return
     # As shown: means of several tasks that are equal differ in their last digits.
-    texts = {method: number(needles[method], value) for method, value in above.items()}
+    texts = {method: format_record_value(needles[method], value) for method, value in above.items()}
     first = max(above, key=above.__getitem__)
     best = [method for method, text in texts.items() if text == texts[first]]
-    said = f"Most is found by {some(best, 3)}: {_found(needles[first], tables)} {where}"
+    said = f"Most is found by {join_first_few(best, 3)}: {_is_installed(needles[first], tables)} {where}"
     other = _blind(table, tables, samples, first, longest) if len(tables) == 1 else None
     if other is not None:
         losses = [(table.entries[method, longest].value or 0.0) for method in (other, first)]
-        name = "the unmodified model" if other == BASELINE else other
-        said += f"; {name} finds {_found(needles[other], tables)} with about the same loss, {losses[0]:.3f} and "
+        name = "the unmodified model" if other == BASELINE_METHOD else other
+        said += f"; {name} finds {_is_installed(needles[other], tables)} with about the same loss, {losses[0]:.3f} and "
         said += f"{losses[1]:.3f} nats per token"
     yield f"{said}."
 
 
-def _found(record: Record, tables: Sequence[Table]) -> str:
+def _is_installed(record: Record, tables: Sequence[Table]) -> str:
     """`27 of 32`; of several tasks, or partial scores, the mean with its interval."""
     value = record.value or 0.0
     right = value * record.n
@@ -282,45 +290,51 @@ def _blind(table: Table, tables: Sequence[Table], samples: Samples, best: Method
     Both by paired tests; of retrieval after Holm's correction over the methods.
     """
     [needle] = tables
-    others = [row for row in table.methods if row != best and _valued(table, row, longest)]
-    others = [row for row in others if _valued(needle, row, longest)]
-    if not _valued(table, best, longest):
+    others = [row for row in table.methods if row != best and _has_value(table, row, longest)]
+    others = [row for row in others if _has_value(needle, row, longest)]
+    if not _has_value(table, best, longest):
         return None
 
-    def against(found: Table, row: MethodKey) -> Paired:
-        sides = [outcomes(samples[found.entries[each, longest].cell], found.metric or "") for each in (best, row)]
-        return paired(sides[0], sides[1], found.metric or "")
+    def against(found: Table, row: MethodKey) -> PairedDifference:
+        sides = [
+            outcomes_of_samples(samples[found.entries[each, longest].cell], found.metric or "") for each in (best, row)
+        ]
+        return paired_difference(sides[0], sides[1], found.metric or "")
 
-    apart = corrected({row: against(needle, row) for row in others})
+    apart = correct_by_holm({row: against(needle, row) for row in others})
     fewer = [row for row, each in apart.items() if each.significant and (each.difference or 0.0) < 0]
-    alike = [row for row in fewer if (gap := against(table, row)).p is not None and gap.p > LEVEL]
+    alike = [row for row in fewer if (gap := against(table, row)).p is not None and gap.p > SIGNIFICANCE_LEVEL]
     return min(alike, key=lambda row: needle.entries[row, longest].value or 0.0, default=None)
 
 
-def _gains_said(table: Table, rows: Sequence[Row], start: int, longest: int) -> str:
+def _gains_sentence(table: Table, rows: Sequence[HeadlineRow], start: int, longest: int) -> str:
     helped = [row for row in rows if row.gains]
-    over_none = _valued(table, BASELINE, start)
+    over_none = _has_value(table, BASELINE_METHOD, start)
     if helped:
         whose = "over the unmodified model" if over_none else "over its own level"
-        most = f"{_nats(helped[0].gain)} at {longest:,} {whose} at {start:,}"
-        others = f"; also gaining: {some([row.method for row in helped[1:]], 3)}" if len(helped) > 1 else ""
+        most = f"{_format_gain(helped[0].gain)} at {longest:,} {whose} at {start:,}"
+        others = f"; also gaining: {join_first_few([row.method for row in helped[1:]], 3)}" if len(helped) > 1 else ""
         return f"{helped[0].method} gains most from context beyond {start:,} tokens: {most}{others}."
-    if all(row.method == BASELINE for row in rows if row.gain is not None):
+    if all(row.method == BASELINE_METHOD for row in rows if row.gain is not None):
         return f"The unmodified model does not predict text better from {longest:,} tokens than from {start:,}."
     whose = f"the unmodified model does from its own {start:,}" if over_none else f"it does from {start:,}"
     return f"No method predicts text better from {longest:,} tokens than {whose}."
 
 
-def _control_said(half: int | None, control: Drop | None, start: int) -> Iterator[str]:
+def _control_said(half: int | None, control: NllDrop | None, start: int) -> Iterator[str]:
     if control is None or half is None:
         return
     if _idle(control):
         yield f"(Nor does this model gain from {half:,} to {start:,}: it has little to gain.)"
     else:
-        yield f"(From {half:,} to {start:,} the unmodified model gains {_nats(control)}.)"
+        yield f"(From {half:,} to {start:,} the unmodified model gains {_format_gain(control)}.)"
 
 
-def _nats(gain: Drop | None) -> str:
+def _format_gain(gain: NllDrop | None) -> str:
     assert gain is not None
-    ends = f" [{signed(gain.low)}, {signed(gain.high)}]" if gain.low is not None and gain.high is not None else ""
-    return f"{signed(gain.value)} nats per token{ends}"
+    ends = (
+        f" [{format_signed(gain.low)}, {format_signed(gain.high)}]"
+        if gain.low is not None and gain.high is not None
+        else ""
+    )
+    return f"{format_signed(gain.value)} nats per token{ends}"

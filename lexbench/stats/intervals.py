@@ -10,23 +10,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-CONFIDENCE = 0.95
-LEVEL = 0.05
+CONFIDENCE_LEVEL = 0.95
+SIGNIFICANCE_LEVEL = 0.05
 """Chance of one false finding or more in a family of tests."""
-RESAMPLES = 2000
-FLIPS = 19_999
-EXACT = 32
+N_RESAMPLES = 2000
+N_SIGN_FLIPS = 19_999
+MAX_EXACT_FLIP_CLUSTERS = 32
 """Clusters up to which all sign flips are counted."""
-CALIBRATED = 32
+MAX_CALIBRATED_CLUSTERS = 32
 """Clusters up to which a bootstrap of 97.5 % stands for 95 %: of 95 % it covers 0.89 to 0.925 with lognormal noise."""
-FAR = 3.0
+MAX_STUDENT_MULTIPLE = 3.0
 """Ends are at most so many times as far away as Student's."""
-SKEW = 0.75
+LOGNORMAL_FREEDOM_FACTOR = 0.75
 """Student's t of n lognormal values has at most the tails of a Student with 0.75 sqrt(n) degrees of freedom: at n from
 8 to 64, and the level of 12 comparisons (tools/coverage.py)."""
-BLOCK = 1 << 22
+NUMBERS_PER_BLOCK = 1 << 22
 """Numbers drawn at once."""
-FEW = 128
+MAX_CACHED_DRAW_CLUSTERS = 128
 """Clusters up to which draws are kept: some megabytes each."""
 
 Floats = NDArray[np.float64]
@@ -39,18 +39,18 @@ class Interval:
     low: float
     high: float
     kind: str
-    """Kind: wilson, cluster_bootstrap or welch; mover where it is recovered from those of parts (`recovered`);
+    """Kind: wilson, cluster_bootstrap or welch; mover where it is recovered from those of parts (`recover_interval`);
     `cluster_bootstrap+mover` where those of two are added (tuning)."""
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def wilson(successes: float, n: float) -> Interval:
+def wilson_interval(successes: float, n: float) -> Interval:
     """Score interval of a proportion (Wilson 1927), not degenerate at 0 and 1.
 
     Ends, with p = successes / n and z = 1.96: (p + z^2 / 2n -+ z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2 / n)
     """
     assert 0 <= successes <= n and n > 0, f"{successes} successes of {n}"
-    z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+    z = NormalDist().inv_cdf((1 + CONFIDENCE_LEVEL) / 2)
     share = successes / n
     middle = share + z**2 / (2 * n)
     spread = z * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
@@ -60,7 +60,7 @@ def wilson(successes: float, n: float) -> Interval:
 
 
 def cluster_bootstrap(numerators: ArrayLike, denominators: ArrayLike, clusters: Sequence[str]) -> Interval | None:
-    """Studentised interval of sum(numerators) / sum(denominators) over resampled clusters (`reaches`).
+    """Studentised interval of sum(numerators) / sum(denominators) over resampled clusters (`interval_halfwidths`).
 
     All three are [samples]. A mean has denominators of 1, a token-weighted mean has tokens. None where fewer than 2
     clusters have a denominator, or a number is not finite.
@@ -68,12 +68,12 @@ def cluster_bootstrap(numerators: ArrayLike, denominators: ArrayLike, clusters: 
     sums = cluster_sums(numerators, denominators, clusters)
     if np.count_nonzero(sums[:, 1]) < 2 or not np.isfinite(sums).all():
         return None
-    value, own = ratio(sums)
-    below, above = (float(each) for each in reaches([own]))
+    value, own = ratio_with_influences(sums)
+    below, above = (float(each) for each in interval_halfwidths([own]))
     return Interval(value - below, value + above, "cluster_bootstrap")
 
 
-def ratio(sums: ArrayLike) -> tuple[float, Floats]:
+def ratio_with_influences(sums: ArrayLike) -> tuple[float, Floats]:
     """Ratio R = sum a / sum u of sums [clusters, 2], and each cluster's influence on it, (a - R u) / sum u."""
     values = np.asarray(sums, np.float64)
     total = math.fsum(values[:, 1])
@@ -81,7 +81,7 @@ def ratio(sums: ArrayLike) -> tuple[float, Floats]:
     return value, (values[:, 0] - value * values[:, 1]) / total
 
 
-def reaches(families: Sequence[Floats]) -> tuple[Floats, Floats]:
+def interval_halfwidths(families: Sequence[Floats]) -> tuple[Floats, Floats]:
     """Distances from a value to the lower and to the upper end of its interval: the bootstrap-t (Efron 1981).
 
     A value that is sum_c w_c l_c above its own where cluster c is drawn w_c times has the error s, s^2 = C / (C - 1)
@@ -96,63 +96,73 @@ def reaches(families: Sequence[Floats]) -> tuple[Floats, Floats]:
     Returns [columns] twice. The resamples have the same seed everywhere.
     """
     held = [np.asarray(each, np.float64) for each in families]
-    return _reaches(held) if any(each.ndim > 1 for each in held) else _known_reaches(*(each.tobytes() for each in held))
+    return (
+        _compute_halfwidths(held)
+        if any(each.ndim > 1 for each in held)
+        else _cached_halfwidths(*(each.tobytes() for each in held))
+    )
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def _known_reaches(*families: bytes) -> tuple[Floats, Floats]:
+def _cached_halfwidths(*families: bytes) -> tuple[Floats, Floats]:
     """Reaches of single columns; kept, because tables, summaries and headlines of one report need the same ones."""
-    return _reaches([np.frombuffer(each) for each in families])
+    return _compute_halfwidths([np.frombuffer(each) for each in families])
 
 
-def _reaches(families: Sequence[Floats]) -> tuple[Floats, Floats]:
+def _compute_halfwidths(families: Sequence[Floats]) -> tuple[Floats, Floats]:
     from scipy.special import stdtrit
 
     few = min(len(each) for each in families)
     shift, spread, error = (np.zeros(np.shape(families[0])[1:]) for _ in range(3))
-    usual = float(stdtrit(few - 1, (1 + CONFIDENCE) / 2))
+    usual = float(stdtrit(few - 1, (1 + CONFIDENCE_LEVEL) / 2))
     if few < 4:  # too few resamples have a spread
-        error = sum((_squares(each) for each in families), error)
+        error = sum((_squared_errors(each) for each in families), error)
         return usual * np.sqrt(error), usual * np.sqrt(error)
     for number, each in enumerate(families):
         own = each.reshape(len(each), -1)
-        drawn = resampled(np.concatenate([own, own**2], axis=1))
+        drawn = resample_totals(np.concatenate([own, own**2], axis=1))
         if number:  # the same draws in another order: apart from those of other families
             drawn = drawn[np.random.default_rng(number).permutation(len(drawn))]
         # With w_c the times that cluster c is drawn: sum w l, and sum w l^2 for the error of the resample itself.
         moved, squares = (part.reshape(len(drawn), *np.shape(each)[1:]) for part in np.split(drawn, 2, axis=1))
         shift = shift + moved
         spread = spread + len(own) / (len(own) - 1) * np.maximum(squares - moved**2 / len(own), 0.0)
-        error = error + _squares(each)
+        error = error + _squared_errors(each)
     level = np.sqrt(error)
     flat = spread <= 1e-12 * error  # all drawn clusters are alike
     with np.errstate(divide="ignore", invalid="ignore"):
         studentised = np.where(flat, np.copysign(np.inf, shift), shift / np.sqrt(spread))
     # A resample of nearly equal clusters has hardly any spread, and its t would be an end by itself: hence the clip.
-    studentised = np.where(np.abs(shift) <= 1e-9 * level, 0.0, np.clip(studentised, -FAR * usual, FAR * usual))
-    tail = float(_tail(few))
+    studentised = np.where(
+        np.abs(shift) <= 1e-9 * level,
+        0.0,
+        np.clip(studentised, -MAX_STUDENT_MULTIPLE * usual, MAX_STUDENT_MULTIPLE * usual),
+    )
+    tail = float(_tail_share(few))
     low, high = np.quantile(studentised, [tail, 1 - tail], axis=0)
     # The upper quantile makes the lower end: resamples far above the value say that it may lie as far above the truth.
     return np.maximum(high, 0.0) * level, np.maximum(-low, 0.0) * level
 
 
-def _tail(clusters: ArrayLike) -> Floats:
+def _tail_share(clusters: ArrayLike) -> Floats:
     """Share of resamples beyond each end of the bootstrap-t of so many clusters: 97.5 % up to 32, then down to 95 %."""
-    return np.asarray((1 - CONFIDENCE) / 2 * (1 - CALIBRATED / 2 / np.maximum(CALIBRATED, clusters)))
+    return np.asarray(
+        (1 - CONFIDENCE_LEVEL) / 2 * (1 - MAX_CALIBRATED_CLUSTERS / 2 / np.maximum(MAX_CALIBRATED_CLUSTERS, clusters))
+    )
 
 
-def student_reach(clusters: NDArray[np.int64]) -> Floats:
+def student_halfwidth(clusters: NDArray[np.int64]) -> Floats:
     """Student's distance from a mean to its interval's end, divided by sqrt(sum (x - mean)^2 / clusters).
 
-    At the nominal level of `reaches`. One cluster, which has no interval, is taken for two.
+    At the nominal level of `interval_halfwidths`. One cluster, which has no interval, is taken for two.
     """
     from scipy.special import stdtrit
 
     free = np.maximum(clusters - 1, 1)
-    return np.asarray(stdtrit(free, 1 - _tail(clusters)) / np.sqrt(free))
+    return np.asarray(stdtrit(free, 1 - _tail_share(clusters)) / np.sqrt(free))
 
 
-def _squares(influences: Floats) -> Floats:
+def _squared_errors(influences: Floats) -> Floats:
     """[columns] squared error of influences [clusters, columns]."""
     return np.asarray(len(influences) / (len(influences) - 1) * np.square(influences).sum(axis=0))
 
@@ -167,28 +177,28 @@ def mean_interval(values: Sequence[float], clusters: Sequence[str]) -> Interval 
     groups, total = len(set(clusters)), math.fsum(values)
     whole = all(value in (0.0, 1.0) for value in values)
     if groups == len(clusters) and whole:  # independent Bernoulli trials
-        return wilson(total, len(values))
+        return wilson_interval(total, len(values))
     if len(set(values)) == 1 and 0 <= values[0] <= 1:
-        return wilson(values[0] * groups, groups)
+        return wilson_interval(values[0] * groups, groups)
     if groups < 2 or not all(0 <= value <= 1 for value in values):
         return cluster_bootstrap(values, np.ones(len(values)), clusters)
     from scipy.special import stdtrit
 
-    share, own = ratio(cluster_sums(values, np.ones(len(values)), clusters))
-    variance = float(_squares(own))
+    share, own = ratio_with_influences(cluster_sums(values, np.ones(len(values)), clusters))
+    variance = float(_squared_errors(own))
     flat = variance <= 1e-12 * share * (1 - share)
     count = len(values) if flat else share * (1 - share) / variance
     count = min(count, len(values)) if whole else count
-    tail = (1 + CONFIDENCE) / 2
+    tail = (1 + CONFIDENCE_LEVEL) / 2
     count *= (NormalDist().inv_cdf(tail) / float(stdtrit(groups - 1, tail))) ** 2
-    return wilson(share * count, count)
+    return wilson_interval(share * count, count)
 
 
 def difference_interval(differences: ArrayLike, clusters: Sequence[str]) -> Interval | None:
     """Interval of the mean of paired differences of scores in [0, 1], recovered from what was gained and lost.
 
     Difference = gained - lost, two means of scores in [0, 1] with intervals of their own (`mean_interval`), joined by
-    `recovered`.
+    `recover_interval`.
     Of right and wrong answers in clusters of one both are shares with Wilson's intervals. So it has a width where no
     pair differs, and where all do; there it is that of Newcombe (1998, Statistics in Medicine 17:2635, method 10). None
     for fewer than 2 clusters.
@@ -202,13 +212,15 @@ def difference_interval(differences: ArrayLike, clusters: Sequence[str]) -> Inte
         return None
     gained, lost = known[0], known[1]
     up, down = (float(side.mean()) for side in sides)
-    own = [ratio(cluster_sums(side, np.ones(len(values)), clusters))[1] for side in (sides[0], -sides[1])]
+    own = [
+        ratio_with_influences(cluster_sums(side, np.ones(len(values)), clusters))[1] for side in (sides[0], -sides[1])
+    ]
     ends = [gained.low, -lost.high], [gained.high, -lost.low]
-    low, high = recovered([up, -down], *ends, correlations(np.stack(own, axis=1)))
+    low, high = recover_interval([up, -down], *ends, influence_correlations(np.stack(own, axis=1)))
     return Interval(max(-1.0, low), min(1.0, high), "mover")
 
 
-def recovered(values: ArrayLike, lows: ArrayLike, highs: ArrayLike, alike: Floats) -> tuple[float, float]:
+def recover_interval(values: ArrayLike, lows: ArrayLike, highs: ArrayLike, alike: Floats) -> tuple[float, float]:
     """Ends of the interval of a sum of values, from their own intervals and correlations (MOVER).
 
     Sum -+ sqrt(sum_ij r_ij d_i d_j), d the distances to the ends on that side (Zou, Huang and Zhang 2009, Computational
@@ -223,7 +235,7 @@ def recovered(values: ArrayLike, lows: ArrayLike, highs: ArrayLike, alike: Float
     return total - down, total + up
 
 
-def correlations(influences: Floats) -> Floats:
+def influence_correlations(influences: Floats) -> Floats:
     """[columns, columns] correlations of influences [clusters, columns]; 0 beside a column that never varies."""
     lengths = np.sqrt(np.square(influences).sum(axis=0))
     directions = influences / np.where(lengths > 0, lengths, 1.0)
@@ -251,14 +263,16 @@ def sign_flip_p(sums: ArrayLike) -> float:
     least = abs(values.sum()) - 1e-9 * np.abs(values).sum()  # rounding makes no tie a miss
     if least <= 0:  # the sum is 0: every choice of signs reaches it
         return 1.0
-    if len(values) <= EXACT:
-        return _counted(values.tobytes(), float(least))
-    hits = sum(int(np.sum(np.abs((1.0 - 2.0 * flips) @ values) >= least)) for flips in _kept(_flips, len(values)))
-    return (hits + 1) / (FLIPS + 1)
+    if len(values) <= MAX_EXACT_FLIP_CLUSTERS:
+        return _exact_flip_p(values.tobytes(), float(least))
+    hits = sum(
+        int(np.sum(np.abs((1.0 - 2.0 * flips) @ values) >= least)) for flips in _cached_blocks(_draw_flips, len(values))
+    )
+    return (hits + 1) / (N_SIGN_FLIPS + 1)
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def _counted(differences: bytes, least: float) -> float:
+def _exact_flip_p(differences: bytes, least: float) -> float:
     """The exact p-value of differences; kept, because tables, gains and prices of one report test the same ones."""
     values = np.frombuffer(differences)
     # Meet in the middle: for each of 2^16 sums of one half, count those of the other that lift it to the least.
@@ -282,12 +296,12 @@ def skewed_p(sums: ArrayLike, units: ArrayLike = 1.0) -> float:
     few are large on the other, a mean of 0 looks too often like a difference: most samples lack the few. t is therefore
     judged with 0.75 sqrt(n) degrees of freedom, n the clusters. 0 where the samples show that this is not the danger:
     their skewness m3 / m2^1.5 towards the side of the mean is at least 1 - 0.35 log2(n / 8), so their far tail is not
-    on the other side. And 0 of `balanced` differences, where `units` are the questions of each cluster.
+    on the other side. And 0 of `is_balanced` differences, where `units` are the questions of each cluster.
     """
     from scipy.special import stdtr
 
     values = np.asarray(sums, np.float64)
-    if len(values) < 2 or balanced(values, units):
+    if len(values) < 2 or is_balanced(values, units):
         return 0.0
     mean = values.mean()
     rest = values - mean
@@ -297,10 +311,10 @@ def skewed_p(sums: ArrayLike, units: ArrayLike = 1.0) -> float:
     if np.sign(mean) * np.mean(rest**3) / variance**1.5 >= 1 - 0.35 * math.log2(len(values) / 8):
         return 0.0
     error = math.sqrt(variance / (len(values) - 1))
-    return float(2 * stdtr(SKEW * math.sqrt(len(values)), -abs(mean) / error))
+    return float(2 * stdtr(LOGNORMAL_FREEDOM_FACTOR * math.sqrt(len(values)), -abs(mean) / error))
 
 
-def balanced(sums: ArrayLike, units: ArrayLike = 1.0) -> bool:
+def is_balanced(sums: ArrayLike, units: ArrayLike = 1.0) -> bool:
     """Whether all differences that are not 0 are as large as can be: right and wrong answers, one for each cluster.
 
     With a mean of 0 these are symmetric. A cluster of several answers that gains one may be followed by one that loses
@@ -311,7 +325,7 @@ def balanced(sums: ArrayLike, units: ArrayLike = 1.0) -> bool:
     return not bool(odd.any())
 
 
-def detectable(error: float, clusters: int, level: float, symmetric: bool) -> float:
+def smallest_significant_difference(error: float, clusters: int, level: float, symmetric: bool) -> float:
     """The smallest difference with this standard error that is significant at a level, two-sided.
 
     Args:
@@ -322,39 +336,39 @@ def detectable(error: float, clusters: int, level: float, symmetric: bool) -> fl
     """
     from scipy.special import stdtrit
 
-    freedom = clusters - 1 if symmetric else SKEW * math.sqrt(clusters)
+    freedom = clusters - 1 if symmetric else LOGNORMAL_FREEDOM_FACTOR * math.sqrt(clusters)
     return error * float(stdtrit(freedom, 1 - level / 2))
 
 
-def fewest(level: float) -> int:
+def min_differing_clusters(level: float) -> int:
     """Clusters that must differ, all to one side, before `sign_flip_p` reaches a level: the least k of 2^(1 - k)."""
     return 1 + math.ceil(-math.log2(level) - 1e-9)  # rounding makes no k more
 
 
-def least_p(clusters: int) -> float:
+def min_sign_flip_p(clusters: int) -> float:
     """The smallest p that `sign_flip_p` can give."""
-    return 2.0 ** (1 - clusters) if clusters <= EXACT else 1 / (FLIPS + 1)
+    return 2.0 ** (1 - clusters) if clusters <= MAX_EXACT_FLIP_CLUSTERS else 1 / (N_SIGN_FLIPS + 1)
 
 
-def _flips(clusters: int) -> Iterator[NDArray[np.int8]]:
+def _draw_flips(clusters: int) -> Iterator[NDArray[np.int8]]:
     """Blocks of [flips, clusters]: 1 where a cluster's sign is turned."""
     rng = np.random.default_rng(0)  # one seed everywhere: a report made again has the same p-values
-    rows = max(1, BLOCK // clusters)
-    for start in range(0, FLIPS, rows):
-        yield rng.integers(2, size=(min(rows, FLIPS - start), clusters), dtype=np.int8)
+    rows = max(1, NUMBERS_PER_BLOCK // clusters)
+    for start in range(0, N_SIGN_FLIPS, rows):
+        yield rng.integers(2, size=(min(rows, N_SIGN_FLIPS - start), clusters), dtype=np.int8)
 
 
-def _kept(draw: Callable[[int], Iterator[Any]], clusters: int) -> Iterable[Any]:
+def _cached_blocks(draw: Callable[[int], Iterator[Any]], clusters: int) -> Iterable[Any]:
     """The blocks drawn for so many clusters; where these are few, drawn once and kept."""
-    return _drawn(draw, clusters) if clusters <= FEW else draw(clusters)
+    return _draw_once(draw, clusters) if clusters <= MAX_CACHED_DRAW_CLUSTERS else draw(clusters)
 
 
 @functools.lru_cache(maxsize=32)
-def _drawn(draw: Callable[[int], Iterator[Any]], clusters: int) -> tuple[Any, ...]:
+def _draw_once(draw: Callable[[int], Iterator[Any]], clusters: int) -> tuple[Any, ...]:
     return tuple(draw(clusters))
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
+def adjust_by_holm(p_values: Sequence[float]) -> list[float]:
     """Adjusted p-values (Holm 1979): reject those up to 0.05, and no true hypothesis falls in 95 % of families.
 
     With p sorted upwards, the i-th of m is max over j <= i of min(1, (m - j + 1) p_j), j from 1.
@@ -377,18 +391,18 @@ def cluster_sums(numerators: ArrayLike, denominators: ArrayLike, clusters: Seque
     return sums
 
 
-def resampled(sums: ArrayLike) -> Floats:
+def resample_totals(sums: ArrayLike) -> Floats:
     """[resamples, columns] totals of sums [clusters, columns]: clusters drawn 2000 times, the same way everywhere."""
     values = np.asarray(sums, np.float64)
-    return np.concatenate([counts @ values for counts in _kept(_draws, len(values))])
+    return np.concatenate([counts @ values for counts in _cached_blocks(_draw_counts, len(values))])
 
 
-def _draws(clusters: int) -> Iterator[Floats]:
+def _draw_counts(clusters: int) -> Iterator[Floats]:
     """Blocks of [resamples, clusters]: how often each cluster is drawn, in `clusters` draws with replacement."""
     rng = np.random.default_rng(0)
-    rows = max(1, BLOCK // clusters)
-    for start in range(0, RESAMPLES, rows):
-        count = min(rows, RESAMPLES - start)
+    rows = max(1, NUMBERS_PER_BLOCK // clusters)
+    for start in range(0, N_RESAMPLES, rows):
+        count = min(rows, N_RESAMPLES - start)
         # Row r counts clusters from r * clusters on, so that one bincount serves all rows.
         drawn = rng.integers(clusters, size=(count, clusters)) + clusters * np.arange(count)[:, None]
         yield np.bincount(drawn.ravel(), minlength=count * clusters).reshape(count, clusters).astype(np.float64)
@@ -407,7 +421,7 @@ def unpaired_interval(left: ArrayLike, right: ArrayLike) -> Interval | None:
     if found is None:
         return None
     difference, error, freedom = found
-    reach = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * error
+    reach = float(stdtrit(freedom, (1 + CONFIDENCE_LEVEL) / 2)) * error
     return Interval(difference - reach, difference + reach, "welch")
 
 
@@ -432,7 +446,7 @@ def unpaired_p(left: ArrayLike, right: ArrayLike, margin: float) -> float | None
     difference, error, freedom = found
     few, many = sorted((len(np.asarray(left)), len(np.asarray(right))))
     if many >= 2 * few:
-        freedom = min(freedom, SKEW * math.sqrt(few))
+        freedom = min(freedom, LOGNORMAL_FREEDOM_FACTOR * math.sqrt(few))
     return float(stdtr(freedom, -(difference - margin) / error))
 
 

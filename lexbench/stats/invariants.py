@@ -25,20 +25,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lexbench.core import registry
-from lexbench.core.groups import grouped
+from lexbench.core.groups import group_by_key
 from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Cell, Sample
 from lexbench.core.values import is_whole
 from lexbench.stats.metrics import is_score
-from lexbench.stats.wording import plain
-from lexbench.store.format import Finished
+from lexbench.stats.wording import plain_text
+from lexbench.store.format import FinishedCell
 
-FEWER, MORE = ("longbench", "longbench_e"), ("long_ppl",)
+TASKS_WITH_FEWER_QUESTIONS, TASKS_WITH_MORE_QUESTIONS = ("longbench", "longbench_e"), ("long_ppl",)
 """Tasks with less than one question for each of n where their data hold less, and with more."""
-SET_TO = ("at", "length", "set_to")
+LENGTH_SETTING_NAMES = ("at", "length", "set_to")
 """Names in an identity of the length that a method is set to: of a run, a tune and an import."""
-HUGE = 1e30
-ROUNDED = 1e-3
+MAX_POSSIBLE_AMOUNT = 1e30
+MAX_NEGATIVE_NLL_NATS = 1e-3
 """Nats: how far below 0 log-softmax in half precision may fall."""
 
 
@@ -57,48 +57,52 @@ def sample_faults(sample: Sample, length: int | None = None) -> Iterator[str]:
             yield "failed without a reason"
         return
     for name, value in sample.scores.items():
-        if not possible(name, value):
+        if not is_possible_amount(name, value):
             yield f"{name} {value:g}, which must be {'in [0, 1]' if is_score(name) else 'finite'}"
-    if sample.nll is not None and not _possible(sample.nll):
+    if sample.nll is not None and not _is_possible_nll(sample.nll):
         least = float(np.nan_to_num(sample.nll, nan=-math.inf).min())
         yield f"a negative log-likelihood of {least:g}, which must be finite and at least 0"
 
 
-def possible(metric: str, amount: float) -> bool:
+def is_possible_amount(metric: str, amount: float) -> bool:
     """Whether one answer may have this score, measure, or sum of nats (`nll`): none is beyond 1e30."""
-    return (0 <= amount <= 1) if is_score(metric) else abs(amount) <= HUGE and (metric != "nll" or amount >= -1.0)
+    return (
+        (0 <= amount <= 1)
+        if is_score(metric)
+        else abs(amount) <= MAX_POSSIBLE_AMOUNT and (metric != "nll" or amount >= -1.0)
+    )
 
 
-def _possible(nll: NDArray[np.float32]) -> bool:
+def _is_possible_nll(nll: NDArray[np.float32]) -> bool:
     """Whether these are negative logarithms of probabilities: NaN and infinity make one of the comparisons false."""
-    return len(nll) == 0 or bool(nll.min() >= -ROUNDED and nll.max() < math.inf)
+    return len(nll) == 0 or bool(nll.min() >= -MAX_NEGATIVE_NLL_NATS and nll.max() < math.inf)
 
 
-def faults(finished: Finished) -> list[str]:
+def cell_faults(finished: FinishedCell) -> list[str]:
     """What is wrong with a cell by itself, in words."""
     cell, samples = finished.cell, finished.samples
-    found = list(shown_otherwise(cell))
+    found = list(wrongly_shown_settings(cell))
     if finished.refused is not None:
         return found + (["samples, though it is refused"] if samples else [])
     if finished.asked is not None:
         if not samples or len(samples) != finished.asked:
             found.append(f"{len(samples)} of {finished.asked} samples")
-    elif not samples or _miscounted(cell.task_name, len(samples), cell.n):
+    elif not samples or _has_wrong_count(cell.task_name, len(samples), cell.n):
         found.append(f"{len(samples)} of {cell.n} samples")
     indices = {sample.index for sample in samples}
     if len(indices) < len(samples):
         found.append("an index twice")
-    return found + begun_faults(cell, samples)
+    return found + unfinished_cell_faults(cell, samples)
 
 
-def begun_faults(cell: Cell, samples: Sequence[Sample]) -> list[str]:
+def unfinished_cell_faults(cell: Cell, samples: Sequence[Sample]) -> list[str]:
     """Faults of a cell's samples, though more samples may come, in words."""
     found = [f"sample {one.index} with {fault}" for one in samples for fault in sample_faults(one, cell.length)]
     task = cell.identity.get("task")
-    stated = task.get("targets") if isinstance(task, dict) and task.get("name") in _tasks() else None
+    stated = task.get("targets") if isinstance(task, dict) and task.get("name") in _core_task_names() else None
     if is_whole(stated, 1) and (odd := next((n for one in samples if (n := targets_of(one)) not in (None, stated)), 0)):
         found.append(f"{odd} targets, though its identity says {stated}")
-    return found + ([fault] if (fault := uneven(samples)) else [])
+    return found + ([fault] if (fault := score_keys_differ(samples)) else [])
 
 
 def targets_of(sample: Sample) -> int | None:
@@ -106,9 +110,9 @@ def targets_of(sample: Sample) -> int | None:
     return None if sample.nll is None or sample.failed is not None else len(sample.nll)
 
 
-def uneven(samples: Iterable[Sample]) -> str | None:
+def score_keys_differ(samples: Iterable[Sample]) -> str | None:
     """Name a score or likelihood that one answered sample has and another lacks; None where all agree."""
-    answered = [(sample.index, amounts_of(sample)) for sample in samples if sample.failed is None]
+    answered = [(sample.index, amount_names(sample)) for sample in samples if sample.failed is None]
     for index, amounts in answered:
         if lacking := sorted(answered[0][1] ^ amounts):
             one, other = (index, answered[0][0]) if lacking[0] in amounts else (answered[0][0], index)
@@ -116,24 +120,27 @@ def uneven(samples: Iterable[Sample]) -> str | None:
     return None
 
 
-def amounts_of(sample: Sample) -> frozenset[str]:
+def amount_names(sample: Sample) -> frozenset[str]:
     """The names of what a sample is worth: its scores, and `nll`."""
     return frozenset(sample.scores) | ({"nll"} if sample.nll is not None else frozenset())
 
 
-def _miscounted(task: str, count: int, n: int) -> bool:
+def _has_wrong_count(task: str, count: int, n: int) -> bool:
     """Whether a task of lexbench has too few or too many samples; one of the user's own may ask any number."""
-    few, many = count < n and task not in FEWER, count > n and task not in MORE
-    return task in _tasks() and (few or many)
+    few, many = (
+        count < n and task not in TASKS_WITH_FEWER_QUESTIONS,
+        count > n and task not in TASKS_WITH_MORE_QUESTIONS,
+    )
+    return task in _core_task_names() and (few or many)
 
 
 @functools.cache
-def _tasks() -> frozenset[str]:
+def _core_task_names() -> frozenset[str]:
     """Names of the tasks of lexbench."""
-    return frozenset(registry.names("task"))
+    return frozenset(registry.registered_names("task"))
 
 
-def shown_otherwise(cell: Cell) -> Iterator[str]:
+def wrongly_shown_settings(cell: Cell) -> Iterator[str]:
     """Shown settings that are not those of a cell's identity, in words; one that it lacks is not compared."""
     known = cell.identity
     model, backend = known.get("model"), known.get("backend")
@@ -155,19 +162,19 @@ def shown_otherwise(cell: Cell) -> Iterator[str]:
 def _shows(shown: MethodKey | str, name: str, part: Mapping[str, Any]) -> bool:
     """Whether what a cell shows has the name of a part of its identity, and the length that the part is set to."""
     if isinstance(shown, MethodKey):
-        fits = shown.at is None or shown.at in [part.get(each) for each in SET_TO]
+        fits = shown.at is None or shown.at in [part.get(each) for each in LENGTH_SETTING_NAMES]
         return fits and name in (shown.bare, shown.text)
     return shown == name or shown.startswith(f"{name}(")
 
 
-def unlike(cells: Iterable[Finished]) -> dict[str, str]:
+def questions_differ(cells: Iterable[FinishedCell]) -> dict[str, str]:
     """By cell id what is wrong among cells that were asked the same: other questions than most of them."""
     measured = (each for each in cells if each.refused is None and not each.again)
     found = {}
-    for group in grouped(measured, question_key).values():
+    for group in group_by_key(measured, question_key).values():
         if len(group) < 2:
             continue
-        questions = [_questions(each) for each in group]
+        questions = [_question_places(each) for each in group]
         counts = Counter(questions)
         # Longest first: cells cut short by the same fault must not outvote a whole one.
         most = max(counts, key=lambda asked: (len(asked), counts[asked]))
@@ -182,17 +189,17 @@ def unlike(cells: Iterable[Finished]) -> dict[str, str]:
     return found
 
 
-SIZES = ("tokens", "targets", "bytes", "words")
+QUESTION_SIZE_FIELDS = ("tokens", "targets", "bytes", "words")
 """Numbers that follow from a question, whatever is answered."""
 
 
 def _sizes(sample: Sample) -> tuple[int | None, ...] | None:
-    """The `SIZES` of a sample; None where it failed, or has lost a part of its question."""
+    """The `QUESTION_SIZE_FIELDS` of a sample; None where it failed, or has lost a part of its question."""
     whole = sample.failed is None and not sample.truncated
     return (sample.tokens, targets_of(sample), sample.bytes, sample.words) if whole else None
 
 
-def _usual_sizes(cells: Sequence[Finished]) -> dict[int, tuple[int | None, ...]]:
+def _usual_sizes(cells: Sequence[FinishedCell]) -> dict[int, tuple[int | None, ...]]:
     """By index the sizes that most answered samples of cells have; of as many for two the larger ones."""
     if len({tuple(map(_sizes, each.samples)) for each in cells}) == 1:
         return {}  # nearly always: none differs
@@ -206,15 +213,17 @@ def _usual_sizes(cells: Sequence[Finished]) -> dict[int, tuple[int | None, ...]]
     }
 
 
-def _other_sizes(finished: Finished, usual: Mapping[int, tuple[int | None, ...]]) -> Iterator[str]:
+def _other_sizes(finished: FinishedCell, usual: Mapping[int, tuple[int | None, ...]]) -> Iterator[str]:
     """Samples whose sizes are not those of their question, in words."""
     for sample in finished.samples if usual else ():
-        for name, own, other in zip(SIZES, _sizes(sample) or (), usual.get(sample.index, ()), strict=False):
+        for name, own, other in zip(
+            QUESTION_SIZE_FIELDS, _sizes(sample) or (), usual.get(sample.index, ()), strict=False
+        ):
             if own != other:
                 yield f"sample {sample.index} with {own} {name}, which is {other}"
 
 
-def question_key(finished: Finished) -> str:
+def question_key(finished: FinishedCell) -> str:
     """What a cell's questions follow from."""
     known, cell = finished.cell.identity, finished.cell
     model = known.get("model")
@@ -223,23 +232,23 @@ def question_key(finished: Finished) -> str:
     return json.dumps([*asked, cell.n, cell.protocol], sort_keys=True, default=str)
 
 
-def _questions(finished: Finished) -> tuple[tuple[int, str, float | None], ...]:
+def _question_places(finished: FinishedCell) -> tuple[tuple[int, str, float | None], ...]:
     """Index, cluster and depth of each question."""
     return tuple((sample.index, sample.cluster, sample.depth) for sample in finished.samples)
 
 
-def wrong(cells: Iterable[Finished]) -> dict[str, str]:
+def record_problems(cells: Iterable[FinishedCell]) -> dict[str, str]:
     """By cell id what is wrong with cells of one folder, in one line; cells that are right are left out."""
     known = list(cells)
-    found = {each.cell.id: faults(each) for each in known}
+    found = {each.cell.id: cell_faults(each) for each in known}
     # A cell that is wrong by itself has no say in what the others were asked.
-    for name, said in unlike(each for each in known if not found[each.cell.id]).items():
+    for name, said in questions_differ(each for each in known if not found[each.cell.id]).items():
         found[name].append(said)
     return {each.cell.id: _line(each, found[each.cell.id]) for each in known if found[each.cell.id]}
 
 
-def _line(finished: Finished, said: list[str]) -> str:
+def _line(finished: FinishedCell, said: list[str]) -> str:
     cell = finished.cell
     more = f", and {len(said) - 1} more faults" if len(said) > 1 else ""
-    name = f"{cell.id} ({plain(f'{cell.method} {cell.task}')} at {cell.length}, seed {cell.seed})"
-    return f"cell {name} has {plain(said[0])}{more}: delete cells/{cell.id}.parquet and run the same command again"
+    name = f"{cell.id} ({plain_text(f'{cell.method} {cell.task}')} at {cell.length}, seed {cell.seed})"
+    return f"cell {name} has {plain_text(said[0])}{more}: delete cells/{cell.id}.parquet and run the same command again"

@@ -5,8 +5,8 @@
 This is LongScore of 100-LongBench (Yang et al., arXiv 2505.19293), whose base is the mean over several short lengths:
 base ability and length part, as a model that is weak at every length has no effect. Paired by question: only tasks
 whose samples ask for the same at all lengths have one. Its interval holds the effects e that the difference of both
-scores less e times the score at the shortest length allows (`interval`). No effect is given from a score whose interval
-at the shortest length reaches chance.
+scores less e times the score at the shortest length allows (`effect_interval`). No effect is given from a score whose
+interval at the shortest length reaches chance.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,11 +21,11 @@ from lexbench.core.record import Sample
 from lexbench.stats.floors import at_floor
 from lexbench.stats.intervals import (
     cluster_sums,
-    correlations,
     difference_interval,
+    influence_correlations,
     mean_interval,
-    ratio,
-    recovered,
+    ratio_with_influences,
+    recover_interval,
 )
 from lexbench.stats.tables import Table
 
@@ -57,18 +57,22 @@ def length_effects(table: Table, samples: Mapping[str, Sequence[Sample]]) -> lis
             short, long = ({each.index: each for each in samples.get(r.cell, ())} for r in (base, record))
             pairs = [(short[index], long[index]) for index in short if index in long]
             # One pair that asks for other things: questions of this task are drawn anew for each length.
-            if not pairs or any(_asked(left) is None or _asked(left) != _asked(right) for left, right in pairs):
+            if not pairs or any(
+                _asked_fact(left) is None or _asked_fact(left) != _asked_fact(right) for left, right in pairs
+            ):
                 return []
             scores = [[_score(each, table.metric) for each in side] for side in zip(*pairs, strict=True)]
             floored = at_floor(base) or not any(scores[0])
             value = None if floored else sum(scores[1]) / sum(scores[0]) - 1
             clusters = [left.cluster for left, _ in pairs]
-            low, high = (None, None) if floored else interval(scores[0], scores[1], clusters)
+            low, high = (None, None) if floored else effect_interval(scores[0], scores[1], clusters)
             found.append(LengthEffect(row, length, value, low, high, len(pairs)))
     return found
 
 
-def interval(short: ArrayLike, long: ArrayLike, clusters: Sequence[str]) -> tuple[float, float] | tuple[None, None]:
+def effect_interval(
+    short: ArrayLike, long: ArrayLike, clusters: Sequence[str]
+) -> tuple[float, float] | tuple[None, None]:
     """Ends of the 95 % interval of the effect, mean of `long` / mean of `short` - 1; None twice for one cluster.
 
     With d the difference of the means and s the mean of `short`, d - e s has an interval recovered from those of d
@@ -87,15 +91,15 @@ def interval(short: ArrayLike, long: ArrayLike, clusters: Sequence[str]) -> tupl
     wide, own = difference_interval(change, clusters), mean_interval(base.tolist(), clusters)
     if wide is None or own is None or not own.low > 0:
         return None, None
-    parts = [ratio(cluster_sums(each, np.ones(len(base)), clusters))[1] for each in (change, base)]
-    alike = correlations(np.stack(parts, axis=1))
+    parts = [ratio_with_influences(cluster_sums(each, np.ones(len(base)), clusters))[1] for each in (change, base)]
+    alike = influence_correlations(np.stack(parts, axis=1))
 
     def end(effect: float, side: int) -> float:
         """The lower (0) or upper (1) end of the interval of d - effect s."""
         signs = np.array([1.0, -np.sign(effect)])
         low, high = sorted((-effect * own.low, -effect * own.high))
         middle = [float(change.mean()), -effect * float(base.mean())]
-        return recovered(middle, [wide.low, low], [wide.high, high], alike * np.outer(signs, signs))[side]
+        return recover_interval(middle, [wide.low, low], [wide.high, high], alike * np.outer(signs, signs))[side]
 
     least, most = -1.0, 1 / own.low - 1
     # Both ends sink as the effect rises.
@@ -106,7 +110,7 @@ def interval(short: ArrayLike, long: ArrayLike, clusters: Sequence[str]) -> tupl
     return ends[0], ends[1]
 
 
-def _asked(sample: Sample) -> Any:
+def _asked_fact(sample: Sample) -> Any:
     """What a sample asks for; None where its task does not tell."""
     return sample.facts.get("expected")
 

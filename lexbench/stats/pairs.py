@@ -10,30 +10,30 @@ import numpy as np
 
 from lexbench.core.record import Sample
 from lexbench.stats.intervals import (
-    LEVEL,
+    SIGNIFICANCE_LEVEL,
     Floats,
     Interval,
-    balanced,
+    adjust_by_holm,
     cluster_bootstrap,
     cluster_sums,
-    detectable,
     difference_interval,
-    fewest,
-    holm,
-    least_p,
-    ratio,
+    is_balanced,
+    min_differing_clusters,
+    min_sign_flip_p,
+    ratio_with_influences,
     sign_flip_p,
     skewed_p,
+    smallest_significant_difference,
     unpaired_error,
     unpaired_interval,
     unpaired_p,
 )
-from lexbench.stats.metrics import better, is_score
+from lexbench.stats.metrics import better_direction, is_score
 
 Key = TypeVar("Key", bound=Hashable)
-Found = TypeVar("Found", bound="Paired")
+Found = TypeVar("Found", bound="PairedDifference")
 
-ROUNDING = 1e-6
+KERNEL_ROUNDING_SHARE = 1e-6
 """Relative difference between two kernels of one precision; smaller gaps count as 0."""
 
 
@@ -85,7 +85,7 @@ class Limit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Paired:
+class PairedDifference:
     """The other side minus the baseline over shared questions, in the metric's own unit."""
 
     baseline_value: float | None = None
@@ -99,10 +99,10 @@ class Paired:
     p_holm: float | None = None
     """Adjusted for all comparisons of the family."""
     p_flips: float | None = None
-    """As p, were the clusters' differences symmetric under the null hypothesis; `corrected` adjusts it."""
+    """As p, were the clusters' differences symmetric under the null hypothesis; `correct_by_holm` adjusts it."""
     p_gain: float = 1.0
-    """With a tolerance: of a gain beyond it; `corrected` adjusts it."""
-    least: float = 1.0
+    """With a tolerance: of a gain beyond it; `correct_by_holm` adjusts it."""
+    min_p: float = 1.0
     """The smallest p that so many clusters allow."""
     error: float = 0.0
     """Standard error of the difference over clusters."""
@@ -110,7 +110,7 @@ class Paired:
     """Whether all clusters that differ do so as a whole, as right and wrong answers, one a cluster."""
     pairs: int = 0
     """Pairs behind the difference."""
-    changed: int = 0
+    n_changed: int = 0
     """Pairs whose sides differ."""
     clusters: int = 0
     failed: int = 0
@@ -121,13 +121,13 @@ class Paired:
     """Questions on one side only."""
     limit: Limit | None = None
     """Why nothing can be told: both sides at their floor, or at the ceiling (`stats.floors`)."""
-    unlike: int | None = None
+    first_mismatch: int | None = None
     """Index of the first question that differs between the sides; then nothing is compared."""
 
     @property
     def significant(self) -> bool | None:
         """Whether the adjusted p is at most 0.05, and the sides are not both at a limit; None: not tested."""
-        return None if self.p_holm is None else self.p_holm <= LEVEL and self.limit is None
+        return None if self.p_holm is None else self.p_holm <= SIGNIFICANCE_LEVEL and self.limit is None
 
     @property
     def low(self) -> float | None:
@@ -152,7 +152,7 @@ class Paired:
         """Pairs behind the difference, and what they lack."""
         return {name: getattr(self, name) for name in ("pairs", "clusters", "failed", "truncated", "unpaired")}
 
-    def scaled(self, scale: float) -> "Paired":
+    def in_unit(self, scale: float) -> "PairedDifference":
         """The same in another unit."""
         found, at = self.numbers(scale), self.interval
         return replace(
@@ -165,7 +165,7 @@ class Paired:
         )
 
 
-def outcomes(samples: Sequence[Sample], metric: str) -> list[Outcome]:
+def outcomes_of_samples(samples: Sequence[Sample], metric: str) -> list[Outcome]:
     """Outcome of each sample for `nll`, a score or a measure, by index; other likelihoods follow from `nll`."""
     return [_outcome(sample, metric) for sample in sorted(samples, key=lambda sample: sample.index)]
 
@@ -195,23 +195,23 @@ def _outcome(sample: Sample, metric: str) -> Outcome:
     )
 
 
-def paired(
+def paired_difference(
     baseline: Sequence[Outcome], other: Sequence[Outcome], metric: str, tolerance: float | None = None
-) -> Paired:
+) -> PairedDifference:
     """The difference over pairs, sum (other - baseline) / sum units, with its interval and p-value.
 
-    With a tolerance, in the metric's own unit, the p-values are those of a loss and of a gain beyond it: the other side
-    gets the tolerance on every question as a gift or as a burden, and the rest is tested. Sign flips are symmetric, so
-    their one-sided p is half of the two-sided one; skewed noise errs on one side alone, so its p stays two-sided.
+    With a tolerance, in the metric's own unit, the p-values are those of a loss and of a gain larger than it: it is
+    subtracted from the difference of every question before the test. The one-sided p of random sign flips is half of
+    the two-sided one, as flips are symmetric; for skewed differences, whose error has one side, p stays two-sided.
 
     A pair is two outcomes of one index. Where one index is not one question (another document, depth or number of
     targets), nothing is paired.
     """
     left, right = ({each.index: each for each in side} for side in (baseline, other))
     pairs = [(left[index], right[index]) for index in sorted(left.keys() & right.keys())]
-    unlike = next((one.index for one, two in pairs if not _alike(one, two)), None)
+    unlike = next((one.index for one, two in pairs if not _tied_labels(one, two)), None)
     if unlike is not None:
-        return Paired(unlike=unlike)
+        return PairedDifference(first_mismatch=unlike)
     counts: dict[str, Any] = {
         "failed": sum([one.failed or two.failed for one, two in pairs]),
         "truncated": sum([one.truncated or two.truncated for one, two in pairs]),
@@ -220,14 +220,14 @@ def paired(
     used = [(one, one.amount, two.amount) for one, two in pairs if one.amount is not None and two.amount is not None]
     units = [one.units for one, _, _ in used]
     if not sum(units) > 0:
-        return Paired(**counts)
-    differences = [_gap(before, after) for _, before, after in used]
+        return PairedDifference(**counts)
+    differences = [_rounded_gap(before, after) for _, before, after in used]
     clusters = [one.cluster for one, _, _ in used]
     total = math.fsum(units)
     sums = cluster_sums(differences, units, clusters)
     count = len(sums)
     flips, skewed = sign_flip_p(sums[:, 0]), skewed_p(sums[:, 0], sums[:, 1])
-    found = Paired(
+    found = PairedDifference(
         **counts,
         baseline_value=math.fsum([before for _, before, _ in used]) / total,
         value=math.fsum([after for _, _, after in used]) / total,
@@ -238,42 +238,44 @@ def paired(
         p=max(flips, skewed),
         p_flips=flips,
         # Of a ratio, linearised: C / (C - 1) sum l_c^2 over the influences of C clusters.
-        error=math.sqrt(count / (count - 1) * float(np.square(ratio(sums)[1]).sum())) if count > 1 else 0.0,
-        balanced=balanced(sums[:, 0], sums[:, 1]),
+        error=math.sqrt(count / (count - 1) * float(np.square(ratio_with_influences(sums)[1]).sum()))
+        if count > 1
+        else 0.0,
+        balanced=is_balanced(sums[:, 0], sums[:, 1]),
         pairs=len(used),
-        changed=sum(map(bool, differences)),
+        n_changed=sum(map(bool, differences)),
         clusters=count,
-        least=least_p(count),
+        min_p=min_sign_flip_p(count),
     )
     if tolerance is None:
         return found
-    (flips, loss), (_, gain) = (_beyond(found, baseline, other, metric, side * tolerance) for side in (1, -1))
-    return replace(found, p=loss, p_flips=flips, p_gain=gain, least=found.least / 2)
+    (flips, loss), (_, gain) = (_beyond_margin_p(found, baseline, other, metric, side * tolerance) for side in (1, -1))
+    return replace(found, p=loss, p_flips=flips, p_gain=gain, min_p=found.min_p / 2)
 
 
-def missable(found: Paired, metric: str, level: float) -> float:
+def detectable_difference(found: PairedDifference, metric: str, level: float) -> float:
     """A difference that may be missed at this two-sided level, in the metric's own unit.
 
     The largest of: what is significant by Student's test with this error; half the width of the interval; and of right
     and wrong answers the share of clusters that must differ, all to one side, before sign flips reach the level. The
     last is the largest where hardly any answer differs: then the error says little.
     """
-    sure = detectable(found.error, found.clusters, level, found.balanced) if found.error else 0.0
+    sure = smallest_significant_difference(found.error, found.clusters, level, found.balanced) if found.error else 0.0
     half = (found.interval.high - found.interval.low) / 2 if found.interval else 0.0
     flips = is_score(metric) and found.balanced
-    return max(sure, half, min(1.0, fewest(level) / max(1, found.clusters)) if flips else 0.0)
+    return max(sure, half, min(1.0, min_differing_clusters(level) / max(1, found.clusters)) if flips else 0.0)
 
 
-def _beyond(
-    found: Paired, baseline: Sequence[Outcome], other: Sequence[Outcome], metric: str, margin: float
+def _beyond_margin_p(
+    found: PairedDifference, baseline: Sequence[Outcome], other: Sequence[Outcome], metric: str, margin: float
 ) -> tuple[float, float]:
     """One-sided p_flips and p of a loss of more than the margin; of a gain where the margin is negative."""
-    loss = -better(metric) * (found.difference or 0.0)
+    loss = -better_direction(metric) * (found.difference or 0.0)
     if math.copysign(1.0, margin) * loss <= abs(margin):
         return 1.0, 1.0
-    gift = better(metric) * margin
+    gift = better_direction(metric) * margin
     given = [each if each.amount is None else replace(each, amount=each.amount + gift * each.units) for each in other]
-    rest = gaps(baseline, given)
+    rest = question_gaps(baseline, given)
     units, clusters = [each.units for each in rest], [each.cluster for each in rest]
     sums = cluster_sums([each.amount or 0.0 for each in rest], units, clusters)[:, 0]
     flips = sign_flip_p(sums) / 2
@@ -282,7 +284,9 @@ def _beyond(
     return flips, max(flips, skewed)
 
 
-def unpaired(baseline: Sequence[Outcome], other: Sequence[Outcome], metric: str, tolerance: float) -> Paired | None:
+def unpaired_difference(
+    baseline: Sequence[Outcome], other: Sequence[Outcome], metric: str, tolerance: float
+) -> PairedDifference | None:
     """The same over questions that differ from side to side, by Welch's test; None where a side has no value.
 
     Of scores each side gets a cluster of 1 and one of 0 (Agresti and Caffo 2000, The American Statistician 54:280), so
@@ -295,13 +299,13 @@ def unpaired(baseline: Sequence[Outcome], other: Sequence[Outcome], metric: str,
     clusters = min(len(side) for side in sides)
     if is_score(metric):
         sides = [np.concatenate([side, side[:, 1].mean() * np.array([[1.0, 1.0], [0.0, 1.0]])]) for side in sides]
-    loss = -better(metric) * (new - old)
-    worse = [side * np.array([-better(metric), 1.0]) for side in sides]  # the larger, the worse
+    loss = -better_direction(metric) * (new - old)
+    worse = [side * np.array([-better_direction(metric), 1.0]) for side in sides]  # the larger, the worse
     interval = unpaired_interval(*sides)
     if interval is not None and is_score(metric):  # no score changes by more than 1
         interval = replace(interval, low=max(-1.0, interval.low), high=min(1.0, interval.high))
     p, p_gain = unpaired_p(worse[0], worse[1], tolerance), unpaired_p(worse[1], worse[0], tolerance)
-    return Paired(
+    return PairedDifference(
         baseline_value=old,
         value=new,
         difference=new - old,
@@ -313,7 +317,7 @@ def unpaired(baseline: Sequence[Outcome], other: Sequence[Outcome], metric: str,
         p=p if p is not None and loss > tolerance else 1.0,
         p_flips=p if p is not None and loss > tolerance else 1.0,
         p_gain=p_gain if p_gain is not None and -loss > tolerance else 1.0,
-        least=1.0 if p is None else 0.0,
+        min_p=1.0 if p is None else 0.0,
     )
 
 
@@ -323,10 +327,12 @@ def _sums(outcomes: Sequence[Outcome]) -> Floats:
     return cluster_sums(amounts, units, [str(cluster) for cluster in clusters])
 
 
-def corrected(family: Mapping[Key, Found]) -> dict[Key, Found]:
+def correct_by_holm(family: Mapping[Key, Found]) -> dict[Key, Found]:
     """Holm's correction over all comparisons of a family that have a p-value."""
     tested = [key for key, found in family.items() if found.p is not None]
-    losses, flips, gains = (holm([getattr(family[key], name) for key in tested]) for name in ("p", "p_flips", "p_gain"))
+    losses, flips, gains = (
+        adjust_by_holm([getattr(family[key], name) for key in tested]) for name in ("p", "p_flips", "p_gain")
+    )
     adjusted = zip(tested, losses, flips, gains, strict=True)
     return {
         **family,
@@ -334,8 +340,9 @@ def corrected(family: Mapping[Key, Found]) -> dict[Key, Found]:
     }
 
 
-def gaps(baseline: Sequence[Outcome], other: Sequence[Outcome]) -> list[Outcome]:
-    """Other minus baseline for each question with both amounts, by index; `paired` checks that the questions agree.
+def question_gaps(baseline: Sequence[Outcome], other: Sequence[Outcome]) -> list[Outcome]:
+    """Other minus baseline for each question with both amounts, by index; `paired_difference` checks that the questions
+    agree.
 
     A gap of the size of rounding counts as 0.
     """
@@ -344,24 +351,24 @@ def gaps(baseline: Sequence[Outcome], other: Sequence[Outcome]) -> list[Outcome]
     for each in sorted(other, key=lambda each: each.index):
         base = before.get(each.index)
         if base is not None and each.amount is not None:
-            found.append(replace(each, amount=_gap(base, each.amount)))
+            found.append(replace(each, amount=_rounded_gap(base, each.amount)))
     return found
 
 
-def _gap(before: float, after: float) -> float:
+def _rounded_gap(before: float, after: float) -> float:
     gap = after - before
-    return 0.0 if abs(gap) <= ROUNDING * abs(before) else gap
+    return 0.0 if abs(gap) <= KERNEL_ROUNDING_SHARE * abs(before) else gap
 
 
-def _alike(one: Outcome, other: Outcome) -> bool:
+def _tied_labels(one: Outcome, other: Outcome) -> bool:
     """Whether two outcomes belong to one question, by the facts known of both."""
     return one.cluster == other.cluster and not (
-        _unlike(one.targets, other.targets)
-        or _unlike(one.depth, other.depth)
-        or _unlike(one.bytes, other.bytes)
-        or _unlike(one.words, other.words)
+        _facts_differ(one.targets, other.targets)
+        or _facts_differ(one.depth, other.depth)
+        or _facts_differ(one.bytes, other.bytes)
+        or _facts_differ(one.words, other.words)
     )
 
 
-def _unlike(one: float | None, other: float | None) -> bool:
+def _facts_differ(one: float | None, other: float | None) -> bool:
     return one != other and one is not None and other is not None

@@ -24,14 +24,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Sample
-from lexbench.stats.intervals import CONFIDENCE, Floats, reaches, resampled
+from lexbench.stats.intervals import CONFIDENCE_LEVEL, Floats, interval_halfwidths, resample_totals
 from lexbench.stats.tables import Table
 
-RISE = 0.5
+COLLAPSE_RISE_NATS = 0.5
 """Nats above the in-range level beyond which NLL has collapsed."""
-OCTAVE = 4
+BINS_PER_DOUBLING = 4
 """Bins per doubling of the position."""
-WIDTH = 16
+MIN_BIN_POSITIONS = 16
 """Minimum number of positions in a bin."""
 
 
@@ -132,10 +132,10 @@ def bin_edges(length: int, trained_length: int) -> NDArray[np.int64]:
     Bins begin at 0 and at trained_length 2^(k / 4), k any whole number, so far as each has at least 16 positions.
     """
     edges = [0]
-    for quarter in range(-OCTAVE * trained_length.bit_length(), OCTAVE * length.bit_length()):
-        edge = round(trained_length * 2 ** (quarter / OCTAVE))
+    for quarter in range(-BINS_PER_DOUBLING * trained_length.bit_length(), BINS_PER_DOUBLING * length.bit_length()):
+        edge = round(trained_length * 2 ** (quarter / BINS_PER_DOUBLING))
         widths = [edge - edges[-1], length - edge] + [trained_length - edge] * (edge < trained_length < length)
-        if min(widths) >= WIDTH:
+        if min(widths) >= MIN_BIN_POSITIONS:
             edges.append(edge)
     return np.asarray([*edges, length], np.int64)
 
@@ -150,9 +150,13 @@ def _curve(row: MethodKey, length: int, trained: int, targets: _Targets, likelih
     *values, level, beyond = _bin_values(whole, sums)
     collapse = None
     if likelihood and np.isfinite(whole[-2:]).all():
-        draws = _ratios(resampled(sums.reshape(len(sums), -1)).reshape(-1, *sums.shape[1:])) if several else whole[None]
+        draws = (
+            _ratios(resample_totals(sums.reshape(len(sums), -1)).reshape(-1, *sums.shape[1:]))
+            if several
+            else whole[None]
+        )
         place, places = (collapse_position(each[..., :-2], each[..., -2], edges[:-1]) for each in (whole, draws))
-        collapse = _drawn(float(place), places, several)
+        collapse = _with_percentiles(float(place), places, several)
     counts = sums[:, :-2, 1].sum(axis=0).astype(np.int64)
     return PositionCurve(row, length, edges, counts, values, level, beyond, collapse, targets.samples, targets.clusters)
 
@@ -178,7 +182,9 @@ def collapse_position(values: Floats, level: ArrayLike, begins: NDArray[np.int64
 
     A bin without targets (NaN) is skipped, and is no start; NaN where there is no level.
     """
-    stays = ~(values <= np.asarray(level)[..., None] + RISE)  # not `>`: NaN, a bin without targets, must stay
+    stays = ~(
+        values <= np.asarray(level)[..., None] + COLLAPSE_RISE_NATS
+    )  # not `>`: NaN, a bin without targets, must stay
     # From the back: a bin stays where it and all bins behind it do.
     stays = np.logical_and.accumulate(stays[..., ::-1], axis=-1)[..., ::-1] & ~np.isnan(values)
     places = np.where(stays.any(axis=-1), begins[stays.argmax(axis=-1)], math.inf)
@@ -194,21 +200,21 @@ def _bin_values(whole: Floats, sums: Floats) -> list[BinValue]:
     own = (sums[..., 0] - np.where(several, whole, 0.0) * sums[..., 1])[:, several] / sums[..., 1].sum(axis=0)[several]
     ends = np.full((2, len(whole)), math.nan)
     if several.any():
-        below, above = reaches([own])
+        below, above = interval_halfwidths([own])
         ends[:, several] = np.maximum(whole[several] - below, 0.0), whole[several] + above
     return [BinValue(*map(float, each)) for each in zip(whole, *ends, strict=True)]
 
 
-def _drawn(value: float, draws: Floats, several: bool) -> BinValue:
+def _with_percentiles(value: float, draws: Floats, several: bool) -> BinValue:
     """A value with the percentile interval of its draws; without one for a single cluster or a draw without a value."""
     if not several or np.isnan(draws).any():
         return BinValue(float(value))
-    tail = (1 - CONFIDENCE) / 2 * (len(draws) - 1)
+    tail = (1 - CONFIDENCE_LEVEL) / 2 * (len(draws) - 1)
     ordered = np.sort(draws)  # not interpolated: an end may be inf
     return BinValue(float(value), float(ordered[math.floor(tail)]), float(ordered[-1 - math.floor(tail)]))
 
 
-def text(value: float, digits: str = "") -> str:
+def format_position(value: float, digits: str = "") -> str:
     """A number as text: `never` for infinity, nothing for NaN."""
     return "" if math.isnan(value) else "never" if math.isinf(value) else f"{value:{digits}}"
 
@@ -228,6 +234,6 @@ def rows_of(table: Table, curves: Sequence[PositionCurve]) -> list[dict[str, Any
             places = ("collapse_position", curve.collapse, ".0f")
             for name, each, digits in (("in_range", curve.level, ""), ("beyond", curve.beyond, ""), places):
                 ends = {name: each.value, f"{name}_low": each.low, f"{name}_high": each.high}
-                row |= {column: text(value, digits) for column, value in ends.items()}
+                row |= {column: format_position(value, digits) for column, value in ends.items()}
             rows.append(row)
     return rows

@@ -10,7 +10,7 @@ no mean.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from lexbench.core.groups import grouped
+from lexbench.core.groups import group_by_key
 from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Cell
 
@@ -21,7 +21,7 @@ def price_rows(cells: Mapping[tuple[MethodKey, int], Cell]) -> tuple[dict[Method
     The deployed setting is that of the longest length; where several were measured, the largest up to it. `cells` are
     of one setting, by row and length, each with its purpose.
     """
-    rows = grouped(cells, lambda place: place[0])
+    rows = group_by_key(cells, lambda place: place[0])
     deployed: dict[MethodKey, tuple[float, MethodKey]] = {}
     priced = set()
     for row, places in rows.items():

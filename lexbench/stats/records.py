@@ -13,14 +13,14 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from lexbench.core.errors import ConfigError
-from lexbench.core.files import unlike
+from lexbench.core.files import why_not_a_folder
 from lexbench.core.record import Cell, Record, Sample
 from lexbench.stats import invariants
 from lexbench.stats.detection import detection
-from lexbench.stats.floors import of_samples
+from lexbench.stats.floors import floors_of_samples
 from lexbench.stats.intervals import Interval, cluster_bootstrap, mean_interval
 from lexbench.stats.metrics import is_score
-from lexbench.store.format import Finished
+from lexbench.store.format import FinishedCell
 from lexbench.store.store import Store
 
 if TYPE_CHECKING:
@@ -30,34 +30,34 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedCells:
     """Content of one or more run folders."""
 
-    finished: list[Finished]
+    finished: list[FinishedCell]
     """Each cell once, sorted by id."""
     unfinished: list[Cell]
     problems: list[str]
 
 
-def build(folders: Iterable[Path]) -> list[Record]:
+def build_records(folders: Iterable[Path]) -> list[Record]:
     """Records of every finished cell in run folders, or in folders of run folders, from their samples.
 
     A cell in several folders is taken once. Raises ConfigError where there is no run folder.
     """
-    return [record for finished in load(folders).finished for record in records_of(finished)]
+    return [record for finished in load_cells(folders).finished for record in records_of(finished)]
 
 
-def load(folders: Iterable[Path], afresh: Collection[Path] = ()) -> Loaded:
+def load_cells(folders: Iterable[Path], afresh: Collection[Path] = ()) -> LoadedCells:
     """All cells of run folders; files that cannot be read, and cells that break an invariant (`stats.invariants`), are
     left out, listed, and logged as warnings. Each records.jsonl in or below `afresh` is written anew from them."""
     stores = [Store(folder) for folder in run_folders(folders)]
-    finished: dict[str, Finished] = {}
+    finished: dict[str, FinishedCell] = {}
     left: dict[str, Cell] = {}
     problems: list[str] = []
     for store in stores:
         own = any(store.folder.resolve().is_relative_to(folder.resolve()) for folder in afresh)
         cells = store.write_records(records_of, afresh=True) if own else store.load()
-        odd = invariants.wrong(cells)
+        odd = invariants.record_problems(cells)
         problems += [f"run folder {store.folder}: {said}" for said in odd.values()]
         for cell in cells:
             if cell.cell.id in odd:
@@ -65,12 +65,12 @@ def load(folders: Iterable[Path], afresh: Collection[Path] = ()) -> Loaded:
             known = finished.get(cell.cell.id)
             if known is None or (known.again and not cell.again):  # a measured cell replaces its deferred twin
                 finished[cell.cell.id] = cell
-        left.update({cell.id: cell for cell in store.unfinished()})
+        left.update({cell.id: cell for cell in store.unfinished_cells()})
         problems += store.problems
     for problem in problems:
         log.warning(problem)
     unfinished = [cell for name, cell in sorted(left.items()) if name not in finished]
-    return Loaded([finished[name] for name in sorted(finished)], unfinished, problems)
+    return LoadedCells([finished[name] for name in sorted(finished)], unfinished, problems)
 
 
 def run_folders(folders: Iterable[Path]) -> list[Path]:
@@ -78,7 +78,9 @@ def run_folders(folders: Iterable[Path]) -> list[Path]:
     found: dict[Path, None] = {}
     for folder in folders:
         if not folder.is_dir():
-            raise ConfigError(f"run folder {folder} {unlike(folder)}: give one that `lexbench run` has written")
+            raise ConfigError(
+                f"run folder {folder} {why_not_a_folder(folder)}: give one that `lexbench run` has written"
+            )
         below = [folder] if _is_run(folder) else [cells.parent for cells in sorted(folder.rglob("cells"))]
         runs = [run for run in below if _is_run(run)]
         if not runs:
@@ -92,26 +94,26 @@ def _is_run(folder: Path) -> bool:
     return any(cells.glob("*.parquet")) or any(cells.glob("*.jsonl"))
 
 
-def records_of(finished: Finished) -> list[Record]:
+def records_of(finished: FinishedCell) -> list[Record]:
     """A cell's records: one per metric; one without a metric where the cell is refused or nothing was scored.
 
     First those of all samples, then those of each part, parts by name. A part has the metrics of the whole.
     """
     if finished not in _derived:  # a report writes them down and makes its tables of them
-        parts = sorted({part for sample in finished.samples for part in sample.parts}, key=by_number)
-        _derived[finished] = [record for part in (None, *parts) for record in _of_part(finished, part)]
+        parts = sorted({part for sample in finished.samples for part in sample.parts}, key=number_sort_key)
+        _derived[finished] = [record for part in (None, *parts) for record in _records_of_part(finished, part)]
     return list(_derived[finished])
 
 
-_derived: WeakKeyDictionary[Finished, list[Record]] = WeakKeyDictionary()
+_derived: WeakKeyDictionary[FinishedCell, list[Record]] = WeakKeyDictionary()
 
 
-def by_number(part: str) -> list[tuple[int, str]]:
+def number_sort_key(part: str) -> list[tuple[int, str]]:
     """Sort key by the numbers in a name: `words 4-8k` before `words 16k+`."""
     return [(int(piece), "") if piece.isdecimal() else (-1, piece) for piece in re.split(r"(\d+)", part)]
 
 
-def _of_part(finished: Finished, part: str | None) -> list[Record]:
+def _records_of_part(finished: FinishedCell, part: str | None) -> list[Record]:
     """Records of the samples of one part, or of all."""
     shown = finished if part is None else replace(finished, samples=[e for e in finished.samples if part in e.parts])
     if any(sample.nll is not None for sample in finished.samples):
@@ -124,7 +126,7 @@ def _of_part(finished: Finished, part: str | None) -> list[Record]:
     return means + [_record(shown, part, each.metric, each.value, each.interval, each.used) for each in found]
 
 
-def _mean(finished: Finished, part: str | None, metric: str) -> Record:
+def _mean(finished: FinishedCell, part: str | None, metric: str) -> Record:
     """The mean of one score or measure; a failed sample scores 0, and has no measure.
 
     A sample that lacks it without having failed makes its cell invalid (`stats.invariants`); it is left out here.
@@ -144,7 +146,7 @@ def _mean(finished: Finished, part: str | None, metric: str) -> Record:
     return _record(finished, part, metric, math.fsum(values) / len(values), interval, used)
 
 
-def _likelihood(finished: Finished, part: str | None) -> list[Record]:
+def _likelihood(finished: FinishedCell, part: str | None) -> list[Record]:
     """Token-weighted NLL, and the same sums in other units.
 
         nll = sum nats / targets; perplexity = exp(nll); bits_per_byte = sum nats / (ln 2 bytes);
@@ -158,20 +160,22 @@ def _likelihood(finished: Finished, part: str | None) -> list[Record]:
     losses = [sample.nll.astype(np.float64) for sample in used if sample.nll is not None]
     nats = np.array([loss.sum() for loss in losses])
     targets = np.array([len(loss) for loss in losses], np.float64)
-    floors = of_samples(finished.samples, "nll")
+    floors = floors_of_samples(finished.samples, "nll")
     records = []
     per_target = cluster_bootstrap(nats, targets, clusters) if targets.sum() > 0 else None
 
     def add(metric: str, units: np.ndarray, turn: Callable[[float], float]) -> None:
         value, interval = None, None
         if units.sum() > 0:
-            value = _finite(turn, float(nats.sum() / units.sum()))
-            interval = _turned(per_target if units is targets else cluster_bootstrap(nats, units, clusters), turn)
+            value = _finite_or_none(turn, float(nats.sum() / units.sum()))
+            interval = _convert_interval(
+                per_target if units is targets else cluster_bootstrap(nats, units, clusters), turn
+            )
         record = _record(finished, part, metric, value, interval if value is not None else None, used)
         ends: dict[str, Any] = {}
         if value is not None:  # floors are in nats per target: times targets per unit they are in nats per unit
             ratio = float(targets.sum() / units.sum())
-            ends = {name: _finite(turn, each * ratio) for name, each in floors.items()}
+            ends = {name: _finite_or_none(turn, each * ratio) for name, each in floors.items()}
         records.append(replace(record, **ends))
 
     add("nll", targets, float)
@@ -184,15 +188,15 @@ def _likelihood(finished: Finished, part: str | None) -> list[Record]:
     return records
 
 
-def _turned(interval: Interval | None, turn: Callable[[float], float]) -> Interval | None:
+def _convert_interval(interval: Interval | None, turn: Callable[[float], float]) -> Interval | None:
     """An interval in other units, its ends no lower than an NLL of 0; None where an end is not finite there."""
     if interval is None:
         return None
-    low, high = _finite(turn, max(interval.low, 0.0)), _finite(turn, interval.high)
+    low, high = _finite_or_none(turn, max(interval.low, 0.0)), _finite_or_none(turn, interval.high)
     return Interval(low, high, interval.kind) if low is not None and high is not None else None
 
 
-def _finite(turn: Callable[[float], float], value: float) -> float | None:
+def _finite_or_none(turn: Callable[[float], float], value: float) -> float | None:
     """turn(value), or None where it is beyond float64: a perplexity above e^709."""
     try:
         result = turn(value)
@@ -202,7 +206,7 @@ def _finite(turn: Callable[[float], float], value: float) -> float | None:
 
 
 def _record(
-    finished: Finished,
+    finished: FinishedCell,
     part: str | None,
     metric: str | None,
     value: float | None,
@@ -216,7 +220,7 @@ def _record(
         cell=cell.id,
         model=cell.model,
         method=cell.method,
-        attention=_said(cell.identity.get("attention") or {}),
+        attention=_attention_line(cell.identity.get("attention") or {}),
         task=cell.task,
         length=cell.length,
         trained_length=cell.trained_length,
@@ -224,7 +228,7 @@ def _record(
         metric=metric,
         part=part,
         value=value,
-        chance=None if metric is None else of_samples(samples, metric).get("chance"),
+        chance=None if metric is None else floors_of_samples(samples, metric).get("chance"),
         low=interval.low if interval else None,
         high=interval.high if interval else None,
         interval=interval.kind if interval else None,
@@ -246,23 +250,25 @@ def _record(
     )
 
 
-def _said(attention: Mapping[str, Any]) -> str | None:
+def _attention_line(attention: Mapping[str, Any]) -> str | None:
     """An Attention's data in a line: `inv_freq 1..0.0001, scale 1.2, remap Remap(window 8, query Line(...), ...)`."""
-    return ", ".join(f"{slot} {_value(slot, value)}" for slot, value in attention.items()) or None
+    return ", ".join(f"{slot} {_slot_text(slot, value)}" for slot, value in attention.items()) or None
 
 
-def _value(slot: str, value: Any) -> str:
+def _slot_text(slot: str, value: Any) -> str:
     if slot == "inv_freq":
         return f"{value[0]:.6g}..{value[-1]:.6g}"
     if isinstance(value, Mapping):
-        inner = ", ".join(f"{key} {_value(key, item)}" for key, item in value.items() if key not in ("kind", "file"))
+        inner = ", ".join(
+            f"{key} {_slot_text(key, item)}" for key, item in value.items() if key not in ("kind", "file")
+        )
         return f"{value.get('kind', '')}({inner})"
     if isinstance(value, list):
-        return "[" + ", ".join(_value("", item) for item in value) + "]"
+        return "[" + ", ".join(_slot_text("", item) for item in value) + "]"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def dataframe(records: Sequence[Record]) -> "pd.DataFrame":
+def records_dataframe(records: Sequence[Record]) -> "pd.DataFrame":
     """One row per record, with `multiple`: length / trained_length."""
     import pandas as pd
 

@@ -26,32 +26,39 @@ from enum import Enum
 from typing import Any
 
 from lexbench.core.errors import ConfigError
-from lexbench.core.method_key import BASELINE
+from lexbench.core.method_key import BASELINE_METHOD
 from lexbench.core.record import Cell
 from lexbench.stats import metrics
 from lexbench.stats.cell_outcomes import (
-    Change,
-    Kept,
-    headline,
-    limit,
-    matched,
-    other_questions,
+    CellOutcomes,
+    SettingChange,
+    difference_in_kind,
+    difference_in_questions,
+    headline_metric,
+    limit_of_pair,
+    match_cells,
     text_of,
-    unlike_questions,
-    unspoken_texts,
+    texts_not_learned,
 )
-from lexbench.stats.certificates import Proof, prove
-from lexbench.stats.intervals import LEVEL
-from lexbench.stats.pairs import LimitKind, Outcome, Paired, corrected, paired, unpaired
-from lexbench.stats.wording import listed, plain, scale, several, some
+from lexbench.stats.certificates import Proof, prove_small_loss
+from lexbench.stats.intervals import SIGNIFICANCE_LEVEL
+from lexbench.stats.pairs import (
+    LimitKind,
+    Outcome,
+    PairedDifference,
+    correct_by_holm,
+    paired_difference,
+    unpaired_difference,
+)
+from lexbench.stats.wording import count_with_noun, display_factor, join_first_few, join_lengths, plain_text
 
-TOLERANCES = {"nll": 0.02}
+DEFAULT_TOLERANCE_OF_METRIC = {"nll": 0.02}
 """Nats per token: 2 % of perplexity."""
-POINTS = 2.0
+DEFAULT_SCORE_TOLERANCE_POINTS = 2.0
 """Default tolerance of a score, in points."""
-ROUNDED = 1e-9
+TOLERANCE_ROUNDING_SLACK = 1e-9
 """Slack for rounding, in the tolerance's unit: a loss of 7 points may be computed as 7.000000000000001."""
-HUGE = 1e9
+MAX_TOLERANCE = 1e9
 """Largest tolerance."""
 NO_SUCH_CELL = "the run has no such cell: run what the baseline was made from, or --update"
 
@@ -86,9 +93,9 @@ class Verdict:
     """Whether a loss beyond the tolerance is held for want of significance."""
     tolerance: float = 0.0
     """In nats per token or points."""
-    found: Paired | None = None
+    found: PairedDifference | None = None
     """The run minus the baseline."""
-    unpaired: Change | None = None
+    unpaired: SettingChange | None = None
     """Why the questions differ; None: they are the same."""
     proof: Proof | None = None
     """Of a loss below the tolerance, where that is asked."""
@@ -104,18 +111,18 @@ class Verdict:
         return self.found.p_holm if self.found else None
 
 
-def same_cell(cell: Cell) -> tuple[Any, ...]:
+def check_cell_key(cell: Cell) -> tuple[Any, ...]:
     """Key of a cell in a check; unique in a run and in its baseline."""
     return cell.model, cell.method, cell.task, cell.length, cell.seed, cell.corpus
 
 
-KEYS = (same_cell, lambda cell: same_cell(cell)[:5], lambda cell: same_cell(cell)[:4])
+MATCHING_CELL_KEYS = (check_cell_key, lambda cell: check_cell_key(cell)[:5], lambda cell: check_cell_key(cell)[:4])
 """Full key; then without the corpus; then without the seed."""
 
 
-def judge(
-    old: Sequence[Kept], new: Sequence[Kept], tolerances: Mapping[str, float], certify: bool = False
-) -> tuple[list[Verdict], list[tuple[Kept, Kept]]]:
+def judge_cells(
+    old: Sequence[CellOutcomes], new: Sequence[CellOutcomes], tolerances: Mapping[str, float], certify: bool = False
+) -> tuple[list[Verdict], list[tuple[CellOutcomes, CellOutcomes]]]:
     """Verdicts on all cells of a baseline and a run, and the compared pairs of cells.
 
     With `certify` a cell holds only if a loss below the tolerance is proven (`stats.certificates`); the run may then
@@ -123,88 +130,101 @@ def judge(
 
     ConfigError for an invalid tolerance, and where there is nothing to compare.
     """
-    _sensible(tolerances, old)
-    pairs, gone, added = matched(old, new, KEYS)
+    _check_tolerances(tolerances, old)
+    pairs, gone, added = match_cells(old, new, MATCHING_CELL_KEYS)
     if not pairs:
-        raise ConfigError(f"run has no cell of the baseline: it holds {_some(new)}, the baseline {_some(old)}")
+        raise ConfigError(
+            f"run has no cell of the baseline: it holds {_some_cell_names(new)}, the baseline {_some_cell_names(old)}"
+        )
     found = [verdict for one, other in pairs for verdict in _verdicts(one, other, tolerances, certify)]
     if all(verdict.p is None and verdict.status in (VerdictStatus.HELD, VerdictStatus.NEW) for verdict in found):
         raise ConfigError(_nothing_judged(pairs))
-    found += [replace(_whole(each, VerdictStatus.NOT_COMPARABLE, NO_SUCH_CELL), absent=True) for each in gone]
-    found += [_whole(each, VerdictStatus.NEW, "not in the baseline") for each in added]
+    found += [replace(_verdict_on_cell(each, VerdictStatus.NOT_COMPARABLE, NO_SUCH_CELL), absent=True) for each in gone]
+    found += [_verdict_on_cell(each, VerdictStatus.NEW, "not in the baseline") for each in added]
     family = {place: verdict.found for place, verdict in enumerate(found) if verdict.found and verdict.p is not None}
-    for place, each in corrected(family).items():
-        found[place] = _settled(replace(found[place], found=each), each, len(family))
+    for place, each in correct_by_holm(family).items():
+        found[place] = _judge_among_others(replace(found[place], found=each), each, len(family))
     if certify:
-        silent = unspoken_texts(pairs)
-        found = [_proven(verdict, silent.get(text_of(verdict.cell))) for verdict in found]
-    return sorted(found, key=_order), pairs
+        silent = texts_not_learned(pairs)
+        found = [_judge_by_proof(verdict, silent.get(text_of(verdict.cell))) for verdict in found]
+    return sorted(found, key=_verdict_sort_key), pairs
 
 
-def _order(verdict: Verdict) -> tuple[Any, ...]:
+def _verdict_sort_key(verdict: Verdict) -> tuple[Any, ...]:
     cell = verdict.cell
-    about = cell.model, cell.task, metrics.order(verdict.metric), cell.method != BASELINE, cell.method
+    about = cell.model, cell.task, metrics.metric_sort_key(verdict.metric), cell.method != BASELINE_METHOD, cell.method
     return *about, cell.length, cell.seed
 
 
-def _some(cells: Sequence[Kept]) -> str:
-    names = sorted({plain(f"{each.cell.method} {each.cell.task} on {each.cell.model}") for each in cells})
-    return some(names, 3)
+def _some_cell_names(cells: Sequence[CellOutcomes]) -> str:
+    names = sorted({plain_text(f"{each.cell.method} {each.cell.task} on {each.cell.model}") for each in cells})
+    return join_first_few(names, 3)
 
 
-def _nothing_judged(pairs: Sequence[tuple[Kept, Kept]]) -> str:
+def _nothing_judged(pairs: Sequence[tuple[CellOutcomes, CellOutcomes]]) -> str:
     for name, side in (("baseline", 0), ("run", 1)):
         if all(pair[side].refused is not None for pair in pairs):
-            reason = plain(pairs[0][side].refused)
+            reason = plain_text(pairs[0][side].refused)
             return f"{name} has refused all cells that both hold ({reason}): measure lengths or tasks that it answers"
     return "run and baseline share no likelihood and no score: give e.g. --tolerance resolution=0.1"
 
 
-def _sensible(tolerances: Mapping[str, float], old: Sequence[Kept]) -> None:
+def _check_tolerances(tolerances: Mapping[str, float], old: Sequence[CellOutcomes]) -> None:
     """ConfigError for a tolerance of an absent metric, or of one without a better direction."""
-    known = sorted({name for each in old for name in each.outcomes if metrics.better(name)}, key=metrics.order)
+    known = sorted(
+        {name for each in old for name in each.outcomes if metrics.better_direction(name)}, key=metrics.metric_sort_key
+    )
     lengths = sorted({each.cell.length for each in old})
     for given, tolerance in tolerances.items():
         name, at, length = given.partition("@")
         if at and length not in map(str, lengths):
-            raise ConfigError(f"tolerance {given} names no length of the baseline: choose from {listed(lengths)}")
+            raise ConfigError(f"tolerance {given} names no length of the baseline: choose from {join_lengths(lengths)}")
         if name not in known:
-            follows = " (it follows from nll)" if name in metrics.LIKELIHOODS and name != "nll" else ""
+            follows = " (it follows from nll)" if name in metrics.LIKELIHOOD_LABELS and name != "nll" else ""
             raise ConfigError(f"unknown metric {name}{follows}: choose from {', '.join(known) or 'none'}")
-        if tolerance and not ROUNDED <= tolerance <= HUGE:
+        if tolerance and not TOLERANCE_ROUNDING_SLACK <= tolerance <= MAX_TOLERANCE:
             example = "2" if metrics.is_score(name) else "0.02"
             raise ConfigError(
-                f"tolerance of {name} must be 0 or from {ROUNDED:g} to {HUGE:g}, got {tolerance:g}: "
+                f"tolerance of {name} must be 0 or from {TOLERANCE_ROUNDING_SLACK:g} to {MAX_TOLERANCE:g}, got "
+                f"{tolerance:g}: "
                 f"e.g. {name}={example}"
             )
 
 
-def _whole(each: Kept, status: VerdictStatus, reason: str) -> Verdict:
-    return Verdict(cell=each.cell, metric=headline(each.outcomes), status=status, reason=reason)
+def _verdict_on_cell(each: CellOutcomes, status: VerdictStatus, reason: str) -> Verdict:
+    return Verdict(cell=each.cell, metric=headline_metric(each.outcomes), status=status, reason=reason)
 
 
-def _verdicts(one: Kept, other: Kept, tolerances: Mapping[str, float], certify: bool) -> Iterator[Verdict]:
+def _verdicts(
+    one: CellOutcomes, other: CellOutcomes, tolerances: Mapping[str, float], certify: bool
+) -> Iterator[Verdict]:
     """Verdicts on one cell, before Holm's correction."""
-    unlike = unlike_questions(one.cell, other.cell)
+    unlike = difference_in_kind(one.cell, other.cell)
     cell = replace(other, outcomes=one.outcomes or other.outcomes)
     if unlike:
-        yield _whole(cell, VerdictStatus.NOT_COMPARABLE, f"{unlike}: run it as the baseline was, or --update")
+        yield _verdict_on_cell(cell, VerdictStatus.NOT_COMPARABLE, f"{unlike}: run it as the baseline was, or --update")
     elif other.again:
-        yield _whole(
-            cell, VerdictStatus.NOT_COMPARABLE, f"not measured yet, {plain(other.refused)}: repeat the run command"
+        yield _verdict_on_cell(
+            cell, VerdictStatus.NOT_COMPARABLE, f"not measured yet, {plain_text(other.refused)}: repeat the run command"
         )
     elif one.refused is not None and other.refused is not None:
-        yield _whole(cell, VerdictStatus.HELD, f"refused, as in the baseline: {plain(other.refused)}")
+        yield _verdict_on_cell(cell, VerdictStatus.HELD, f"refused, as in the baseline: {plain_text(other.refused)}")
     elif other.refused is not None:
-        yield _whole(cell, VerdictStatus.REGRESSED, f"refused, and measured in the baseline: {plain(other.refused)}")
+        yield _verdict_on_cell(
+            cell, VerdictStatus.REGRESSED, f"refused, and measured in the baseline: {plain_text(other.refused)}"
+        )
     elif one.refused is not None:
-        yield _whole(cell, VerdictStatus.NEW, f"refused in the baseline: {plain(one.refused)}")
+        yield _verdict_on_cell(cell, VerdictStatus.NEW, f"refused in the baseline: {plain_text(one.refused)}")
     else:
-        first, length = headline(one.outcomes), other.cell.length
-        gated = [name for name in one.outcomes if _gated(name, length, first, tolerances)]
+        first, length = headline_metric(one.outcomes), other.cell.length
+        gated = [name for name in one.outcomes if _is_compared(name, length, first, tolerances)]
         for metric in gated:
-            yield _compared(one, other, metric, _tolerance(tolerances, metric, length), certify)
-        short = [said for name in one.outcomes if (said := _fewer(one.outcomes[name], other.outcomes.get(name, ())))]
+            yield _compare_metric(one, other, metric, _tolerance(tolerances, metric, length), certify)
+        short = [
+            said
+            for name in one.outcomes
+            if (said := _why_too_few_questions(one.outcomes[name], other.outcomes.get(name, ())))
+        ]
         if not gated and short:
             yield Verdict(cell=other.cell, metric=None, status=VerdictStatus.NOT_COMPARABLE, reason=short[0])
         elif not gated:
@@ -216,10 +236,10 @@ def _verdicts(one: Kept, other: Kept, tolerances: Mapping[str, float], certify: 
 def _tolerance(tolerances: Mapping[str, float], metric: str, length: int) -> float:
     """The tolerance at a length (`nll@2048`), else the metric's, else the default."""
     given = tolerances.get(f"{metric}@{length}", tolerances.get(metric))
-    return TOLERANCES.get(metric, POINTS) if given is None else given
+    return DEFAULT_TOLERANCE_OF_METRIC.get(metric, DEFAULT_SCORE_TOLERANCE_POINTS) if given is None else given
 
 
-def _gated(metric: str, length: int, first: str | None, tolerances: Mapping[str, float]) -> bool:
+def _is_compared(metric: str, length: int, first: str | None, tolerances: Mapping[str, float]) -> bool:
     """Whether a metric is compared at a length: named, or the task's headline with a default tolerance.
 
     NLL and scores that are named for one length are compared at the others by their default; other metrics have none.
@@ -229,7 +249,7 @@ def _gated(metric: str, length: int, first: str | None, tolerances: Mapping[str,
     return metric in tolerances or f"{metric}@{length}" in tolerances
 
 
-def _compared(one: Kept, other: Kept, metric: str, tolerance: float, certify: bool) -> Verdict:
+def _compare_metric(one: CellOutcomes, other: CellOutcomes, metric: str, tolerance: float, certify: bool) -> Verdict:
     """One metric of one cell that both sides measured."""
     blank = Verdict(cell=other.cell, metric=metric, status=VerdictStatus.HELD, tolerance=tolerance)
     if metric not in other.outcomes:
@@ -238,69 +258,75 @@ def _compared(one: Kept, other: Kept, metric: str, tolerance: float, certify: bo
     if certify and len(after) < len(before):
         asked = {each.index for each in after}
         before = [each for each in before if each.index in asked]
-    margin = tolerance / scale(metric)
-    found: Paired | None
-    others = other_questions(one.cell, other.cell)
+    margin = tolerance / display_factor(metric)
+    found: PairedDifference | None
+    others = difference_in_questions(one.cell, other.cell)
     if others:
-        if reason := _fewer(before, after):
+        if reason := _why_too_few_questions(before, after):
             return replace(blank, status=VerdictStatus.NOT_COMPARABLE, unpaired=others, reason=reason)
-        blank, found = replace(blank, unpaired=others), unpaired(before, after, metric, margin)
+        blank, found = replace(blank, unpaired=others), unpaired_difference(before, after, metric, margin)
         missing = "no question has a value on one side: --update"
         lost = sum(each.failed for each in after) - sum(each.failed for each in before)
     else:
-        found = paired(before, after, metric, margin)
+        found = paired_difference(before, after, metric, margin)
         missing = "no question has a value on both sides: --update"
-        reason = _apart(found, before, after)
+        reason = _why_no_pairs(found, before, after)
         if reason:
             return replace(blank, status=VerdictStatus.NOT_COMPARABLE, reason=reason)
         answered = {each.index for each in before if not each.failed}
         lost = sum(each.failed for each in after if each.index in answered)
     if lost > 0 and not metrics.is_score(metric):
-        said = f"{several(lost, 'question')} of {len(after)} failed that the baseline answers: {plain(other.failure)}"
+        said = (
+            f"{count_with_noun(lost, 'question')} of {len(after)} failed that the baseline answers: "
+            f"{plain_text(other.failure)}"
+        )
         untested = None if others or found is None else replace(found, p=None)
         return replace(blank, status=VerdictStatus.REGRESSED, reason=said, found=untested)
     if found is None or found.difference is None:
         return replace(blank, status=VerdictStatus.NOT_COMPARABLE, reason=missing, found=found)
-    proof = prove(before, after, metric, margin) if certify and not others else None
-    return replace(blank, found=replace(found, limit=limit(one, other, metric)), proof=proof)
+    proof = prove_small_loss(before, after, metric, margin) if certify and not others else None
+    return replace(blank, found=replace(found, limit=limit_of_pair(one, other, metric)), proof=proof)
 
 
-def _apart(found: Paired, before: Sequence[Outcome], after: Sequence[Outcome]) -> str:
+def _why_no_pairs(found: PairedDifference, before: Sequence[Outcome], after: Sequence[Outcome]) -> str:
     """Why questions make no pairs."""
-    if found.unlike is not None:
-        changed = f"question {found.unlike} is another one, though task version, seed and corpus agree"
+    if found.first_mismatch is not None:
+        changed = f"question {found.first_mismatch} is another one, though task version, seed and corpus agree"
         return f"{changed} (another tokenizer?): --update"
     missing = len({each.index for each in before} - {each.index for each in after})
-    return _left_out(missing, len(before)) if missing else ""
+    return _left_out_words(missing, len(before)) if missing else ""
 
 
-def _fewer(before: Sequence[Outcome], after: Sequence[Outcome]) -> str:
+def _why_too_few_questions(before: Sequence[Outcome], after: Sequence[Outcome]) -> str:
     """Why a run with fewer questions than the baseline is not comparable; empty otherwise."""
     missing = len(before) - len(after)
-    return _left_out(missing, len(before)) if missing > 0 else ""
+    return _left_out_words(missing, len(before)) if missing > 0 else ""
 
 
-def _left_out(missing: int, count: int) -> str:
-    asked = several(count, "question")
+def _left_out_words(missing: int, count: int) -> str:
+    asked = count_with_noun(count, "question")
     return f"{missing} of the baseline's {asked} are missing: run with n={count}, or --update"
 
 
-def _settled(verdict: Verdict, found: Paired, comparisons: int) -> Verdict:
+def _judge_among_others(verdict: Verdict, found: PairedDifference, comparisons: int) -> Verdict:
     """The verdict on a comparison among others."""
     assert found.difference is not None
     # In this order: a significant loss counts even where both sides are at a floor or the ceiling; nothing else does.
-    if found.p_holm is not None and found.p_holm <= LEVEL:
+    if found.p_holm is not None and found.p_holm <= SIGNIFICANCE_LEVEL:
         return replace(verdict, status=VerdictStatus.REGRESSED)
-    lost = _loss(verdict) > verdict.tolerance + ROUNDED
+    lost = _loss(verdict) > verdict.tolerance + TOLERANCE_ROUNDING_SLACK
     if lost and not metrics.is_score(verdict.metric):  # beyond its floor a loss goes on growing
         found = replace(found, limit=None)
         verdict = replace(verdict, found=found)
     if found.limit:
         return replace(verdict, reason=f"cannot be told: {found.limit}")
     if not lost:
-        return replace(verdict, status=VerdictStatus.IMPROVED) if found.p_gain <= LEVEL else verdict
-    if found.least * comparisons > LEVEL:
-        few = f"{several(found.clusters, 'cluster')} are too few to test it among {several(comparisons, 'comparison')}"
+        return replace(verdict, status=VerdictStatus.IMPROVED) if found.p_gain <= SIGNIFICANCE_LEVEL else verdict
+    if found.min_p * comparisons > SIGNIFICANCE_LEVEL:
+        few = (
+            f"{count_with_noun(found.clusters, 'cluster')} are too few to test it among "
+            f"{count_with_noun(comparisons, 'comparison')}"
+        )
         return replace(
             verdict, status=VerdictStatus.NOT_COMPARABLE, reason=f"a loss beyond the tolerance, and {few}: raise n"
         )
@@ -308,8 +334,10 @@ def _settled(verdict: Verdict, found: Paired, comparisons: int) -> Verdict:
         remedy = f"run with seed={other.one}" if other.name == "seed" else "run on the baseline's corpus"
         reason = f"a loss beyond the tolerance, not significant on different questions: {remedy}, or raise n"
         return replace(verdict, status=VerdictStatus.NOT_COMPARABLE, reason=reason)
-    if found.p_flips is not None and found.p_flips <= LEVEL:
-        skew = f"a loss beyond the tolerance, unless the noise of {several(found.clusters, 'cluster')} is skewed"
+    if found.p_flips is not None and found.p_flips <= SIGNIFICANCE_LEVEL:
+        skew = (
+            f"a loss beyond the tolerance, unless the noise of {count_with_noun(found.clusters, 'cluster')} is skewed"
+        )
         return replace(verdict, status=VerdictStatus.NOT_COMPARABLE, reason=f"{skew}: raise n")
     return replace(verdict, doubted=True, reason="a loss beyond the tolerance, not significant")
 
@@ -317,10 +345,10 @@ def _settled(verdict: Verdict, found: Paired, comparisons: int) -> Verdict:
 def _loss(verdict: Verdict) -> float:
     """By how much the run is worse, in the tolerance's unit."""
     metric, found = verdict.metric or "", verdict.found
-    return -metrics.better(metric) * ((found and found.difference) or 0.0) * scale(metric)
+    return -metrics.better_direction(metric) * ((found and found.difference) or 0.0) * display_factor(metric)
 
 
-def _proven(verdict: Verdict, silent: str | None) -> Verdict:
+def _judge_by_proof(verdict: Verdict, silent: str | None) -> Verdict:
     """A verdict of held or improved, judged by its proof; others stay. `silent`: the model does not speak a text."""
     if verdict.status not in (VerdictStatus.HELD, VerdictStatus.IMPROVED) or verdict.found is None:
         return verdict
@@ -328,15 +356,18 @@ def _proven(verdict: Verdict, silent: str | None) -> Verdict:
     if proof is None:
         why = "the tolerance is 0" if not verdict.unpaired else "the questions differ from the baseline's"
         return replace(blank, reason=f"{why}: no loss below it can be proven on pairs")
-    lost = f"{several(proof.clusters, 'cluster')} lose {proof.mean * scale(verdict.metric or ''):.3g} on average"
-    if _loss(verdict) > verdict.tolerance + ROUNDED:
+    lost = (
+        f"{count_with_noun(proof.clusters, 'cluster')} lose {proof.mean * display_factor(verdict.metric or ''):.3g} on "
+        "average"
+    )
+    if _loss(verdict) > verdict.tolerance + TOLERANCE_ROUNDING_SLACK:
         return replace(blank, reason=f"{lost}, more than the tolerance: raise n")
     if silent and verdict.metric == "nll":
         return replace(blank, reason=f"nothing is certified of it: {silent}")
     limited = verdict.found.limit
     if limited and limited.kind is not LimitKind.CEILING and metrics.is_score(verdict.metric):
         return replace(blank, reason=f"cannot be told: {limited}")
-    clusters = several(proof.clusters, "cluster")
+    clusters = count_with_noun(proof.clusters, "cluster")
     if proof.at is not None:
         beyond = f", {proof.above} of them lost more than {proof.cap:g}" if proof.above else ""
         also = f", {limited}" if limited else ""

@@ -41,53 +41,53 @@ from dataclasses import replace
 import numpy as np
 
 from lexbench.core.errors import ConfigError
-from lexbench.core.method_key import BASELINE, MethodKey
+from lexbench.core.method_key import BASELINE_METHOD, MethodKey
 from lexbench.core.record import Sample
 from lexbench.stats import metrics
 from lexbench.stats.combine import (
     TOO_FEW_CLUSTERS,
-    Curves,
     Estimate,
+    MethodCurves,
     Summary,
     SummaryNote,
     SummaryNoteKind,
-    combination,
-    contrasts,
+    combine_level_pairs,
+    combine_levels,
     curves_of,
-    halves,
-    levels,
+    group_levels,
     plain_notes,
     shared_lengths,
+    split_gains_and_losses,
 )
-from lexbench.stats.gain import gains
-from lexbench.stats.pairs import Outcome, gaps, outcomes, paired
+from lexbench.stats.gain import context_gains
+from lexbench.stats.pairs import Outcome, outcomes_of_samples, paired_difference, question_gaps
 from lexbench.stats.prices import setting_of
 from lexbench.stats.tables import Place, Table
 
-__all__ = ["Summary", "effective_lengths", "prices", "shared_lengths", "summaries"]
+__all__ = ["Summary", "curve_summaries", "effective_lengths", "method_prices", "shared_lengths"]
 
-MARGIN = 0.1
+EFFECTIVE_LENGTH_MARGIN_NATS = 0.1
 """Nats per token, a tenth of the perplexity: more than the noise of some dozens of paired documents, and about what
 half of the training compute is worth (exponents near 0.05 of Kaplan et al., arXiv 2001.08361, at 2 to 3 nats)."""
-POINTS = 15.0
+EFFECTIVE_LENGTH_MARGIN_POINTS = 15.0
 """The same of scores: what NoLiMa (arXiv 2502.05167, 85 % of the base score) grants a model that starts at 100."""
-RISE = 0.5
+COLLAPSE_RISE_NATS = 0.5
 """Nats per token above the level that are a collapse; of a score, half of what the level has above chance is lost."""
-HALF = 0.5
+COLLAPSE_SCORE_SHARE = 0.5
 """Share of the level of a score below which it has collapsed, where chance is 0."""
-FIXED = 85.6
+RULER_THRESHOLD_POINTS = 85.6
 """RULER's threshold in points (arXiv 2404.06654): Llama 2 7B at its own 4096 tokens, mean of 13 tasks."""
-OUTER = 0.25
+OUTER_DEPTH_SHARE = 0.25
 """Share of the depth at either end."""
-RULES = ("monotone", "any", "fixed")
+EFFECTIVE_LENGTH_RULES = ("monotone", "any", "fixed")
 THE_BASELINE = "the baseline"
-NOTHING = "no value at any length"
-OWN = f"{BASELINE} has no value there, and a method that is worse everywhere can look long"
-ROUNDED = 1e-9
+NO_VALUE_REASON = "no value at any length"
+NO_BASELINE_VALUE_REASON = f"{BASELINE_METHOD} has no value there, and a method that is worse everywhere can look long"
+MARGIN_ROUNDING_SLACK = 1e-9
 """Of a comparison with a margin: a difference of exactly 0.1 is within 0.1."""
 
 
-def summaries(table: Table, samples: Mapping[str, Sequence[Sample]]) -> list[Summary]:
+def curve_summaries(table: Table, samples: Mapping[str, Sequence[Sample]]) -> list[Summary]:
     """All methods of one table of NLL or of a score, method by method; none of other metrics.
 
     `samples` are those of each cell id. Names that make no sense for the metric are left out: context gain of scores,
@@ -99,11 +99,17 @@ def summaries(table: Table, samples: Mapping[str, Sequence[Sample]]) -> list[Sum
     beyond = [length for length in curves.shared if length >= curves.trained]
     biases = list(_position_biases(curves))
     whole = _losses(curves, 1.0)
-    half = _losses(curves, HALF) if table.scored else whole
+    half = _losses(curves, COLLAPSE_SCORE_SHARE) if table.scored else whole
     found = []
     for row in table.methods:
         found += [
-            _effective_length(curves, whole, row, RULES[0], POINTS if table.scored else MARGIN),
+            _effective_length(
+                curves,
+                whole,
+                row,
+                EFFECTIVE_LENGTH_RULES[0],
+                EFFECTIVE_LENGTH_MARGIN_POINTS if table.scored else EFFECTIVE_LENGTH_MARGIN_NATS,
+            ),
             _collapse(curves, half, row),
             _mean_height(curves, row, "area", curves.shared, table.lengths),
             _mean_height(curves, row, "area_beyond", beyond, [at for at in table.lengths if at >= curves.trained]),
@@ -115,7 +121,7 @@ def summaries(table: Table, samples: Mapping[str, Sequence[Sample]]) -> list[Sum
     return found
 
 
-def prices(table: Table, samples: Mapping[str, Sequence[Sample]]) -> dict[MethodKey, Summary]:
+def method_prices(table: Table, samples: Mapping[str, Sequence[Sample]]) -> dict[MethodKey, Summary]:
     """The price of each method of a table of NLL or of a score; `samples` are those of each cell id."""
     curves = curves_of(table, samples)
     return {row: _price(curves, samples, row) for row in table.methods}
@@ -135,8 +141,8 @@ def effective_lengths(
 
     Raises ConfigError for another rule, and for `fixed` without a score.
     """
-    if rule not in RULES:
-        raise ConfigError(f"effective length by {rule!r}: known rules are {', '.join(RULES)}")
+    if rule not in EFFECTIVE_LENGTH_RULES:
+        raise ConfigError(f"effective length by {rule!r}: known rules are {', '.join(EFFECTIVE_LENGTH_RULES)}")
     if rule == "fixed" and not table.scored:
         raise ConfigError(
             f"effective length by a fixed threshold needs a score, not {table.metric}: use monotone or any"
@@ -144,7 +150,13 @@ def effective_lengths(
     if table.metric != "nll" and not table.scored:
         return []
     curves = curves_of(table, samples)
-    usual = FIXED if rule == "fixed" else POINTS if table.scored else MARGIN
+    usual = (
+        RULER_THRESHOLD_POINTS
+        if rule == "fixed"
+        else EFFECTIVE_LENGTH_MARGIN_POINTS
+        if table.scored
+        else EFFECTIVE_LENGTH_MARGIN_NATS
+    )
     losses = _losses(curves, 0.0 if rule == "fixed" else 1.0)
     return [_effective_length(curves, losses, row, rule, usual if margin is None else margin) for row in table.methods]
 
@@ -155,15 +167,15 @@ Judged = list[tuple[int, Estimate | None]]
 """Losses of one method by length; None: no value there, and later lengths do not count."""
 
 
-def _losses(curves: Curves, share: float) -> Losses:
+def _losses(curves: MethodCurves, share: float) -> Losses:
     """Losses of all methods against `share` of the level.
 
-    The level is the best of its references, so the difference is the largest to any of them, and so are its ends: the
-    worse one holds its 2.5 %, the better one does by and large.
+    The level is the best of its references, so the loss is the largest to any of them, and its interval has the largest
+    lower and upper end of theirs: the upper end is too low in 2.5 % of cases, the lower one in about that many.
     """
     better = curves.table.better
     if not share:
-        return {place: combination([(-better, level)], curves.scored) for place, level in curves.levels.items()}
+        return {place: combine_levels([(-better, level)], curves.scored) for place, level in curves.levels.items()}
     known = curves.paired
     if not known:
         return {}
@@ -171,11 +183,11 @@ def _losses(curves: Curves, share: float) -> Losses:
     whole = set(curves.levels.values())  # others are of a part of the questions, and know no common families
     usual = [number for number, (level, _) in enumerate(pairs) if level in whole]
     ends = np.empty((3, len(pairs)))
-    ends[:, usual] = contrasts([pairs[number] for number in usual], (better * share, -better), curves.scored)
+    ends[:, usual] = combine_level_pairs([pairs[number] for number in usual], (better * share, -better), curves.scored)
     for number in set(range(len(pairs))) - set(usual):
         one, other = pairs[number]
-        each = combination([(better * share, one), (-better, other)], curves.scored)
-        ends[:, number] = each.value, _end(each, "low"), _end(each, "high")
+        each = combine_levels([(better * share, one), (-better, other)], curves.scored)
+        ends[:, number] = each.value, _interval_end(each, "low"), _interval_end(each, "high")
     starts = np.cumsum([0, *map(len, known.values())])[:-1]
     largest = np.maximum.reduceat(ends, starts, axis=1)  # NaN where one of them has no interval
     return {
@@ -184,7 +196,7 @@ def _losses(curves: Curves, share: float) -> Losses:
     }
 
 
-def _judged(curves: Curves, losses: Losses, row: MethodKey) -> Judged:
+def _losses_by_length(curves: MethodCurves, losses: Losses, row: MethodKey) -> Judged:
     """Loss of a method at each length.
 
     Refused lengths before the first judged one, too short for the task, are left out.
@@ -198,18 +210,18 @@ def _judged(curves: Curves, losses: Losses, row: MethodKey) -> Judged:
     return found
 
 
-def _last(judged: Judged) -> int:
+def _last_answered_length(judged: Judged) -> int:
     """The longest length that has an answer."""
     return max(length for length, behind in judged if behind)
 
 
-def _end(behind: Estimate, side: str) -> float:
+def _interval_end(behind: Estimate, side: str) -> float:
     """A value, or an end; NaN where there is none."""
     end = getattr(behind, side)
     return math.nan if end is None else float(end)
 
 
-def _inverted(
+def _length_with_interval(
     row: MethodKey, name: str, judged: Judged, says: Callable[[str], float], notes: Sequence[SummaryNote]
 ) -> Summary:
     """A length that a curve says with its values, its worse ends (`high`: far behind) and its better ones."""
@@ -224,83 +236,90 @@ def _inverted(
         interval=None if low is None else "inversion",
         unit="tokens",
         notes=(*notes, *(() if low is not None else plain_notes(TOO_FEW_CLUSTERS))),
-        limit=_last(judged),
+        limit=_last_answered_length(judged),
     )
 
 
-def _effective_length(curves: Curves, losses: Losses, row: MethodKey, rule: str, margin: float) -> Summary:
+def _effective_length(curves: MethodCurves, losses: Losses, row: MethodKey, rule: str, margin: float) -> Summary:
     # Against a level of 0 the loss is minus the score: 85.6 points or more are a loss of -85.6 or less.
     slack = (-margin if rule == "fixed" else margin) / (100.0 if curves.scored else 1.0)
-    judged = _judged(curves, losses, row)
-    if why := _unjudged(curves, row, judged, slack):
+    judged = _losses_by_length(curves, losses, row)
+    if why := _why_no_level(curves, row, judged, slack):
         return Summary(method=row, name="effective_length", value=None, unit="tokens", notes=plain_notes(why))
 
     def reach(side: str) -> float:
         reached = 0.0
         for length, behind in judged:
-            end = math.inf if behind is None else _end(behind, side)
-            if end <= slack + ROUNDED:
+            end = math.inf if behind is None else _interval_end(behind, side)
+            if end <= slack + MARGIN_ROUNDING_SLACK:
                 reached = length
             elif rule == "monotone" or math.isnan(end):
                 return math.nan if math.isnan(end) else reached
         return math.inf if reached == judged[-1][0] else reached
 
-    first, last = judged[0][0], _last(judged)
+    first, last = judged[0][0], _last_answered_length(judged)
     value = reach("value")
     unit = "points" if curves.scored else "nats"
     threshold = f"at least {margin:g} points" if rule == "fixed" else f"within {margin:g} {unit} of {_level(curves)}"
     notes = [SummaryNote(SummaryNoteKind.BEYOND, f">= {last}, the longest measured")] if value == math.inf else []
     notes += plain_notes(f"< {first}, the shortest judged") if value == 0.0 else ()
     notes += plain_notes(threshold, *([] if rule == "monotone" else [f"rule {rule}"]))
-    notes += [*_coverage(curves, row, judged), *(() if curves.base or rule == "fixed" else plain_notes(OWN))]
-    return _inverted(row, "effective_length", judged, reach, notes)
+    notes += [
+        *_coverage(curves, row, judged),
+        *(() if curves.base or rule == "fixed" else plain_notes(NO_BASELINE_VALUE_REASON)),
+    ]
+    return _length_with_interval(row, "effective_length", judged, reach, notes)
 
 
-def _collapse(curves: Curves, losses: Losses, row: MethodKey) -> Summary:
-    share, rise = (HALF, 0.0) if curves.scored else (1.0, RISE)
-    judged = _judged(curves, losses, row)
-    if why := _unjudged(curves, row, judged, POINTS / 100 if curves.scored else RISE):
+def _collapse(curves: MethodCurves, losses: Losses, row: MethodKey) -> Summary:
+    share, rise = (COLLAPSE_SCORE_SHARE, 0.0) if curves.scored else (1.0, COLLAPSE_RISE_NATS)
+    judged = _losses_by_length(curves, losses, row)
+    if why := _why_no_level(
+        curves, row, judged, EFFECTIVE_LENGTH_MARGIN_POINTS / 100 if curves.scored else COLLAPSE_RISE_NATS
+    ):
         return Summary(method=row, name="collapse", value=None, unit="tokens", notes=plain_notes(why))
 
     def begin(side: str) -> float:
         begins = math.inf
         for length, behind in reversed(judged):
-            end = None if behind is None else _end(behind, side)
+            end = None if behind is None else _interval_end(behind, side)
             if end is not None and math.isnan(end):
                 return math.nan
             # Of a score: at least the middle between chance and the level.
-            if end is not None and end <= rise - (1 - share) * curves.chance(length) + ROUNDED:
+            if end is not None and end <= rise - (1 - share) * curves.chance(length) + MARGIN_ROUNDING_SLACK:
                 break
             begins = begins if end is None else length
         return begins
 
-    depth = "less than half of what is above chance in" if curves.scored else f"more than {RISE:g} nats above"
-    never = SummaryNote(SummaryNoteKind.BEYOND, f"never, up to {_last(judged)}")
+    depth = (
+        "less than half of what is above chance in" if curves.scored else f"more than {COLLAPSE_RISE_NATS:g} nats above"
+    )
+    never = SummaryNote(SummaryNoteKind.BEYOND, f"never, up to {_last_answered_length(judged)}")
     notes = [*([never] if begin("value") == math.inf else []), *plain_notes(f"{depth} {_level(curves)}")]
-    notes += [*_coverage(curves, row, judged), *(() if curves.base else plain_notes(OWN))]
-    return _inverted(row, "collapse", judged, begin, notes)
+    notes += [*_coverage(curves, row, judged), *(() if curves.base else plain_notes(NO_BASELINE_VALUE_REASON))]
+    return _length_with_interval(row, "collapse", judged, begin, notes)
 
 
-def _unjudged(curves: Curves, row: MethodKey, judged: Judged, slack: float) -> str | None:
+def _why_no_level(curves: MethodCurves, row: MethodKey, judged: Judged, slack: float) -> str | None:
     """Why a method has no summary; None where it has one."""
-    if not curves.valued(row):
-        return NOTHING
+    if not curves.has_value(row):
+        return NO_VALUE_REASON
     if not judged:
         return f"no level: no length up to the trained {curves.trained} has a value"
     if not curves.scored or slack < 0:
         return None
-    best = max(curves.levels[place].value for place in curves.references(row, curves.trained))
+    best = max(curves.levels[place].value for place in curves.reference_cells(row, curves.trained))
     chance = max(curves.chance(length) for length in curves.table.lengths)
-    if best - slack > chance + ROUNDED:
+    if best - slack > chance + MARGIN_ROUNDING_SLACK:
         return None
     return f"no level to keep: {_level(curves)} is {100 * best:.1f} points, and guessing gives {100 * chance:.1f}"
 
 
-def _level(curves: Curves) -> str:
+def _level(curves: MethodCurves) -> str:
     return f"the best of {curves.base or 'its own'} up to {curves.trained}"
 
 
-def _coverage(curves: Curves, row: MethodKey, judged: Judged) -> Iterator[SummaryNote]:
+def _coverage(curves: MethodCurves, row: MethodKey, judged: Judged) -> Iterator[SummaryNote]:
     """Coverage of the judged lengths."""
     lengths = [length for length, behind in judged if behind]
     if len(lengths) < len(curves.table.lengths):
@@ -314,22 +333,22 @@ def _coverage(curves: Curves, row: MethodKey, judged: Judged) -> Iterator[Summar
         yield from plain_notes(f"nothing beyond the trained {curves.trained} was measured")
 
 
-def _covers(lengths: Sequence[int], of: Sequence[int]) -> str:
+def _coverage_words(lengths: Sequence[int], of: Sequence[int]) -> str:
     ends = f"{lengths[0]} to {lengths[-1]}" if len(lengths) > 1 else str(lengths[0])
     return f"{len(lengths)} of {len(of)} lengths: {ends}"
 
 
-def _mean_height(curves: Curves, row: MethodKey, name: str, lengths: Sequence[int], of: Sequence[int]) -> Summary:
-    if not curves.valued(row):
-        return curves.summary(row, name, NOTHING)
+def _mean_height(curves: MethodCurves, row: MethodKey, name: str, lengths: Sequence[int], of: Sequence[int]) -> Summary:
+    if not curves.has_value(row):
+        return curves.summary(row, name, NO_VALUE_REASON)
     if len(lengths) < 2:
         return curves.summary(row, name, f"an area needs two lengths that all methods have, here {len(lengths)}")
     weights = _trapezoids(lengths)
     terms = [(weight, curves.levels[row, length]) for length, weight in weights.items()]
-    mean = combination(terms, curves.scored)
-    if curves.table.metric in metrics.LIKELIHOODS and mean.low is not None:
+    mean = combine_levels(terms, curves.scored)
+    if curves.table.metric in metrics.LIKELIHOOD_LABELS and mean.low is not None:
         mean = replace(mean, low=max(mean.low, 0.0))  # no NLL is below 0
-    found = curves.summary(row, name, mean, plain_notes(_covers(lengths, of)))
+    found = curves.summary(row, name, mean, plain_notes(_coverage_words(lengths, of)))
     floors = [curves.floor(row, length) for length in weights]
     known = [weight * floor for weight, floor in zip(weights.values(), floors, strict=True) if floor is not None]
     scale = 100.0 if curves.scored else 1.0
@@ -345,7 +364,7 @@ def _trapezoids(lengths: Sequence[int]) -> dict[int, float]:
     return dict(zip(lengths, weights.tolist(), strict=True))
 
 
-def _price(curves: Curves, samples: Mapping[str, Sequence[Sample]], row: MethodKey) -> Summary:
+def _price(curves: MethodCurves, samples: Mapping[str, Sequence[Sample]], row: MethodKey) -> Summary:
     """Method - none on the same questions: as deployed, where that was measured."""
     record = curves.table.price_of(row)
     if record is None and row in curves.table.follows:
@@ -353,34 +372,34 @@ def _price(curves: Curves, samples: Mapping[str, Sequence[Sample]], row: MethodK
     if record is None:
         return _local_price(curves, row, "price")
     note = f"{setting_of(curves.table.deployed[row])} at {record.length}"
-    base = curves.outcomes.get((BASELINE, record.length), [])
+    base = curves.outcomes.get((BASELINE_METHOD, record.length), [])
     if record.value is None or not base:
         return curves.summary(row, "price", f"{note} {'is refused' if record.refused else 'has no value'}")
-    other = outcomes(samples.get(record.cell, ()), curves.table.metric or "")
+    other = outcomes_of_samples(samples.get(record.cell, ()), curves.table.metric or "")
     covers = SummaryNote(SummaryNoteKind.SETTING, note)
     return _paired_price(curves, row, "price", {record.length: (base, other)}, {record.length: 1.0}, covers)
 
 
-def _local_price(curves: Curves, row: MethodKey, name: str) -> Summary:
+def _local_price(curves: MethodCurves, row: MethodKey, name: str) -> Summary:
     """Method - none on the same questions, mean of the shared lengths up to the trained one."""
     weights = {length: 1 / len(curves.inside) for length in curves.inside}
-    missing = [each for each in (BASELINE, row) if not curves.valued(each)]
+    missing = [each for each in (BASELINE_METHOD, row) if not curves.has_value(each)]
     if missing:
         return curves.summary(row, name, f"{missing[0]} has no value at any length")
     if not weights:
         reason = f"no length up to the trained {curves.trained} that all methods have"
         return curves.summary(row, name, reason)
-    if row == BASELINE:
+    if row == BASELINE_METHOD:
         baseline = SummaryNote(SummaryNoteKind.BASELINE, THE_BASELINE)
         return replace(curves.summary(row, name, THE_BASELINE), value=0.0, notes=(baseline,))
-    sides = {length: (curves.outcomes[BASELINE, length], curves.outcomes[row, length]) for length in weights}
+    sides = {length: (curves.outcomes[BASELINE_METHOD, length], curves.outcomes[row, length]) for length in weights}
     up_to = [length for length in curves.table.lengths if length <= curves.trained]
-    [covers] = plain_notes(_covers(list(weights), up_to))
+    [covers] = plain_notes(_coverage_words(list(weights), up_to))
     return _paired_price(curves, row, name, sides, weights, covers)
 
 
 def _paired_price(
-    curves: Curves,
+    curves: MethodCurves,
     row: MethodKey,
     name: str,
     sides: Mapping[int, tuple[list[Outcome], list[Outcome]]],
@@ -388,28 +407,28 @@ def _paired_price(
     covers: SummaryNote,
 ) -> Summary:
     """The weighted mean of the differences of several lengths, with its interval and p."""
-    found = {length: gaps(*pair) for length, pair in sides.items()}
+    found = {length: question_gaps(*pair) for length, pair in sides.items()}
     if not all(found.values()):
-        return curves.summary(row, name, f"no pairs with {BASELINE}")
-    baseline, other = (_pooled(sides, side, found, weights) for side in (0, 1))
-    whole = paired(baseline, other, curves.table.metric or "")
-    if whole.unlike is not None:
-        index, place = divmod(whole.unlike, len(weights))
+        return curves.summary(row, name, f"no pairs with {BASELINE_METHOD}")
+    baseline, other = (_pool_lengths(sides, side, found, weights) for side in (0, 1))
+    whole = paired_difference(baseline, other, curves.table.metric or "")
+    if whole.first_mismatch is not None:
+        index, place = divmod(whole.first_mismatch, len(weights))
         where = f"sample {index} at {list(weights)[place]}"
-        return curves.summary(row, name, f"{where} is not the question that {BASELINE} was asked: run both anew")
+        return curves.summary(row, name, f"{where} is not the question that {BASELINE_METHOD} was asked: run both anew")
     # Gained and lost apart: so a difference has a width even where no question changed.
     parts: dict[tuple[int, int], list[Outcome]] = {}
     for length, each in found.items():
-        parts[length, 1], parts[length, -1] = halves(each)
-    known = levels(parts, curves.right_or_wrong)
+        parts[length, 1], parts[length, -1] = split_gains_and_losses(each)
+    known = group_levels(parts, curves.right_or_wrong)
     terms = [(sign * weights[length], level) for (length, sign), level in known.items()]
-    price = combination(terms, curves.right_or_wrong)
+    price = combine_levels(terms, curves.right_or_wrong)
     if curves.scored and price.low is not None and price.high is not None:  # no score changes by more than 1
         price = replace(price, low=max(-1.0, price.low), high=min(1.0, price.high))
     return curves.summary(row, name, price, (covers, *plain_notes(f"{whole.pairs} pairs")), whole.p)
 
 
-def _pooled(
+def _pool_lengths(
     sides: Mapping[int, tuple[list[Outcome], list[Outcome]]],
     side: int,
     pairs: Mapping[int, list[Outcome]],
@@ -427,9 +446,9 @@ def _pooled(
     return pooled
 
 
-def _context_gain(curves: Curves, samples: Mapping[str, Sequence[Sample]], row: MethodKey) -> Summary:
-    if not curves.valued(row):
-        return curves.summary(row, "context_gain", NOTHING)
+def _context_gain(curves: MethodCurves, samples: Mapping[str, Sequence[Sample]], row: MethodKey) -> Summary:
+    if not curves.has_value(row):
+        return curves.summary(row, "context_gain", NO_VALUE_REASON)
     if not curves.inside or curves.shared[-1] <= curves.trained:
         return curves.summary(
             row, "context_gain", "needs lengths up to the trained one and beyond that all methods have"
@@ -440,7 +459,7 @@ def _context_gain(curves: Curves, samples: Mapping[str, Sequence[Sample]], row: 
         for (name, length), record in curves.table.entries.items()
         if name == row and length in ends
     }
-    found = gains(replace(curves.table, methods=[row], lengths=ends, entries=entries), samples)
+    found = context_gains(replace(curves.table, methods=[row], lengths=ends, entries=entries), samples)
     change = found[0].gain if found else None
     if change is None:
         return curves.summary(row, "context_gain", f"{ends[0]} and {ends[1]} do not score the same targets")
@@ -451,15 +470,15 @@ def _context_gain(curves: Curves, samples: Mapping[str, Sequence[Sample]], row: 
     return curves.summary(row, "context_gain", estimate, plain_notes(note))
 
 
-def _position_biases(curves: Curves) -> Iterator[Summary]:
+def _position_biases(curves: MethodCurves) -> Iterator[Summary]:
     """Inside the trained length and beyond it, where needles of any cell have depths."""
     parts: dict[tuple[MethodKey, int, bool], list[Outcome]] = {}
     for (row, length), group in curves.outcomes.items():
         for each in group:
             if each.depth is not None:
-                outer = not OUTER <= each.depth < 1 - OUTER
+                outer = not OUTER_DEPTH_SHARE <= each.depth < 1 - OUTER_DEPTH_SHARE
                 parts.setdefault((row, length, outer), []).append(each)
-    known = levels(parts, True) if curves.scored else {}
+    known = group_levels(parts, True) if curves.scored else {}
     rows = {row for row, _, _ in known}
     both = [at for at in curves.shared if all((row, at, outer) in known for row in rows for outer in (True, False))]
     inside = [length for length in both if length <= curves.trained]
@@ -476,6 +495,6 @@ def _position_biases(curves: Curves) -> Iterator[Summary]:
                     for length in lengths
                     for sign, outer in ((1, True), (-1, False))
                 ]
-                yield curves.summary(row, name, combination(terms, True), plain_notes(_covers(lengths, of)))
+                yield curves.summary(row, name, combine_levels(terms, True), plain_notes(_coverage_words(lengths, of)))
             else:
                 yield curves.summary(row, name, "no length at which all methods have needles in both halves of depths")

@@ -8,23 +8,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lexbench.core.groups import grouped
-from lexbench.core.method_key import MethodKey, by_name
+from lexbench.core.groups import group_by_key
+from lexbench.core.method_key import MethodKey, sort_by_name
 from lexbench.core.record import Cell, Record
 from lexbench.corpora import OF_THIS_MACHINE
 from lexbench.stats import metrics
-from lexbench.stats.floors import NGRAMS
+from lexbench.stats.floors import NGRAM_FLOOR_NAMES
 from lexbench.stats.prices import price_rows
 from lexbench.stats.records import records_of
-from lexbench.stats.wording import times
+from lexbench.stats.wording import format_ratio
 from lexbench.store.cell_rows import with_purposes
-from lexbench.store.format import Finished
+from lexbench.store.format import FinishedCell
 
 log = logging.getLogger(__name__)
 
-TELLING = ("backend.name", "seed", "corpus.name", "backend.dtype")
+TELLING_IDENTITY_FIELDS = ("backend.name", "seed", "corpus.name", "backend.dtype")
 """Fields of an identity that tell tables apart in words that readers know, the first choice first."""
-OF_IMPORTS = ("set_to", "samples")
+IMPORT_ONLY_METHOD_KEYS = ("set_to", "samples")
 """Keys of an imported cell's method that are no parameters: they may differ by length within a row."""
 Place = tuple[MethodKey, int]
 """Row and length."""
@@ -66,12 +66,12 @@ class Table:
     @property
     def label(self) -> str:
         """The metric, with its unit."""
-        return metrics.label(self.metric)
+        return metrics.metric_label(self.metric)
 
     @property
     def better(self) -> int:
         """1 where higher is better, -1 where lower is, 0 where neither."""
-        return metrics.better(self.metric)
+        return metrics.better_direction(self.metric)
 
     @property
     def scored(self) -> bool:
@@ -99,26 +99,26 @@ class Table:
         return [self.entries[row, length] for row in self.methods if (row, length) in self.entries]
 
 
-def tables(finished: Iterable[Finished], highlight: Iterable[str] = ()) -> list[Table]:
+def build_tables(finished: Iterable[FinishedCell], highlight: Iterable[str] = ()) -> list[Table]:
     """Tables by model and task; headline metrics first. `highlight` names methods as in `Table.highlight`."""
     shown = frozenset(highlight)
     ordered = sorted(finished, key=lambda each: (each.cell.model, each.cell.task, each.cell.seed, each.cell.id))
-    groups = grouped(ordered, lambda each: _setting(each.cell))
-    rivals = grouped((group[0].cell for group in groups.values()), lambda cell: (cell.model, cell.task))
-    differing = {about: _odd(cells) for about, cells in rivals.items()}
+    groups = group_by_key(ordered, lambda each: _setting_hash(each.cell))
+    rivals = group_by_key((group[0].cell for group in groups.values()), lambda cell: (cell.model, cell.task))
+    differing = {about: _distinguishing_fields(cells) for about, cells in rivals.items()}
     made = []
     for setting, group in groups.items():
         cell = group[0].cell
-        about, own = (cell.model, cell.task), leaves(cell.identity)
+        about, own = (cell.model, cell.task), flatten_leaves(cell.identity)
         twins, stated = _twins(group)
-        placed, states = _placed(group, twins), _states(stated)
+        placed, states = _place_cells(group, twins), _states(stated)
         every = {place: records_of(each) for place, each in placed.items()}
         deployed, priced = price_rows(
             dict(zip(placed, with_purposes(each.cell for each in placed.values()), strict=True))
         )
         entries = {place: records for place, records in every.items() if place[0] not in priced}
         known = {record.metric for records in entries.values() for record in records} - {None}
-        for metric in sorted(known, key=metrics.order) or [None]:
+        for metric in sorted(known, key=metrics.metric_sort_key) or [None]:
             name = "-".join(filter(None, [cell.model, cell.task, metric, setting if len(rivals[about]) > 1 else None]))
             made.append(
                 Table(
@@ -128,7 +128,7 @@ def tables(finished: Iterable[Finished], highlight: Iterable[str] = ()) -> list[
                     cell=cell,
                     differs=", ".join(f"{name} {own.get(name)}" for name in differing[about]),
                     entries={place: _of_metric(records, metric) for place, records in entries.items()},
-                    methods=by_name({row for row, _ in entries}),
+                    methods=sort_by_name({row for row, _ in entries}),
                     lengths=sorted({length for _, length in entries}),
                     deployed=deployed,
                     follows=frozenset(
@@ -144,7 +144,7 @@ def tables(finished: Iterable[Finished], highlight: Iterable[str] = ()) -> list[
     return made
 
 
-def _setting(cell: Cell) -> str:
+def _setting_hash(cell: Cell) -> str:
     """Hash of everything that cells of one table must share: the identity without method and length."""
     # The attention is the method at one length.
     shared = {key: value for key, value in cell.identity.items() if key not in ("method", "attention", "length")}
@@ -153,13 +153,13 @@ def _setting(cell: Cell) -> str:
     return hashlib.sha256(json.dumps([shared, shown], sort_keys=True).encode()).hexdigest()[:8]
 
 
-def _placed(group: Sequence[Finished], twins: Mapping[str, int]) -> dict[Place, Finished]:
+def _place_cells(group: Sequence[FinishedCell], twins: Mapping[str, int]) -> dict[Place, FinishedCell]:
     """Cells by row and length; methods with one key that meet at a length have a row each, numbered: `pi`, `pi #2`.
 
     Methods with one key differ in a default that has changed. Cells that differ in the attention alone, as after a
     change of a method's code, cannot be told apart over lengths: a row may mix them, and a warning says so.
     """
-    placed: dict[Place, Finished] = {}
+    placed: dict[Place, FinishedCell] = {}
     mixed = set()
     for finished in group:
         cell = finished.cell
@@ -188,18 +188,22 @@ def _states(stated: Mapping[MethodKey, Sequence[Mapping[str, str]]]) -> dict[Met
     return found
 
 
-def _twins(group: Sequence[Finished]) -> tuple[dict[str, int], dict[MethodKey, list[dict[str, str]]]]:
+def _twins(group: Sequence[FinishedCell]) -> tuple[dict[str, int], dict[MethodKey, list[dict[str, str]]]]:
     """By cell id, the number of its row among those of its method's key; and by key the parameters of its rows.
 
     The row is the first of that key that the cell may continue: a row has no length twice, and no parameter in two
     states; a parameter that older cells lack may be new.
     """
-    cells = grouped((finished.cell for finished in group), lambda cell: (cell.method, _spec(cell)))
+    cells = group_by_key((finished.cell for finished in group), lambda cell: (cell.method, _method_spec(cell)))
     rows: dict[MethodKey, list[tuple[set[int], dict[str, str]]]] = {}
     numbers = {}
     for (method, spec), alike in cells.items():
         own = {cell.length for cell in alike}
-        stated = {name: value for name, value in leaves(json.loads(spec)).items() if name not in OF_IMPORTS}
+        stated = {
+            name: value
+            for name, value in flatten_leaves(json.loads(spec)).items()
+            if name not in IMPORT_ONLY_METHOD_KEYS
+        }
         taken = rows.setdefault(method, [])
         fits = (
             place
@@ -215,7 +219,7 @@ def _twins(group: Sequence[Finished]) -> tuple[dict[str, int], dict[MethodKey, l
     return numbers, {method: [stated for _, stated in taken] for method, taken in rows.items()}
 
 
-def _spec(cell: Cell) -> str:
+def _method_spec(cell: Cell) -> str:
     """The method with its parameters."""
     return json.dumps(cell.identity.get("method"), sort_keys=True)
 
@@ -232,7 +236,7 @@ def _of_metric(records: Sequence[Record], metric: str | None) -> Record:
 
     The first record holds the reason of a refusal. A cell without the bytes of its texts has NLL and no bits per byte.
     """
-    nothing: dict[str, Any] = dict.fromkeys(("value", "low", "high", "interval", "chance", *NGRAMS))
+    nothing: dict[str, Any] = dict.fromkeys(("value", "low", "high", "interval", "chance", *NGRAM_FLOOR_NAMES))
     found = (record for record in records if record.metric == metric and record.part is None)
     return next(found, None) or replace(records[0], metric=records[0].metric and metric, **nothing)
 
@@ -241,30 +245,36 @@ def _parts_of(records: Sequence[Record], metric: str | None) -> dict[str, Record
     return {record.part: record for record in records if record.metric == metric and record.part is not None}
 
 
-def _odd(rivals: Iterable[Cell]) -> list[str]:
+def _distinguishing_fields(rivals: Iterable[Cell]) -> list[str]:
     """Fields of the identity that tell tables of one model and task apart.
 
     A field that follows from those before it is left out: with another backend come its version, its kernel and more.
     """
-    parts = [leaves(other.identity) for other in rivals]
+    parts = [flatten_leaves(other.identity) for other in rivals]
     names = {name for part in parts for name in part} - {"length"}
     names = {name for name in names if not name.startswith(("method.", "attention"))}
     odd = [name for name in names if len({part.get(name) for part in parts}) > 1]
     telling: list[str] = []
-    for name in sorted(odd, key=lambda name: (TELLING.index(name) if name in TELLING else len(TELLING), name)):
-        groups = grouped(parts, lambda part: tuple(part.get(each) for each in telling))
+    for name in sorted(
+        odd,
+        key=lambda name: (
+            TELLING_IDENTITY_FIELDS.index(name) if name in TELLING_IDENTITY_FIELDS else len(TELLING_IDENTITY_FIELDS),
+            name,
+        ),
+    ):
+        groups = group_by_key(parts, lambda part: tuple(part.get(each) for each in telling))
         if any(len({part.get(name) for part in group}) > 1 for group in groups.values()):
             telling.append(name)
     return telling
 
 
-def leaves(value: Any, name: str = "") -> dict[str, str]:
+def flatten_leaves(value: Any, name: str = "") -> dict[str, str]:
     """The values of nested data as text, by their paths: `task.version`."""
     if not isinstance(value, Mapping):
         return {name: str(value)}
     found: dict[str, str] = {}
     for key, part in value.items():
-        found.update(leaves(part, f"{name}.{key}" if name else key))
+        found.update(flatten_leaves(part, f"{name}.{key}" if name else key))
     return found
 
 
@@ -276,7 +286,7 @@ def corpus_of(cell: Cell) -> str:
     return f", corpus {cell.corpus}{own}"
 
 
-def caption(table: Table) -> str:
+def table_caption(table: Table) -> str:
     """Settings that all cells of a table share: the protocol, and the rest in a second line."""
     cell = table.cell
     own = f"; this table: {table.differs}" if table.differs else ""
@@ -286,6 +296,6 @@ def caption(table: Table) -> str:
     )
 
 
-def at_length(table: Table, length: int) -> str:
+def length_heading(table: Table, length: int) -> str:
     """A length as the head of a column: tokens, and the multiple of the trained length."""
-    return f"{length} ({times(length / table.cell.trained_length)})"
+    return f"{length} ({format_ratio(length / table.cell.trained_length)})"

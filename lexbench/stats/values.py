@@ -4,43 +4,43 @@ from collections.abc import Iterator
 
 from lexbench.core.record import Record
 from lexbench.stats import metrics
-from lexbench.stats.wording import several
+from lexbench.stats.wording import count_with_noun
 
-FATES = ("left out of the value", "counted as 0")
+FAILED_SAMPLE_TREATMENTS = ("left out of the value", "counted as 0")
 """Of failed samples: of likelihoods and measures, and of scores."""
 
 
-def share(count: int, of: int) -> str:
+def format_share(count: int, of: int) -> str:
     """A share in whole percents; 0% and 100% only where exact."""
     return f"{0 if count == 0 else 100 if count == of else min(99, max(1, round(100 * count / of)))}%"
 
 
-def samples_of(record: Record) -> int:
+def sample_count(record: Record) -> int:
     """Samples of the cell or part: those behind the value, and those that failed and are left out of it."""
-    held = metrics.is_score(record.metric) or record.metric in metrics.DETECTION
+    held = metrics.is_score(record.metric) or record.metric in metrics.DETECTION_METRICS
     return record.n if held else record.n + record.failed
 
 
-def notes_of(record: Record, n: int | None = None) -> Iterator[str]:
+def value_notes(record: Record, n: int | None = None) -> Iterator[str]:
     """Notes on a value. `n`: samples that the cell should have; None: not checked."""
-    samples = samples_of(record)
+    samples = sample_count(record)
     if record.refused:
         yield f"refused: {' '.join(record.refused.split())}"
         return
     # A rate is one of half of the questions, those with an answer or those without.
     if n is not None and record.metric not in (None, "hit_rate", "false_alarm_rate") and samples != n:
-        yield f"{several(samples, 'sample')} of {n} asked"
+        yield f"{count_with_noun(samples, 'sample')} of {n} asked"
     if record.failed:
-        fate = FATES[metrics.is_score(record.metric)] if record.metric else "no score"
+        fate = FAILED_SAMPLE_TREATMENTS[metrics.is_score(record.metric)] if record.metric else "no score"
         yield f"{record.failed} of {samples or n} samples failed, {fate}"
     if record.value is not None and record.low is None:
-        yield f"no interval: {several(record.clusters, 'cluster')}"
+        yield f"no interval: {count_with_noun(record.clusters, 'cluster')}"
 
 
-def number(record: Record, value: float) -> str:
+def format_record_value(record: Record, value: float) -> str:
     """A value with the digits of its metric."""
     if record.metric in ("perplexity", "word_perplexity"):
         return f"{value:.2f}" if value < 100 else f"{value:.0f}" if value < 1e5 else f"{value:.1e}"
-    if record.metric in metrics.MEASURES:
+    if record.metric in metrics.MEASURE_LABELS:
         return f"{value:.4g}"
     return f"{value:.2f}" if metrics.is_score(record.metric) and record.n < 100 else f"{value:.3f}"

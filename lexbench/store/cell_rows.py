@@ -1,8 +1,8 @@
 """A cell as JSON, in its file, in a baseline and in the first line of an unfinished file; older rows are read as well.
 
 Rows of versions before the key of a method and the purpose of a cell were stored hold the method's label alone. Its key
-is read from the label once, here (`key_from`). What such cells were measured for follows from those that were measured
-beside them (`with_purposes`).
+is read from the label once, here (`parse_label`). What such cells were measured for follows from those that were
+measured beside them (`with_purposes`).
 """
 
 import json
@@ -12,16 +12,16 @@ from dataclasses import fields, replace
 from typing import Any
 
 from lexbench.core.errors import ConfigError
-from lexbench.core.groups import grouped
-from lexbench.core.method_key import OWN_POLICY, MethodKey, Purpose, key_from
+from lexbench.core.groups import group_by_key
+from lexbench.core.method_key import OWN_POLICY, MethodKey, Purpose, parse_label
 from lexbench.core.record import Cell
-from lexbench.core.values import fitting
+from lexbench.core.values import checked_field_values
 
-KEY = "method_key"
+METHOD_KEY_COLUMN = "method_key"
 """Key of a row that holds the method's key as data; `method` is its label, for people."""
-LATER = {KEY, "purpose"}
+NEWER_ROW_KEYS = {METHOD_KEY_COLUMN, "purpose"}
 """Keys that rows of earlier versions lack."""
-KNOWN = {field.name for field in fields(Cell)} | LATER
+KNOWN_ROW_KEYS = {field.name for field in fields(Cell)} | NEWER_ROW_KEYS
 """Keys of a row."""
 
 
@@ -29,18 +29,20 @@ def cell_row(cell: Cell) -> dict[str, Any]:
     """A cell as JSON values."""
     row = {field.name: getattr(cell, field.name) for field in fields(Cell)}
     purpose = None if cell.purpose is None else cell.purpose.as_data()
-    return {**row, "method": str(cell.method), KEY: cell.method.as_data(), "purpose": purpose}
+    return {**row, "method": str(cell.method), METHOD_KEY_COLUMN: cell.method.as_data(), "purpose": purpose}
 
 
 def read_cell(row: Mapping[str, Any], noun: str) -> Cell:
     """A cell from its row; ConfigError, KeyError or TypeError for a wrong one."""
     if not isinstance(row, Mapping) or not isinstance(row.get("method"), str):
         raise ConfigError(f"{noun} has no method")
-    known = {key: value for key, value in row.items() if key not in LATER}
+    known = {key: value for key, value in row.items() if key not in NEWER_ROW_KEYS}
     identity = row.get("identity")
-    method = read_key(row["method"], row.get(KEY), identity.get("method") if isinstance(identity, Mapping) else None)
+    method = read_key(
+        row["method"], row.get(METHOD_KEY_COLUMN), identity.get("method") if isinstance(identity, Mapping) else None
+    )
     purpose = None if row.get("purpose") is None else Purpose.from_data(row["purpose"])
-    return Cell(**fitting(Cell, {**known, "method": method, "purpose": purpose}, noun))
+    return Cell(**checked_field_values(Cell, {**known, "method": method, "purpose": purpose}, noun))
 
 
 def read_key(label: str, data: Any, stated: Any) -> MethodKey:
@@ -54,23 +56,23 @@ def read_key(label: str, data: Any, stated: Any) -> MethodKey:
     if data is not None:
         return MethodKey.from_data(data)
     known = stated if isinstance(stated, Mapping) else {}
-    key, name = key_from(label), known.get("name")
+    key, name = parse_label(label), known.get("name")
     if key.bare == label != name:
-        return _of_others(label, name)
+        return _foreign_method_key(label, name)
     if key.at is None or len(key.parts) == 1 or "at" in known or "names" not in known:
         return key
     *before, (last, given) = key.parts  # the last one alone is set for a length
     return replace(key, parts=(*before, (last, (*given, ("at", key.at)))), at=None)
 
 
-def _of_others(label: str, name: Any) -> MethodKey:
+def _foreign_method_key(label: str, name: Any) -> MethodKey:
     """The key of a label that is none of ours: `yarn for 2048` of a tune, `rope(rope_type=yarn)` of an import."""
     if fixed := re.fullmatch(r"(.+) (?:at|for) (\d+)", label):
         return replace(read_key(fixed[1], None, {"name": name}), at=int(fixed[2]))
     if isinstance(name, str) and label.startswith(f"{name}("):
         pairs = [each.partition("=") for each in label[len(name) + 1 :].removesuffix(")").split(", ")]
-        return MethodKey.named(name, **{key: value for key, _, value in pairs})
-    return key_from(label)
+        return MethodKey.of_method(name, **{key: value for key, _, value in pairs})
+    return parse_label(label)
 
 
 def with_purposes(cells: Iterable[Cell]) -> list[Cell]:
@@ -84,7 +86,7 @@ def with_purposes(cells: Iterable[Cell]) -> list[Cell]:
     known = list(cells)
     if all(cell.purpose is not None for cell in known):
         return known
-    by_key = grouped(known, lambda cell: cell.method)
+    by_key = group_by_key(known, lambda cell: cell.method)
     found = {key: _purpose(key, by_key) for key in by_key}
     return [replace(cell, purpose=found[cell.method]) if cell.purpose is None else cell for cell in known]
 
@@ -96,7 +98,9 @@ def _purpose(key: MethodKey, by_key: Mapping[MethodKey, Sequence[Cell]]) -> Purp
     if stretch is None or not base:
         return OWN_POLICY
     trained = own[0].trained_length
-    if not (1 < stretch <= max(cell.length for cell in base) / trained and _follows(base, by_factor=key.at is None)):
+    if not (
+        1 < stretch <= max(cell.length for cell in base) / trained and _follows_length(base, by_factor=key.at is None)
+    ):
         return OWN_POLICY
     return Purpose(free, stretch, price_only=max(cell.length for cell in own) <= trained)
 
@@ -115,27 +119,27 @@ def _without_setting(key: MethodKey, trained: int) -> tuple[MethodKey, float | N
     return replace(key, parts=parts), float(factor)
 
 
-def _follows(cells: Sequence[Cell], by_factor: bool) -> bool:
+def _follows_length(cells: Sequence[Cell], by_factor: bool) -> bool:
     """Whether a method follows the length, as far as its cells say: by its factor, or by its attention."""
     if by_factor:
-        stated = list(_factors(cells[0].identity.get("method")))
+        stated = list(_stated_factors(cells[0].identity.get("method")))
         return not stated or None in stated
     attentions = {json.dumps(cell.identity.get("attention"), sort_keys=True) for cell in cells} - {"null"}
     return len(attentions) != 1 or len(cells) == 1
 
 
-FACTOR = re.compile(r"(?<!\w)factor=([^,)]+)")
+FACTOR_PATTERN = re.compile(r"(?<!\w)factor=([^,)]+)")
 """A factor among the parameters of a composed method, which an identity holds as text."""
 
 
-def _factors(stated: Any) -> Iterator[Any]:
+def _stated_factors(stated: Any) -> Iterator[Any]:
     """Factors that the identity of a method states, also of its parts; None: it follows the length."""
     if isinstance(stated, Mapping):
         yield from (stated[key] for key in stated if key == "factor")
         for value in stated.values():
-            yield from _factors(value)
+            yield from _stated_factors(value)
     elif isinstance(stated, list):
         for value in stated:
-            yield from _factors(value)
+            yield from _stated_factors(value)
     elif isinstance(stated, str):
-        yield from (None if text == "None" else text for text in FACTOR.findall(stated))
+        yield from (None if text == "None" else text for text in FACTOR_PATTERN.findall(stated))

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import check_regular
 from lexbench.core.record import Cell, Sample
-from lexbench.core.values import fits, fitting
-from lexbench.store.cell_rows import KNOWN, LATER, cell_row, read_cell
+from lexbench.core.values import checked_field_values, has_type
+from lexbench.store.cell_rows import KNOWN_ROW_KEYS, NEWER_ROW_KEYS, cell_row, read_cell
 
-COLUMNS = pa.schema(
+SAMPLE_COLUMNS = pa.schema(
     [
         pa.field("index", pa.int64(), nullable=False),
         pa.field("cluster", pa.string(), nullable=False),
@@ -44,12 +44,12 @@ COLUMNS = pa.schema(
 )
 """The fields of a sample; `scores`, `floors`, `statistics` and `facts` are JSON. Old files lack later fields."""
 
-SMALL = 1 << 14
+MAX_FAST_COMPRESSED_BYTES = 1 << 14
 """Bytes of samples that are compressed fast rather than well: on disk a file takes 4 KiB at least."""
 
 
 @dataclass(frozen=True, eq=False)
-class Finished:
+class FinishedCell:
     """A cell with all its samples, or with the reason of its refusal."""
 
     cell: Cell
@@ -61,17 +61,17 @@ class Finished:
     """Questions that the task asked; None: the file is older than this count."""
 
 
-def parquet(
+def cell_parquet(
     cell: Cell, samples: list[Sample], refused: str | None, again: bool = False, asked: int | None = None
 ) -> bytes:
     """The file of a finished cell, or with `again` of a deferred one; the same samples give the same bytes."""
-    return as_parquet(as_table(cell, samples, refused, again, asked))
+    return table_parquet(cell_table(cell, samples, refused, again, asked))
 
 
-def as_table(
+def cell_table(
     cell: Cell, samples: list[Sample], refused: str | None, again: bool = False, asked: int | None = None
 ) -> pa.Table:
-    """Table in the file of a finished cell, as `table_of` reads it; arguments as in `parquet`."""
+    """Table in the file of a finished cell, as `read_cell_table` reads it; arguments as in `cell_parquet`."""
     # Without locks on its file system two processes may append one question: the later answer counts.
     once = {sample.index: sample for sample in samples}
     rows = []
@@ -81,37 +81,39 @@ def as_table(
     about = {"cell": as_json(cell_row(cell)), "refused": as_json(refused), **({"again": "true"} if again else {})}
     if asked is not None:
         about["asked"] = str(asked)
-    table = pa.Table.from_pylist(rows, schema=COLUMNS)
+    table = pa.Table.from_pylist(rows, schema=SAMPLE_COLUMNS)
     about["content"] = _content(table, _rows(table))
     return table.replace_schema_metadata({**about, "digest": _digest(about)})
 
 
-def as_parquet(table: pa.Table) -> bytes:
-    """Bytes of the file that holds a table of `as_table`."""
+def table_parquet(table: pa.Table) -> bytes:
+    """Bytes of the file that holds a table of `cell_table`."""
     sink = pa.BufferOutputStream()
     # zstd takes a millisecond to begin with the columns.
-    compression = "snappy" if table.nbytes < SMALL else "zstd"
+    compression = "snappy" if table.nbytes < MAX_FAST_COMPRESSED_BYTES else "zstd"
     pq.write_table(table, sink, compression=compression, write_statistics=False, write_page_checksum=True)
     return bytes(sink.getvalue())
 
 
-def read(file: Path, table: pa.Table | None = None) -> Finished:
+def read_cell_file(file: Path, table: pa.Table | None = None) -> FinishedCell:
     """Read a finished cell from its file, or from the table in it; ConfigError with the file name if unreadable."""
     try:
-        table = table_of(file) if table is None else table
+        table = read_cell_table(file) if table is None else table
         about = table.schema.metadata or {}
-        _known(table.column_names, COLUMNS.names, file)
-        held = checked_samples(table)
-        return finished(file, about[b"cell"], about[b"refused"], b"again" in about, asked_of(about), held)
+        _check_known_fields(table.column_names, SAMPLE_COLUMNS.names, file)
+        held = verified_samples(table)
+        return build_finished_cell(
+            file, about[b"cell"], about[b"refused"], b"again" in about, question_count(about), held
+        )
     except _OtherVersionError:
         raise
-    except DAMAGED as error:  # Arrow raises OSError for a damaged page
-        said = _short(error)
+    except DAMAGED_FILE_ERRORS as error:  # Arrow raises OSError for a damaged page
+        said = _first_sentence(error)
         raise ConfigError(f"cell {file} cannot be read ({said}): delete it, and repeat the run command") from error
 
 
-def table_of(file: Path) -> pa.Table:
-    """The table of a finished cell's file, with checksums verified; raises one of `DAMAGED`."""
+def read_cell_table(file: Path) -> pa.Table:
+    """The table of a finished cell's file, with checksums verified; raises one of `DAMAGED_FILE_ERRORS`."""
     check_regular(file)
     # One thread: Arrow's own threads abort the process at its end if they hold Python bytes (apache/arrow#34314).
     with pq.ParquetFile(file, pre_buffer=False, page_checksum_verification=True) as stored:
@@ -147,37 +149,38 @@ def _content(table: pa.Table, rows: Sequence[Mapping[str, Any]]) -> str:
     return found.hexdigest()[:16]
 
 
-def checked_samples(table: pa.Table) -> list[Sample]:
-    """Samples of a cell's table; raises one of `DAMAGED` also where they are not those that it was written with."""
+def verified_samples(table: pa.Table) -> list[Sample]:
+    """Samples of a cell's table; raises one of `DAMAGED_FILE_ERRORS` also where they are not those that it was written
+    with."""
     rows, stated = _rows(table), (table.schema.metadata or {}).get(b"content")
     if stated not in (None, _content(table, rows).encode()):  # None: written before there was this checksum
         raise ConfigError("its samples have changed")
-    return samples(table, rows)
+    return samples_of_table(table, rows)
 
 
-def asked_of(about: Mapping[bytes, bytes]) -> int | None:
+def question_count(about: Mapping[bytes, bytes]) -> int | None:
     """Number of questions in a file's metadata; None in older files; ConfigError for what is no number."""
     return int(about[b"asked"]) if b"asked" in about else None
 
 
-def finished(
+def build_finished_cell(
     file: Path, cell: str | bytes, refused: str | bytes, again: bool, asked: int | None, held: list[Sample]
-) -> Finished:
-    """A finished cell from its samples and the JSON of cell and refusal; raises one of `DAMAGED`."""
+) -> FinishedCell:
+    """A finished cell from its samples and the JSON of cell and refusal; raises one of `DAMAGED_FILE_ERRORS`."""
     reason = json.loads(refused)
-    if not fits(reason, str | None):
+    if not has_type(reason, str | None):
         raise ConfigError("its refusal must be a text")
     found = _cell(json.loads(cell), file)
     if found.id != file.stem:  # the name is the hash of the identity
         raise ConfigError("its cell does not match its name")
-    return Finished(found, held, reason, again, asked)
+    return FinishedCell(found, held, reason, again, asked)
 
 
-def settled(file: Path) -> bool:
+def file_is_settled(file: Path) -> bool:
     """Whether a cell's file exists, is undamaged, and is not deferred."""
     try:
-        about = (table_of(file).schema.metadata or {}) if file.exists() else {}
-    except DAMAGED:
+        about = (read_cell_table(file).schema.metadata or {}) if file.exists() else {}
+    except DAMAGED_FILE_ERRORS:
         return False
     return b"cell" in about and b"again" not in about
 
@@ -186,33 +189,34 @@ class _OtherVersionError(ConfigError):
     """An undamaged file of another version."""
 
 
-DAMAGED = (
+DAMAGED_FILE_ERRORS = (
     *(pa.ArrowException, OSError, KeyError, ValueError, TypeError, AttributeError, OverflowError, RecursionError),
 )
 """Errors that reading a damaged file raises."""
 
 
-def samples(table: pa.Table, rows: list[dict[str, Any]] | None = None) -> list[Sample]:
-    """Samples from a table with the fields of `COLUMNS`; raises one of `DAMAGED`. `rows` are those of `_rows`."""
+def samples_of_table(table: pa.Table, rows: list[dict[str, Any]] | None = None) -> list[Sample]:
+    """Samples from a table with the fields of `SAMPLE_COLUMNS`; raises one of `DAMAGED_FILE_ERRORS`. `rows` are those
+    of `_rows`."""
     found = []
     losses = table.column("nll")
     for place, row in enumerate(_rows(table) if rows is None else rows):
         row.update(scores=json.loads(row["scores"]), facts=json.loads(row["facts"]))
-        row.update(parts=tuple(row.get("parts") or ()), floors=_held(row.get("floors")))
-        row.update(statistics=_unpacked(_held(row.get("statistics"))))
+        row.update(parts=tuple(row.get("parts") or ()), floors=_parse_json_text(row.get("floors")))
+        row.update(statistics=_unpack_arrays(_parse_json_text(row.get("statistics"))))
         nll = losses[place].values
         # Not to_numpy, which imports pandas: 0.3 s.
         row["nll"] = None if nll is None else np.from_dlpack(nll).astype(np.float32)
-        found.append(Sample(**fitting(Sample, row, f"sample {place}")))
+        found.append(Sample(**checked_field_values(Sample, row, f"sample {place}")))
     return found
 
 
-def _held(text: str | None) -> Any:
+def _parse_json_text(text: str | None) -> Any:
     """The value of a text of JSON, an empty object of none; most samples have neither floors nor statistics."""
     return {} if text is None or text in ("", "{}") else json.loads(text)
 
 
-def _known(names: Iterable[str], known: Collection[str], file: Path) -> None:
+def _check_known_fields(names: Iterable[str], known: Collection[str], file: Path) -> None:
     """ConfigError for a file with fields that this version does not know."""
     odd = ", ".join(sorted(set(names) - set(known)))
     if odd:
@@ -222,8 +226,8 @@ def _known(names: Iterable[str], known: Collection[str], file: Path) -> None:
 
 
 def _cell(row: Mapping[str, Any], file: Path) -> Cell:
-    if isinstance(row, Mapping) and row.keys() | LATER != KNOWN:
-        odd = ", ".join(sorted(row.keys() ^ KNOWN))
+    if isinstance(row, Mapping) and row.keys() | NEWER_ROW_KEYS != KNOWN_ROW_KEYS:
+        odd = ", ".join(sorted(row.keys() ^ KNOWN_ROW_KEYS))
         raise _OtherVersionError(
             f"cell {file} was written by another version of lexbench (differs in {odd}): use that version"
         )
@@ -233,16 +237,16 @@ def _cell(row: Mapping[str, Any], file: Path) -> Cell:
 def _sample_row(sample: Sample) -> dict[str, Any]:
     """The fields of a sample as values that JSON can hold, but for `nll`."""
     row = {field.name: getattr(sample, field.name) for field in fields(sample)}
-    more = {"parts": list(sample.parts), "floors": dict(sample.floors), "statistics": _packed(sample.statistics)}
+    more = {"parts": list(sample.parts), "floors": dict(sample.floors), "statistics": _pack_arrays(sample.statistics)}
     return {**row, "scores": dict(sample.scores), "facts": dict(sample.facts), **more}
 
 
-def _packed(arrays: Mapping[str, NDArray[np.float32]]) -> dict[str, Any]:
+def _pack_arrays(arrays: Mapping[str, NDArray[np.float32]]) -> dict[str, Any]:
     """Arrays by name: shape, and numbers."""
     return {name: {"shape": list(array.shape), "data": _base64(array)} for name, array in arrays.items()}
 
 
-def _unpacked(packed: Mapping[str, Any]) -> dict[str, NDArray[np.float32]]:
+def _unpack_arrays(packed: Mapping[str, Any]) -> dict[str, NDArray[np.float32]]:
     return {name: _from_base64(each["data"]).reshape(each["shape"]) for name, each in packed.items()}
 
 
@@ -258,12 +262,12 @@ def _from_base64(text: str) -> NDArray[np.float32]:
 def check_sample(sample: Sample) -> None:
     """AssertionError unless the sample's fields have their types, and can be written: JSON values, whole characters."""
     try:
-        fitting(Sample, {field.name: getattr(sample, field.name) for field in fields(sample)}, "a sample")
+        checked_field_values(Sample, {field.name: getattr(sample, field.name) for field in fields(sample)}, "a sample")
         as_json({**_sample_row(sample), "nll": None})
         assert sample.nll is None or sample.nll.dtype == np.float32, f"nll must be float32, got {sample.nll.dtype}"
         for text in (sample.cluster, sample.failed, sample.output, sample.prompt, *sample.parts):
             (text or "").encode()
-    except (*DAMAGED, UnicodeEncodeError) as error:
+    except (*DAMAGED_FILE_ERRORS, UnicodeEncodeError) as error:
         raise AssertionError(str(error)) from error
 
 
@@ -281,39 +285,41 @@ def sample_line(sample: Sample) -> bytes:
     return as_json(row).encode() + b"\n"
 
 
-def cell_of(line: bytes, file: Path) -> Cell:
+def parse_cell_line(line: bytes, file: Path) -> Cell:
     """The cell from a first line; ConfigError with the file name, also where that is not the cell's."""
-    row = _parsed(line, file)
+    row = _parse_json_line(line, file)
     try:
         found = _cell(row, file)
     except _OtherVersionError:
         raise
-    except DAMAGED as error:
-        raise ConfigError(f"samples {file} cannot be read ({_short(error)}): delete it, run again") from error
+    except DAMAGED_FILE_ERRORS as error:
+        raise ConfigError(f"samples {file} cannot be read ({_first_sentence(error)}): delete it, run again") from error
     if found.id != file.stem:
         raise ConfigError(f"samples {file} are of another cell, {found.id}: delete it, run again")
     return found
 
 
-def sample_of(line: bytes, file: Path) -> Sample:
+def parse_sample_line(line: bytes, file: Path) -> Sample:
     """The sample from a further line; ConfigError with the file name."""
-    row = _parsed(line, file)
-    _known(row, [field.name for field in fields(Sample)], file)
+    row = _parse_json_line(line, file)
+    _check_known_fields(row, [field.name for field in fields(Sample)], file)
     try:
-        row.update(parts=tuple(row.get("parts", ())), statistics=_unpacked(row.get("statistics", {})))
+        row.update(parts=tuple(row.get("parts", ())), statistics=_unpack_arrays(row.get("statistics", {})))
         if row["nll"] is not None:
             row["nll"] = _from_base64(row["nll"])
-        return Sample(**fitting(Sample, row, "a sample"))
-    except DAMAGED as error:
-        raise ConfigError(f"samples {file} hold a wrong line ({_short(error)}): delete it, run again") from error
+        return Sample(**checked_field_values(Sample, row, "a sample"))
+    except DAMAGED_FILE_ERRORS as error:
+        raise ConfigError(
+            f"samples {file} hold a wrong line ({_first_sentence(error)}): delete it, run again"
+        ) from error
 
 
-def _short(error: BaseException) -> str:
+def _first_sentence(error: BaseException) -> str:
     """An error's first sentence in one line, with whole words."""
     return textwrap.shorten(str(error).partition(". ")[0], 80, placeholder=" ...")
 
 
-def _parsed(line: bytes, file: Path) -> dict[str, Any]:
+def _parse_json_line(line: bytes, file: Path) -> dict[str, Any]:
     try:
         return dict(json.loads(line))
     except (ValueError, TypeError, RecursionError) as error:

@@ -20,15 +20,15 @@ import pyarrow.parquet as pq
 
 from lexbench.core.files import check_regular, write_bytes
 from lexbench.store import format
-from lexbench.store.format import COLUMNS, DAMAGED, Finished
+from lexbench.store.format import DAMAGED_FILE_ERRORS, SAMPLE_COLUMNS, FinishedCell
 
-MANY = 500
+MIN_NEW_CELLS_TO_PACK = 500
 """Pack if there are at least so many new cells."""
-GROWN = 0.1
+MIN_NEW_CELL_SHARE = 0.1
 """Rewrite the pack if new cells are at least this share of the packed ones, so that a sweep rewrites it rarely."""
-SMALL = 1 << 16
+MAX_PACKED_FILE_BYTES = 1 << 16
 """Largest file to pack, in bytes; for larger files, opening them costs little compared with reading."""
-ROWS = pa.schema(
+PACK_SCHEMA = pa.schema(
     [
         pa.field("name", pa.string()),
         pa.field("size", pa.int64()),
@@ -37,13 +37,13 @@ ROWS = pa.schema(
         pa.field("asked", pa.int64()),
         pa.field("cell", pa.string()),
         pa.field("refused", pa.string()),
-        pa.field("samples", pa.list_(pa.struct(list(COLUMNS)))),
+        pa.field("samples", pa.list_(pa.struct(list(SAMPLE_COLUMNS)))),
     ]
 )
 
 
 @dataclass(frozen=True)
-class State:
+class FileState:
     """File size and mtime, for cache validation."""
 
     size: int
@@ -51,33 +51,33 @@ class State:
     """Nanoseconds since 1970."""
 
 
-def state_of(status: os.stat_result) -> State:
+def file_state(status: os.stat_result) -> FileState:
     """The state of a file from its stat result."""
-    return State(status.st_size, status.st_mtime_ns)
+    return FileState(status.st_size, status.st_mtime_ns)
 
 
-def _state(file: "os.DirEntry[str] | Path") -> State:
+def _cell_file_state(file: "os.DirEntry[str] | Path") -> FileState:
     """The state of a cell's file; of a loop of links, which has none, one that no file has: it is read, and said."""
     try:
-        return state_of(file.stat())
+        return file_state(file.stat())
     except OSError as error:
         if isinstance(error, FileNotFoundError):
             raise
-        return State(-1, 0)
+        return FileState(-1, 0)
 
 
-def states(cells: Path, ids: Collection[str] | None = None) -> dict[str, State]:
+def cell_file_states(cells: Path, ids: Collection[str] | None = None) -> dict[str, FileState]:
     """States of the files of finished cells, all or those with the ids, by id; empty if there is no such folder."""
     found = {}
     with suppress(FileNotFoundError):
         for file in os.scandir(cells) if ids is None else [cells / f"{name}.parquet" for name in ids]:
             if file.name.endswith(".parquet") and not file.name.startswith("."):
                 with suppress(FileNotFoundError):
-                    found[file.name.removesuffix(".parquet")] = _state(file)
+                    found[file.name.removesuffix(".parquet")] = _cell_file_state(file)
     return found
 
 
-class Packed:
+class CellPack:
     """The pack of a run folder. Its index is read once, on first use."""
 
     def __init__(self, folder: Path) -> None:
@@ -85,34 +85,37 @@ class Packed:
         self._cells = folder / "cells"
 
     @cached_property
-    def _index(self) -> dict[str, tuple[State, bool]]:
+    def _index(self) -> dict[str, tuple[FileState, bool]]:
         """State of each cell's file, and whether the cell is deferred."""
         table = self._read(["name", "size", "changed", "again"])
         columns = (table.column(name).to_pylist() for name in ("name", "size", "changed", "again"))
-        return {name: (State(size, changed), again) for name, size, changed, again in zip(*columns, strict=True)}
+        return {name: (FileState(size, changed), again) for name, size, changed, again in zip(*columns, strict=True)}
 
-    def settled(self, name: str, state: State) -> bool | None:
+    def cell_is_settled(self, name: str, state: FileState) -> bool | None:
         """Whether a cell is measured or refused and not deferred; None: read its file."""
         known, again = self._index.get(name, (None, False))
         return not again if known == state else None
 
-    def load(self, wanted: Mapping[str, State]) -> dict[str, Finished]:
+    def load(self, wanted: Mapping[str, FileState]) -> dict[str, FinishedCell]:
         """Load the cells whose row matches the present state of the file."""
-        return {one.cell.id: one for one in _finished(self._cells, self._current(wanted, self._read(ROWS.names)))}
+        return {
+            one.cell.id: one
+            for one in _read_finished_cells(self._cells, self._current(wanted, self._read(PACK_SCHEMA.names)))
+        }
 
-    def renew(self, now: Mapping[str, State], tables: Mapping[str, pa.Table]) -> bool:
+    def add_new_cells(self, now: Mapping[str, FileState], tables: Mapping[str, pa.Table]) -> bool:
         """Add the cells that are not packed yet, if there are many; returns whether there were. Skips unreadable files.
 
         Args:
             now: states of the files of all cells.
             tables: contents of some of these files by cell id, which are then not read.
         """
-        wanted = {name: state for name, state in now.items() if state.size <= SMALL}
+        wanted = {name: state for name, state in now.items() if state.size <= MAX_PACKED_FILE_BYTES}
         packed = set(self._current(wanted, self._read(["name", "size", "changed"])).column("name").to_pylist())
         new = wanted.keys() - packed
-        if len(new) < max(MANY, GROWN * len(packed)):
+        if len(new) < max(MIN_NEW_CELLS_TO_PACK, MIN_NEW_CELL_SHARE * len(packed)):
             return False
-        kept = self._current(wanted, self._read(ROWS.names))
+        kept = self._current(wanted, self._read(PACK_SCHEMA.names))
         added = _rows({self._cells / f"{name}.parquet": wanted[name] for name in sorted(new)}, tables)
         sink = pa.BufferOutputStream()
         whole = pa.concat_tables([kept, added]).combine_chunks()
@@ -127,75 +130,85 @@ class Packed:
         try:
             check_regular(self._file)
             with pq.ParquetFile(self._file, pre_buffer=False, page_checksum_verification=True) as stored:
-                if stored.schema_arrow.equals(ROWS):
+                if stored.schema_arrow.equals(PACK_SCHEMA):
                     return stored.read(columns=list(columns), use_threads=False)
-        except DAMAGED:
+        except DAMAGED_FILE_ERRORS:
             pass
-        return pa.Table.from_batches([], ROWS).select(list(columns))
+        return pa.Table.from_batches([], PACK_SCHEMA).select(list(columns))
 
     @staticmethod
-    def _current(wanted: Mapping[str, State], table: pa.Table) -> pa.Table:
+    def _current(wanted: Mapping[str, FileState], table: pa.Table) -> pa.Table:
         columns = (table.column(name).to_pylist() for name in ("name", "size", "changed"))
-        same = [wanted.get(name) == State(size, changed) for name, size, changed in zip(*columns, strict=True)]
+        same = [wanted.get(name) == FileState(size, changed) for name, size, changed in zip(*columns, strict=True)]
         # Usually all are: an array of the others imports pandas, which takes 0.3 s.
         return table if all(same) else table.filter(pa.array(same, pa.bool_()))
 
 
-def _rows(files: Mapping[Path, State], tables: Mapping[str, pa.Table]) -> pa.Table:
+def _rows(files: Mapping[Path, FileState], tables: Mapping[str, pa.Table]) -> pa.Table:
     """The rows of cells' files; those that are unreadable or from another version are left out."""
-    heads, samples = list[dict[str, Any]](), [COLUMNS.empty_table()]
+    heads, samples = list[dict[str, Any]](), [SAMPLE_COLUMNS.empty_table()]
     for file, state in files.items():
-        with suppress(*DAMAGED):
+        with suppress(*DAMAGED_FILE_ERRORS):
             table = tables.get(file.stem)
             if table is None:
-                format.checked_samples(table := format.table_of(file))
-            head, whole = _head(file, state, table.schema.metadata or {}), _whole(table.replace_schema_metadata())
+                format.verified_samples(table := format.read_cell_table(file))
+            head, whole = (
+                _head(file, state, table.schema.metadata or {}),
+                _with_all_columns(table.replace_schema_metadata()),
+            )
             heads.append(head)
             samples.append(whole)
     rows = pa.concat_tables(samples).combine_chunks().to_struct_array().combine_chunks()
     # A cell's samples are one value: a list from the end of the one before.
     ends = pa.array(accumulate(map(len, samples)), pa.int32())
-    columns = [pa.array([head[name] for head in heads], ROWS.field(name).type) for name in ROWS.names[:-1]]
-    return pa.Table.from_arrays([*columns, pa.ListArray.from_arrays(ends, rows)], schema=ROWS)
+    columns = [
+        pa.array([head[name] for head in heads], PACK_SCHEMA.field(name).type) for name in PACK_SCHEMA.names[:-1]
+    ]
+    return pa.Table.from_arrays([*columns, pa.ListArray.from_arrays(ends, rows)], schema=PACK_SCHEMA)
 
 
-def _head(file: Path, state: State, about: Mapping[bytes, bytes]) -> dict[str, Any]:
-    """The columns of a cell's row beside its samples; raises one of `DAMAGED`."""
+def _head(file: Path, state: FileState, about: Mapping[bytes, bytes]) -> dict[str, Any]:
+    """The columns of a cell's row beside its samples; raises one of `DAMAGED_FILE_ERRORS`."""
     return {
         "name": file.stem,
         "size": state.size,
         "changed": state.changed,
         "again": b"again" in about,
-        "asked": format.asked_of(about),
+        "asked": format.question_count(about),
         "cell": about[b"cell"].decode(),
         "refused": about[b"refused"].decode(),
     }
 
 
-def _whole(table: pa.Table) -> pa.Table:
-    """Samples with all columns: those that an older file lacks are null; raises one of `DAMAGED` for others."""
-    if table.schema == COLUMNS:
+def _with_all_columns(table: pa.Table) -> pa.Table:
+    """Samples with all columns: those that an older file lacks are null; raises one of `DAMAGED_FILE_ERRORS` for
+    others."""
+    if table.schema == SAMPLE_COLUMNS:
         return table
-    return pa.concat_tables([COLUMNS.empty_table(), table], promote_options="default").cast(COLUMNS)
+    return pa.concat_tables([SAMPLE_COLUMNS.empty_table(), table], promote_options="default").cast(SAMPLE_COLUMNS)
 
 
-def _finished(cells: Path, table: pa.Table) -> Iterator[Finished]:
+def _read_finished_cells(cells: Path, table: pa.Table) -> Iterator[FinishedCell]:
     """Cells of a pack's rows; skips unreadable rows, whose cells are then read from their files."""
     import pyarrow.compute as pc  # the import takes 0.25 s, and only packed folders need it
 
-    held = pa.chunked_array(table.column("samples").chunks, ROWS.field("samples").type)
+    held = pa.chunked_array(table.column("samples").chunks, PACK_SCHEMA.field("samples").type)
     counts = pc.list_value_length(held).to_pylist()
     ends = [0, *accumulate(counts)]
     try:
-        flat = pa.Table.from_struct_array(pc.list_flatten(held)) if ends[-1] else pa.Table.from_batches([], COLUMNS)
-        samples = format.samples(flat)
-    except DAMAGED:  # rows are read at once, so a damaged one leaves all cells to their own files
+        flat = (
+            pa.Table.from_struct_array(pc.list_flatten(held)) if ends[-1] else pa.Table.from_batches([], SAMPLE_COLUMNS)
+        )
+        samples = format.samples_of_table(flat)
+    except DAMAGED_FILE_ERRORS:  # rows are read at once, so a damaged one leaves all cells to their own files
         return
     heads = (table.column(name).to_pylist() for name in ("name", "cell", "refused", "again", "asked"))
     for (start, stop), (name, cell, refused, again, asked) in zip(
         pairwise(ends), zip(*heads, strict=True), strict=True
     ):
         try:
-            yield format.finished(cells / f"{name}.parquet", cell, refused, again, asked, samples[start:stop])
-        except DAMAGED:
+            yield format.build_finished_cell(
+                cells / f"{name}.parquet", cell, refused, again, asked, samples[start:stop]
+            )
+        except DAMAGED_FILE_ERRORS:
             continue

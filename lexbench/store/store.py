@@ -25,41 +25,41 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from lexbench.core.errors import ConfigError
-from lexbench.core.files import check_regular, clear_leftovers, locked, read_bytes, write_bytes, write_text
+from lexbench.core.files import check_regular, clear_leftovers, lock_file, read_bytes, write_bytes, write_text
 from lexbench.core.record import Cell, Record, Sample
 from lexbench.store import format
 from lexbench.store.format import (
-    SMALL,
-    Finished,
+    MAX_FAST_COMPRESSED_BYTES,
+    FinishedCell,
     as_json,
-    as_parquet,
-    as_table,
     cell_line,
-    cell_of,
-    parquet,
+    cell_parquet,
+    cell_table,
+    file_is_settled,
+    parse_cell_line,
+    parse_sample_line,
     sample_line,
-    sample_of,
-    settled,
+    table_parquet,
 )
-from lexbench.store.packed import Packed, State, state_of, states
-from lexbench.store.records_file import NAME, in_order, kept
+from lexbench.store.packed import CellPack, FileState, cell_file_states, file_state
+from lexbench.store.records_file import RECORDS_FILE_NAME, rows_to_keep, sort_rows
 
-_derived: dict[Path, tuple[object, dict[str, State], State]] = {}
+_derived: dict[Path, tuple[object, dict[str, FileState], FileState]] = {}
 """For each records.jsonl that this process has written: the deriving function, the cells' files, its own state."""
-FEW = 50
+MAX_CELLS_READ_SINGLY = 50
 """Up to so many cells are read from their own files, even if there is a pack."""
-SOON = 1.0
+MAX_GROUP_DELAY_SECONDS = 1.0
 """Seconds after which a cell that is closed in a group is on disk, at the latest."""
-GROUP = 64
+MAX_GROUP_CELLS = 64
 """Most cells of a group."""
-KEPT = 1 << 12
+MAX_CACHED_TABLES = 1 << 12
 """Most tables of small cells that are kept in memory, 64 MiB, because records are made of them soon."""
-WRITERS = 8
+N_WRITER_THREADS = 8
 """Threads that write a group: what several of them flush at once, the file system flushes together."""
 
 
 @dataclass(eq=False)
-class _Closed:
+class _ClosedCell:
     """A cell whose file is to be written."""
 
     cell: Cell
@@ -75,29 +75,29 @@ class Store:
         self.folder = Path(folder)
         self.problems: list[str] = []
         """One line per file that `load` or `unfinished` could not read, since the last `load`."""
-        self._packed = Packed(self.folder)
+        self._packed = CellPack(self.folder)
         self._begun: dict[str, tuple[int, int]] = {}
         """Device and inode of the .jsonl of each claimed cell."""
         self._made = False
         self._grouping = False
-        self._closed: dict[str, _Closed] = {}
-        self._written: dict[str, State] = {}
+        self._closed: dict[str, _ClosedCell] = {}
+        self._written: dict[str, FileState] = {}
         """Files of closed cells that this object has written."""
         self._tables: dict[str, pa.Table] = {}
-        """Contents of those that are small, at most `KEPT`."""
-        self._flushed = -SOON
+        """Contents of those that are small, at most `MAX_CACHED_TABLES`."""
+        self._flushed = -MAX_GROUP_DELAY_SECONDS
         self._timer: threading.Timer | None = None
         self._failed: Exception | None = None
         """Error of the timer's thread; the next flush raises it."""
         self._lock = threading.RLock()
 
     @contextmanager
-    def grouped(self) -> Iterator[None]:
+    def group_writes(self) -> Iterator[None]:
         """Inside the block, write the files of cells that are closed within a second together.
 
         To write a file safely, the disk is flushed, which takes longer than a small cell; one flush serves a group. A
-        closed cell is on disk after `SOON` seconds at the latest, and all of them are at the end of the block. Until
-        then its samples stay in its .jsonl, and it stays claimed, so that a killed process loses none.
+        closed cell is on disk after `MAX_GROUP_DELAY_SECONDS` seconds at the latest, and all of them are at the end of
+        the block. Until then its samples stay in its .jsonl, and it stays claimed, so that a killed process loses none.
         """
         self._grouping = True
         try:
@@ -106,7 +106,7 @@ class Store:
             self._grouping = False
             self._flush()
 
-    def finished(self, cell: Cell) -> bool:
+    def is_finished(self, cell: Cell) -> bool:
         """Whether the cell has a readable file, measured or refused, and is not deferred."""
         with self._lock:
             return cell.id in self._closed or self._on_disk(cell)
@@ -114,16 +114,16 @@ class Store:
     def _on_disk(self, cell: Cell) -> bool:
         file = self._file(cell, "parquet")
         try:
-            state = state_of(file.stat())
+            state = file_state(file.stat())
         except OSError:
             return False
         if self._written.get(cell.id) == state:
             return True
-        known = self._packed.settled(cell.id, state)
-        return settled(file) if known is None else known
+        known = self._packed.cell_is_settled(cell.id, state)
+        return file_is_settled(file) if known is None else known
 
     @contextmanager
-    def claimed(self, cell: Cell, wait: bool = False) -> Iterator[bool]:
+    def claim(self, cell: Cell, wait: bool = False) -> Iterator[bool]:
         """Claim the cell for this process; yields whether it succeeded. With `wait`, wait for the other process.
 
         If the file system does not support locks, every claim succeeds. ConfigError if the folder has disappeared since
@@ -137,7 +137,7 @@ class Store:
             self._made = True
             with ExitStack() as stack:
                 held = stack.enter_context(file.open("ab"))
-                mine = locked(held.fileno(), wait)
+                mine = lock_file(held.fileno(), wait)
                 if mine and not _is_at(held.fileno(), file):
                     continue  # another process finished the cell or gave it up, and removed the file, while we waited
                 if mine:
@@ -155,7 +155,7 @@ class Store:
                                 file.unlink(missing_ok=True)  # no sample was measured
                 return
 
-    def adopt(self, cell: Cell, twin: str) -> bool:
+    def adopt_twin(self, cell: Cell, twin: str) -> bool:
         """Finish a cell with the samples of an equal finished one, by its id; returns whether that one has samples."""
         found = self.load({twin})
         if not found or found[0].refused is not None:
@@ -163,7 +163,7 @@ class Store:
         self._close(cell, found[0].samples, None, found[0].asked)
         return True
 
-    def begun(self, cell: Cell) -> list[Sample]:
+    def unfinished_samples(self, cell: Cell) -> list[Sample]:
         """Samples of an unfinished cell, in the order of measurement, without an incomplete last line.
 
         ConfigError where its file is of another cell, or has a line that is no sample.
@@ -171,8 +171,8 @@ class Store:
         file = self._file(cell, "jsonl")
         lines = _whole_lines(file).splitlines()
         if lines:
-            cell_of(lines[0], file)
-        return [sample_of(line, file) for line in lines[1:]]
+            parse_cell_line(lines[0], file)
+        return [parse_sample_line(line, file) for line in lines[1:]]
 
     def resume(self, cell: Cell, asked: Collection[int] | None = None) -> list[Sample]:
         """Samples of an interrupted run, as `begun`; removes an incomplete last line.
@@ -182,7 +182,7 @@ class Store:
         file = self._file(cell, "jsonl")
         if not file.exists():
             return []
-        samples = self.begun(cell)
+        samples = self.unfinished_samples(cell)
         if asked is not None and (odd := {sample.index for sample in samples} - set(asked)):
             raise ConfigError(
                 f"samples {file} have index {min(odd)}, which is not asked: delete it and run the command again"
@@ -197,10 +197,10 @@ class Store:
         ConfigError if the file with the earlier samples has disappeared.
         """
         file = self._file(cell, "jsonl")
-        if self._vanished(cell):
-            if self.finished(cell):
+        if self._has_vanished(cell):
+            if self.is_finished(cell):
                 return
-            raise self._gone()
+            raise self._moved_error()
         file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("ab") as stream:
             if stream.tell() == 0:
@@ -214,9 +214,9 @@ class Store:
         """
         samples = self.resume(cell, asked)
         missing = set(asked) - {sample.index for sample in samples}
-        if missing and not self.finished(cell):
-            if self._vanished(cell):
-                raise self._gone()
+        if missing and not self.is_finished(cell):
+            if self._has_vanished(cell):
+                raise self._moved_error()
             held = f"{len(asked) - len(missing)} of {len(asked)} samples"
             raise ConfigError(f"cell {cell.id} of {self.folder} has {held}: run the same command again")
         self._close(cell, samples, None, len(set(asked)))
@@ -227,7 +227,7 @@ class Store:
 
     def defer(self, cell: Cell, reason: str) -> None:
         """Mark the cell as refused until a later run finishes it, and keep its samples."""
-        self._write(cell, parquet(cell, [], reason, again=True))
+        self._write(cell, cell_parquet(cell, [], reason, again=True))
 
     def cost(
         self,
@@ -257,28 +257,28 @@ class Store:
             torn = stream.read(1) not in (b"", b"\n")  # by a process that was killed: it spoils no further line
             stream.write(b"\n" * torn + as_json(row).encode() + b"\n")
 
-    def load(self, ids: Collection[str] | None = None, packed: bool = True) -> list[Finished]:
+    def load(self, ids: Collection[str] | None = None, packed: bool = True) -> list[FinishedCell]:
         """Finished cells, all or those with the ids, sorted by id; unreadable files are listed in `problems`.
 
         Without `packed` each is read from its own file, though the pack may hold it.
         """
         if ids is None or not self._closed.keys().isdisjoint(ids):
             self._flush()
-        return self._read(states(self.folder / "cells", ids), packed)
+        return self._read(cell_file_states(self.folder / "cells", ids), packed)
 
-    def _read(self, wanted: Mapping[str, State], packed: bool = True) -> list[Finished]:
+    def _read(self, wanted: Mapping[str, FileState], packed: bool = True) -> list[FinishedCell]:
         """Finished cells by the states of their files, as `load` does."""
         self.problems = []
-        found = self._packed.load(wanted) if packed and len(wanted) > FEW else {}
-        known = self._known(wanted)
+        found = self._packed.load(wanted) if packed and len(wanted) > MAX_CELLS_READ_SINGLY else {}
+        known = self._known_tables(wanted)
         for name in sorted(wanted.keys() - found.keys()):
             try:
-                found[name] = format.read(self.folder / "cells" / f"{name}.parquet", known.get(name))
+                found[name] = format.read_cell_file(self.folder / "cells" / f"{name}.parquet", known.get(name))
             except ValueError as error:
                 self.problems.append(str(error))
         return [found[name] for name in sorted(found)]
 
-    def unfinished(self) -> list[Cell]:
+    def unfinished_cells(self) -> list[Cell]:
         """Unfinished cells, sorted by id; unreadable files are listed in `problems`."""
         left = []
         for file in sorted((self.folder / "cells").glob("*.jsonl")):
@@ -293,40 +293,46 @@ class Store:
                 continue
             if head.endswith(b"\n") and not file.with_suffix(".parquet").exists():
                 try:
-                    left.append(cell_of(head, file))
+                    left.append(parse_cell_line(head, file))
                 except ValueError as error:
                     self.problems.append(str(error))
         return left
 
-    def write_records(self, records_of: Callable[[Finished], Iterable[Record]], afresh: bool = False) -> list[Finished]:
+    def write_records(
+        self, records_of: Callable[[FinishedCell], Iterable[Record]], afresh: bool = False
+    ) -> list[FinishedCell]:
         """Replace records.jsonl by the records of all finished cells, one process at a time.
 
         Cells whose files are not younger than records.jsonl keep their lines, unless `afresh` is set. The file is not
         written if no line changes. Also packs many cells, and removes leftovers of processes killed at the end of a
         cell. Returns the cells that it has read: with `afresh` all.
         """
-        cells, records = self.folder / "cells", self.folder.resolve() / NAME
+        cells, records = self.folder / "cells", self.folder.resolve() / RECORDS_FILE_NAME
         self._check_folder()
         cells.mkdir(parents=True, exist_ok=True)
         held = os.open(cells, os.O_RDONLY)  # the folder itself is locked: no lock file stays behind
         try:
-            locked(held, wait=True)
+            lock_file(held, wait=True)
             for file in cells.glob("*.jsonl"):
-                if settled(file.with_suffix(".parquet")):
+                if file_is_settled(file.with_suffix(".parquet")):
                     file.unlink(missing_ok=True)
             clear_leftovers(cells)
-            now = states(cells)
-            if not afresh and records.exists() and _derived.get(records) == (records_of, now, state_of(records.stat())):
+            now = cell_file_states(cells)
+            if (
+                not afresh
+                and records.exists()
+                and _derived.get(records) == (records_of, now, file_state(records.stat()))
+            ):
                 return []
-            if self._packed.renew(now, self._known(now)):
-                now = states(cells)  # again, as it may take long
-            before, old = (None, {}) if afresh else kept(records, now)
+            if self._packed.add_new_cells(now, self._known_tables(now)):
+                now = cell_file_states(cells)  # again, as it may take long
+            before, old = (None, {}) if afresh else rows_to_keep(records, now)
             read = self._read({name: state for name, state in now.items() if name not in old})
             new = [record.as_row() for each in read for record in records_of(each)]
-            rows = in_order([*new, *(row for rows in old.values() for row in rows)])
+            rows = sort_rows([*new, *(row for rows in old.values() for row in rows)])
             if rows != before:
                 write_text(records, "".join(f"{as_json(row)}\n" for row in rows))
-            _derived[records] = (records_of, now, state_of(records.stat()))
+            _derived[records] = (records_of, now, file_state(records.stat()))
             return read
         finally:
             os.close(held)
@@ -339,15 +345,15 @@ class Store:
         return self.folder / "cells" / f"{cell.id}.{suffix}"
 
     def _close(self, cell: Cell, samples: list[Sample], refused: str | None, asked: int | None = None) -> None:
-        table = as_table(cell, samples, refused, asked=asked)
+        table = cell_table(cell, samples, refused, asked=asked)
         with self._lock:
-            self._closed[cell.id] = _Closed(cell, table)
+            self._closed[cell.id] = _ClosedCell(cell, table)
             # After a quiet second at once: only cells that follow closely wait for one another.
-            late = time.monotonic() - self._flushed >= SOON or len(self._closed) >= GROUP
+            late = time.monotonic() - self._flushed >= MAX_GROUP_DELAY_SECONDS or len(self._closed) >= MAX_GROUP_CELLS
             if late or not self._grouping:
                 self._flush()
             elif self._timer is None:
-                self._timer = threading.Timer(SOON, self._flush_in_time)
+                self._timer = threading.Timer(MAX_GROUP_DELAY_SECONDS, self._flush_in_time)
                 self._timer.daemon = True
                 self._timer.start()
 
@@ -360,7 +366,7 @@ class Store:
             errors = [self._failed] if self._failed else []
             self._failed = None
             if closed:
-                with ThreadPoolExecutor(WRITERS) as pool:
+                with ThreadPoolExecutor(N_WRITER_THREADS) as pool:
                     futures = [pool.submit(self._put, each) for each in closed]
                 errors += [error for future in futures if isinstance(error := future.exception(), Exception)]
             self._flushed = time.monotonic()
@@ -373,13 +379,13 @@ class Store:
         except Exception as error:
             self._failed = error
 
-    def _put(self, closed: _Closed) -> None:
+    def _put(self, closed: _ClosedCell) -> None:
         """Write the file of a closed cell, and give up its claim where its block has ended."""
         cell, file = closed.cell, self._file(closed.cell, "parquet")
         try:
-            ours = self._write(cell, as_parquet(closed.table))
-            self._written[cell.id] = state_of(file.stat())
-            if ours and closed.table.nbytes < SMALL and len(self._tables) < KEPT:
+            ours = self._write(cell, table_parquet(closed.table))
+            self._written[cell.id] = file_state(file.stat())
+            if ours and closed.table.nbytes < MAX_FAST_COMPRESSED_BYTES and len(self._tables) < MAX_CACHED_TABLES:
                 self._tables[cell.id] = closed.table
             self._file(cell, "jsonl").unlink(missing_ok=True)
         finally:
@@ -391,17 +397,17 @@ class Store:
         """Write a cell's file; False if it is there: another process may have been faster."""
         if self._on_disk(cell):
             return False
-        if self._vanished(cell):
-            raise self._gone()
+        if self._has_vanished(cell):
+            raise self._moved_error()
         write_bytes(self._file(cell, "parquet"), content)
         return True
 
-    def _known(self, wanted: Mapping[str, State]) -> dict[str, pa.Table]:
+    def _known_tables(self, wanted: Mapping[str, FileState]) -> dict[str, pa.Table]:
         """Contents of files that this object has written and nobody has changed since, by cell id."""
         ours = wanted.keys() & self._tables.keys()
         return {name: self._tables[name] for name in ours if self._written[name] == wanted[name]}
 
-    def _vanished(self, cell: Cell) -> bool:
+    def _has_vanished(self, cell: Cell) -> bool:
         """Whether the file of a claimed cell has disappeared or was replaced."""
         begun = self._begun.get(cell.id)
         try:
@@ -412,9 +418,9 @@ class Store:
     def _check_folder(self) -> None:
         """ConfigError if the folder of claimed cells has disappeared."""
         if self._made and not (self.folder / "cells").is_dir():
-            raise self._gone()
+            raise self._moved_error()
 
-    def _gone(self) -> ConfigError:
+    def _moved_error(self) -> ConfigError:
         remedy = "put it back, or run the same command again"
         return ConfigError(f"run folder {self.folder} was moved or removed while it was measured: {remedy}")
 

@@ -21,14 +21,14 @@ from typing import Any, Protocol
 
 from lexbench.core.errors import ConfigError
 from lexbench.core.record import Refused, Sample
-from lexbench.core.task import Answer, AnyQuestion, Choose, Task, Tokenizer, Tokens, Write, Written
+from lexbench.core.task import Answer, AnyQuestion, Choose, Generate, GenerateAnswer, Task, Tokenizer, Tokens
 from lexbench.taskkit import matching
-from lexbench.taskkit.prompt import Fixed, name_of
+from lexbench.taskkit.prompt import FixedParts, task_name_of
 from lexbench.taskkit.scoring import score_choice, score_written
 
-NONE = "none"
-HINT = f'Where the text does not tell, the answer is "{NONE}".\n'
-CHANCE = 0.5
+NO_ANSWER = "none"
+NO_ANSWER_HINT = f'Where the text does not tell, the answer is "{NO_ANSWER}".\n'
+DETECTION_CHANCE = 0.5
 TRUE_FALSE = (" True", " False")
 
 
@@ -42,7 +42,7 @@ class MayLackAnswers(Protocol):
 
 def check_absent(task: Any) -> None:
     """ConfigError for a parameter `absent` that is no form of an answer, or that clashes with another parameter."""
-    name = name_of(task)
+    name = task_name_of(task)
     if task.absent not in (None, "write", "choose"):
         raise ConfigError(f"{name}'s absent must be write or choose, got {task.absent}: leave it out for none")
     if not task.absent:
@@ -62,30 +62,30 @@ def has_answer(task: Task, seed: int, index: int) -> bool:
 
 def headers(task: MayLackAnswers) -> list[str]:
     """Sentence that the prompt adds to the headers of the task."""
-    return [HINT] if task.absent == "write" else []
+    return [NO_ANSWER_HINT] if task.absent == "write" else []
 
 
-def described(task: MayLackAnswers) -> str:
+def describe_form(task: MayLackAnswers) -> str:
     """The form of the questions, for the protocol."""
-    how = {"write": f'"{NONE}" is written', "choose": "the likelier of True and False: there is one"}
+    how = {"write": f'"{NO_ANSWER}" is written', "choose": "the likelier of True and False: there is one"}
     return f", half of the questions without an answer ({how[task.absent]})" if task.absent else ""
 
 
 def answers(task: MayLackAnswers, answer: str, present: bool) -> list[str]:
     """All answers that the room must hold, the right one first; `answer` is that of the text."""
-    found = list(TRUE_FALSE) if task.absent == "choose" else [answer, f" {NONE}"]
+    found = list(TRUE_FALSE) if task.absent == "choose" else [answer, f" {NO_ANSWER}"]
     return found if present else found[::-1]
 
 
 def ask(
     task: MayLackAnswers,
     tokenizer: Tokenizer,
-    fixed: Fixed,
+    fixed: FixedParts,
     body: Sequence[Tokens],
     cluster: str,
     present: bool,
     facts: dict[str, Any],
-) -> Write | Choose:
+) -> Generate | Choose:
     """A question of either form.
 
     Args:
@@ -97,9 +97,9 @@ def ask(
         present: whether the text holds the answer.
         facts: those of the task; `expected` is its answer where there is one.
     """
-    facts = {**facts, "expected": facts["expected"] if present else [NONE], "present": present}
+    facts = {**facts, "expected": facts["expected"] if present else [NO_ANSWER], "present": present}
     if task.absent == "write":
-        return fixed.write(body, cluster, CHANCE, facts)
+        return fixed.write(body, cluster, DETECTION_CHANCE, facts)
     options = [tokenizer.encode(option).ids for option in TRUE_FALSE]
     if len({len(option) for option in options}) > 1:
         raise Refused("absent=choose needs True and False of equally many tokens, here they differ: take absent=write")
@@ -122,14 +122,14 @@ def score_absent(question: AnyQuestion, answer: Answer, item: str, plain: Callab
     if isinstance(question, Choose):
         sample = score_choice(question, answer)
         return replace(sample, scores={**sample.scores, "balance": sample.scores["accuracy"]})
-    assert isinstance(question, Write) and isinstance(answer, Written)
-    expected, items = question.facts["expected"], f"{NONE}|{item}"
-    named = any(each != NONE for each in matching.leading_items(plain(answer.text), items))
+    assert isinstance(question, Generate) and isinstance(answer, GenerateAnswer)
+    expected, items = question.facts["expected"], f"{NO_ANSWER}|{item}"
+    named = any(each != NO_ANSWER for each in matching.leading_items(plain(answer.text), items))
     return score_written(
         question,
         answer,
         {
-            "accuracy": matching.strict(plain(answer.text), expected, items),
+            "accuracy": matching.strict_list_score(plain(answer.text), expected, items),
             "balance": float(named == question.facts["present"]),
             "contains": matching.contains_all(answer.text, expected),
         },

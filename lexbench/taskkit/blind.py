@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 import numpy as np
 
-STEPS = 1 << 14
+SIMULATED_SYMBOLS = 1 << 14
 """Symbols of all shuffles together."""
 
 
-def struck_out(counts: Iterable[int]) -> float:
+def striking_out_accuracy(counts: Iterable[int]) -> float:
     """Expected accuracy of naming the commonest symbol that is left, where all are asked for once in random order.
 
     Each symbol is struck out as it is shown, so the guess needs to know which symbols there are, and not their order.
@@ -23,15 +23,15 @@ def struck_out(counts: Iterable[int]) -> float:
     Args:
         counts: how often each symbol occurs.
     """
-    return _struck_out(tuple(sorted(count for count in counts if count)))
+    return _striking_out_accuracy(tuple(sorted(count for count in counts if count)))
 
 
 @functools.lru_cache(maxsize=1 << 10)
-def _struck_out(counts: tuple[int, ...]) -> float:
+def _striking_out_accuracy(counts: tuple[int, ...]) -> float:
     size = sum(counts)
     if counts[-1] == 1:
         return math.fsum(1 / left for left in range(1, size + 1)) / size
-    symbols = np.tile(np.repeat(np.arange(len(counts)), counts), (max(1, STEPS // size), 1))
+    symbols = np.tile(np.repeat(np.arange(len(counts)), counts), (max(1, SIMULATED_SYMBOLS // size), 1))
     # Read from its end a shuffle is what is left: one symbol, then two, ...
     shuffled = np.random.default_rng(0).permuted(symbols, axis=1)
     left = np.stack([np.cumsum(shuffled == each, axis=1) for each in range(len(counts))]).max(axis=0)

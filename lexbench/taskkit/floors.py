@@ -7,8 +7,8 @@
               Goodman 1998 (TR-10-98); the unigram where a was never seen
 
 Counts come from the other documents of the corpus, never from the target's own: its first documents, up to the one that
-reaches COUNTED tokens. Without another document only the uniform floor is known. The token before the first target
-is the window's own; BOS was never seen.
+reaches MAX_COUNTED_TOKENS tokens. Without another document only the uniform floor is known. The token before the first
+target is the window's own; BOS was never seen.
 """
 
 import functools
@@ -20,11 +20,11 @@ import numpy as np
 
 from lexbench.core.task import Encoded, Tokens
 
-COUNTED = 1 << 17
+MAX_COUNTED_TOKENS = 1 << 17
 """Tokens after which no further document is counted: encoding a large corpus takes longer than a run."""
 
 
-BITS = 21
+BITS_PER_TOKEN = 21
 """Bits of a token in the number of an n-gram: three tokens fill 63."""
 
 
@@ -56,12 +56,12 @@ class _Grams:
 
     def __init__(self, texts: Sequence[Tokens]) -> None:
         self.total = sum(map(len, texts))
-        self.tokens = _Counts(_joined(texts))
-        self.pairs = _Counts(_joined([_grams(ids, 2) for ids in texts]))
-        self.first = _Counts(_joined([ids[:-1] for ids in texts]))
+        self.tokens = _Counts(_concatenate(texts))
+        self.pairs = _Counts(_concatenate([_grams(ids, 2) for ids in texts]))
+        self.first = _Counts(_concatenate([ids[:-1] for ids in texts]))
 
 
-def _joined(arrays: Sequence[Tokens]) -> Tokens:
+def _concatenate(arrays: Sequence[Tokens]) -> Tokens:
     return np.concatenate([*arrays, np.empty(0, np.int64)])
 
 
@@ -76,10 +76,10 @@ class Floors:
     def __init__(self, documents: Documents, vocabulary: int) -> None:
         self._documents, self._vocabulary = documents, vocabulary
         texts: list[Tokens] = []
-        while sum(map(len, texts)) < COUNTED and len(texts) < len(documents):
+        while sum(map(len, texts)) < MAX_COUNTED_TOKENS and len(texts) < len(documents):
             texts.append(documents[len(texts)].ids)
         self._counted, self._all = len(texts), _Grams(texts)
-        self._kinds = _Counts(self._all.pairs.numbers >> BITS)
+        self._kinds = _Counts(self._all.pairs.numbers >> BITS_PER_TOKEN)
         self._own = functools.lru_cache(maxsize=4)(self._own_grams)
 
     def of(self, document: int, targets: Tokens, before: Tokens) -> Mapping[str, float]:
@@ -98,7 +98,7 @@ class Floors:
         # The target's own document leaves the counts, so no floor has seen its targets. The 1 is Laplace's.
         seen = self._all.tokens.at(targets) - own.tokens.at(targets)
         unigram = (seen + 1) / (total + self._vocabulary)
-        codes = before << BITS | targets
+        codes = before << BITS_PER_TOKEN | targets
         pairs = self._all.pairs.at(codes) - own.pairs.at(codes)
         first = self._all.first.at(before) - own.first.at(before)
         # T(a) without this document: pairs that occur in it alone are no kinds any more.
@@ -111,7 +111,7 @@ class Floors:
         own = _Grams([self._documents[document].ids] if document < self._counted else [])
         # As often in this document as in all: in no other.
         alone = self._all.pairs.at(own.pairs.numbers) == own.pairs.counts
-        return own, _Counts(own.pairs.numbers[alone] >> BITS)
+        return own, _Counts(own.pairs.numbers[alone] >> BITS_PER_TOKEN)
 
 
 class WittenBell:
@@ -126,11 +126,11 @@ class WittenBell:
 
     def __init__(self, texts: Sequence[Tokens], vocabulary: int) -> None:
         self._vocabulary, self._total = vocabulary, sum(map(len, texts))
-        grams = [_joined([_grams(np.asarray(ids, np.int64), n) for ids in texts]) for n in (1, 2, 3)]
+        grams = [_concatenate([_grams(np.asarray(ids, np.int64), n) for ids in texts]) for n in (1, 2, 3)]
         self._counts = [_Counts(each) for each in grams]
         # Of each context of n tokens: how often a token follows it, and how many different ones.
-        self._followed = [_Counts(each >> BITS) for each in grams[1:]]
-        self._kinds = [_Counts(each.numbers >> BITS) for each in self._counts[1:]]
+        self._followed = [_Counts(each >> BITS_PER_TOKEN) for each in grams[1:]]
+        self._kinds = [_Counts(each.numbers >> BITS_PER_TOKEN) for each in self._counts[1:]]
 
     def nll(self, rows: Tokens, targets: int) -> dict[str, Tokens]:
         """[R, targets] nats of the last tokens of [R, T] rows, by name: uniform, unigram, bigram, trigram.
@@ -144,8 +144,8 @@ class WittenBell:
         for n, name in ((2, "bigram"), (3, "trigram")):
             # The first n - 1 tokens of a row have no n-gram: -1 is the number of none, and its kinds are 0.
             codes = np.pad(_grams(rows, n), ((0, 0), (n - 1, 0)), constant_values=-1)[:, wanted]
-            pairs, followed = self._counts[n - 1].at(codes), self._followed[n - 2].at(codes >> BITS)
-            kinds = self._kinds[n - 2].at(codes >> BITS)
+            pairs, followed = self._counts[n - 1].at(codes), self._followed[n - 2].at(codes >> BITS_PER_TOKEN)
+            kinds = self._kinds[n - 2].at(codes >> BITS_PER_TOKEN)
             p = np.where(kinds > 0, (pairs + kinds * p) / np.maximum(followed + kinds, 1), p)
             found[name] = -np.log(p)
         return found
@@ -154,6 +154,6 @@ class WittenBell:
 def _grams(ids: Tokens, n: int) -> Tokens:
     """[..., T - n + 1] n-grams along the last axis as numbers, the last token lowest."""
     stop = ids.shape[-1] - n + 1
-    parts = [ids[..., place : max(place, stop + place)] << BITS * (n - 1 - place) for place in range(n)]
+    parts = [ids[..., place : max(place, stop + place)] << BITS_PER_TOKEN * (n - 1 - place) for place in range(n)]
     numbers: Tokens = np.bitwise_or.reduce(parts)
     return numbers

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from lexbench.core.old_names import keep_old_names
 from lexbench.core.record import Refused
 from lexbench.core.task import Tokenizer, Tokens
 from lexbench.corpora import Corpus
 from lexbench.taskkit.perplexity import EncodedCorpus, encoded_corpus
 
-NOISE = (
+NOISE_SENTENCES = (
     " The grass is green.",
     " The sky is blue.",
     " The sun is yellow.",
@@ -39,7 +40,7 @@ class Haystack:
     """First token and end of each needle in it: no other may be inserted inside."""
 
 
-def noise(tokenizer: Tokenizer, space: int, name: str, sentences: Sequence[str] = NOISE) -> Haystack:
+def noise_haystack(tokenizer: Tokenizer, space: int, name: str, sentences: Sequence[str] = NOISE_SENTENCES) -> Haystack:
     """Repeat the sentences to `space` tokens; the last sentence is cut."""
     encoded = [tokenizer.encode(sentence).ids for sentence in sentences]
     assert any(map(len, encoded)), "noise needs sentences that have tokens"
@@ -50,7 +51,7 @@ def noise(tokenizer: Tokenizer, space: int, name: str, sentences: Sequence[str] 
     return Haystack(np.resize(np.concatenate(encoded), space), ends[ends <= space], name)
 
 
-def text(texts: EncodedCorpus, space: int, rng: np.random.Generator) -> Haystack:
+def text_haystack(texts: EncodedCorpus, space: int, rng: np.random.Generator) -> Haystack:
     """`space` tokens of running text that starts at a random sentence and continues through the next documents.
 
     First a document is drawn, then a sentence in it; neither depends on `space`. Documents follow one another without
@@ -81,14 +82,16 @@ def text(texts: EncodedCorpus, space: int, rng: np.random.Generator) -> Haystack
     return Haystack(np.concatenate(pieces)[:space], cuts[cuts <= space], name)
 
 
-def fill(corpus: Corpus | None, tokenizer: Tokenizer, space: int, name: str, rng: np.random.Generator) -> Haystack:
+def fill_haystack(
+    corpus: Corpus | None, tokenizer: Tokenizer, space: int, name: str, rng: np.random.Generator
+) -> Haystack:
     """`space` tokens of the corpus's text from a random sentence, or without a corpus of noise with this name."""
     if corpus is None:
-        return noise(tokenizer, space, name)
-    return text(encoded_corpus(corpus, tokenizer), space, rng)
+        return noise_haystack(tokenizer, space, name)
+    return text_haystack(encoded_corpus(corpus, tokenizer), space, rng)
 
 
-def joined(pieces: Sequence[Tokens], rest: Haystack) -> Haystack:
+def join_pieces(pieces: Sequence[Tokens], rest: Haystack) -> Haystack:
     """The pieces in order, then the rest; needles may be inserted between pieces and at the ends of the rest."""
     borders = np.cumsum([0, *map(len, pieces)])
     tokens = np.concatenate([*pieces, rest.tokens]).astype(np.int64)
@@ -96,7 +99,7 @@ def joined(pieces: Sequence[Tokens], rest: Haystack) -> Haystack:
     return Haystack(tokens, np.union1d(borders, rest.ends + borders[-1]), rest.name, tuple(whole))
 
 
-def insert(
+def insert_needles(
     haystack: Haystack, needles: Sequence[Tokens], depths: Sequence[float], strata: int | None = None
 ) -> tuple[Tokens, list[float]]:
     """Insert each needle at the end of a sentence nearest to its depth; also returns the realised depths.
@@ -115,14 +118,14 @@ def insert(
     return tokens, [place / space if space else 0.0 for place in nearest]
 
 
-def put(haystack: Haystack, needle: Tokens, depth: float, strata: int | None = None) -> tuple[Haystack, int]:
+def insert_needle(haystack: Haystack, needle: Tokens, depth: float, strata: int | None = None) -> tuple[Haystack, int]:
     """Insert one needle; further needles may go directly before or behind it. Also returns the needle's first token.
 
     The place is the end of a sentence nearest to the depth, in the depth's stratum. Where no sentence ends in the
     stratum, a sentence is cut at the nearest token that is not inside another needle; only where there is none, the
     needle leaves the stratum. Divided by the haystack's tokens before the insertion, it is the realised depth.
     """
-    place = _nearest_end(haystack, depth, strata, _cuttable(haystack))
+    place = _nearest_end(haystack, depth, strata, _cuttable_places(haystack))
     tokens = np.concatenate([haystack.tokens[:place], needle, haystack.tokens[place:]])
     ends = haystack.ends + len(needle) * (haystack.ends > place)
     # An earlier needle that begins at this place moves behind the new one; one that ends here stays.
@@ -131,7 +134,7 @@ def put(haystack: Haystack, needle: Tokens, depth: float, strata: int | None = N
     return Haystack(tokens, np.union1d(ends, [place, place + len(needle)]), haystack.name, whole), place
 
 
-def _cuttable(haystack: Haystack) -> NDArray[np.int64]:
+def _cuttable_places(haystack: Haystack) -> NDArray[np.int64]:
     """[places] ascending: all places but those inside a needle."""
     free = np.ones(len(haystack.tokens) + 1, bool)
     for begin, end in haystack.whole:
@@ -153,22 +156,25 @@ def _nearest_end(haystack: Haystack, depth: float, strata: int | None, others: N
     return int(ends[np.argmin(np.abs(ends - depth * space))])
 
 
-def cut(haystack: Haystack, space: int) -> tuple[Haystack, Tokens]:
+def cut_haystack(haystack: Haystack, space: int) -> tuple[Haystack, Tokens]:
     """The first `space` tokens of a haystack without needles, for what all questions of a text share; and the rest."""
     assert not haystack.whole, "a needle may be cut"
     first = Haystack(haystack.tokens[:space], haystack.ends[haystack.ends <= space], haystack.name)
     return first, haystack.tokens[space:]
 
 
-def stratified(index: int, strata: int, rng: np.random.Generator) -> float:
+def stratified_depth(index: int, strata: int, rng: np.random.Generator) -> float:
     """A depth in [0, 1): uniform in stratum `index` modulo `strata`, so that all strata get equally many samples."""
     return float((index % strata + rng.random()) / strata)
 
 
-def stratified_in_text(text: int, number: int, count: int, strata: int, rng: np.random.Generator) -> float:
+def stratified_depth_in_text(text: int, number: int, count: int, strata: int, rng: np.random.Generator) -> float:
     """A depth in [0, 1) for question `number` of the `count` questions behind one text.
 
     The questions of a text stand in strata that are spread evenly over it; from text to text they move on by one
-    stratum, so all strata get equally many samples. With one question it is `stratified`.
+    stratum, so all strata get equally many samples. With one question it is `stratified_depth`.
     """
-    return stratified(text + number * strata // count, strata, rng)
+    return stratified_depth(text + number * strata // count, strata, rng)
+
+
+keep_old_names(__name__)

@@ -32,8 +32,8 @@ from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 from lexbench.core.task import Encoded
 
-FORMAT = 1
-MAKE = "make one by `lexbench keys model=EVALUATOR corpus=CORPUS out=FILE`"
+FILE_FORMAT_VERSION = 1
+MAKE_FILE_REMEDY = "make one by `lexbench keys model=EVALUATOR corpus=CORPUS out=FILE`"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,19 +109,19 @@ class KeyTokens:
         return sum(map(len, self.spans.values()))
 
 
-def read(file: str | Path) -> KeyTokens:
+def read_key_tokens(file: str | Path) -> KeyTokens:
     """Read a file of key tokens; ConfigError if it is missing or not a whole one."""
     try:
-        return _parsed(Path(file).expanduser().read_bytes(), str(file))
+        return _parse_key_tokens(Path(file).expanduser().read_bytes(), str(file))
     except OSError as error:
-        raise ConfigError(f"key tokens {file} cannot be read ({error.strerror}): {MAKE}") from None
+        raise ConfigError(f"key tokens {file} cannot be read ({error.strerror}): {MAKE_FILE_REMEDY}") from None
 
 
 @functools.lru_cache(maxsize=2)
-def _parsed(content: bytes, file: str) -> KeyTokens:
+def _parse_key_tokens(content: bytes, file: str) -> KeyTokens:
     try:
         header, *rows = [json.loads(line) for line in content.splitlines()]
-        if header["key_tokens"] != FORMAT or header["documents"] != len(rows):
+        if header["key_tokens"] != FILE_FORMAT_VERSION or header["documents"] != len(rows):
             raise ConfigError
         spans = {row["document"]: np.asarray(row["spans"], np.int64).reshape(-1, 2) for row in rows}
         ends = {row["document"]: int(row["end"]) for row in rows}
@@ -129,7 +129,9 @@ def _parsed(content: bytes, file: str) -> KeyTokens:
         evaluator = f"{header['evaluator']['model']}, {header['evaluator']['method']}"
         rule, corpus = Rule(**header["rule"]), header["corpus"]
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        raise ConfigError(f"{file} must be a whole file of key tokens of format {FORMAT}: {MAKE}") from None
+        raise ConfigError(
+            f"{file} must be a whole file of key tokens of format {FILE_FORMAT_VERSION}: {MAKE_FILE_REMEDY}"
+        ) from None
     return KeyTokens(evaluator, rule, corpus, spans, ends, tokens, hashlib.sha256(content).hexdigest()[:12])
 
 

@@ -16,14 +16,14 @@ from lexbench.core.task import Tokenizer
 from lexbench.taskkit import sampling
 from lexbench.taskkit.passages import Case, Passage
 
-PERSON = (
+PERSON_TEMPLATE = (
     "{name}, a pupil of {teacher}, was born in {birthplace} on {birthday}. "
     "{name} lives in {home} and keeps a {keepsake}."
 )
-WHO = {1: "{name}", 2: "the teacher of {name}"}
+QUESTION_SUBJECT_BY_HOPS = {1: "{name}", 2: "the teacher of {name}"}
 """The person in the question, by hops."""
 
-MONTHS, *PARTS = (
+MONTH_NAMES, *OBJECT_WORD_LISTS = (
     words.split()
     for words in (
         "January February March April May June July August September October November December",
@@ -35,35 +35,35 @@ MONTHS, *PARTS = (
         "pipe plate ring rope scarf shoe spoon table tray vase wheel",
     )
 )
-DAYS, YEARS = ([str(number) for number in numbers] for numbers in (range(1, 29), range(1500, 1900)))
+DAY_NUMBERS, YEAR_NUMBERS = ([str(number) for number in numbers] for numbers in (range(1, 29), range(1500, 1900)))
 """28 days: every month has them."""
-VALUES = {
+ANSWER_VALUES = {
     "names": sampling.Combined(
-        [[syllable.capitalize() for syllable in sampling.SYLLABLES], *sampling.SPOKEN.lists[1:]]
+        [[syllable.capitalize() for syllable in sampling.TWO_LETTER_SYLLABLES], *sampling.PRONOUNCEABLE_WORDS.lists[1:]]
     ),
-    "dates": sampling.Combined([DAYS, MONTHS, YEARS], " "),
-    "objects": sampling.Combined(PARTS, " "),
+    "dates": sampling.Combined([DAY_NUMBERS, MONTH_NAMES, YEAR_NUMBERS], " "),
+    "objects": sampling.Combined(OBJECT_WORD_LISTS, " "),
 }
 """Names of people and towns, birthdays, keepsakes."""
 
 
 @dataclass(frozen=True)
-class Kind:
-    """A kind of question, and which of VALUES answers it."""
+class QuestionKind:
+    """A kind of question, and which of ANSWER_VALUES answers it."""
 
     question: str
     noun: str
 
 
-KINDS = {
-    "birthplace": Kind("In which town was {who} born?", "names"),
-    "birthday": Kind("On which date was {who} born?", "dates"),
-    "home": Kind("In which town does {who} live?", "names"),
-    "keepsake": Kind("Which object does {who} keep?", "objects"),
+QUESTION_KINDS = {
+    "birthplace": QuestionKind("In which town was {who} born?", "names"),
+    "birthday": QuestionKind("On which date was {who} born?", "dates"),
+    "home": QuestionKind("In which town does {who} live?", "names"),
+    "keepsake": QuestionKind("Which object does {who} keep?", "objects"),
 }
 
 
-def case(tokenizer: Tokenizer, rng: np.random.Generator, cluster: str, hops: int, same_size: bool) -> Case:
+def make_case(tokenizer: Tokenizer, rng: np.random.Generator, cluster: str, hops: int, same_size: bool) -> Case:
     """A question about the second person made (the first one's teacher), or with two hops about the third.
 
     Args:
@@ -73,48 +73,50 @@ def case(tokenizer: Tokenizer, rng: np.random.Generator, cluster: str, hops: int
         hops: 1, or 2 for a fact of the person's teacher.
         same_size: whether all answers of the kind have equally many tokens, as options of a choice need.
     """
-    kind = list(KINDS)[rng.integers(len(KINDS))]
-    made = people(tokenizer, rng, kind, same_size)
+    kind = list(QUESTION_KINDS)[rng.integers(len(QUESTION_KINDS))]
+    made = make_people(tokenizer, rng, kind, same_size)
     # The person in question is someone's teacher, too, like nearly all others: the first pupil's document is a
     # distractor.
     (_, pupil), (name, first), *further = itertools.islice(made, 1 + hops)
     gold = (first, *(document for _, document in further))
     return Case(
-        question=KINDS[kind].question.format(who=WHO[hops].format(name=name)),
-        references=forms(gold[-1].value),
+        question=QUESTION_KINDS[kind].question.format(who=QUESTION_SUBJECT_BY_HOPS[hops].format(name=name)),
+        references=accepted_forms(gold[-1].value),
         gold=gold,
         others=itertools.chain([pupil], (document for _, document in made)),
         cluster=cluster,
-        chance=1 / VALUES[KINDS[kind].noun].count,
+        chance=1 / ANSWER_VALUES[QUESTION_KINDS[kind].noun].count,
     )
 
 
-def people(tokenizer: Tokenizer, rng: np.random.Generator, kind: str, same_size: bool) -> Iterator[tuple[str, Passage]]:
+def make_people(
+    tokenizer: Tokenizer, rng: np.random.Generator, kind: str, same_size: bool
+) -> Iterator[tuple[str, Passage]]:
     """Names and documents of people, each the pupil of the next one."""
-    spelled = {noun: _distinct(rng, noun) for noun in VALUES}
-    facts = {each: spelled[KINDS[each].noun] for each in KINDS}
+    spelled = {noun: _shuffled_values(rng, noun) for noun in ANSWER_VALUES}
+    facts = {each: spelled[QUESTION_KINDS[each].noun] for each in QUESTION_KINDS}
     if same_size:
-        facts[kind] = sampling.alike(
+        facts[kind] = sampling.keep_usual_size(
             tokenizer, facts[kind], "distractor_qa finds no further answer", "leave options out"
         )
     name = next(spelled["names"])
     for teacher in spelled["names"]:
         drawn = {each: next(values) for each, values in facts.items()}
         # An answer that also names another town of the same document is no answer: `strict_phrase` looks for these.
-        alike = tuple(drawn[each] for each in KINDS if KINDS[each].noun == KINDS[kind].noun)
-        yield name, Passage(PERSON.format(name=name, teacher=teacher, **drawn), drawn[kind], alike)
+        alike = tuple(drawn[each] for each in QUESTION_KINDS if QUESTION_KINDS[each].noun == QUESTION_KINDS[kind].noun)
+        yield name, Passage(PERSON_TEMPLATE.format(name=name, teacher=teacher, **drawn), drawn[kind], alike)
         name = teacher
 
 
-def forms(value: str) -> tuple[str, ...]:
+def accepted_forms(value: str) -> tuple[str, ...]:
     """A value as the documents write it; of a date also the American form."""
     day, _, rest = value.partition(" ")
     month, _, year = rest.partition(" ")
-    return (value, f"{month} {day}, {year}") if month in MONTHS else (value,)
+    return (value, f"{month} {day}, {year}") if month in MONTH_NAMES else (value,)
 
 
-def _distinct(rng: np.random.Generator, noun: str) -> Iterator[str]:
+def _shuffled_values(rng: np.random.Generator, noun: str) -> Iterator[str]:
     """All names, dates or objects in random order; Refused after the last one."""
-    values = VALUES[noun]
+    values = ANSWER_VALUES[noun]
     lack = f"distractor_qa has {values.count} different {noun}, the documents need more: lower length"
-    return map(values.spell, sampling.distinct(rng, values.count, lack))
+    return map(values.spell, sampling.shuffled_numbers(rng, values.count, lack))

@@ -10,20 +10,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lexbench.core.record import Refused, Sample
-from lexbench.core.task import Answer, AnyQuestion, Encoded, Outline, Score, Task, Tokenizer, Tokens
+from lexbench.core.task import Answer, AnyQuestion, Encoded, Loglikelihood, Outline, Task, Tokenizer, Tokens
 from lexbench.corpora import Corpus
 from lexbench.taskkit.floors import Floors
-from lexbench.taskkit.prompt import check_at_least, check_length, name_of
+from lexbench.taskkit.prompt import check_at_least, check_length, task_name_of
 from lexbench.taskkit.scoring import score_likelihood
 
-LONGER = "a corpus of longer documents (corpus=packages, with corpus.size=CHARACTERS)"
+LONGER_CORPUS_REMEDY = "a corpus of longer documents (corpus=packages, with corpus.size=CHARACTERS)"
 """Remedy where the documents of a corpus are too short."""
-STREAM = "task.stream=true (with tune 'nll={name:last_segment,stream:true}')"
+STREAM_REMEDY = "task.stream=true (with tune 'nll={name:last_segment,stream:true}')"
 """Remedy where documents are long enough together."""
-AVERAGING = "NLL in nats, mean over all targets, exponentiated once"
+AVERAGING_NOTE = "NLL in nats, mean over all targets, exponentiated once"
 
 
-def or_fewer(found: int) -> str:
+def fewer_samples_remedy(found: int) -> str:
     """The end of a remedy: as many samples as there are, where they are several; else nothing."""
     return f", or n={found}" if found > 1 else ""
 
@@ -37,7 +37,7 @@ class EncodedCorpus:
         self.bos = np.asarray([] if tokenizer.bos is None else [tokenizer.bos], dtype=np.int64)
         self._documents = list(corpus.documents())
         self._encode = functools.cache(lambda place: tokenizer.encode(self._documents[place].text))
-        self.breaks = functools.cache(lambda place: _breaks(self[place]))
+        self.breaks = functools.cache(lambda place: _tokens_after_gaps(self[place]))
         """[breaks] of a document: the tokens at which a sentence or a line begins, without the first token."""
 
     def __len__(self) -> int:
@@ -59,9 +59,13 @@ class EncodedCorpus:
         """Floors of likelihoods, from n-grams of the documents."""
         return Floors(self, self.vocabulary)
 
-    def with_floors(self, question: Score, document: int, places: NDArray[np.int64] | None = None) -> Score:
+    def with_floors(
+        self, question: Loglikelihood, document: int, places: NDArray[np.int64] | None = None
+    ) -> Loglikelihood:
         """A question with the floors of its targets; of those at `places`, counted from the first, if given."""
-        wanted = question.start + (np.arange(question.length - question.start) if places is None else places)
+        wanted = question.first_target + (
+            np.arange(question.length - question.first_target) if places is None else places
+        )
         return replace(question, floors=self.floors.of(document, question.tokens[wanted], question.tokens[wanted - 1]))
 
     @functools.cached_property
@@ -76,16 +80,16 @@ class EncodedCorpus:
         return np.cumsum([0, *lengths])[:-1] + len(self.bos)
 
 
-GAP = re.compile(
+SENTENCE_GAP_PATTERN = re.compile(
     r"(?:(?<=[.!?])|(?<=[.!?][\"')\]]))\s+|(?<!\s)\s*\n\s*"
     r"|(?:(?<=[。！？])|(?<=[。！？][”’」』）]))(?![。！？”’」』）])\s*"
 )
 """The gap between two sentences or lines; it may be empty between Chinese or Japanese sentences."""
 
 
-def _breaks(encoded: Encoded) -> NDArray[np.int64]:
+def _tokens_after_gaps(encoded: Encoded) -> NDArray[np.int64]:
     """For every gap, the first token that begins in it or directly behind it; the end of the text is no gap."""
-    gaps = [gap.span() for gap in GAP.finditer(encoded.text) if gap.end() < len(encoded.text)]
+    gaps = [gap.span() for gap in SENTENCE_GAP_PATTERN.finditer(encoded.text) if gap.end() < len(encoded.text)]
     begins, ends = np.asarray(gaps, dtype=np.int64).reshape(-1, 2).T
     found = np.searchsorted(encoded.starts, begins)
     found, ends = found[found < len(encoded.starts)], ends[found < len(encoded.starts)]
@@ -105,7 +109,9 @@ def encoded_corpus(corpus: Corpus, tokenizer: Tokenizer) -> EncodedCorpus:
 Place = TypeVar("Place")
 
 
-def in_turns(documents: Iterable[int], places: Callable[[int], Iterable[Place]]) -> Iterator[tuple[int, Place]]:
+def interleave_places(
+    documents: Iterable[int], places: Callable[[int], Iterable[Place]]
+) -> Iterator[tuple[int, Place]]:
     """(document, place): the first place of every document, then the second of every document, and so on."""
 
     def lazily(document: int) -> Iterator[Place]:
@@ -135,7 +141,7 @@ class DocumentTask(Task):
             longest length of the run for which the corpus has n documents.
     """
 
-    _noun = property(name_of)
+    _noun = property(task_name_of)
     corpus: Corpus
     document_tokens: int | None = None
 
@@ -193,27 +199,30 @@ class DocumentTask(Task):
         if len(found) < n:
             raise Refused(
                 f"{self._noun} needs {n} documents of {tokens} tokens, the corpus has {len(found)} "
-                f"(its longest has {texts.longest() + len(texts.prefix)}): give {LONGER}{or_fewer(len(found))}"
+                f"(its longest has {texts.longest() + len(texts.prefix)}): give "
+                f"{LONGER_CORPUS_REMEDY}{fewer_samples_remedy(len(found))}"
             )
         return found
 
 
-def score_question(texts: EncodedCorpus, index: int, document: int, tokens: Tokens, first: int, end: int) -> Score:
+def score_question(
+    texts: EncodedCorpus, index: int, document: int, tokens: Tokens, first: int, end: int
+) -> Loglikelihood:
     """The question for the tokens of a document from `first` to `end` (excluded), the last ones of `tokens`."""
     units = texts[document].units(first, end)
-    question = Score(
+    question = Loglikelihood(
         index=index,
         cluster=texts.name(document),
         tokens=tokens,
-        start=len(tokens) - (end - first),
+        first_target=len(tokens) - (end - first),
         bytes=units[0],
         words=units[1],
-        facts=place_of(texts, document, first, end),
+        facts=target_facts(texts, document, first, end),
     )
     return texts.with_floors(question, document)
 
 
-def place_of(texts: EncodedCorpus, document: int, first: int, end: int) -> Mapping[str, Any]:
+def target_facts(texts: EncodedCorpus, document: int, first: int, end: int) -> Mapping[str, Any]:
     """Facts of a question: its document, and the range of the target tokens in it."""
     return {"document": texts.name(document), "first_target": first, "end": end}
 

@@ -10,14 +10,14 @@ import numpy as np
 from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.core.errors import ConfigError
 from lexbench.core.record import Refused
-from lexbench.core.task import Choose, Outline, Tokenizer, Tokens, Write
+from lexbench.core.task import Choose, Generate, Outline, Tokenizer, Tokens
 
 TEXTS_FOR_SIZES = 8
 """Texts that are looked at for an outline."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Fixed:
+class FixedParts:
     """The parts of a sample that are the same at every length: all but the haystack."""
 
     index: int
@@ -33,15 +33,15 @@ class Fixed:
         """Tokens of these parts: prompt and room."""
         return len(self.before) + len(self.after) + self.room
 
-    def write(self, body: Sequence[Tokens], cluster: str, chance: float, facts: Mapping[str, Any]) -> Write:
+    def write(self, body: Sequence[Tokens], cluster: str, chance: float, facts: Mapping[str, Any]) -> Generate:
         """The question with this body between the fixed parts of its prompt."""
         prompt = self._prompt(body)
-        return Write(
+        return Generate(
             index=self.index,
             cluster=cluster,
             prompt=prompt,
-            text=len(prompt) - len(self.after),
-            room=self.room,
+            text_tokens=len(prompt) - len(self.after),
+            max_new_tokens=self.room,
             answer=self.answer,
             chance=chance,
             facts=facts,
@@ -62,7 +62,7 @@ class Fixed:
             index=self.index,
             cluster=cluster,
             prompt=prompt,
-            text=len(prompt) - len(self.after),
+            text_tokens=len(prompt) - len(self.after),
             options=tuple(options),
             expected=expected,
             guess=guess,
@@ -73,7 +73,7 @@ class Fixed:
         return np.concatenate([self.before, *body, self.after])
 
 
-def name_of(task: object) -> str:
+def task_name_of(task: object) -> str:
     """A task's name in messages, from its class: NonOverlapping is non_overlapping."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", type(task).__name__).lower()
 
@@ -115,14 +115,16 @@ def check_count(task: str, count: int, noun: str, length: int) -> None:
         raise Refused(f"{task} has {count:,} {noun}, asked for {length} tokens: lower their number, or raise length")
 
 
-def room_for(task: str, answer: int, room: int | None, spare: int) -> int:
+def resolve_max_new_tokens(task: str, answer: int, room: int | None, spare: int) -> int:
     """Tokens to write: `room`, by default those of the answer and `spare` more; Refused if the answer does not fit."""
     if room is not None and room < answer:
         raise Refused(f"{task} needs a room of at least {answer} tokens for its answer, got {room}: raise room")
     return answer + spare if room is None else room
 
 
-def around(tokenizer: Tokenizer, chat: bool, headers: Sequence[str], ask: str, begin: str) -> tuple[Tokens, Tokens]:
+def tokens_around_haystack(
+    tokenizer: Tokenizer, chat: bool, headers: Sequence[str], ask: str, begin: str
+) -> tuple[Tokens, Tokens]:
     """Tokens before and behind the haystack. Each text is tokenized on its own.
 
     Args:
@@ -141,7 +143,7 @@ def around(tokenizer: Tokenizer, chat: bool, headers: Sequence[str], ask: str, b
     return np.concatenate(before), np.concatenate(after)
 
 
-def framed(
+def fixed_fields(
     task: Any,
     tokenizer: Tokenizer,
     index: int,
@@ -151,21 +153,21 @@ def framed(
     answers: Sequence[str],
     spare: int,
 ) -> dict[str, Any]:
-    """The fields of `Fixed` for one sample of a task that has `room` and `chat`.
+    """The fields of `FixedParts` for one sample of a task that has `room` and `chat`.
 
     Args:
         task: of the sample.
         tokenizer: of the model.
         index: of the sample.
-        headers: texts in front of the haystack, as in `around`.
+        headers: texts in front of the haystack, as in `tokens_around_haystack`.
         ask: the question behind the haystack.
         begin: first words of the answer.
         answers: right answers, each with its leading blank, the usual one first. The longest must fit in the room.
         spare: tokens to write beyond those of the longest answer, where the task states no room.
     """
-    before, after = around(tokenizer, task.chat, headers, ask, begin)
+    before, after = tokens_around_haystack(tokenizer, task.chat, headers, ask, begin)
     written = max(len(tokenizer.encode(answer).ids) for answer in answers)
-    room = room_for(name_of(task), written, task.room, spare)
+    room = resolve_max_new_tokens(task_name_of(task), written, task.room, spare)
     return {"index": index, "before": before, "after": after, "room": room, "answer": answers[0]}
 
 
@@ -174,7 +176,7 @@ def texts_for_sizes(n: int, per_text: int = 1) -> range:
     return range(min(TEXTS_FOR_SIZES, -(-n // per_text)))
 
 
-def outline_of(texts: Sequence[Sequence[Fixed]], length: int, n: int, writes: bool = True) -> Outline:
+def outline_of(texts: Sequence[Sequence[FixedParts]], length: int, n: int, writes: bool = True) -> Outline:
     """Sizes of n questions that fill the length.
 
     Args:
@@ -185,10 +187,10 @@ def outline_of(texts: Sequence[Sequence[Fixed]], length: int, n: int, writes: bo
     """
     asked = [each for text in texts for each in text]
     room, behind = (float(np.mean(sizes)) for sizes in zip(*((one.room, len(one.after)) for one in asked), strict=True))
-    return Outline(n, length, room=room if writes else 0, per_text=len(texts[0]), apart=behind + room)
+    return Outline(n, length, max_new_tokens=room if writes else 0, per_text=len(texts[0]), apart=behind + room)
 
 
-def conversation(tokenizer: Tokenizer, messages: Sequence[tuple[str, str]]) -> list[Tokens]:
+def conversation_tokens(tokenizer: Tokenizer, messages: Sequence[tuple[str, str]]) -> list[Tokens]:
     """Tokens of several messages in the model's chat template, in pieces, of which every second one is a message.
 
     Refused for a tokenizer that only frames one user message.
@@ -207,6 +209,6 @@ def has_chat(tokenizer: Tokenizer) -> bool:
     return True
 
 
-def bos_and_chat(tokenizer: Tokenizer, chat: bool = False) -> str:
+def context_beginning(tokenizer: Tokenizer, chat: bool = False) -> str:
     """Beginning of the context, for the protocol: `BOS`, `no BOS`, `BOS, chat template`."""
     return ("BOS" if tokenizer.prefix else "no BOS") + (", chat template" if chat else "")

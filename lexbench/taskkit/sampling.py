@@ -15,13 +15,13 @@ import numpy as np
 from lexbench.core.record import Refused
 from lexbench.core.task import Tokenizer, Tokens
 
-TRIES = 1000
+MAX_UNUSABLE_VALUES = 1000
 """Give up after so many unusable values in a row."""
-USUAL = 64
+N_USUAL_SIZE_VALUES = 64
 """Number of values from which the usual number of tokens is taken."""
 
 
-def distinct(rng: np.random.Generator, count: int, refusal: str, wide: bool = False) -> Iterator[int]:
+def shuffled_numbers(rng: np.random.Generator, count: int, refusal: str, wide: bool = False) -> Iterator[int]:
     """The numbers 0 to count - 1, each once, in uniform random order (Fisher and Yates); memory grows with the draws.
 
     Args:
@@ -40,7 +40,7 @@ def distinct(rng: np.random.Generator, count: int, refusal: str, wide: bool = Fa
     raise Refused(refusal)
 
 
-def unused(values: Iterable[str], what: str, remedy: str) -> Iterator[str]:
+def without_repetitions(values: Iterable[str], what: str, remedy: str) -> Iterator[str]:
     """The values without repetitions.
 
     Raises Refused, "`what` in 1000: `remedy`", after 1000 repetitions in a row.
@@ -52,11 +52,11 @@ def unused(values: Iterable[str], what: str, remedy: str) -> Iterator[str]:
         if misses == 0:
             seen.add(value)
             yield value
-        elif misses == TRIES:
-            raise Refused(f"{what} in {TRIES}: {remedy}")
+        elif misses == MAX_UNUSABLE_VALUES:
+            raise Refused(f"{what} in {MAX_UNUSABLE_VALUES}: {remedy}")
 
 
-def alike(tokenizer: Tokenizer, values: Iterable[str], what: str, remedy: str) -> Iterator[str]:
+def keep_usual_size(tokenizer: Tokenizer, values: Iterable[str], what: str, remedy: str) -> Iterator[str]:
     """The values with the usual number of tokens, behind a space; the usual number is that of most of the first 64.
 
     Options of a choice need it: a summed NLL favours options with fewer tokens. Raises Refused, "`what` of N tokens in
@@ -67,24 +67,25 @@ def alike(tokenizer: Tokenizer, values: Iterable[str], what: str, remedy: str) -
         return len(tokenizer.encode(f" {value}").ids)
 
     values = iter(values)
-    first = list(itertools.islice(values, USUAL))
+    first = list(itertools.islice(values, N_USUAL_SIZE_VALUES))
     usual, misses = Counter(map(tokens, first)).most_common(1)[0][0], 0
     for value in itertools.chain(first, values):
         misses = 0 if tokens(value) == usual else misses + 1
         if misses == 0:
             yield value
-        elif misses == TRIES:
-            raise Refused(f"{what} of {usual} tokens in {TRIES}: {remedy}")
+        elif misses == MAX_UNUSABLE_VALUES:
+            raise Refused(f"{what} of {usual} tokens in {MAX_UNUSABLE_VALUES}: {remedy}")
 
 
-def of_usual_size(tokenizer: Tokenizer, values: Sequence[str]) -> list[str]:
-    """The values with the most common number of tokens, behind a space: options of a choice, as in `alike`."""
+def values_of_common_size(tokenizer: Tokenizer, values: Sequence[str]) -> list[str]:
+    """The values with the most common number of tokens, behind a space: options of a choice, as in
+    `keep_usual_size`."""
     sizes = [len(tokenizer.encode(f" {value}").ids) for value in values]
     usual, _ = Counter(sizes).most_common(1)[0]
     return [value for value, size in zip(values, sizes, strict=True) if size == usual]
 
 
-def letters(rng: np.random.Generator, alphabet: str, size: int) -> Iterator[str]:
+def random_letter_words(rng: np.random.Generator, alphabet: str, size: int) -> Iterator[str]:
     """Words of `size` letters without end; letters are uniform and independent."""
     while True:
         yield "".join(alphabet[letter] for letter in rng.integers(len(alphabet), size=size))
@@ -111,13 +112,15 @@ class Combined:
         return self.between.join(parts)
 
 
-CONSONANTS, VOWELS = "bcdfghjklmnprstvwz", "aeiou"
-SYLLABLES = tuple(consonant + vowel for consonant in CONSONANTS for vowel in VOWELS)
-SPOKEN = Combined((SYLLABLES,) * 3)
+CONSONANT_LETTERS, VOWEL_LETTERS = "bcdfghjklmnprstvwz", "aeiou"
+TWO_LETTER_SYLLABLES = tuple(consonant + vowel for consonant in CONSONANT_LETTERS for vowel in VOWEL_LETTERS)
+PRONOUNCEABLE_WORDS = Combined((TWO_LETTER_SYLLABLES,) * 3)
 """729,000 pronounceable words of six letters; no word contains another."""
 
-WORDS = Path(__file__).with_name("words.txt")
-ADJECTIVES, NOUNS = (words.split() for words in WORDS.read_text(encoding="utf-8").split("\n\n"))
+WORD_LISTS_FILE = Path(__file__).with_name("words.txt")
+ENGLISH_ADJECTIVES, ENGLISH_NOUNS = (
+    words.split() for words in WORD_LISTS_FILE.read_text(encoding="utf-8").split("\n\n")
+)
 
 
 def single_tokens(tokenizer: Tokenizer, symbols: str, task: str) -> Tokens:

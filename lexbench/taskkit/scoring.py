@@ -10,20 +10,20 @@ from lexbench.core.task import (
     Answer,
     AnyQuestion,
     Choose,
-    Chosen,
-    Diverge,
-    Diverged,
-    Mark,
-    Marked,
-    Score,
-    Scored,
-    Write,
-    Written,
+    ChooseAnswer,
+    ClassifyTokens,
+    ClassifyTokensAnswer,
+    Generate,
+    GenerateAnswer,
+    Loglikelihood,
+    LoglikelihoodAnswer,
+    MeasureDivergence,
+    MeasureDivergenceAnswer,
 )
 from lexbench.taskkit import matching
 
 
-def score_written(question: Write, answer: Written, scores: Mapping[str, float], **more: Any) -> Sample:
+def score_written(question: Generate, answer: GenerateAnswer, scores: Mapping[str, float], **more: Any) -> Sample:
     """The sample of a written answer with the task's scores; `more` sets other fields of the sample."""
     return sample_of(
         question, scores=scores, chance=question.chance, output=answer.text, hit_room=answer.hit_room, **more
@@ -34,14 +34,14 @@ def score_items(question: AnyQuestion, answer: Answer, item: str, plain: Callabl
     """`accuracy` (strict) and `contains` for a list of items; the right ones are `question.facts["expected"]`.
 
     Args:
-        question: a `Write`.
-        answer: a `Written`.
+        question: a `Generate`.
+        answer: a `GenerateAnswer`.
         item: regular expression of one item.
-        plain: applied to the answer before strict scoring, e.g. `matching.unnumbered`.
+        plain: applied to the answer before strict scoring, e.g. `matching.remove_list_numbers`.
     """
-    assert isinstance(question, Write) and isinstance(answer, Written)
+    assert isinstance(question, Generate) and isinstance(answer, GenerateAnswer)
     expected = question.facts["expected"]
-    accuracy = matching.strict(plain(answer.text), expected, item)
+    accuracy = matching.strict_list_score(plain(answer.text), expected, item)
     return score_written(
         question, answer, {"accuracy": accuracy, "contains": matching.contains_all(answer.text, expected)}
     )
@@ -54,10 +54,10 @@ def score_choice(question: AnyQuestion, answer: Answer, **more: Any) -> Sample:
 
     Args:
         question: a `Choose`.
-        answer: a `Chosen`.
+        answer: a `ChooseAnswer`.
         more: other fields of the sample.
     """
-    assert isinstance(question, Choose) and isinstance(answer, Chosen)
+    assert isinstance(question, Choose) and isinstance(answer, ChooseAnswer)
     nll = np.asarray(answer.nll, dtype=np.float64)
     bad = not np.isfinite(nll).all()
     best = np.flatnonzero(nll == nll.min())
@@ -81,11 +81,11 @@ def score_marks(question: AnyQuestion, answer: Answer, **more: Any) -> Sample:
     goes wrong.
 
     Args:
-        question: a `Mark`.
-        answer: a `Marked`.
+        question: a `ClassifyTokens`.
+        answer: a `ClassifyTokensAnswer`.
         more: other fields of the sample.
     """
-    assert isinstance(question, Mark) and isinstance(answer, Marked)
+    assert isinstance(question, ClassifyTokens) and isinstance(answer, ClassifyTokensAnswer)
     nll = np.asarray(answer.nll, dtype=np.float64)
     bad = int((~np.isfinite(nll).all(axis=1)).sum())
     right = question.tokens[question.places][:, None] == question.options[None, :]
@@ -110,12 +110,12 @@ def score_likelihood(question: AnyQuestion, answer: Answer) -> Sample:
     """The sample of a perplexity task: NLL of each target, with the bytes and words that the targets cover.
 
     Args:
-        question: a `Score`.
-        answer: a `Scored`.
+        question: a `Loglikelihood`.
+        answer: a `LoglikelihoodAnswer`.
     """
-    assert isinstance(question, Score) and isinstance(answer, Scored)
+    assert isinstance(question, Loglikelihood) and isinstance(answer, LoglikelihoodAnswer)
     nll = np.asarray(answer.nll, dtype=np.float32)
-    assert len(nll) == question.length - question.start, "a backend must answer every target once"
+    assert len(nll) == question.length - question.first_target, "a backend must answer every target once"
     bad = int((~np.isfinite(nll)).sum())
     return sample_of(
         question,
@@ -133,13 +133,13 @@ def score_divergence(question: AnyQuestion, answer: Answer) -> Sample:
     `statistics` keeps the divergence of each target.
 
     Args:
-        question: a `Diverge`.
-        answer: a `Diverged`.
+        question: a `MeasureDivergence`.
+        answer: a `MeasureDivergenceAnswer`.
     """
-    assert isinstance(question, Diverge) and isinstance(answer, Diverged)
+    assert isinstance(question, MeasureDivergence) and isinstance(answer, MeasureDivergenceAnswer)
     apart = np.asarray(answer.divergence, dtype=np.float64)
     rise = np.asarray(answer.nll, dtype=np.float64) - np.asarray(answer.other_nll, dtype=np.float64)
-    assert len(apart) == question.length - question.start, "a backend must answer every target once"
+    assert len(apart) == question.length - question.first_target, "a backend must answer every target once"
     bad = int((~np.isfinite(apart) | ~np.isfinite(rise)).sum())
     scores = {"kld": float(apart.mean()), "same_top": float(answer.same_top.mean()), "nll_rise": float(rise.mean())}
     return sample_of(

@@ -12,33 +12,33 @@ import numpy as np
 
 from lexbench.core.errors import ConfigError
 from lexbench.core.record import Refused, Sample
-from lexbench.core.task import Answer, AnyQuestion, Choose, Outline, Task, Tokenizer, Tokens, Write, Written
+from lexbench.core.task import Answer, AnyQuestion, Choose, Generate, GenerateAnswer, Outline, Task, Tokenizer, Tokens
 from lexbench.corpora import Corpus
 from lexbench.taskkit import haystack, matching, sampling
-from lexbench.taskkit.people import PARTS
+from lexbench.taskkit.people import OBJECT_WORD_LISTS
 from lexbench.taskkit.prompt import (
-    Fixed,
-    bos_and_chat,
+    FixedParts,
     check_at_least,
     check_haystack,
     check_length,
-    framed,
-    name_of,
+    context_beginning,
+    fixed_fields,
     outline_of,
+    task_name_of,
     texts_for_sizes,
 )
 from lexbench.taskkit.scoring import score_choice, score_items
 
-NAMES = (
+FIRST_NAMES = (
     *("Adam", "Alice", "Anna", "Ben", "Carl", "Clara", "David", "Diana", "Edward", "Ella", "Emma", "Eric"),
     *("Frank", "George", "Grace", "Harry", "Helen", "Henry", "Jack", "James", "Jane", "John", "Julia", "Karen"),
     *("Kate", "Laura", "Leo", "Linda", "Lucy", "Mark", "Martin", "Mary", "Max", "Mike", "Nick", "Nina"),
     *("Oliver", "Oscar", "Paul", "Peter", "Robert", "Rose", "Sam", "Sarah", "Simon", "Thomas", "Tom", "Victor"),
 )
 """First names."""
-WORDS = tuple(PARTS[-1])
+PLAIN_NOUNS = tuple(OBJECT_WORD_LISTS[-1])
 """Plain nouns."""
-MARGIN = 4
+ANSWER_MARGIN_TOKENS = 4
 """Tokens to write beyond those of the answer."""
 Words = Callable[[Sequence[str], int], list[str]]
 """Draws so many different values of a list."""
@@ -69,7 +69,7 @@ class Puzzle:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class FixedPuzzle(Fixed):
+class FixedPuzzle(FixedParts):
     """A puzzle in the tokens of a model."""
 
     puzzle: Puzzle
@@ -100,11 +100,11 @@ class Spread(Task):
     form: ClassVar[tuple[str, ...]] = ("needle", "room", "chat")
     versions: ClassVar[tuple[int, int]] = (1, 2)
     """Versions of a choice, and of a written answer, whose list any further word made longer one version before."""
-    item: ClassVar[str] = matching.one_of(WORDS)
+    item: ClassVar[str] = matching.one_of_pattern(PLAIN_NOUNS)
     """Regular expression of one item of an answer."""
     several: ClassVar[bool] = False
     """Whether the task makes puzzles with `further` questions."""
-    _name = property(name_of)
+    _name = property(task_name_of)
     corpus: Corpus | None = None
     haystack: str = "noise"
     room: int | None = None
@@ -147,31 +147,31 @@ class Spread(Task):
     def protocol(self, tokenizer: Tokenizer) -> str:
         """What is asked in which filler, and how the answer is scored."""
         control = "" if self.needle else ", control without the needed lines"
-        room = f"{self.room}" if self.room else f"of the answer and {MARGIN} tokens"
+        room = f"{self.room}" if self.room else f"of the answer and {ANSWER_MARGIN_TOKENS} tokens"
         scored = (
             "the likeliest of all answers" if self.choose else f"strict: the answer comes first, greedy, room {room}"
         )
         several = f", {self.questions_per_text} questions behind each text" if self.questions_per_text > 1 else ""
-        return f"{self.what} in {self.haystack}{several}{control}; {scored}; {bos_and_chat(tokenizer, self.chat)}"
+        return f"{self.what} in {self.haystack}{several}{control}; {scored}; {context_beginning(tokenizer, self.chat)}"
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
         """Sizes like those of the first texts' questions."""
-        texts = [self._fixed(tokenizer, seed, text) for text in texts_for_sizes(n, self.questions_per_text)]
+        texts = [self._fixed_parts(tokenizer, seed, text) for text in texts_for_sizes(n, self.questions_per_text)]
         check_length(self._name, max(sample.bare for text in texts for sample in text), length)
         return outline_of(texts, length, n, writes=not self.choose)
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One prompt of exactly length - room tokens per sample."""
-        texts = [self._fixed(tokenizer, seed, text) for text in range(-(-n // self.questions_per_text))]
+        texts = [self._fixed_parts(tokenizer, seed, text) for text in range(-(-n // self.questions_per_text))]
         check_length(self._name, max(sample.bare for text in texts for sample in text), length)
-        asked = [self._asked(tokenizer, length, seed, number, text) for number, text in enumerate(texts)]
+        asked = [self._ask_puzzles(tokenizer, length, seed, number, text) for number, text in enumerate(texts)]
         return [question for text in asked for question in text][:n]
 
-    def _fixed(self, tokenizer: Tokenizer, seed: int, text: int) -> list[FixedPuzzle]:
+    def _fixed_parts(self, tokenizer: Tokenizer, seed: int, text: int) -> list[FixedPuzzle]:
         """The questions of a text."""
         rng = self.rng("puzzle", seed, text)
-        first = self.puzzle(rng, lambda values, count: self._drawn(rng, tokenizer, values, count))
-        puzzles, spare = [first, *first.further], 0 if self.choose else MARGIN
+        first = self.puzzle(rng, lambda values, count: self._draw_values(rng, tokenizer, values, count))
+        puzzles, spare = [first, *first.further], 0 if self.choose else ANSWER_MARGIN_TOKENS
         assert len(puzzles) == self.questions_per_text, "a puzzle has a question for each of a text"
         # Left out after drawing: the control has the same puzzle, text and question.
         left_out = set[int]() if self.needle else {line for puzzle in puzzles for line in puzzle.needed}
@@ -180,14 +180,16 @@ class Spread(Task):
         found = []
         for index, each in enumerate(puzzles, start=text * len(puzzles)):
             answer = f" {', '.join(each.expected)}"
-            frame = framed(self, tokenizer, index, [each.header], each.ask, each.begin, [answer], spare)
+            frame = fixed_fields(self, tokenizer, index, [each.header], each.ask, each.begin, [answer], spare)
             found.append(FixedPuzzle(**frame, puzzle=each, lines=lines))
         return found
 
-    def _drawn(self, rng: np.random.Generator, tokenizer: Tokenizer, values: Sequence[str], count: int) -> list[str]:
+    def _draw_values(
+        self, rng: np.random.Generator, tokenizer: Tokenizer, values: Sequence[str], count: int
+    ) -> list[str]:
         """Different values in random order; for a choice those of the most common number of tokens."""
         if self.choose:
-            values = sampling.of_usual_size(tokenizer, values)
+            values = sampling.values_of_common_size(tokenizer, values)
         if len(values) < count:
             raise Refused(
                 f"{self._name} has {len(values)} words of equally many tokens, needs {count}: set task.choose=false, "
@@ -195,17 +197,17 @@ class Spread(Task):
             )
         return [values[each] for each in rng.permutation(len(values))[:count]]
 
-    def _asked(
+    def _ask_puzzles(
         self, tokenizer: Tokenizer, length: int, seed: int, number: int, text: list[FixedPuzzle]
-    ) -> list[Write | Choose]:
+    ) -> list[Generate | Choose]:
         sizes, lines = [fixed.bare for fixed in text], text[0].lines
         filler = self.rng("filler", seed, number)
-        filled = haystack.fill(self.corpus, tokenizer, length - min(sizes), str(number), filler)
-        body, more = haystack.cut(filled, length - max(sizes))
+        filled = haystack.fill_haystack(self.corpus, tokenizer, length - min(sizes), str(number), filler)
+        body, more = haystack.cut_haystack(filled, length - max(sizes))
         # Sorted: lines keep their order at every length. Drawn apart from the filler, so that both are the same at all
         # lengths.
         depths = np.sort(self.rng("places", seed, number).random(len(lines)))
-        tokens, realised = haystack.insert(body, lines, depths.tolist())
+        tokens, realised = haystack.insert_needles(body, lines, depths.tolist())
         # Where a question is shorter than others of its text, more filler stands behind all lines.
         return [
             self._question(tokenizer, fixed, [tokens, more[: max(sizes) - fixed.bare]], body.name, realised)
@@ -214,7 +216,7 @@ class Spread(Task):
 
     def _question(
         self, tokenizer: Tokenizer, fixed: FixedPuzzle, body: list[Tokens], cluster: str, realised: list[float]
-    ) -> Write | Choose:
+    ) -> Generate | Choose:
         puzzle = fixed.puzzle
         facts = {**puzzle.facts, "expected": list(puzzle.expected)}
         if len(puzzle.needed) == 1:
@@ -234,13 +236,13 @@ class Spread(Task):
         """Strict accuracy of a written answer, or accuracy of the choice."""
         if isinstance(question, Choose):
             return score_choice(question, answer)
-        assert isinstance(question, Write) and isinstance(answer, Written)
+        assert isinstance(question, Generate) and isinstance(answer, GenerateAnswer)
         return self.judge(question, answer)
 
-    def judge(self, question: Write, answer: Written) -> Sample:
+    def judge(self, question: Generate, answer: GenerateAnswer) -> Sample:
         """The sample of a written answer: exactly the expected items, in any order."""
         return score_items(question, answer, self.item, self.plain)
 
     def plain(self, text: str) -> str:
         """A written answer as `matching` reads lists: without the numbers of a list in one line."""
-        return matching.unnumbered(text)
+        return matching.remove_list_numbers(text)

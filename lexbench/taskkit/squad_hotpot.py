@@ -45,13 +45,13 @@ class Data:
     hash: str
     """First 16 hexadecimal digits of the SHA-256 of all items: the same for every file form of the same data."""
 
-    def drawn(self, n: int, rng: np.random.Generator) -> list[Item]:
+    def draw_items(self, n: int, rng: np.random.Generator) -> list[Item]:
         """n items in random order; Refused if there are fewer."""
         if n > len(self.items):
             raise Refused(f"distractor_qa needs {n} questions, the data has {len(self.items)}: lower n")
         return [self.items[place] for place in rng.permutation(len(self.items))[:n]]
 
-    def case(self, item: Item, rng: np.random.Generator) -> Case:
+    def make_case(self, item: Item, rng: np.random.Generator) -> Case:
         """The item's question and documents; distractors are the item's own, then all others in random order."""
         return Case(
             question=item.question,
@@ -59,7 +59,7 @@ class Data:
             gold=tuple(map(Passage, item.gold)),
             others=map(Passage, self._others(item, rng)),
             cluster=item.cluster,
-            chance=1 / 2 if matching.normalised(item.references[0]) in matching.OPPOSITES else 0.0,
+            chance=1 / 2 if matching.normalise_as_squad(item.references[0]) in matching.CONTRADICTING_ANSWERS else 0.0,
         )
 
     def _others(self, item: Item, rng: np.random.Generator) -> Iterator[str]:
@@ -71,7 +71,9 @@ class Data:
 
 
 @functools.lru_cache(maxsize=4)
-def read(file: str | None, dataset: str | None, config: str | None, split: str, revision: str | None) -> Data | Refused:
+def read_questions(
+    file: str | None, dataset: str | None, config: str | None, split: str, revision: str | None
+) -> Data | Refused:
     """Questions and documents of a file or a dataset; returns Refused if the dataset is out of reach.
 
     Questions without an answer are left out. Raises ConfigError if there is no such file or dataset, if a row has
@@ -118,7 +120,7 @@ def _hub(dataset: str, config: str | None, split: str, revision: str | None) -> 
     import datasets
 
     try:
-        return hub.load(dataset, config, split, revision)
+        return hub.load_rows(dataset, config, split, revision)
     except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
         reason = " ".join(str(error.__cause__ or error).split()) or type(error).__name__
         what = f"distractor_qa's dataset {dataset} cannot be loaded ({reason})"

@@ -15,16 +15,26 @@ from lexbench.backends import capabilities
 from lexbench.backends.hf import backend as hf_backend
 from lexbench.backends.hf.backend import Hf
 from lexbench.backends.hf.exact.extended import model_of
-from lexbench.backends.hf.exact.state import Keys
+from lexbench.backends.hf.exact.state import KeyValueState
 from lexbench.backends.hf.reading.batches import READ_ON_CPU
 from lexbench.backends.hf.reading.reader import Reader
 from lexbench.checkpoints.checkpoint import read_model
 from lexbench.core import registry
 from lexbench.core.attention import Attention, Dynamic
 from lexbench.core.record import Refused
-from lexbench.core.task import AnyQuestion, Choose, Chosen, Mark, Marked, Score, Scored, Write, Written
-from lexbench.runner.answers import answer, answers
-from lexbench.store.format import Finished
+from lexbench.core.task import (
+    AnyQuestion,
+    Choose,
+    ChooseAnswer,
+    ClassifyTokens,
+    ClassifyTokensAnswer,
+    Generate,
+    GenerateAnswer,
+    Loglikelihood,
+    LoglikelihoodAnswer,
+)
+from lexbench.runner.answers import answer_question, answer_questions
+from lexbench.store.format import FinishedCell
 from lexbench.store.store import Store
 from tests.census import tiny as census
 from tests.runner.test_reuse import check_alike
@@ -35,28 +45,31 @@ LENGTHS = [200]
 
 
 def backend(batch: int | str) -> Hf:
-    return Hf(read_model(registry.read("model", "lexlet")), batch=batch)
+    return Hf(read_model(registry.read_named_config("model", "lexlet")), batch=batch)
 
 
-def run(folder: Path, batch: int, **settings: Any) -> list[Finished]:
+def run(folder: Path, batch: int, **settings: Any) -> list[FinishedCell]:
     given = {"corpus": "synthetic", "n": 5, "lengths": LENGTHS, "reuse": False, **settings}
     lexbench.run("lexlet", results=folder, backend={"name": "hf", "batch": batch}, **given)
     return Store(folder).load()
 
 
-def texts(count: int, length: int = 100) -> list[Score]:
+def texts(count: int, length: int = 100) -> list[Loglikelihood]:
     rng = np.random.default_rng(0)
     drawn = [rng.integers(3, 500, length) for _ in range(count)]
     return [
-        Score(index=index, cluster="", tokens=tokens, start=length // 2, bytes=1, words=1)
+        Loglikelihood(index=index, cluster="", tokens=tokens, first_target=length // 2, bytes=1, words=1)
         for index, tokens in enumerate(drawn)
     ]
 
 
-def prompts(count: int, length: int) -> list[Write]:
+def prompts(count: int, length: int) -> list[Generate]:
     """Random ones, to be continued by five tokens."""
     rng = np.random.default_rng(1)
-    return [Write(index=index, cluster="", prompt=rng.integers(3, 500, length), room=5) for index in range(count)]
+    return [
+        Generate(index=index, cluster="", prompt=rng.integers(3, 500, length), max_new_tokens=5)
+        for index in range(count)
+    ]
 
 
 def choices(count: int) -> list[Choose]:
@@ -90,7 +103,7 @@ def sizes(monkeypatch: pytest.MonkeyPatch, fit: int | None = None) -> list[int]:
 
 
 def losses(given: Sequence[object]) -> list[np.ndarray]:
-    return [each.nll for each in given if isinstance(each, Scored)]
+    return [each.nll for each in given if isinstance(each, LoglikelihoodAnswer)]
 
 
 @pytest.mark.slow
@@ -110,17 +123,17 @@ def test_numbers_of_many_methods_are_those_of_one_text_at_a_time(
 def test_a_row_that_has_ended_leaves_the_others_as_they_are() -> None:
     tokenizer = backend(1).tokenizer
     task = lexbench.task("passkey", corpus="synthetic")
-    asked = [each for each in task.questions(tokenizer, 200, 6, 0) if isinstance(each, Write)]
-    asked = [replace(each, room=12) for each in asked]
+    asked = [each for each in task.questions(tokenizer, 200, 6, 0) if isinstance(each, Generate)]
+    asked = [replace(each, max_new_tokens=12) for each in asked]
     alone = [backend(1).write(each) for each in asked]
     texts = [each.text for each in alone]
     ends = tuple(text[2:5] for text in texts[:2])  # two of them, and whichever else says so, end early
     asked = [replace(each, until=ends) for each in asked]
     expected = [backend(1).write(each) for each in asked]
     assert not all(each.hit_room for each in expected) and any(each.hit_room for each in expected)
-    given = list(answers(backend(6), asked))
+    given = list(answer_questions(backend(6), asked))
     for one, other in zip(given, expected, strict=True):
-        assert isinstance(one, Written)
+        assert isinstance(one, GenerateAnswer)
         assert (one.text, one.hit_room) == (other.text, other.hit_room)
         assert one.tokens.tolist() == other.tokens.tolist()
 
@@ -132,9 +145,9 @@ def test_only_texts_of_about_one_length_are_read_together(monkeypatch: pytest.Mo
     asked.insert(
         1, Choose(index=9, cluster="", prompt=np.arange(5), options=(np.array([1]), np.array([2])), expected=0)
     )
-    assert model.reader.joins()
+    assert model.reader.can_join_texts()
     read = sizes(monkeypatch)
-    assert len(list(answers(model, asked))) == 8
+    assert len(list(answer_questions(model, asked))) == 8
     assert read == [1, 1, 2, 4], "a choice is no text to score; 500 tokens are too few beside 600, not beside 540"
 
 
@@ -143,12 +156,12 @@ def test_memory_that_ends_halves_what_is_read_together(monkeypatch: pytest.Monke
     asked, model = texts(10), backend(8)
     expected = losses([backend(1).score(each) for each in asked])
     read = sizes(monkeypatch, fit=3)
-    found = losses(list(answers(model, asked)))
+    found = losses(list(answer_questions(model, asked)))
     assert read == [8, 4, 2, 2, 2, 2, 2], "8 and 4 do not fit, and are not tried again"
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, atol=2e-5)
     read.clear()
-    list(answers(model, texts(8, 50)))
+    list(answer_questions(model, texts(8, 50)))
     assert read == [4, 2, 2, 2, 2], "texts of half the length: twice as many, which do not fit either"
 
 
@@ -156,9 +169,9 @@ def test_memory_that_ends_halves_what_is_read_together(monkeypatch: pytest.Monke
 def test_choices_that_do_not_fit_are_halved_with_their_options(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sixteen options do not fit, eight do."""
     asked, model = choices(4), backend(4)
-    assert model.reader.joins()
+    assert model.reader.can_join_texts()
     read = sizes(monkeypatch, fit=8)
-    assert len(list(model.together(asked))) == 4
+    assert len(list(model.answer_batch(asked))) == 4
     assert read == [4, 16, 2, 8, 2, 8], "prompts, then options"
 
 
@@ -167,20 +180,20 @@ def test_the_question_with_most_options_says_how_many_fit(monkeypatch: pytest.Mo
     few = replace(few, prompt=np.arange(3, 80), options=few.options[:2])  # 2 x 79 tokens, of many 4 x 62
     model = backend(4)
     model._limit = 2 * 4 * many.length
-    assert [len(model._fitting(asked)) for asked in ([few, few, many], [many, few, many], [few] * 4)] == [2, 2, 3]
+    assert [len(model._fitting_batch(asked)) for asked in ([few, few, many], [many, few, many], [few] * 4)] == [2, 2, 3]
 
 
 @pytest.mark.slow
 def test_options_of_one_question_that_do_not_fit_together_are_read_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     [asked], model = choices(1), backend(4)
-    [expected] = [each.nll for each in model.together([asked]) if isinstance(each, Chosen)]
+    [expected] = [each.nll for each in model.answer_batch([asked]) if isinstance(each, ChooseAnswer)]
     read = sizes(monkeypatch, fit=3)
-    [found] = [each.nll for each in model.together([asked]) if isinstance(each, Chosen)]
+    [found] = [each.nll for each in model.answer_batch([asked]) if isinstance(each, ChooseAnswer)]
     assert read == [1, 4, 1, 1, 1, 1, 1], "prompt and options at once, then one by one"
     np.testing.assert_allclose(found, expected, rtol=1e-5)
     read = sizes(monkeypatch, fit=0)
     with pytest.raises(Refused, match="out of memory for 62 tokens"):
-        list(model.together([asked]))
+        list(model.answer_batch([asked]))
     assert read == [1]
 
 
@@ -188,7 +201,7 @@ def test_one_text_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) 
     model = backend(4)
     read = sizes(monkeypatch, fit=0)
     with pytest.raises(Refused, match="out of memory for 100 tokens of lexlet"):
-        list(answers(model, texts(4)))
+        list(answer_questions(model, texts(4)))
     assert read == [4, 2, 1]
 
 
@@ -196,20 +209,20 @@ def test_one_text_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) 
 def test_as_many_as_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     model = backend("auto")
     facts = model.model
-    assert facts.width and facts.layers and facts.kv_heads and model.reader.joins()
+    assert facts.width and facts.layers and facts.kv_heads and model.reader.can_join_texts()
     pass_numbers, kept = (
         20 * facts.width * READ_ON_CPU,
         2 * facts.layers * facts.kv_heads * facts.head_dim * 100,
     )
     monkeypatch.setattr(hf_backend, "free_bytes", lambda device: 2 * 4 * (pass_numbers + 5 * kept))  # half of it: five
     read = sizes(monkeypatch)
-    list(answers(model, prompts(12, 95)))
+    list(answer_questions(model, prompts(12, 95)))
     assert read == [5] * 5 + [5] * 5 + [2] * 5, "prompts, and 4 tokens behind them"
     read.clear()
-    list(answers(model, texts(3)))
+    list(answer_questions(model, texts(3)))
     assert read == [1, 1, 1], "a CPU scores one at a time"
     model.reader.device = torch.device("cuda")  # of which it scores as many as fit; nothing is put there
-    assert model.alike(texts(1)[0]) is not None
+    assert model.batch_key(texts(1)[0]) is not None
     assert capabilities(model).batches and not capabilities(model).remote
 
 
@@ -219,8 +232,8 @@ def test_keys_behind_windows_take_no_room(method: str, views: int, monkeypatch: 
     """Gemma 3 has windows of 16 tokens here: room for five texts is that of what the model holds of five."""
     model = tiny("gemma3_text")
     attended(model, method)
-    [(_, [state])] = model.reader.in_turn([prompts(1, 400)[0].prompt], 1)
-    layers = cast(Keys, state).cache.layers
+    [(_, [state])] = model.reader.prefill_batches([prompts(1, 400)[0].prompt], 1)
+    layers = cast(KeyValueState, state).cache.layers
     assert {layer.keys.shape[2] for layer in layers} == ({15, 400} if method == "none" else {400})
     # Rotated keys at two further positions are made while writing.
     kept = 8 * sum(layer.keys.numel() + layer.values.numel() + views * layer.keys.numel() for layer in layers)
@@ -243,8 +256,8 @@ def test_layers_with_numbers_of_heads_of_their_own_are_answered_together(tmp_pat
     model = Hf(read_model({"path": str(folder)}), device="cpu")
     assert [model.reader.network.config.per_layer_config[layer].num_attention_heads for layer in (0, 1)] == [4, 2]
     rng = np.random.default_rng(2)
-    asked = [replace(each, tokens=rng.integers(0, census.PADDING, 20), start=5) for each in texts(3)]
-    together = losses(list(model.together(asked)))
+    asked = [replace(each, tokens=rng.integers(0, census.PADDING, 20), first_target=5) for each in texts(3)]
+    together = losses(list(model.answer_batch(asked)))
     for one, each in zip(together, asked, strict=True):
         np.testing.assert_allclose(one, model.score(each).nll, rtol=1e-5)
     assert model.reader._continued_by(0) is model.reader.passes[0], "fused attention has values as wide as keys"
@@ -278,12 +291,12 @@ def test_prompts_that_begin_alike_are_read_once_and_written_to_together(monkeypa
         read.append(tuple(tokens.shape))
         return states(self, tokens, *more)
 
-    assert model.reader.joins()
+    assert model.reader.can_join_texts()
     monkeypatch.setattr(Reader, "states", count)
-    given = list(answers(model, asked))
+    given = list(answer_questions(model, asked))
     assert read == [(1, 60), (1, 20), (1, 20), *[(3, 1)] * 4, (1, 20), (1, 20), (1, 20), *[(3, 1)] * 4]
     for one, other in zip(given, expected, strict=True):
-        assert isinstance(one, Written)
+        assert isinstance(one, GenerateAnswer)
         assert one.tokens.tolist() == other.tokens.tolist()
 
 
@@ -313,13 +326,13 @@ def attended(model: Hf, method: str) -> None:
         pytest.skip(refusal.reason)
 
 
-def uneven(count: int, room: int) -> list[Write]:
+def uneven(count: int, room: int) -> list[Generate]:
     """Prompts around and beyond windows of 16 tokens, of which two have one length."""
     rng = np.random.default_rng(3)
     rooms = [room + place % 3 for place in range(count)]
     lengths = [5, 60, 60, 21, 15, 90][:count]
     return [
-        Write(index=place, cluster="", prompt=rng.integers(3, 500, lengths[place]), room=rooms[place])
+        Generate(index=place, cluster="", prompt=rng.integers(3, 500, lengths[place]), max_new_tokens=rooms[place])
         for place in range(count)
     ]
 
@@ -332,15 +345,15 @@ def test_prompts_of_many_lengths_are_continued_as_each_alone(family: str, method
     for name in WRITTEN if method == "rest" else [method]:
         attended(model, name)
         asked = uneven(6, 4)
-        assert model.reader.joins()
+        assert model.reader.can_join_texts()
         alone = [model.write(each).tokens.tolist() for each in asked]
         model._look = 3  # as on a GPU: some tokens are made in vain
         try:
-            together = [each.tokens.tolist() for each in model.together(asked) if isinstance(each, Written)]
+            together = [each.tokens.tolist() for each in model.answer_batch(asked) if isinstance(each, GenerateAnswer)]
         finally:
             model._look = 1
         assert together == alone, name
-        assert [len(tokens) for tokens in alone] == [each.room for each in asked]
+        assert [len(tokens) for tokens in alone] == [each.max_new_tokens for each in asked]
 
 
 @pytest.mark.everyday("none-llama")
@@ -363,10 +376,13 @@ def test_options_of_many_prompts_cost_what_each_costs_alone(family: str, method:
         expected = []
         for each in asked:
             texts = [np.concatenate([each.prompt, option]) for option in each.options]
-            read = [Score(index=0, cluster="", tokens=text, start=len(each.prompt), bytes=1, words=1) for text in texts]
+            read = [
+                Loglikelihood(index=0, cluster="", tokens=text, first_target=len(each.prompt), bytes=1, words=1)
+                for text in texts
+            ]
             expected.append([model.score(one).nll.sum(dtype=np.float64) for one in read])
-        for chosen, costs in zip(model.together(asked), expected, strict=True):
-            assert isinstance(chosen, Chosen)
+        for chosen, costs in zip(model.answer_batch(asked), expected, strict=True):
+            assert isinstance(chosen, ChooseAnswer)
             np.testing.assert_allclose(chosen.nll, costs, rtol=2e-6, err_msg=name)
 
 
@@ -379,19 +395,21 @@ def test_texts_of_many_lengths_are_scored_and_marked_as_each_alone(family: str, 
     for index, (size, start) in enumerate([(70, 20), (61, 60), (33, 1), (16, 7)]):
         tokens = rng.integers(3, 500, size)
         tokens[[start, size - 4]] = 9
-        scores.append(Score(index=index, cluster="", tokens=tokens, start=start, bytes=1, words=1))
+        scores.append(Loglikelihood(index=index, cluster="", tokens=tokens, first_target=start, bytes=1, words=1))
         places, options = np.unique([start, size - 4]), np.array([3, 9, 77])
-        marks.append(Mark(index=index, cluster="", tokens=tokens, places=places, options=options))
+        marks.append(ClassifyTokens(index=index, cluster="", tokens=tokens, places=places, options=options))
     model._batch = 4
     try:
         for name in WRITTEN if method == "rest" else [method]:
             attended(model, name)
             for asked in (scores, marks):
-                assert len({model.alike(each) for each in asked}) == 1
-                assert [len(model._fitting(cast(Any, asked)))] == [4]
-                for each, found in zip(asked, model.together(asked), strict=True):
-                    alone = answer(model, each)
-                    assert isinstance(found, Scored | Marked) and isinstance(alone, Scored | Marked)
+                assert len({model.batch_key(each) for each in asked}) == 1
+                assert [len(model._fitting_batch(cast(Any, asked)))] == [4]
+                for each, found in zip(asked, model.answer_batch(asked), strict=True):
+                    alone = answer_question(model, each)
+                    assert isinstance(found, LoglikelihoodAnswer | ClassifyTokensAnswer) and isinstance(
+                        alone, LoglikelihoodAnswer | ClassifyTokensAnswer
+                    )
                     np.testing.assert_allclose(found.nll, alone.nll, rtol=2e-6, err_msg=name)
     finally:
         model._batch = None
@@ -405,9 +423,9 @@ def test_prompts_of_about_one_length_are_read_together_but_not_those_that_share_
     base = rng.integers(3, 500, 300)
     texts = [rng.integers(3, 500, size) for size in (300, 260, 150, 120)]
     texts[2:2] = [base, np.concatenate([base[:200], rng.integers(3, 500, 90)])]
-    asked = [Write(index=place, cluster="", prompt=text, room=2) for place, text in enumerate(texts)]
+    asked = [Generate(index=place, cluster="", prompt=text, max_new_tokens=2) for place, text in enumerate(texts)]
     alone = [model.write(each).tokens.tolist() for each in asked]
-    assert model.reader.joins()
+    assert model.reader.can_join_texts()
     read: list[tuple[int, ...]] = []
     states = Reader.states
 
@@ -431,7 +449,7 @@ def test_prompts_of_about_one_length_are_read_together_but_not_those_that_share_
 def test_a_text_is_continued_by_full_and_causal_attention_where_no_window_drops_keys(
     family: str, ours: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lexbench.backends.hf.reading.reader.MASKED", 8000)  # 89 tokens behind 100
+    monkeypatch.setattr("lexbench.backends.hf.reading.reader.MIN_MASKED_PAIRS", 8000)  # 89 tokens behind 100
     model = tiny(family)
     attended(model, "yarn" if ours else "none")
     tokens = np.random.default_rng(7).integers(3, 500, 190)
@@ -448,9 +466,9 @@ def test_frequencies_that_follow_the_length_keep_lengths_apart() -> None:
     model = tiny("llama")
     model.attend(Attention(dynamic=Dynamic(4.0, 64)))
     one, other, *_ = uneven(2, 3)
-    assert model.alike(one) != model.alike(other)
+    assert model.batch_key(one) != model.batch_key(other)
     model.attend(Attention())
-    assert model.alike(one) == model.alike(other)
+    assert model.batch_key(one) == model.batch_key(other)
 
 
 def test_a_temperature_that_counts_padding_keeps_lengths_apart() -> None:
@@ -470,15 +488,15 @@ def test_a_temperature_that_counts_padding_keeps_lengths_apart() -> None:
     ]
     for each, chosen in zip(asked, model._choose(asked), strict=True):
         read = [
-            Score(
+            Loglikelihood(
                 index=0,
                 cluster="",
                 tokens=np.concatenate([each.prompt, option]),
-                start=len(each.prompt),
+                first_target=len(each.prompt),
                 bytes=1,
                 words=1,
             )
             for option in each.options
         ]
         np.testing.assert_allclose(chosen.nll, [model.score(one).nll.sum() for one in read], rtol=1e-5)
-    assert len({model.alike(each) for each in prompts(1, 9) + prompts(1, 60)}) == 2
+    assert len({model.batch_key(each) for each in prompts(1, 9) + prompts(1, 60)}) == 2

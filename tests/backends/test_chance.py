@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tokenizers
 
-from lexbench import Attention, Model, Probe, Refused, Score, Write
+from lexbench import Attention, Generate, Loglikelihood, Model, ProbeAttention, Refused
 from lexbench.backends.chance import Chance
 from lexbench.core.attention import Slopes
 
@@ -26,12 +26,12 @@ def chance(tmp_path_factory: pytest.TempPathFactory) -> Chance:
     return Chance(Model(name="none", trained_length=8, head_dim=4, vocabulary=50, path=str(folder)))
 
 
-def asked(index: int, prompt: list[int], room: int = 200) -> Write:
-    return Write(index=index, cluster="", prompt=np.array(prompt), room=room)
+def asked(index: int, prompt: list[int], room: int = 200) -> Generate:
+    return Generate(index=index, cluster="", prompt=np.array(prompt), max_new_tokens=room)
 
 
 def test_every_target_costs_the_logarithm_of_the_vocabulary(chance: Chance) -> None:
-    question = Score(index=0, cluster="", tokens=np.arange(12), start=5, bytes=7, words=7)
+    question = Loglikelihood(index=0, cluster="", tokens=np.arange(12), first_target=5, bytes=7, words=7)
     np.testing.assert_array_equal(chance.score(question).nll, np.full(7, np.float32(math.log(50))))
 
 
@@ -57,7 +57,7 @@ def test_what_is_written_follows_from_index_and_prompt_alone(chance: Chance) -> 
 
 def test_probes_are_refused(chance: Chance) -> None:
     with pytest.raises(Refused, match="no attention to probe"):
-        chance.probe(Probe(index=0, cluster="", tokens=np.arange(4)))
+        chance.probe(ProbeAttention(index=0, cluster="", tokens=np.arange(4)))
 
 
 def test_a_model_without_a_path_is_an_error() -> None:
@@ -68,10 +68,10 @@ def test_a_model_without_a_path_is_an_error() -> None:
 def test_it_answers_without_torch(chance: Chance) -> None:
     code = (
         "import sys, numpy as np\n"
-        "from lexbench import Model, Write\n"
+        "from lexbench import Generate, Model\n"
         "from lexbench.backends.chance import Chance\n"
         "chance = Chance(Model(name='none', trained_length=8, head_dim=4, path=sys.argv[1]))\n"
-        "chance.write(Write(index=0, cluster='', prompt=np.arange(2), room=3))\n"
+        "chance.write(Generate(index=0, cluster='', prompt=np.arange(2), max_new_tokens=3))\n"
         "print('torch' in sys.modules or 'transformers' in sys.modules)\n"
     )
     root = Path(__file__).parents[2]

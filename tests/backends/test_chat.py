@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import lexbench
-from lexbench import Choose, Write
+from lexbench import Choose, Generate
 from lexbench.backends.openai import http
 from lexbench.backends.openai.backend import OpenAI
 from lexbench.checkpoints.checkpoint import read_model
@@ -44,11 +44,11 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
     """lexlet's tokenizer with a chat template."""
     folder = tmp_path_factory.mktemp("chat") / "model"
-    shutil.copytree(registry.PACKAGE / "lexlet", folder, ignore=shutil.ignore_patterns("*.safetensors"))
+    shutil.copytree(registry.PACKAGE_FOLDER / "lexlet", folder, ignore=shutil.ignore_patterns("*.safetensors"))
     file = folder / "tokenizer_config.json"
     settings = json.loads(file.read_text()) if file.exists() else {}
     file.write_text(json.dumps({**settings, "chat_template": TEMPLATE}))
-    return read_model({**registry.read("model", "lexlet"), "path": str(folder)})
+    return read_model({**registry.read_named_config("model", "lexlet"), "path": str(folder)})
 
 
 def texts(body: Body) -> str:
@@ -93,9 +93,9 @@ def asking(model: Model, answer: Callable[[Body], Reply], **changed: Any) -> Ite
         backend.close()
 
 
-def passkey(backend: OpenAI, **parameters: Any) -> Write:
+def passkey(backend: OpenAI, **parameters: Any) -> Generate:
     [question] = lexbench.task("passkey", **parameters).questions(backend.tokenizer, 220, 1, 0)
-    assert isinstance(question, Write)
+    assert isinstance(question, Generate)
     return question
 
 
@@ -109,7 +109,7 @@ def test_a_question_becomes_messages(model: Model) -> None:
         assert system == "Be brief." and user.startswith("A pass key is hidden in this text.")
         assert f"The pass key is {question.facts['expected']}." in user
         assert user.endswith("What is the pass key? The pass key is")
-        assert (body["temperature"], body["max_tokens"]) == (0, question.room)
+        assert (body["temperature"], body["max_tokens"]) == (0, question.max_new_tokens)
         assert body["chat_template_kwargs"] == {"enable_thinking": False}
         assert answer.text == question.facts["expected"] and (answer.thought, answer.hit_room) == ("", False)
 
@@ -120,7 +120,7 @@ def test_first_words_of_the_answer_are_prefilled_or_end_the_question(model: Mode
             tokenizer = backend.tokenizer
             frame = tokenizer.frame(chat=True)
             pieces = [frame.before, tokenizer.encode("Which?").ids, frame.after, tokenizer.encode("It is").ids]
-            backend.write(Write(index=0, cluster="a", prompt=np.concatenate(pieces), room=9))
+            backend.write(Generate(index=0, cluster="a", prompt=np.concatenate(pieces), max_new_tokens=9))
             [body] = server.asked
             if prefill:
                 assert [message["content"] for message in body["messages"]] == ["Which?", "It is"]
@@ -135,7 +135,7 @@ def test_first_words_of_the_answer_stand_behind_the_template_without_a_blank(mod
     """A backend that chats frames a question like a task that does: `[assistant] The` would be another text."""
     with asking(model, talking(model, finder())) as (backend, server):
         [question] = lexbench.task("niah_single_1", chat=asks_itself).questions(backend.tokenizer, 400, 1, 0)
-        assert isinstance(question, Write)
+        assert isinstance(question, Generate)
         backend.write(question)
         [_, (role, begun)] = [(each["role"], each["content"]) for each in server.asked[0]["messages"]]
         assert role == "assistant" and re.fullmatch(r"The special magic number for [\w-]+ is:", begun)
@@ -164,7 +164,7 @@ def test_a_thought_is_taken_out_and_kept(model: Model, name: str) -> None:
         answer = backend.write(question.__class__(**{**vars(question), "thought": 50}))
         assert (answer.thought, answer.text, answer.hit_room, answer.thought_cut) == expected
         [body] = server.asked
-        assert (body["max_tokens"], body["thinking_token_budget"]) == (question.room + 50, 50)
+        assert (body["max_tokens"], body["thinking_token_budget"]) == (question.max_new_tokens + 50, 50)
         assert body["chat_template_kwargs"] == {"enable_thinking": True}
 
 
@@ -182,7 +182,7 @@ def test_conversations_are_sent_as_they_are(model: Model) -> None:
     with asking(model, talking(model, finder())) as (backend, server):
         assert isinstance(backend.tokenizer, FastTokenizer)
         prompt = np.concatenate(backend.tokenizer.talk(talk))
-        backend.write(Write(index=0, cluster="a", prompt=prompt, room=9, messages=talk))
+        backend.write(Generate(index=0, cluster="a", prompt=prompt, max_new_tokens=9, messages=talk))
         assert [(each["role"], each["content"]) for each in server.asked[0]["messages"]] == list(talk)
 
 
@@ -192,7 +192,7 @@ def test_likelihoods_cut_prompts_and_unframed_questions_are_refused(model: Model
         with pytest.raises(Refused, match="gives no likelihoods of given tokens: take a task that writes, or backend"):
             next(backend.answers([Choose(index=0, cluster="a", prompt=tokens, options=(tokens, tokens), expected=0)]))
         with pytest.raises(Refused, match="needs a question in the chat template, this task's has none"):
-            backend.write(Write(index=0, cluster="a", prompt=tokens, room=9))
+            backend.write(Generate(index=0, cluster="a", prompt=tokens, max_new_tokens=9))
         server.answer = talking(model, finder(), spare=-65)
         with pytest.raises(Refused, match=r"has read .* tokens, the question has .*: it truncates prompts"):
             backend.write(passkey(backend))
@@ -235,9 +235,9 @@ def test_a_run_with_thinking_counts_all_tokens_and_is_never_mixed_with_completio
 ) -> None:
     """End to end: the finder answers every pass key behind its thought; the run keeps thought, length and identity."""
     with serving(talking(model, finder("<think>I look for it.</think>")), listing("one")) as server:
-        config = {"name": "openai", **registry.read("backend", "openai"), "url": server.url, "retries": 0}
+        config = {"name": "openai", **registry.read_named_config("backend", "openai"), "url": server.url, "retries": 0}
         thinking = {"chat": True, "thinking": "free", "thought": 64}
-        path = {"name": "lexlet", **registry.read("model", "lexlet"), "path": model.path}
+        path = {"name": "lexlet", **registry.read_named_config("model", "lexlet"), "path": model.path}
         for more in (thinking, {"chat": True}):
             lexbench.run(path, task="passkey", lengths=[256], n=3, results=tmp_path, backend={**config, **more})
         assert {body["max_tokens"] for body in server.asked if body["max_tokens"] > 65} != set()
@@ -364,7 +364,7 @@ def test_a_server_that_ignores_the_switch_is_not_asked_without_thinking(
     folder = shutil.copytree(Path(str(model.path)), tmp_path / "model")
     file = folder / "tokenizer_config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "chat_template": OPENING}))
-    opening = read_model({**registry.read("model", "lexlet"), "path": str(folder)})
+    opening = read_model({**registry.read_named_config("model", "lexlet"), "path": str(folder)})
     tokenizer = load_tokenizer(folder, model.bos)
 
     def answer(body: Body) -> Reply:
@@ -410,8 +410,8 @@ def test_an_answer_of_megabytes_is_cut_before_it_is_encoded(
                 backend.write(question)
         else:
             answer = backend.write(question)
-            assert len(answer.tokens) == question.room and answer.hit_room
-        assert max(sizes) <= 512 * (question.room + 1)  # no token has 512 characters
+            assert len(answer.tokens) == question.max_new_tokens and answer.hit_room
+        assert max(sizes) <= 512 * (question.max_new_tokens + 1)  # no token has 512 characters
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import lexbench
-from lexbench import Chosen, Mark, Marked, Score
+from lexbench import ChooseAnswer, ClassifyTokens, ClassifyTokensAnswer, Loglikelihood
 from lexbench.backends import Backend
 from lexbench.backends.chance import Chance
 from lexbench.backends.hf.backend import Hf
@@ -17,7 +17,7 @@ from lexbench.core.task import Choose, Tokens
 from lexbench.parts.lab.backend import Native
 from lexbench.taskkit.scoring import score_choice, score_marks
 
-MODEL = read_model(registry.read("model", "lexlet"))
+MODEL = read_model(registry.read_named_config("model", "lexlet"))
 TOKENS = np.random.default_rng(3).integers(3, MODEL.vocabulary or 0, 90)
 OPTIONS = tuple(np.random.default_rng(size).integers(3, 2000, size) for size in (1, 4, 2, 4))
 METHODS = ["none", "yarn", "rerope", "dynamic_ntk", "ms_poe", "attention_buckets", "sliding_window"]
@@ -40,18 +40,18 @@ def attend(backend: Backend, name: str) -> None:
 
 
 def nll(backend: Backend, tokens: Tokens, start: int) -> np.ndarray:
-    return backend.score(Score(index=0, cluster="a", tokens=tokens, start=start, bytes=1, words=1)).nll
+    return backend.score(Loglikelihood(index=0, cluster="a", tokens=tokens, first_target=start, bytes=1, words=1)).nll
 
 
 def choice(expected: int = 1) -> Choose:
     return Choose(index=3, cluster="c", prompt=TOKENS[:60], options=OPTIONS, expected=expected, facts={"key": "v"})
 
 
-def marks() -> Mark:
+def marks() -> ClassifyTokens:
     tokens = TOKENS.copy()
     places = np.array([20, 21, 50, 88])
     tokens[places] = [7, 9, 7, 8]
-    return Mark(index=0, cluster="c", tokens=tokens, places=places, options=np.array([9, 8, 7]))
+    return ClassifyTokens(index=0, cluster="c", tokens=tokens, places=places, options=np.array([9, 8, 7]))
 
 
 @pytest.mark.slow
@@ -88,7 +88,7 @@ def test_without_a_model_no_option_is_likelier() -> None:
 def test_a_choice_is_right_where_the_right_option_is_the_likeliest_and_ties_share(
     nlls: list[float], accuracy: float
 ) -> None:
-    sample = score_choice(choice(expected=1), Chosen(nll=np.array(nlls, float)), depth=0.5)
+    sample = score_choice(choice(expected=1), ChooseAnswer(nll=np.array(nlls, float)), depth=0.5)
     assert sample.scores == {"accuracy": accuracy}
     assert (sample.chance, sample.depth, sample.tokens, sample.index) == (0.25, 0.5, 64, 3)
     assert sample.facts == {"key": "v", "expected_option": 1}
@@ -97,7 +97,7 @@ def test_a_choice_is_right_where_the_right_option_is_the_likeliest_and_ties_shar
 
 def test_marks_are_averaged_over_places_and_kept_for_each() -> None:
     nlls = np.array([[3, 2, 1], [1, 2, 3], [1, 2, 3], [2, 2, 3]], np.float32)  # options 9, 8, 7; right: 7, 9, 7, 8
-    sample = score_marks(marks(), Marked(nll=nlls))
+    sample = score_marks(marks(), ClassifyTokensAnswer(nll=nlls))
     assert sample.scores == {"accuracy": (1 + 1 + 0 + 0.5) / 4, "exact": 0.0}
     assert sample.statistics["right"].tolist() == [1, 1, 0, 0.5]
     assert sample.statistics["nll"].tolist() == [1, 1, 3, 2]
@@ -107,18 +107,18 @@ def test_marks_are_averaged_over_places_and_kept_for_each() -> None:
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_what_has_no_finite_likelihood_has_failed(bad: float) -> None:
-    assert "no finite" in str(score_choice(choice(), Chosen(nll=np.array([1, bad, 2, 3.0]))).failed)
+    assert "no finite" in str(score_choice(choice(), ChooseAnswer(nll=np.array([1, bad, 2, 3.0]))).failed)
     nlls = np.ones((4, 3), np.float32)
     nlls[2, 0] = bad
-    assert "1 of 4" in str(score_marks(marks(), Marked(nll=nlls)).failed)
+    assert "1 of 4" in str(score_marks(marks(), ClassifyTokensAnswer(nll=nlls)).failed)
 
 
 def break_places() -> None:
-    Mark(index=0, cluster="c", tokens=TOKENS, places=np.array([0, 4]), options=TOKENS)
+    ClassifyTokens(index=0, cluster="c", tokens=TOKENS, places=np.array([0, 4]), options=TOKENS)
 
 
 def break_options() -> None:
-    Mark(index=0, cluster="c", tokens=TOKENS, places=np.array([4]), options=np.array([2]))
+    ClassifyTokens(index=0, cluster="c", tokens=TOKENS, places=np.array([4]), options=np.array([2]))
 
 
 def break_choice() -> None:

@@ -5,14 +5,25 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from lexbench.backends.completions import Completions, Continue, Continued, Likely, Next, Reply, Request, in_turn
+from lexbench.backends.completions import Completions, Continue, Continued, Likely, Next, Reply, Request, answer_in_turn
 from lexbench.backends.hf.backend import Hf
 from lexbench.checkpoints.checkpoint import read_model
 from lexbench.core import registry
 from lexbench.core.record import Refused
-from lexbench.core.task import AnyQuestion, Choose, Chosen, Mark, Marked, Probe, Score, Scored, Write, Written
+from lexbench.core.task import (
+    AnyQuestion,
+    Choose,
+    ChooseAnswer,
+    ClassifyTokens,
+    ClassifyTokensAnswer,
+    Generate,
+    GenerateAnswer,
+    Loglikelihood,
+    LoglikelihoodAnswer,
+    ProbeAttention,
+)
 
-MODEL = read_model(registry.read("model", "lexlet"))
+MODEL = read_model(registry.read_named_config("model", "lexlet"))
 TOKENS = np.random.default_rng(5).integers(3, 2000, 80)
 OPTIONS = tuple(np.random.default_rng(size).integers(3, 2000, size) for size in (1, 3, 2, 3))
 
@@ -35,15 +46,19 @@ class Engine(Completions):
 
     def _reply(self, request: Request) -> Reply:
         if isinstance(request, Continue):
-            whole = self.hf.write(Write(index=0, cluster="", prompt=request.tokens, room=request.room))
+            whole = self.hf.write(
+                Generate(index=0, cluster="", prompt=request.tokens, max_new_tokens=request.max_new_tokens)
+            )
             return Continued(tokens=whole.tokens, hit_room=whole.hit_room)
         if isinstance(request, Likely):
-            return self._nll(request.tokens, request.start)
+            return self._nll(request.tokens, request.first_target)
         ways = [self._nll(np.append(request.tokens, option), len(request.tokens)) for option in request.options]
         return np.concatenate(ways)
 
     def _nll(self, tokens: np.ndarray, start: int) -> np.ndarray:
-        return self.hf.score(Score(index=0, cluster="", tokens=tokens, start=start, bytes=1, words=1)).nll
+        return self.hf.score(
+            Loglikelihood(index=0, cluster="", tokens=tokens, first_target=start, bytes=1, words=1)
+        ).nll
 
 
 class ByPrefix(Engine):
@@ -67,19 +82,19 @@ def choose(index: int = 0) -> Choose:
     return Choose(index=index, cluster="c", prompt=TOKENS[: 40 + index], options=OPTIONS, expected=0)
 
 
-def mark() -> Mark:
+def mark() -> ClassifyTokens:
     tokens = TOKENS.copy()
     places = np.array([10, 11, 40, 79])
     tokens[places] = [7, 9, 7, 8]
-    return Mark(index=0, cluster="c", tokens=tokens, places=places, options=np.array([9, 8, 7]))
+    return ClassifyTokens(index=0, cluster="c", tokens=tokens, places=places, options=np.array([9, 8, 7]))
 
 
-def write(room: int = 12, until: tuple[str, ...] = ()) -> Write:
-    return Write(index=0, cluster="c", prompt=TOKENS[:30], room=room, until=until)
+def write(room: int = 12, until: tuple[str, ...] = ()) -> Generate:
+    return Generate(index=0, cluster="c", prompt=TOKENS[:30], max_new_tokens=room, until=until)
 
 
-def score() -> Score:
-    return Score(index=0, cluster="c", tokens=TOKENS, start=50, bytes=1, words=1)
+def score() -> Loglikelihood:
+    return Loglikelihood(index=0, cluster="c", tokens=TOKENS, first_target=50, bytes=1, words=1)
 
 
 @pytest.mark.everyday("ByPrefix")
@@ -110,7 +125,7 @@ def test_marks_are_what_comes_next_at_each_place(engine: Engine, hf: Hf) -> None
 
 def test_a_single_place_is_marked(engine: Engine, hf: Hf) -> None:
     whole = mark()
-    alone = Mark(index=0, cluster="c", tokens=whole.tokens, places=whole.places[2:3], options=whole.options)
+    alone = ClassifyTokens(index=0, cluster="c", tokens=whole.tokens, places=whole.places[2:3], options=whole.options)
     np.testing.assert_allclose(engine.mark(alone).nll, hf.mark(alone).nll, atol=1e-5)
 
 
@@ -118,26 +133,30 @@ def test_a_single_place_is_marked(engine: Engine, hf: Hf) -> None:
 def test_targets_and_what_is_written_are_the_engines(engine: Engine, hf: Hf) -> None:
     np.testing.assert_array_equal(engine.score(score()).nll, hf.score(score()).nll)
     ours, theirs = engine.write(write()), hf.write(write())
-    assert (ours.tokens.tolist(), ours.text, ours.hit_room) == (theirs.tokens.tolist(), theirs.text, theirs.hit_room)
+    assert (ours.tokens.tolist(), ours.text, ours.hit_room) == (
+        theirs.tokens.tolist(),
+        theirs.text,
+        theirs.hit_room,
+    )
 
 
 def test_an_attention_is_not_shown(engine: Engine) -> None:
     with pytest.raises(Refused, match="engine does not return attention weights: use backend=hf"):
-        engine.probe(Probe(index=0, cluster="c", tokens=TOKENS))
+        engine.probe(ProbeAttention(index=0, cluster="c", tokens=TOKENS))
 
 
 @pytest.mark.slow
 def test_answers_come_in_order_and_their_requests_go_together(engine: Engine) -> None:
     questions: list[AnyQuestion] = [choose(), score(), mark(), choose(3), write()]
-    together = list(in_turn(engine, questions, at_once=3))
+    together = list(answer_in_turn(engine, questions, at_once=3))
     batches = len(engine.asked)
     kinds = [type(answer) for answer in together]
-    assert kinds == [Chosen, Scored, Marked, Chosen, Written]
+    assert kinds == [ChooseAnswer, LoglikelihoodAnswer, ClassifyTokensAnswer, ChooseAnswer, GenerateAnswer]
     assert batches == 2 + (2 if engine.by_prefix else 1)  # two rounds of the first three, of the last two one or two
-    alone = [engine._answered(question) for question in questions]
+    alone = [engine._answer_of(question) for question in questions]
     for one, other in zip(together, alone, strict=True):
-        if isinstance(one, Written):
-            assert isinstance(other, Written) and one.text == other.text
+        if isinstance(one, GenerateAnswer):
+            assert isinstance(other, GenerateAnswer) and one.text == other.text
         else:
             np.testing.assert_array_equal(one.nll, other.nll)  # type: ignore[union-attr]
 

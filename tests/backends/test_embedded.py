@@ -12,7 +12,7 @@ import lexbench
 from lexbench import Refused
 from lexbench.backends.hf import Hf
 from lexbench.checkpoints.checkpoint import read_model
-from lexbench.core.task import Choose, Mark, Score, Write
+from lexbench.core.task import Choose, ClassifyTokens, Generate, Loglikelihood
 from lexbench.parts.lab.backend import Native
 
 LEXLET = Path(lexbench.__file__).parent / "lexlet"
@@ -41,14 +41,14 @@ def test_a_token_beyond_the_embedding_is_refused(grown: str, kind: type[Hf] | ty
     backend, known, beyond = kind(read_model({"path": grown})), np.arange(8), np.array([3, ROWS])
     for ids in (np.append(beyond, known), np.append(known, beyond)):
         with pytest.raises(Refused, match=SAID):
-            backend.score(Score(tokens=ids, start=4, bytes=0, words=0, **ASKED))
+            backend.score(Loglikelihood(tokens=ids, first_target=4, bytes=0, words=0, **ASKED))
     with pytest.raises(Refused, match=SAID):
-        backend.write(Write(prompt=beyond, room=2, **ASKED))
+        backend.write(Generate(prompt=beyond, max_new_tokens=2, **ASKED))
     with pytest.raises(Refused, match=SAID):
         backend.choose(Choose(prompt=known, options=(known, beyond), expected=0, **ASKED))
     text = np.append(known, 3)
     with pytest.raises(Refused, match=SAID):
-        backend.mark(Mark(tokens=text, places=np.array([8]), options=beyond, **ASKED))
+        backend.mark(ClassifyTokens(tokens=text, places=np.array([8]), options=beyond, **ASKED))
 
 
 def nll_of(path: str, text: str, tmp_path: Path) -> Any:

@@ -11,12 +11,12 @@ import torch
 
 from lexbench.backends.hf.backend import Hf
 from lexbench.backends.hf.exact.extended import model_of
-from lexbench.backends.hf.fast.graphs import LEAST, Repeated
-from lexbench.core.attention import Attention, Bands, Dynamic, HeadRatios, Line, LogScale, Remap, Window
+from lexbench.backends.hf.fast.graphs import MIN_RECORDED_STEPS, RepeatedStep
+from lexbench.core.attention import Attention, Bands, Dynamic, HeadRatios, LogScale, PositionMap, Remap, Window
 from lexbench.core.memory import OutOfMemory
-from lexbench.core.task import Write, Written
+from lexbench.core.task import Generate, GenerateAnswer
 from lexbench.kernels import looped
-from lexbench.runner.answers import answers
+from lexbench.runner.answers import answer_questions
 from tests.backends.test_batches import attended, tiny, uneven
 from tests.census import tiny as census
 from tests.kernels.on_device import on_device
@@ -27,13 +27,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread", "recordabl
 @pytest.fixture(name="recordable")
 def _recordable(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fail at what keeps a GPU from recording a step, from the second call on."""
-    call = Repeated.__call__
+    call = RepeatedStep.__call__
 
-    def watched(self: Repeated, given: torch.Tensor) -> Any:
+    def watched(self: RepeatedStep, given: torch.Tensor) -> Any:
         with on_device() if self.done else nullcontext():
             return call(self, given)
 
-    monkeypatch.setattr(Repeated, "__call__", watched)
+    monkeypatch.setattr(RepeatedStep, "__call__", watched)
 
 
 @contextmanager
@@ -46,18 +46,18 @@ def recording(model: Hf) -> Iterator[None]:
         model.reader.graphs = False
 
 
-def written(model: Hf, asked: list[Write]) -> list[list[int]]:
-    return [each.tokens.tolist() for each in answers(model, asked) if isinstance(each, Written)]
+def written(model: Hf, asked: list[Generate]) -> list[list[int]]:
+    return [each.tokens.tolist() for each in answer_questions(model, asked) if isinstance(each, GenerateAnswer)]
 
 
-def check_alike(model: Hf, asked: list[Write], repeats: bool) -> None:
+def check_alike(model: Hf, asked: list[Generate], repeats: bool) -> None:
     """Steps are repeated or not, and tokens are those of single steps, of prompts together and one by one."""
     alone = [model.write(each).tokens.tolist() for each in asked]
     with recording(model):
         assert written(model, asked) == alone
         assert [model.write(each).tokens.tolist() for each in asked] == alone
-        assert model.reader.repeats(LEAST) is repeats
-        assert not model.reader.repeats(LEAST - 1)
+        assert model.reader.repeats(MIN_RECORDED_STEPS) is repeats
+        assert not model.reader.repeats(MIN_RECORDED_STEPS - 1)
     assert [model.write(each).tokens.tolist() for each in asked] == alone
 
 
@@ -67,15 +67,15 @@ def test_repeated_steps_write_what_single_ones_do(family: str, method: str) -> N
     model = tiny(family)
     attended(model, method)
     # Blocks of chunks inside gpt-oss' windows are no few ranges.
-    check_alike(model, uneven(6, 2 * LEAST), repeats=not (family == "gpt_oss" and method == "dca"))
+    check_alike(model, uneven(6, 2 * MIN_RECORDED_STEPS), repeats=not (family == "gpt_oss" and method == "dca"))
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt_oss"])
 def test_steps_whose_bands_of_pairs_see_distances_of_their_own_are_repeated(family: str) -> None:
     model = tiny(family)
-    query = Bands((Line(4.0, 12.0, floor=True), Line(2.0, 8.0, floor=True)))
-    model.attend(Attention(remap=Remap(16, query, Bands((Line(4.0, floor=True), Line(2.0, floor=True))))))
-    check_alike(model, uneven(6, 2 * LEAST), repeats=True)
+    query = Bands((PositionMap(4.0, 12.0, floor=True), PositionMap(2.0, 8.0, floor=True)))
+    model.attend(Attention(remap=Remap(16, query, Bands((PositionMap(4.0, floor=True), PositionMap(2.0, floor=True))))))
+    check_alike(model, uneven(6, 2 * MIN_RECORDED_STEPS), repeats=True)
 
 
 def test_a_models_own_attention_is_repeated_where_it_drops_no_keys() -> None:
@@ -83,7 +83,7 @@ def test_a_models_own_attention_is_repeated_where_it_drops_no_keys() -> None:
         model = tiny(family)  # gpt-oss' own is eager, and ours reads it: it needs all keys
         attended(model, "none")
         stock = model.reader.base.config._attn_implementation
-        check_alike(model, uneven(3, 2 * LEAST), repeats)
+        check_alike(model, uneven(3, 2 * MIN_RECORDED_STEPS), repeats)
         assert model.reader.base.config._attn_implementation == stock
 
 
@@ -95,7 +95,7 @@ def test_a_models_own_attention_is_repeated_where_it_drops_no_keys() -> None:
 def test_what_depends_on_a_whole_text_is_not_repeated(attention: Attention) -> None:
     model = tiny("qwen3")
     model.attend(attention)
-    check_alike(model, uneven(2, 2 * LEAST), repeats=False)
+    check_alike(model, uneven(2, 2 * MIN_RECORDED_STEPS), repeats=False)
 
 
 def test_a_temperature_that_counts_the_room_of_the_cache_is_not_repeated() -> None:
@@ -108,17 +108,17 @@ def test_a_temperature_that_counts_the_room_of_the_cache_is_not_repeated() -> No
     model = Hf.of(network, model_of(network, 64, "llama4"), tiny("llama").tokenizer, (), "random")
     attended(model, "log_n")
     with recording(model):
-        assert not model.reader.repeats(LEAST)
+        assert not model.reader.repeats(MIN_RECORDED_STEPS)
         network.config.attn_temperature_tuning = False
         model.reader.repeated = None
-        assert model.reader.repeats(LEAST)
+        assert model.reader.repeats(MIN_RECORDED_STEPS)
 
 
 def test_windows_in_which_keys_stand_in_no_few_ranges_are_found_before_texts_reach_them() -> None:
     """Layers see 16 tokens, and blocks of 64 inside them are no few ranges: texts of the trial are shorter."""
     model = tiny("gpt_oss")
     attended(model, "bca")
-    check_alike(model, uneven(6, 2 * LEAST), repeats=False)
+    check_alike(model, uneven(6, 2 * MIN_RECORDED_STEPS), repeats=False)
 
 
 def test_an_attention_that_has_few_ranges_inside_windows_alone_is_not_repeated() -> None:
@@ -126,8 +126,8 @@ def test_an_attention_that_has_few_ranges_inside_windows_alone_is_not_repeated()
     torch.manual_seed(0)
     network = census.network_of("mistral").double()
     model = Hf.of(network, model_of(network, 64, "mistral"), tiny("llama").tokenizer, (), "random")
-    far = Remap(20, Line(math.inf, 20), Line(math.inf))
-    short = [Write(index=0, cluster="", prompt=np.arange(3, 7), room=LEAST + 2)]
+    far = Remap(20, PositionMap(math.inf, 20), PositionMap(math.inf))
+    short = [Generate(index=0, cluster="", prompt=np.arange(3, 7), max_new_tokens=MIN_RECORDED_STEPS + 2)]
     model.attend(Attention(remap=far, mask=Window(24, 2), query_scale=LogScale(5)))
     check_alike(model, short, repeats=False)
     model.attend(Attention(remap=far, query_scale=LogScale(5)))
@@ -141,13 +141,13 @@ def test_a_trial_without_memory_says_nothing_of_later_ones(monkeypatch: pytest.M
     with monkeypatch.context() as patch:
         patch.setattr(model.reader, "_joins_right", raising(MemoryError()))
         with pytest.raises(OutOfMemory):
-            model.reader.joins()
-    assert model.reader.joins()
+            model.reader.can_join_texts()
+    assert model.reader.can_join_texts()
     with monkeypatch.context() as patch:
         patch.setattr(model.reader, "_joins_right", raising(RuntimeError("no padding")))
         model.reader._pads.clear()
-        assert not model.reader.joins()
-    assert not model.reader.joins()
+        assert not model.reader.can_join_texts()
+    assert not model.reader.can_join_texts()
     model.reader._pads.clear()
 
 
@@ -161,13 +161,13 @@ def raising(error: Exception) -> Callable[[], Any]:
 def test_rows_that_end_leave_the_others_as_they_are() -> None:
     model = tiny("llama")
     attended(model, "leaky_rerope")
-    asked = uneven(6, 3 * LEAST)
+    asked = uneven(6, 3 * MIN_RECORDED_STEPS)
     alone = [model.write(each).tokens.tolist() for each in asked]
     # The longest two, and whichever else writes these tokens, end early.
     model._ends = frozenset((alone[5][3], alone[1][5], alone[2][5]))
     try:
         expected = [model.write(each).tokens.tolist() for each in asked]
-        assert 2 * sum(len(each) < 3 * LEAST for each in expected) >= len(asked)
+        assert 2 * sum(len(each) < 3 * MIN_RECORDED_STEPS for each in expected) >= len(asked)
         with recording(model):
             assert written(model, asked) == expected
     finally:
@@ -180,8 +180,10 @@ def test_a_kept_prompt_serves_the_next_question() -> None:
     rng = np.random.default_rng(5)
     tokens = rng.integers(3, 500, 80)
     asked = [
-        Write(index=place, cluster="", prompt=np.append(tokens[:size], place + 3), room=room)
-        for place, (size, room) in enumerate(((60, 2 * LEAST), (60, 9 * LEAST), (80, 3 * LEAST)))
+        Generate(index=place, cluster="", prompt=np.append(tokens[:size], place + 3), max_new_tokens=room)
+        for place, (size, room) in enumerate(
+            ((60, 2 * MIN_RECORDED_STEPS), (60, 9 * MIN_RECORDED_STEPS), (80, 3 * MIN_RECORDED_STEPS))
+        )
     ]
     alone = [model.write(each).tokens.tolist() for each in asked]
     with recording(model):
@@ -202,12 +204,12 @@ def test_code_that_sees_the_buffers_length_as_the_texts_is_not_repeated(monkeypa
     model = tiny("llama")
     model.attend(Attention(mask=Window(8)))
     monkeypatch.setattr(looped, "attend", wrong)
-    check_alike(model, uneven(1, 2 * LEAST), repeats=False)
+    check_alike(model, uneven(1, 2 * MIN_RECORDED_STEPS), repeats=False)
     model.attend(Attention())
 
 
 class OnGpu:
-    """Stands for a tensor on a GPU, as far as `Repeated` asks."""
+    """Stands for a tensor on a GPU, as far as `RepeatedStep` asks."""
 
     is_cuda = True
     device = "cuda:0"
@@ -226,18 +228,18 @@ def test_a_trial_takes_one_step_that_may_not_wait_before_one_is_recorded(
     monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: modes[-1])
     monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", modes.append)
 
-    def record(self: Repeated, given: Any) -> None:
+    def record(self: RepeatedStep, given: Any) -> None:
         seen.append(("record", modes[-1]))
         self.recorded = False
 
-    monkeypatch.setattr(Repeated, "_record", record)
+    monkeypatch.setattr(RepeatedStep, "_record", record)
 
     def step(given: Any) -> tuple[Any, ...]:
         seen.append(("step", modes[-1]))
         return ()
 
     given: Any = OnGpu()
-    repeated = Repeated(step, tried)
+    repeated = RepeatedStep(step, tried)
     for _ in range(4):
         repeated(given)
     single, watched = ("step", "default"), ("step", "error")
@@ -246,7 +248,7 @@ def test_a_trial_takes_one_step_that_may_not_wait_before_one_is_recorded(
 
 
 def test_a_step_gets_what_it_is_given_each_time() -> None:
-    repeated = Repeated(lambda given: (given + 1, given * 2))
+    repeated = RepeatedStep(lambda given: (given + 1, given * 2))
     for number in (3, 7, -1):
         more, twice = repeated(torch.tensor([number]))
         assert (int(more), int(twice)) == (number + 1, 2 * number)

@@ -17,18 +17,18 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from lexbench import Attention, Model, Refused, Score, Write
-from lexbench.backends.hf.backend import COMPARED, Hf
+from lexbench import Attention, Generate, Loglikelihood, Model, Refused
+from lexbench.backends.hf.backend import MAX_POSITIONS_WITH_LOGITS, Hf
 from lexbench.backends.hf.exact import layers
-from lexbench.backends.hf.exact.head import Head
-from lexbench.backends.hf.exact.network import spreads
+from lexbench.backends.hf.exact.head import LanguageModelHead
+from lexbench.backends.hf.exact.network import must_shard
 from lexbench.backends.hf.exact.rotary import AttentionInstaller
-from lexbench.backends.hf.reading.reader import uncompiled
+from lexbench.backends.hf.reading.reader import why_not_compiled
 from lexbench.checkpoints.checkpoint import read_model
 from lexbench.core import registry
-from lexbench.core.attention import Bands, Line, LogScale, Remap, Slopes, Window
+from lexbench.core.attention import Bands, LogScale, PositionMap, Remap, Slopes, Window
 from lexbench.core.record import Deferred
-from lexbench.core.task import Choose, Written
+from lexbench.core.task import Choose, GenerateAnswer
 
 VOCABULARY = 96
 SIZES = {
@@ -124,12 +124,12 @@ def losses_of(logits: torch.Tensor, start: int, tokens: np.ndarray = TOKENS) -> 
     return np.asarray([-chances[place - 1, tokens[place]] for place in range(start, len(tokens))])
 
 
-def asked(start: int = 1, tokens: np.ndarray = TOKENS) -> Score:
-    return Score(index=0, cluster="", tokens=tokens, start=start, bytes=1, words=1)
+def asked(start: int = 1, tokens: np.ndarray = TOKENS) -> Loglikelihood:
+    return Loglikelihood(index=0, cluster="", tokens=tokens, first_target=start, bytes=1, words=1)
 
 
-def prompt(length: int = 40, room: int = 12) -> Write:
-    return Write(index=0, cluster="", prompt=TOKENS[:length], room=room)
+def prompt(length: int = 40, room: int = 12) -> Generate:
+    return Generate(index=0, cluster="", prompt=TOKENS[:length], max_new_tokens=room)
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +152,7 @@ def pairs_of(hf: Hf) -> np.ndarray:
     return hf.model.inv_freq()
 
 
-REROPE = Attention(remap=Remap(8, Line(math.inf, 8), Line(math.inf)))
+REROPE = Attention(remap=Remap(8, PositionMap(math.inf, 8), PositionMap(math.inf)))
 
 
 @pytest.mark.everyday("llama", "phi")
@@ -170,13 +170,13 @@ def test_logits_to_compare_are_the_models_own_and_few_positions_pass_the_head_at
     hf, passed = open_hf(folder), list[int]()
     own = hf.reader.head.__call__
 
-    def noted(head: Head, states: torch.Tensor) -> torch.Tensor:
+    def noted(head: LanguageModelHead, states: torch.Tensor) -> torch.Tensor:
         passed.append(states.shape[1])
         return own(states)
 
-    monkeypatch.setattr(Head, "__call__", noted)
+    monkeypatch.setattr(LanguageModelHead, "__call__", noted)
     found = hf.logits(TOKENS, [len(TOKENS)], len(TOKENS))
-    assert passed == [COMPARED, len(TOKENS) - COMPARED]
+    assert passed == [MAX_POSITIONS_WITH_LOGITS, len(TOKENS) - MAX_POSITIONS_WITH_LOGITS]
     torch.testing.assert_close(found, stock_logits(folder), atol=1e-4, rtol=0)
 
 
@@ -191,8 +191,8 @@ def test_the_models_own_frequencies_change_nothing(folder: Path) -> None:
 @pytest.mark.parametrize(
     "attention",
     [
-        Attention(remap=Remap(FAR, Line(math.inf), Line(math.inf))),
-        Attention(remap=Remap(4, Line(), Line())),
+        Attention(remap=Remap(FAR, PositionMap(math.inf), PositionMap(math.inf))),
+        Attention(remap=Remap(4, PositionMap(), PositionMap())),
         Attention(query_scale=LogScale(1000.0)),
         Attention(mask=Window(FAR)),
         Attention(mask=Window(1, sinks=FAR)),
@@ -261,7 +261,7 @@ def test_the_order_of_attentions_does_not_matter(folders: Callable[[str], Path])
         REROPE,
         Attention(inv_freq=pairs_of(used) / 2),
         Attention(scale=1.3),
-        Attention(remap=Remap(4, Line(2.0, 2.0), Line(2.0)), scale=1.1, layers=(0, 2)),
+        Attention(remap=Remap(4, PositionMap(2.0, 2.0), PositionMap(2.0)), scale=1.1, layers=(0, 2)),
     ]
     fresh = []
     for attention in attentions:
@@ -331,7 +331,7 @@ def test_rerope_past_its_window_sees_one_distance_only(folders: Callable[[str], 
     """In one layer, keys beyond the window that hold the same token weigh the same, wherever they stand."""
     hf = open_hf(folders("llama"))
     tokens = np.full(60, 5)
-    hf.attend(Attention(remap=Remap(1, Line(math.inf, 1), Line(math.inf)), layers=(0, 1, 2)))
+    hf.attend(Attention(remap=Remap(1, PositionMap(math.inf, 1), PositionMap(math.inf)), layers=(0, 1, 2)))
     # All keys are one key and all values one value in layer 0, so this holds in every layer after it.
     nll = hf.score(asked(2, tokens)).nll
     np.testing.assert_allclose(nll, np.full(58, nll[0]), atol=1e-4)
@@ -397,8 +397,8 @@ def test_an_answer_that_passes_longropes_switch_is_what_transformers_generates(l
     expected = network.generate(torch.from_numpy(asked.prompt)[None], max_new_tokens=20, do_sample=False)[0, length:]
     hf = open_hf(folder, batch=2)
     assert hf.write(asked).tokens.tolist() == expected.tolist()
-    both = hf.together([asked, replace(asked, prompt=asked.prompt[::-1].copy())])
-    assert next(each.tokens.tolist() for each in both if isinstance(each, Written)) == expected.tolist()
+    both = hf.answer_batch([asked, replace(asked, prompt=asked.prompt[::-1].copy())])
+    assert next(each.tokens.tolist() for each in both if isinstance(each, GenerateAnswer)) == expected.tolist()
 
 
 @pytest.mark.parametrize(("kind", "rope"), [("llama", "dynamic"), ("phi3", "longrope")])
@@ -430,7 +430,13 @@ def test_attention_outside_the_registry_is_refused_by_slot(tmp_path: Path) -> No
     assert_stock(hf, folder, rope_parameters=rope_parameters(folder, rope_type="linear", factor=4.0))
 
 
-BANDED = Attention(remap=Remap(8, Bands((Line(2.0, 4.0, floor=True), Line())), Bands((Line(2.0, floor=True), Line()))))
+BANDED = Attention(
+    remap=Remap(
+        8,
+        Bands((PositionMap(2.0, 4.0, floor=True), PositionMap())),
+        Bands((PositionMap(2.0, floor=True), PositionMap())),
+    )
+)
 
 
 @pytest.mark.everyday("cohere")
@@ -440,7 +446,7 @@ def test_bands_of_pairs_are_rotated_as_the_family_does(kind: str, folders: Calla
     hf.attend(BANDED)
     whole = hf.score(asked()).nll
     assert np.isfinite(whole).all() and np.abs(whole - stock_losses(folders(kind))).max() > 1e-3
-    error = hf.realised(60)
+    error = hf.difference_from_method(60)
     assert error is not None and error < 1e-5
 
 
@@ -481,7 +487,7 @@ def test_attention_that_never_asks_us_is_refused_though_its_logits_are_right(tmp
 def test_layers_without_rotation_answer_as_the_model(tmp_path: Path) -> None:
     folder = save(tmp_path, "smollm3", no_rope_layers=[1, 0, 1], use_sliding_window=False)
     hf = open_hf(folder)
-    hf.attend(Attention(remap=Remap(FAR, Line(), Line())))
+    hf.attend(Attention(remap=Remap(FAR, PositionMap(), PositionMap())))
     assert_stock(hf, folder)
 
 
@@ -494,7 +500,7 @@ def test_layers_that_see_a_window_keep_it_past_it(tmp_path: Path) -> None:
     with pytest.raises(
         Refused, match=r"remap on .*: its layers with positions see 16 tokens at most, where it changes"
     ):
-        hf.attend(Attention(remap=Remap(20, Line(divisor=2.0), Line(divisor=2.0))))
+        hf.attend(Attention(remap=Remap(20, PositionMap(divisor=2.0), PositionMap(divisor=2.0))))
 
 
 @pytest.mark.everyday("gemma3_text-changes1")
@@ -551,7 +557,7 @@ def test_our_attention_function_alone_is_refused_where_it_does_not_run(tmp_path:
 
 def test_a_triton_that_makes_no_kernel_is_told_from_one_that_does() -> None:
     """Here it is missing, or has no driver for a CPU; `tests/kernels/test_triton.py` asks where it runs."""
-    assert str(uncompiled(torch.device("cpu"))).startswith("a Triton that compiles (")
+    assert str(why_not_compiled(torch.device("cpu"))).startswith("a Triton that compiles (")
 
 
 def test_capped_scores_stay_capped(tmp_path: Path) -> None:
@@ -644,7 +650,11 @@ def test_running_out_of_memory_is_refused_with_the_length(
             lambda hf: hf.attend(REROPE),
             "a method on llama0 in float32 on cpu",
         ),
-        ("exact.rotary.AttentionInstaller.realised", lambda hf: hf.realised(80), "80 tokens of llama0"),
+        (
+            "exact.rotary.AttentionInstaller.difference_from_method",
+            lambda hf: hf.difference_from_method(80),
+            "80 tokens of llama0",
+        ),
         ("reading.reader.Reader._state_of", lambda hf: Hf(hf.model), "a first text of llama0"),
     ],
 )
@@ -737,7 +747,7 @@ def test_layers_spread_by_a_device_map_answer_alike(
     folders: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Here accelerate's map knows one device only: the way is the same, the crossing of devices is not shown."""
-    monkeypatch.setattr("lexbench.backends.hf.backend.spreads", lambda *_: True)
+    monkeypatch.setattr("lexbench.backends.hf.backend.must_shard", lambda *_: True)
     spread = open_hf(folders("llama"))
     assert_stock(spread, folders("llama"))
     spread.attend(REROPE)
@@ -771,7 +781,7 @@ def test_layers_are_spread_where_one_gpu_cannot_hold_the_weights(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (int(free * 2 * weights), 0))
-    assert spreads(device, folders("llama"), "bfloat16") == spread
+    assert must_shard(device, folders("llama"), "bfloat16") == spread
 
 
 def test_all_gpus_need_gpus(folders: Callable[[str], Path]) -> None:
@@ -799,7 +809,7 @@ def test_a_hub_name_is_found_in_the_cache_and_its_commit_recorded(
 
 def test_stories260k_tells_its_published_story(shared: Path) -> None:
     hf = open_hf(shared / "stories260K-hf")
-    written = hf.write(Write(index=0, cluster="", prompt=np.array([1]), room=48))
+    written = hf.write(Generate(index=0, cluster="", prompt=np.array([1]), max_new_tokens=48))
     assert written.text.strip().startswith(
         "Once upon a time, there was a little girl named Lily. She loved to play outside in the park. "
         "One day, she saw a big, red ball."
@@ -808,9 +818,9 @@ def test_stories260k_tells_its_published_story(shared: Path) -> None:
 
 def test_learned_positions_end_where_their_table_ends(shared: Path) -> None:
     hf = Hf(Model(name="sort", trained_length=11, head_dim=16, path=str(shared / "gpt-nano-sort-hf")))
-    hf.write(Write(index=0, cluster="", prompt=np.array([2, 0, 1, 2, 1, 0]), room=5))
+    hf.write(Generate(index=0, cluster="", prompt=np.array([2, 0, 1, 2, 1, 0]), max_new_tokens=5))
     with pytest.raises(Refused, match="positions end at 11, asked for 32"):
-        hf.write(Write(index=0, cluster="", prompt=np.array([2, 0, 1, 2, 1, 0]), room=26))
+        hf.write(Generate(index=0, cluster="", prompt=np.array([2, 0, 1, 2, 1, 0]), max_new_tokens=26))
     with pytest.raises(Refused, match="positions end at 11, asked for 32"):
         hf.score(asked(4, np.arange(32) % 3))
 
@@ -819,7 +829,7 @@ def test_learned_positions_sort_six_letters(shared: Path) -> None:
     hf = Hf(Model(name="sort", trained_length=11, head_dim=16, path=str(shared / "gpt-nano-sort-hf")))
     for attention in (Attention(), Attention(mask=Window(11)), Attention(bias=Slopes((0.0, 0.0, 0.0)))):
         hf.attend(attention)
-        written = hf.write(Write(index=0, cluster="", prompt=np.array([2, 0, 1, 2, 1, 0]), room=5))
+        written = hf.write(Generate(index=0, cluster="", prompt=np.array([2, 0, 1, 2, 1, 0]), max_new_tokens=5))
         assert written.tokens.tolist() == [0, 0, 1, 1, 2]
 
 
@@ -828,7 +838,7 @@ def test_a_device_that_is_not_here_is_named(device: str) -> None:
     with pytest.raises(
         ValueError, match=rf"backend\.device {re.escape(device)} is not available \(.+\): use auto or cpu"
     ):
-        Hf(read_model(registry.read("model", "lexlet")), device=device)
+        Hf(read_model(registry.read_named_config("model", "lexlet")), device=device)
 
 
 def test_a_module_whose_angles_its_config_does_not_state_is_refused(folders: Callable[[str], Path]) -> None:

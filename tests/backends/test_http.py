@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from lexbench.backends.openai import http
-from lexbench.backends.openai.http import Fault, Rejected, Server, checked_url, is_loopback
+from lexbench.backends.openai.http import Fault, Rejected, ServerClient, checked_url, is_loopback
 from lexbench.backends.openai.network import Pace
 from lexbench.core.record import Deferred, Refused
 from tests.backends import scripted
@@ -30,9 +30,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "LONGEST_PAUSE", 0.03)
 
 
-def client(url: str, **changed: Any) -> Server:
+def client(url: str, **changed: Any) -> ServerClient:
     settings = {"key": None, "key_variable": "OPENAI_API_KEY", "timeout": 5.0, "retries": 3}
-    return Server(url, **{**settings, "requests_per_minute": None, **changed})
+    return ServerClient(url, **{**settings, "requests_per_minute": None, **changed})
 
 
 def failing(times: int, reply: scripted.Reply) -> Callable[[scripted.Body], scripted.Reply]:
@@ -93,7 +93,7 @@ def test_a_server_that_is_down_is_first_asked_for_no_more_than_its_list() -> Non
 
 def test_pauses_double_up_to_the_longest_and_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr(Server, "_sleep", lambda self, seconds, reason: pauses.append(seconds))
+    monkeypatch.setattr(ServerClient, "_sleep", lambda self, seconds, reason: pauses.append(seconds))
     monkeypatch.setattr(http, "FIRST_PAUSE", 1.0)
     monkeypatch.setattr(http, "LONGEST_PAUSE", 30.0)
     with scripted.serving(failing(8, (500, {}))) as server:
@@ -324,7 +324,7 @@ def test_a_key_is_known_in_every_spelling_and_in_part(name: str, key: str) -> No
     said = SPELLINGS[name](key)
     one = client("http://127.0.0.1:1/v1", key=key)
     assert one.holds_key(f"before {said} behind") and not one.holds_key("an answer of other words, sk-very and 0123")
-    shown = one.words(f"before {said} behind {said}, twice")
+    shown = one.one_line_message(f"before {said} behind {said}, twice")
     secret = SPELLINGS["as it is" if name.startswith("its") else name](key)[8:-8]  # what is no word of the spelling
     assert not [place for place in range(len(secret) - 7) if secret[place : place + 8] in shown], shown
     assert shown.startswith("before ") and shown.endswith(", twice") and "***" in shown
@@ -333,14 +333,14 @@ def test_a_key_is_known_in_every_spelling_and_in_part(name: str, key: str) -> No
 @pytest.mark.parametrize("place", range(250, 301, 5))
 def test_a_key_where_a_message_is_cut_is_starred_out(place: int) -> None:
     one = client("http://127.0.0.1:1/v1", key=KEY)
-    assert "sk-v" not in one.words("a" * place + KEY + " and more" * 9)
+    assert "sk-v" not in one.one_line_message("a" * place + KEY + " and more" * 9)
 
 
 def test_a_page_of_megabytes_is_cut_before_it_is_read() -> None:
     one, page = client("http://127.0.0.1:1/v1", key=KEY), "<p> " * (4 << 20)
     tracemalloc.start()
     try:
-        assert len(one.words(page)) < 310
+        assert len(one.one_line_message(page)) < 310
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -367,10 +367,10 @@ def test_requests_are_as_far_apart_as_the_rate_says() -> None:
 def test_turns_are_taken_once_and_held_back_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "monotonic", lambda: 100.0)
     pace = Pace(2.0)
-    assert [pace.turn() for _ in range(3)] == [0.0, 2.0, 4.0]
-    pace.hold(30.0)
-    assert pace.turn() == 30.0
-    assert [Pace(0.0).turn() for _ in range(2)] == [0.0, 0.0]
+    assert [pace.reserve_turn() for _ in range(3)] == [0.0, 2.0, 4.0]
+    pace.hold_back(30.0)
+    assert pace.reserve_turn() == 30.0
+    assert [Pace(0.0).reserve_turn() for _ in range(2)] == [0.0, 0.0]
 
 
 def test_a_thread_that_is_told_to_stop_gives_up_its_pause(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -379,7 +379,7 @@ def test_a_thread_that_is_told_to_stop_gives_up_its_pause(monkeypatch: pytest.Mo
     stop = threading.Event()
     with scripted.serving(failing(9, (500, {}))) as server:
         one = client(server.url)
-        one.heed(stop)
+        one.give_up_when(stop)
         threading.Timer(0.1, stop.set).start()
         begin = time.monotonic()
         with pytest.raises(Deferred, match="500"):

@@ -9,7 +9,7 @@ import pytest
 
 SCRIPT = """
 import ctypes, resource
-from lexbench.backends.hf.exact.memory import APART, return_freed
+from lexbench.backends.hf.exact.memory import MIN_RETURNED_BLOCK_BYTES, return_freed
 
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
@@ -24,12 +24,13 @@ def taken(size):
     return block
 
 CALLED
-libc.free(taken(4 * APART))  # from here on glibc's own threshold is this size
+libc.free(taken(4 * MIN_RETURNED_BLOCK_BYTES))  # from here on glibc's own threshold is this size
 before = held()
-blocks = [(taken(APART), taken(APART // 2)) for _ in range(8)]  # behind each large one stands one that stays
+size = MIN_RETURNED_BLOCK_BYTES
+blocks = [(taken(size), taken(size // 2)) for _ in range(8)]  # behind each large one stands one that stays
 for large, _ in blocks:
     libc.free(large)
-print((held() - before) / (8 * APART) - 0.5)
+print((held() - before) / (8 * MIN_RETURNED_BLOCK_BYTES) - 0.5)
 """
 
 

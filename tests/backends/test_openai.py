@@ -15,22 +15,22 @@ import pytest
 import lexbench
 from lexbench.backends import capabilities
 from lexbench.backends.openai import http
-from lexbench.backends.openai.backend import OpenAI, in_order, started_with
-from lexbench.backends.openai.dialect import TELLING, Dialect
-from lexbench.backends.openai.trials import COMPARED, PARTS
+from lexbench.backends.openai.backend import OpenAI, map_in_order, server_method
+from lexbench.backends.openai.dialect import TOKENIZER_TRIAL_TEXT, Dialect
+from lexbench.backends.openai.trials import N_COMPARED_TOKENS, UNRELATED_WORDS
 from lexbench.checkpoints.checkpoint import read_model
 from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.core import registry
 from lexbench.core.attention import Attention, Shift
 from lexbench.core.record import Deferred, Refused
-from lexbench.core.task import Choose, Mark, Probe, Score, Write
+from lexbench.core.task import Choose, ClassifyTokens, Generate, Loglikelihood, ProbeAttention
 from lexbench.store.store import Store
 from tests.backends import scripted
 from tests.backends.scripted import Body, Reply, always, completion, echo, listing, nll, replied, serving, vllm
 from tests.backends.speaking import FAULTS, Speaker
 
-MODEL = read_model(registry.read("model", "lexlet"))
-TOKENIZER = load_tokenizer(registry.PACKAGE / "lexlet")
+MODEL = read_model(registry.read_named_config("model", "lexlet"))
+TOKENIZER = load_tokenizer(registry.PACKAGE_FOLDER / "lexlet")
 TEXT = (
     "Once there was a grey cat that lived in a small house beside the river, and every day it went to see the boats. "
 )
@@ -61,22 +61,22 @@ def asking(
         backend.close()
 
 
-def score(tokens: Any = TOKENS, start: int = 1) -> Score:
-    return Score(index=0, cluster="a", tokens=tokens, start=start, bytes=1, words=1)
+def score(tokens: Any = TOKENS, start: int = 1) -> Loglikelihood:
+    return Loglikelihood(index=0, cluster="a", tokens=tokens, first_target=start, bytes=1, words=1)
 
 
 def choice() -> Choose:
     return Choose(index=0, cluster="a", prompt=TOKENS[:50], options=OPTIONS, expected=1)
 
 
-def mark(options: Sequence[int] = (9, 8, 7)) -> Mark:
+def mark(options: Sequence[int] = (9, 8, 7)) -> ClassifyTokens:
     tokens = TOKENS.copy()
     tokens[[20, 21, 90]] = options[:3]
-    return Mark(index=0, cluster="a", tokens=tokens, places=np.array([20, 21, 90]), options=np.array(options))
+    return ClassifyTokens(index=0, cluster="a", tokens=tokens, places=np.array([20, 21, 90]), options=np.array(options))
 
 
-def write(room: int = 20, until: tuple[str, ...] = ()) -> Write:
-    return Write(index=0, cluster="a", prompt=TOKENS[:50], room=room, until=until)
+def write(room: int = 20, until: tuple[str, ...] = ()) -> Generate:
+    return Generate(index=0, cluster="a", prompt=TOKENS[:50], max_new_tokens=room, until=until)
 
 
 def costs(tokens: Any, start: int) -> list[float]:
@@ -167,7 +167,7 @@ def test_a_server_that_scores_no_prompt_is_refused_by_a_clear_word_and_still_wri
         assert not isinstance(refusal.value, Deferred)
         assert backend.write(write()).text == " a boat"
         with pytest.raises(Refused, match="does not return attention weights"):
-            backend.probe(Probe(index=0, cluster="a", tokens=TOKENS))
+            backend.probe(ProbeAttention(index=0, cluster="a", tokens=TOKENS))
 
 
 @pytest.mark.parametrize(("shift", "believed"), [(0, True), (1, False)])
@@ -188,8 +188,8 @@ def test_an_echo_whose_rows_are_off_by_one_is_not_believed(shift: int, believed:
         if believed:
             assert backend.score(score()).nll.tolist() == costs(TOKENS, 1)
         else:
-            tokens, pairs = [*TOKENIZER.prefix, *TOKENIZER.encode(PARTS[0]).ids.tolist()], []
-            for part in PARTS[1 : 1 + COMPARED]:
+            tokens, pairs = [*TOKENIZER.prefix, *TOKENIZER.encode(UNRELATED_WORDS[0]).ids.tolist()], []
+            for part in UNRELATED_WORDS[1 : 1 + N_COMPARED_TOKENS]:
                 tokens = [*tokens, TOKENIZER.encode(" and").ids[0]]
                 pairs.append((nll(tokens, len(tokens) - 1), nll([*tokens, tokens[-1]], len(tokens))))
                 tokens += TOKENIZER.encode(part).ids.tolist()
@@ -209,7 +209,7 @@ FORMS: dict[str, Callable[[Speaker], Callable[[Body], Reply]]] = {
 }
 
 
-class Near(http.Server):
+class Near(http.ServerClient):
     """A server that is asked without a network."""
 
     def __init__(self, answer: Callable[[Body], Reply]) -> None:
@@ -534,9 +534,9 @@ def test_a_server_that_repeats_the_prompt_is_no_server_of_answers(text: bool) ->
 @pytest.mark.parametrize(
     ("read", "fits"),
     [
-        (len(TOKENIZER.encode(TELLING).ids), True),
-        (len(TOKENIZER.encode(TELLING).ids) + 2, True),  # BOS and end token
-        (len(TELLING.encode()), False),  # a model of bytes
+        (len(TOKENIZER.encode(TOKENIZER_TRIAL_TEXT).ids), True),
+        (len(TOKENIZER.encode(TOKENIZER_TRIAL_TEXT).ids) + 2, True),  # BOS and end token
+        (len(TOKENIZER_TRIAL_TEXT.encode()), False),  # a model of bytes
         (None, True),  # it does not say
     ],
 )
@@ -634,7 +634,7 @@ def test_what_came_before_a_refusal_is_kept_and_nothing_behind_it_is_begun() -> 
         time.sleep(0.05)
         return item
 
-    results = in_order(work, range(50), 2)
+    results = map_in_order(work, range(50), 2)
     assert [next(results) for _ in range(3)] == [0, 1, 2]
     with pytest.raises(Refused, match="three"):
         next(results)
@@ -650,7 +650,7 @@ def test_one_that_is_unavailable_stops_those_that_wait() -> None:
 
     begin = time.monotonic()
     with pytest.raises(Deferred, match="down"):
-        list(in_order(work, range(50), 2))
+        list(map_in_order(work, range(50), 2))
     assert time.monotonic() - begin < 10
 
 
@@ -674,7 +674,7 @@ def test_nobody_works_for_one_who_has_gone() -> None:
         stops.append(stop)
         return item if item == 0 else int(stop.wait(30))
 
-    results = in_order(work, range(50), 2)
+    results = map_in_order(work, range(50), 2)
     assert next(results) == 0
     results.close()  # type: ignore[attr-defined]
     assert stops[0].is_set() and len(stops) <= 3
@@ -685,7 +685,13 @@ def test_nobody_works_for_one_who_has_gone() -> None:
 
 def run(folder: Path, server: scripted.Server, **changed: Any) -> list[Any]:
     """Rows of the records of a run with two cells."""
-    config = {**registry.read("backend", "openai"), "name": "openai", "url": server.url, "retries": 3, **changed}
+    config = {
+        **registry.read_named_config("backend", "openai"),
+        "name": "openai",
+        "url": server.url,
+        "retries": 3,
+        **changed,
+    }
     corpus = {"name": "synthetic", "count": 8, "words": 200}
     settings: dict[str, Any] = {"task": "last_segment", "corpus": corpus, "lengths": [64, 100], "n": 6}
     lexbench.run("lexlet", results=folder, backend=config, **settings)
@@ -827,15 +833,15 @@ def test_a_server_takes_no_offset_of_positions() -> None:
 
 
 def test_a_method_that_follows_the_length_serves_one() -> None:
-    label, slots = started_with("ntk", 1024, MODEL)
+    label, slots = server_method("ntk", 1024, MODEL)
     assert label == "ntk at 1024 tokens"
     assert slots == lexbench.method("ntk").attention(MODEL, 1024).as_data()
-    assert started_with("none", None, MODEL) == ("none", {})
+    assert server_method("none", None, MODEL) == ("none", {})
     combined = {"compose": [{"name": "ntk", "factor": 4}, "log_n"]}
     both = lexbench.method(combined).attention(MODEL, 1024)
-    assert started_with(combined, None, MODEL) == ("ntk(factor=4)+log_n", both.as_data())
+    assert server_method(combined, None, MODEL) == ("ntk(factor=4)+log_n", both.as_data())
     with pytest.raises(ValueError, match=r"backend\.serves=ntk depends on the length: give backend\.serves_length=N"):
-        started_with("ntk", None, MODEL)
+        server_method("ntk", None, MODEL)
 
 
 # what a user can get wrong

@@ -11,9 +11,9 @@ import transformers
 from transformers.models.llama import modeling_llama
 
 import lexbench
-from lexbench import Attention, Probe, Probed, Refused, Score
+from lexbench import Attention, Loglikelihood, ProbeAttention, ProbeAttentionAnswer, Refused
 from lexbench.backends.hf.backend import Hf
-from lexbench.checkpoints.checkpoint import on_disk, read_model
+from lexbench.checkpoints.checkpoint import local_folder, read_model
 from lexbench.core.attention import Dynamic, Slopes, Window
 from lexbench.kernels.observed import Observer
 from lexbench.parts.lab.backend import Native
@@ -70,8 +70,8 @@ def rounded(attention: Attention) -> Attention:
 
 
 def probe(backend: Hf | Native, tokens: np.ndarray, **more: Any) -> dict[str, np.ndarray]:
-    answer = backend.probe(Probe(index=0, cluster="", tokens=tokens, **more))
-    assert isinstance(answer, Probed)
+    answer = backend.probe(ProbeAttention(index=0, cluster="", tokens=tokens, **more))
+    assert isinstance(answer, ProbeAttentionAnswer)
     return dict(answer.statistics)
 
 
@@ -154,7 +154,7 @@ def check_weights(
 def test_weights_are_those_of_transformers_own_eager_attention(tokens: np.ndarray) -> None:
     hf = Hf(LEXLET, device="cpu")
     native = Native(LEXLET)
-    folder = on_disk("lexbench:lexlet")
+    folder = local_folder("lexbench:lexlet")
     assert folder is not None
     weights = weights_of(folder, tokens)
     for last in (None, 1, 64):
@@ -184,14 +184,14 @@ def test_frequencies_that_follow_the_text_are_seen_as_they_are(hf: Hf, tokens: n
     hf.attend(Attention(dynamic=Dynamic(2.0, 256)))
     found = probe(hf, tokens)
     rope = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": LEXLET.rope_base}
-    folder = on_disk("lexbench:lexlet")
+    folder = local_folder("lexbench:lexlet")
     assert folder is not None
     check_weights(found, weights_of(folder, tokens, rope_parameters=rope, max_position_embeddings=256), 1e-3)
 
 
 @pytest.mark.slow
 def test_watching_changes_nothing(hf: Hf, tokens: np.ndarray) -> None:
-    asked = Score(index=0, cluster="", tokens=tokens, start=200, bytes=1, words=1)
+    asked = Loglikelihood(index=0, cluster="", tokens=tokens, first_target=200, bytes=1, words=1)
     for attention in (Attention(), lexbench.method("rerope").attention(LEXLET, LENGTH)):
         hf.attend(attention)
         before = hf.score(asked).nll
@@ -253,7 +253,9 @@ def test_a_window_that_ends_while_reading_is_refused(tmp_path: Path) -> None:
     assert probe(hf, TOKENS[:30])["entropy"].shape == (3, 4)
     with pytest.raises(Refused, match=r"hf cannot realise probes on .*layers have a window of 30 tokens, asked for 31"):
         probe(hf, TOKENS[:31])
-    hf.score(Score(index=0, cluster="", tokens=TOKENS, start=1, bytes=1, words=1))  # the stock attention is back
+    hf.score(
+        Loglikelihood(index=0, cluster="", tokens=TOKENS, first_target=1, bytes=1, words=1)
+    )  # the stock attention is back
 
 
 def test_running_out_of_memory_is_a_refusal(monkeypatch: pytest.MonkeyPatch, hf: Hf, tokens: np.ndarray) -> None:

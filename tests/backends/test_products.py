@@ -25,9 +25,9 @@ def without(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_product_is_the_exact_one_rounded_once(dtype: torch.dtype, bias: bool, without: None) -> None:
     torch.manual_seed(0)
     layer = nn.Linear(48, 40, bias=bias).to(dtype)
-    states = torch.randn(2, products.ROWS, 48).to(dtype)
+    states = torch.randn(2, products.MIN_WIDENED_ROWS, 48).to(dtype)
     exact = nn.functional.linear(states.double(), layer.weight.double(), layer.bias.double() if bias else None)
-    products.widen(layer)
+    products.widen_half_products(layer)
     got = layer(states)
     assert got.dtype == dtype
     # Rounded once from a sum in float32, whose own error is 2^-24 of the sum of all 48 sizes.
@@ -36,19 +36,23 @@ def test_a_product_is_the_exact_one_rounded_once(dtype: torch.dtype, bias: bool,
 
 
 def test_only_slow_products_of_many_rows_are_widened(without: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [halves.slow(each) for each in (torch.bfloat16, torch.float16, torch.float32)] == [True, True, False]
+    assert [halves.half_matmul_is_slow(each) for each in (torch.bfloat16, torch.float16, torch.float32)] == [
+        True,
+        True,
+        False,
+    ]
     wide: list[tuple[int, ...]] = []
-    linear = likelihood.linear
+    linear = likelihood.linear_head
 
     def counted(weight: Tensor, bias: Tensor | None) -> likelihood.ToLogits:
         wide.append(tuple(weight.shape))
         return linear(weight, bias)
 
-    monkeypatch.setattr(likelihood, "linear", counted)
+    monkeypatch.setattr(likelihood, "linear_head", counted)
     network = nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 4)).bfloat16()
     network[0].float()
-    products.widen(network)
-    for rows in (products.ROWS - 1, products.ROWS):
+    products.widen_half_products(network)
+    for rows in (products.MIN_WIDENED_ROWS - 1, products.MIN_WIDENED_ROWS):
         network[1](torch.zeros(rows, 5, dtype=torch.bfloat16))
         network[0](torch.zeros(rows, 6))
     assert wide == [(4, 5)]

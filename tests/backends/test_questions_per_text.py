@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import lexbench
-from lexbench import Choose, Chosen, Write, Written
+from lexbench import Choose, ChooseAnswer, Generate, GenerateAnswer
 from lexbench.backends.hf.backend import Hf
 from lexbench.backends.hf.reading.reader import Reader
 from lexbench.checkpoints.checkpoint import read_model
@@ -15,8 +15,8 @@ from lexbench.core.attention import Attention
 from lexbench.core.task import AnyQuestion
 from lexbench.parts.lab.backend import Native
 from lexbench.parts.lab.native.decoder import Decoder
-from lexbench.runner.answers import answers
-from lexbench.runner.reuse import in_order
+from lexbench.runner.answers import answer_questions
+from lexbench.runner.reuse import cheapest_order
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 LENGTH, COUNT = 400, 3
@@ -26,12 +26,12 @@ METHODS = ("none", "rerope", "self_extend", "yarn", "dca", "streaming_llm")
 
 @pytest.fixture(scope="module")
 def hf() -> Hf:
-    return Hf(read_model(registry.read("model", "lexlet")), dtype="float32")
+    return Hf(read_model(registry.read_named_config("model", "lexlet")), dtype="float32")
 
 
 @pytest.fixture(scope="module")
 def native() -> Native:
-    return Native(read_model(registry.read("model", "lexlet")), dtype="float32")
+    return Native(read_model(registry.read_named_config("model", "lexlet")), dtype="float32")
 
 
 def tokens_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -62,16 +62,16 @@ def check_alike(backend: Any, method: str, given: dict[str, Any], questions: lis
     attention = lexbench.method(method, **given).attention(backend.model, LENGTH)
     backend.attend(attention)
     backend.reuse = True
-    ordered = in_order(questions, reuse=backend.sees_no_future())
-    found = [*zip(ordered, answers(backend, ordered), strict=True)]
+    ordered = cheapest_order(questions, reuse=backend.is_causal())
+    found = [*zip(ordered, answer_questions(backend, ordered), strict=True)]
     backend.reuse = False
     for question, together in found:
         backend.attend(attention)
         if isinstance(question, Choose):
-            assert isinstance(together, Chosen)
+            assert isinstance(together, ChooseAnswer)
             np.testing.assert_allclose(together.nll, backend.choose(question).nll, atol=2e-4)
         else:
-            assert isinstance(question, Write) and isinstance(together, Written)
+            assert isinstance(question, Generate) and isinstance(together, GenerateAnswer)
             np.testing.assert_array_equal(together.tokens, backend.write(question).tokens)
 
 
@@ -94,7 +94,7 @@ def test_answers_are_those_of_each_question_alone(
     backend.attend(lexbench.method(method).attention(backend.model, LENGTH))
     backend.reuse = True
     questions = asked(backend)
-    list(answers(backend, in_order(questions, reuse=True)))
+    list(answer_questions(backend, cheapest_order(questions, reuse=True)))
     assert sum(read) < 1.6 * LENGTH, "the text is read once"
     check_alike(backend, method, {}, questions)
 
@@ -110,7 +110,7 @@ def test_a_text_is_read_for_each_question_where_its_end_changes_its_beginning(
     hf.attend(lexbench.method(method, **given).attention(hf.model, LENGTH))
     hf.reuse = True
     questions = asked(hf)
-    list(answers(hf, in_order(questions, reuse=hf.sees_no_future())))
+    list(answer_questions(hf, cheapest_order(questions, reuse=hf.is_causal())))
     assert sum(read) > 0.9 * COUNT * LENGTH
     check_alike(hf, method, given, questions)
 
@@ -131,7 +131,7 @@ def test_two_questions_behind_each_text_are_enough_to_read_it_once(hf: Hf) -> No
     """Of two alike prompts a little less than half of all tokens is shared: the second one, but for its end."""
     made = lexbench.task("passkey", questions_per_text=2).questions(hf.tokenizer, LENGTH, 6, 0)
     mixed = [made[place] for place in (0, 2, 4, 1, 3, 5)]
-    ordered = in_order(mixed, reuse=True)
+    ordered = cheapest_order(mixed, reuse=True)
     assert all(one.cluster == other.cluster for one, other in zip(ordered[::2], ordered[1::2], strict=True))
 
 
@@ -148,5 +148,5 @@ def test_a_short_end_behind_a_long_text_needs_no_mask(hf: Hf, monkeypatch: pytes
     hf.attend(Attention())
     hf.reuse = True
     made = lexbench.task("niah_single_1", questions_per_text=2).questions(hf.tokenizer, 1200, 2, 0)
-    list(answers(hf, made))
+    list(answer_questions(hf, made))
     assert len(continued) == 1 and 27 < continued[0] < 64, "27 tokens behind 1,200 are the least"

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import DynamicLayer
 
-from lexbench.backends.hf.exact.state import Keys
+from lexbench.backends.hf.exact.state import KeyValueState
 
 
 def tower(input_ids: Tensor, past_key_values: Any, use_cache: bool) -> tuple[Tensor]:
@@ -29,7 +29,7 @@ def first_tokens(layer: Any, most: int) -> None:
 def test_to_cut_nothing_leaves_all_keys(monkeypatch: pytest.MonkeyPatch, crop: Callable[..., None]) -> None:
     """A prompt is kept by a cut behind its last token, where often nothing stands."""
     monkeypatch.setattr(DynamicLayer, "crop", crop)
-    state = Keys()
+    state = KeyValueState()
 
     def kept() -> list[float]:
         return list(state.cache.layers[0].keys.flatten().tolist())

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import lexbench
-from lexbench import Refused, Write, Written
+from lexbench import Generate, GenerateAnswer, Refused
 from lexbench.backends.completions import Completions, Continue, Continued, Reply, Request
 from lexbench.backends.hf.backend import Hf
-from lexbench.backends.thinking import LocalForm, behind, in_stages
+from lexbench.backends.thinking import LocalForm, answer_place, think_then_answer
 from lexbench.checkpoints.checkpoint import read_model
 from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.core import registry
@@ -33,10 +33,10 @@ TEMPLATE = (
 def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
     """lexlet with a chat template that can think."""
     folder = tmp_path_factory.mktemp("thinking") / "model"
-    shutil.copytree(registry.PACKAGE / "lexlet", folder)
+    shutil.copytree(registry.PACKAGE_FOLDER / "lexlet", folder)
     file = folder / "tokenizer_config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "chat_template": TEMPLATE}))
-    return read_model({**registry.read("model", "lexlet"), "path": str(folder)})
+    return read_model({**registry.read_named_config("model", "lexlet"), "path": str(folder)})
 
 
 @pytest.fixture(scope="module")
@@ -50,10 +50,12 @@ def form(thinking: str = "free", thought: int = 40, end: str = "</think>") -> Lo
 
 def question(
     tokenizer: FastTokenizer, text: str = "Which?", begun: str = "", thought: int = 40, room: int = 6
-) -> Write:
+) -> Generate:
     frame = tokenizer.frame(chat=True)
     pieces = [frame.before, tokenizer.encode(text).ids, frame.after, tokenizer.encode(begun).ids]
-    return Write(index=0, cluster="a", prompt=np.concatenate(pieces).astype(np.int64), room=room, thought=thought)
+    return Generate(
+        index=0, cluster="a", prompt=np.concatenate(pieces).astype(np.int64), max_new_tokens=room, thought=thought
+    )
 
 
 CASES: dict[str, tuple[str, list[tuple[str, bool]], tuple[str, str, bool, bool]]] = {
@@ -74,12 +76,12 @@ def test_a_thought_comes_first_and_the_answer_behind_it(name: str, model: Model)
     chosen = form(thinking)
     tokenizer = chosen.tokenizer(load_tokenizer(Path(str(model.path)), model.bos))
     whole = question(tokenizer, begun="It is", room=len(tokenizer.encode("word word word").ids))
-    stages, asked = in_stages(whole, tokenizer, chosen), list[Write]()
+    stages, asked = think_then_answer(whole, tokenizer, chosen), list[Generate]()
     stage = next(stages)
     try:
         for text, hit_room in said:
             asked.append(stage)
-            stage = stages.send(Written(tokens=tokenizer.encode(text).ids, text=text, hit_room=hit_room))
+            stage = stages.send(GenerateAnswer(tokens=tokenizer.encode(text).ids, text=text, hit_room=hit_room))
     except StopIteration as end:
         answer = end.value
     assert len(asked) == len(said)
@@ -90,7 +92,7 @@ def test_a_thought_comes_first_and_the_answer_behind_it(name: str, model: Model)
         text = tokenizer.decode(asked[1].prompt)
         kept = said[0][0].partition("</think>")[0]
         assert text.endswith(f"[assistant]{kept}</think>\n\nIt is")
-        assert asked[1].length <= whole.length and asked[1].room == whole.room
+        assert asked[1].length <= whole.length and asked[1].max_new_tokens == whole.max_new_tokens
 
 
 @pytest.mark.slow
@@ -101,10 +103,10 @@ def test_a_thought_that_ends_by_itself_changes_nothing_of_what_the_model_writes(
     monkeypatch.setattr(hf, "_form", form(end="."))
     asked = question(hf.tokenizer, "The sky is blue. It is", thought=60)  # type: ignore[arg-type]
     answer = hf.write(asked)
-    plain = hf.write(replace(asked, thought=0, room=66))
+    plain = hf.write(replace(asked, thought=0, max_new_tokens=66))
     tokens = plain.tokens.tolist()
     size = next(size for size in range(1, 60) if "." in hf.tokenizer.decode(tokens[:size]))
-    assert answer.tokens.tolist() == tokens[size : size + asked.room] and not answer.thought_cut
+    assert answer.tokens.tolist() == tokens[size : size + asked.max_new_tokens] and not answer.thought_cut
     assert answer.thought == plain.text.partition(".")[0].strip()
 
 
@@ -124,9 +126,9 @@ UNASKED: dict[str, tuple[str, bool, tuple[str, str] | None]] = {
 def test_a_thought_that_was_not_asked_for_is_no_answer(name: str, hf: Hf, monkeypatch: pytest.MonkeyPatch) -> None:
     said, hit_room, expected = UNASKED[name]
     ids = hf.tokenizer.encode(said).ids
-    plain = Written(tokens=ids, text=said, hit_room=hit_room)
+    plain = GenerateAnswer(tokens=ids, text=said, hit_room=hit_room)
     monkeypatch.setattr(hf, "_form", LocalForm(chat=True))
-    monkeypatch.setattr(Hf, "_continued", lambda self, questions: [plain for _ in questions])
+    monkeypatch.setattr(Hf, "_continue_batch", lambda self, questions: [plain for _ in questions])
 
     class Saying(Completions):
         name, tokenizer, form = "saying", hf.tokenizer, LocalForm(chat=True)
@@ -176,7 +178,9 @@ class Engine(Completions):
         return [self._reply(each) for each in requests if isinstance(each, Continue)]
 
     def _reply(self, request: Continue) -> Reply:
-        found = self.hf.write(Write(index=0, cluster="", prompt=request.tokens, room=request.room))
+        found = self.hf.write(
+            Generate(index=0, cluster="", prompt=request.tokens, max_new_tokens=request.max_new_tokens)
+        )
         return Continued(tokens=found.tokens, hit_room=found.hit_room)
 
 
@@ -192,22 +196,22 @@ def test_a_batch_and_an_engine_think_as_one_question_alone(end: str, hf: Hf, mon
             assert (alone.thought, alone.text) == (together.thought, together.text)
             assert alone.tokens.tolist() == together.tokens.tolist()
         size = len(hf.tokenizer.encode(together.thought).ids)
-        assert 0 < size <= 24 and len(together.tokens) <= whole.room and not together.thought_cut
+        assert 0 < size <= 24 and len(together.tokens) <= whole.max_new_tokens and not together.thought_cut
 
 
 def test_thoughts_of_other_lengths_are_not_continued_together_where_padding_is_read_as_text(
     hf: Hf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hf.reader, "joins", lambda: False)
+    monkeypatch.setattr(hf.reader, "can_join_texts", lambda: False)
     asked = [question(hf.tokenizer, text, thought=24, room=2) for text in ("The sky", "import numpy as")]  # type: ignore[arg-type]
     together: list[set[int]] = []
-    continued = Hf._continued
+    continued = Hf._continue_batch
 
-    def watch(self: Hf, questions: Sequence[Write]) -> list[Written]:
+    def watch(self: Hf, questions: Sequence[Generate]) -> list[GenerateAnswer]:
         together.append({len(each.prompt) for each in questions})
         return continued(self, questions)
 
-    monkeypatch.setattr(Hf, "_continued", watch)
+    monkeypatch.setattr(Hf, "_continue_batch", watch)
     hf._write(asked)
     assert len(asked[0].prompt) != len(asked[1].prompt)
     assert [len(lengths) for lengths in together] == [1] * 4
@@ -215,8 +219,8 @@ def test_thoughts_of_other_lengths_are_not_continued_together_where_padding_is_r
 
 @pytest.mark.slow
 def test_a_run_counts_all_tokens_and_says_how_it_thinks(model: Model, tmp_path: Path, unverified: None) -> None:
-    path = {"name": "lexlet", **registry.read("model", "lexlet"), "path": model.path}
-    config = {"name": "hf", **registry.read("backend", "hf"), "chat": True}
+    path = {"name": "lexlet", **registry.read_named_config("model", "lexlet"), "path": model.path}
+    config = {"name": "hf", **registry.read_named_config("backend", "hf"), "chat": True}
     for more in ({"thinking": "budget", "thought": 24}, {"thinking": "free", "thought": 24}, {}):
         lexbench.run(path, task="passkey", lengths=[190], n=1, results=tmp_path, backend={**config, **more})
     cells = {each.cell.identity["backend"]["chat"]: each for each in Store(tmp_path).load()}
@@ -249,15 +253,21 @@ def test_a_form_that_cannot_be_is_one_line(model: Model, changed: dict[str, Any]
 def test_a_text_without_template_has_no_place_for_a_thought(model: Model) -> None:
     tokenizer = form().tokenizer(load_tokenizer(Path(str(model.path)), model.bos))
     with pytest.raises(Refused, match=r"^a chat needs a question in the chat template"):
-        behind(tokenizer.frame(chat=True), tokenizer.encode("no template").ids)
+        answer_place(tokenizer.frame(chat=True), tokenizer.encode("no template").ids)
 
 
 @pytest.mark.slow
 def test_tasks_that_do_not_write_are_refused(
     model: Model, tmp_path: Path, unverified: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = {"name": "lexlet", **registry.read("model", "lexlet"), "path": model.path}
-    config = {"name": "hf", **registry.read("backend", "hf"), "chat": True, "thinking": "free", "thought": 32}
+    path = {"name": "lexlet", **registry.read_named_config("model", "lexlet"), "path": model.path}
+    config = {
+        "name": "hf",
+        **registry.read_named_config("backend", "hf"),
+        "chat": True,
+        "thinking": "free",
+        "thought": 32,
+    }
     lexbench.run(path, task="last_segment", lengths=[128], n=1, results=tmp_path, backend=config)
     [finished] = Store(tmp_path).load()
     assert finished.refused == "a thought needs an answer that is written: set backend.thinking=none"

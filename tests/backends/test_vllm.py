@@ -12,17 +12,17 @@ import pytest
 import lexbench
 from lexbench.backends.completions import Likely, Reply, Request
 from lexbench.backends.vllm import backend as vllm_backend
-from lexbench.backends.vllm.angles import Proof
+from lexbench.backends.vllm.angles import ExpectedAngles
 from lexbench.backends.vllm.backend import Vllm
-from lexbench.backends.vllm.engine import Table
+from lexbench.backends.vllm.engine import CosSinTable
 from lexbench.checkpoints.checkpoint import read_model
 from lexbench.core import registry
 from lexbench.core.attention import Attention, Floats
 from lexbench.core.record import Deferred, Refused
-from lexbench.core.task import Diverge, Score
+from lexbench.core.task import Loglikelihood, MeasureDivergence
 from lexbench.kernels.reference import Angles
 
-MODEL = read_model(registry.read("model", "lexlet"))
+MODEL = read_model(registry.read_named_config("model", "lexlet"))
 YARN = lexbench.method("yarn").attention(MODEL, 512)
 
 
@@ -47,12 +47,12 @@ class Engine:
         self.inv_freq: Floats = MODEL.inv_freq(base) / divided
         self.scale, self.first, self.own = rope.get("long_mscale", 1.0), 0, MODEL.inv_freq()
 
-    def tables(self, places: Sequence[int]) -> list[Table]:
+    def tables(self, places: Sequence[int]) -> list[CosSinTable]:
         at = np.asarray(places)[:, None]
         angles = np.where(at < self.first, at * self.own, at * self.inv_freq)
         scale = np.where(at < self.first, 1.0, self.scale) * np.ones_like(angles)
         cos, sin = scale * np.cos(angles) + self.wrong, scale * np.sin(angles)
-        return [Table("Made", self.rows, True, self.writable, cos, sin)] * self.tables_shown
+        return [CosSinTable("Made", self.rows, True, self.writable, cos, sin)] * self.tables_shown
 
     def turn(self, inv_freq: Floats, scale: float, first: int, own: Floats) -> None:
         self.inv_freq, self.scale, self.first, self.own = inv_freq, scale, first, own
@@ -60,7 +60,9 @@ class Engine:
     def ask(self, requests: Sequence[Request]) -> list[Reply]:
         if self.interrupted:
             raise KeyboardInterrupt
-        return [np.zeros(len(each.tokens) - each.start, np.float32) for each in requests if isinstance(each, Likely)]
+        return [
+            np.zeros(len(each.tokens) - each.first_target, np.float32) for each in requests if isinstance(each, Likely)
+        ]
 
     def close(self) -> None:
         type(self).ended += 1
@@ -74,8 +76,8 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Engine]]:
     return made  # type: ignore[return-value]
 
 
-def score(length: int = 64) -> Score:
-    return Score(index=0, cluster="a", tokens=np.arange(length), start=8, bytes=1, words=1)
+def score(length: int = 64) -> Loglikelihood:
+    return Loglikelihood(index=0, cluster="a", tokens=np.arange(length), first_target=8, bytes=1, words=1)
 
 
 def test_one_engine_is_written_for_every_method(engine: type[Engine]) -> None:
@@ -137,11 +139,11 @@ FAST, SLOW = Angles(np.array([1.0, 0.1])), Angles(np.array([0.5, 0.05]), scale=2
 """Two kinds of layers of a model."""
 
 
-def table(*inv_freq: float, scale: float = 1.0, rows: int | None = 64, halves: bool = True) -> Table:
+def table(*inv_freq: float, scale: float = 1.0, rows: int | None = 64, halves: bool = True) -> CosSinTable:
     """By the formula: pair p at position i turns by inv_freq[p] i."""
     angles = [[frequency * place for frequency in inv_freq] for place in range(64)]
     cos, sin = (np.array([[scale * turn(each) for each in row] for row in angles]) for turn in (math.cos, math.sin))
-    return Table("Made", rows, halves, True, cos, sin)
+    return CosSinTable("Made", rows, halves, True, cos, sin)
 
 
 @pytest.mark.parametrize(
@@ -164,15 +166,15 @@ def table(*inv_freq: float, scale: float = 1.0, rows: int | None = 64, halves: b
         ([], "it has no table of cos and sin to compare"),
     ],
 )
-def test_every_kind_of_layer_has_a_table_and_every_table_its_kind(tables: list[Table], said: str | None) -> None:
-    proof = Proof(Attention(), [FAST, SLOW], longest=64, dtype="float32")
+def test_every_kind_of_layer_has_a_table_and_every_table_its_kind(tables: list[CosSinTable], said: str | None) -> None:
+    proof = ExpectedAngles(Attention(), [FAST, SLOW], longest=64, dtype="float32")
     assert proof.places.tolist() == list(range(64))
-    fault = proof.fault(tables)
+    fault = proof.find_difference(tables)
     assert fault is None if said is None else fault is not None and re.match(said, fault)
 
 
 def test_every_token_that_turns_otherwise_is_compared() -> None:
-    proof = Proof(Attention(keep_first=9), [FAST], longest=10_000, dtype="float32")
+    proof = ExpectedAngles(Attention(keep_first=9), [FAST], longest=10_000, dtype="float32")
     assert {*range(10), 9_999} <= {*proof.places.tolist()} and len(proof.places) == 65 + 9
 
 
@@ -269,7 +271,7 @@ def test_a_compressed_cache_is_the_engines_own_setting(engine: type[Engine]) -> 
         Refused, match=r"^vllm cannot realise cache on lexlet: its engine has formats of its own, which.*hf$"
     ):
         backend.attend(lexbench.method("kv").attention(MODEL, 512))
-    question = Diverge(index=0, cluster="", tokens=np.arange(8), start=4)
+    question = MeasureDivergence(index=0, cluster="", tokens=np.arange(8), first_target=4)
     with pytest.raises(Refused, match="vllm does not show the logits of a whole vocabulary: use backend=hf"):
         next(backend.answers([question]))
     given = Vllm(MODEL, longest=512, engine={"kv_cache_dtype": "fp8"})

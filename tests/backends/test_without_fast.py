@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lexbench
-from lexbench import Choose, Refused, Score, Write, Written
+from lexbench import Choose, Generate, GenerateAnswer, Loglikelihood, Refused
 from lexbench.backends.hf.backend import Hf
 from lexbench.checkpoints.checkpoint import read_model
 from lexbench.core.attention import Attention
@@ -42,13 +42,17 @@ def answers(backend: Hf, attention: Attention) -> list[Any]:
     about: dict[str, Any] = {"index": 0, "cluster": ""}
     try:
         backend.attend(attention)
-        found: list[Any] = [backend.score(Score(**about, tokens=texts[0], start=TRAINED, bytes=1, words=1)).nll]
+        found: list[Any] = [
+            backend.score(Loglikelihood(**about, tokens=texts[0], first_target=TRAINED, bytes=1, words=1)).nll
+        ]
         options = tuple(draw.integers(3, 90, size) for size in (1, 3))
         found.append(backend.choose(Choose(**about, prompt=texts[1][:-4], options=options, expected=0)).nll)
-        writes = [Write(**about, prompt=text[: LENGTH - 8 - place], room=8) for place, text in enumerate(texts)]
-        keys = {backend.alike(write) for write in writes}
-        together = backend.together(writes) if len(keys) == 1 else map(backend.write, writes)
-        return [*found, *(cast(Written, written).tokens for written in together)]
+        writes = [
+            Generate(**about, prompt=text[: LENGTH - 8 - place], max_new_tokens=8) for place, text in enumerate(texts)
+        ]
+        keys = {backend.batch_key(write) for write in writes}
+        together = backend.answer_batch(writes) if len(keys) == 1 else map(backend.write, writes)
+        return [*found, *(cast(GenerateAnswer, written).tokens for written in together)]
     except Refused as refusal:
         return [refusal.reason]
 

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 import transformers
 
-from lexbench import Attention, Mark, Probe, Refused, Score, Write
+from lexbench import Attention, ClassifyTokens, Generate, Loglikelihood, ProbeAttention, Refused
 from lexbench.backends.hf import Hf
-from lexbench.backends.hf.exact.state import Handed, Keys, Unkept
+from lexbench.backends.hf.exact.state import KeyValueState, RereadState, ReturnedState
 from lexbench.checkpoints.checkpoint import read_model
-from lexbench.core.task import Choose, Written
-from lexbench.runner.verify import LOGITS, Preflight
+from lexbench.core.task import Choose, GenerateAnswer
+from lexbench.runner.verify import LOGITS_TOLERANCE_OF_DTYPE, Preflight
 from tests.census import tiny
 
 TOLERANCE = 1e-4
@@ -97,12 +97,12 @@ class Remembering(Stock):
         return self._known[tokens.tobytes()]
 
 
-def write(tokens: np.ndarray) -> Write:
-    return Write(index=0, cluster="", prompt=tokens, room=ROOM)
+def write(tokens: np.ndarray) -> Generate:
+    return Generate(index=0, cluster="", prompt=tokens, max_new_tokens=ROOM)
 
 
-def score(tokens: np.ndarray) -> Score:
-    return Score(index=0, cluster="", tokens=tokens, start=10, bytes=1, words=1)
+def score(tokens: np.ndarray) -> Loglikelihood:
+    return Loglikelihood(index=0, cluster="", tokens=tokens, first_target=10, bytes=1, words=1)
 
 
 def choose(prompt: np.ndarray) -> Choose:
@@ -128,11 +128,11 @@ def check_score(hf: Hf, stock: Stock) -> None:
 
 def check_mark(hf: Hf, stock: Stock) -> None:
     places, options = np.array([12, 20]), np.unique(TOKENS[[12, 20, 30]])
-    given = hf.mark(Mark(index=0, cluster="", tokens=TOKENS, places=places, options=options))
+    given = hf.mark(ClassifyTokens(index=0, cluster="", tokens=TOKENS, places=places, options=options))
     close(given.nll, -stock.chances(TOKENS)[np.ix_(places - 1, options)])
 
 
-def as_written(prompt: np.ndarray, answer: Written, stock: Stock, room: int = ROOM) -> None:
+def as_written(prompt: np.ndarray, answer: GenerateAnswer, stock: Stock, room: int = ROOM) -> None:
     assert answer.tokens.tolist() == stock.written(prompt, answer.tokens, room)
 
 
@@ -145,7 +145,7 @@ def check_choose(hf: Hf, stock: Stock) -> None:
 
 
 def check_probe(hf: Hf, stock: Stock, tokens: np.ndarray = TOKENS) -> None:
-    given = hf.probe(Probe(index=0, cluster="", tokens=tokens)).statistics["entropy"]
+    given = hf.probe(ProbeAttention(index=0, cluster="", tokens=tokens)).statistics["entropy"]
     expected = stock.entropies(tokens)
     assert expected is not None, "the stock model shows no weights to compare with"
     np.testing.assert_allclose(given, expected, atol=1e-3)
@@ -157,10 +157,10 @@ def check_near(hf: Hf, stock: Stock) -> None:
 
 def check_batched(hf: Hf, stock: Stock) -> None:
     texts = [TOKENS, TOKENS[::-1].copy(), np.roll(TOKENS, 5)]
-    for text, given in zip(texts, hf.together([score(text) for text in texts]), strict=True):
+    for text, given in zip(texts, hf.answer_batch([score(text) for text in texts]), strict=True):
         close(given.nll, stock.losses(text, 10))  # type: ignore[union-attr]
     prompts = [text[:PROMPT] for text in texts]
-    for prompt, answer in zip(prompts, hf.together([write(prompt) for prompt in prompts]), strict=True):
+    for prompt, answer in zip(prompts, hf.answer_batch([write(prompt) for prompt in prompts]), strict=True):
         as_written(prompt, answer, stock)  # type: ignore[arg-type]
 
 
@@ -179,8 +179,10 @@ def check_in_bfloat16(folder: Path) -> None:
     """Likelihoods within the tolerance of bfloat16 of the stock model's, and texts of tokens as likely as its best."""
     hf, stock = open_hf(folder, "bfloat16"), Stock(folder, torch.bfloat16)
     chances, prompt = stock.chances(TOKENS), TOKENS[:PROMPT]
-    slack = LOGITS["bfloat16"] * chances.std()
-    mark = Mark(index=0, cluster="", tokens=TOKENS, places=np.array([12, 20]), options=np.unique(TOKENS[[12, 20, 30]]))
+    slack = LOGITS_TOLERANCE_OF_DTYPE["bfloat16"] * chances.std()
+    mark = ClassifyTokens(
+        index=0, cluster="", tokens=TOKENS, places=np.array([12, 20]), options=np.unique(TOKENS[[12, 20, 30]])
+    )
     pairs = [
         (hf.score(score(TOKENS)).nll, stock.losses(TOKENS, 10)),
         (hf.mark(mark).nll, -chances[np.ix_(mark.places - 1, mark.options)]),
@@ -230,7 +232,7 @@ class Found:
         return {kind: each.reason for kind, each in self.asked.items() if not each.honest}
 
 
-GOES_ON_BY = {Keys: "keys and values", Handed: "its own state", Unkept: "reading again"}
+GOES_ON_BY = {KeyValueState: "keys and values", ReturnedState: "its own state", RereadState: "reading again"}
 
 
 def ask(folder: Path) -> Found:

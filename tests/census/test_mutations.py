@@ -9,7 +9,7 @@ import torch
 
 from lexbench import Attention
 from lexbench.backends.hf import Hf
-from lexbench.backends.hf.exact.state import Keys
+from lexbench.backends.hf.exact.state import KeyValueState
 from lexbench.runner.verify import Preflight
 from tests.census import asking, tiny
 
@@ -34,14 +34,14 @@ def test_a_broken_cache_is_caught(
     folder = tiny.save(tmp_path / "llama", "llama")
     hf, stock = asking.open_hf(folder), asking.Stock(folder)
     asking.check_choose(hf, stock)
-    read = Keys.read
+    read = KeyValueState.read
 
-    def broken(self: Keys, tower: Any, tokens: torch.Tensor) -> torch.Tensor:
+    def broken(self: KeyValueState, tower: Any, tokens: torch.Tensor) -> torch.Tensor:
         states = read(self, tower, tokens)
         fault(self.cache)
         return states
 
-    monkeypatch.setattr(Keys, "read", broken)
+    monkeypatch.setattr(KeyValueState, "read", broken)
     with pytest.raises(AssertionError, match="Not equal to tolerance"):
         asking.check_choose(hf, stock)
     why = Preflight(None, hf, "").failure_of_cache(Attention(), len(asking.TOKENS))

@@ -10,8 +10,8 @@ import pytest
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 
-from lexbench.backends.hf.exact.network import towers
-from lexbench.checkpoints.structure import properties
+from lexbench.backends.hf.exact.network import tower_candidates
+from lexbench.checkpoints.structure import attention_properties
 from lexbench.commands import main
 from tests.census import tiny
 
@@ -22,7 +22,7 @@ TEXT = torch.arange(20, 20 + LENGTH)[None]
 
 def stated(folder: Path, kind: str, **changes: Any) -> dict[str, str]:
     tiny.config_of(kind, **changes).save_pretrained(folder)
-    return properties({"path": str(folder)})
+    return attention_properties({"path": str(folder)})
 
 
 class Seen:
@@ -32,7 +32,7 @@ class Seen:
         self.queries: dict[int, torch.Tensor] = {}
         self.keys: dict[int, torch.Tensor] = {}
         self.options: dict[int, dict[str, Any]] = {}
-        with self._watching(towers(network)[0]) as tower, torch.inference_mode():
+        with self._watching(tower_candidates(network)[0]) as tower, torch.inference_mode():
             tower(input_ids=text, position_ids=torch.arange(LENGTH)[None] + begin, use_cache=False)
 
     @contextmanager
@@ -184,8 +184,11 @@ def test_show_prints_what_is_the_models_own(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_without_a_checkpoint_nothing_is_stated() -> None:
-    assert properties({"name": "made up", "trained_length": 64, "head_dim": 8}) == {}
-    assert properties({"name": "gone", "path": "package:gone/gone.gguf", "trained_length": 64, "head_dim": 8}) == {}
+    assert attention_properties({"name": "made up", "trained_length": 64, "head_dim": 8}) == {}
+    assert (
+        attention_properties({"name": "gone", "path": "package:gone/gone.gguf", "trained_length": 64, "head_dim": 8})
+        == {}
+    )
 
 
 @pytest.mark.slow

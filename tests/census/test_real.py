@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lexbench import Attention, Write
+from lexbench import Attention, Generate
 from lexbench.backends.hf import Hf
-from lexbench.checkpoints.checkpoint import locate, read_model
+from lexbench.checkpoints.checkpoint import locate_checkpoint, read_model
 from lexbench.core import registry
 from lexbench.core.task import Choose
 from lexbench.runner.verify import Preflight
@@ -21,7 +21,7 @@ LENGTHS = {"smollm2": 48, "gemma3_270m": 48}
 @pytest.fixture(scope="module", params=LENGTHS)
 def real(request: pytest.FixtureRequest) -> tuple[Hf, asking.Stock, Any]:
     """lexbench's backend and the stock model, both in float32, and a text of their own tokenizer."""
-    stated = registry.read("model", request.param)
+    stated = registry.read_named_config("model", request.param)
     distribution = stated["path"].removeprefix("package:").partition("/")[0]
     try:
         metadata.distribution(distribution)
@@ -31,13 +31,13 @@ def real(request: pytest.FixtureRequest) -> tuple[Hf, asking.Stock, Any]:
     hf = Hf(model, batch=2, device="cpu", dtype="float32")
     text = "The cache of a model holds the keys and values of all tokens that it has read. " * 4
     tokens = hf.tokenizer.encode(text).ids.astype(np.int64)[: LENGTHS[request.param]]
-    return hf, asking.Stock(locate(stated["path"])), tokens
+    return hf, asking.Stock(locate_checkpoint(stated["path"])), tokens
 
 
 def test_likelihoods_are_the_stock_models(real: tuple[Hf, asking.Stock, Any]) -> None:
     hf, stock, tokens = real
     texts = [tokens, asking.other_end(tokens, 20)]
-    for text, given in zip(texts, hf.together([asking.score(each) for each in texts]), strict=True):
+    for text, given in zip(texts, hf.answer_batch([asking.score(each) for each in texts]), strict=True):
         asking.close(given.nll, stock.losses(text, 10))  # type: ignore[union-attr]
 
 
@@ -50,7 +50,9 @@ def test_texts_and_choices_are_the_stock_models(real: tuple[Hf, asking.Stock, An
     for hf.reuse in (False, True):
         given = hf.choose(Choose(index=0, cluster="", prompt=prompt, options=options, expected=0))
         asking.close(given.nll, expected)
-        asking.as_written(prompt, hf.write(Write(index=0, cluster="", prompt=prompt, room=3)), stock, room=3)
+        asking.as_written(
+            prompt, hf.write(Generate(index=0, cluster="", prompt=prompt, max_new_tokens=3)), stock, room=3
+        )
 
 
 def test_choices_beyond_the_windows_are_the_stock_models(real: tuple[Hf, asking.Stock, Any]) -> None:

@@ -10,7 +10,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, AutoConfig
 from transformers.masking_utils import eager_mask
 
 from lexbench import Refused
-from lexbench.backends.hf.exact.network import load
+from lexbench.backends.hf.exact.network import load_network
 from tests.census import asking, tiny
 from tools import models_page
 
@@ -134,7 +134,7 @@ def test_attention_outside_the_registry_never_calls_it(kind: str) -> None:
 def test_a_type_that_no_class_opens_is_named(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "evolla", "architectures": ["EvollaForProteinText2Text"]}')
     with pytest.raises(ValueError, match=r"model_type evolla of .* is no causal language model .*: use a checkpoint"):
-        load(tmp_path, torch.float32)
+        load_network(tmp_path, torch.float32)
 
 
 def test_a_missing_library_is_named(tmp_path: Path) -> None:
@@ -142,4 +142,4 @@ def test_a_missing_library_is_named(tmp_path: Path) -> None:
     config.save_pretrained(tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"")
     with pytest.raises(ValueError, match=r"needs a library that is not here .*timm.*: install it"):
-        load(tmp_path, torch.float32)
+        load_network(tmp_path, torch.float32)

@@ -14,11 +14,11 @@ import yaml
 
 from lexbench.checkpoints import checkpoint
 from lexbench.checkpoints.checkpoint import (
+    checkpoint_fingerprint,
     dtype_of,
     end_tokens,
-    fingerprint,
-    locate,
-    on_disk,
+    local_folder,
+    locate_checkpoint,
     read_config,
     read_known_model,
     read_model,
@@ -104,7 +104,7 @@ def test_a_hub_model_that_is_nowhere_is_said_in_one_line(monkeypatch: pytest.Mon
     from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    for fetch in (read_config, locate):
+    for fetch in (read_config, locate_checkpoint):
         with pytest.raises(ValueError, match="model nobody/nothing-here cannot be fetched") as raised:
             fetch("nobody/nothing-here")
         assert "\n" not in str(raised.value)
@@ -204,7 +204,7 @@ def test_a_folder_that_is_not_there_is_said_so(path: str) -> None:
 
 
 def test_org_and_name_are_a_hub_name() -> None:
-    assert on_disk("nobody/nothing-here") is None
+    assert local_folder("nobody/nothing-here") is None
 
 
 @pytest.mark.parametrize(
@@ -225,14 +225,16 @@ def test_a_config_that_cannot_be_read_is_said_in_one_line(content: bytes | None,
 
 ON_THE_HUB = [
     name
-    for name in registry.names("model")
-    if not str(registry.read("model", name).get("path", "lexbench:")).startswith(("lexbench:", "package:", "None"))
+    for name in registry.registered_names("model")
+    if not str(registry.read_named_config("model", name).get("path", "lexbench:")).startswith(
+        ("lexbench:", "package:", "None")
+    )
 ]
 
 
 @pytest.mark.parametrize("name", ON_THE_HUB)
 def test_a_hub_model_of_the_registry_is_known_without_network(name: str) -> None:
-    model = read_known_model(registry.read("model", name))
+    model = read_known_model(registry.read_named_config("model", name))
     assert model.path is not None
     assert model.name == model.path.split("/")[1]
     assert None not in (model.rope_base, model.layers, model.width, model.heads, model.kv_heads, model.vocabulary)
@@ -259,7 +261,7 @@ def test_the_registrys_llama_3_1_agrees_with_its_published_config(tmp_path: Path
             "rope_type": "llama3",
         },
     }
-    stated = {**registry.read("model", "llama3_1"), "path": str(folder(tmp_path, published))}
+    stated = {**registry.read_named_config("model", "llama3_1"), "path": str(folder(tmp_path, published))}
     assert read_model(stated) == read_model(stated, offline=True)
 
 
@@ -273,13 +275,13 @@ def weights(path: Path, content: bytes = b"weights") -> Path:
 
 def test_a_fingerprint_follows_config_tokenizer_template_and_weights_and_nothing_else(tmp_path: Path) -> None:
     path = weights(tmp_path)
-    prints = [fingerprint(path)]
+    prints = [checkpoint_fingerprint(path)]
     (path / "README.md").write_text("a word")
-    assert fingerprint(path) == prints[0]
+    assert checkpoint_fingerprint(path) == prints[0]
     for name in ("config.json", "tokenizer.model", "chat_template.jinja", "model.safetensors"):
         with (path / name).open("ab") as stream:
             stream.write(b" ")
-        prints.append(fingerprint(path))
+        prints.append(checkpoint_fingerprint(path))
     assert len(set(prints)) == 5
 
 
@@ -303,10 +305,10 @@ def put(file: Path, place: int, content: bytes) -> None:
 
 @pytest.mark.slow
 def test_the_fingerprint_of_a_large_file_sees_every_byte(large: Path) -> None:
-    file, prints = large / "model.safetensors", {fingerprint(large)}
+    file, prints = large / "model.safetensors", {checkpoint_fingerprint(large)}
     for place in (0, (1 << 16) + 100, LARGE // 2 + 12345, LARGE - 1):  # not only in blocks spread over the file
         put(file, place, b"x")
-        prints.add(fingerprint(large))
+        prints.add(checkpoint_fingerprint(large))
         put(file, place, b"\0")
     assert len(prints) == 5
 
@@ -318,14 +320,14 @@ def test_the_fingerprint_of_a_file_up_to_256_mb_stays_what_it_was(tmp_path: Path
         f"{file.name}:{file.stat().st_size}:".encode() + file.read_bytes()
         for file in (path / "config.json", path / "model.safetensors")
     )
-    assert fingerprint(path) == hashlib.sha256(written).hexdigest()[:16]
+    assert checkpoint_fingerprint(path) == hashlib.sha256(written).hexdigest()[:16]
 
 
 @pytest.mark.slow
 def test_the_hash_of_a_large_file_is_kept(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = fingerprint(large)
+    first = checkpoint_fingerprint(large)
     monkeypatch.delattr(hashlib, "file_digest")
-    assert fingerprint(large) == first
+    assert checkpoint_fingerprint(large) == first
 
 
 def test_weights_in_another_format_are_named(tmp_path: Path) -> None:
@@ -386,7 +388,7 @@ def test_an_adapter_beside_the_weights_is_not_left_out_in_silence(tmp_path: Path
     from lexbench.parts.lab.backend import Native
 
     folder = tmp_path / "tuned"
-    shutil.copytree(locate("lexbench:lexlet"), folder)
+    shutil.copytree(locate_checkpoint("lexbench:lexlet"), folder)
     (folder / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "lexlet"}')
     said = (
         r"tuned holds an adapter \(adapter_config.json\).* merge it into its base .*merge_and_unload.* move its files"

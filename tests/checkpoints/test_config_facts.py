@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lexbench.checkpoints.checkpoint import read_model
-from lexbench.checkpoints.config_facts import IMPLIED_BASE, IMPLIED_HEAD_DIM, IMPLIED_SHARE, facts
+from lexbench.checkpoints.config_facts import IMPLIED_BASE, IMPLIED_HEAD_DIM, IMPLIED_SHARE, facts_of_config
 from lexbench.core import registry
 
 SIZES: dict[str, Any] = {
@@ -40,13 +40,13 @@ def test_transformers_4_and_5_forms_state_the_same_facts() -> None:
     old = {**SIZES, "rope_theta": 5e5, "rope_scaling": {**scaled, "type": "llama3"}}
     new = {**SIZES, "rope_parameters": {**scaled, "rope_type": "llama3", "rope_theta": 5e5}}
     expected = {**KNOWN, "trained_length": 128, "rope_base": 5e5, "rope_scaling": {**scaled, "rope_type": "llama3"}}
-    assert facts(old) == expected
-    assert facts(new) == expected
+    assert facts_of_config(old) == expected
+    assert facts_of_config(new) == expected
 
 
 @pytest.mark.parametrize("rope", [{"rope_scaling": None}, {"rope_parameters": {"rope_type": "default"}}, {}])
 def test_an_old_llama_without_a_base_has_the_base_of_its_time(rope: dict[str, Any]) -> None:
-    assert facts({**SIZES, **rope}) == {**KNOWN, "trained_length": 128, "rope_base": 10_000.0}
+    assert facts_of_config({**SIZES, **rope}) == {**KNOWN, "trained_length": 128, "rope_base": 10_000.0}
 
 
 @pytest.mark.parametrize(
@@ -59,20 +59,20 @@ def test_an_old_llama_without_a_base_has_the_base_of_its_time(rope: dict[str, An
     ],
 )
 def test_every_word_for_partial_rotation_gives_the_rotated_dimensions(partial: dict[str, Any]) -> None:
-    found = facts({**SIZES, "model_type": "of its own", **partial})
+    found = facts_of_config({**SIZES, "model_type": "of its own", **partial})
     assert found == {**KNOWN, "trained_length": 128, "rope_base": 2e4, "rotary_dim": 4}
 
 
 def test_the_share_of_a_scaled_head_is_no_part_of_its_scaling() -> None:
     rope = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 2e4, "partial_rotary_factor": 0.25}
-    found = facts({**SIZES, "rope_parameters": rope})
+    found = facts_of_config({**SIZES, "rope_parameters": rope})
     assert (found["rotary_dim"], found["rope_scaling"]) == (4, {"rope_type": "dynamic", "factor": 2.0})
 
 
 def test_gpt_2_has_positions_in_a_table_and_no_rotation() -> None:
     config = {"model_type": "gpt2", "n_embd": 48, "n_head": 3, "n_layer": 3, "n_positions": 11, "vocab_size": 3}
     expected = {"layers": 3, "width": 48, "heads": 3, "kv_heads": 3, "vocabulary": 3, "head_dim": 16}
-    assert facts(config) == {**expected, "trained_length": 11}
+    assert facts_of_config(config) == {**expected, "trained_length": 11}
 
 
 def test_layers_of_several_kinds_have_no_one_base() -> None:
@@ -81,9 +81,9 @@ def test_layers_of_several_kinds_have_no_one_base() -> None:
         "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
     }
     expected = {**KNOWN, "trained_length": 128, "rope_scaling": layers}
-    assert facts({**SIZES, "rope_parameters": layers}) == expected
+    assert facts_of_config({**SIZES, "rope_parameters": layers}) == expected
     # Gemma 3 as transformers 4 wrote it
-    assert facts({**SIZES, "rope_theta": 1e6, "rope_local_base_freq": 1e4}) == expected
+    assert facts_of_config({**SIZES, "rope_theta": 1e6, "rope_local_base_freq": 1e4}) == expected
 
 
 @pytest.mark.parametrize("kind", ["llama3", "yarn", "longrope"])
@@ -96,12 +96,12 @@ def test_an_original_length_beside_the_rope_parameters_counts_before_the_one_in_
     config = {**SIZES, "rope_parameters": rope, "original_max_position_embeddings": 32}
     theirs = LlamaConfig.from_dict(json.loads(json.dumps(config)))
     theirs.standardize_rope_params()  # as each of its functions of frequencies does first
-    assert facts(config)["rope_scaling"]["original_max_position_embeddings"] == 32
+    assert facts_of_config(config)["rope_scaling"]["original_max_position_embeddings"] == 32
     assert theirs.rope_parameters["original_max_position_embeddings"] == 32
 
 
 def test_a_model_with_a_picture_part_is_its_text_part() -> None:
-    assert facts({"model_type": "llava", "hidden_size": 1, "text_config": {**SIZES, "rope_theta": 3e4}}) == {
+    assert facts_of_config({"model_type": "llava", "hidden_size": 1, "text_config": {**SIZES, "rope_theta": 3e4}}) == {
         **KNOWN,
         "config_section": "text_config",
         "trained_length": 128,
@@ -110,19 +110,19 @@ def test_a_model_with_a_picture_part_is_its_text_part() -> None:
 
 
 def test_falcon_states_a_base_that_alibi_does_not_use() -> None:
-    assert "rope_base" not in facts({**SIZES, "model_type": "falcon", "alibi": True, "rope_theta": 1e4})
+    assert "rope_base" not in facts_of_config({**SIZES, "model_type": "falcon", "alibi": True, "rope_theta": 1e4})
 
 
 def test_one_key_value_head_is_said_by_multi_query() -> None:
     falcon = {**SIZES, "num_kv_heads": 4, "multi_query": True}
-    assert facts(falcon)["kv_heads"] == 1
-    assert facts({**falcon, "num_key_value_heads": None, "new_decoder_architecture": True})["kv_heads"] == 4
+    assert facts_of_config(falcon)["kv_heads"] == 1
+    assert facts_of_config({**falcon, "num_key_value_heads": None, "new_decoder_architecture": True})["kv_heads"] == 4
 
 
 def test_latent_attention_rotates_a_part_of_its_own() -> None:
     # DeepSeek-V3: 128 dimensions without positions, 64 rotated; width / heads would say 56
     latent = {"hidden_size": 7168, "num_attention_heads": 128, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64}
-    found = facts({**SIZES, **latent, "rope_theta": 1e4})
+    found = facts_of_config({**SIZES, **latent, "rope_theta": 1e4})
     assert (found["head_dim"], found["rotary_dim"]) == (192, 64)
 
 
@@ -138,7 +138,7 @@ def test_layers_that_see_all_keys_have_the_sizes_that_transformers_gives_them(wi
     theirs.serialize_explicit_per_layer_config = True  # layer 0, too
     config = theirs.to_dict()
     assert config["per_layer_config"].keys() == {"0", "1"}
-    found, whole = facts(config), theirs.per_layer_config[1]
+    found, whole = facts_of_config(config), theirs.per_layer_config[1]
     assert found["global_head_dim"] == whole.head_dim == 32
     assert found["global_kv_heads"] == whole.num_key_value_heads == 1
     assert (found["head_dim"], found["kv_heads"]) == (16, 2)
@@ -149,7 +149,7 @@ def test_layers_of_one_kind_that_differ_have_no_one_size(own: dict[str, int]) ->
     from transformers import Qwen3Config
 
     theirs = Qwen3Config(**{**TINY, "num_key_value_heads": 2, "head_dim": 16}, per_layer_config={1: own})
-    found = facts(theirs.to_dict())
+    found = facts_of_config(theirs.to_dict())
     assert (found["layers"], found["kv_heads"], found["head_dim"]) == (2, 2, 16)
     assert not {"global_head_dim", "global_kv_heads", "layer_types"} & found.keys()
 
@@ -172,7 +172,7 @@ def scaled(kind: str, claimed: int, **more: Any) -> dict[str, Any]:
     ],
 )
 def test_the_trained_length_is_what_the_checkpoint_claims(config: dict[str, Any], trained_length: int) -> None:
-    assert facts(config)["trained_length"] == trained_length
+    assert facts_of_config(config)["trained_length"] == trained_length
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_kinds_of_layers_and_vocabulary_that_a_file_leaves_out_are_those_of_tran
     from transformers import CONFIG_MAPPING
 
     theirs = CONFIG_MAPPING[kind].from_dict(dict(SHORT[kind]))
-    found = facts({"model_type": kind, "rope_theta": 1e4, **SHORT[kind]})
+    found = facts_of_config({"model_type": kind, "rope_theta": 1e4, **SHORT[kind]})
     assert found["layer_types"] == tuple(theirs.layer_types)
     if kind == "gemma3_text":
         assert found["vocabulary"] == theirs.vocab_size
@@ -254,7 +254,7 @@ def test_a_base_that_no_layer_uses_is_no_fact(kind: str, entries: dict[str, Any]
     with torch.device("meta"):
         network = AutoModelForCausalLM.from_config(CONFIG_MAPPING[kind].from_dict(dict(config)))
     assert any(hasattr(module, "inv_freq") for module in network.modules()) == rotates
-    assert facts({"model_type": kind, **config}).get("rope_base") == (1e4 if rotates else None)
+    assert facts_of_config({"model_type": kind, **config}).get("rope_base") == (1e4 if rotates else None)
 
 
 SAVED: list[tuple[str, dict[str, Any]]] = [
@@ -295,8 +295,8 @@ def test_a_saved_config_gives_the_facts_that_transformers_reads(
 def test_our_yaml_states_the_network_after_which_transformers_defaults_are_made(name: str, kind: str) -> None:
     from transformers import AutoConfig
 
-    published = facts(AutoConfig.for_model(kind).to_dict())
-    stated = registry.read("model", name)
+    published = facts_of_config(AutoConfig.for_model(kind).to_dict())
+    stated = registry.read_named_config("model", name)
     assert {key: stated[key] for key in published if key != "trained_length"} == {
         key: value for key, value in published.items() if key != "trained_length"
     }

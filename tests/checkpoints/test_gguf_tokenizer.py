@@ -9,7 +9,7 @@ import pytest
 import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
 
-from lexbench.checkpoints.gguf_tokenizer import CUTS, settle_tokenizer
+from lexbench.checkpoints.gguf_tokenizer import PRE_TOKENIZER_CUTS, settle_tokenizer
 from lexbench.checkpoints.tokenizer import load_tokenizer
 
 gguf = pytest.importorskip("gguf")
@@ -135,7 +135,7 @@ def test_a_trained_tokenizer_comes_back_from_a_file(rule: str, tmp_path: Path) -
 def test_each_rule_cuts_a_text_by_hand(rules: str, pieces: str) -> None:
     spelled = pieces.translate({ord("_"): "\u0120", ord("/"): "\u010a", ord("-"): "_"})
     for rule in rules.split():
-        assert [piece for piece, _ in CUTS[rule]().pre_tokenize_str(TEXT)] == spelled.split("|"), rule
+        assert [piece for piece, _ in PRE_TOKENIZER_CUTS[rule]().pre_tokenize_str(TEXT)] == spelled.split("|"), rule
 
 
 def test_a_piece_that_is_a_token_is_taken_whole_where_the_rule_says_so(tmp_path: Path) -> None:

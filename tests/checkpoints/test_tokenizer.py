@@ -14,8 +14,8 @@ import tokenizers
 from tokenizers import models, processors
 from transformers import AutoTokenizer
 
-from lexbench.checkpoints.checkpoint import locate
-from lexbench.checkpoints.tokenizer import FastTokenizer, given_tokenizer, load_tokenizer
+from lexbench.checkpoints.checkpoint import locate_checkpoint
+from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer, wrap_loaded_tokenizer
 from lexbench.core.errors import ConfigError
 
 TEXTS = [
@@ -172,7 +172,7 @@ def test_all_tokens_that_a_tokenizer_puts_in_front_begin_contexts(
     text = "One day"
     expected = theirs(text, padding=False)["input_ids"]
     assert [*loaded.prefix, *loaded.encode(text).ids] == expected
-    assert [*given_tokenizer(theirs).prefix, *loaded.encode(text).ids] == expected
+    assert [*wrap_loaded_tokenizer(theirs).prefix, *loaded.encode(text).ids] == expected
     assert [token for token in framed(loaded, text)[:3] if token in loaded.prefix] == list(loaded.prefix)  # not twice
     assert load_tokenizer(tmp_path, False).prefix == ()
 
@@ -279,7 +279,7 @@ def test_a_template_that_opens_a_thought_unasked_is_refused(chat_folder: Callabl
         loaded = load_tokenizer(chat_folder(PLAIN + end), bos=False)
         thinks = loaded.as_chat("chat", None, thinking=True, thought=9)
         assert len(thinks.frame(chat=True).after) > 1
-        assert loaded.thinks_unasked() == (end != closed)
+        assert loaded.opens_thought_by_default() == (end != closed)
         for silent in (loaded, loaded.as_chat("chat", None, thinking=False, thought=0)):
             if ignores:
                 with pytest.raises(
@@ -408,7 +408,7 @@ def test_pieces_of_a_text_join_where_a_tokenizer_puts_a_blank_before_each(shared
 
 
 def test_a_hostile_expression_in_a_tokenizer_is_one_line(tmp_path: Path) -> None:
-    source = locate("lexbench:lexlet", None)
+    source = locate_checkpoint("lexbench:lexlet", None)
     page = json.loads((source / "tokenizer.json").read_text())
     expression = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
     (tmp_path / "tokenizer.json").write_text(json.dumps({**page, "pre_tokenizer": expression}))
@@ -418,7 +418,7 @@ def test_a_hostile_expression_in_a_tokenizer_is_one_line(tmp_path: Path) -> None
 
 
 def test_half_a_character_as_a_token_is_one_line(tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(locate("lexbench:lexlet"), tmp_path / "half"))
+    folder = Path(shutil.copytree(locate_checkpoint("lexbench:lexlet"), tmp_path / "half"))
     stated = json.loads((folder / "tokenizer_config.json").read_text())
     (folder / "tokenizer_config.json").write_text(json.dumps({**stated, "bos_token": "\ud800"}))
     with pytest.raises(ConfigError, match=r"token '\\ud800' must be whole characters"):

@@ -7,25 +7,25 @@ import yaml
 
 from lexbench.commands import hydra_config
 from lexbench.commands.command import Command
-from lexbench.commands.main import COMMANDS, parser
+from lexbench.commands.main import COMMANDS_BY_NAME, build_parser
 from lexbench.core import registry
 from lexbench.parts.search.longrope_search import evolution
 from lexbench.parts.search.tune import settings as tune_settings
 
 YAMLS = sorted(file.stem for folder in registry.config_dirs() for file in folder.glob("*.yaml"))
-CONFIGURED = [command for command in COMMANDS.values() if command.settings]
+CONFIGURED = [command for command in COMMANDS_BY_NAME.values() if command.settings]
 
 
 def keys(name: str) -> set[str]:
     """The groups and settings of a yaml of configs/."""
-    content = yaml.safe_load((registry.home_of(name) / f"{name}.yaml").read_text())
+    content = yaml.safe_load((registry.command_config_folder(name) / f"{name}.yaml").read_text())
     groups = {key for each in content["defaults"] if isinstance(each, dict) for key in each}
     return {key for key in {*groups, *content} - {"defaults", "hydra"} if not key.startswith("override ")}
 
 
 def help_of(command: Command, capsys: pytest.CaptureFixture[str]) -> str:
     with pytest.raises(SystemExit):
-        parser().parse_args([command.name, "--help"])
+        build_parser().parse_args([command.name, "--help"])
     return capsys.readouterr().out
 
 
@@ -58,15 +58,15 @@ def test_help_has_every_setting_once_with_its_default(
 @pytest.mark.parametrize("command", CONFIGURED, ids=lambda command: command.name)
 def test_every_example_is_a_setting_that_hydra_takes(command: Command) -> None:
     words = [setting.example for setting in command.settings if not setting.example.endswith("=NAME")]
-    config, _ = hydra_config.composed(command, words)
+    config, _ = hydra_config.compose_config(command, words)
     assert config.keys() <= keys(command.config_name)
     for word in words:
         name, _, value = word.partition("=")
-        if "." not in name and name not in registry.GROUPS:
+        if "." not in name and name not in registry.REGISTRY_GROUPS:
             assert config[name] == yaml.safe_load(value)
 
 
 def test_no_setting_of_a_search_or_a_tune_is_left_unread() -> None:
-    tune, search = (set(COMMANDS[name].names(groups=False)) for name in ("tune", "search"))
-    assert tune | {"to"} == registry.parameters(tune_settings.Settings).keys()  # --to, as of lexbench export
-    assert search == {*registry.parameters(evolution.Settings), "length", "out", "n"}
+    tune, search = (set(COMMANDS_BY_NAME[name].names(groups=False)) for name in ("tune", "search"))
+    assert tune | {"to"} == registry.class_parameters(tune_settings.TuneSettings).keys()  # --to, as of lexbench export
+    assert search == {*registry.class_parameters(evolution.EvolutionSettings), "length", "out", "n"}

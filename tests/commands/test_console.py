@@ -17,7 +17,7 @@ def test_a_command_that_takes_long_says_for_how_long(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("TQDM_DISABLE", raising=False)
-    monkeypatch.setattr(console, "FIRST", 0.02)
+    monkeypatch.setattr(console, "FIRST_LINE_SECONDS", 0.02)
     before = signal.getsignal(signal.SIGALRM)
     with console.at_work("check"):
         time.sleep(0.1)

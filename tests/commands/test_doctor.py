@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lexbench.commands import main
-from lexbench.report.doctor import examine
+from lexbench.report.doctor import examine_runs
 from lexbench.stats import records
 from tests.parts.exchange.test_lm_eval_results import COLOURS, RIGHT, by_length, ours, write
 
@@ -41,9 +41,9 @@ def test_what_a_command_has_written_is_sound_and_is_read(
     words = [word.format(tmp_path) if "{0}" in word else word for word in COMMANDS[command]]
     name, *rest = words
     assert main.main([name, *rest[:1], "backend=chance", *rest[1:]]) == 0
-    found = examine([tmp_path])
+    found = examine_runs([tmp_path])
     assert found.faults == [] and found.unfinished == 0 and found.cells > 0
-    assert len(records.load([tmp_path]).finished) == found.cells
+    assert len(records.load_cells([tmp_path]).finished) == found.cells
     assert "though its identity" not in caplog.text
 
 
@@ -56,7 +56,7 @@ def test_what_import_has_written_is_sound(tmp_path: Path) -> None:
     ]
     words = ["--into", str(tmp_path / "run"), "--trained-length", "8", "--length", "8"]
     assert main.main(["import", "lm_eval", *map(str, results), *words]) == 0
-    found = examine([tmp_path / "run"])
+    found = examine_runs([tmp_path / "run"])
     assert (found.faults, found.cells) == ([], 4)
 
 

@@ -341,10 +341,10 @@ def test_a_device_that_is_none_is_said_before_the_plan(lexbench: Command, places
 
 def test_an_option_of_several_words_may_be_repeated() -> None:
     words = ["figure", "runs", "--task", "passkey", "needle", "--out", "a.pdf", "--task", "recall", "--out", "b.tex"]
-    options = main.parser().parse_args(words)
+    options = main.build_parser().parse_args(words)
     assert options.task == ["passkey", "needle", "recall"]
     assert options.out == [Path("a.pdf"), Path("b.tex")]  # in place of the default
-    again = main.parser().parse_args(["figure", "runs"])
+    again = main.build_parser().parse_args(["figure", "runs"])
     assert (again.runs, again.task, again.out) == ([Path("runs")], [], [Path("figure.pdf")])
 
 
@@ -383,7 +383,7 @@ def test_a_bug_of_ours_shows_its_traceback_and_says_that_it_is_ours(
         raise error
 
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setitem(main.COMMANDS, "doctor", replace(main.COMMANDS["doctor"], call=slip))
+    monkeypatch.setitem(main.COMMANDS_BY_NAME, "doctor", replace(main.COMMANDS_BY_NAME["doctor"], call=slip))
     assert main.main(["doctor", "a folder"]) == 1
     said = capsys.readouterr().err
     (log,) = tmp_path.glob("lexbench-bug-*.log")
@@ -399,7 +399,7 @@ def test_a_mistake_of_the_user_is_one_line_without_a_traceback(
     def refuse(*given: object) -> int:
         raise ConfigError("n must be at least 1, got 0: raise n")
 
-    monkeypatch.setitem(main.COMMANDS, "doctor", replace(main.COMMANDS["doctor"], call=refuse))
+    monkeypatch.setitem(main.COMMANDS_BY_NAME, "doctor", replace(main.COMMANDS_BY_NAME["doctor"], call=refuse))
     assert main.main(["doctor", "folder"]) == 2
     assert capsys.readouterr().err == "lexbench: n must be at least 1, got 0: raise n\n"
 

@@ -12,7 +12,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from lexbench import Refused, corpus
-from lexbench.checkpoints.checkpoint import on_disk
+from lexbench.checkpoints.checkpoint import local_folder
 from lexbench.commands import hydra_config, main
 from lexbench.core import registry, suites
 from lexbench.corpora.packages import Packages
@@ -109,8 +109,8 @@ def test_a_dry_run_of_a_suite_at_a_million_tokens_writes_no_question_and_reads_n
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """22 of the 24 tasks have their data here: 50 samples each, but sliding reads windows."""
-    suite = registry.read("task", "standard")
-    tasks = [registry.build(entry, "task", corpus=corpus("synthetic")) for entry in suites.entries(suite)]
+    suite = registry.read_named_config("task", "standard")
+    tasks = [registry.build_object(entry, "task", corpus=corpus("synthetic")) for entry in suites.expand_suite(suite)]
     assert len(tasks) == 24
 
     def never(*given: object) -> None:
@@ -121,7 +121,7 @@ def test_a_dry_run_of_a_suite_at_a_million_tokens_writes_no_question_and_reads_n
     monkeypatch.setattr(EncodedCorpus, "__init__", never)
     monkeypatch.setattr(Packages, "documents", never)
     monkeypatch.setattr(Packages, "fingerprint", never)
-    monkeypatch.setattr(squad_hotpot, "read", lambda *given: Refused("no data"))
+    monkeypatch.setattr(squad_hotpot, "read_questions", lambda *given: Refused("no data"))
     assert main.main(["run", "model=lexlet", "task=standard", "lengths=[4096,1048576]", "--dry-run"]) == 0
     said = capfd.readouterr().err
     # by hand: sliding by a quarter of 4096 needs 1 + (2^20 - 4096) / 1024 windows of each document of 2^20 tokens
@@ -157,22 +157,22 @@ def test_a_sweep_file_is_the_words_that_it_stands_for(tmp_path: Path) -> None:
     file = tmp_path / "paper.yaml"
     file.write_text("model: lexlet\nlengths: [128, 256]\nresults: 'my runs'\nn: null\nsweep:\n  method: [none, ntk]\n")
     words = ["-m", "model=lexlet", "lengths=[128,256]", "results='my runs'", "n=null", "method=none,ntk"]
-    assert hydra_config.of_file(file, []) == words
-    assert hydra_config.of_file(file, ["n=2", "method=pi"]) == [*words[:-2], "n=2", "method=pi"]
+    assert hydra_config.words_of_file(file, []) == words
+    assert hydra_config.words_of_file(file, ["n=2", "method=pi"]) == [*words[:-2], "n=2", "method=pi"]
     file.write_text("price: false\nmethod: [yarn, log_n]\nray: {gpus: 1, address: auto}\n")
-    assert hydra_config.of_file(file, []) == ["price=false", "method=[yarn,log_n]", "ray={gpus:1,address:auto}"]
+    assert hydra_config.words_of_file(file, []) == ["price=false", "method=[yarn,log_n]", "ray={gpus:1,address:auto}"]
     for text in ("- none", "sweep: none", "sweep: {method: none}", "sweep: [none", ""):
         file.write_text(text)
         with pytest.raises(ValueError, match=r"sweep \S+paper.yaml (must hold settings|is not valid yaml)"):
-            hydra_config.of_file(file, [])
+            hydra_config.words_of_file(file, [])
     with pytest.raises(
         ValueError, match=r"sweep none.yaml cannot be read \(No such file or directory\): give --sweep a"
     ):
-        hydra_config.of_file(Path("none.yaml"), [])
+        hydra_config.words_of_file(Path("none.yaml"), [])
     levels = [f"a{place + 1}: &a{place + 1} [{', '.join([f'*a{place}'] * 9)}]" for place in range(9)]
     file.write_text("\n".join(["a0: &a0 [1]", *levels]))
     with pytest.raises(ValueError, match=r"paper.yaml stands for more than"):
-        hydra_config.of_file(file, [])
+        hydra_config.words_of_file(file, [])
 
 
 @pytest.mark.slow
@@ -204,7 +204,7 @@ def test_a_full_disk_is_said_and_earlier_cells_stay(
 
 def checkpoint(folder: Path) -> Path:
     """A copy of the embedded model, to be spoilt."""
-    found = on_disk("lexbench:lexlet")
+    found = local_folder("lexbench:lexlet")
     assert found is not None
     shutil.copytree(found, folder)
     return folder
@@ -303,7 +303,7 @@ def test_a_dry_run_needs_no_package_where_the_yaml_has_the_facts(
 
 
 def test_a_folder_is_a_model(capfd: pytest.CaptureFixture[str]) -> None:
-    folder = on_disk("lexbench:lexlet")
+    folder = local_folder("lexbench:lexlet")
     words = [f"model={folder}", "task=last_segment", "lengths=[64]", "n=1"]
     assert main.main(["run", *words, "--dry-run"]) == 0
     assert "lexlet, trained at 256 tokens" in capfd.readouterr().err

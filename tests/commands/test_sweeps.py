@@ -24,7 +24,7 @@ REFUSED = {"verify": 3}
 def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What happens to backends, in order."""
     seen: list[str] = []
-    build = backend_pool._built
+    build = backend_pool._build_backend
 
     def built(*arguments: Any) -> Any:
         backend: Any = build(*arguments)
@@ -32,7 +32,7 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         seen.append("load")
         return backend
 
-    monkeypatch.setattr(backend_pool, "_built", built)
+    monkeypatch.setattr(backend_pool, "_build_backend", built)
     return seen
 
 

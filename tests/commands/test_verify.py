@@ -5,8 +5,8 @@ import json
 import pytest
 
 from lexbench.commands import main
-from lexbench.commands.verify import table
-from lexbench.runner.verify import Check
+from lexbench.commands.verify import checks_table
+from lexbench.runner.verify import MethodCheck
 
 
 @pytest.mark.slow
@@ -24,17 +24,17 @@ def test_verify_prints_methods_by_checks_and_refusals(capfd: pytest.CaptureFixtu
 
 
 def test_a_failing_check_is_exit_code_one(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lexbench.runner.verify.REALISED", -1.0)
+    monkeypatch.setattr("lexbench.runner.verify.ANGLE_TOLERANCE", -1.0)
     assert main.main(["verify", "method=pi", "length=64"]) == 1
     assert "FAILED" in capfd.readouterr().out
 
 
 def test_the_table_keeps_its_columns_whatever_a_refusal_says() -> None:
-    rows: list[tuple[str, list[Check] | str]] = [
-        ("pi", [Check("applied", True, "1e+00"), Check("identity", None, "not | promised")]),
+    rows: list[tuple[str, list[MethodCheck] | str]] = [
+        ("pi", [MethodCheck("applied", True, "1e+00"), MethodCheck("identity", None, "not | promised")]),
         ("dca", "sees a|b:\ntoo short"),
     ]
-    assert table(rows).splitlines() == [
+    assert checks_table(rows).splitlines() == [
         "| method |  applied |          identity |",
         "| ------ | -------: | ----------------: |",
         r"| pi     | ok 1e+00 | - not \| promised |",
@@ -42,4 +42,8 @@ def test_the_table_keeps_its_columns_whatever_a_refusal_says() -> None:
         "",
         "dca: sees a|b: too short",
     ]
-    assert table(rows[1:]).splitlines()[:3] == ["| method |  checks |", "| ------ | ------: |", "| dca    | refused |"]
+    assert checks_table(rows[1:]).splitlines()[:3] == [
+        "| method |  checks |",
+        "| ------ | ------: |",
+        "| dca    | refused |",
+    ]

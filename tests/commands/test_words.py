@@ -10,7 +10,7 @@ import pytest
 from lexbench import run
 from lexbench.commands import export, hydra_config, main, show, versus
 from lexbench.commands import run as run_
-from lexbench.commands.command import Command, method_of, methods_of
+from lexbench.commands.command import Command, chosen_method, chosen_methods
 from lexbench.methods.composition import read_method
 from lexbench.parts.lab.commands import train
 from lexbench.parts.search.commands import tune
@@ -22,11 +22,11 @@ MARKS = "=[{#(~',]})\"\\:;&|<>!?*$ %@^`"
 
 
 def composed(words: str, command: Command = run_.COMMAND) -> tuple[dict[str, Any], dict[str, str]]:
-    return hydra_config.composed(command, shlex.split(words))
+    return hydra_config.compose_config(command, shlex.split(words))
 
 
 def labels(words: str, command: Command = run_.COMMAND) -> list[str]:
-    return [str(read_method(each)[2]) for each in methods_of(*composed(words, command))]
+    return [str(read_method(each)[2]) for each in chosen_methods(*composed(words, command))]
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_a_list_stands_for_several_methods_and_a_plus_combines_them(words: str, 
 @pytest.mark.parametrize("words", ["method=yarn+log_n", "method.compose=[yarn,log_n]"])
 def test_combined_methods_are_the_same_object_however_they_are_asked_for(words: str) -> None:
     """So their cells keep their identities."""
-    _, built, label = read_method(method_of(*composed(words), "run"))
+    _, built, label = read_method(chosen_method(*composed(words), "run"))
     assert (built, label) == read_method({"compose": ["yarn", "log_n"]})[1:]
 
 
@@ -75,8 +75,8 @@ def test_a_command_of_one_method_says_how_to_combine_several(command: Command) -
     with pytest.raises(
         ValueError, match=r"takes one method, got yarn, log_n: give one, or combine .*method=yarn\+log_n"
     ):
-        method_of(*composed("method=[yarn,log_n]", command), command.name)
-    assert str(read_method(method_of(*composed("method=yarn+log_n", command), command.name))[2]) == "yarn+log_n"
+        chosen_method(*composed("method=[yarn,log_n]", command), command.name)
+    assert str(read_method(chosen_method(*composed("method=yarn+log_n", command), command.name))[2]) == "yarn+log_n"
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_a_folder_of_any_name_is_taken_as_it_is(mark: str, tmp_path: Path, monke
 
 
 def composed_of(word: str) -> dict[str, Any]:
-    return hydra_config.composed(run_.COMMAND, [word])[0]
+    return hydra_config.compose_config(run_.COMMAND, [word])[0]
 
 
 @pytest.mark.parametrize("mark", MARKS)
@@ -253,10 +253,10 @@ def test_a_dry_run_plans_for_a_machine_with_other_devices(tmp_path: Path) -> Non
     [("corpus=book.txt", "book.txt"), ("corpus=./my texts", "./my texts"), ("corpus=/a/b=c.jsonl", "/a/b=c.jsonl")],
 )
 def test_a_file_or_folder_of_texts_is_a_corpus(word: str, path: str) -> None:
-    config, choices = hydra_config.composed(tune.COMMAND, [word])
+    config, choices = hydra_config.compose_config(tune.COMMAND, [word])
     assert (choices["corpus"], config["corpus"]["path"]) == ("files", path)
 
 
 def test_a_folder_without_its_mark_is_told_how_to_be_written() -> None:
     with pytest.raises(ValueError, match=r"unknown corpus 'texts': .* or give corpus=\./FOLDER or corpus=FILE\.txt"):
-        hydra_config.composed(tune.COMMAND, ["corpus=texts"])
+        hydra_config.compose_config(tune.COMMAND, ["corpus=texts"])

@@ -16,14 +16,14 @@ from lexbench.core.attention import (
     Dynamic,
     Growing,
     HeadRatios,
-    Line,
     LogScale,
+    PositionMap,
     Remap,
     Remapping,
     Slopes,
     SlotError,
     Stairs,
-    Steps,
+    StepScale,
     Window,
     seen_distances,
 )
@@ -32,14 +32,14 @@ POSITIONS = np.arange(6)
 
 
 def test_a_line_divides_floors_and_shifts() -> None:
-    np.testing.assert_array_equal(Line()(POSITIONS), [0, 1, 2, 3, 4, 5])
-    np.testing.assert_array_equal(Line(divisor=2, offset=10)(POSITIONS), [10, 10.5, 11, 11.5, 12, 12.5])
-    np.testing.assert_array_equal(Line(divisor=2, offset=10, floor=True)(POSITIONS), [10, 10, 11, 11, 12, 12])
+    np.testing.assert_array_equal(PositionMap()(POSITIONS), [0, 1, 2, 3, 4, 5])
+    np.testing.assert_array_equal(PositionMap(divisor=2, offset=10)(POSITIONS), [10, 10.5, 11, 11.5, 12, 12.5])
+    np.testing.assert_array_equal(PositionMap(divisor=2, offset=10, floor=True)(POSITIONS), [10, 10, 11, 11, 12, 12])
 
 
 def test_a_line_of_infinite_divisor_is_constant() -> None:
     for floor in (False, True):
-        np.testing.assert_array_equal(Line(divisor=math.inf, offset=7, floor=floor)(POSITIONS), [7] * 6)
+        np.testing.assert_array_equal(PositionMap(divisor=math.inf, offset=7, floor=floor)(POSITIONS), [7] * 6)
 
 
 def test_log_scale_counts_keys_in_units_of_the_trained_length() -> None:
@@ -86,7 +86,7 @@ def test_an_attention_is_plain_json_that_names_the_kind_of_every_slot() -> None:
         inv_freq=np.array([1.0, 0.1]),
         scale=1.5,
         query_scale=LogScale(trained_length=16),
-        remap=Remap(window=4, query=Line(divisor=math.inf, offset=4), key=Line(divisor=math.inf)),
+        remap=Remap(window=4, query=PositionMap(divisor=math.inf, offset=4), key=PositionMap(divisor=math.inf)),
         mask=Window(size=8, sinks=2),
         bias=Slopes((0.5,)),
         layers=(0, 2),
@@ -109,10 +109,10 @@ def test_an_attention_is_plain_json_that_names_the_kind_of_every_slot() -> None:
 
 
 def test_a_line_stops_at_its_cap() -> None:
-    np.testing.assert_array_equal(Line(cap=3)(POSITIONS), [0, 1, 2, 3, 3, 3])
+    np.testing.assert_array_equal(PositionMap(cap=3)(POSITIONS), [0, 1, 2, 3, 3, 3])
     # min(t / divisor + offset, cap): the cap holds for what comes out, offset and all.
-    np.testing.assert_array_equal(Line(divisor=2, offset=1, cap=2)(POSITIONS), [1, 1.5, 2, 2, 2, 2])
-    np.testing.assert_array_equal(Line(divisor=2, floor=True, cap=1.5)(POSITIONS), [0, 0, 1, 1, 1.5, 1.5])
+    np.testing.assert_array_equal(PositionMap(divisor=2, offset=1, cap=2)(POSITIONS), [1, 1.5, 2, 2, 2, 2])
+    np.testing.assert_array_equal(PositionMap(divisor=2, floor=True, cap=1.5)(POSITIONS), [0, 0, 1, 1, 1.5, 1.5])
 
 
 def seen(remap: Remapping, length: int) -> list[list[float | None]]:
@@ -123,7 +123,7 @@ def seen(remap: Remapping, length: int) -> list[list[float | None]]:
 
 
 def test_a_remap_changes_what_is_beyond_its_window() -> None:
-    remap = Remap(window=2, query=Line(divisor=2, offset=10, floor=True), key=Line(divisor=2, floor=True))
+    remap = Remap(window=2, query=PositionMap(divisor=2, offset=10, floor=True), key=PositionMap(divisor=2, floor=True))
     # i // 2 + 10 - j // 2 from distance 2 on.
     assert seen(remap, 5) == [
         [0, None, None, None, None],
@@ -136,8 +136,8 @@ def test_a_remap_changes_what_is_beyond_its_window() -> None:
 
 BANDED = Remap(
     window=2,
-    query=Bands((Line(divisor=2, offset=1, floor=True), Line(offset=3))),
-    key=Bands((Line(divisor=2, floor=True), Line())),
+    query=Bands((PositionMap(divisor=2, offset=1, floor=True), PositionMap(offset=3))),
+    key=Bands((PositionMap(divisor=2, floor=True), PositionMap())),
 )
 
 
@@ -151,7 +151,7 @@ def test_bands_of_pairs_see_distances_of_their_own() -> None:
     np.testing.assert_array_equal(found[1, :, 0], [3, 3, 2, 2, 1, 0])
     np.testing.assert_array_equal(found[1, :, 1], [8, 7, 6, 5, 1, 0])
     assert np.isnan(found[0, 5]).all()
-    mixed = Remap(2, Line(offset=3), BANDED.key)  # one line of queries for all bands
+    mixed = Remap(2, PositionMap(offset=3), BANDED.key)  # one line of queries for all bands
     np.testing.assert_array_equal(seen_distances(mixed, np.array([5]), np.array([0, 3]))[0], [[8, 8], [7, 5]])
 
 
@@ -194,7 +194,7 @@ def test_stairs_rise_by_one_after_each_step() -> None:
 @pytest.mark.parametrize(
     "remap",
     [
-        Remap(window=3, query=Line(), key=Line()),
+        Remap(window=3, query=PositionMap(), key=PositionMap()),
         Chunks(size=4, limit=5),
         Stairs(((2, 1), (2, 2), (1, 4))),
         BANDED,
@@ -253,20 +253,20 @@ def test_parts_are_those_that_hold_for_some_layer() -> None:
 
 
 def test_two_attentions_merge_slot_by_slot() -> None:
-    both = SCALED.merged(WIDE)
+    both = SCALED.merge_with(WIDE)
     assert (both.scale, both.mask, both.slots()) == (2.0, Window(size=9), ("scale", "mask"))
-    assert SCALED.merged(Attention()).slots() == ("scale",)
+    assert SCALED.merge_with(Attention()).slots() == ("scale",)
     with pytest.raises(ValueError, match="both set scale"):
-        SCALED.merged(Attention(scale=3.0))
+        SCALED.merge_with(Attention(scale=3.0))
 
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_what_holds_for_some_layers_merges_with_what_holds_for_all(turned: bool) -> None:
     some = Attention(scale=2.0, layers=(1,))
-    both = WIDE.merged(some) if turned else some.merged(WIDE)
+    both = WIDE.merge_with(some) if turned else some.merge_with(WIDE)
     assert slots_at(both, 3) == [("mask",), ("scale", "mask"), ("mask",)]
     other = Attention(scale=2.0, layers=(1,), otherwise=Attention(scale=3.0))
-    both = WIDE.merged(other) if turned else other.merged(WIDE)
+    both = WIDE.merge_with(other) if turned else other.merge_with(WIDE)
     assert [both.at(layer).scale for layer in range(3)] == [3.0, 2.0, 3.0]
     assert [both.at(layer).mask for layer in range(3)] == [Window(size=9)] * 3
 
@@ -274,7 +274,7 @@ def test_what_holds_for_some_layers_merges_with_what_holds_for_all(turned: bool)
 @pytest.mark.parametrize("turned", [False, True])
 def test_every_pass_of_a_mixture_gets_what_it_is_merged_with(turned: bool) -> None:
     several = Attention(mixture=(Attention(scale=2.0), Attention(scale=3.0)))
-    both = WIDE.merged(several) if turned else several.merged(WIDE)
+    both = WIDE.merge_with(several) if turned else several.merge_with(WIDE)
     assert both.slots() == ("mixture",)
     assert both.mixture is not None
     assert [(part.scale, part.mask) for part in both.mixture] == [(2.0, Window(9)), (3.0, Window(9))]
@@ -300,28 +300,28 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: Attention(inv_freq=np.ones((2, 2))), "one dimension"),
     (lambda: Attention(scale=0.0), "scale must be finite and above 0"),
     (lambda: Attention(scale=math.inf), "scale must be finite and above 0"),
-    (lambda: Remap(window=0, query=Line(), key=Line()), "window must be at least 1"),
+    (lambda: Remap(window=0, query=PositionMap(), key=PositionMap()), "window must be at least 1"),
     (lambda: Bands(()), "bands need at least 1 line"),
-    (lambda: Bands(cast(Any, (1, 2))), r"Bands.lines must be tuple\[Line, ...\], got \(1, 2\)"),
-    (lambda: Remap(4, Bands((Line(),) * 2), Bands((Line(),) * 3)), "as many bands of queries as of keys"),
-    (lambda: Line(divisor=0), "divisor above 0"),
-    (lambda: Line(offset=math.inf), "finite offset"),
+    (lambda: Bands(cast(Any, (1, 2))), r"Bands.lines must be tuple\[PositionMap, ...\], got \(1, 2\)"),
+    (lambda: Remap(4, Bands((PositionMap(),) * 2), Bands((PositionMap(),) * 3)), "as many bands of queries as of keys"),
+    (lambda: PositionMap(divisor=0), "divisor above 0"),
+    (lambda: PositionMap(offset=math.inf), "finite offset"),
     (lambda: LogScale(trained_length=1), "trained length above 1"),
     (lambda: Window(size=0), "size of at least 1"),
     (lambda: Window(size=4, sinks=-1), "Window.sinks must be int of at least 0, got -1"),
     (lambda: Window(size=cast(int, 4.5)), "Window.size must be int of at least 0, got 4.5"),
     (lambda: Window(size=cast(int, "4")), "Window.size must be int of at least 0, got '4'"),
-    (lambda: Line(divisor=cast(float, "2")), "Line.divisor must be float, got '2'"),
-    (lambda: Line(cap=math.nan), "a cap, got 1.0, 0.0 and nan"),
+    (lambda: PositionMap(divisor=cast(float, "2")), "PositionMap.divisor must be float, got '2'"),
+    (lambda: PositionMap(cap=math.nan), "a cap, got 1.0, 0.0 and nan"),
     (lambda: LogScale(trained_length=math.inf), "finite trained length above 1, got inf"),
-    (lambda: Steps(16, math.inf), "got 16 and inf"),
+    (lambda: StepScale(16, math.inf), "got 16 and inf"),
     (lambda: Slopes((0.5, math.nan)), r"finite slopes, got \(0.5, nan\)"),
     (lambda: Slopes(cast(tuple[float, ...], "ab")), r"Slopes\.slopes must be tuple\[float, \.\.\.\], got 'ab'"),
     (lambda: HeadRatios((1.0,), threshold=math.nan), "threshold nan"),
     (lambda: Dynamic(0.0, 16), "a factor above 0"),
     (lambda: Growing(math.nan, 16, 1e4, 4), "growing needs a factor"),
     (lambda: Stairs(cast(Any, ((1,),))), r"Stairs.steps must be tuple\[tuple\[int"),
-    (lambda: Remap(4, cast(Line, 3), Line()), "Remap.query must be Line [|] Bands, got 3"),
+    (lambda: Remap(4, cast(PositionMap, 3), PositionMap()), "Remap.query must be PositionMap [|] Bands, got 3"),
     (lambda: Attention(inv_freq=cast(Any, "slow")), "inv_freq must be finite numbers .* got 'slow'"),
     (
         lambda: Attention(inv_freq=cast(Any, [[1, 2], [3]])),

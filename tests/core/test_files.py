@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lexbench.core.errors import ConfigError
-from lexbench.core.files import clear_leftovers, read_utf8, sha256, unlike, write_bytes, write_text
+from lexbench.core.files import clear_leftovers, read_utf8, sha256, why_not_a_folder, write_bytes, write_text
 
 
 def test_the_new_content_replaces_the_old(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_cache_of_hashes_that_cannot_be_written_is_no_error(tmp_path: Path, re
 
 def test_what_a_path_is_instead_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert [unlike(each) for each in (tmp_path, tmp_path / "file", tmp_path / "none")] == [
+    assert [why_not_a_folder(each) for each in (tmp_path, tmp_path / "file", tmp_path / "none")] == [
         "is a folder",
         "is a file",
         "does not exist",

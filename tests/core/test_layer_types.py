@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from lexbench.core.layer_types import attends, is_chunked, is_windowed
+from lexbench.core.layer_types import has_attention, is_chunked, is_windowed
 
 
 def test_windowed_layers_are_those_of_which_transformers_drops_old_keys() -> None:
@@ -21,4 +21,4 @@ def test_windowed_layers_are_those_of_which_transformers_drops_old_keys() -> Non
 
 def test_layers_without_attention_have_no_keys() -> None:
     kinds = ("linear_attention", "conv", "mamba", "recurrent", "moe", "full_attention", "chunked_attention", "hybrid")
-    assert [attends(kind) for kind in kinds] == [False] * 5 + [True] * 3
+    assert [has_attention(kind) for kind in kinds] == [False] * 5 + [True] * 3

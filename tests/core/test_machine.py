@@ -14,7 +14,7 @@ from lexbench.backends.hf.backend import Hf
 from lexbench.checkpoints.checkpoint import read_model
 from lexbench.core import machine
 from lexbench.core.record import Deferred
-from lexbench.core.task import Write
+from lexbench.core.task import Generate
 from lexbench.runner.answers import LoadedModel
 from lexbench.runner.verify import Preflight
 from tests.runner.open_cells import open_cell
@@ -76,8 +76,8 @@ def test_a_control_group_leaves_less_than_the_machine(tmp_path: Path, monkeypatc
     own, user = tmp_path / "own", tmp_path / "groups/user"
     own.write_text("4:memory:/old\n0::/user/job\n")
     (user / "job").mkdir(parents=True)
-    monkeypatch.setattr(machine, "GROUP", own)
-    monkeypatch.setattr(machine, "GROUPS", tmp_path / "groups")
+    monkeypatch.setattr(machine, "PROCESS_CGROUP_FILE", own)
+    monkeypatch.setattr(machine, "CGROUPS_FOLDER", tmp_path / "groups")
     available = machine.free_bytes("cpu")
     assert available is not None and available > 1 << 20  # no group says anything
     (user / "job/memory.max").write_text("1000\n")
@@ -117,9 +117,9 @@ def test_what_an_earlier_cell_has_left_counts_as_free(monkeypatch: pytest.Monkey
     backend = Hf(read_model({"path": "lexbench:lexlet", "trained_length": 256}))
     model = LoadedModel(backend, Preflight(None, backend, ""), reuse=True)
     monkeypatch.setattr(
-        machine, "free_bytes", lambda device: 0 if backend.reader.prefix_cache.shares(PROMPT) else 1 << 40
+        machine, "free_bytes", lambda device: 0 if backend.reader.prefix_cache.shared_length(PROMPT) else 1 << 40
     )
     model.attend(open_cell("none", 64))
-    backend.write(Write(index=0, cluster="", prompt=PROMPT, room=1))
-    assert backend.reader.prefix_cache.shares(PROMPT) == len(PROMPT) - 1
+    backend.write(Generate(index=0, cluster="", prompt=PROMPT, max_new_tokens=1))
+    assert backend.reader.prefix_cache.shared_length(PROMPT) == len(PROMPT) - 1
     model.attend(open_cell("none", 64))

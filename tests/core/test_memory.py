@@ -2,7 +2,7 @@
 
 import pytest
 
-from lexbench.core.memory import cache_numbers
+from lexbench.core.memory import cache_numbers_per_token
 
 
 @pytest.mark.parametrize(("kv_heads", "head_dim"), [(2, 8), (1, 24)])
@@ -16,9 +16,9 @@ def test_a_cache_holds_as_many_numbers_as_that_of_transformers(kv_heads: int, he
     network = Qwen3ForCausalLM(Qwen3Config(**sizes, **heads))
     cache = network(torch.arange(7)[None], use_cache=True).past_key_values
     counted = sum(layer.keys.numel() + layer.values.numel() for layer in cache.layers)
-    assert 7 * cache_numbers(3, kv_heads, head_dim) == counted
+    assert 7 * cache_numbers_per_token(3, kv_heads, head_dim) == counted
 
 
 def test_keys_at_further_positions_count_as_keys() -> None:
     # by hand: a key, a value and two keys more, of 5 heads of 4 numbers, in 3 layers
-    assert cache_numbers(3, 5, 4, views=2) == 3 * 5 * (4 + 4 + 2 * 4)
+    assert cache_numbers_per_token(3, 5, 4, views=2) == 3 * 5 * (4 + 4 + 2 * 4)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from lexbench.core.method_key import BASELINE, MethodKey, Purpose, by_name, key_from, label_of
-from lexbench.stats.wording import plain
+from lexbench.core.method_key import BASELINE_METHOD, MethodKey, Purpose, label_of, parse_label, sort_by_name
+from lexbench.stats.wording import plain_text
 
 NUMBERS = st.one_of(st.integers(), st.floats(allow_nan=False), st.sampled_from([1e-05, 1e22, 8, 8.0, True, 0, -0.0]))
 PLAIN = st.one_of(st.none(), st.booleans(), NUMBERS, st.text())
@@ -41,8 +41,8 @@ def facts(key: MethodKey) -> str:
 @example(MethodKey((("a", ()), ("b", ())), at=8))
 def test_a_label_gives_its_key_back_and_stays_as_it_is_in_one_line(key: MethodKey) -> None:
     label = label_of(key)
-    assert facts(key_from(label)) == facts(key)
-    assert plain(label) == label, "reports print it as it is"
+    assert facts(parse_label(label)) == facts(key)
+    assert plain_text(label) == label, "reports print it as it is"
 
 
 @settings(max_examples=100, deadline=None)
@@ -62,18 +62,18 @@ def test_a_key_goes_through_a_file(key: MethodKey) -> None:
 @given(st.text())
 def test_any_text_is_a_method(text: str) -> None:
     """A file of another program may call a method anything."""
-    key = key_from(text)
-    assert facts(key_from(label_of(key))) == facts(key)
+    key = parse_label(text)
+    assert facts(parse_label(label_of(key))) == facts(key)
 
 
 @pytest.mark.parametrize(
     ("label", "key"),
     [
-        ("none", BASELINE),
-        ("yarn(factor=8.0)", MethodKey.named("yarn", factor=8.0)),
-        ("x(rate=1e-05)", MethodKey.named("x", rate=1e-05)),
-        ("x(rate=1e+22)", MethodKey.named("x", rate=1e22)),
-        ("x(a=(1, 2), b='y(z)')", MethodKey.named("x", a=[1, 2], b="y(z)")),
+        ("none", BASELINE_METHOD),
+        ("yarn(factor=8.0)", MethodKey.of_method("yarn", factor=8.0)),
+        ("x(rate=1e-05)", MethodKey.of_method("x", rate=1e-05)),
+        ("x(rate=1e+22)", MethodKey.of_method("x", rate=1e22)),
+        ("x(a=(1, 2), b='y(z)')", MethodKey.of_method("x", a=[1, 2], b="y(z)")),
         ("yarn(factor=8.0, at=2048)", MethodKey((("yarn", (("factor", 8.0),)),), at=2048)),
         ("yarn(over='plain', layers='all')", MethodKey((("yarn", ()),), over="plain", layers="all")),
         (
@@ -81,30 +81,30 @@ def test_any_text_is_a_method(text: str) -> None:
             MethodKey((("yarn", (("factor", 8.0),)), ("log_n", ())), at=1024, over="plain"),
         ),
         ("pi #2", MethodKey((("pi", ()),), twin=2)),
-        ("rope(rope_type=yarn, factor=4.0)", MethodKey.named("rope(rope_type=yarn, factor=4.0)")),
-        ("yarn at 512", MethodKey.named("yarn at 512")),
+        ("rope(rope_type=yarn, factor=4.0)", MethodKey.of_method("rope(rope_type=yarn, factor=4.0)")),
+        ("yarn at 512", MethodKey.of_method("yarn at 512")),
     ],
 )
 def test_labels_of_earlier_versions(label: str, key: MethodKey) -> None:
-    assert key_from(label) == key
+    assert parse_label(label) == key
     assert label_of(key) == label
 
 
 def test_numbers_of_different_types_are_different_parameters() -> None:
     """As in an identity, where 8 and 8.0 are two cells."""
-    assert len({MethodKey.named("x", a=value) for value in (1, 1.0, True, "1")}) == 4
+    assert len({MethodKey.of_method("x", a=value) for value in (1, 1.0, True, "1")}) == 4
 
 
 @pytest.mark.parametrize("value", [math.nan, [1.0, math.nan], {"a": math.nan}])
 def test_a_parameter_that_is_no_number_is_refused(value: Any) -> None:
     with pytest.raises(ValueError, match=r"method\.rate of x must be a number"):
-        MethodKey.named("x", rate=value)
+        MethodKey.of_method("x", rate=value)
 
 
 def test_rows_stand_by_name_with_the_baseline_first() -> None:
-    keys = [MethodKey.named(name) for name in ("yarn", "alibi", "none", "pi")]
+    keys = [MethodKey.of_method(name) for name in ("yarn", "alibi", "none", "pi")]
     twin = MethodKey((("none", ()),), twin=2)
-    assert [str(key) for key in by_name([*keys, twin])] == ["none", "none #2", "alibi", "pi", "yarn"]
+    assert [str(key) for key in sort_by_name([*keys, twin])] == ["none", "none #2", "alibi", "pi", "yarn"]
 
 
 @pytest.mark.parametrize("data", [None, {}, {"parts": []}, {"parts": [["x", []]], "more": 1}, {"parts": [[1, []]]}])

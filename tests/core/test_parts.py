@@ -88,9 +88,9 @@ def test_what_is_imported_is_declared() -> None:
 
 
 def test_ours_are_found_without_being_installed_and_each_names_its_own_package() -> None:
-    own = [part for part in parts.parts() if part.is_ours]
+    own = [part for part in parts.all_parts() if part.is_ours]
     folders = {place.name for place in (ROOT / "lexbench" / "parts").iterdir() if (place / "part.py").is_file()}
-    assert {part.name for part in own} == folders == PROJECT["entry-points"][parts.GROUP].keys()
+    assert {part.name for part in own} == folders == PROJECT["entry-points"][parts.PARTS_ENTRY_POINT_GROUP].keys()
     assert all(part.folder == ROOT / "lexbench" / "parts" / part.name for part in own)
     commands = Counter(name for part in own for name in part.commands)
     assert set(commands.values()) == {1}
@@ -98,9 +98,9 @@ def test_ours_are_found_without_being_installed_and_each_names_its_own_package()
 
 def test_what_no_part_provides_names_what_is_there() -> None:
     with pytest.raises(ConfigError, match="no installed part of lexbench provides executor slurm: choose from ray"):
-        parts.provided("executor", "slurm")
+        parts.load_provided("executor", "slurm")
     with pytest.raises(ConfigError, match='x needs nowhere, which is not installed: pip install "lexbench'):
-        parts.need("nowhere", "search", "x")
+        parts.import_optional("nowhere", "search", "x")
 
 
 def test_an_extra_that_a_message_names_brings_the_module() -> None:
@@ -154,9 +154,9 @@ COMMAND = Command(name="stretch", help="say what stretch does", call=lambda opti
 }
 SAYS = """
 import lexbench
-from lexbench.core.plug_in import code_of
+from lexbench.core.plug_in import user_code_hash
 method = lexbench.method("stretch")
-print(type(method).__module__, method.ratio, lexbench.task("shortkey").digits, code_of(method))
+print(type(method).__module__, method.ratio, lexbench.task("shortkey").digits, user_code_hash(method))
 """
 
 
@@ -203,10 +203,10 @@ def test_a_part_that_cannot_be_loaded_ends_no_command(
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[lexbench.parts]\nbroken = nowhere.part:PART\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    parts.parts.cache_clear()
+    parts.all_parts.cache_clear()
     try:
-        found = parts.parts()
+        found = parts.all_parts()
     finally:
-        parts.parts.cache_clear()
-    assert {part.name for part in found} == PROJECT["entry-points"][parts.GROUP].keys()
+        parts.all_parts.cache_clear()
+    assert {part.name for part in found} == PROJECT["entry-points"][parts.PARTS_ENTRY_POINT_GROUP].keys()
     assert "part broken is left out (ModuleNotFoundError" in capsys.readouterr().err

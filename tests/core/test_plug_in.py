@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import lexbench
-from lexbench.core.attention import Line, Remap
-from lexbench.core.plug_in import code_of
+from lexbench.core.attention import PositionMap, Remap
+from lexbench.core.plug_in import user_code_hash
 
 CODE = "from dataclasses import dataclass\n\n\n@dataclass(frozen=True)\nclass Mine:\n    size: int = 4\n"
 SAME = f'"""A docstring."""\n\n{CODE}    # a comment\n    """Of the field."""\n'
@@ -35,7 +35,7 @@ class Holding:
 
 def test_comments_and_docstrings_leave_the_hash_and_code_changes_it(tmp_path: Path) -> None:
     kinds = [made(tmp_path, f"p{k}", code) for k, code in enumerate((CODE, SAME, CODE.replace("4", "5")))]
-    hashes = [code_of(kind) for kind in kinds]
+    hashes = [user_code_hash(kind) for kind in kinds]
     assert [hashes.index(each) for each in hashes] == [0, 0, 2]
 
 
@@ -43,10 +43,10 @@ def test_what_stands_in_a_field_or_above_a_class_counts(tmp_path: Path) -> None:
     one, other = (made(tmp_path, f"q{size}", CODE.replace("4", size)) for size in "45")
     ways: list[Callable[[Any], Any]] = [Holding, lambda made: Holding((made,)), lambda made: Holding([Holding(made)])]
     for hold in ways:
-        hashes = [code_of(hold(kind())) for kind in (one, one, other)]
+        hashes = [user_code_hash(hold(kind())) for kind in (one, one, other)]
         assert [hashes.index(each) for each in hashes] == [0, 0, 2]
     below = [type("Below", (kind,), {"__module__": __name__}) for kind in (one, one, other)]
-    hashes = [code_of(kind) for kind in below]
+    hashes = [user_code_hash(kind) for kind in below]
     assert [hashes.index(each) for each in hashes] == [0, 0, 2]
 
 
@@ -74,12 +74,14 @@ def test_users_modules_that_the_file_imports_count(
             file.write_text(code)
         with monkeypatch.context() as patched:
             patched.syspath_prepend(str(folder))
-            hashes.append(code_of(made(folder, f"mine_{number}", f"import json\nimport numpy\n{line}\n{CODE}")))
+            hashes.append(user_code_hash(made(folder, f"mine_{number}", f"import json\nimport numpy\n{line}\n{CODE}")))
             for name in [name for name in sys.modules if name.partition(".")[0] == "lab"]:
                 del sys.modules[name]
     assert [hashes.index(each) for each in hashes] == [0, 0, 2, 0]
 
 
-@pytest.mark.parametrize("given", [Remap(8, Line(), Line()), lexbench.method("yarn"), lexbench.task("passkey"), int, 5])
+@pytest.mark.parametrize(
+    "given", [Remap(8, PositionMap(), PositionMap()), lexbench.method("yarn"), lexbench.task("passkey"), int, 5]
+)
 def test_what_is_of_lexbench_or_python_has_no_hash(given: Any) -> None:
-    assert code_of(given) is None and code_of(type(given)) is None
+    assert user_code_hash(given) is None and user_code_hash(type(given)) is None

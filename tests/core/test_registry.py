@@ -55,15 +55,15 @@ def test_a_second_yaml_of_a_name_is_refused_with_both_files(
     (other / "task").mkdir()
     (other / "task/count.yaml").write_text("up_to: 4\n")
     monkeypatch.setenv("LEXBENCH_CONFIG_PATH", f"{mine}:{mine}/../{mine.name}:{other}")
-    assert "count" in registry.names("task")
+    assert "count" in registry.registered_names("task")
     with pytest.raises(ValueError, match="two yamls") as refused:
-        registry.read("task", "count")
+        registry.read_named_config("task", "count")
     assert str(refused.value) == (
         f"task count has two yamls, {mine}/task/count.yaml and {other}/task/count.yaml: rename one"
     )
     (other / "task/count.yaml").rename(other / "task/count_on.yaml")
-    assert registry.read("task", "count_on") == {"up_to": 4}
-    assert registry.read("task", "count")["up_to"] == 3  # a folder that is given twice is one folder
+    assert registry.read_named_config("task", "count_on") == {"up_to": 4}
+    assert registry.read_named_config("task", "count")["up_to"] == 3  # a folder that is given twice is one folder
 
 
 BROKEN = {
@@ -107,7 +107,7 @@ def test_a_broken_yaml_leaves_other_commands_alone(
     (mine / f"{group}/{name}.yaml").write_text(BROKEN[said])
     folder = ["--config-dir", str(mine)]
     assert main(["show", "method=ntk", "model=lexlet", "length=512", *folder]) == 0
-    assert registry.model_named("./folder") == ("local", "./folder")
+    assert registry.resolve_model_name("./folder") == ("local", "./folder")
     assert main(["list", group, *folder]) == 0
     [shown] = [line for line in capsys.readouterr().out.splitlines() if line.startswith(f"  {name} ")]
     assert "(broken: " in shown and said in shown
@@ -115,14 +115,14 @@ def test_a_broken_yaml_leaves_other_commands_alone(
 
 def test_an_unknown_name_is_answered_with_the_nearest_and_all() -> None:
     with pytest.raises(ValueError, match="unknown method 'yran': did you mean yarn") as raised:
-        registry.read("method", "yran")
+        registry.read_named_config("method", "yran")
     assert "choose from" in str(raised.value)
-    assert all(name in str(raised.value) for name in registry.names("method"))
+    assert all(name in str(raised.value) for name in registry.registered_names("method"))
 
 
 def test_a_name_like_no_other_gets_no_suggestion() -> None:
     with pytest.raises(ValueError, match="unknown model 'qqqqqq': choose from"):
-        registry.read("model", "qqqqqq")
+        registry.read_named_config("model", "qqqqqq")
 
 
 def test_an_unknown_parameter_is_answered_with_the_nearest_and_all() -> None:
@@ -134,22 +134,22 @@ def test_an_unknown_parameter_is_answered_with_the_nearest_and_all() -> None:
 @pytest.mark.parametrize("name", ["data", "prompts"])
 def test_a_mapping_or_list_is_refused_where_a_text_or_an_object_is_wanted(name: str, value: object) -> None:
     with pytest.raises(ValueError, match=rf"^task\.{name} must be a text or null, got "):
-        registry.build({**registry.read("task", "mrcr"), name: value}, "task")
+        registry.build_object({**registry.read_named_config("task", "mrcr"), name: value}, "task")
 
 
 def test_a_parameter_that_must_be_given_is_asked_for(mine: Path) -> None:
     with pytest.raises(ValueError, match=r"task needs up_to: give task\.up_to=\.\.\."):
-        registry.build({"file": str(mine / "count.py")}, "task")
+        registry.build_object({"file": str(mine / "count.py")}, "task")
 
 
 def test_a_users_task_is_found_by_its_absolute_file(mine: Path) -> None:
-    assert "count" in registry.names("task")
-    assert {"passkey", "demo"} <= set(registry.names("task"))
-    task = registry.build(registry.read("task", "count"), "task")
+    assert "count" in registry.registered_names("task")
+    assert {"passkey", "demo"} <= set(registry.registered_names("task"))
+    task = registry.build_object(registry.read_named_config("task", "count"), "task")
     assert isinstance(task, Task)
     assert type(task).__name__ == "Count"
     assert vars(task)["up_to"] == 3
-    assert registry.summary("task", "count") == "Count to a number. [up_to=3]"
+    assert registry.docstring_summary("task", "count") == "Count to a number. [up_to=3]"
 
 
 def test_the_file_of_a_yaml_is_the_one_beside_it(
@@ -163,7 +163,7 @@ def test_the_file_of_a_yaml_is_the_one_beside_it(
         (folder / f"task/{name.lower()}.yaml").write_text("file: passkey.py\nup_to: 3\n")
     monkeypatch.setenv("LEXBENCH_CONFIG_PATH", f"{mine}:{other}")
     assert [type(lexbench.task(name)).__name__ for name in ("one", "two", "passkey")] == ["One", "Two", "Passkey"]
-    assert registry.summary("task", "passkey").startswith("Find one random number in repeated noise")
+    assert registry.docstring_summary("task", "passkey").startswith("Find one random number in repeated noise")
 
 
 def test_a_users_yaml_may_set_parameters_of_our_class(mine: Path) -> None:
@@ -175,14 +175,14 @@ def test_a_users_yaml_may_set_parameters_of_our_class(mine: Path) -> None:
 
 
 def test_a_list_in_a_yaml_becomes_a_tuple_that_a_frozen_class_can_hold(mine: Path) -> None:
-    task = registry.build({**registry.read("task", "count"), "words": ["three", "four"]}, "task")
+    task = registry.build_object({**registry.read_named_config("task", "count"), "words": ["three", "four"]}, "task")
     assert vars(task)["words"] == ("three", "four")
 
 
 def test_what_is_inserted_reaches_only_classes_that_take_it_and_gives_way_to_what_is_written() -> None:
     ntk = {"_target_": "lexbench.methods.ntk.Ntk"}
-    assert vars(registry.build(ntk, "method", corpus="text", factor=4.0)) == {"factor": 4.0}
-    assert vars(registry.build({**ntk, "factor": 2.0}, "method", factor=4.0)) == {"factor": 2.0}
+    assert vars(registry.build_object(ntk, "method", corpus="text", factor=4.0)) == {"factor": 4.0}
+    assert vars(registry.build_object({**ntk, "factor": 2.0}, "method", factor=4.0)) == {"factor": 2.0}
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_what_is_inserted_reaches_only_classes_that_take_it_and_gives_way_to_wha
 def test_a_label_names_the_parameters_that_differ_from_their_defaults(
     parameters: dict[str, float | None], label: str
 ) -> None:
-    assert registry.label(method("yarn", **parameters), "yarn", "method") == label
+    assert registry.instance_label(method("yarn", **parameters), "yarn", "method") == label
 
 
 @pytest.mark.parametrize(("classes", "count"), [("", 0), (TASK.format(name="One") + TASK.format(name="Two"), 2)])
@@ -205,24 +205,24 @@ def test_a_task_file_defines_exactly_one_task(classes: str, count: int, tmp_path
     file = tmp_path / f"defines_{count}.py"
     file.write_text(f"from lexbench import Task\n{classes}")
     with pytest.raises(ValueError, match=f"must define one class with questions\\(\\.\\.\\.\\), got {count}"):
-        registry.build({"file": str(file)}, "task")
+        registry.build_object({"file": str(file)}, "task")
 
 
 @pytest.mark.parametrize("file", ["/nowhere/task.py", "nothing_here.py"])
 def test_a_task_file_that_is_not_there_is_said_so(file: str) -> None:
     with pytest.raises(ValueError, match=r"task file .* is not in any task/ of the registry: give its --config-dir"):
-        registry.build({"file": file}, "task")
+        registry.build_object({"file": file}, "task")
 
 
 @pytest.mark.parametrize("target", ["lexbench.methods.yarn.Yran", "lexbench.nothing.Yarn", "Yarn"])
 def test_a_target_that_cannot_be_imported_is_said_so(target: str) -> None:
     with pytest.raises(ValueError, match=f"_target_ {target} cannot be imported .*: write package.module.Class"):
-        registry.build({"_target_": target}, "method")
+        registry.build_object({"_target_": target}, "method")
 
 
 def test_configs_and_tasks_are_found_beside_or_inside_the_package() -> None:
-    assert (registry.asset("configs") / "run.yaml").is_file()
-    assert (registry.asset("tasks") / "passkey.py").is_file()
+    assert (registry.asset_folder("configs") / "run.yaml").is_file()
+    assert (registry.asset_folder("tasks") / "passkey.py").is_file()
 
 
 HALVED = """\
@@ -246,18 +246,18 @@ def test_a_users_method_is_found_in_the_file_beside_its_yaml(tmp_path: Path, mon
     monkeypatch.setenv("LEXBENCH_CONFIG_PATH", str(tmp_path))
     model = Model(name="m", trained_length=16, head_dim=4, rope_base=16.0)
     assert method("halved").attention(model, 64).as_data() == {"inv_freq": [0.5, 0.125]}
-    assert registry.label(method("halved", factor=4), "halved", "method") == "halved(factor=4)"
+    assert registry.instance_label(method("halved", factor=4), "halved", "method") == "halved(factor=4)"
 
 
 def test_a_recipe_is_not_read_from_a_file(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="recipe cannot be defined by a file: give _target_"):
-        registry.build({"file": str(tmp_path / "recipe.py")}, "recipe")
+        registry.build_object({"file": str(tmp_path / "recipe.py")}, "recipe")
 
 
 @pytest.mark.parametrize("path", ["/home/someone/private/book.txt", "~/private/book.txt", "./private/book.txt"])
 def test_the_label_of_a_corpus_names_no_private_folder(path: str) -> None:
-    corpus = registry.build({"_target_": "lexbench.corpora.files.Files", "path": path, "field": "a/b"}, "corpus")
-    assert registry.label(corpus, "files", "corpus") == "files(path='book.txt', field='a/b')"
+    corpus = registry.build_object({"_target_": "lexbench.corpora.files.Files", "path": path, "field": "a/b"}, "corpus")
+    assert registry.instance_label(corpus, "files", "corpus") == "files(path='book.txt', field='a/b')"
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_the_label_of_a_corpus_names_no_private_folder(path: str) -> None:
     ],
 )
 def test_a_model_is_named_by_its_yaml_or_its_path(given: str, found: tuple[str, str | None]) -> None:
-    assert registry.model_named(given) == found
+    assert registry.resolve_model_name(given) == found
 
 
 def test_a_yaml_whose_aliases_multiply_is_refused_before_it_is_copied(tmp_path: Path) -> None:
@@ -296,7 +296,7 @@ def test_a_folder_of_the_environment_that_is_none_is_said(tmp_path: Path, monkey
     for lost in ("nowhere", "file"):
         monkeypatch.setenv("LEXBENCH_CONFIG_PATH", str(tmp_path / lost))
         with pytest.raises(ValueError, match=f"LEXBENCH_CONFIG_PATH .*/{lost} is no folder: give one with method/"):
-            registry.names("method")
+            registry.registered_names("method")
 
 
 def test_a_task_takes_no_mappings(tmp_path: Path) -> None:
@@ -316,7 +316,7 @@ class Weighted(Task):
     )
     said = "task.weights must be a plain value or a list, got a mapping: make its entries parameters"
     with pytest.raises(ValueError, match=said):
-        registry.build({"file": str(tmp_path / "weighted.py"), "weights": {"a": 1.0}}, "task")
+        registry.build_object({"file": str(tmp_path / "weighted.py"), "weights": {"a": 1.0}}, "task")
 
 
 @pytest.mark.parametrize("name", ["at", "compose", "layers", "over", "file", "name"])
@@ -354,14 +354,18 @@ def test_a_class_that_changes_or_cannot_be_read_is_one_line(
 
 def needed(group: str) -> str | None:
     """The method by which a class is recognised; encodings inherit theirs."""
-    return None if group == "encoding" else registry.DOES[group]
+    return None if group == "encoding" else registry.RECOGNISING_ATTRIBUTES[group]
 
 
 def test_no_yaml_says_only_what_its_file_says() -> None:
-    stated = {(group, name): registry.read(group, name) for group in registry.FOLDERS for name in registry.yamls(group)}
+    stated = {
+        (group, name): registry.read_named_config(group, name)
+        for group in registry.CODE_FOLDER_OF_GROUP
+        for name in registry.yaml_files(group)
+    }
     families = [config.get("file") for config in stated.values()]
     for (group, name), config in stated.items():
         module = str(config.get("_target_", "")).rpartition(".")[0]
-        file = registry.asset("tasks") / str(config["file"]) if "file" in config else source_of_module(module)
+        file = registry.asset_folder("tasks") / str(config["file"]) if "file" in config else source_of_module(module)
         own = file.stem == name and (only_class(file, needed(group)) or "").lower() == name.replace("_", "")
         assert len(config) > 1 or not own or families.count(f"{name}.py") > 1, f"{name}.yaml can go"

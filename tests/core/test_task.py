@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from lexbench import Corpus, Encoded, Score, Scored, Task, Write
-from lexbench.core.task import Choose, Mark, Probe
+from lexbench import Corpus, Encoded, Generate, Loglikelihood, LoglikelihoodAnswer, Task
+from lexbench.core.task import Choose, ClassifyTokens, ProbeAttention
 from lexbench.corpora.synthetic import Synthetic
 from lexbench.taskkit.scoring import score_likelihood
 
@@ -66,12 +66,12 @@ def test_randomness_follows_from_place_name_version_and_parameters() -> None:
     assert len({drawn(Draws(corpus), 128, 0, 3), *others}) == 7
 
 
-def question(targets: int) -> Score:
-    return Score(index=3, cluster="book", tokens=np.arange(10), start=10 - targets, bytes=17, words=4)
+def question(targets: int) -> Loglikelihood:
+    return Loglikelihood(index=3, cluster="book", tokens=np.arange(10), first_target=10 - targets, bytes=17, words=4)
 
 
 def test_a_sample_keeps_every_targets_likelihood_and_its_units() -> None:
-    sample = score_likelihood(question(3), Scored(nll=np.asarray([0.5, 1.0, 2.0], np.float32)))
+    sample = score_likelihood(question(3), LoglikelihoodAnswer(nll=np.asarray([0.5, 1.0, 2.0], np.float32)))
     assert sample.nll is not None
     assert sample.nll.tolist() == [0.5, 1.0, 2.0]
     assert (sample.index, sample.cluster, sample.tokens, sample.bytes, sample.words) == (3, "book", 10, 17, 4)
@@ -80,13 +80,13 @@ def test_a_sample_keeps_every_targets_likelihood_and_its_units() -> None:
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_a_likelihood_that_is_not_finite_fails_the_sample(bad: float) -> None:
-    sample = score_likelihood(question(3), Scored(nll=np.asarray([0.5, bad, bad], np.float32)))
+    sample = score_likelihood(question(3), LoglikelihoodAnswer(nll=np.asarray([0.5, bad, bad], np.float32)))
     assert sample.failed == "2 of 3 targets have no finite likelihood"
 
 
 def test_an_answer_with_a_target_too_few_is_our_own_bug() -> None:
     with pytest.raises(AssertionError, match="every target once"):
-        score_likelihood(question(3), Scored(nll=np.zeros(2, np.float32)))
+        score_likelihood(question(3), LoglikelihoodAnswer(nll=np.zeros(2, np.float32)))
 
 
 def test_a_question_without_a_token_before_its_targets_is_our_own_bug() -> None:
@@ -95,8 +95,8 @@ def test_a_question_without_a_token_before_its_targets_is_our_own_bug() -> None:
 
 
 def test_room_counts_in_a_questions_length() -> None:
-    assert Write(index=0, cluster="0", prompt=np.arange(7), room=5).length == 12
-    assert Write(index=0, cluster="0", prompt=np.arange(7), room=5, thought=100).length == 112
+    assert Generate(index=0, cluster="0", prompt=np.arange(7), max_new_tokens=5).length == 12
+    assert Generate(index=0, cluster="0", prompt=np.arange(7), max_new_tokens=5, thought=100).length == 112
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def test_chance_is_that_of_the_options_or_the_stated_guess() -> None:
     options = tuple(np.array([place]) for place in range(4))
     for guess, chance in ((None, 1 / 4), (0.19, 0.19)):
         choice = Choose(index=0, cluster="a", prompt=np.array([1, 2]), options=options, expected=0, guess=guess)
-        marks = Mark(
+        marks = ClassifyTokens(
             index=0, cluster="a", tokens=np.arange(4), places=np.array([1, 3]), options=np.arange(4), guess=guess
         )
         assert (choice.chance, marks.chance) == (chance, chance)
@@ -128,15 +128,15 @@ def test_lengths_count_what_is_read_and_written() -> None:
     options = (np.array([1]), np.array([1, 2, 3]))
     prompt, tokens = np.arange(7), np.arange(9)
     assert Choose(index=0, cluster="", prompt=prompt, options=options, expected=0).length == 10  # the longest option's
-    assert Mark(index=0, cluster="", tokens=tokens, places=np.array([1]), options=np.arange(9)).length == 9
-    assert Probe(index=0, cluster="", tokens=tokens).length == 9
+    assert ClassifyTokens(index=0, cluster="", tokens=tokens, places=np.array([1]), options=np.arange(9)).length == 9
+    assert ProbeAttention(index=0, cluster="", tokens=tokens).length == 9
     assert question(3).length == 10
 
 
 def test_an_answer_ends_at_any_of_its_stop_texts() -> None:
-    asked = Write(index=0, cluster="", prompt=np.arange(2), room=9, until=("\n", "Q:"))
-    assert [asked.said(text) for text in ("4 Q: next", "4\n", "4 Q", "")] == [True, True, False, False]
-    assert not Write(index=0, cluster="", prompt=np.arange(2), room=9).said("anything\n")
+    asked = Generate(index=0, cluster="", prompt=np.arange(2), max_new_tokens=9, until=("\n", "Q:"))
+    assert [asked.contains_stop_text(text) for text in ("4 Q: next", "4\n", "4 Q", "")] == [True, True, False, False]
+    assert not Generate(index=0, cluster="", prompt=np.arange(2), max_new_tokens=9).contains_stop_text("anything\n")
 
 
 def test_spans_behind_white_space_begin_a_word_and_inside_one_do_not() -> None:

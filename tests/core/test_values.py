@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lexbench.core.values import fits, is_whole
+from lexbench.core.values import has_type, is_whole
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from lexbench.core.values import fits, is_whole
     ],
 )
 def test_a_tuple_is_checked_place_by_place(value: Any, hint: Any, expected: bool) -> None:
-    assert fits(value, hint) is expected
+    assert has_type(value, hint) is expected
 
 
 @pytest.mark.parametrize("value", [1, 5, np.int32(3), 2**70])

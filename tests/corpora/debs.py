@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lexbench.corpora import debian
-from lexbench.corpora.debian import DEBS, Deb
+from lexbench.corpora.debian import DEBIAN_PACKAGES, Deb
 
 NOVELS = "usr/lib/R/site-library/janeaustenr/data/Rdata.rdb"
 ESSAYS, CHAPTERS = "usr/share/doc/anarchism/html", "usr/share/debian-reference"
@@ -49,7 +49,7 @@ def put(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, files: Mapping
     """Put a package into a folder, and make it the one that is wanted by this name."""
     content = archive(files)
     deb = Deb(name, "1-1", hashlib.sha256(content).hexdigest())
-    monkeypatch.setitem(DEBS, name, deb)
+    monkeypatch.setitem(DEBIAN_PACKAGES, name, deb)
     folder.mkdir(exist_ok=True)
     (folder / deb.file).write_bytes(content)
 
@@ -69,5 +69,5 @@ def put_all(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def need_real() -> None:
     """Skip a test where `make texts` has not put the packages."""
-    if lacking := [deb.file for deb in DEBS.values() if not (debian.folder() / deb.file).is_file()]:
+    if lacking := [deb.file for deb in DEBIAN_PACKAGES.values() if not (debian.packages_folder() / deb.file).is_file()]:
         pytest.skip(f"no {lacking[0]} here: make texts")

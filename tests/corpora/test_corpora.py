@@ -7,7 +7,7 @@ import pytest
 import lexbench
 from lexbench import Document
 from lexbench.core import registry
-from lexbench.corpora import OF_THIS_MACHINE, hash_documents, held_out
+from lexbench.corpora import OF_THIS_MACHINE, hash_documents, is_held_out
 
 
 @pytest.mark.parametrize("name", ["stdlib", "pydoc", "synthetic"])
@@ -18,7 +18,7 @@ def test_a_corpus_of_the_registry_has_documents(name: str) -> None:
 
 
 def test_the_list_says_what_each_corpus_needs() -> None:
-    listed = {name: registry.summary("corpus", name) for name in registry.names("corpus")}
+    listed = {name: registry.docstring_summary("corpus", name) for name in registry.registered_names("corpus")}
     assert all("; needs " in line for line in listed.values()), listed
     assert {name for name, line in listed.items() if "make texts" in line} == {"novels", "manuals"}
     assert {name for name, line in listed.items() if "this machine's text" in line} == set(OF_THIS_MACHINE)
@@ -34,8 +34,10 @@ def test_the_hash_is_of_names_and_texts() -> None:
 def test_about_the_asked_share_of_names_is_held_out() -> None:
     """10000 names: the standard error of 0.15 is 0.0036."""
     names = [f"module_{place}.py" for place in range(10_000)]
-    assert sum(map(held_out, names)) / 10_000 == pytest.approx(0.15, abs=0.015)
-    assert [held_out("argparse.py"), held_out("argparse.py", share=0.0), held_out("argparse.py", share=1.0)][1:] == [
+    assert sum(map(is_held_out, names)) / 10_000 == pytest.approx(0.15, abs=0.015)
+    assert [is_held_out("argparse.py"), is_held_out("argparse.py", share=0.0), is_held_out("argparse.py", share=1.0)][
+        1:
+    ] == [
         False,
         True,
     ]

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 import lexbench
-from lexbench import Corpus, Score
+from lexbench import Corpus, Loglikelihood
 from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.corpora import debian
-from lexbench.corpora.debian import DEBS, files_of
-from lexbench.runner.cells import Named
+from lexbench.corpora.debian import DEBIAN_PACKAGES, files_of
+from lexbench.runner.cells import Component
 from tests.corpora import debs
 
 
@@ -38,7 +38,7 @@ def test_dpkg_reads_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     build = ["dpkg-deb", "-Zxz", "--root-owner-group", "--build", "made", "anarchism_1_all.deb"]
     subprocess.run(build, cwd=tmp_path, check=True, capture_output=True)
     sha256 = hashlib.sha256((tmp_path / build[-1]).read_bytes()).hexdigest()
-    monkeypatch.setitem(DEBS, "anarchism", debian.Deb("anarchism", "1", sha256))
+    monkeypatch.setitem(DEBIAN_PACKAGES, "anarchism", debian.Deb("anarchism", "1", sha256))
     monkeypatch.setenv("LEXBENCH_TEXTS", str(tmp_path))
     assert files_of("anarchism", "usr") == {"page.html": b"a page"}
 
@@ -48,7 +48,7 @@ def test_a_real_package_has_the_files_that_dpkg_finds_in_it(name: str) -> None:
     debs.need_real()
     if not shutil.which("dpkg-deb"):
         pytest.skip("no dpkg-deb")
-    unpack = ["dpkg-deb", "--fsys-tarfile", str(debian.folder() / DEBS[name].file)]
+    unpack = ["dpkg-deb", "--fsys-tarfile", str(debian.packages_folder() / DEBIAN_PACKAGES[name].file)]
     packed = subprocess.run(unpack, check=True, capture_output=True).stdout
     under = {"anarchism": debs.ESSAYS, "debian-reference-en": debs.CHAPTERS}.get(name, str(Path(debs.NOVELS).parent))
     with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
@@ -62,8 +62,10 @@ def hash_questions(corpus: Corpus, tokenizer: FastTokenizer, lengths: Sequence[i
     task = lexbench.task("last_segment", corpus=corpus).for_lengths(lengths)
     digest = hashlib.sha256()
     for each in (each for length in lengths for each in task.questions(tokenizer, length, n, 0)):
-        assert isinstance(each, Score)
-        digest.update(each.tokens.astype("<i8").tobytes() + each.start.to_bytes(8, "little") + each.cluster.encode())
+        assert isinstance(each, Loglikelihood)
+        digest.update(
+            each.tokens.astype("<i8").tobytes() + each.first_target.to_bytes(8, "little") + each.cluster.encode()
+        )
     return digest.hexdigest()[:16]
 
 
@@ -83,7 +85,7 @@ def test_the_same_text_in_another_folder_gives_the_same_questions(
 
     def asked_there() -> list[object]:
         corpora = {name: lexbench.corpus(name) for name in ("novels", "manuals")}
-        named = [Named(name, corpus, name) for name, corpus in corpora.items()]
+        named = [Component(name, corpus, name) for name, corpus in corpora.items()]
         identities = [(each.identity(), each.fingerprint) for each in named]
         return [*identities, *(hash_questions(corpus, tokenizer, [32, 64], 6) for corpus in corpora.values())]
 
@@ -108,7 +110,7 @@ def test_a_text_that_is_not_there_is_one_line(name: str, tmp_path: Path, monkeyp
 
 def test_another_package_of_the_same_name_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     debs.put_all(tmp_path, monkeypatch)
-    with (tmp_path / DEBS["anarchism"].file).open("ab") as file:
+    with (tmp_path / DEBIAN_PACKAGES["anarchism"].file).open("ab") as file:
         file.write(b"\n")
     with pytest.raises(ValueError, match=r"must have the SHA-256 .*, it has .*: delete it and run `make texts`$"):
         list(lexbench.corpus("manuals").documents())
@@ -132,21 +134,21 @@ def apt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     apt.chmod(0o755)
     monkeypatch.setenv("PATH", f"{apt.parent}:{os.environ['PATH']}")
     debs.put_all(tmp_path / "archive", monkeypatch)
-    for name in [name for name in DEBS if not (tmp_path / "archive" / DEBS[name].file).exists()]:
-        monkeypatch.delitem(DEBS, name)
-    for deb in DEBS.values():
+    for name in [name for name in DEBIAN_PACKAGES if not (tmp_path / "archive" / DEBIAN_PACKAGES[name].file).exists()]:
+        monkeypatch.delitem(DEBIAN_PACKAGES, name)
+    for deb in DEBIAN_PACKAGES.values():
         shutil.copy(tmp_path / "archive" / deb.file, f"{apt}-{deb.name}")
     monkeypatch.setenv("LEXBENCH_TEXTS", str(tmp_path / "texts"))
     return apt
 
 
 def test_packages_are_fetched_once_by_name_and_version(apt: Path, tmp_path: Path) -> None:
-    files = debian.fetch()
-    assert [file.name for file in files] == [deb.file for deb in DEBS.values()]
-    assert debian.fetch() == files
+    files = debian.download_packages()
+    assert [file.name for file in files] == [deb.file for deb in DEBIAN_PACKAGES.values()]
+    assert debian.download_packages() == files
     files[0].write_bytes(b"broken off")
-    debian.fetch()
-    wanted = [f"{deb.name}={deb.version}" for deb in DEBS.values()]
+    debian.download_packages()
+    wanted = [f"{deb.name}={deb.version}" for deb in DEBIAN_PACKAGES.values()]
     asked = (tmp_path / "texts/asked").read_text().splitlines()
     assert asked == [f"download --quiet {' '.join(wanted)}", f"download --quiet {wanted[0]}"]
     assert len(list(lexbench.corpus("novels").documents())) == 3
@@ -157,8 +159,8 @@ def test_what_an_archive_has_no_longer_is_named(apt: Path) -> None:
     with pytest.raises(
         ValueError, match=r"^apt-get does not bring anarchism_1-1_all.deb \(E: Version '15.3-3'"
     ) as said:
-        debian.fetch()
-    assert f"anarchism_1-1_all.deb (SHA-256 {DEBS['anarchism'].sha256})" in str(said.value)
+        debian.download_packages()
+    assert f"anarchism_1-1_all.deb (SHA-256 {DEBIAN_PACKAGES['anarchism'].sha256})" in str(said.value)
 
 
 def test_without_apt_the_files_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,4 +169,4 @@ def test_without_apt_the_files_are_named(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(
         ValueError, match=r"^the texts need apt-get, which is not there; put into .*: r-cran-janeaustenr_1"
     ):
-        debian.fetch()
+        debian.download_packages()

@@ -124,7 +124,7 @@ def test_wikitext_is_cut_into_its_sixty_articles(tmp_path: Path, shared: Path) -
     """
     raw = (shared / "text/wikitext2_test.txt").read_text().splitlines(keepends=True)
     lines = ["" if line.isspace() else line for line in raw]
-    articles = of_lines(tmp_path / "wikitext", lines, registry.read("corpus", "wikitext")["begins"])
+    articles = of_lines(tmp_path / "wikitext", lines, registry.read_named_config("corpus", "wikitext")["begins"])
     assert len(articles) == 60
     assert articles[0].text.startswith(" = Robert <unk> = \n")
     assert sum(len(article.text.split()) for article in articles) == sum(len(line.split()) for line in raw)
@@ -162,7 +162,7 @@ print(pinned.fingerprint() == copied.fingerprint())
 @pytest.mark.slow
 def test_a_pinned_revision_is_read_from_a_hub_whose_newest_is_another(tmp_path: Path) -> None:
     """In a process of its own: the hub's clients read the address once. A folder of the files is the same text."""
-    revision, newest = registry.read("corpus", "pg19")["revision"], "a" * 40
+    revision, newest = registry.read_named_config("corpus", "pg19")["revision"], "a" * 40
     commits = {}
     for commit, texts in ((newest, ["changed"]), (revision, ["a book", "another"])):
         file = tmp_path / commit / "data" / "test-00000-of-00001.parquet"

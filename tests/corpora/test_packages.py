@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import lexbench
-from lexbench.corpora import for_lengths, usual_corpus
-from lexbench.corpora.packages import LONGEST, Packages
+from lexbench.corpora import default_corpus, for_lengths
+from lexbench.corpora.packages import MAX_DEFAULT_LENGTH_TOKENS, Packages
 from lexbench.corpora.stdlib import Stdlib
 
 
@@ -50,7 +50,7 @@ def test_the_size_follows_the_longest_length_up_to_131072_tokens() -> None:
 def test_the_default_packages_have_more_documents_than_a_cell_has_samples() -> None:
     found = list(Packages().documents())
     assert len(found) >= 32
-    assert min(len(document.text) for document in found) >= 5 * LONGEST
+    assert min(len(document.text) for document in found) >= 5 * MAX_DEFAULT_LENGTH_TOKENS
     assert len({document.name for document in found}) == len(found)
     assert {document.name.split("/")[0] for document in found} <= sys.modules.keys() | set(Packages().names)
     read = {document.name for document in Stdlib(split="all").documents()}
@@ -79,7 +79,7 @@ def test_a_package_that_is_not_there_is_named(name: str) -> None:
 
 
 def test_a_run_without_a_corpus_reads_modules_or_packages_by_its_longest_length() -> None:
-    assert [usual_corpus(longest) for longest in (2, 4096, 4097, 1 << 20)] == [*["stdlib"] * 2, *["packages"] * 2]
+    assert [default_corpus(longest) for longest in (2, 4096, 4097, 1 << 20)] == [*["stdlib"] * 2, *["packages"] * 2]
 
 
 def test_synthetic_documents_of_many_words() -> None:

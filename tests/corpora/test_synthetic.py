@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from lexbench.corpora.synthetic import COLOURS, Synthetic
+from lexbench.corpora.synthetic import COLOUR_WORDS, Synthetic
 
 STATED = re.compile(r"(\w+) owns an? (\w+) (\w+)\.")
 RECALLED = re.compile(r"The (\w+) of (\w+) is (\w+)\.")
@@ -79,7 +79,7 @@ def test_every_doubling_of_the_reach_brings_as_many_recalls(measured: tuple[list
 def test_colours_are_uniform_over_sixteen(measured: tuple[list[int], list[str]]) -> None:
     """ln 16 nats a recall; chi-square with 15 degrees of freedom: below 37.7 with probability 0.999."""
     counts = np.asarray(list(Counter(measured[1]).values()))
-    assert len(counts) == len(set(COLOURS.split())) == 16
+    assert len(counts) == len(set(COLOUR_WORDS.split())) == 16
     assert ((counts - counts.mean()) ** 2 / counts.mean()).sum() < 37.7
 
 

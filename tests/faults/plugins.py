@@ -41,7 +41,7 @@ VALUES = (
 HEAD = """
 from dataclasses import dataclass, replace
 import numpy as np
-from lexbench import Attention, Document, Refused, Sample, Task, Write
+from lexbench import Attention, Document, Refused, Sample, Task, Generate
 from lexbench.core.record import Deferred
 from lexbench.corpora import hash_documents
 
@@ -84,8 +84,8 @@ class Own(Task):
 
     def questions(self, tokenizer, length, n, seed):
         @questions
-        return [Write(index=i, cluster=str(i), prompt=np.arange(length - self.room) % 50 + 1, room=self.room)
-                for i in range(n)]
+        prompt = np.arange(length - self.room) % 50 + 1
+        return [Generate(index=i, cluster=str(i), prompt=prompt, max_new_tokens=self.room) for i in range(n)]
 
     def score(self, question, answer):
         @score
@@ -130,7 +130,7 @@ def body(group: str, part: str, rng: random.Random) -> str:
         if part == "score":
             made = "index=question.index, cluster=question.cluster, tokens=question.length, scores={'accuracy': 1.0}"
             return f"return replace(Sample({made}), {rng.choice(own)})"
-        made = "Write(index=i, cluster=str(i), prompt=np.arange(length - 4) % 50 + 1, room=4)"
+        made = "Generate(index=i, cluster=str(i), prompt=np.arange(length - 4) % 50 + 1, max_new_tokens=4)"
         return f"return [replace({made}, {rng.choice(own)}) for i in range(n)]"
     if group == "method" and part == "attention" and kind < 0.4:
         wrong = rng.choice(("inv_freq=np.ones(3)", "inv_freq=np.full(16, np.nan)", "scale=-1.0", "scale=float('nan')"))
@@ -240,7 +240,7 @@ def setting(rng: random.Random) -> Case:
             more.append(f"{name}={rng.choice(ODD)}")
             continue
         if group in ("method", "task", "backend"):
-            words[group] = rng.choice(registry.names(group))
+            words[group] = rng.choice(registry.registered_names(group))
         more.append(f"{group}.{rng.choice(parameters(group, words[group]))}={rng.choice(ODD)}")
     if rng.random() < 0.7 or any(word.split("=")[0].partition(".")[0] not in ("method", "model") for word in more):
         least = ["corpus.count=4", "corpus.words=400"] if words["corpus"] == "synthetic" else []
@@ -259,7 +259,7 @@ def setting(rng: random.Random) -> Case:
 
 def parameters(group: str, name: str) -> list[str]:
     """Parameters that a name of the registry takes."""
-    config = registry.read(group, name)
+    config = registry.read_named_config(group, name)
     if group == "model":
         from lexbench.core.model import Model
 
@@ -267,7 +267,7 @@ def parameters(group: str, name: str) -> list[str]:
     if "suite" in config or "compose" in config:
         return [each for each in config if each not in ("suite", "compose")] + ["suite", "n"]
     try:
-        known = registry.parameters(registry.class_of(config, group))
+        known = registry.class_parameters(registry.class_of(config, group))
     except (ValueError, ImportError):  # a backend whose library is not here
         known = {}
     return [each for each in known if each not in ("corpus", "model")] or ["x"]

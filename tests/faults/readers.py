@@ -15,7 +15,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.commands import main
@@ -24,6 +24,9 @@ from lexbench.core.errors import ConfigError
 from lexbench.core.record import NOTHING_MEASURED, Refused
 from tests.faults.mutations import contents, damage
 from tests.parts.benchmarks.test_official import MADE as COPIES
+
+if TYPE_CHECKING:
+    from lexbench.parts.lab.study.plan import StudyStep
 
 DERIVED = "records.jsonl"
 """Made anew from the cells by every report."""
@@ -302,17 +305,17 @@ def model_folder(folder: Path) -> None:
     """A tiny Llama with its tokenizer and its chat template."""
     import torch
 
-    from lexbench.checkpoints.checkpoint import on_disk
+    from lexbench.checkpoints.checkpoint import local_folder
     from lexbench.parts.lab.encodings.rope import Rope
-    from lexbench.parts.lab.native.decoder import Decoder, Shape
-    from lexbench.parts.lab.native.folder import save
+    from lexbench.parts.lab.native.decoder import Decoder, DecoderShape
+    from lexbench.parts.lab.native.folder import save_model
 
     torch.manual_seed(0)
-    lexlet = on_disk("lexbench:lexlet")
+    lexlet = local_folder("lexbench:lexlet")
     assert lexlet
     vocabulary = json.loads((lexlet / "config.json").read_text())["vocab_size"]
-    shape = Shape(vocabulary=vocabulary, layers=1, width=16, heads=2, kv_heads=1, hidden=16)
-    save(Decoder(shape, Rope(shape.head_dim, 10000.0)), folder, 64, bos=0, eos=1, dtype=torch.float32)
+    shape = DecoderShape(vocabulary=vocabulary, layers=1, width=16, heads=2, kv_heads=1, hidden=16)
+    save_model(Decoder(shape, Rope(shape.head_dim, 10000.0)), folder, 64, bos=0, eos=1, dtype=torch.float32)
     for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
         shutil.copyfile(lexlet / name, folder / name)
     (folder / "chat_template.jinja").write_text("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}")
@@ -322,15 +325,15 @@ def trained(folder: Path) -> None:
     """What `lexbench train` leaves when it is interrupted: a checkpoint and a log."""
     import torch
 
-    from lexbench.parts.lab.native.progress import Progress
+    from lexbench.parts.lab.native.progress import TrainingProgress
 
     network = torch.nn.Linear(2, 2)
     optimizer = torch.optim.AdamW(network.parameters())
     network(torch.ones(2)).sum().backward()
     optimizer.step()
-    progress = Progress(folder, "key")
+    progress = TrainingProgress(folder, "key")
     for step in (1, 2, 3):
-        progress.note({"step": step, "loss": {"text": 1.5}, "seconds": 0.5 * step})
+        progress.append_log_row({"step": step, "loss": {"text": 1.5}, "seconds": 0.5 * step})
     progress.save(network, optimizer, 3)
 
 
@@ -348,7 +351,7 @@ def zoo(folder: Path) -> None:
 
     cells = [finished("last_segment", method, at, n=4) for method in ("none", "rerope") for at in (128, 256, 512)]
     keep(folder / "run", cells)
-    pages.keep(pages.measured([folder / "run"]), folder)
+    pages.write_rows(pages.measured_rows([folder / "run"]), folder)
     shutil.rmtree(folder / "run")
     model = {"name": "lexlet", "entry": "rope", "family": "trained", "seed": 0, "encoding": {"name": "rope"}}
     model |= {"start": None, "failed": None, "tokens": 9, "seconds": 1.0, "texts": 2, "last_loss": {}, "device": "CPU"}
@@ -370,13 +373,13 @@ def journal(folder: Path) -> None:
 def _searched(folder: Path) -> object:
     import numpy as np
 
-    from lexbench.parts.search.longrope_search.evolution import Settings, search
+    from lexbench.parts.search.longrope_search.evolution import EvolutionSettings, search_factors
 
-    settings = Settings(population=6, iterations=1, parents=3, mutations=2, crossovers=2, seed=3)
+    settings = EvolutionSettings(population=6, iterations=1, parents=3, mutations=2, crossovers=2, seed=3)
     space = settings.space(4, 4.0, 2)
     start = [np.array([1.0, 1.0, 2.0, 4.0])]
     file, about = folder / "factors.jsonl", {"model": "lexlet", "length": 1024}
-    return search(lambda candidate: float(sum(candidate.factors)), space, start, settings, file, about)
+    return search_factors(lambda candidate: float(sum(candidate.factors)), space, start, settings, file, about)
 
 
 def factors(folder: Path) -> None:
@@ -426,13 +429,13 @@ def card(folder: Path) -> None:
 
 def step(folder: Path) -> None:
     """The stamp of a study's step."""
-    _step(folder).ended(1.5)
+    _step(folder).record_success(1.5)
 
 
-def _step(folder: Path) -> Any:
-    from lexbench.parts.lab.study.plan import Step
+def _step(folder: Path) -> "StudyStep":
+    from lexbench.parts.lab.study.plan import StudyStep
 
-    return Step(label="train a", words=["train"], log=folder / "log", stamp=folder / "done.json")
+    return StudyStep(label="train a", words=["train"], log=folder / "log", stamp=folder / "done.json")
 
 
 # readers
@@ -445,19 +448,19 @@ def _preflight(folder: Path) -> None:
 
 
 def _view(folder: Path) -> None:
-    from lexbench.parts.web.view.folders import Watch
-    from lexbench.parts.web.view.progress import progress
+    from lexbench.parts.web.view.folders import FolderWatch
+    from lexbench.parts.web.view.progress import progress_data
 
-    watch = Watch([folder])
-    watch.state()
-    runs = watch.runs()
-    json.dumps(progress([*runs], now=2e9), allow_nan=False)
+    watch = FolderWatch([folder])
+    watch.folders_state()
+    runs = watch.read_runs()
+    json.dumps(progress_data([*runs], now=2e9), allow_nan=False)
 
 
 def _costs(folder: Path) -> None:
-    from lexbench.stats.costs import load
+    from lexbench.stats.costs import load_costs
 
-    load([folder])
+    load_costs([folder])
 
 
 def _examples(folder: Path) -> None:
@@ -482,16 +485,16 @@ def _copies(folder: Path) -> None:
 
 @functools.cache
 def lexlet_tokenizer() -> FastTokenizer:
-    return load_tokenizer(registry.PACKAGE / "lexlet")
+    return load_tokenizer(registry.PACKAGE_FOLDER / "lexlet")
 
 
 def _keys(folder: Path) -> None:
     import numpy as np
 
     from lexbench.core.task import Encoded
-    from lexbench.taskkit.key_tokens import read, tokens_within
+    from lexbench.taskkit.key_tokens import read_key_tokens, tokens_within
 
-    found = read(folder / "keys.jsonl")
+    found = read_key_tokens(folder / "keys.jsonl")
     encoded = Encoded(ids=np.arange(10), starts=np.arange(0, 50, 5), text="x" * 50)
     for spans in found.spans.values():
         tokens_within(encoded, spans)
@@ -506,26 +509,26 @@ def _tokenizer(folder: Path) -> None:
 
 
 def _imported_tokenizer(folder: Path) -> None:
-    from lexbench.parts.exchange.lm_eval.results.examples import Tokens
+    from lexbench.parts.exchange.lm_eval.results.examples import RequestTokenCounter
 
-    Tokens(folder).most([("a text", " more"), ("b", {"max_gen_toks": 3})])
+    RequestTokenCounter(folder).longest_request_tokens([("a text", " more"), ("b", {"max_gen_toks": 3})])
 
 
 def _facts(folder: Path) -> None:
-    from lexbench.checkpoints.checkpoint import check_architecture, end_tokens, fingerprint, read_model
+    from lexbench.checkpoints.checkpoint import check_architecture, checkpoint_fingerprint, end_tokens, read_model
 
     read_model({"path": str(folder)})
     end_tokens(folder)
     check_architecture(folder)
-    fingerprint(folder)
+    checkpoint_fingerprint(folder)
 
 
 def _weights(folder: Path) -> None:
     from lexbench.parts.lab.native import start
-    from lexbench.parts.lab.study.study import parameters
+    from lexbench.parts.lab.study.study import count_parameters
 
-    start.read(folder).ends  # noqa: B018
-    parameters(folder / "model.safetensors")
+    start.read_start(folder).special_token_ids  # noqa: B018
+    count_parameters(folder / "model.safetensors")
 
 
 def _scored(folder: Path, backend: str) -> None:
@@ -533,32 +536,32 @@ def _scored(folder: Path, backend: str) -> None:
 
     from lexbench.checkpoints.checkpoint import read_model
     from lexbench.core.attention import Attention
-    from lexbench.core.task import Score
-    from lexbench.runner.backend_pool import opened
+    from lexbench.core.task import Loglikelihood
+    from lexbench.runner.backend_pool import open_backend
 
     config = {"_target_": f"lexbench.backends.{backend}.{backend.title()}", "name": backend}
-    loaded = opened(read_model({"path": str(folder)}), config, 16)
+    loaded = open_backend(read_model({"path": str(folder)}), config, 16)
     loaded.attend(Attention())
     tokens = np.arange(2, 10, dtype=np.int64)
-    loaded.score(Score(index=0, cluster="a", tokens=tokens, start=4, bytes=4, words=1))
+    loaded.score(Loglikelihood(index=0, cluster="a", tokens=tokens, first_target=4, bytes=4, words=1))
 
 
 def _resumed_training(folder: Path) -> None:
     import torch
 
-    from lexbench.parts.lab.native.progress import Progress
+    from lexbench.parts.lab.native.progress import TrainingProgress
 
     network = torch.nn.Linear(2, 2)
     optimizer = torch.optim.AdamW(network.parameters())
-    Progress(folder, "key").resume(network, optimizer)
+    TrainingProgress(folder, "key").resume(network, optimizer)
     network(torch.ones(2)).sum().backward()
     optimizer.step()
 
 
 def _finished_training(folder: Path) -> None:
-    from lexbench.parts.lab.native.progress import Progress
+    from lexbench.parts.lab.native.progress import TrainingProgress
 
-    Progress(folder, "key")
+    TrainingProgress(folder, "key")
 
 
 def _page(folder: Path) -> None:
@@ -569,11 +572,11 @@ def _page(folder: Path) -> None:
 
 def _tuned(folder: Path) -> None:
     from lexbench.parts.search.tune import tune
-    from lexbench.parts.search.tune.settings import Settings
+    from lexbench.parts.search.tune.settings import TuneSettings
 
-    before = tune._before(folder)
-    tune._claim(folder, before, {"model": "lexlet", "length": 512, "space": {}, "seed": 0})
-    tune._finished_with(folder, Settings(budget=4))
+    before = tune._previous_config(folder)
+    tune._claim_folder(folder, before, {"model": "lexlet", "length": 512, "space": {}, "seed": 0})
+    tune._has_finished_with(folder, TuneSettings(budget=4))
 
 
 def _texts(folder: Path) -> None:
@@ -583,20 +586,20 @@ def _texts(folder: Path) -> None:
 
 
 def _answers(folder: Path) -> None:
-    from lexbench.taskkit.squad_hotpot import read
+    from lexbench.taskkit.squad_hotpot import read_questions
 
     for name in ("squad.json", "hotpot.json"):
-        read.__wrapped__(str(folder / name), None, None, "test", None)
+        read_questions.__wrapped__(str(folder / name), None, None, "test", None)
 
 
 def _partial(folder: Path) -> None:
-    from lexbench.runner.journal import resumed
+    from lexbench.runner.journal import resume_journal
 
-    resumed(folder / "keys.jsonl.part", HEADER)
+    resume_journal(folder / "keys.jsonl.part", HEADER)
 
 
 def _stamp(folder: Path) -> None:
-    _step(folder).done()
+    _step(folder).is_done()
 
 
 def _uploaded(folder: Path) -> None:

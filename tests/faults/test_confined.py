@@ -13,7 +13,7 @@ import pytest
 from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.commands import main
 from lexbench.core.record import Cell, Sample
-from lexbench.parts.exchange.hub.dataset_files import configurations
+from lexbench.parts.exchange.hub.dataset_files import configuration_names
 from lexbench.store.store import Store
 from lexbench.taskkit.longbench.examples import Source, read_examples
 from tests.faults.readers import called, examples, model_folder
@@ -120,10 +120,10 @@ HOSTILE = "!!python/object/apply:os.system ['touch {mark}']"
 
 
 def test_a_cards_head_runs_no_yaml_tag(tmp_path: Path) -> None:
-    from lexbench.parts.exchange.hub.card_yaml import head
+    from lexbench.parts.exchange.hub.card_yaml import read_head
 
     with pytest.raises(ValueError, match="not YAML"):
-        head(f"---\nmodel: {HOSTILE.format(mark=tmp_path / 'mark')}\n---\n")
+        read_head(f"---\nmodel: {HOSTILE.format(mark=tmp_path / 'mark')}\n---\n")
     assert not (tmp_path / "mark").exists()
 
 
@@ -148,7 +148,7 @@ def test_a_chat_template_reaches_no_python(template: str, tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_code_beside_a_models_weights_is_not_run(tmp_path: Path) -> None:
     from lexbench.checkpoints.checkpoint import read_model
-    from lexbench.runner.backend_pool import opened
+    from lexbench.runner.backend_pool import open_backend
 
     model_folder(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
@@ -156,7 +156,7 @@ def test_code_beside_a_models_weights_is_not_run(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config))
     (tmp_path / "own.py").write_text(f"open({str(tmp_path / 'mark')!r}, 'w')\nclass Own: pass\n")
     with pytest.raises(ValueError, match="model_type own"):
-        opened(read_model({"path": str(tmp_path)}), {"_target_": "lexbench.backends.hf.backend.Hf"}, 16)
+        open_backend(read_model({"path": str(tmp_path)}), {"_target_": "lexbench.backends.hf.backend.Hf"}, 16)
     assert not (tmp_path / "mark").exists()
 
 
@@ -172,7 +172,7 @@ def test_a_training_checkpoint_that_is_a_pickle_is_not_run(tmp_path: Path) -> No
     import hashlib
     import pickle
 
-    from lexbench.parts.lab.native.progress import Progress
+    from lexbench.parts.lab.native.progress import TrainingProgress
 
     class Own:
         def __reduce__(self) -> tuple[Any, ...]:
@@ -181,7 +181,7 @@ def test_a_training_checkpoint_that_is_a_pickle_is_not_run(tmp_path: Path) -> No
     content = pickle.dumps({"key": "key", "decoder": Own()})
     (tmp_path / "training.checkpoint").write_bytes(hashlib.sha256(content).digest() + content)
     with pytest.raises(ValueError, match="checkpoint"):
-        Progress(tmp_path, "key")
+        TrainingProgress(tmp_path, "key")
     assert not (tmp_path / "mark").exists()
 
 
@@ -275,7 +275,7 @@ def test_cells_are_named_by_a_hash_whatever_they_are_called() -> None:
 
 
 def test_configurations_are_plain_words() -> None:
-    found = configurations(NAMES)
+    found = configuration_names(NAMES)
     assert len({name.lower() for name in found.values()}) == len(NAMES)
     for name in found.values():
         assert name and len(name) <= 90 and not name.startswith((".", "-")) and "/" not in name and name.isascii()
@@ -308,7 +308,7 @@ def test_names_of_the_registry_open_no_file_elsewhere(name: str, inner: Path, mo
     (inner.parent / "x.yaml").write_text("_target_: lexbench.methods.pi.Pi\n")
     monkeypatch.setenv("LEXBENCH_CONFIG_PATH", str(inner))
     with pytest.raises(ValueError, match="unknown method"):
-        registry.read("method", name)
+        registry.read_named_config("method", name)
 
 
 def test_members_of_an_archive_are_read_in_memory(inner: Path) -> None:
@@ -327,17 +327,17 @@ def test_members_of_an_archive_are_read_in_memory(inner: Path) -> None:
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "CON"])
 def test_a_study_never_trains_outside_its_folder(name: str) -> None:
-    from lexbench.parts.lab.study.settings import Entry
+    from lexbench.parts.lab.study.settings import StudyEntry
 
     with pytest.raises(ValueError, match="must be a folder's name"):
-        Entry(name=name, family="trained", encoding="rope")
+        StudyEntry(name=name, family="trained", encoding="rope")
 
 
 def test_entries_of_the_study_that_we_ship_are_plain() -> None:
     from lexbench.core import registry
-    from lexbench.parts.lab.study.settings import PLAIN
+    from lexbench.parts.lab.study.settings import PLAIN_NAME_PATTERN
 
-    stated = registry.read("study", "encodings")
+    stated = registry.read_named_config("study", "encodings")
     every = [*stated["entries"], *stated["finetuned"]["entries"]]
     assert len(every) > 20
-    assert all(PLAIN.fullmatch(each["name"]) for each in every)
+    assert all(PLAIN_NAME_PATTERN.fullmatch(each["name"]) for each in every)

@@ -12,11 +12,11 @@ import pytest
 import lexbench
 from lexbench import Attention, Sample
 from lexbench.core import registry
-from lexbench.core.fence import fenced
+from lexbench.core.fence import plugin_guard
 from lexbench.core.model import Model
 from lexbench.core.record import Deferred, Refused
-from lexbench.runner.cells import Named
-from lexbench.runner.job import _folder, _settled
+from lexbench.runner.cells import Component
+from lexbench.runner.job import _default_folder, _resolve_task
 from lexbench.runner.plan import _attention, _protocol
 from lexbench.store.format import check_sample
 from lexbench.store.store import Store
@@ -38,7 +38,7 @@ def built(folder: Path, source: str) -> Any:
     """A method of a user's file."""
     file = folder / "own.py"
     file.write_text(HEAD + source)
-    return registry.build({"file": str(file)}, "method")
+    return registry.build_object({"file": str(file)}, "method")
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_wrong_settings_and_refusals_keep_their_own_words(tmp_path: Path) -> Non
     with pytest.raises(ValueError, match=r"^factor must be above 0$"):
         built(tmp_path, source.replace("@__post_init__", "raise ValueError('factor must be above 0')"))
     with pytest.raises(ValueError, match="method class Bare must be a dataclass"):
-        registry.label(type("Bare", (), {})(), "bare", "method")
+        registry.instance_label(type("Bare", (), {})(), "bare", "method")
 
 
 class Broken:
@@ -85,8 +85,8 @@ class Broken:
 def test_answers_of_a_plug_in_that_are_none_are_the_plug_ins_faults_and_refusals_are_refusals() -> None:
     broken, model = Broken(), Model(name="m", trained_length=64, head_dim=8)
     with pytest.raises(Deferred, match=r"Broken\.for_lengths fails with AssertionError"):
-        _settled(Named("own", broken, "own"), [64])
-    said, why = _protocol(Named("own", broken, "own"), None)  # type: ignore[arg-type]
+        _resolve_task(Component("own", broken, "own"), [64])
+    said, why = _protocol(Component("own", broken, "own"), None)  # type: ignore[arg-type]
     assert isinstance(why, Deferred) and "a protocol is a text" in said
     assert isinstance(_attention(broken, model, 1)[1], Refused)
     for length, wrong in (
@@ -106,9 +106,9 @@ class Prints:
 
 
 def test_a_fingerprint_is_a_text() -> None:
-    assert Named("own", Prints("20f4"), "own").fingerprint == "20f4"
+    assert Component("own", Prints("20f4"), "own").fingerprint == "20f4"
     with pytest.raises(Deferred, match=r"own\.fingerprint fails with .* \(a fingerprint is a text, got int"):
-        _ = Named("own", Prints(7), "own").fingerprint
+        _ = Component("own", Prints(7), "own").fingerprint
 
 
 GOOD = Sample(index=0, cluster="a", tokens=3, scores={"accuracy": 1.0}, output="12", facts={"n": np.int64(3)})
@@ -132,15 +132,15 @@ GOOD = Sample(index=0, cluster="a", tokens=3, scores={"accuracy": 1.0}, output="
 )
 def test_samples_that_cannot_be_written_are_the_tasks_failure(wrong: dict[str, Any]) -> None:
     check_sample(GOOD)
-    with pytest.raises(Deferred, match=r"Own\.score fails with AssertionError"), fenced("Own.score"):
+    with pytest.raises(Deferred, match=r"Own\.score fails with AssertionError"), plugin_guard("Own.score"):
         check_sample(replace(GOOD, **wrong))
 
 
 @pytest.mark.parametrize("name", ["/etc", "../up", "a/../../b"])
 def test_a_models_name_leads_to_no_other_folder(name: str) -> None:
-    assert _folder("org/model") == Path("runs/org/model")
+    assert _default_folder("org/model") == Path("runs/org/model")
     with pytest.raises(ValueError, match="is no name for a folder of results: give results=DIR"):
-        _folder(name)
+        _default_folder(name)
     with pytest.raises(ValueError, match=r"model\.name must be a text, got 0\.1"):
         Model(name=0.1, trained_length=1, head_dim=8)  # type: ignore[arg-type]
 

@@ -267,4 +267,4 @@ def test_the_marks_are_looked_for_where_they_would_be(tmp_path: Path) -> None:
 @given(text, text)
 def test_names_are_never_paths(group: str, name: str) -> None:
     with pytest.raises(ValueError, match="unknown"):
-        registry.read(group or "method", f"../{name}")
+        registry.read_named_config(group or "method", f"../{name}")

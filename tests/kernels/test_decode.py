@@ -54,7 +54,7 @@ def steps(attention: Attention, queries: list[Tensor], keys: list[Tensor], value
             for part in (queries, keys, values)
         ]
         layer.update(*new[1:])
-        state = decode.Step(np.array(LENGTHS) + step)
+        state = decode.DecodeStep(np.array(LENGTHS) + step)
         found.append(decode.attend(new[0], layer, state, attention, rotate, SCALING))
     return found
 
@@ -82,7 +82,7 @@ def test_keys_first_rotated_after_the_longest_text_has_ended_stand_at_their_own_
     layer.select(torch.tensor(rows))
     new = [torch.cat([part[row][:, :, LENGTHS[row], None] for row in rows]) for part in (queries, keys, values)]
     layer.update(*new[1:])
-    step = decode.Step(np.array([LENGTHS[row] + 1 for row in rows]))
+    step = decode.DecodeStep(np.array([LENGTHS[row] + 1 for row in rows]))
     got = decode.attend(new[0], layer, step, attention, rotate, SCALING)
     for number, row in enumerate(rows):
         end = LENGTHS[row] + 1
@@ -111,14 +111,14 @@ def test_keys_that_are_not_seen_weigh_nothing_on_either_path(asked: int, monkeyp
     seen = torch.arange(11) >= torch.tensor([0, 4, 11])[:, None]
     for device in ("cpu", "cuda"):  # what runs on a GPU has no kernel of its own: it is computed here
         monkeypatch.setattr(flash, "_device", lambda x: device)  # noqa: B023
-        part = flash.full(q, k, v, 0.3, seen)
+        part = flash.attend_to_all(q, k, v, 0.3, seen)
         for row, first in ((0, 0), (1, 4)):
-            alone = flash.full(q[row : row + 1], k[row : row + 1, :, first:], v[row : row + 1, :, first:], 0.3)
+            alone = flash.attend_to_all(q[row : row + 1], k[row : row + 1, :, first:], v[row : row + 1, :, first:], 0.3)
             torch.testing.assert_close(part.out[row : row + 1], alone.out)
             torch.testing.assert_close(part.lse[row : row + 1], alone.lse)
-        other = flash.full(q[2:], k[2:], v[2:], 0.3)
-        merged = flash.Part(other.out.clone(), other.lse.clone())
-        merged.add(slice(None), flash.Part(part.out[2:], part.lse[2:]))
+        other = flash.attend_to_all(q[2:], k[2:], v[2:], 0.3)
+        merged = flash.PartialAttention(other.out.clone(), other.lse.clone())
+        merged.add(slice(None), flash.PartialAttention(part.out[2:], part.lse[2:]))
         torch.testing.assert_close(merged.out, other.out, rtol=0, atol=0)
 
 

@@ -10,14 +10,25 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lexbench import Attention
-from lexbench.core.attention import Bands, Blocks, Chunks, ConstantScale, Line, LogScale, Remap, Slopes, Stairs, Window
+from lexbench.core.attention import (
+    Bands,
+    Blocks,
+    Chunks,
+    ConstantScale,
+    LogScale,
+    PositionMap,
+    Remap,
+    Slopes,
+    Stairs,
+    Window,
+)
 from lexbench.kernels import dense
 
 Array = NDArray[np.float64]
 INV_FREQ = np.array([1.0, 0.2, 0.05])
 SCALE = 1.1
 SCALING = 0.3
-CONSTANT = Line(divisor=math.inf)
+CONSTANT = PositionMap(divisor=math.inf)
 
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -96,27 +107,27 @@ def all_pairs(remap: object, i: int, j: int) -> tuple[float, float]:
     return float(i), float(j)
 
 
-def line(rule: Line, position: int) -> float:
+def line(rule: PositionMap, position: int) -> float:
     if math.isinf(rule.divisor):
         return rule.offset
     quotient = position / rule.divisor
     return min((math.floor(quotient) if rule.floor else quotient) + rule.offset, rule.cap)
 
 
-GROUPED = Bands((Line(4.0, 6 - 6 // 4, floor=True), Line(), Line(math.inf, 6)))
+GROUPED = Bands((PositionMap(4.0, 6 - 6 // 4, floor=True), PositionMap(), PositionMap(math.inf, 6)))
 ATTENTIONS = {
     "plain": Attention(),
     "query_scale": Attention(query_scale=LogScale(4)),
     "gain": Attention(query_scale=ConstantScale(1.5, begin=9)),
-    "rerope": Attention(remap=Remap(5, Line(math.inf, 5), CONSTANT)),
-    "window_1": Attention(remap=Remap(1, Line(math.inf, 1), CONSTANT)),
-    "window_beyond": Attention(remap=Remap(99, Line(math.inf, 99), CONSTANT)),
-    "window_of_all": Attention(remap=Remap(23, Line(math.inf, 23), CONSTANT)),
-    "leaky": Attention(remap=Remap(4, Line(3.0, 4 - 4 / 3), Line(3.0))),
-    "self_extend": Attention(remap=Remap(6, Line(4.0, 6 - 6 // 4, floor=True), Line(4.0, floor=True))),
-    "bands": Attention(remap=Remap(6, GROUPED, Bands((Line(4.0, floor=True), Line(), CONSTANT)))),
-    "bands_of_queries": Attention(remap=Remap(5, GROUPED, Line(2.0))),
-    "capped": Attention(remap=Remap(4, Line(cap=9), Line())),
+    "rerope": Attention(remap=Remap(5, PositionMap(math.inf, 5), CONSTANT)),
+    "window_1": Attention(remap=Remap(1, PositionMap(math.inf, 1), CONSTANT)),
+    "window_beyond": Attention(remap=Remap(99, PositionMap(math.inf, 99), CONSTANT)),
+    "window_of_all": Attention(remap=Remap(23, PositionMap(math.inf, 23), CONSTANT)),
+    "leaky": Attention(remap=Remap(4, PositionMap(3.0, 4 - 4 / 3), PositionMap(3.0))),
+    "self_extend": Attention(remap=Remap(6, PositionMap(4.0, 6 - 6 // 4, floor=True), PositionMap(4.0, floor=True))),
+    "bands": Attention(remap=Remap(6, GROUPED, Bands((PositionMap(4.0, floor=True), PositionMap(), CONSTANT)))),
+    "bands_of_queries": Attention(remap=Remap(5, GROUPED, PositionMap(2.0))),
+    "capped": Attention(remap=Remap(4, PositionMap(cap=9), PositionMap())),
     "chunks": Attention(remap=Chunks(6, 9)),
     "chunks_of_one": Attention(remap=Chunks(1, 1)),
     "stairs": Attention(remap=Stairs(((4, 1), (2, 2), (1, 3)))),
@@ -126,7 +137,7 @@ ATTENTIONS = {
     "bias": Attention(bias=Slopes((0.5, 0.25, 0.125, 0.0))),
     "all": Attention(
         query_scale=LogScale(4),
-        remap=Remap(4, Line(3.0, 2.5), Line(2.0)),
+        remap=Remap(4, PositionMap(3.0, 2.5), PositionMap(2.0)),
         mask=Window(9, sinks=1),
         bias=Slopes((0.5, 0.25, 0.125, 0.0)),
     ),
@@ -201,7 +212,7 @@ def test_scores_are_never_held_for_all_queries_at_once(monkeypatch: pytest.Monke
         return scores
 
     monkeypatch.setattr(dense, "masked_scores", watched)
-    monkeypatch.setattr(dense, "SCORES", 4 * 64 * 10)
+    monkeypatch.setattr(dense, "MAX_SCORES_IN_MEMORY", 4 * 64 * 10)
     q, k, v = vectors(2, 64, 64)
     ours(q, k, v, ATTENTIONS["leaky"], torch.float32)
     assert len(held) == math.ceil(64 / 10)

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from lexbench import Attention
-from lexbench.core.attention import Bands, Blocks, Chunks, Line, LogScale, Remap, Slopes, Stairs, Window
+from lexbench.core.attention import Bands, Blocks, Chunks, LogScale, PositionMap, Remap, Slopes, Stairs, Window
 from lexbench.kernels import chunked, dense, fast, flash, near_far, spans
 
 SCALING = 0.3
 SCALE = 1.1
-CONSTANT = Line(divisor=math.inf)
+CONSTANT = PositionMap(divisor=math.inf)
 INV_FREQ = torch.tensor([1.0, 0.2, 0.05], dtype=torch.float64)
 LENGTH = 61
 Vectors = tuple[Tensor, Tensor, Tensor]
@@ -35,25 +35,31 @@ def rotate(vectors: Tensor, positions: Tensor) -> Tensor:
 
 def banded(w: int) -> Remap:
     """Far positions of three bands: by groups of 4, unchanged, all the same."""
-    query = Bands((Line(4.0, w - w // 4, floor=True), Line(), Line(math.inf, w)))
-    return Remap(w, query, Bands((Line(4.0, floor=True), Line(), CONSTANT)))
+    query = Bands((PositionMap(4.0, w - w // 4, floor=True), PositionMap(), PositionMap(math.inf, w)))
+    return Remap(w, query, Bands((PositionMap(4.0, floor=True), PositionMap(), CONSTANT)))
 
 
 def attentions(w: int, sinks: int) -> dict[str, Attention]:
     """What methods ask for with a window of w, and the kernel that has to answer it."""
-    rerope = Remap(w, Line(math.inf, w), CONSTANT)
+    rerope = Remap(w, PositionMap(math.inf, w), CONSTANT)
     return {
         "sdpa": Attention(),
         "near_far rerope": Attention(remap=rerope),
-        "near_far constant keys elsewhere": Attention(remap=Remap(w, Line(math.inf, w + 3), Line(math.inf, 3))),
-        "near_far leaky": Attention(remap=Remap(w, Line(3.0, w - w / 3), Line(3.0))),
-        "near_far self_extend": Attention(remap=Remap(w, Line(4.0, w - w // 4, floor=True), Line(4.0, floor=True))),
+        "near_far constant keys elsewhere": Attention(
+            remap=Remap(w, PositionMap(math.inf, w + 3), PositionMap(math.inf, 3))
+        ),
+        "near_far leaky": Attention(remap=Remap(w, PositionMap(3.0, w - w / 3), PositionMap(3.0))),
+        "near_far self_extend": Attention(
+            remap=Remap(w, PositionMap(4.0, w - w // 4, floor=True), PositionMap(4.0, floor=True))
+        ),
         "near_far bands": Attention(remap=banded(w)),
-        "near_far string": Attention(remap=Remap(w, Line(offset=2.0 - w), Line())),
-        "near_far jet_long": Attention(remap=Remap(w + 1, Line(3.0, floor=True), Line(3.0, floor=True))),
+        "near_far string": Attention(remap=Remap(w, PositionMap(offset=2.0 - w), PositionMap())),
+        "near_far jet_long": Attention(remap=Remap(w + 1, PositionMap(3.0, floor=True), PositionMap(3.0, floor=True))),
         "lambda lm_infinite": Attention(remap=rerope, mask=Window(w, sinks)),
         "lambda bands": Attention(remap=banded(w), mask=Window(w, sinks)),
-        "lambda streaming": Attention(remap=Remap(w, Line(cap=sinks + w - 1), Line()), mask=Window(w, sinks)),
+        "lambda streaming": Attention(
+            remap=Remap(w, PositionMap(cap=sinks + w - 1), PositionMap()), mask=Window(w, sinks)
+        ),
         "banded": Attention(mask=Window(w)),
         "banded sinks": Attention(mask=Window(w, sinks)),
         "blocks": Attention(mask=Blocks(w)),
@@ -86,7 +92,7 @@ def expected(x: Vectors, attention: Attention) -> Tensor:
 
 @pytest.mark.parametrize("name", attentions(5, 2))
 def test_each_structure_has_its_kernel(name: str) -> None:
-    assert fast.structure(attentions(5, 2)[name]) == name.split()[0]
+    assert fast.kernel_name(attentions(5, 2)[name]) == name.split()[0]
 
 
 @pytest.mark.everyday(
@@ -120,8 +126,8 @@ def test_it_is_the_dense_kernel(name: str, window: int, asked: int) -> None:
 def test_it_is_the_dense_kernel_at_any_shape_and_cut(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     draw = random.Random(seed)
     rows = draw.choice([1, 7, 20, 2048])
-    monkeypatch.setattr(spans, "ROWS", rows)
-    monkeypatch.setattr(near_far, "BLOCK", min(rows, draw.choice([1, 3, 5, 128])))
+    monkeypatch.setattr(spans, "MAX_CPU_SPAN_QUERIES", rows)
+    monkeypatch.setattr(near_far, "MAX_NEAR_BLOCK_QUERIES", min(rows, draw.choice([1, 3, 5, 128])))
     total = draw.randint(1, 90)
     x = vectors(draw.choice([1, total, draw.randint(1, total)]), total, draw.choice([1, 2, 4]), draw.choice([1, 2]))
     for name, attention in attentions(draw.randint(1, 40), draw.randint(0, 30)).items():
@@ -205,19 +211,19 @@ def test_decoding_rotates_no_more_than_it_must(name: str, rotated: int) -> None:
 def test_no_call_sees_more_scores_than_the_pairs_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fifth above the band or the triangle: what blocks of queries cost beside their window."""
     scores = 0
-    plain = flash._fused
+    plain = flash._call_fused_kernel
 
-    def counted(q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scaling: float) -> flash.Part:
+    def counted(q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scaling: float) -> flash.PartialAttention:
         nonlocal scores
         rows = len(q) * q.shape[2] * k.shape[2]
         scores += rows // 2 if is_causal else rows
         return plain(q, k, v, is_causal, scaling)
 
     for module in (near_far, chunked):
-        monkeypatch.setattr(module.flash, "_fused", counted)
+        monkeypatch.setattr(module.flash, "_call_fused_kernel", counted)
     n, w = 4096, 256
     triangle, band = n * n // 2, n * w
-    remap = Remap(w, Line(math.inf, w), CONSTANT)
+    remap = Remap(w, PositionMap(math.inf, w), CONSTANT)
     pairs = {
         Attention(remap=remap): triangle,
         Attention(mask=Window(w)): band,
@@ -233,13 +239,13 @@ def test_no_call_sees_more_scores_than_the_pairs_it_answers(monkeypatch: pytest.
 
 @pytest.mark.parametrize("name", [name for name in attentions(5, 2) if not name.startswith(("dense", "sdpa"))])
 def test_texts_of_a_batch_share_their_calls(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls, plain = list[int](), flash._fused
+    calls, plain = list[int](), flash._call_fused_kernel
 
-    def counted(q: Tensor, *rest: Any) -> flash.Part:
+    def counted(q: Tensor, *rest: Any) -> flash.PartialAttention:
         calls.append(len(q))
         return plain(q, *rest)
 
-    monkeypatch.setattr(flash, "_fused", counted)
+    monkeypatch.setattr(flash, "_call_fused_kernel", counted)
     found = []
     for batch in (1, 3):
         ours(vectors(LENGTH, LENGTH, batch=batch), attentions(5, 2)[name])

@@ -41,7 +41,9 @@ def test_each_shape_gives_softmax_and_its_normaliser(
     )
     r, c = torch.arange(asked)[:, None], torch.arange(total)[None, :]
     out, lse = definition(q.double(), k.double(), v.double(), SEEN[shape](r, c, total - asked))
-    attend = {"full": flash.full, "causal": flash.causal, "anticausal": flash.anticausal}[shape]
+    attend = {"full": flash.attend_to_all, "causal": flash.attend_causally, "anticausal": flash.attend_anticausally}[
+        shape
+    ]
     got = attend(q.to(device), k.to(device), v.to(device), 0.4)
     assert got.out.dtype == got.lse.dtype == torch.promote_types(dtype, torch.float32)
     torch.testing.assert_close(got.out.cpu().double(), out, atol=error, rtol=0)
@@ -58,8 +60,8 @@ def test_without_a_fused_kernel_the_definition_answers_alike(is_causal: bool) ->
 
 
 def test_merging_parts_of_huge_logits_does_not_overflow() -> None:
-    one = flash.Part(torch.full((1, 1, 2, 1), 1.0), torch.full((1, 1, 2), 900.0))
-    one.add(slice(1, 2), flash.Part(torch.full((1, 1, 1, 1), 5.0), torch.full((1, 1, 1), 900.0)))
+    one = flash.PartialAttention(torch.full((1, 1, 2, 1), 1.0), torch.full((1, 1, 2), 900.0))
+    one.add(slice(1, 2), flash.PartialAttention(torch.full((1, 1, 1, 1), 5.0), torch.full((1, 1, 1), 900.0)))
     torch.testing.assert_close(one.out[0, 0, :, 0], torch.tensor([1.0, 3.0]))
     torch.testing.assert_close(one.lse[0, 0], torch.tensor([900.0, 900.0 + 0.6931472]))
 
@@ -68,12 +70,12 @@ def test_a_part_is_merged_in_float32() -> None:
     """Weights of 1/3 and 2/3, which bfloat16 rounds by 1e-3."""
     q, k = torch.zeros(1, 1, 1, 8, dtype=torch.bfloat16), torch.zeros(1, 1, 3, 8, dtype=torch.bfloat16)
     v = torch.tensor([1.0, 0.0, 0.0], dtype=torch.bfloat16)[None, None, :, None].expand(1, 1, 3, 8).contiguous()
-    part = flash.full(q, k[:, :, :1], v[:, :, :1], 1.0)
-    part.add(slice(None), flash.full(q, k[:, :, 1:], v[:, :, 1:], 1.0))
+    part = flash.attend_to_all(q, k[:, :, :1], v[:, :, :1], 1.0)
+    part.add(slice(None), flash.attend_to_all(q, k[:, :, 1:], v[:, :, 1:], 1.0))
     torch.testing.assert_close(part.out, torch.full((1, 1, 1, 8), 1 / 3), atol=1e-6, rtol=0)
 
 
 def test_more_queries_than_keys_are_our_bug() -> None:
     q, k = torch.zeros(1, 1, 3, 8), torch.zeros(1, 1, 2, 8)
     with pytest.raises(AssertionError, match="3 queries cannot be the last of 2 keys"):
-        flash.causal(q, k, k, 1.0)
+        flash.attend_causally(q, k, k, 1.0)

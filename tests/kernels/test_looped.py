@@ -76,6 +76,6 @@ def test_a_layer_goes_on_as_before_behind_a_loop() -> None:
     expected = looped.attend(new[0], layer, loop, attention, rotate, SCALING)
     layer.end_loop(max(LENGTHS))  # the token is taken back, and read once more
     layer.update(*new[1:])
-    got = decode.attend(new[0], layer, decode.Step(np.array(LENGTHS) + 1), attention, rotate, SCALING)
+    got = decode.attend(new[0], layer, decode.DecodeStep(np.array(LENGTHS) + 1), attention, rotate, SCALING)
     torch.testing.assert_close(got, expected, atol=1e-12, rtol=0)
     torch.testing.assert_close(layer.keys, padded(keys, 1), atol=0, rtol=0)

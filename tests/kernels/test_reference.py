@@ -10,8 +10,8 @@ from transformers.models.llama.modeling_llama import apply_rotary_pos_emb as app
 
 import lexbench
 from lexbench import Attention, Model
-from lexbench.core.attention import ConstantScale, HeadRatios, Line, LogScale, Remap, Slopes, Window
-from lexbench.kernels.reference import Angles, first_change, weights
+from lexbench.core.attention import ConstantScale, HeadRatios, LogScale, PositionMap, Remap, Slopes, Window
+from lexbench.kernels.reference import Angles, attention_weights, first_change
 
 INV_FREQ = np.array([1.0, 0.1])
 RNG = np.random.default_rng(0)
@@ -39,19 +39,19 @@ def transformers_weights(layout: str, place: int, scale: float = 1.0) -> np.ndar
 @pytest.mark.parametrize("layout", ["half", "interleaved"])
 @pytest.mark.parametrize("place", [0, 4, 8])
 def test_an_empty_attention_is_the_stock_model(layout: str, place: int) -> None:
-    got = weights(Attention(), Angles(INV_FREQ, 1.0, layout), QUERY, KEYS, place, 6**-0.5)
+    got = attention_weights(Attention(), Angles(INV_FREQ, 1.0, layout), QUERY, KEYS, place, 6**-0.5)
     np.testing.assert_allclose(got, transformers_weights(layout, place), atol=1e-12)
 
 
 def test_the_scale_of_cos_and_sin_leaves_other_dimensions_alone() -> None:
-    got = weights(Attention(scale=1.5), PLAIN, QUERY, KEYS, 8, 6**-0.5)
+    got = attention_weights(Attention(scale=1.5), PLAIN, QUERY, KEYS, 8, 6**-0.5)
     np.testing.assert_allclose(got, transformers_weights("half", 8, scale=1.5), atol=1e-12)
 
 
 def one_pair(attention: Attention, place: int, ratio: float = 1.0) -> np.ndarray:
     """Weights of unit vectors in one pair of 1 radian a token: logits are the cosine of the distance."""
     unit = np.array([1.0, 0.0])
-    return weights(attention, Angles(np.array([1.0])), unit, np.tile(unit, (6, 1)), place, 1.0, 0, ratio)
+    return attention_weights(attention, Angles(np.array([1.0])), unit, np.tile(unit, (6, 1)), place, 1.0, 0, ratio)
 
 
 def softmax(logits: list[float]) -> np.ndarray:
@@ -63,7 +63,10 @@ def softmax(logits: list[float]) -> np.ndarray:
     [
         (Attention(), [math.cos(5 - j) for j in range(6)]),
         (Attention(inv_freq=np.array([0.25])), [math.cos((5 - j) / 4) for j in range(6)]),
-        (Attention(remap=Remap(3, Line(math.inf, 3), Line(math.inf))), [math.cos(min(5 - j, 3)) for j in range(6)]),
+        (
+            Attention(remap=Remap(3, PositionMap(math.inf, 3), PositionMap(math.inf))),
+            [math.cos(min(5 - j, 3)) for j in range(6)],
+        ),
         (Attention(mask=Window(2, sinks=1)), [math.cos(5), -math.inf, -math.inf, -math.inf, math.cos(1), 1]),
         (Attention(bias=Slopes((0.5,))), [math.cos(5 - j) - (5 - j) / 2 for j in range(6)]),
         (Attention(query_scale=LogScale(3)), [math.cos(5 - j) * math.log(6) / math.log(3) for j in range(6)]),

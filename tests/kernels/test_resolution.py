@@ -19,8 +19,8 @@ from lexbench.core.attention import (
     Bands,
     Blocks,
     Chunks,
-    Line,
     LogScale,
+    PositionMap,
     Region,
     Remap,
     Remapping,
@@ -31,9 +31,9 @@ from lexbench.core.attention import (
 )
 from lexbench.kernels import dense, rotations
 from lexbench.kernels import resolution as resolution_module
-from lexbench.kernels.logits import Logits, by_distance, groups, rows
-from lexbench.kernels.observed import Observer, edges, observe
-from lexbench.kernels.resolution import mean_logits, resolution, well_seen
+from lexbench.kernels.logits import Logits, logit_rows, split_by_key_head, sum_by_distance
+from lexbench.kernels.observed import Observer, average_weights, distance_bin_edges
+from lexbench.kernels.resolution import curve_resolution, mean_logits, well_seen_distances
 
 Array = NDArray[np.float64]
 LEXLET = Model(name="like lexlet", trained_length=64, head_dim=8, rope_base=10000.0, layers=4, heads=6, kv_heads=2)
@@ -42,7 +42,7 @@ LENGTH = 229
 """A prime number: no block, window or repeat divides it."""
 RATIOS = (1.3, 1.7)
 SCALING = 0.35
-CONSTANT = Line(divisor=math.inf)
+CONSTANT = PositionMap(divisor=math.inf)
 SLOPES = Slopes((0.5, 0.25, 0.125, 0.0625, 0.03125, 0.0))
 DECAY = np.log((np.arange(4) / 4 + 0.4) / 1.4) / 32
 F64 = torch.float64
@@ -122,7 +122,7 @@ def rotation(inv_freq: Array, scale: float = 1.0) -> Callable[[Tensor, Tensor], 
 def made_of(attention: Attention, ratios: tuple[float, ...] | None = None, **more: Any) -> Logits:
     rotate = rotation(OWN if attention.inv_freq is None else attention.inv_freq, attention.scale or 1.0)
     if attention.keep_first is not None:
-        rotate = rotations.keeping_first(attention.keep_first, rotation(OWN), rotate)
+        rotate = rotations.rotate_keeping_first(attention.keep_first, rotation(OWN), rotate)
     return Logits(rotate=rotate, scaling=SCALING, attention=attention, ratios=ratios, **more)
 
 
@@ -139,7 +139,7 @@ def without_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resolution_module, "_by_rows", shut)
 
 
-BY_BAND = Bands(tuple(Line(group, floor=True) for group in (1, 6, 3, 2)))
+BY_BAND = Bands(tuple(PositionMap(group, floor=True) for group in (1, 6, 3, 2)))
 FAST = {
     "plain": Attention(),
     "query_scale": Attention(query_scale=LogScale(16)),
@@ -154,16 +154,22 @@ FAST = {
     "half_blocks": Attention(mask=Blocks(115)),
     "two_blocks_less_one": Attention(mask=Blocks(114), bias=SLOPES),
     "one_block": Attention(mask=Blocks(1000)),
-    "rerope": Attention(remap=Remap(30, Line(math.inf, 30), CONSTANT)),
-    "rerope_of_one": Attention(remap=Remap(1, Line(math.inf, 1), CONSTANT)),
-    "rerope_beyond": Attention(remap=Remap(1000, Line(math.inf, 30), CONSTANT)),
-    "leaky": Attention(remap=Remap(30, Line(3.0, 30 - 10), Line(3.0)), query_scale=LogScale(64)),
-    "self_extend": Attention(remap=Remap(30, Line(4.0, 30 - 7, floor=True), Line(4.0, floor=True)), scale=1.2),
-    "bands": Attention(remap=Remap(30, Bands(tuple(Line(g, 30 - 30 / g, floor=True) for g in (1, 6, 3, 2))), BY_BAND)),
-    "capped": Attention(remap=Remap(4, Line(cap=90), Line())),
-    "lambda": Attention(remap=Remap(30, Line(math.inf, 30), CONSTANT), mask=Window(30, 5)),
-    "window_within_far": Attention(remap=Remap(30, Line(3.0, 20), Line(3.0)), mask=Window(70, 5), bias=SLOPES),
-    "window_within_near": Attention(remap=Remap(90, Line(3.0, 60), Line(3.0)), mask=Window(70, 6)),
+    "rerope": Attention(remap=Remap(30, PositionMap(math.inf, 30), CONSTANT)),
+    "rerope_of_one": Attention(remap=Remap(1, PositionMap(math.inf, 1), CONSTANT)),
+    "rerope_beyond": Attention(remap=Remap(1000, PositionMap(math.inf, 30), CONSTANT)),
+    "leaky": Attention(remap=Remap(30, PositionMap(3.0, 30 - 10), PositionMap(3.0)), query_scale=LogScale(64)),
+    "self_extend": Attention(
+        remap=Remap(30, PositionMap(4.0, 30 - 7, floor=True), PositionMap(4.0, floor=True)), scale=1.2
+    ),
+    "bands": Attention(
+        remap=Remap(30, Bands(tuple(PositionMap(g, 30 - 30 / g, floor=True) for g in (1, 6, 3, 2))), BY_BAND)
+    ),
+    "capped": Attention(remap=Remap(4, PositionMap(cap=90), PositionMap())),
+    "lambda": Attention(remap=Remap(30, PositionMap(math.inf, 30), CONSTANT), mask=Window(30, 5)),
+    "window_within_far": Attention(
+        remap=Remap(30, PositionMap(3.0, 20), PositionMap(3.0)), mask=Window(70, 5), bias=SLOPES
+    ),
+    "window_within_near": Attention(remap=Remap(90, PositionMap(3.0, 60), PositionMap(3.0)), mask=Window(70, 6)),
     "chunks": Attention(remap=Chunks(50, 70), bias=SLOPES),
     "chunks_of_one": Attention(remap=Chunks(1, 1)),
     "one_chunk": Attention(remap=Chunks(1000, 1000)),
@@ -176,7 +182,7 @@ FAST = {
 @pytest.mark.parametrize("name", FAST)
 def test_the_mean_logit_at_each_distance_is_that_of_all_logits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     without_rows(monkeypatch)
-    monkeypatch.setattr(resolution_module, "SPECTRUM", 3000)  # a few dimensions at a time
+    monkeypatch.setattr(resolution_module, "MAX_FOURIER_NUMBERS", 3000)  # a few dimensions at a time
     for kv_heads in (1, 2, 6):
         q, k = vectors(kv_heads=kv_heads)
         got = mean_logits(*tensors(q, k), made_of(FAST[name]))
@@ -185,7 +191,7 @@ def test_the_mean_logit_at_each_distance_is_that_of_all_logits(name: str, monkey
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", registry.names("method"))
+@pytest.mark.parametrize("name", registry.registered_names("method"))
 @pytest.mark.parametrize("length", [40, LENGTH])
 def test_every_method_of_the_registry_is_summed_fast_and_exactly(
     name: str, length: int, monkeypatch: pytest.MonkeyPatch
@@ -219,7 +225,10 @@ def test_a_decay_of_pairs_with_the_distance(mask: Window | Blocks | None, monkey
     q, k = vectors()
     made = by_definition(q, k, attention, decay=DECAY)
     logits = made_of(attention, decay=torch.from_numpy(DECAY))
-    [*parts] = (torch.cat(list(padded(rows(group, logits, 60))), 1) for group in groups(*tensors(q, k), logits, F64))
+    [*parts] = (
+        torch.cat(list(padded(logit_rows(group, logits, 60))), 1)
+        for group in split_by_key_head(*tensors(q, k), logits, F64)
+    )
     np.testing.assert_allclose(torch.cat(parts), np.where(np.isnan(made), -np.inf, made), atol=1e-11)
     without_rows(monkeypatch)
     np.testing.assert_allclose(mean_logits(*tensors(q, k), logits), mean_by_definition(made), atol=1e-9, rtol=0)
@@ -254,8 +263,8 @@ class Odd(Remapping):
 
     def regions(self) -> list[Region]:
         return [
-            Region(Line(), Line(), lambda i, j: (i % 3 > 0) & (j >= 0)),
-            Region(Line(offset=9.5), Line(2.0), lambda i, j: (i % 3 == 0) & (j >= 0)),
+            Region(PositionMap(), PositionMap(), lambda i, j: (i % 3 > 0) & (j >= 0)),
+            Region(PositionMap(offset=9.5), PositionMap(2.0), lambda i, j: (i % 3 == 0) & (j >= 0)),
         ]
 
 
@@ -268,7 +277,7 @@ SLOW = {
 
 @pytest.mark.parametrize("name", SLOW)
 def test_what_has_no_fast_way_is_exact_too(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dense, "SCORES", 3 * LENGTH * 17)
+    monkeypatch.setattr(dense, "MAX_SCORES_IN_MEMORY", 3 * LENGTH * 17)
     q, k = vectors()
     got = mean_logits(*tensors(q, k), made_of(SLOW[name]))
     np.testing.assert_allclose(got, mean_by_definition(by_definition(q, k, SLOW[name])), atol=1e-10)
@@ -304,7 +313,7 @@ def test_sums_along_diagonals() -> None:
     values = torch.arange(2 * 2 * 4, dtype=torch.float32).reshape(2, 2, 4)  # queries 2 and 3 of 4 positions
     values[:, 0, 3] = 0.0  # the key behind query 2
     expected = [[2 + 7, 1 + 6, 0 + 5, 4], [10 + 15, 9 + 14, 8 + 13, 12]]
-    assert by_distance(values).tolist() == expected
+    assert sum_by_distance(values).tolist() == expected
 
 
 # R(s)
@@ -312,7 +321,7 @@ def test_sums_along_diagonals() -> None:
 
 def test_resolution_of_a_flat_curve() -> None:
     for length in (1, 2, 100):
-        assert resolution(torch.full((length,), 7.0, dtype=F64)) == pytest.approx(1 / length**2)
+        assert curve_resolution(torch.full((length,), 7.0, dtype=F64)) == pytest.approx(1 / length**2)
 
 
 def test_resolution_of_a_straight_curve_is_that_of_a_geometric_series() -> None:
@@ -320,7 +329,7 @@ def test_resolution_of_a_straight_curve_is_that_of_a_geometric_series() -> None:
     curve = -0.25 * torch.arange(length, dtype=F64) + 300  # no overflow
     weights = [(1 - ratio) * ratio**n / (1 - ratio**length) for n in range(length)]
     expected = sum(p * p for p in weights) * (1 - ratio) + weights[-1] ** 2 * ratio
-    assert resolution(curve) == pytest.approx(expected, rel=1e-12)
+    assert curve_resolution(curve) == pytest.approx(expected, rel=1e-12)
 
 
 def test_resolution_is_half_the_sum_of_squared_steps() -> None:
@@ -328,24 +337,24 @@ def test_resolution_is_half_the_sum_of_squared_steps() -> None:
     weights = np.exp(curve.numpy()) / np.exp(curve.numpy()).sum(1, keepdims=True)
     steps = np.diff(np.pad(weights, ((0, 0), (0, 1))), axis=1)
     expected = ((steps**2).sum(1) + weights[:, 0] ** 2) / 2
-    np.testing.assert_allclose(resolution(curve), expected, rtol=1e-12)
-    assert (resolution(curve) <= 1).all()
-    assert resolution(torch.tensor([0.0, -1e9], dtype=F64)) == 1.0
+    np.testing.assert_allclose(curve_resolution(curve), expected, rtol=1e-12)
+    assert (curve_resolution(curve) <= 1).all()
+    assert curve_resolution(torch.tensor([0.0, -1e9], dtype=F64)) == 1.0
 
 
 def test_resolution_is_no_measure_of_order() -> None:
     falling = -0.1 * torch.arange(40, dtype=F64)
-    assert resolution(falling.flip(0)) == pytest.approx(float(resolution(falling)), rel=1e-12)
+    assert curve_resolution(falling.flip(0)) == pytest.approx(float(curve_resolution(falling)), rel=1e-12)
     swing = torch.where(torch.arange(40) % 2 == 0, 1.0, -1.0)  # p is a / 20 or b / 20 by turns
     a = math.exp(1) / (math.exp(1) + math.exp(-1))
     b = 1 - a
-    assert resolution(swing.double()) == pytest.approx((a**2 + 39 * (a - b) ** 2 + b**2) / 800, rel=1e-12)
+    assert curve_resolution(swing.double()) == pytest.approx((a**2 + 39 * (a - b) ** 2 + b**2) / 800, rel=1e-12)
 
 
 def test_distances_at_which_nothing_is_seen_have_no_weight() -> None:
     curve = torch.tensor([1.0, 0.5, torch.nan, torch.nan], dtype=F64)
-    assert resolution(curve) == resolution(curve[:2])
-    assert resolution(torch.tensor([1.0, torch.nan, 1.0], dtype=F64)) == pytest.approx(0.5)  # 1/2 at 0 and at 2
+    assert curve_resolution(curve) == curve_resolution(curve[:2])
+    assert curve_resolution(torch.tensor([1.0, torch.nan, 1.0], dtype=F64)) == pytest.approx(0.5)  # 1/2 at 0 and at 2
 
 
 # what is observed behind the softmax
@@ -367,7 +376,7 @@ def test_statistics_are_those_of_the_whole_softmax(
     name: str, last: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attention, ratios, decays = CASES[name]
-    monkeypatch.setattr(dense, "SCORES", 3 * LENGTH * 17)
+    monkeypatch.setattr(dense, "MAX_SCORES_IN_MEMORY", 3 * LENGTH * 17)
     q, k = vectors()
     decay = torch.from_numpy(DECAY) if decays else None
     observer = Observer(LENGTH, 4, last, shortest=40)
@@ -415,13 +424,13 @@ def test_statistics_are_those_of_the_whole_softmax(
 
 def test_the_same_last_queries_see_the_same_whatever_text_lies_before_their_window() -> None:
     q, k = (torch.from_numpy(x)[None] for x in vectors(256))
-    found = [observe(q[:, :, -n:], k[:, :, -n:], made_of(Attention(mask=Window(16))), 4, 32) for n in (64, 256)]
+    found = [average_weights(q[:, :, -n:], k[:, :, -n:], made_of(Attention(mask=Window(16))), 4, 32) for n in (64, 256)]
     short, long = found
     np.testing.assert_allclose(short.entropy, long.entropy, rtol=1e-12)
     np.testing.assert_allclose(short.mass, long.mass[:, :64], atol=1e-14)
     assert not long.mass[:, 16:].any() and not short.first.any() and not long.first.any()
     # Over all queries it changes: those with fewer keys than the window weigh less and less.
-    assert (observe(q, k, made_of(Attention(mask=Window(16))), 4).first > 0).all()
+    assert (average_weights(q, k, made_of(Attention(mask=Window(16))), 4).first > 0).all()
 
 
 def test_the_farthest_distances_which_few_queries_see_do_not_enter_resolution() -> None:
@@ -456,34 +465,34 @@ def test_equal_logits_have_the_same_resolution_over_shared_distances_at_every_le
 
 @pytest.mark.parametrize(("length", "below"), [(1, 1), (2, 1), (8, 7), (9, 7), (16, 14), (17, 14), (1024, 896)])
 def test_what_is_well_seen_is_seen_by_an_eighth_of_the_queries(length: int, below: int) -> None:
-    assert well_seen(length) == below
+    assert well_seen_distances(length) == below
     assert (length - np.arange(below) > length / 8).all()  # queries that see the key so far back
 
 
 def test_lower_precision_stays_near_and_keeps_float64_where_it_sums() -> None:
     q, k = (x / 4 for x in vectors())
     logits = made_of(FAST["leaky"])
-    precise = observe(*tensors(q, k), logits, 4)
+    precise = average_weights(*tensors(q, k), logits, 4)
     queries, keys = tensors(q, k)
-    rough = observe(queries.float(), keys.float(), logits, 4)
+    rough = average_weights(queries.float(), keys.float(), logits, 4)
     assert rough.mass.dtype == torch.float64
     np.testing.assert_allclose(rough.mass, precise.mass, atol=1e-6)
     np.testing.assert_allclose(rough.entropy, precise.entropy, atol=1e-5)
 
 
 def test_bins_are_two_an_octave_and_the_same_at_every_length() -> None:
-    assert edges(30).tolist() == [0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 30]
-    assert edges(16).tolist() == [0, 1, 2, 3, 4, 6, 8, 12, 16]
-    assert edges(17).tolist() == [0, 1, 2, 3, 4, 6, 8, 12, 16, 17]
-    assert edges(1).tolist() == [0, 1]
-    assert len(edges(32769)) == 2 * 15 + 2
+    assert distance_bin_edges(30).tolist() == [0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 30]
+    assert distance_bin_edges(16).tolist() == [0, 1, 2, 3, 4, 6, 8, 12, 16]
+    assert distance_bin_edges(17).tolist() == [0, 1, 2, 3, 4, 6, 8, 12, 16, 17]
+    assert distance_bin_edges(1).tolist() == [0, 1]
+    assert len(distance_bin_edges(32769)) == 2 * 15 + 2
 
 
 def test_no_more_scores_are_held_than_a_chunk_of_queries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dense, "SCORES", 3 * LENGTH * 10)
+    monkeypatch.setattr(dense, "MAX_SCORES_IN_MEMORY", 3 * LENGTH * 10)
     q, k = tensors(*vectors())
     logits = made_of(Attention())
-    held = [part.numel() for group in groups(q, k, logits, F64) for part in rows(group, logits)]
+    held = [part.numel() for group in split_by_key_head(q, k, logits, F64) for part in logit_rows(group, logits)]
     assert len(held) == 2 * math.ceil(LENGTH / 10)
     assert max(held) <= 3 * LENGTH * 10
 

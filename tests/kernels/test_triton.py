@@ -26,10 +26,10 @@ KINDS = ("near_far", "lambda", "banded")
 
 def errors() -> dict[str, float]:
     """Largest error of each structure and shape; the interpreter is chosen when triton is imported."""
-    from lexbench.backends.hf.reading.reader import uncompiled
+    from lexbench.backends.hf.reading.reader import why_not_compiled
     from lexbench.kernels import fast
 
-    assert uncompiled(torch.device("cpu")) is None
+    assert why_not_compiled(torch.device("cpu")) is None
     sinks, found = torch.tensor([0.5, -1.0, 2.0, 0.0]), dict[str, float]()
     for window, asked, total, batch in SHAPES:
         for name, attention in attentions(window, 3).items():
@@ -133,7 +133,7 @@ def of_rotations() -> dict[str, float]:
         x = torch.randn(batch, tokens, heads, width, generator=generator).transpose(1, 2)
         angles = 6 * torch.rand(1, tokens, pairs, generator=generator, dtype=torch.float64)
         for halves in (True, False):
-            got = triton_rotate.rotate(x, angles.cos().float(), angles.sin().float(), halves, offset)
+            got = triton_rotate.rotate_pairs(x, angles.cos().float(), angles.sin().float(), halves, offset)
             places = torch.arange(pairs)
             first, second = (places, places + pairs) if halves else (2 * places, 2 * places + 1)
             first, second = first + offset, second + offset
@@ -198,7 +198,7 @@ def of_networks() -> dict[str, float]:
     from lexbench.kernels import triton_rotate
     from tools.gpu import FAMILIES, SMALL
 
-    kernel, found, ids = triton_rotate.rotate, dict[str, float](), torch.arange(2, 14).view(2, 6)
+    kernel, found, ids = triton_rotate.rotate_pairs, dict[str, float](), torch.arange(2, 14).view(2, 6)
     # GLM-4 rotates a part of each head, in pairs of neighbours.
     families = {**FAMILIES, "glm4": {"num_key_value_heads": 2, "head_dim": 16, "pad_token_id": 0}}
     for family, sizes in families.items():
@@ -218,7 +218,7 @@ def of_networks() -> dict[str, float]:
                 turned.append(vectors.shape[1])  # noqa: B023
                 return kernel(vectors, *given, **named)
 
-            triton_rotate.rotate = counting
+            triton_rotate.rotate_pairs = counting
             try:
                 with fused.put():
                     network(ids)
@@ -226,7 +226,7 @@ def of_networks() -> dict[str, float]:
                     got = network(ids).logits
                     replaced = [each for each in norms if "forward" in vars(each)]
             finally:
-                triton_rotate.rotate = kernel
+                triton_rotate.rotate_pairs = kernel
             assert len(replaced) == len(norms) and len(turned) == 2 * len(network.model.layers), (family, turned)
             assert torch.equal(network(ids).logits, before), f"{family} is not as it was"
         found[f"network, {family}"] = float((got - exact).std() / exact.std())

@@ -13,7 +13,7 @@ import lexbench
 from lexbench import Attention, Model, Refused
 from lexbench.commands import main
 from lexbench.core import registry
-from lexbench.core.attention import Floats, HeadRatios, Line, Positions, Region, Slopes, Window
+from lexbench.core.attention import Floats, HeadRatios, PositionMap, Positions, Region, Slopes, Window
 from lexbench.core.record import Deferred
 from lexbench.methods.composition import read_method
 from lexbench.methods.scaled import attention_of
@@ -114,8 +114,10 @@ def test_labels_name_every_part_and_changed_parameter() -> None:
 @pytest.mark.parametrize("name", ["self_extend", "ntk", "rerope"])
 def test_a_method_at_a_length_is_what_it_is_at_that_length(name: str, over: str, length: int) -> None:
     for model in (LLAMA2, replace(LLAMA2, rope_scaling={"rope_type": "linear", "factor": 2.0})):
-        _, fixed, key = read_method({**registry.read("method", name), "name": name, "over": over, "at": 16384})
-        free = read_method({**registry.read("method", name), "name": name, "over": over})[1]
+        _, fixed, key = read_method(
+            {**registry.read_named_config("method", name), "name": name, "over": over, "at": 16384}
+        )
+        free = read_method({**registry.read_named_config("method", name), "name": name, "over": over})[1]
         assert attention_of(fixed, model, length).as_data() == attention_of(free, model, 16384).as_data()
         assert str(key) == (f"{name}(at=16384)" if over == "scaled" else f"{name}(over='plain', at=16384)")
 
@@ -133,12 +135,12 @@ def test_composed_methods_are_set_for_a_length_together_or_one_by_one() -> None:
 @pytest.mark.parametrize("at", [0, -8, 2.5, "8192", True])
 def test_a_length_that_is_none_is_one_line(at: Any) -> None:
     with pytest.raises(ValueError, match=r"method\.at must be a whole number of at least 1 token, got .*: e\.g\."):
-        read_method({**registry.read("method", "ntk"), "name": "ntk", "at": at})
+        read_method({**registry.read_named_config("method", "ntk"), "name": "ntk", "at": at})
 
 
 def test_a_length_that_no_number_holds_exactly_is_one_line() -> None:
     with pytest.raises(ValueError, match=r"method\.at must be below 2\^53 tokens, got 1000000000000000000000: e\.g\."):
-        read_method({**registry.read("method", "yarn"), "name": "yarn", "at": 10**21})
+        read_method({**registry.read_named_config("method", "yarn"), "name": "yarn", "at": 10**21})
 
 
 def test_a_yaml_of_the_user_may_compose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,7 +230,7 @@ class OwnRemap:
 
         return (
             Region(halved, halved, lambda i, j: i - j < self.begin),
-            Region(Line(), Line(), lambda i, j: i - j >= self.end),
+            Region(PositionMap(), PositionMap(), lambda i, j: i - j >= self.end),
         )
 
 

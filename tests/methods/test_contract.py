@@ -14,7 +14,7 @@ from lexbench.core import registry
 from lexbench.methods.composition import Method
 
 ROOT = Path(__file__).parents[2]
-NAMES = registry.names("method")
+NAMES = registry.registered_names("method")
 NEED_PLAIN_ROPE = (
     *("abf", "attention_buckets", "chunkllama", "clex", "critical_base", "dynamic_ntk", "entropy_abf", "hope"),
     *("llama3", "longrope", "longrope2", "ms_poe", "ntk", "ntk_by_parts", "ntk_fixed", "ntk_mixed", "ntk_old"),
@@ -29,7 +29,7 @@ NEED_NOTHING = ("bca", "kv", "log_n", "none", "qk_gain", "sliding_window")
 
 
 def build(name: str) -> Method:
-    config = registry.read("method", name)
+    config = registry.read_named_config("method", name)
     module, _, kind = config.pop("_target_").rpartition(".")
     method: Method = getattr(importlib.import_module(module), kind)(**config)
     return method

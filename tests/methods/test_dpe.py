@@ -15,8 +15,8 @@ from lexbench.core.attention import count_bands, seen_distances
 from lexbench.kernels import decode, dense, fast
 from lexbench.kernels.reference import first_change
 from lexbench.kernels.rotations import per_band
-from lexbench.methods.dpe import PUBLISHED, Dpe
-from lexbench.parts.lab.encodings.base import Rotary
+from lexbench.methods.dpe import PUBLISHED_BAND_GROUPS, Dpe
+from lexbench.parts.lab.encodings.base import RotaryEncoding
 from tests.methods.remaps import distances, plain
 from tests.methods.test_self_extend import grouped
 
@@ -48,14 +48,16 @@ def test_a_change_of_one_band_is_a_change(tiny: Model) -> None:
 
 def test_released_settings_are_those_of_the_config_and_the_readme() -> None:
     # config/dpe_config.yaml, and the example of README.md, of github.com/LuLuLuyi/DPE
-    assert PUBLISHED["llama-3-8b"] == (2, 8, 2, 8, 32, 32, 32, 4) != PUBLISHED["llama-3-8b-readme"]
-    assert PUBLISHED["llama-3-8b-readme"] == (4, 4, 2, 16, 32, 32, 16, 128)
-    assert PUBLISHED["mistral-7b-v0.2"] == (4, 16, 2, 16, 32, 16, 16, 2)
-    assert PUBLISHED["llama-3.1-8b"] == (2, 32, 32, 2, 2, 2, 2, 1)
-    assert PUBLISHED["qwen2.5-7b"] == (2, 16, 8, 8, 32, 8, 2, 4)
+    assert (
+        PUBLISHED_BAND_GROUPS["llama-3-8b"] == (2, 8, 2, 8, 32, 32, 32, 4) != PUBLISHED_BAND_GROUPS["llama-3-8b-readme"]
+    )
+    assert PUBLISHED_BAND_GROUPS["llama-3-8b-readme"] == (4, 4, 2, 16, 32, 32, 16, 128)
+    assert PUBLISHED_BAND_GROUPS["mistral-7b-v0.2"] == (4, 16, 2, 16, 32, 16, 16, 2)
+    assert PUBLISHED_BAND_GROUPS["llama-3.1-8b"] == (2, 32, 32, 2, 2, 2, 2, 1)
+    assert PUBLISHED_BAND_GROUPS["qwen2.5-7b"] == (2, 16, 8, 8, 32, 8, 2, 4)
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("name", PUBLISHED_BAND_GROUPS)
 def test_a_released_setting_has_eight_bands_behind_1024_tokens(name: str) -> None:
     trained = {"llama-3-8b": 8192, "llama-3-8b-readme": 8192, "llama-3.1-8b": 131_072}.get(name, 32_768)
     remap: Any = Dpe(groups=name).attention(replace(LLAMA3, trained_length=trained), 131_072).remap
@@ -64,7 +66,7 @@ def test_a_released_setting_has_eight_bands_behind_1024_tokens(name: str) -> Non
     # floor(131071 / G) + 1024 - 1024 / G, by hand: 65535 + 512, 16383 + 896, 4095 + 992, 32767 + 768
     if name == "llama-3-8b":
         assert last.tolist() == [66047, 17279, 66047, 17279, 5087, 5087, 5087, 33535]
-    assert json.loads(json.dumps(Dpe(groups=list(PUBLISHED[name])).attention(LLAMA3, 9000).as_data()))
+    assert json.loads(json.dumps(Dpe(groups=list(PUBLISHED_BAND_GROUPS[name])).attention(LLAMA3, 9000).as_data()))
 
 
 def test_equal_groups_are_one_line_for_all_pairs(tiny: Model) -> None:
@@ -178,7 +180,7 @@ def attention() -> Attention:
     return Dpe(groups=GROUPS, window=WINDOW).attention(model, LENGTH)
 
 
-ROTATE = per_band(Rotary(INV_FREQ).rotate)
+ROTATE = per_band(RotaryEncoding(INV_FREQ).rotate)
 
 
 @pytest.mark.parametrize("kernel", [dense, fast])
@@ -203,5 +205,5 @@ def test_a_token_over_kept_keys_is_attended_as_by_the_authors_code() -> None:
     for end in range(1, LENGTH + 1):
         layer.update(k[:, :, end - 1 : end], v[:, :, end - 1 : end])
         query = q[:, :, end - 1 : end]
-        got = decode.attend(query, layer, decode.Step(np.array([end])), method, ROTATE, HEAD**-0.5)
+        got = decode.attend(query, layer, decode.DecodeStep(np.array([end])), method, ROTATE, HEAD**-0.5)
         torch.testing.assert_close(got, decoded(query, k[:, :, :end], v[:, :, :end]), atol=1e-12, rtol=0)

@@ -9,7 +9,7 @@ from lexbench import Model, Refused
 from lexbench.core.attention import Attention, Floats
 from lexbench.methods.dynamic_ntk import DynamicNtk
 from lexbench.parts.lab.encodings.rope import Rope
-from lexbench.parts.lab.native.attend import Layer
+from lexbench.parts.lab.native.attend import EncodingAttention
 
 
 def closed_form(model: Model, rate: float, longest: int) -> list[float]:
@@ -82,8 +82,8 @@ def test_per_position_each_query_sees_the_frequencies_of_a_text_that_ends_with_i
     generator = torch.Generator().manual_seed(0)
     q, k = (torch.randn(1, heads, 40, 8, generator=generator, dtype=torch.float64) for heads in (4, 2))
     places, rope = torch.arange(40), Rope(8, 10_000.0)
-    layer = Layer(rope, attention, q, k, places)
-    got, later = layer.logits(0, 40)[0], Layer(rope, attention, q[:, :, 30:], k, places).logits(0, 10)[0]
+    layer = EncodingAttention(rope, attention, q, k, places)
+    got, later = layer.logits(0, 40)[0], EncodingAttention(rope, attention, q[:, :, 30:], k, places).logits(0, 10)[0]
     torch.testing.assert_close(later, got[:, 30:])
     for i in range(40):
         theta = np.array(closed_form(tiny, 2, max(16, i + 1)))
@@ -94,10 +94,10 @@ def test_per_position_each_query_sees_the_frequencies_of_a_text_that_ends_with_i
                 two = k[0, head // 2, j, :4].numpy() + 1j * k[0, head // 2, j, 4:].numpy()
                 expected = (one * two.conj() * turn).sum().real / math.sqrt(8)
                 assert float(got[head, i, j]) == pytest.approx(expected, rel=1e-9, abs=1e-12)
-    plain = Layer(rope, Attention(), q, k, places).logits(0, 40)[0]
+    plain = EncodingAttention(rope, Attention(), q, k, places).logits(0, 40)[0]
     torch.testing.assert_close(got[:, :16], plain[:, :16])  # up to the trained length the model itself
     v = torch.eye(40, dtype=torch.float64).expand(1, 2, -1, -1)
-    torch.testing.assert_close(layer.attended(v)[0], got.softmax(-1))
+    torch.testing.assert_close(layer.attention_output(v)[0], got.softmax(-1))
     with pytest.raises(Refused, match="its frequencies differ by query"):
         DynamicNtk(policy="per_position").rope_parameters(tiny, 64)
 

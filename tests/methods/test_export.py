@@ -11,10 +11,10 @@ import pytest
 
 from lexbench import Attention, Model, Refused
 from lexbench.core import registry
-from lexbench.core.attention import Blocks, Dynamic, Floats, HeadRatios, Line, LogScale, Remap, Slopes, Window
+from lexbench.core.attention import Blocks, Dynamic, Floats, HeadRatios, LogScale, PositionMap, Remap, Slopes, Window
 from lexbench.methods.composition import Method, read_method
 from lexbench.methods.dynamic_ntk import DynamicNtk
-from lexbench.methods.export import TARGETS, as_data, export
+from lexbench.methods.export import EXPORT_TARGETS, as_data, export_text
 from lexbench.methods.none import NoMethod
 from lexbench.methods.ntk import Ntk
 from lexbench.methods.pi import Pi
@@ -28,7 +28,7 @@ ODD = Model(name="odd", trained_length=256, head_dim=44, rotary_dim=30, rope_bas
 MODELS = [FULL, WIDE, QUARTER, ODD]
 NOPE = Model(name="nope", trained_length=256, head_dim=64)
 LENGTHS = [100, 256, 300, 1024]
-NAMES = registry.names("method")
+NAMES = registry.registered_names("method")
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Stated:
 
 
 def build(name: str) -> Method:
-    return read_method({**registry.read("method", name), "name": name})[1]
+    return read_method({**registry.read_named_config("method", name), "name": name})[1]
 
 
 def ladder(model: Model, base: float | None = None) -> Floats:
@@ -115,7 +115,7 @@ def test_transformers_loads_what_is_printed_and_turns_alike(name: str, model: Mo
         attention = reachable(method, name, model, length, "transformers")
         if attention is None:
             continue
-        changes = json.loads(export(method, name, model, length, "transformers"))
+        changes = json.loads(export_text(method, name, model, length, "transformers"))
         assert changes["max_position_embeddings"] == length and "rope_theta" in changes["rope_parameters"]
         assert changes["rope_parameters"]["rope_type"] != "dynamic"
         assert_turns_as(attention, model, changes, places(length))
@@ -137,7 +137,7 @@ def reachable(method: Method, name: str, model: Model, length: int, target: str)
             return attention
         reason = f"{target} cannot express {', '.join(beyond)} ({name}): "
     with pytest.raises(Refused) as why:
-        export(method, name, model, length, target)
+        export_text(method, name, model, length, target)
     assert why.value.reason.startswith(reason)
     return None
 
@@ -152,7 +152,7 @@ def test_transformers_finds_nothing_to_warn_of(name: str, monkeypatch: pytest.Mo
     said: list[str] = []
     for level in ("warning", "warning_once"):
         monkeypatch.setattr(modeling_rope_utils.logger, level, lambda text, *rest: said.append(text))
-    rotary(FULL, json.loads(export(method, name, FULL, 1024, "transformers")))
+    rotary(FULL, json.loads(export_text(method, name, FULL, 1024, "transformers")))
     assert not said
 
 
@@ -162,7 +162,7 @@ def test_any_table_is_said_pair_by_pair(model: Model, scale: float | None) -> No
     wanted = ladder(model) * np.linspace(1.5, 0.01, len(ladder(model)))
     method = Fixed(Attention(inv_freq=wanted, scale=scale))
     for length in (100, 1024):
-        changes = json.loads(export(method, "table", model, length, "transformers"))
+        changes = json.loads(export_text(method, "table", model, length, "transformers"))
         assert changes["rope_parameters"]["original_max_position_embeddings"] == 256
         assert changes["rope_parameters"]["factor"] == max(1, length / 256)
         assert_turns_as(method.asked, model, changes, places(length))
@@ -180,7 +180,7 @@ def test_a_pair_that_does_not_turn_has_an_angle_of_zero() -> None:
         wanted = ladder(FULL)
         wanted[0] = wanted[20:] = lowest
         with np.errstate(all="raise"):
-            changes = json.loads(export(Fixed(Attention(inv_freq=wanted)), "still", FULL, 1 << 20, "transformers"))
+            changes = json.loads(export_text(Fixed(Attention(inv_freq=wanted)), "still", FULL, 1 << 20, "transformers"))
         assert max(changes["rope_parameters"]["long_factor"]) == pytest.approx(1e39)
         theirs = rotary(FULL, changes).inv_freq
         assert theirs[0] == 0 and (theirs[20:] == 0).all() and (theirs[1:20] > 0).all()
@@ -225,7 +225,7 @@ def test_a_base_or_a_factor_is_said_in_one_number() -> None:
 
 
 def test_a_method_set_for_another_length_is_said_as_it_is_there() -> None:
-    _, method, key = read_method({**registry.read("method", "ntk"), "name": "ntk", "at": 1024})
+    _, method, key = read_method({**registry.read_named_config("method", "ntk"), "name": "ntk", "at": 1024})
     for target in ("transformers", "vllm"):
         said = as_data(method, str(key), FULL, 4096, target)
         rope = said.get("hf_overrides", said)["rope_parameters"]
@@ -303,7 +303,7 @@ def test_vllm_gets_the_same_frequencies_and_rows_for_every_position(name: str, m
         attention = reachable(method, name, model, length, "vllm")
         if attention is None:
             continue
-        words = shlex.split(export(method, name, model, length, "vllm"))
+        words = shlex.split(export_text(method, name, model, length, "vllm"))
         assert words[:5] == ["vllm", "serve", model.path or model.name, "--max-model-len", str(length)]
         assert words[5] == "--hf-overrides" and len(words) == 7
         overrides = json.loads(words[6])
@@ -364,20 +364,20 @@ def test_vllm_takes_tables_only_where_halves_of_the_head_are_turned() -> None:
         "run it with backend=hf"
     )
     with pytest.raises(Refused) as refused:
-        export(build("ntk_by_parts"), "ntk_by_parts", model, 1024, "vllm")
+        export_text(build("ntk_by_parts"), "ntk_by_parts", model, 1024, "vllm")
     assert refused.value.reason == reason
-    assert "linear" in export(Pi(), "pi", model, 1024, "vllm")
-    assert "longrope" in export(build("ntk_by_parts"), "ntk_by_parts", model, 1024, "transformers")
+    assert "linear" in export_text(Pi(), "pi", model, 1024, "vllm")
+    assert "longrope" in export_text(build("ntk_by_parts"), "ntk_by_parts", model, 1024, "transformers")
 
 
 def test_the_shell_keeps_a_path_with_spaces_in_one_word() -> None:
     model = Model(name="here", path="/my models/it's", trained_length=256, head_dim=64, rope_base=1e4)
-    assert shlex.split(export(Pi(), "pi", model, 512, "vllm"))[2] == "/my models/it's"
+    assert shlex.split(export_text(Pi(), "pi", model, 512, "vllm"))[2] == "/my models/it's"
 
 
 def test_our_own_model_is_served_from_its_folder() -> None:
     model = Model(name="lexlet", path="lexbench:lexlet", trained_length=256, head_dim=64, rope_base=1e4)
-    assert shlex.split(export(Pi(), "pi", model, 512, "vllm"))[2] == str(registry.PACKAGE / "lexlet")
+    assert shlex.split(export_text(Pi(), "pi", model, 512, "vllm"))[2] == str(registry.PACKAGE_FOLDER / "lexlet")
 
 
 # llama.cpp
@@ -430,9 +430,9 @@ def test_llama_cpp_gets_the_same_frequencies_or_a_reason(name: str, model: Model
         if not sayable and name != "yarn":
             slot = "scale" if geometric(attention, model) else "inv_freq"
             with pytest.raises(Refused, match=rf"^llama\.cpp cannot express {slot} \({name}\): its flags are a base"):
-                export(method, name, model, length, "llama.cpp")
+                export_text(method, name, model, length, "llama.cpp")
             continue
-        flags = read_flags(export(method, name, model, length, "llama.cpp"))
+        flags = read_flags(export_text(method, name, model, length, "llama.cpp"))
         assert flags["--ctx-size"] == str(length)
         assert_flags(attention, model, flags)
 
@@ -446,42 +446,42 @@ def geometric(attention: Attention, model: Model) -> bool:
 
 
 def test_llama_cpp_is_told_no_more_than_what_changes() -> None:
-    assert export(NoMethod(), "none", FULL, 512, "llama.cpp") == "--ctx-size 512"
+    assert export_text(NoMethod(), "none", FULL, 512, "llama.cpp") == "--ctx-size 512"
     linear = "--ctx-size 512 --rope-scaling linear --rope-scale 2.0"
-    assert export(Pi(factor=2), "pi", FULL, 512, "llama.cpp") == linear
+    assert export_text(Pi(factor=2), "pi", FULL, 512, "llama.cpp") == linear
     abf = Fixed(Attention(inv_freq=ladder(FULL, 5e5)))
-    assert export(abf, "abf", FULL, 512, "llama.cpp") == "--ctx-size 512 --rope-freq-base 500000.0"
+    assert export_text(abf, "abf", FULL, 512, "llama.cpp") == "--ctx-size 512 --rope-freq-base 500000.0"
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
 @pytest.mark.parametrize(("factor", "betas"), [(4.0, (32.0, 1.0)), (2.5, (16.0, 2.0)), (32.0, (400.0, 300.0))])
 def test_llama_cpp_gets_yarn_with_its_ramp(model: Model, factor: float, betas: tuple[float, float]) -> None:
     method = yarn(model, factor, beta_fast=betas[0], beta_slow=betas[1])
-    flags = read_flags(export(method, "yarn", model, 1024, "llama.cpp"))
+    flags = read_flags(export_text(method, "yarn", model, 1024, "llama.cpp"))
     assert flags["--rope-scaling"] == "yarn"
     assert_flags(method.asked, model, flags)
     plain = yarn(model, factor)
-    assert_flags(plain.asked, model, read_flags(export(plain, "yarn", model, 1024, "llama.cpp")))
+    assert_flags(plain.asked, model, read_flags(export_text(plain, "yarn", model, 1024, "llama.cpp")))
 
 
 def test_llama_cpp_is_refused_a_yarn_that_it_reads_otherwise() -> None:
     for more, slot in (({"attention_factor": 1.1}, "scale"), ({"truncate": False}, "inv_freq")):
         with pytest.raises(Refused, match=rf"^llama\.cpp cannot express {slot} \(yarn\): .*backend=hf$"):
-            export(yarn(FULL, 4.0, **more), "yarn", FULL, 1024, "llama.cpp")
+            export_text(yarn(FULL, 4.0, **more), "yarn", FULL, 1024, "llama.cpp")
     with pytest.raises(Refused, match=r"^llama\.cpp cannot express scale \(warm\): its flags"):
-        export(Fixed(Attention(scale=1.1)), "warm", FULL, 1024, "llama.cpp")
+        export_text(Fixed(Attention(scale=1.1)), "warm", FULL, 1024, "llama.cpp")
 
 
 def test_llama_cpp_knows_no_name_but_yarns() -> None:
     method = Stated(build("llama3").attention(FULL, 1024), {"rope_type": "llama3", "factor": 4.0, **ORIGINAL})
     with pytest.raises(Refused, match=r"^llama\.cpp cannot express inv_freq \(llama3\)"):
-        export(method, "llama3", FULL, 1024, "llama.cpp")
+        export_text(method, "llama3", FULL, 1024, "llama.cpp")
 
 
 def test_llama_cpp_is_refused_self_extend_which_it_only_approximates() -> None:
-    grouped = Remap(64, Line(divisor=4, offset=48, floor=True), Line(divisor=4, floor=True))
+    grouped = Remap(64, PositionMap(divisor=4, offset=48, floor=True), PositionMap(divisor=4, floor=True))
     with pytest.raises(Refused) as refused:
-        export(Fixed(Attention(remap=grouped)), "self_extend", FULL, 1024, "llama.cpp")
+        export_text(Fixed(Attention(remap=grouped)), "self_extend", FULL, 1024, "llama.cpp")
     assert refused.value.reason == (
         "llama.cpp cannot express remapped distances (self_extend): its --grp-attn-n moves cached positions block by "
         "block, which only approximates it: run it with backend=hf"
@@ -492,7 +492,7 @@ def test_llama_cpp_is_refused_self_extend_which_it_only_approximates() -> None:
         (Fixed(Attention(remap=grouped)), "self_extend", "vllm"),
     ):
         with pytest.raises(Refused) as refused:
-            export(method, label, FULL, 1024, target)
+            export_text(method, label, FULL, 1024, target)
         assert refused.value.reason == f"{target} cannot express remapped distances ({label}): run it with backend=hf"
 
 
@@ -504,47 +504,49 @@ UNSAYABLE = {
     "keep_first": Attention(keep_first=4),
     "head_ratios": Attention(head_ratios=HeadRatios((1.0, 2.0))),
     "query_scale": Attention(query_scale=LogScale(256)),
-    "remapped distances": Attention(remap=Remap(8, Line(), Line())),
+    "remapped distances": Attention(remap=Remap(8, PositionMap(), PositionMap())),
     "mask": Attention(mask=Window(64)),
     "bias": Attention(bias=Slopes((0.5,))),
     "layers": Attention(inv_freq=ladder(FULL), layers=(0, 1)),
     "layers, otherwise": Attention(scale=1.1, layers=(0,), otherwise=PARTS[0]),
     "mixture": Attention(mixture=PARTS),
-    "query_scale, remapped distances": Attention(query_scale=LogScale(256), remap=Remap(8, Line(), Line())),
+    "query_scale, remapped distances": Attention(
+        query_scale=LogScale(256), remap=Remap(8, PositionMap(), PositionMap())
+    ),
 }
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", EXPORT_TARGETS)
 @pytest.mark.parametrize("slots", UNSAYABLE)
 def test_a_slot_without_words_is_named_with_the_target(slots: str, target: str) -> None:
     for model in (FULL, NOPE):
         with pytest.raises(Refused) as refused:
-            export(Fixed(UNSAYABLE[slots]), "mine", model, 1024, target)
+            export_text(Fixed(UNSAYABLE[slots]), "mine", model, 1024, target)
         assert refused.value.reason == f"{target} cannot express {slots} (mine): run it with backend=hf"
 
 
 def test_blocks_are_no_words_either() -> None:
     with pytest.raises(Refused, match=r"^vllm cannot express mask \(blocks\)"):
-        export(Fixed(Attention(mask=Blocks(64))), "blocks", FULL, 1024, "vllm")
+        export_text(Fixed(Attention(mask=Blocks(64))), "blocks", FULL, 1024, "vllm")
 
 
 @pytest.mark.parametrize("target", ["vllm", "llama.cpp"])
 def test_only_transformers_has_its_own_dynamic(target: str) -> None:
     with pytest.raises(Refused, match=r"cannot express dynamic \(hf\): run it with backend=hf"):
-        export(Fixed(Attention(dynamic=Dynamic(2.0, 256))), "hf", FULL, 1024, target)
+        export_text(Fixed(Attention(dynamic=Dynamic(2.0, 256))), "hf", FULL, 1024, target)
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", EXPORT_TARGETS)
 def test_a_model_without_rotary_positions_has_nothing_to_export(target: str) -> None:
     with pytest.raises(Refused, match="nope has no rotary positions"):
-        export(NoMethod(), "none", NOPE, 512, target)
+        export_text(NoMethod(), "none", NOPE, 512, target)
 
 
 def test_wrong_input_is_refused_with_the_choices() -> None:
     with pytest.raises(ValueError, match=r"knows transformers, vllm, llama\.cpp, got tgi"):
-        export(NoMethod(), "none", FULL, 512, "tgi")
+        export_text(NoMethod(), "none", FULL, 512, "tgi")
     with pytest.raises(ValueError, match="at least 1 token, got 0"):
-        export(NoMethod(), "none", FULL, 0, "vllm")
+        export_text(NoMethod(), "none", FULL, 0, "vllm")
 
 
 # models that scale their angles themselves
@@ -564,9 +566,12 @@ def test_a_models_own_parameters_stay_as_they_are() -> None:
     own = {"rope_type": "llama3", "rope_theta": 5e5, **LLAMA3}
     for length in (512, 8192):
         data = {"rope_parameters": own, "max_position_embeddings": length}
-        assert json.loads(export(NoMethod(), "none", model, length, "transformers")) == {"rope_scaling": None, **data}
+        assert json.loads(export_text(NoMethod(), "none", model, length, "transformers")) == {
+            "rope_scaling": None,
+            **data,
+        }
         assert as_data(NoMethod(), "none", model, length, "vllm") == {"hf_overrides": data, "max_model_len": length}
-        assert export(NoMethod(), "none", model, length, "llama.cpp") == f"--ctx-size {length}"
+        assert export_text(NoMethod(), "none", model, length, "llama.cpp") == f"--ctx-size {length}"
 
 
 def test_each_kind_of_layers_keeps_its_own() -> None:
@@ -598,9 +603,9 @@ def test_angles_that_follow_max_position_embeddings_keep_it(rope: dict[str, Any]
     own = {"rope_theta": 5e5, **rope}
     entries = as_data(NoMethod(), "none", model, 8192, "transformers")
     assert entries == {"rope_scaling": None, "rope_parameters": own}
-    assert export(NoMethod(), "none", model, 4096, "vllm") == "vllm serve own --max-model-len 4096"
+    assert export_text(NoMethod(), "none", model, 4096, "vllm") == "vllm serve own --max-model-len 4096"
     with pytest.raises(Refused, match=r"^vllm cannot take own to 4097 tokens: its own angles .* beyond 4096: lower"):
-        export(NoMethod(), "none", model, 4097, "vllm")
+        export_text(NoMethod(), "none", model, 4097, "vllm")
 
 
 def test_vllm_alone_reads_some_of_them_from_max_position_embeddings() -> None:
@@ -613,7 +618,7 @@ def test_vllm_alone_reads_some_of_them_from_max_position_embeddings() -> None:
         overrides = as_data(NoMethod(), "none", model, 4096, "vllm")["hf_overrides"]
         assert overrides.get("max_position_embeddings", 0) == reach
         with pytest.raises(Refused, match="vllm cannot take own to 4097"):
-            export(NoMethod(), "none", model, 4097, "vllm")
+            export_text(NoMethod(), "none", model, 4097, "vllm")
     whole = scaled({**LONG, **ORIGINAL, "short_mscale": 1.0, "long_mscale": 1.1})
     assert as_data(NoMethod(), "none", whole, 8192, "vllm")["hf_overrides"]["max_position_embeddings"] == 8192
 
@@ -677,7 +682,7 @@ PLAIN = {"rope_type": "default", "rope_theta": 1e4}
 def test_llama_cpp_has_no_flags_for_angles_that_are_scaled_already() -> None:
     model = scaled({"rope_type": "llama3", **LLAMA3})
     with pytest.raises(Refused) as refused:
-        export(Fixed(Attention(scale=1.1)), "warm", model, 8192, "llama.cpp")
+        export_text(Fixed(Attention(scale=1.1)), "warm", model, 8192, "llama.cpp")
     assert refused.value.reason == (
         "llama.cpp cannot express scale (warm): its flags keep the scaling in the file of own: run it with backend=hf"
     )

@@ -5,13 +5,13 @@ import pytest
 import torch
 
 from lexbench import Model
-from lexbench.core.attention import Middle, Window
+from lexbench.core.attention import TopKMask, Window
 from lexbench.core.record import Refused
 from lexbench.kernels import dense
-from lexbench.kernels.reference import Angles, weights
+from lexbench.kernels.reference import Angles, attention_weights
 from lexbench.methods.lambda_mask import LambdaMask
 from lexbench.parts.lab.encodings.rope import Rope
-from lexbench.parts.lab.native.attend import Layer
+from lexbench.parts.lab.native.attend import EncodingAttention
 from tests.methods.remaps import distances, plain
 
 
@@ -68,20 +68,20 @@ def test_the_best_keys_of_the_middle_are_seen_by_each_head(tiny: Model) -> None:
             found = {j: float(scores[head, i, j]) for j in range(30) if scores[head, i, j] > -torch.inf}
             assert found.keys() == seen
             assert all(found[j] == pytest.approx(logits[j], rel=1e-9, abs=1e-12) for j in seen)
-    layer = Layer(Rope(8, tiny.rope_base or 0), attention, q, k, torch.arange(30))
+    layer = EncodingAttention(Rope(8, tiny.rope_base or 0), attention, q, k, torch.arange(30))
     torch.testing.assert_close(layer.logits(0, 30)[0], scores / 8**0.5)
     v = torch.eye(30, dtype=torch.float64).expand(1, 2, -1, -1)
-    torch.testing.assert_close(layer.attended(v)[0], (scores / 8**0.5).softmax(-1))
+    torch.testing.assert_close(layer.attention_output(v)[0], (scores / 8**0.5).softmax(-1))
     own = Angles(frequencies)
-    reference = weights(attention, own, q[0, 3, 29].numpy(), k[0, 1].numpy(), 29, 1.0, 3)
+    reference = attention_weights(attention, own, q[0, 3, 29].numpy(), k[0, 1].numpy(), 29, 1.0, 3)
     np.testing.assert_allclose(scores[3, 29].softmax(-1), reference, rtol=1e-9, atol=1e-14)
 
 
 def test_keys_of_the_middle_are_for_later_layers_alone_and_off_by_default(tiny: Model) -> None:
     attention = LambdaMask(middle=5).attention(replace(tiny, layers=8), 40)
-    assert attention.at(4).mask == Window(16, sinks=10) and attention.at(5).mask == Middle(16, 10, 5)
+    assert attention.at(4).mask == Window(16, sinks=10) and attention.at(5).mask == TopKMask(16, 10, 5)
     assert attention.layers == (5, 6, 7)
     with pytest.raises(Refused, match="middle keys begin at layer 5, tiny has 4 layers: lower middle_from"):
         LambdaMask(middle=5).attention(replace(tiny, layers=4), 40)
     with pytest.raises(ValueError, match="count of at least 1"):
-        Middle(4, 0, 0)
+        TopKMask(4, 0, 0)

@@ -9,7 +9,7 @@ from lexbench.backends.hf.backend import Hf
 from lexbench.checkpoints.checkpoint import read_model
 from lexbench.core import registry
 from lexbench.parts.serving.identify import pack
-from lexbench.runner.backend_pool import done_with, opened
+from lexbench.runner.backend_pool import open_backend, release_backend
 
 pytest.importorskip("llama_cpp")
 pytest.importorskip("gguf")
@@ -22,8 +22,8 @@ def test_llama_cpp_scores_texts_as_hf_does_with_what_was_exported(tmp_path: Path
     from tools import engines, llama_cpp
 
     file = llama_cpp.in_float32(write_lexlet(tmp_path / "half.gguf"), tmp_path / "whole.gguf")
-    model = read_model(registry.read("model", "lexlet"))
-    hf = opened(model, {**registry.read("backend", "hf"), "name": "hf", "dtype": "float32"}, 512)
+    model = read_model(registry.read_named_config("model", "lexlet"))
+    hf = open_backend(model, {**registry.read_named_config("backend", "hf"), "name": "hf", "dtype": "float32"}, 512)
     assert isinstance(hf, Hf)
     try:
         text = hf.tokenizer.encode(Path(__file__).read_text()).ids[:512]
@@ -31,7 +31,7 @@ def test_llama_cpp_scores_texts_as_hf_does_with_what_was_exported(tmp_path: Path
         for given in engines.METHODS:
             label, attention, flags = engines.exported(model, given, len(text), "llama.cpp")
             hf.attend(attention)
-            [ours] = pack.nats(hf, [pack.scored(text, 1)])
+            [ours] = pack.question_nats(hf, [pack.loglikelihood_question(text, 1)])
             llama = llama_cpp.engine(file, flags, type_k=0, type_v=0)
             theirs = llama_cpp.losses(llama, text)
             llama.close()
@@ -39,4 +39,4 @@ def test_llama_cpp_scores_texts_as_hf_does_with_what_was_exported(tmp_path: Path
             plain = ours if plain is None else plain
             assert label == "none" or np.abs(ours - plain).mean() > 0.05, "the method is not none on this text"
     finally:
-        done_with(hf)
+        release_backend(hf)

@@ -56,7 +56,7 @@ def test_start_tokens_keep_the_models_own_cos_and_sin_also_without_the_scale(tin
     # As MixedLongRoPEScaledRotaryEmbedding of microsoft/LongRoPE: rows below n are those of the unchanged embedding.
     own, places = np.array([1.0, 0.1, 0.01, 0.001]), np.arange(5)
     attention = Longrope(LONG, start_tokens=3).attention(tiny, 64)
-    angles, scale = Angles(own).under(attention, places, places)
+    angles, scale = Angles(own).angles_and_scale(attention, places, places)
     m = math.sqrt(1 + math.log(4) / math.log(16))
     np.testing.assert_allclose(scale[:, 0], [1, 1, 1, m, m], rtol=1e-14)
     np.testing.assert_allclose(angles, [own * n if n < 3 else own / LONG * n for n in places], rtol=1e-14)

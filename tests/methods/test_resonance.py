@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from lexbench import Model
-from lexbench.core.attention import Attention, Dynamic, Floats, Line, LogScale, Remap
+from lexbench.core.attention import Attention, Dynamic, Floats, LogScale, PositionMap, Remap
 from lexbench.methods.resonance import Resonance
 from lexbench.methods.yarn import Yarn
 
@@ -38,7 +38,9 @@ def test_over_another_method_it_rounds_what_that_left_and_keeps_the_rest(llama2:
 
 def test_without_frequencies_the_models_own_are_rounded_and_other_slots_stay(tiny: Model) -> None:
     asked = Attention(
-        query_scale=LogScale(trained_length=16), remap=Remap(window=4, query=Line(), key=Line()), keep_first=None
+        query_scale=LogScale(trained_length=16),
+        remap=Remap(window=4, query=PositionMap(), key=PositionMap()),
+        keep_first=None,
     )
     got = Resonance().over(asked, tiny, 64)
     np.testing.assert_allclose(wavelengths(got.inv_freq), [6, 63, 628, 6283], rtol=1e-14)

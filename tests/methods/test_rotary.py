@@ -112,17 +112,17 @@ def test_scales_of_cos_and_sin() -> None:
 
 
 def test_transformers_gets_a_share_that_gives_back_the_rotated_dimensions(tiny: Model) -> None:
-    assert rotary.as_transformers(tiny, "linear", factor=4.0) == {
+    assert rotary.transformers_rope_parameters(tiny, "linear", factor=4.0) == {
         "rope_type": "linear",
         "rope_theta": 10_000.0,
         "factor": 4.0,
     }
     for head, rotated in ((44, 30), (64, 16), (96, 72), (100, 58)):
         model = replace(tiny, head_dim=head, rotary_dim=rotated)
-        share = rotary.as_transformers(model, "default")["partial_rotary_factor"]
+        share = rotary.transformers_rope_parameters(model, "default")["partial_rotary_factor"]
         assert int(head * share) == rotated and share == pytest.approx(rotated / head)
     with pytest.raises(Refused, match="tiny has frequencies of its own"):
-        rotary.as_transformers(replace(tiny, frequencies=(1.0, 0.5, 0.2, 0.1)), "default")
+        rotary.transformers_rope_parameters(replace(tiny, frequencies=(1.0, 0.5, 0.2, 0.1)), "default")
 
 
 def test_pairs_are_slowed_the_less_the_more_they_turned(tiny: Model) -> None:

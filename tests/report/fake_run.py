@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from lexbench.core.method_key import key_from
+from lexbench.core.method_key import parse_label
 from lexbench.core.record import Cell, Sample
 from lexbench.stats.records import records_of
-from lexbench.store.format import Finished
+from lexbench.store.format import FinishedCell
 from lexbench.store.store import Store
 
 TRAINED = 256
@@ -30,7 +30,7 @@ def cell(task: str, method: str, length: int, *, n: int = 32, seed: int = 0, **c
     likelihood = not task.startswith("passkey")
     values: dict[str, Any] = {
         "model": "lexlet",
-        "method": key_from(method),
+        "method": parse_label(method),
         "task": task,
         "length": length,
         "trained_length": TRAINED,
@@ -92,13 +92,13 @@ def passkey_sample(index: int, length: int, loss: float) -> Sample:
     )
 
 
-def finished(task: str, method: str, length: int, n: int = 32, **changed: Any) -> Finished:
+def finished(task: str, method: str, length: int, n: int = 32, **changed: Any) -> FinishedCell:
     """One cell with its samples, or refused."""
     this = cell(task, method, length, n=n, **changed)
     if task.startswith("passkey") and length == 128 and method == "none":
-        return Finished(this, [], "passkey needs at least 145 tokens, asked for 128: raise length")
+        return FinishedCell(this, [], "passkey needs at least 145 tokens, asked for 128: raise length")
     if method == "rerope" and length == 2048:
-        return Finished(this, [], "out of memory at batch 1: 2048 tokens need 61 GiB, a smaller model may fit")
+        return FinishedCell(this, [], "out of memory at batch 1: 2048 tokens need 61 GiB, a smaller model may fit")
     loss = LOSS[method] * max(0.0, math.log2(length / TRAINED))
     make = passkey_sample if task.startswith("passkey") else likelihood_sample
     samples = [make(index, length, loss) for index in range(n)]
@@ -106,17 +106,17 @@ def finished(task: str, method: str, length: int, n: int = 32, **changed: Any) -
         samples[3] = replace(samples[3], failed="the server closed the connection", scores={}, nll=None)
     if method == "pi" and length == 2048:
         samples[-1] = replace(samples[-1], truncated=True, tokens=length - 40)
-    return Finished(this, samples)
+    return FinishedCell(this, samples)
 
 
 def fake_cells(
     tasks: Iterable[str] = ("last_segment", "passkey"), losses: Mapping[str, float] = LOSS, **changed: Any
-) -> list[Finished]:
+) -> list[FinishedCell]:
     """Every task under every method at every length."""
     return [finished(task, method, length, **changed) for task in tasks for method in losses for length in LENGTHS]
 
 
-def keep(folder: Path, cells: Iterable[Finished]) -> Store:
+def keep(folder: Path, cells: Iterable[FinishedCell]) -> Store:
     """The run folder that a runner would have left."""
     store = Store(folder)
     for each in cells:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from lexbench.core.record import Cell, Sample
-from lexbench.store.format import Finished
+from lexbench.store.format import FinishedCell
 from tests.report.fake_run import cell, keep
 
 TARGETS = 4
@@ -26,7 +26,7 @@ def asked(task: str, method: str, length: int, n: int, **changed: Any) -> Cell:
     return cell(task, method, length, n=n, **changed, identity=identity)
 
 
-def texts(method: str, losses: Sequence[float], length: int = 512, **changed: Any) -> Finished:
+def texts(method: str, losses: Sequence[float], length: int = 512, **changed: Any) -> FinishedCell:
     """A likelihood: the mean NLL of each text, in nats per token; each text is a document of its own."""
     samples = [
         Sample(
@@ -39,26 +39,26 @@ def texts(method: str, losses: Sequence[float], length: int = 512, **changed: An
         )
         for index, loss in enumerate(losses)
     ]
-    return Finished(asked("last_segment", method, length, len(losses), **changed), samples)
+    return FinishedCell(asked("last_segment", method, length, len(losses), **changed), samples)
 
 
 def answers(
     method: str, scores: Iterable[float], length: int = 512, metric: str = "accuracy", **changed: Any
-) -> Finished:
+) -> FinishedCell:
     """A score of each question; each has a haystack of its own."""
     given = list(scores)
     samples = [
         Sample(index=index, cluster=str(index), tokens=length, scores={metric: score}, depth=index / len(given))
         for index, score in enumerate(given)
     ]
-    return Finished(asked("passkey", method, length, len(given), **changed), samples)
+    return FinishedCell(asked("passkey", method, length, len(given), **changed), samples)
 
 
-def refused(method: str, length: int = 512, reason: str = "out of memory", **changed: Any) -> Finished:
-    return Finished(asked("passkey", method, length, 8, **changed), [], reason)
+def refused(method: str, length: int = 512, reason: str = "out of memory", **changed: Any) -> FinishedCell:
+    return FinishedCell(asked("passkey", method, length, 8, **changed), [], reason)
 
 
-def folder(path: Path, *cells: Finished) -> list[Path]:
+def folder(path: Path, *cells: FinishedCell) -> list[Path]:
     """A run folder of these cells, as the commands take it."""
     keep(path, cells)
     return [path]

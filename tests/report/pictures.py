@@ -9,7 +9,7 @@ from unittest.mock import patch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lexbench.report.plots.style import DPI
+from lexbench.report.plots.style import PNG_DOTS_PER_INCH
 
 
 @contextmanager
@@ -27,7 +27,7 @@ def drawn() -> Iterator[list[Figure]]:
 
 def assert_legible(figure: Figure) -> None:
     """Nothing is cut off at the canvas, and no label of an axis touches the next one."""
-    figure.set_dpi(DPI)
+    figure.set_dpi(PNG_DOTS_PER_INCH)
     figure.draw_without_rendering()
     box = figure.get_tightbbox()
     width, height = figure.get_size_inches()

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lexbench.core.method_key import key_from
+from lexbench.core.method_key import parse_label
 from lexbench.core.record import Sample
-from lexbench.report.plots.cost_plots import front, missing, plot, points_at, shared_length
+from lexbench.report.plots.cost_plots import pareto_front, plot_costs, points_at, shared_length, why_no_figure
 from lexbench.stats.costs import Cost
-from lexbench.stats.tables import Table, tables
-from lexbench.store.format import Finished
+from lexbench.stats.tables import Table, build_tables
+from lexbench.store.format import FinishedCell
 from tests.report.fake_run import cell
 from tests.report.pictures import drawn
 
@@ -24,14 +24,14 @@ SECONDS = {"none": 40.0, "fast": 20.0, "slow": 80.0, "beaten": 30.0, "worst": 90
 
 def answered(values: Mapping[str, float], lengths: tuple[int, ...] = (512,), metric: str = "accuracy") -> Table:
     found = [
-        Finished(
+        FinishedCell(
             cell("passkey", method, length, n=1),
             [Sample(index=0, cluster="0", tokens=length, scores={metric: value})],
         )
         for method, value in values.items()
         for length in lengths
     ]
-    [table] = tables(found)
+    [table] = build_tables(found)
     return table
 
 
@@ -51,9 +51,9 @@ def costs_of(table: Table, seconds: Mapping[str, float]) -> dict[str, Cost]:
 
 def test_the_front_is_of_those_that_no_other_is_at_least_as_good_as_in_both() -> None:
     # (2, 2) is beaten by (1, 2) and by (2, 1); (3, 0) is the dearest, and the only one of its quality
-    assert front([(1, 2), (2, 2), (2, 1), (3, 0), (4, 0)]) == [True, False, True, True, False]
-    assert front([(1, 1), (1, 1)]) == [True, True]
-    assert front([]) == []
+    assert pareto_front([(1, 2), (2, 2), (2, 1), (3, 0), (4, 0)]) == [True, False, True, True, False]
+    assert pareto_front([(1, 1), (1, 1)]) == [True, True]
+    assert pareto_front([]) == []
 
 
 @pytest.mark.parametrize("count", [1, 2, 50])
@@ -65,7 +65,7 @@ def test_the_front_is_where_a_sweep_by_cost_finds_a_new_best(count: int) -> None
         if b < best:
             best = b
             swept.add((a, b))
-    assert {pair for pair, on in zip(pairs, front(pairs), strict=True) if on} == swept
+    assert {pair for pair, on in zip(pairs, pareto_front(pairs), strict=True) if on} == swept
 
 
 @pytest.mark.slow
@@ -73,14 +73,14 @@ def test_numbers_beside_the_figure_are_those_of_the_table_and_of_the_costs(tmp_p
     table = answered(VALUES)
     costs = costs_of(table, SECONDS)
     for name in ("a", "b"):
-        assert plot(table, costs, tmp_path / name)
+        assert plot_costs(table, costs, tmp_path / name)
     for suffix in (".svg", ".png", ".csv"):
         assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()
     rows = list(csv.DictReader((tmp_path / "a.csv").open()))
     assert [row["method"] for row in rows] == ["fast", "beaten", "none", "slow", "worst"]  # the fastest first
     for row in rows:
         assert float(row["seconds_per_token"]) == pytest.approx(SECONDS[row["method"]] / 10_000)
-        record = table.entries[key_from(row["method"]), 512]
+        record = table.entries[parse_label(row["method"]), 512]
         assert (row["value"], row["low"], row["high"]) == (str(record.value), str(record.low), str(record.high))
     assert (float(row["fast"]), float(row["slow"])) == pytest.approx(
         (0.8 * SECONDS[row["method"]] / 10_000, 1.2 * SECONDS[row["method"]] / 10_000)
@@ -94,13 +94,13 @@ def test_numbers_beside_the_figure_are_those_of_the_table_and_of_the_costs(tmp_p
 
 def test_where_less_is_better_the_front_is_below(tmp_path: Path) -> None:
     found = [
-        Finished(
+        FinishedCell(
             cell("last_segment", method, 512, n=1),
             [Sample(index=0, cluster="0", tokens=512, nll=np.full(4, value, np.float32))],
         )
         for method, value in VALUES.items()
     ]
-    [table] = [table for table in tables(found) if table.metric == "nll"]
+    [table] = [table for table in build_tables(found) if table.metric == "nll"]
     on = {str(point.method) for point in points_at(table, costs_of(table, SECONDS), 512) if point.front}
     assert on == {"fast", "none", "worst"}  # 0.5 at 20 s, 0.1 at 40 s, 0.0 at 90 s
 
@@ -109,7 +109,7 @@ def test_the_length_is_the_longest_of_those_that_most_methods_have() -> None:
     table = answered({"none": 0.5, "yarn": 0.4}, (256, 512, 1024))
     costs = costs_of(table, {"none": 1.0, "yarn": 2.0})
     assert shared_length(table, costs) == 1024
-    del costs[table.entries[key_from("yarn"), 1024].cell]
+    del costs[table.entries[parse_label("yarn"), 1024].cell]
     assert shared_length(table, costs) == 512
     assert shared_length(table, {}) is None
 
@@ -117,7 +117,7 @@ def test_the_length_is_the_longest_of_those_that_most_methods_have() -> None:
 @pytest.mark.slow
 def test_a_length_may_be_stated(tmp_path: Path) -> None:
     table = answered({"none": 0.5, "yarn": 0.4}, (256, 512))
-    assert plot(table, costs_of(table, {"none": 1.0, "yarn": 2.0}), tmp_path / "a", length=256)
+    assert plot_costs(table, costs_of(table, {"none": 1.0, "yarn": 2.0}), tmp_path / "a", length=256)
     assert {row["length"] for row in csv.DictReader((tmp_path / "a.csv").open())} == {"256"}
     assert "at 256 tokens" in (tmp_path / "a.svg").read_text()
 
@@ -137,7 +137,7 @@ def test_where_nothing_can_be_compared_there_is_no_figure(
     tmp_path: Path, values: dict[str, float], metric: str, seconds: dict[str, float]
 ) -> None:
     table = answered(values, metric=metric)
-    assert not plot(table, costs_of(table, seconds), tmp_path / "a")
+    assert not plot_costs(table, costs_of(table, seconds), tmp_path / "a")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -148,21 +148,21 @@ def test_cells_that_were_timed_once_are_not_compared(tmp_path: Path) -> None:
         cell: timed(cost.seconds, 1.0)
         for cell, cost in costs_of(table, dict.fromkeys(VALUES, 1.0) | {"yarn": 2.0, "pi": 3.0}).items()
     }
-    assert not plot(table, costs, tmp_path / "a")
-    assert missing(table, costs) == "cells were timed once: a comparison needs two timings of a cell"
-    costs[table.entries[key_from("yarn"), 512].cell] = timed(1.0, 0.5, 0.5)
-    assert not plot(table, costs, tmp_path / "a")
-    costs[table.entries[key_from("pi"), 512].cell] = timed(1.0, 0.5, 0.5)
+    assert not plot_costs(table, costs, tmp_path / "a")
+    assert why_no_figure(table, costs) == "cells were timed once: a comparison needs two timings of a cell"
+    costs[table.entries[parse_label("yarn"), 512].cell] = timed(1.0, 0.5, 0.5)
+    assert not plot_costs(table, costs, tmp_path / "a")
+    costs[table.entries[parse_label("pi"), 512].cell] = timed(1.0, 0.5, 0.5)
     assert {str(point.method) for point in points_at(table, costs, 512)} == {"yarn", "pi"}
-    assert plot(table, costs, tmp_path / "a")
+    assert plot_costs(table, costs, tmp_path / "a")
 
 
 def test_the_front_leaves_out_what_is_at_its_floor_by_its_interval() -> None:
     """Wilson's interval of 9 right answers of 20 is [0.26, 0.66], of 8 [0.22, 0.61], of 1 [0.01, 0.24]."""
 
     def right(counts: Mapping[str, int], chance: float | None) -> list[str]:
-        [table] = tables(
-            Finished(
+        [table] = build_tables(
+            FinishedCell(
                 cell("passkey", method, 512, n=20),
                 [
                     Sample(index=i, cluster=str(i), tokens=512, scores={"accuracy": float(i < count)}, chance=chance)
@@ -182,7 +182,7 @@ def test_a_floor_outside_the_figure_is_not_in_its_legend(tmp_path: Path) -> None
     for floor, shown in ((5.0, False), (3.5, True)):
         losses = {"none": 3.5, "pi": 3.4}
         found = [
-            Finished(
+            FinishedCell(
                 cell("last_segment", method, 512, n=8),
                 [
                     Sample(
@@ -193,9 +193,9 @@ def test_a_floor_outside_the_figure_is_not_in_its_legend(tmp_path: Path) -> None
             )
             for method, loss in losses.items()
         ]
-        table = next(each for each in tables(found) if each.metric == "nll")
+        table = next(each for each in build_tables(found) if each.metric == "nll")
         with drawn() as figures:
-            assert plot(table, costs_of(table, {"none": 1.0, "pi": 2.0}), tmp_path / "a")
+            assert plot_costs(table, costs_of(table, {"none": 1.0, "pi": 2.0}), tmp_path / "a")
         axes = figures[0].axes[0]
         legend = axes.get_legend()
         assert legend is not None
@@ -204,14 +204,14 @@ def test_a_floor_outside_the_figure_is_not_in_its_legend(tmp_path: Path) -> None
 
 
 def test_refused_cells_have_no_figure(tmp_path: Path) -> None:
-    [table] = tables([Finished(cell("passkey", name, 512), [], "out of memory") for name in ("none", "yarn")])
-    assert not plot(table, {}, tmp_path / "a")
+    [table] = build_tables([FinishedCell(cell("passkey", name, 512), [], "out of memory") for name in ("none", "yarn")])
+    assert not plot_costs(table, {}, tmp_path / "a")
 
 
 def legend_of(values: Mapping[str, float], seconds: Mapping[str, float], tmp_path: Path) -> Any:
     table = answered(values)
     with drawn() as figures:
-        plot(table, costs_of(table, seconds), tmp_path / "a")
+        plot_costs(table, costs_of(table, seconds), tmp_path / "a")
     return figures[0].axes[0]
 
 

@@ -15,15 +15,15 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from lexbench.core.method_key import key_from
+from lexbench.core.method_key import parse_label
 from lexbench.core.record import Sample
 from lexbench.stats import pairs
-from lexbench.stats.combine import combination, halves, levels
-from lexbench.stats.intervals import cluster_bootstrap, wilson
-from lexbench.stats.pairs import Outcome, outcomes, paired
-from lexbench.stats.summaries import Summary, summaries
-from lexbench.stats.tables import Table, tables
-from lexbench.store.format import Finished
+from lexbench.stats.combine import combine_levels, group_levels, split_gains_and_losses
+from lexbench.stats.intervals import cluster_bootstrap, wilson_interval
+from lexbench.stats.pairs import Outcome, outcomes_of_samples, paired_difference
+from lexbench.stats.summaries import Summary, curve_summaries
+from lexbench.stats.tables import Table, build_tables
+from lexbench.store.format import FinishedCell
 from tests.report.fake_run import cell
 
 RUNS = 400
@@ -133,16 +133,16 @@ class Simulated:
 
 def simulated(task: str, make: Callable[[np.random.Generator], Made], truth: Truth, seed: int) -> Simulated:
     rng = np.random.default_rng(seed)
-    made = [Finished(cell(task, *place, n=DOCUMENTS), samples) for place, samples in make(rng).items()]
-    table: Table = next(each for each in tables(made) if each.metric in ("nll", "accuracy"))
+    made = [FinishedCell(cell(task, *place, n=DOCUMENTS), samples) for place, samples in make(rng).items()]
+    table: Table = next(each for each in build_tables(made) if each.metric in ("nll", "accuracy"))
     found = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pairs, "sign_flip_p", lambda sums: 1.0)  # tested elsewhere, and most of the time
         for _ in range(RUNS):
             samples = {
-                table.entries[key_from(method), length].cell: each for (method, length), each in make(rng).items()
+                table.entries[parse_label(method), length].cell: each for (method, length), each in make(rng).items()
             }
-            found.append({(str(each.method), each.name): each for each in summaries(table, samples)})
+            found.append({(str(each.method), each.name): each for each in curve_summaries(table, samples)})
     return Simulated(found, truth)
 
 
@@ -180,7 +180,7 @@ def test_summaries_of_scores_cover_nominally_or_more() -> None:
 def test_wilson_covers_nominally_on_average_over_shares() -> None:
     for n in (16, 32, 64):
         shares = np.linspace(0.02, 0.98, 193)
-        ends = [wilson(k, n) for k in range(n + 1)]
+        ends = [wilson_interval(k, n) for k in range(n + 1)]
         covered = [sum(binom.pmf(k, n, p) for k, each in enumerate(ends) if each.low <= p <= each.high) for p in shares]
         assert 0.94 < np.mean(covered) < 0.965
         assert min(covered) > 0.83  # near 0 and 1, as is known of it (Brown, Cai and DasGupta 2001)
@@ -202,8 +202,8 @@ def test_differences_of_answers_cover_where_the_bootstrap_does_not() -> None:
     rng, ours, theirs = np.random.default_rng(24), 0, 0
     for _ in range(RUNS):
         lost = [Outcome(index=k, cluster=str(k), amount=-float(each)) for k, each in enumerate(rng.random(32) < 0.02)]
-        gained, gone = (levels({"": part}, True)[""] for part in halves(lost))
-        found = combination([(1, gained), (-1, gone)], True)
+        gained, gone = (group_levels({"": part}, True)[""] for part in split_gains_and_losses(lost))
+        found = combine_levels([(1, gained), (-1, gone)], True)
         ours += found.low is not None and found.high is not None and found.low <= -0.02 <= found.high
         plain = cluster_bootstrap([each.amount or 0.0 for each in lost], [1.0] * 32, [each.cluster for each in lost])
         theirs += plain is not None and plain.low <= -0.02 <= plain.high
@@ -226,11 +226,11 @@ def pair(rng: np.random.Generator, gain: float) -> list[list[Sample]]:
 def unpaired(sides: Sequence[Sequence[Sample]]) -> tuple[float, float]:
     """The interval of the same difference with the documents of either side drawn by themselves."""
     groups = {
-        side: [replace(each, cluster=f"{side} {each.cluster}") for each in outcomes(samples, "nll")]
+        side: [replace(each, cluster=f"{side} {each.cluster}") for each in outcomes_of_samples(samples, "nll")]
         for side, samples in enumerate(sides)
     }
-    known = levels(groups, False)
-    found = combination([(1, known[1]), (-1, known[0])], False)
+    known = group_levels(groups, False)
+    found = combine_levels([(1, known[1]), (-1, known[0])], False)
     assert found.low is not None and found.high is not None
     return found.low, found.high
 
@@ -241,7 +241,7 @@ def test_a_paired_comparison_detects_what_an_unpaired_one_misses() -> None:
     seen, missed, covered = 0, 0, 0
     for _ in range(60):
         sides = pair(rng, 0.03)
-        found = paired(outcomes(sides[0], "nll"), outcomes(sides[1], "nll"), "nll")
+        found = paired_difference(outcomes_of_samples(sides[0], "nll"), outcomes_of_samples(sides[1], "nll"), "nll")
         assert found.interval is not None and found.p is not None
         seen += found.interval.high < 0 and found.p < 0.05
         covered += found.interval.low <= -0.03 <= found.interval.high

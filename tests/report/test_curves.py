@@ -9,10 +9,17 @@ import numpy as np
 import pytest
 
 from lexbench.core.record import Sample
-from lexbench.kernels.observed import edges
-from lexbench.report.plots.attention import _figure, curves, curves_of, points, shown, ticks
-from lexbench.stats.tables import Table, tables
-from lexbench.store.format import Finished
+from lexbench.kernels.observed import distance_bin_edges
+from lexbench.report.plots.attention import (
+    _figure,
+    curves_of,
+    distance_points,
+    distance_ticks,
+    plot_attention_curves,
+    shown_lengths,
+)
+from lexbench.stats.tables import Table, build_tables
+from lexbench.store.format import FinishedCell
 from tests.report.fake_run import cell, finished
 
 LENGTHS = (128, 256, 1024)
@@ -21,7 +28,7 @@ LENGTHS = (128, 256, 1024)
 def sample(index: int, length: int, slope: float) -> Sample:
     """Logits that fall straight with the distance, no key seen beyond 500; two heads of two layers."""
     rng = np.random.default_rng([index, length])
-    bins = edges(length).astype(np.float32)
+    bins = distance_bin_edges(length).astype(np.float32)
     mass = rng.random((2, 2, len(bins) - 1))
     curve = -slope * np.arange(length) + index
     curve[500:] = np.nan
@@ -41,15 +48,15 @@ def sample(index: int, length: int, slope: float) -> Sample:
 
 
 CELLS = [
-    Finished(cell("resolution", method, length, n=2), [sample(index, length, slope) for index in range(2)])
+    FinishedCell(cell("resolution", method, length, n=2), [sample(index, length, slope) for index in range(2)])
     for method, slope in (("none", 0.01), ("pi", 0.002))
     for length in LENGTHS
 ]
 SAMPLES = {each.cell.id: each.samples for each in CELLS}
 
 
-def table_of(cells: list[Finished]) -> Table:
-    return next(table for table in tables(cells) if table.metric in ("resolution", None))
+def table_of(cells: list[FinishedCell]) -> Table:
+    return next(table for table in build_tables(cells) if table.metric in ("resolution", None))
 
 
 def test_a_curve_is_the_mean_over_samples_and_distances() -> None:
@@ -68,12 +75,12 @@ def test_a_curve_is_the_mean_over_samples_and_distances() -> None:
 
 
 def test_points_are_each_distance_at_first_then_so_many_an_octave() -> None:
-    found = points(1024)
+    found = distance_points(1024)
     assert found[:17].tolist() == list(range(17))
     assert len(found[(found >= 64) & (found < 128)]) == len(found[(found >= 256) & (found < 512)]) == 16
     assert {64, 128, 512} <= set(found.tolist()) and found[-1] < 1024
-    assert points(1).tolist() == [0]
-    assert points(2).tolist() == [0, 1]
+    assert distance_points(1).tolist() == [0]
+    assert distance_points(2).tolist() == [0, 1]
 
 
 def test_logits_are_drawn_where_an_eighth_of_the_queries_see() -> None:
@@ -92,24 +99,24 @@ def test_logits_are_drawn_where_an_eighth_of_the_queries_see() -> None:
 
 
 def test_ticks_end_with_the_length_and_leave_room_before_it() -> None:
-    assert ticks(1024, 6) == [1, 4, 16, 64, 256, 1024]
-    assert ticks(1024, 4) == [1, 8, 64, 1024]
-    assert ticks(512, 6) == [1, 4, 16, 64, 512]  # 256 is half a step away
-    assert ticks(300, 6) == [1, 4, 16, 64, 300]
-    assert ticks(12, 6) == [1, 2, 4, 12]
-    assert ticks(1, 6) == [1]
+    assert distance_ticks(1024, 6) == [1, 4, 16, 64, 256, 1024]
+    assert distance_ticks(1024, 4) == [1, 8, 64, 1024]
+    assert distance_ticks(512, 6) == [1, 4, 16, 64, 512]  # 256 is half a step away
+    assert distance_ticks(300, 6) == [1, 4, 16, 64, 300]
+    assert distance_ticks(12, 6) == [1, 2, 4, 12]
+    assert distance_ticks(1, 6) == [1]
 
 
 def test_of_many_lengths_some_have_a_panel() -> None:
-    assert shown([128, 256, 1024]) == [128, 256, 1024]
-    assert shown([2**k for k in range(11)]) == [2**k for k in (0, 2, 4, 6, 8, 10)]
+    assert shown_lengths([128, 256, 1024]) == [128, 256, 1024]
+    assert shown_lengths([2**k for k in range(11)]) == [2**k for k in (0, 2, 4, 6, 8, 10)]
 
 
 @pytest.mark.slow
 def test_the_figure_stands_beside_its_numbers(tmp_path: Path) -> None:
     table = table_of(CELLS)
     for name in ("a", "b"):
-        assert curves(table, SAMPLES, tmp_path / name)
+        assert plot_attention_curves(table, SAMPLES, tmp_path / name)
     for suffix in (".svg", ".png", ".csv"):
         assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()
     assert ElementTree.parse(tmp_path / "a.svg").getroot().tag.endswith("svg")
@@ -127,27 +134,28 @@ def test_the_figure_stands_beside_its_numbers(tmp_path: Path) -> None:
 
 def test_samples_without_curves_have_no_figure(tmp_path: Path) -> None:
     other = finished("passkey", "pi", 512)
-    [table, *_] = tables([other])
-    assert not curves(table, {other.cell.id: other.samples}, tmp_path / "a")
-    assert not curves(table_of(CELLS), {}, tmp_path / "a")
+    [table, *_] = build_tables([other])
+    assert not plot_attention_curves(table, {other.cell.id: other.samples}, tmp_path / "a")
+    assert not plot_attention_curves(table_of(CELLS), {}, tmp_path / "a")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_failed_samples_and_refused_cells_are_left_out(tmp_path: Path) -> None:
     broken = replace(sample(1, 256, 9.0), failed="entropy of attention cannot be told", scores={})
-    mixed = Finished(cell("resolution", "none", 256, n=2), [sample(0, 256, 0.01), broken])
-    refused = Finished(cell("resolution", "pi", 256, n=2), [], "hf cannot probe a mixture")
+    mixed = FinishedCell(cell("resolution", "none", 256, n=2), [sample(0, 256, 0.01), broken])
+    refused = FinishedCell(cell("resolution", "pi", 256, n=2), [], "hf cannot probe a mixture")
     samples = {each.cell.id: each.samples for each in (mixed, refused)}
     [curve] = curves_of(table_of([mixed, refused]), samples)
     assert (str(curve.method), curve.samples) == ("none", 1)
     assert curve.logits[10] == pytest.approx(-0.1, abs=1e-6)
-    assert curves(table_of([mixed, refused]), samples, tmp_path / "a")
+    assert plot_attention_curves(table_of([mixed, refused]), samples, tmp_path / "a")
 
 
 def test_methods_that_are_not_told_apart_are_grey(tmp_path: Path) -> None:
     cells = [
-        Finished(cell("resolution", f"m{number:02}", 256, n=1), [sample(0, 256, number / 1000)]) for number in range(11)
+        FinishedCell(cell("resolution", f"m{number:02}", 256, n=1), [sample(0, 256, number / 1000)])
+        for number in range(11)
     ]
-    assert curves(table_of(cells), {each.cell.id: each.samples for each in cells}, tmp_path / "a")
+    assert plot_attention_curves(table_of(cells), {each.cell.id: each.samples for each in cells}, tmp_path / "a")
     picture = (tmp_path / "a.svg").read_text()
     assert "<!-- 3 others -->" in picture and picture.count("stroke: #d1d1d1") == 7  # two panels each, and the legend

@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from lexbench.report.formats import as_html, csv, latex, markdown
-from lexbench.report.grid import Entry, Grid, Line
+from lexbench.report.formats import grid_html, grid_latex, grid_markdown, rows_as_csv
+from lexbench.report.grid import Grid, GridEntry, Line
 from lexbench.report.plots.style import save_numbers
 
 COLUMNS: dict[str, list[Any]] = {
@@ -32,13 +32,13 @@ COLUMNS: dict[str, list[Any]] = {
 def test_columns_are_written_as_pandas_writes_them(as_is: bool) -> None:
     rows = [{name: column[place] for name, column in COLUMNS.items()} for place in range(3)]
     frame = pd.DataFrame(rows, dtype=object if as_is else None)
-    assert csv(rows, as_is=as_is) == frame.to_csv(index=False, lineterminator="\n")
+    assert rows_as_csv(rows, as_is=as_is) == frame.to_csv(index=False, lineterminator="\n")
 
 
 @pytest.mark.parametrize("name", COLUMNS)
 def test_one_column_is_written_as_pandas_writes_it(name: str) -> None:
     rows = [{name: each} for each in COLUMNS[name]]
-    assert csv(rows) == pd.DataFrame(rows).to_csv(index=False, lineterminator="\n")
+    assert rows_as_csv(rows) == pd.DataFrame(rows).to_csv(index=False, lineterminator="\n")
 
 
 @pytest.mark.parametrize(
@@ -61,30 +61,35 @@ def test_one_column_is_written_as_pandas_writes_it(name: str) -> None:
 def test_no_cell_is_a_formula_to_a_spreadsheet(text: str, written: str, tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [{"method": text, text: -1.5}, {"method": None, text: None}]
     save_numbers(tmp_path / "plot", ["method", text], [[text, -1.5], ["", ""]])
-    for made in (csv(rows), (tmp_path / "plot.csv").read_text()):
+    for made in (rows_as_csv(rows), (tmp_path / "plot.csv").read_text()):
         head, first, *_ = reader(made.splitlines(), strict=True)
         assert (head, first) == (["method", written], [written, "-1.5"])
 
 
 def test_a_row_that_lacks_a_column_has_a_gap_there() -> None:
     rows: list[dict[str, Any]] = [{"a": 1, "b": 2}, {"b": 3, "c": "x"}]
-    assert csv(rows) == "a,b,c\n1.0,2,\n,3,x\n"
-    assert csv(rows, as_is=True) == "a,b,c\n1,2,\n,3,x\n"
+    assert rows_as_csv(rows) == "a,b,c\n1.0,2,\n,3,x\n"
+    assert rows_as_csv(rows, as_is=True) == "a,b,c\n1,2,\n,3,x\n"
 
 
 def test_named_columns_stand_in_their_order_and_others_are_left_out() -> None:
-    assert csv([{"a": 1, "b": 2}], ("b", "c"), as_is=True) == "b,c\n2,\n"
+    assert rows_as_csv([{"a": 1, "b": 2}], ("b", "c"), as_is=True) == "b,c\n2,\n"
 
 
 def test_no_rows_give_nothing_or_the_line_of_names() -> None:
     none: list[dict[str, int]] = []
-    assert csv(none) == ""
-    assert csv(none, ("a", "b")) == "a,b\n"
+    assert rows_as_csv(none) == ""
+    assert rows_as_csv(none, ("a", "b")) == "a,b\n"
 
 
 def test_a_significant_value_has_its_star_in_every_format_the_best_one_too() -> None:
-    row: Line = ["ntk", Entry(text="+0.1", best=True, star=True), Entry(text="+0.2", star=True), Entry(text="+0.3")]
+    row: Line = [
+        "ntk",
+        GridEntry(text="+0.1", best=True, star=True),
+        GridEntry(text="+0.2", star=True),
+        GridEntry(text="+0.3"),
+    ]
     made = Grid(head=["method", "a", "b", "c"], rows=[row], title="gains")
-    assert "| ntk    | **+0.1*** | +0.2* | +0.3 |" in markdown(made)
-    assert "ntk & \\textbf{+0.1}* & +0.2* & +0.3 \\\\" in latex(made)
-    assert "<td><b>+0.1</b>*</td><td>+0.2*</td><td>+0.3</td>" in "\n".join(as_html(made))
+    assert "| ntk    | **+0.1*** | +0.2* | +0.3 |" in grid_markdown(made)
+    assert "ntk & \\textbf{+0.1}* & +0.2* & +0.3 \\\\" in grid_latex(made)
+    assert "<td><b>+0.1</b>*</td><td>+0.2*</td><td>+0.3</td>" in "\n".join(grid_html(made))

@@ -19,20 +19,20 @@ from hypothesis import strategies as st
 
 from lexbench.api import Run
 from lexbench.core import method_key
-from lexbench.core.method_key import MethodKey, key_from
+from lexbench.core.method_key import MethodKey, parse_label
 from lexbench.parts.web.page import data, headlines
 from lexbench.report.check import comparison, formats
-from lexbench.report.check.check import check
-from lexbench.report.check.text import markdown as check_markdown
-from lexbench.report.formats import markdown
-from lexbench.report.leaderboard.leaderboard import leaderboard
+from lexbench.report.check.check import check_runs
+from lexbench.report.check.text import check_as_markdown as check_markdown
+from lexbench.report.formats import grid_markdown
+from lexbench.report.leaderboard.leaderboard import leaderboard_text
 from lexbench.report.report import write_report
-from lexbench.report.tables import grid_of, headline_tables, terminal
+from lexbench.report.tables import headline_tables, table_grid, terminal_tables
 from lexbench.report.versus import write_versus
 from lexbench.stats import baseline
-from lexbench.stats.compare import compare
-from lexbench.stats.wording import escaped
-from lexbench.store.format import Finished
+from lexbench.stats.compare import compare_runs
+from lexbench.stats.wording import escape_markdown
+from lexbench.store.format import FinishedCell
 from lexbench.store.store import Store
 from tests.core.test_method_key import KEYS
 from tests.report.fake_run import fake_cells, finished, keep
@@ -50,22 +50,22 @@ def outputs(folder: Path) -> dict[str, str]:
     """The texts of one run folder, by command."""
     cells = Store(folder).load()
     ids = [each.cell.id for each in cells]
-    baseline.update([folder], folder.parent / "baseline.json")
-    none, pi = (str(key_from(name)) for name in ("none", "pi"))
-    measured = data.Measured.of(cells)
-    found = check([folder], folder.parent / "baseline.json")
-    page = [*headlines.beyond(measured), *headlines.headlines(measured), data.settings(measured)]
+    baseline.update_baseline([folder], folder.parent / "baseline.json")
+    none, pi = (str(parse_label(name)) for name in ("none", "pi"))
+    measured = data.PageData.of(cells)
+    found = check_runs([folder], folder.parent / "baseline.json")
+    page = [*headlines.context_headlines(measured), *headlines.metric_headlines(measured), data.settings_data(measured)]
     report = write_report([folder], folder.parent / "report", figures=0)
     return {
-        "terminal": terminal([(folder, ids)]),
+        "terminal": terminal_tables([(folder, ids)]),
         "report": report.read_text(),
         **{file.name: file.read_text() for file in sorted((report.parent / "tables").iterdir())},
-        "leaderboard": leaderboard([folder]),
-        "summaries": leaderboard([folder], columns="summary", form="json"),
-        "compare": comparison.markdown(compare(folder, folder, [f"method={none}"], [f"method={pi}"])),
-        "check": check_markdown(found) + json.dumps(formats.data_of(found)),
+        "leaderboard": leaderboard_text([folder]),
+        "summaries": leaderboard_text([folder], columns="summary", form="json"),
+        "compare": comparison.comparison_markdown(compare_runs(folder, folder, [f"method={none}"], [f"method={pi}"])),
+        "check": check_markdown(found) + json.dumps(formats.check_data(found)),
         "page": json.dumps(page, default=vars),
-        "versus": write_versus(folder, ids, key_from("pi"), folder.parent / "versus").text,
+        "versus": write_versus(folder, ids, parse_label("pi"), folder.parent / "versus").text,
         "python": Run(folder).table("last_segment").to_csv(),
     }
 
@@ -80,11 +80,13 @@ def flat(text: str, labels: Iterable[tuple[str, str]] = ()) -> str:
 def whole_run(folder: Path) -> None:
     """A run with a method, its deployed form inside the trained length, failures and refusals."""
     cells = fake_cells(n=16)
-    [inside] = [each for each in cells if each.cell.task == "last_segment" and each.cell.method == key_from("ntk")][1:2]
+    [inside] = [each for each in cells if each.cell.task == "last_segment" and each.cell.method == parse_label("ntk")][
+        1:2
+    ]
     priced = finished("last_segment", "pi", 256, n=16)
     identity = {**inside.cell.identity, "method": {"name": "ntk", "factor": 8.0}, "attention": {"scale": 1.5}}
-    cell = replace(inside.cell, method=key_from("ntk(factor=8.0)"), identity=identity)
-    keep(folder, [*cells, Finished(cell, priced.samples)])
+    cell = replace(inside.cell, method=parse_label("ntk(factor=8.0)"), identity=identity)
+    keep(folder, [*cells, FinishedCell(cell, priced.samples)])
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -94,9 +96,9 @@ def test_random_labels_change_nothing_but_themselves(tmp_path: Path, monkeypatch
     assert "factor 8 at 256" in usual["summaries"] and "ntk(factor=8.0)" in usual["report"]
     monkeypatch.setattr(method_key, "label_of", token)
     whole_run(tmp_path / "token" / "run")
-    keys = [key_from(name) for name in NAMES]
+    keys = [parse_label(name) for name in NAMES]
     back = [(token(key), key.text) for key in keys]
-    back += [(token(key), escaped(key.text)) for key in keys]
+    back += [(token(key), escape_markdown(key.text)) for key in keys]
     told = outputs(tmp_path / "token" / "run")
     assert any(shown in told["report"] for shown, _ in back)
     for name, text in told.items():
@@ -117,7 +119,7 @@ def test_random_labels_of_tasks_change_nothing_but_themselves(tmp_path: Path) ->
     other = [replace(each, cell=replace(each.cell, task=TASKS[each.cell.task])) for each in cells]
     keep(tmp_path / "token" / "run", other)
     usual, told = outputs(tmp_path / "plain" / "run"), outputs(tmp_path / "token" / "run")
-    forms = str, escaped, lambda text: re.sub(r"\W+", "-", text).strip("-")  # the last one names files
+    forms = str, escape_markdown, lambda text: re.sub(r"\W+", "-", text).strip("-")  # the last one names files
     back = [(shown(label), shown(name)) for name, label in TASKS.items() for shown in forms]
     assert [flat(name, back) for name in told] == list(usual)
     assert any(shown(TASKS["last_segment"]) in told["report"] for shown in forms)
@@ -147,19 +149,19 @@ def shown_once(keys: Sequence[MethodKey]) -> None:
         for key in keys:
             stated = {"name": key.bare, "key": key.as_data(), "at": key.at}
             identity = {**base.cell.identity, "method": stated}
-            cells.append(Finished(replace(base.cell, method=key, identity=identity), base.samples))
+            cells.append(FinishedCell(replace(base.cell, method=key, identity=identity), base.samples))
         keep(folder, cells)
         loaded = Store(folder).load()
-        assert {each.cell.method for each in loaded} == {key_from("none"), *keys}
+        assert {each.cell.method for each in loaded} == {parse_label("none"), *keys}
         wanted = Counter(str(key) for key in keys)
-        baseline.update([folder], Path(place) / "b.json")
-        found = check([folder], Path(place) / "b.json")
-        [setting] = data.settings(data.Measured.of(loaded))
-        boards = json.loads(leaderboard([folder], form="json"))["boards"]
+        baseline.update_baseline([folder], Path(place) / "b.json")
+        found = check_runs([folder], Path(place) / "b.json")
+        [setting] = data.settings_data(data.PageData.of(loaded))
+        boards = json.loads(leaderboard_text([folder], form="json"))["boards"]
         outputs = {
-            "report": shown_methods(markdown(grid_of(headline_tables(loaded)[0]))),
+            "report": shown_methods(grid_markdown(table_grid(headline_tables(loaded)[0]))),
             "leaderboard": boards[0]["rows"],
-            "check": [each["method"] for each in formats.data_of(found)["verdicts"]],
+            "check": [each["method"] for each in formats.check_data(found)["verdicts"]],
             "page": setting["methods"],
             "python": Run(folder).table("last_segment", "nll").index.get_level_values("method").tolist(),
         }
@@ -167,13 +169,13 @@ def shown_once(keys: Sequence[MethodKey]) -> None:
             counted = Counter(labels)
             assert {label: counted[label] for label in wanted} == wanted, name
         for key in keys[:2]:
-            two = compare(folder, folder, ["method=none"], [f"method={key}"])
+            two = compare_runs(folder, folder, ["method=none"], [f"method={key}"])
             assert [each.other for each in two.changes if each.name == "method"] == [str(key)]
-        assert [key_from(label) for label in wanted] == list(keys)
+        assert [parse_label(label) for label in wanted] == list(keys)
 
 
 METHODS = st.lists(
-    KEYS.map(lambda key: replace(key, twin=1)).filter(lambda key: key != key_from("none")),
+    KEYS.map(lambda key: replace(key, twin=1)).filter(lambda key: key != parse_label("none")),
     min_size=5,
     max_size=10,
     unique_by=lambda key: key.text,

@@ -17,19 +17,19 @@ from markdown_it import MarkdownIt
 from numpy.typing import ArrayLike
 from scipy.stats import binomtest, t
 
-from lexbench.core.method_key import MethodKey, key_from
+from lexbench.core.method_key import MethodKey, parse_label
 from lexbench.core.record import Sample
-from lexbench.report.formats import columns
-from lexbench.report.leaderboard.best import against, marks
-from lexbench.report.leaderboard.boards import Board, Value
-from lexbench.report.leaderboard.leaderboard import by_method, by_model, leaderboard
-from lexbench.report.leaderboard.page import FORMATS
-from lexbench.stats.intervals import wilson
+from lexbench.report.formats import markdown_columns
+from lexbench.report.leaderboard.best import difference_from_best, mark_best_rows
+from lexbench.report.leaderboard.boards import Board, BoardValue
+from lexbench.report.leaderboard.leaderboard import boards_by_method, boards_by_model, leaderboard_text
+from lexbench.report.leaderboard.page import FORMAT_WRITERS
+from lexbench.stats.intervals import wilson_interval
 from lexbench.stats.pairs import Outcome
 from lexbench.stats.records import records_of
-from lexbench.stats.summaries import RULES, summaries
-from lexbench.stats.tables import tables
-from lexbench.store.format import Finished
+from lexbench.stats.summaries import EFFECTIVE_LENGTH_RULES, curve_summaries
+from lexbench.stats.tables import build_tables
+from lexbench.store.format import FinishedCell
 from tests.report.fake_run import cell, fake_cells, finished, keep
 
 REFERENCE = Path(__file__).parents[2] / "results" / "reference"
@@ -41,30 +41,30 @@ def text(index: int, nll: ArrayLike, **changed: Any) -> Sample:
     return Sample(index=index, **values)
 
 
-def texts(method: str, length: int, *losses: ArrayLike, **changed: Any) -> Finished:
+def texts(method: str, length: int, *losses: ArrayLike, **changed: Any) -> FinishedCell:
     samples = [text(index, loss, tokens=length) for index, loss in enumerate(losses)]
-    return Finished(cell("last_segment", method, length, n=len(losses), **changed), samples)
+    return FinishedCell(cell("last_segment", method, length, n=len(losses), **changed), samples)
 
 
-def answers(method: str, length: int, right: Sequence[float], task: str = "passkey", **changed: Any) -> Finished:
+def answers(method: str, length: int, right: Sequence[float], task: str = "passkey", **changed: Any) -> FinishedCell:
     samples = [
         Sample(index=index, cluster=str(index), tokens=length, scores={"accuracy": float(each)})
         for index, each in enumerate(right)
     ]
-    return Finished(cell(task, method, length, n=len(right), **changed), samples)
+    return FinishedCell(cell(task, method, length, n=len(right), **changed), samples)
 
 
-def boards(found: Sequence[Finished], rows: str = "method", columns: str = "length") -> list[Board]:
-    make = by_method if rows == "method" else by_model
-    return make(tables(found), {each.cell.id: each.samples for each in found}, columns)
+def boards(found: Sequence[FinishedCell], rows: str = "method", columns: str = "length") -> list[Board]:
+    make = boards_by_method if rows == "method" else boards_by_model
+    return make(build_tables(found), {each.cell.id: each.samples for each in found}, columns)
 
 
-def board(found: Sequence[Finished], rows: str = "method", columns: str = "length") -> Board:
+def board(found: Sequence[FinishedCell], rows: str = "method", columns: str = "length") -> Board:
     [made] = boards(found, rows, columns)
     return made
 
 
-def column(made: Board, name: str) -> dict[str, Value]:
+def column(made: Board, name: str) -> dict[str, BoardValue]:
     return {str(row): made.entries[row, name] for row in made.rows if (row, name) in made.entries}
 
 
@@ -99,22 +99,23 @@ def test_a_column_in_which_all_are_alike_has_no_best() -> None:
 
 def test_too_few_clusters_to_tell_anything_are_said() -> None:
     made = board([answers(method, 512, [hit] * 5) for method, hit in (("none", 1), ("pi", 0))])
-    assert made.entries[key_from("pi"), "512"].mark.level  # p is 2 / 2^5
+    assert made.entries[parse_label("pi"), "512"].mark.level  # p is 2 / 2^5
     assert "At 512 (2x), 5 documents or haystacks are too few to tell any row from the best." in made.remarks
     enough = board([answers(method, 512, [hit] * 6) for method, hit in (("none", 1), ("pi", 0))])
-    assert not enough.entries[key_from("pi"), "512"].mark.level and not any(
+    assert not enough.entries[parse_label("pi"), "512"].mark.level and not any(
         "too few" in said for said in enough.remarks
     )
 
 
 def test_rows_that_were_asked_other_questions_are_not_tested() -> None:
-    other = Finished(
+    other = FinishedCell(
         cell("passkey", "pi", 512, n=8),
         [Sample(index=i, cluster=f"other {i}", tokens=512, scores={"accuracy": 0.0}) for i in range(8)],
     )
     made = board([answers("none", 512, [1] * 8), other])
     assert (
-        made.entries[key_from("pi"), "512"].mark.p_holm is None and not made.entries[key_from("pi"), "512"].mark.level
+        made.entries[parse_label("pi"), "512"].mark.p_holm is None
+        and not made.entries[parse_label("pi"), "512"].mark.level
     )
     assert "At 512 (2x) not tested, as the questions are not those of the best: pi." in made.remarks
 
@@ -122,30 +123,30 @@ def test_rows_that_were_asked_other_questions_are_not_tested() -> None:
 def test_the_mean_is_of_nats_and_exponentiated_once() -> None:
     found = [texts("none", 512, [1.0, 1.0], [3.0, 3.0]), texts("none", 1024, [2.0, 2.0], [5.0, 5.0])]
     made = board(found)
-    mean = made.entries[key_from("none"), "mean"]
+    mean = made.entries[parse_label("none"), "mean"]
     assert mean.value == 0.5 * (2.0 + 3.5)
     # two documents at both lengths, means 1.5 and 4.0: Student's error is 1.25, the lower end below 0
     ends = (0.0, 2.75 + 1.25 * t.ppf(0.975, 1))
     assert (mean.low, mean.high) == pytest.approx(ends)
     assert (mean.n, mean.clusters) == (4, 2)
-    perplexity = made.entries[key_from("none"), "perplexity"]
+    perplexity = made.entries[parse_label("none"), "perplexity"]
     assert [perplexity.value, perplexity.low, perplexity.high] == pytest.approx([math.exp(x) for x in (2.75, *ends)])
     assert [each.head for each in made.columns] == ["512 (2x)", "1024 (4x)", "mean of 2", "its perplexity"]
 
 
 def test_the_mean_of_scores_has_a_width_where_all_are_right() -> None:
     made = board([answers("none", length, [1] * 10) for length in (512, 1024)])
-    mean = made.entries[key_from("none"), "mean"]
+    mean = made.entries[parse_label("none"), "mean"]
     # two independent lengths of the same weight: distances to Wilson's ends, by Pythagoras
     assert mean.value == mean.high == 1.0
-    assert mean.low == pytest.approx(1 - math.sqrt(2) * 0.5 * (1 - wilson(10, 10).low))
+    assert mean.low == pytest.approx(1 - math.sqrt(2) * 0.5 * (1 - wilson_interval(10, 10).low))
 
 
 def test_the_mean_goes_over_lengths_beyond_the_trained_one_that_all_rows_share() -> None:
     found = [answers("none", length, [1, 1, 0, 0]) for length in (128, 256, 512, 1024, 2048)]
     found += [answers("pi", length, [1, 0, 0, 0]) for length in (128, 256, 512, 1024)]
-    found += [Finished(cell("passkey", "pi", 2048, n=4), [], "out of memory")]
-    found += [Finished(cell("passkey", "yarn", length, n=4), [], "no kernel") for length in (512, 1024)]
+    found += [FinishedCell(cell("passkey", "pi", 2048, n=4), [], "out of memory")]
+    found += [FinishedCell(cell("passkey", "yarn", length, n=4), [], "no kernel") for length in (512, 1024)]
     made = board(found)
     assert {row: entry.value for row, entry in column(made, "mean").items()} == {"none": 0.5, "pi": 0.25}
     said = (
@@ -177,12 +178,12 @@ def test_means_are_compared_as_means_whatever_a_length_weighs() -> None:
     # 512: (3 + 1 - 2 - 0) / 4 targets = 0.5; 1024: (5 - 2) / 1 target = 3; each length counts a half
     best = [[outcome(0, "a", 2.0, 3), outcome(1, "b", 0.0, 1)], [outcome(0, "a", 2.0, 1)]]
     other = [[outcome(0, "a", 3.0, 3), outcome(1, "b", 1.0, 1)], [outcome(0, "a", 5.0, 1)]]
-    found = against(best, other, "nll")
+    found = difference_from_best(best, other, "nll")
     assert found.difference == pytest.approx(0.5 * 0.5 + 0.5 * 3.0)
     assert (found.pairs, found.clusters) == (3, 2)
     # a failed side leaves the pair out: then 512 is (3 - 2) / 3
     other[0][1] = outcome(1, "b", None)
-    assert against(best, other, "nll").difference == pytest.approx(0.5 / 3 + 0.5 * 3.0)
+    assert difference_from_best(best, other, "nll").difference == pytest.approx(0.5 / 3 + 0.5 * 3.0)
 
 
 def test_documents_that_stand_at_both_lengths_are_one_cluster_of_the_test() -> None:
@@ -218,7 +219,7 @@ def test_equal_rows_are_shown_as_behind_as_often_as_the_legend_says() -> None:
                 for each, losses in zip(found, drawn, strict=True)
             }
             samples = {each.cell.id: each.samples for each in found}
-            made = marks({row: [record] for row, record in records.items()}, records, samples)
+            made = mark_best_rows({row: [record] for row, record in records.items()}, records, samples)
             behind += any(not mark.best and not mark.level for mark in made.values())
         shares[rows] = behind / 120
     assert shares[2] <= 0.1
@@ -228,18 +229,18 @@ def test_equal_rows_are_shown_as_behind_as_often_as_the_legend_says() -> None:
 def test_everything_a_reader_must_know_stands_in_the_entries() -> None:
     made = {each.about["task"]: each for each in boards(fake_cells())}
     passkey, segment = made["passkey"], made["last_segment"]
-    assert passkey.entries[key_from("none"), "128"].shown == "refused"
-    assert "passkey needs at least 145 tokens" in passkey.entries[key_from("none"), "128"].notes[0]
-    assert passkey.entries[key_from("ntk"), "1024"].failed == 1
-    assert passkey.entries[key_from("ntk"), "1024"].notes == ("1 of 32 samples failed, counted as 0",)
-    assert segment.entries[key_from("ntk"), "1024"].notes == ("1 of 32 samples failed, left out of the value",)
+    assert passkey.entries[parse_label("none"), "128"].shown == "refused"
+    assert "passkey needs at least 145 tokens" in passkey.entries[parse_label("none"), "128"].notes[0]
+    assert passkey.entries[parse_label("ntk"), "1024"].failed == 1
+    assert passkey.entries[parse_label("ntk"), "1024"].notes == ("1 of 32 samples failed, counted as 0",)
+    assert segment.entries[parse_label("ntk"), "1024"].notes == ("1 of 32 samples failed, left out of the value",)
     assert (
-        passkey.entries[key_from("pi"), "2048"].more == "3% cut"
-        and passkey.entries[key_from("pi"), "1024"].more == "0% cut"
+        passkey.entries[parse_label("pi"), "2048"].more == "3% cut"
+        and passkey.entries[parse_label("pi"), "1024"].more == "0% cut"
     )
     assert "Realised tokens: 2008 to 2048 at 2048 (8x)." in passkey.remarks
     assert all(entry.ends for board in made.values() for entry in board.entries.values() if entry.value is not None)
-    for each in tables(fake_cells()):
+    for each in build_tables(fake_cells()):
         if each.metric in ("nll", "accuracy"):
             entries = made[each.cell.task].entries
             for (row, length), record in each.entries.items():
@@ -252,16 +253,19 @@ def test_truncated_shares_are_of_all_samples_and_of_all_lengths_of_a_mean() -> N
         Sample(index=i, cluster=str(i), tokens=512, scores={"accuracy": 1.0}, truncated=i == 0) for i in range(3)
     ]
     samples.append(Sample(index=3, cluster="3", tokens=512, failed="no answer"))
-    found = [Finished(cell("passkey", "none", length, n=4), samples) for length in (512, 1024)]
+    found = [FinishedCell(cell("passkey", "none", length, n=4), samples) for length in (512, 1024)]
     found += [answers("none", 2048, [1, 1, 1, 1])]
     made = board(found)
-    assert [made.entries[key_from("none"), name].more for name in ("512", "2048", "mean")] == [
+    assert [made.entries[parse_label("none"), name].more for name in ("512", "2048", "mean")] == [
         "25% cut",
         "0% cut",
         "17% cut",
     ]  # 2 of 12
-    assert [made.entries[key_from("none"), "mean"].truncated, made.entries[key_from("none"), "mean"].failed] == [2, 2]
-    assert made.entries[key_from("none"), "mean"].notes == ("2 of 12 samples failed, counted as 0",)
+    assert [made.entries[parse_label("none"), "mean"].truncated, made.entries[parse_label("none"), "mean"].failed] == [
+        2,
+        2,
+    ]
+    assert made.entries[parse_label("none"), "mean"].notes == ("2 of 12 samples failed, counted as 0",)
 
 
 def test_one_board_holds_one_setting() -> None:
@@ -275,7 +279,7 @@ def test_one_board_holds_one_setting() -> None:
     ]
 
 
-def models(*given: tuple[str, int, Sequence[int]], **changed: Any) -> list[Finished]:
+def models(*given: tuple[str, int, Sequence[int]], **changed: Any) -> list[FinishedCell]:
     """Texts of models by name, trained length and lengths: NLL 1, 2, ... by model, 10 bytes a text of 2 tokens."""
     return [
         texts("none", length, [place, place], [place, place], model=name, trained_length=trained, **changed)
@@ -342,7 +346,7 @@ def test_models_that_cannot_stand_in_one_table_are_refused_with_both_sides() -> 
     with pytest.raises(ValueError, match=r"share no length and no multiple .* \(a at 512; b at 4096\)"):
         boards([*one, *models(("b", 256, (4096,)))], rows="model")
     without = [texts("none", 512, [1.0], [2.0], model="b")]
-    without = [Finished(each.cell, [text(i, [1.0], bytes=None) for i in range(2)]) for each in without]
+    without = [FinishedCell(each.cell, [text(i, [1.0], bytes=None) for i in range(2)]) for each in without]
     with pytest.raises(ValueError, match="last_segment on b has no bits per byte, and NLL per token cannot"):
         boards([*one, *without], rows="model")
 
@@ -350,15 +354,17 @@ def test_models_that_cannot_stand_in_one_table_are_refused_with_both_sides() -> 
 def test_summaries_stand_as_they_are_and_lengths_beyond_all_measured_say_so() -> None:
     found = fake_cells(("last_segment",))
     made = board(found, columns="summary")
-    [table] = [each for each in tables(found) if each.metric == "nll"]
-    expected = {(each.method, each.name): each for each in summaries(table, {f.cell.id: f.samples for f in found})}
+    [table] = [each for each in build_tables(found) if each.metric == "nll"]
+    expected = {
+        (each.method, each.name): each for each in curve_summaries(table, {f.cell.id: f.samples for f in found})
+    }
     assert set(expected) == set(made.entries)
     for place, entry in made.entries.items():
         row, name = place
         assert isinstance(row, MethodKey)
         each = expected[row, name]
         assert (entry.value, entry.low, entry.high) == (each.value, each.low, each.high)
-    assert made.entries[key_from("yarn(factor=8.0)"), "collapse"].shown == "> 2048"
+    assert made.entries[parse_label("yarn(factor=8.0)"), "collapse"].shown == "> 2048"
     areas = [made.entries[row, "area_beyond"].value for row in made.rows]
     assert areas == sorted(areas, key=lambda area: area or 0.0) and made.remarks[0].startswith("Rows by area beyond")
     best = {name: [row for row in made.rows if made.entries[row, name].mark.best] for name in ("area", "context_gain")}
@@ -370,7 +376,9 @@ def test_a_row_that_ran_out_of_memory_gains_no_mark() -> None:
     def made(**curves: Sequence[float]) -> Board:
         lengths = (256, 512, 1024, 2048)
         found = [
-            texts(row, n, *[[loss, loss]] * 8) if loss else Finished(cell("last_segment", row, n, n=8), [], "no memory")
+            texts(row, n, *[[loss, loss]] * 8)
+            if loss
+            else FinishedCell(cell("last_segment", row, n, n=8), [], "no memory")
             for row, curve in curves.items()
             for n, loss in zip(lengths, curve, strict=True)
         ]
@@ -382,7 +390,7 @@ def test_a_row_that_ran_out_of_memory_gains_no_mark() -> None:
 
     later = made(none=(3, 4, 4, 4), pi=(3, 3, 3, 4), yarn=(3, 3, 0, 0))
     assert collapse(later) == {"none": ("512", False), "pi": ("2048", True), "yarn": ("> 512", False)}
-    assert "refused at 1024, 2048" in later.entries[key_from("yarn"), "collapse"].notes
+    assert "refused at 1024, 2048" in later.entries[parse_label("yarn"), "collapse"].notes
     sooner = made(none=(3, 4, 4, 4), pi=(3, 4, 4, 4), yarn=(3, 3, 0, 0))  # yarn may be the best, and nobody knows
     assert collapse(sooner) == {"none": ("512", False), "pi": ("512", False), "yarn": ("> 512", False)}
     held = made(none=(3, 3, 3, 3), pi=(3, 3, 3, 4), yarn=(3, 3, 3, 0))
@@ -393,7 +401,7 @@ def test_a_row_that_ran_out_of_memory_gains_no_mark() -> None:
 
 def test_what_the_baseline_is_stands_in_its_own_entry() -> None:
     made = board([texts("none", n, [3.0], [3.1]) for n in (256, 512)], columns="summary")
-    assert made.entries[key_from("none"), "price"].notes == ("the baseline",)
+    assert made.entries[parse_label("none"), "price"].notes == ("the baseline",)
     assert not any("the baseline" in remark for remark in made.remarks)
 
 
@@ -402,17 +410,19 @@ def test_summaries_say_what_failed_and_what_was_truncated() -> None:
     for each in [texts("pi", n, *[[3.0, 3.0]] * 16) for n in (256, 512, 1024)]:
         lost = [replace(one, nll=None, failed="gone") for one in each.samples[:3]]
         last = replace(each.samples[-1], truncated=each.cell.length == 512)
-        changed.append(Finished(each.cell, [*lost, *each.samples[3:-1], last]))
+        changed.append(FinishedCell(each.cell, [*lost, *each.samples[3:-1], last]))
     made = board(changed, columns="summary")
     for name in ("effective_length", "area", "price"):
-        entry, whole = (made.entries[key_from(row), name] for row in ("pi", "none"))
+        entry, whole = (made.entries[parse_label(row), name] for row in ("pi", "none"))
         assert (entry.n, entry.failed, entry.truncated) == (39, 9, 1)
         assert "over all lengths 9 of 48 samples failed, left out of the value" in entry.notes
         assert "over all lengths 1 of 48 samples truncated" in entry.notes
         assert (whole.n, whole.failed, whole.truncated) == (48, 0, 0)
     scored = [answers(row, n, [1, 1, 0, 0]) for row in ("none", "pi") for n in (256, 512)]
     lost = [replace(one, failed="gone", scores={}) if one.index == 3 else one for one in scored[-1].samples]
-    entry = board([*scored[:-1], Finished(scored[-1].cell, lost)], columns="summary").entries[key_from("pi"), "area"]
+    entry = board([*scored[:-1], FinishedCell(scored[-1].cell, lost)], columns="summary").entries[
+        parse_label("pi"), "area"
+    ]
     assert (entry.n, entry.failed) == (8, 1)
     assert "over all lengths 1 of 8 samples failed, counted as 0" in entry.notes
 
@@ -423,11 +433,11 @@ def test_scores_are_shares_as_data_on_every_board(tmp_path: Path) -> None:
         [answers(row, n, [1.0, 1.0, right]) for row, right in (("none", 0.0), ("pi", 1.0)) for n in (256, 512)],
     )
     for by, column, shown in (("length", "512", "0.67"), ("summary", "area_beyond", "66.7")):
-        [made] = json.loads(leaderboard([tmp_path], columns=by, form="json"))["boards"]
+        [made] = json.loads(leaderboard_text([tmp_path], columns=by, form="json"))["boards"]
         [entry] = [each for each in made["entries"] if (each["row"], each["column"]) == ("none", column)]
         assert (entry["value"], entry["shown"]) == (pytest.approx(2 / 3), shown)
         assert 0 <= entry["low"] < 2 / 3 < entry["high"] <= 1
-        lines = csv.DictReader(leaderboard([tmp_path], columns=by, form="csv").splitlines())
+        lines = csv.DictReader(leaderboard_text([tmp_path], columns=by, form="csv").splitlines())
         assert [float(line["value"]) for line in lines if (line["method"], line["column"]) == ("none", column)] == [
             pytest.approx(2 / 3)
         ]
@@ -438,7 +448,7 @@ def test_costs_stand_among_the_summaries_of_a_run_that_has_them(tmp_path: Path) 
     keep(tmp_path, found)  # 1.5 seconds and as many tokens as the length
 
     def shown() -> tuple[dict[tuple[str, str], dict[str, Any]], str]:
-        [made] = json.loads(leaderboard([tmp_path], columns="summary", form="json"))["boards"]
+        [made] = json.loads(leaderboard_text([tmp_path], columns="summary", form="json"))["boards"]
         return {(each["row"], each["column"]): each for each in made["entries"]}, " ".join(made["remarks"])
 
     entries, remarks = shown()
@@ -470,9 +480,9 @@ def test_costs_stand_among_the_summaries_of_a_run_that_has_them(tmp_path: Path) 
 def test_counts_of_one_are_singular_and_narrow_columns_are_markdown() -> None:
     made = board([texts(row, n, [loss, loss]) for row, loss in (("none", 3.0), ("pi", 4.0)) for n in (512, 1024)])
     assert "At mean of 2, 1 document or haystack is too few to tell any row from the best." in made.remarks
-    one = Finished(cell("last_segment", "none", 512, n=16), [text(0, [3.0, 3.0])])
-    assert "1 sample of 16 asked" in board([one]).entries[key_from("none"), "512"].notes
-    assert columns(["m", "1"], [["a", "2"]])[1] == "| --- | --: |"
+    one = FinishedCell(cell("last_segment", "none", 512, n=16), [text(0, [3.0, 3.0])])
+    assert "1 sample of 16 asked" in board([one]).entries[parse_label("none"), "512"].notes
+    assert markdown_columns(["m", "1"], [["a", "2"]])[1] == "| --- | --: |"
 
 
 def test_summaries_of_models_leave_out_what_depends_on_the_tokenizer() -> None:
@@ -504,13 +514,13 @@ def nasty(tmp_path: Path) -> Path:
         for name, right in names.items()
         for length in (512, 1024)
     ]
-    cells.append(Finished(cell(f"passkey {NASTY}", NASTY, 2048, n=8, protocol=protocol), [], NASTY))
+    cells.append(FinishedCell(cell(f"passkey {NASTY}", NASTY, 2048, n=8, protocol=protocol), [], NASTY))
     keep(tmp_path / "nasty", cells)
     return tmp_path / "nasty"
 
 
 def test_markdown_renders_names_as_they_are(nasty: Path) -> None:
-    page = leaderboard([nasty])
+    page = leaderboard_text([nasty])
     rendered = MarkdownIt("commonmark", {"html": True}).enable("table").render(page)
     assert "<script" not in rendered and "<em>h" not in rendered and "<a " not in rendered and "<code>g" not in rendered
     shown = Rendered.of(rendered)
@@ -524,7 +534,7 @@ def test_markdown_renders_names_as_they_are(nasty: Path) -> None:
 
 
 def test_latex_escapes_every_character_that_is_not_text(nasty: Path) -> None:
-    page = leaderboard([nasty], form="latex")
+    page = leaderboard_text([nasty], form="latex")
     escaped = (
         r"a\textbar{}b\textbackslash{}!c\$d\&e\_f\textless{}script\textgreater{}alert(1)\textless{}/script\textgreater{}"
         r"`g`*h*\textasciitilde{}\textasciicircum{}\#\%\{\}{[}x{]}(y)"
@@ -579,7 +589,7 @@ class Rendered(HTMLParser):
 
 
 def test_html_is_one_page_without_scripts_or_requests(nasty: Path) -> None:
-    page = leaderboard([nasty], form="html", published=["yarn-2"])
+    page = leaderboard_text([nasty], form="html", published=["yarn-2"])
     shown = Rendered.of(page)
     assert not {"script", "link", "img", "iframe", "a", "form"} & set(shown.tags)
     assert "default-src 'none'" in page and page.startswith("<!doctype html>")
@@ -592,12 +602,12 @@ def test_html_is_one_page_without_scripts_or_requests(nasty: Path) -> None:
 def test_json_and_csv_hold_the_records_in_full_precision(tmp_path: Path) -> None:
     cells = fake_cells()
     keep(tmp_path, cells)
-    whole = json.loads(leaderboard([tmp_path], form="json"), parse_constant=lambda name: pytest.fail(name))
+    whole = json.loads(leaderboard_text([tmp_path], form="json"), parse_constant=lambda name: pytest.fail(name))
     assert set(whole) == {"rows", "columns", "unreadable", "unfinished", "boards", "published"}
-    lines = list(csv.DictReader(leaderboard([tmp_path], form="csv").splitlines()))
+    lines = list(csv.DictReader(leaderboard_text([tmp_path], form="csv").splitlines()))
     by_place = {(line["task"], line["method"], line["column"]): line for line in lines}
     checked = 0
-    for table in tables(cells):
+    for table in build_tables(cells):
         if table.metric not in ("nll", "accuracy"):
             continue
         [made] = [each for each in whole["boards"] if each["about"]["task"] == table.cell.task]
@@ -610,15 +620,15 @@ def test_json_and_csv_hold_the_records_in_full_precision(tmp_path: Path) -> None
             assert (line["length"], line["refused"]) == (str(length), record.refused or "")
             checked += 1
     assert checked == len(cells) and all(line["kind"] == "entry" for line in lines)
-    infinite = json.loads(leaderboard([tmp_path], columns="summary", form="json"))
+    infinite = json.loads(leaderboard_text([tmp_path], columns="summary", form="json"))
     shown = [each for made in infinite["boards"] for each in made["entries"] if each["shown"] == "> 2048"]
     assert shown and all(each["value"] is None for each in shown)
 
 
-@pytest.mark.parametrize("form", sorted(FORMATS))
+@pytest.mark.parametrize("form", sorted(FORMAT_WRITERS))
 def test_marks_stand_in_every_format(form: str, tmp_path: Path) -> None:
     keep(tmp_path, [answers(name, 512, [right] * 5) for name, right in (("none", 1.0), ("pi", 0.0))])
-    page = leaderboard([tmp_path], form=form)
+    page = leaderboard_text([tmp_path], form=form)
     expected = {
         "markdown": "**1.00** [0.57, 1.00]",
         "latex": r"0.00$^{\approx}$ {\scriptsize {[}0.00, 0.43{]}}",
@@ -635,18 +645,18 @@ def test_marks_stand_in_every_format(form: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_published_tables_stand_below_ours_and_share_nothing_with_them(tmp_path: Path) -> None:
     keep(tmp_path, fake_cells(("last_segment",)))
-    alone = leaderboard([tmp_path])
-    page = leaderboard([tmp_path], published=["rerope-readme", "dca-1"])
+    alone = leaderboard_text([tmp_path])
+    page = leaderboard_text([tmp_path], published=["rerope-readme", "dca-1"])
     assert page.startswith(alone.rstrip())
     below = page.removeprefix(alone.rstrip())
     assert "## Published: rerope-readme" in below
     assert "Protocol: NLL of the same last 4096 tokens, only the context before them grows." in below
     assert re.search(r"\| RoPE +\| 1\.4967 \| 8\.8615 \|", below)
     assert "(not read in the original)" in below
-    data = json.loads(leaderboard([tmp_path], form="json", published=["rerope-readme"]))
+    data = json.loads(leaderboard_text([tmp_path], form="json", published=["rerope-readme"]))
     assert data["published"][0]["figures"][0]["value"] == "1.4967"
     with pytest.raises(ValueError, match="do not join ours in one CSV"):
-        leaderboard([tmp_path], form="csv", published=["rerope-readme"])
+        leaderboard_text([tmp_path], form="csv", published=["rerope-readme"])
 
 
 @pytest.mark.parametrize(
@@ -678,7 +688,7 @@ def test_published_tables_stand_below_ours_and_share_nothing_with_them(tmp_path:
 def test_a_wrong_word_is_answered_with_the_choices(given: dict[str, Any], said: str, tmp_path: Path) -> None:
     keep(tmp_path, [answers("none", 512, [1, 0]), texts("none", 512, [1.0], [2.0])])
     with pytest.raises(ValueError, match=re.escape(said)) as raised:
-        leaderboard([tmp_path], **given)
+        leaderboard_text([tmp_path], **given)
     assert "\n" not in str(raised.value)
 
 
@@ -688,7 +698,8 @@ def test_tasks_are_chosen_with_or_without_their_parameters(tmp_path: Path) -> No
 
     def shown(*tasks: str) -> list[str]:
         return [
-            each["about"]["task"] for each in json.loads(leaderboard([tmp_path], tasks=tasks, form="json"))["boards"]
+            each["about"]["task"]
+            for each in json.loads(leaderboard_text([tmp_path], tasks=tasks, form="json"))["boards"]
         ]
 
     assert shown() == ["last_segment", "passkey", "passkey(digits=7)"]
@@ -698,19 +709,19 @@ def test_tasks_are_chosen_with_or_without_their_parameters(tmp_path: Path) -> No
 
 def test_a_run_without_anything_to_show_says_why(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="holds no cells"):
-        leaderboard([tmp_path])
+        leaderboard_text([tmp_path])
     store = keep(tmp_path / "run", [answers("none", 512, [1, 0])])
     begun = cell("passkey", "pi", 512)
     store.append(begun, Sample(index=0, cluster="0", tokens=4, scores={"accuracy": 1.0}))
-    page = leaderboard([tmp_path / "run"])
+    page = leaderboard_text([tmp_path / "run"])
     assert "**Unfinished, not shown: pi passkey at 512 on lexlet. Repeat the command to resume.**" in page
     [file] = (tmp_path / "run" / "cells").glob("*.parquet")
     file.unlink()
     with pytest.raises(ValueError, match=r"no cell of .*run can be shown: the run is unfinished"):
-        leaderboard([tmp_path / "run"])
+        leaderboard_text([tmp_path / "run"])
 
 
-@pytest.mark.parametrize("form", sorted(FORMATS))
+@pytest.mark.parametrize("form", sorted(FORMAT_WRITERS))
 def test_a_corrupt_or_newer_file_is_named_and_the_rest_is_shown(form: str, tmp_path: Path) -> None:
     cells = [answers(name, 512, [1, 0]) for name in ("none", "pi", "yarn")]
     keep(tmp_path, cells)
@@ -718,12 +729,12 @@ def test_a_corrupt_or_newer_file_is_named_and_the_rest_is_shown(form: str, tmp_p
     torn.write_bytes(torn.read_bytes()[:200])
     written = pq.read_table(newer)
     pq.write_table(written.append_column("mood", written.column("output")), newer)
-    page = leaderboard([tmp_path], form=form).replace("\\_", "_")
+    page = leaderboard_text([tmp_path], form=form).replace("\\_", "_")
     assert torn.name in page and newer.name in page and "written by a newer version" in page
     assert "none" in page and "yarn" not in page
     (tmp_path / "cells" / f"{cells[0].cell.id}.parquet").unlink()
     with pytest.raises(ValueError, match=r"can be shown: cell .*\.parquet"):
-        leaderboard([tmp_path], form=form)
+        leaderboard_text([tmp_path], form=form)
 
 
 def test_the_name_of_a_folder_is_no_markup_either(tmp_path: Path) -> None:
@@ -731,22 +742,22 @@ def test_the_name_of_a_folder_is_no_markup_either(tmp_path: Path) -> None:
     keep(folder, [answers(name, 512, [1, 0]) for name in ("none", "pi")])
     next((folder / "cells").glob("*.parquet")).write_bytes(b"torn")
     for form in ("html", "markdown"):
-        page = leaderboard([folder], form=form)
+        page = leaderboard_text([folder], form=form)
         shown = Rendered.of(page if form == "html" else MarkdownIt().render(page))
         assert "i" not in shown.tags[shown.tags.index("strong") :] and "run <i>now & then" in shown.everything
 
 
 def test_a_run_of_refusals_alone_is_a_board_of_refusals(tmp_path: Path) -> None:
-    keep(tmp_path, [Finished(cell("passkey", name, 512, n=4), [], "too short") for name in ("none", "pi")])
-    page = leaderboard([tmp_path])
+    keep(tmp_path, [FinishedCell(cell("passkey", name, 512, n=4), [], "too short") for name in ("none", "pi")])
+    page = leaderboard_text([tmp_path])
     assert page.count("refused (1)") == 2 and "(1) refused: too short" in page and "nothing scored" in page
     with pytest.raises(ValueError, match="no curve to sum up: take columns=length"):
-        leaderboard([tmp_path], columns="summary")
+        leaderboard_text([tmp_path], columns="summary")
 
 
 def test_measures_without_a_better_side_have_no_best() -> None:
     found = [
-        Finished(
+        FinishedCell(
             cell("resolution", name, 512, n=4),
             [Sample(index=i, cluster=str(i), tokens=512, scores={"entropy": value + i}) for i in range(4)],
         )
@@ -762,28 +773,31 @@ def test_the_rule_of_the_effective_length_is_a_choice(tmp_path: Path) -> None:
     keep(tmp_path, fake_cells(tasks=["last_segment", "passkey"]))
 
     def said(rule: str) -> str:
-        return leaderboard([tmp_path], columns="summary", tasks=["passkey"], rule=rule)
+        return leaderboard_text([tmp_path], columns="summary", tasks=["passkey"], rule=rule)
 
     assert "at least 85.6 points" in said("fixed")
     assert "within 15 points" in said("any") and "rule any" in said("any")
-    likelihood = {rule: leaderboard([tmp_path], columns="summary", tasks=["last_segment"], rule=rule) for rule in RULES}
+    likelihood = {
+        rule: leaderboard_text([tmp_path], columns="summary", tasks=["last_segment"], rule=rule)
+        for rule in EFFECTIVE_LENGTH_RULES
+    }
     remark = "The fixed threshold, RULER's, is one of scores: effective length by the monotone rule here."
     assert remark not in likelihood["monotone"] and remark not in said("fixed")
     assert likelihood["fixed"].replace(f"{remark}  \n", "") == likelihood["monotone"]
-    wider = leaderboard([tmp_path], columns="summary", tasks=["passkey"], margin=40.0)
+    wider = leaderboard_text([tmp_path], columns="summary", tasks=["passkey"], margin=40.0)
     assert "within 40 points" in wider and "within 15 points" not in wider
-    assert "within 0.3 nats" in leaderboard([tmp_path], columns="summary", tasks=["last_segment"], margin=0.3)
+    assert "within 0.3 nats" in leaderboard_text([tmp_path], columns="summary", tasks=["last_segment"], margin=0.3)
     with pytest.raises(ValueError, match="unknown rule 'best': choose from monotone, any, fixed"):
         said("best")
 
 
-def scored_half(method: str, length: int, right: int) -> Finished:
+def scored_half(method: str, length: int, right: int) -> FinishedCell:
     """16 answers whose chance is 0.5, the first ones right."""
     samples = [
         Sample(index=i, cluster=str(i), tokens=length, scores={"accuracy": float(i < right)}, chance=0.5)
         for i in range(16)
     ]
-    return Finished(cell("parity", method, length, n=16), samples)
+    return FinishedCell(cell("parity", method, length, n=16), samples)
 
 
 def test_an_area_that_reaches_chance_is_not_the_best() -> None:
@@ -791,20 +805,20 @@ def test_an_area_that_reaches_chance_is_not_the_best() -> None:
         scored_half(method, length, right) for length in (256, 512) for method, right in (("none", 9), ("pi", 8))
     ]
     made = board(guesses, columns="summary")
-    assert made.entries[key_from("none"), "area"].value is not None
-    assert not any(made.entries[key_from(row), "area"].mark.best for row in ("none", "pi"))
+    assert made.entries[parse_label("none"), "area"].value is not None
+    assert not any(made.entries[parse_label(row), "area"].mark.best for row in ("none", "pi"))
     sure = [scored_half(method, length, right) for length in (256, 512) for method, right in (("none", 16), ("pi", 8))]
     made = board(sure, columns="summary")
-    assert made.entries[key_from("none"), "area"].mark.best and not made.entries[key_from("pi"), "area"].mark.best
+    assert made.entries[parse_label("none"), "area"].mark.best and not made.entries[parse_label("pi"), "area"].mark.best
 
 
 def test_a_row_that_failed_or_was_refused_everywhere_has_no_summary() -> None:
     short, long = (scored_half(method, length, 16) for method, length in (("none", 128), ("none", 256)))
     lost = [replace(each, failed="CUDA out of memory", scores={}) for each in scored_half("ntk", 256, 0).samples]
     odd = [
-        Finished(scored_half("ntk", 256, 0).cell, lost),
-        Finished(scored_half("ntk", 128, 0).cell, [], "too short"),
+        FinishedCell(scored_half("ntk", 256, 0).cell, lost),
+        FinishedCell(scored_half("ntk", 128, 0).cell, [], "too short"),
     ]
     made = board([short, long, *odd], columns="summary")
-    assert made.entries[key_from("ntk"), "area"].value is None
-    assert made.entries[key_from("none"), "area"].value == 1.0
+    assert made.entries[parse_label("ntk"), "area"].value is None
+    assert made.entries[parse_label("none"), "area"].value == 1.0

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from lexbench.report import formats, headline
-from lexbench.stats.headline import headlines
-from lexbench.stats.records import load
-from lexbench.stats.tables import tables
+from lexbench.stats.headline import build_headlines
+from lexbench.stats.records import load_cells
+from lexbench.stats.tables import build_tables
 from tools import collapse_figure
 
 ROOT = Path(__file__).parent.parent.parent
@@ -21,11 +21,11 @@ FIGURE = "docs/assets/collapse.svg"
 
 def headline_table() -> str:
     """The headline of one folder: its sentence, its table, what the columns mean."""
-    finished = load([ROOT / SHOWN]).finished
-    [found] = headlines(tables(finished), {each.cell.id: each.samples for each in finished})
-    grid = headline.grid_of(found)
+    finished = load_cells([ROOT / SHOWN]).finished
+    [found] = build_headlines(build_tables(finished), {each.cell.id: each.samples for each in finished})
+    grid = headline.grid_of_headline(found)
     sentence, protocol = grid.above
-    table = formats.markdown(grid).split("\n\n")
+    table = formats.grid_markdown(grid).split("\n\n")
     [rows] = [block for block in table if block.startswith("|")]
     below = [line.rstrip() for line in table[table.index(rows) + 1].splitlines()]
     notes = "<br>\n".join([*below, protocol, f"Records: `{SHOWN}`."])

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 import lexbench
-from lexbench import Write
+from lexbench import Generate
 from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
-from lexbench.report.formats import markdown
-from lexbench.report.longbench import grid, layouts, rows_of
-from lexbench.runner.cells import Named
-from lexbench.store.format import Finished
+from lexbench.report.formats import grid_markdown
+from lexbench.report.longbench import longbench_grid, longbench_tables, rows_of
+from lexbench.runner.cells import Component
+from lexbench.store.format import FinishedCell
 from tests.answerers import written
 from tests.report.fake_run import cell
 
@@ -21,7 +21,7 @@ def tokenizer() -> FastTokenizer:
     return load_tokenizer(Path(lexbench.__file__).parent / "lexlet")
 
 
-def answered(predictions: Path, data: Path, tokenizer: FastTokenizer, name: str) -> Finished:
+def answered(predictions: Path, data: Path, tokenizer: FastTokenizer, name: str) -> FinishedCell:
     """The cell of a model that answers as published; contexts are not published, so these are empty."""
     rows = [json.loads(line) for line in predictions.read_text().splitlines()]
     for number, row in enumerate(rows):
@@ -31,14 +31,14 @@ def answered(predictions: Path, data: Path, tokenizer: FastTokenizer, name: str)
     samples = [
         task.score(question, written(rows[int(question.facts["id"])]["pred"], tokenizer))
         for question in task.questions(tokenizer, 4096, 300, 0)
-        if isinstance(question, Write)
+        if isinstance(question, Generate)
     ]
-    return Finished(of(name, task), samples)
+    return FinishedCell(of(name, task), samples)
 
 
 def of(name: str, task: object, method: str = "none") -> "lexbench.core.record.Cell":
     made = cell(f"longbench({name})", method, 4096, n=300, corpus=None)
-    identity = {**made.identity, "task": {**Named("longbench", task, "").identity(), "version": 2}}
+    identity = {**made.identity, "task": {**Component("longbench", task, "").identity(), "version": 2}}
     return cell(f"longbench({name})", method, 4096, n=300, corpus=None, identity=identity)
 
 
@@ -48,7 +48,7 @@ def test_published_predictions_give_the_published_table(shared: Path, tmp_path: 
     cells = [answered(folder / f"{name}.jsonl", tmp_path, tokenizer, name) for name in published]
     lacking = lexbench.task("longbench", dataset="lcc", e=True, data=str(tmp_path))
     refusal = "data folder has no lcc_e.jsonl: add it, or leave the data set out"
-    [layout] = layouts([*cells, Finished(of("lcc", lacking), [], refusal)])
+    [layout] = longbench_tables([*cells, FinishedCell(of("lcc", lacking), [], refusal)])
     for name, buckets in published.items():
         ours = {column: round(100 * (record.value or 0), 2) for column, record in layout.rows[name].items()}
         assert {bucket: ours[bucket] for bucket in buckets} == buckets
@@ -59,7 +59,7 @@ def test_published_predictions_give_the_published_table(shared: Path, tmp_path: 
         "4-8k": 100,
         "8k+": 24,
     }
-    text = markdown(grid(layout))
+    text = grid_markdown(longbench_grid(layout))
     lines = {line.split("|")[1].strip(): line.split("|")[2:] for line in text.splitlines() if line.startswith("|")}
     assert list(lines)[2:] == ["qasper", "multifieldqa_en", "hotpotqa", "lcc", "average"]
     assert [entry.strip() for entry in lines["qasper"][:3]] == ["24.04 n 100", "18.43 n 100", "22.26 n 24"]
@@ -73,7 +73,12 @@ def test_published_predictions_give_the_published_table(shared: Path, tmp_path: 
 def test_a_single_data_set_needs_no_table_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "qasper_e.jsonl").write_text("{}")
     task = lexbench.task("longbench", dataset="lcc", e=True, data=str(tmp_path))
-    assert layouts([Finished(of("lcc", task), [], "missing"), Finished(cell("passkey", "none", 256), [], "no")]) == []
+    assert (
+        longbench_tables(
+            [FinishedCell(of("lcc", task), [], "missing"), FinishedCell(cell("passkey", "none", 256), [], "no")]
+        )
+        == []
+    )
 
 
 def test_methods_stand_apart_and_a_measured_data_set_covers_its_refusal(tmp_path: Path) -> None:
@@ -82,14 +87,17 @@ def test_methods_stand_apart_and_a_measured_data_set_covers_its_refusal(tmp_path
     for method in ("none", "yarn"):
         for name in ("qasper", "lcc"):
             task = lexbench.task("longbench", dataset=name, e=True, data=str(tmp_path))
-            cells.append(Finished(of(name, task, method), [], f"{name} refused"))
+            cells.append(FinishedCell(of(name, task, method), [], f"{name} refused"))
     sample = lexbench.Sample(
         index=0, cluster="a", tokens=9, scores={"code_sim_difflib": 0.5}, parts=("words 4-8k", "tokens 0-4k")
     )
     (tmp_path / "lcc_e.jsonl").write_text("{}")
     task = lexbench.task("longbench", dataset="lcc", e=True, data=str(tmp_path))
-    found = {str(each.cell.method): each for each in layouts([*cells, Finished(of("lcc", task, "yarn"), [sample])])}
+    found = {
+        str(each.cell.method): each
+        for each in longbench_tables([*cells, FinishedCell(of("lcc", task, "yarn"), [sample])])
+    }
     assert found["none"].refused == {"qasper": "qasper refused", "lcc": "lcc refused"} and not found["none"].rows
     assert found["yarn"].refused == {"qasper": "qasper refused"}
     assert {column: record.value for column, record in found["yarn"].rows["lcc"].items()} == {"all": 0.5, "4-8k": 0.5}
-    assert found["yarn"].average("4-8k") == (50.0, 1) and found["yarn"].average("8k+")[1] == 0
+    assert found["yarn"].column_average("4-8k") == (50.0, 1) and found["yarn"].column_average("8k+")[1] == 0

@@ -9,23 +9,23 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
-from lexbench.commands.versus import AGAINST
+from lexbench.commands.versus import COMPARED_METHODS
 from lexbench.core import registry
-from lexbench.core.method_key import BASELINE, MethodKey, key_from
+from lexbench.core.method_key import BASELINE_METHOD, MethodKey, parse_label
 from lexbench.core.record import Sample
 from lexbench.methods.pi import Pi
 from lexbench.parts.web.page import data, page
-from lexbench.parts.web.page.headlines import headlines
+from lexbench.parts.web.page.headlines import metric_headlines
 from lexbench.report import looks
 from lexbench.report.plots import over_length
-from lexbench.report.plots.style import SHAPES, line, series
-from lexbench.report.plots.value_axis import Scale, scale_of
-from lexbench.stats.tables import Table, tables
-from lexbench.store.format import Finished
+from lexbench.report.plots.style import MARKER_OF_SHAPE, line_style, series_style
+from lexbench.report.plots.value_axis import ValueScale, scale_of
+from lexbench.stats.tables import Table, build_tables
+from lexbench.store.format import FinishedCell
 from tests.report.fake_run import cell
 from tests.report.pictures import drawn
 
-METHODS = registry.names("method")
+METHODS = registry.registered_names("method")
 CONES = {
     "all": np.eye(3),
     "no red": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
@@ -51,13 +51,15 @@ def lab(rgb: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("cones", CONES)
-@pytest.mark.parametrize("palette", [looks.LIGHT, looks.DARK], ids=["paper", "dark page"])
+@pytest.mark.parametrize("palette", [looks.LIGHT_PAGE_COLOURS, looks.DARK_PAGE_COLOURS], ids=["paper", "dark page"])
 def test_colours_are_told_apart_with_and_without_each_kind_of_cone(palette: tuple[str, ...], cones: str) -> None:
     seen = [lab(np.array(CONES[cones]) @ linear(colour)) for colour in palette]
     assert min(float(np.linalg.norm(one - other)) for one, other in itertools.combinations(seen, 2)) > 20
 
 
-@pytest.mark.parametrize(("palette", "paper"), [(looks.LIGHT, "#ffffff"), (looks.DARK, "#14171a")])
+@pytest.mark.parametrize(
+    ("palette", "paper"), [(looks.LIGHT_PAGE_COLOURS, "#ffffff"), (looks.DARK_PAGE_COLOURS, "#14171a")]
+)
 def test_colours_stand_out_from_their_paper(palette: tuple[str, ...], paper: str) -> None:
     for colour in palette:  # contrast of WCAG 2
         one, other = sorted((float(TO_XYZ[1] @ linear(each)) for each in (colour, paper)), reverse=True)
@@ -65,29 +67,29 @@ def test_colours_stand_out_from_their_paper(palette: tuple[str, ...], paper: str
 
 
 def keys(*labels: str) -> list[MethodKey]:
-    return list(map(key_from, labels))
+    return list(map(parse_label, labels))
 
 
 FAMILIES = {
-    family: [name for name in METHODS if looks.family_of(name) == family] for family in (*looks.FAMILIES, "none")
+    family: [name for name in METHODS if looks.family_of(name) == family] for family in (*looks.METHOD_FAMILIES, "none")
 }
 
 
 def test_every_method_of_the_registry_states_a_family_and_has_a_look_that_no_other_has() -> None:
     placed = [name for names in FAMILIES.values() for name in names]
     assert sorted(placed) == METHODS and FAMILIES["none"] == ["none"]
-    found = looks.looks(keys(*METHODS))
+    found = looks.looks_of_methods(keys(*METHODS))
     assert len({(look.tone, look.marker) for look in found.values()}) == len(METHODS)
     for names in FAMILIES.values():  # in a family's panel, the colour alone is enough
-        assert len({found[key_from(name)].tone for name in names}) == len(names) <= len(looks.HUES)
-    assert [name for name, look in found.items() if look.tone == 0] == [BASELINE]
-    assert all(look.dash == 0 for name, look in found.items() if name == BASELINE)
-    assert {look.marker for look in found.values()} <= SHAPES.keys()
+        assert len({found[parse_label(name)].tone for name in names}) == len(names) <= len(looks.FAMILY_COLOURS)
+    assert [name for name, look in found.items() if look.tone == 0] == [BASELINE_METHOD]
+    assert all(look.dash == 0 for name, look in found.items() if name == BASELINE_METHOD)
+    assert {look.marker for look in found.values()} <= MARKER_OF_SHAPE.keys()
 
 
 def test_the_usual_methods_and_ones_own_share_neither_colour_nor_marker() -> None:
     # Before, pi and self_extend were both orange.
-    found = looks.looks(keys("none", *AGAINST, "dca", "streaming_llm", "mine"))
+    found = looks.looks_of_methods(keys("none", *COMPARED_METHODS, "dca", "streaming_llm", "mine"))
     assert len(found) == len({look.tone for look in found.values()}) == len({look.marker for look in found.values()})
     assert all(look.dash == 0 for look in found.values())
 
@@ -103,13 +105,17 @@ def test_the_family_of_a_method_is_an_attribute_of_its_class_alone(
 
 
 def test_a_look_does_not_follow_the_place_in_the_list() -> None:
-    whole = looks.looks(keys(*METHODS))
+    whole = looks.looks_of_methods(keys(*METHODS))
     for name in keys(*METHODS):
-        assert looks.looks([name])[name] == looks.looks([*keys("mine"), name, *keys("other")])[name] == whole[name]
+        assert (
+            looks.looks_of_methods([name])[name]
+            == looks.looks_of_methods([*keys("mine"), name, *keys("other")])[name]
+            == whole[name]
+        )
 
 
 def test_parameters_change_the_dashes_and_keep_colour_and_marker() -> None:
-    found = looks.looks(keys("yarn", "yarn(factor=4.0)", "yarn(factor=8.0)", "yarn+log_n"))
+    found = looks.looks_of_methods(keys("yarn", "yarn(factor=4.0)", "yarn(factor=8.0)", "yarn+log_n"))
     assert len({(look.tone, look.marker) for look in found.values()}) == 1
     assert len({look.dash for look in found.values()}) == 4
 
@@ -126,27 +132,30 @@ def test_parameters_change_the_dashes_and_keep_colour_and_marker() -> None:
     ],
 )
 def test_a_label_names_its_methods(label: str, names: list[str], own: bool) -> None:
-    assert list(key_from(label).names) == names
-    assert looks.is_own(key_from(label)) == own
+    assert list(parse_label(label).names) == names
+    assert looks.is_own(parse_label(label)) == own
 
 
 def test_ones_own_methods_are_starred_and_thick_and_named_ones_too() -> None:
-    found = looks.looks(keys("none", "yarn", "pi", "mine(x=1)"), ["yarn"])
-    assert found[key_from("mine(x=1)")].marker == "star" and found[key_from("mine(x=1)")].colour == looks.HIGHLIGHT
+    found = looks.looks_of_methods(keys("none", "yarn", "pi", "mine(x=1)"), ["yarn"])
+    assert (
+        found[parse_label("mine(x=1)")].marker == "star"
+        and found[parse_label("mine(x=1)")].colour == looks.HIGHLIGHT_COLOUR
+    )
     assert {str(name) for name, look in found.items() if look.front} == {"yarn", "mine(x=1)"}
-    assert found[key_from("yarn")].colour == looks.looks(keys("yarn"))[key_from("yarn")].colour
-    widths = {str(name): line(look)["linewidth"] for name, look in found.items()}
+    assert found[parse_label("yarn")].colour == looks.looks_of_methods(keys("yarn"))[parse_label("yarn")].colour
+    widths = {str(name): line_style(look)["linewidth"] for name, look in found.items()}
     assert widths["mine(x=1)"] == widths["yarn"] > widths["none"] > widths["pi"]
 
 
 def test_more_than_eight_lines_have_a_panel_a_family() -> None:
-    few = looks.panels(keys("none", "yarn", "mine", "pi"))
+    few = looks.family_panels(keys("none", "yarn", "mine", "pi"))
     assert few == [("", keys("none", "mine", "yarn", "pi"))]
-    found = dict(looks.panels(keys(*METHODS, "mine"), ["yarn"]))
-    assert list(found) == list(looks.FAMILIES)
-    assert all(shown[0] == BASELINE and {"mine", "yarn"} < set(map(str, shown)) for shown in found.values())
+    found = dict(looks.family_panels(keys(*METHODS, "mine"), ["yarn"]))
+    assert list(found) == list(looks.METHOD_FAMILIES)
+    assert all(shown[0] == BASELINE_METHOD and {"mine", "yarn"} < set(map(str, shown)) for shown in found.values())
     assert sorted({str(name) for shown in found.values() for name in shown}) == sorted([*METHODS, "mine"])
-    many = looks.panels(keys("none", *(f"mine{number}" for number in range(20))))
+    many = looks.family_panels(keys("none", *(f"mine{number}" for number in range(20))))
     assert [len(shown) for _, shown in many] == [8, 8, 7]  # the baseline and seven, seven, six
 
 
@@ -162,8 +171,8 @@ def made(values: dict[str, tuple[float, ...]], metric: str = "nll") -> Table:
                 if metric == "nll"
                 else Sample(**about, scores={metric: value})
             )
-            found.append(Finished(told, [sample], None))
-    return next(table for table in tables(found) if table.metric == metric)
+            found.append(FinishedCell(told, [sample], None))
+    return next(table for table in build_tables(found) if table.metric == metric)
 
 
 def test_the_baseline_is_never_cut_off() -> None:
@@ -172,21 +181,21 @@ def test_the_baseline_is_never_cut_off() -> None:
     # leaves them (2.2 - 1.5) / (9 - 1.5), less than half of the height: compressed.
     rows = {"none": (1.5, 9.0), "pi": (1.5, 2.1), "yarn": (1.5, 2.0), "ntk": (1.5, 2.2)}
     scale = scale_of(
-        {key_from(name): [(value, None, None) for value in row] for name, row in rows.items()}, False, False
+        {parse_label(name): [(value, None, None) for value in row] for name, row in rows.items()}, False, False
     )
-    assert scale.fold == pytest.approx(2.235) and not scale.beyond(9.0)
+    assert scale.fold == pytest.approx(2.235) and not scale.is_above_axis(9.0)
     ends = scale.forward([scale.low, scale.fold or 0.0, scale.top])
     assert (ends[1] - ends[0]) / (ends[2] - ends[0]) == pytest.approx(0.75)
     assert scale.inverse(scale.forward([1.6, 2.2, 5.0])) == pytest.approx([1.6, 2.2, 5.0])
-    few = {BASELINE: [(2.5, None, None)], key_from("pi"): [(2.0, None, None), (1.5, None, None)]}
+    few = {BASELINE_METHOD: [(2.5, None, None)], parse_label("pi"): [(2.0, None, None), (1.5, None, None)]}
     near = scale_of(few, False, False)
-    assert near.fold is None and not near.beyond(2.5)  # half of the height is left to the others
+    assert near.fold is None and not near.is_above_axis(2.5)  # half of the height is left to the others
 
 
 def test_a_method_worse_than_the_baseline_leaves_the_axis_with_an_arrow(tmp_path: Path) -> None:
     table = made({"none": (2.0, 2.1, 3.0), "pi": (2.0, 2.0, 2.1), "yarn": (2.0, 2.0, 2.2), "ntk": (2.0, 9.0, 99.0)})
     with drawn() as figures:
-        over_length.plot(table, tmp_path / "a")
+        over_length.plot_over_length(table, tmp_path / "a")
     [axes] = figures[0].axes
     assert axes.get_ylim()[1] == pytest.approx(3.2, abs=0.2)  # min(worst) + 1 above 2.0 is 3.0
     labels = [text.get_text() for text in axes.get_legend().get_texts()]  # type: ignore[union-attr]
@@ -194,7 +203,7 @@ def test_a_method_worse_than_the_baseline_leaves_the_axis_with_an_arrow(tmp_path
 
 
 def test_perplexity_is_compressed_in_nats() -> None:
-    scale = Scale(0.0, 8.0, 2.0, logarithmic=True)
+    scale = ValueScale(0.0, 8.0, 2.0, logarithmic=True)
     heights = scale.forward(np.exp([0.0, 2.0, 8.0]))
     assert heights == pytest.approx([0.0, 2.0, 2.0 + 2.0 / 3])
     assert scale.inverse(heights) == pytest.approx(np.exp([0.0, 2.0, 8.0]))
@@ -203,20 +212,20 @@ def test_perplexity_is_compressed_in_nats() -> None:
 def test_pages_and_figures_take_the_same_looks() -> None:
     table = made({"none": (2.0, 2.5), "pi": (2.0, 2.2), "yarn": (2.0, 2.1), "mine": (2.0, 3.5)})
     samples = [
-        Finished(
+        FinishedCell(
             cell("last_segment", str(name), 256, n=1),
             [Sample(index=0, cluster="0", tokens=256, nll=np.ones(4, np.float32))],
         )
         for name in table.methods
     ]
-    [setting] = data.settings(data.Measured.of(samples))
-    rules = dict(re.findall(r"\.hue-(\d) \{ color: light-dark\((#\w+),", page.hues()))
+    [setting] = data.settings_data(data.PageData.of(samples))
+    rules = dict(re.findall(r"\.hue-(\d) \{ color: light-dark\((#\w+),", page.hue_rules()))
     for name, shown in zip(setting["methods"], setting["looks"], strict=True):
-        look = looks.looks(table.methods)[key_from(name)]
+        look = looks.looks_of_methods(table.methods)[parse_label(name)]
         assert rules[str(shown["hue"])] == look.colour and shown["mark"] == look.marker
         assert f'"{shown["mark"]}"' in f'"{look.marker}"' and shown["front"] == (name == "mine")
     script = (Path(page.__file__).parent / "charts.js").read_text()
-    assert all(re.search(rf'"?{marker}"?: "M', script) for marker in SHAPES)
+    assert all(re.search(rf'"?{marker}"?: "M', script) for marker in MARKER_OF_SHAPE)
 
 
 def test_ones_own_method_is_in_the_summary_however_bad_it_is() -> None:
@@ -226,20 +235,20 @@ def test_ones_own_method_is_in_the_summary_however_bad_it_is() -> None:
         "yarn": 8.0,
     }
     cells = [
-        Finished(
+        FinishedCell(
             cell("last_segment", name, length, n=1),
             [Sample(index=0, cluster="0", tokens=length, nll=np.full(4, loss, np.float32))],
         )
         for name, loss in losses.items()
         for length in (256, 512)
     ]
-    [told] = headlines(data.Measured.of(cells, ["yarn"]))
+    [told] = metric_headlines(data.PageData.of(cells, ["yarn"]))
     assert [str(row["method"]) for row in told["rows"]] == [*METHODS[:3], "yarn", "mine", "unmodified (none)"]
 
 
 def test_lines_of_one_colour_differ_in_marker_and_stroke() -> None:
     """Four times eight lines: markers and strokes are those of print, where colours cannot be told."""
-    looks = [series(place) for place in range(32)]
+    looks = [series_style(place) for place in range(32)]
     for colour in {look["color"] for look in looks}:
         same = [look for look in looks if look["color"] == colour]
         assert len(same) == len({look["marker"] for look in same}) == len({look["linestyle"] for look in same}) == 4

@@ -14,14 +14,14 @@ from matplotlib.text import Annotation
 from lexbench.commands import main
 from lexbench.report import paper_table
 from lexbench.report.plots import paper
-from lexbench.report.plots.style import STYLE, save_as
-from lexbench.stats.tables import tables
+from lexbench.report.plots.style import MATPLOTLIB_STYLE, save_figure_as
+from lexbench.stats.tables import build_tables
 from tests.report.outcomes import answers, refused, right
 from tests.stats.test_headline import needle, text
 
 TABLES = [
     each
-    for each in tables(
+    for each in build_tables(
         [
             *(text(name, at, 3.5 + at / 1024) for name in ("none", "ntk") for at in (256, 2048)),
             *(needle(name, at, 6) for name in ("none", "rerope") for at in (256, 2048)),
@@ -35,9 +35,9 @@ MEDIA = re.compile(rb"/MediaBox \[ 0 0 ([\d.]+) ([\d.]+) \]")
 @pytest.mark.everyday("slide-2")
 @pytest.mark.parametrize(("size", "columns"), [("neurips", 2), ("acl-column", 1), ("slide", 2)])
 def test_a_figure_is_as_wide_as_its_column_and_has_a_panel_a_task(size: str, columns: int, tmp_path: Path) -> None:
-    with mpl.rc_context(STYLE):
-        made = paper.figure(TABLES, paper.WIDTHS[size])
-        save_as(made, tmp_path / "figure.pdf")
+    with mpl.rc_context(MATPLOTLIB_STYLE):
+        made = paper.paper_figure(TABLES, paper.WIDTH_INCHES_OF_SIZE[size])
+        save_figure_as(made, tmp_path / "figure.pdf")
     titles = [" ".join(axes.get_title(loc="left").split()) for axes in made.axes]
     assert titles[1] == "Find one random number in repeated noise (passkey, lexlet)" and len(titles) == 2
     labels = [" ".join(axes.get_ylabel().split()) for axes in made.axes]
@@ -48,7 +48,7 @@ def test_a_figure_is_as_wide_as_its_column_and_has_a_panel_a_task(size: str, col
     assert shown[0] == "unmodified (none)" and set(shown) >= {"ntk", "rerope", "chance"}
     content = (tmp_path / "figure.pdf").read_bytes()
     [(width, _)] = MEDIA.findall(content)
-    assert float(width) == pytest.approx(72 * paper.WIDTHS[size], abs=1)
+    assert float(width) == pytest.approx(72 * paper.WIDTH_INCHES_OF_SIZE[size], abs=1)
     assert b"/Subtype /Type0" in content and b"/ToUnicode" in content  # letters that can be searched, not outlines
     assert b"CreationDate" not in content
 
@@ -57,10 +57,10 @@ def test_a_figure_is_as_wide_as_its_column_and_has_a_panel_a_task(size: str, col
 def test_differences_stand_beside_levels_where_there_is_room_and_alone_where_not() -> None:
     """By hand: of the same six texts ntk's loss is 0.25 nats above none's at 256 and 2 at 2048."""
     cells = [text(name, at, 3.5 + at / 1024 * (name == "ntk")) for name in ("none", "ntk") for at in (256, 2048)]
-    [table] = [each for each in tables(cells) if each.metric == "nll"]
+    [table] = [each for each in build_tables(cells) if each.metric == "nll"]
     samples = {each.cell.id: each.samples for each in cells}
-    with mpl.rc_context(STYLE):
-        wide, narrow = (paper.figure([table], width, (), samples) for width in (5.5, 3.03))
+    with mpl.rc_context(MATPLOTLIB_STYLE):
+        wide, narrow = (paper.paper_figure([table], width, (), samples) for width in (5.5, 3.03))
     assert [axes.get_position().x0 < 0.5 for axes in wide.axes] == [True, False]
     [alone] = narrow.axes
     for axes in (wide.axes[0], alone):
@@ -71,9 +71,11 @@ def test_differences_stand_beside_levels_where_there_is_room_and_alone_where_not
 
 def test_a_floor_above_the_axis_is_said() -> None:
     floors = {"uniform": 7.6, "bigram": 6.2}
-    [table, _] = [each for each in tables([text("none", at, 3.5, floors) for at in (256, 512)]) if each.better < 0][:2]
-    with mpl.rc_context(STYLE):
-        made = paper.figure([table], 5.5)
+    [table, _] = [
+        each for each in build_tables([text("none", at, 3.5, floors) for at in (256, 512)]) if each.better < 0
+    ][:2]
+    with mpl.rc_context(MATPLOTLIB_STYLE):
+        made = paper.paper_figure([table], 5.5)
     assert made.axes[0].get_ylim()[1] < 6.2
     assert "bigram floor: 6.20, above" in [each.get_text() for each in made.axes[0].texts]
 
@@ -107,18 +109,18 @@ def test_more_than_eight_methods_are_ranked_dots_that_never_cut_the_baseline() -
     losses = {"none": 6.0, **{str(place): 3.0 + 0.1 * place for place in range(8)}, "lost": 9.0}
     [table, *_] = [
         each
-        for each in tables([text(name, at, loss) for name, loss in losses.items() for at in (256, 512)])
+        for each in build_tables([text(name, at, loss) for name, loss in losses.items() for at in (256, 512)])
         if each.metric == "nll"
     ]
-    with mpl.rc_context(STYLE):
-        [axes] = paper.figure([table], 5.5).axes
+    with mpl.rc_context(MATPLOTLIB_STYLE):
+        [axes] = paper.paper_figure([table], 5.5).axes
     assert [label.get_text() for label in axes.get_yticklabels()] == [
         "lost",
         "unmodified (none)",
         *map(str, reversed(range(8))),
     ]
     dots = [line for line in axes.lines if np.size(line.get_xdata()) == 1]
-    assert [line.get_marker() for line in dots][:2] == [paper.RIGHT, "o"]
+    assert [line.get_marker() for line in dots][:2] == [paper.RIGHT_ARROW_MARKER, "o"]
     assert axes.get_xlim()[0] < 3.0 and 6.0 < axes.get_xlim()[1] < 9.0
 
 
@@ -127,16 +129,18 @@ def test_widths_are_those_of_computer_modern() -> None:
 
     A digit of cmr5 takes 0.680557 em, a point 0.402781 em.
     """
-    assert paper_table.breadth("0.84", 10) == pytest.approx(3 * 5.00002 + 2.77779, rel=0.01)
-    assert paper_table.breadth("0.84", 5) == pytest.approx(5 * (3 * 0.680557 + 0.402781), rel=0.01)
-    assert paper_table.breadth("2,048", 10, bold=True) == pytest.approx(1.15 * (4 * 5.00002 + 2.77779), rel=0.01)
+    assert paper_table.text_width_points("0.84", 10) == pytest.approx(3 * 5.00002 + 2.77779, rel=0.01)
+    assert paper_table.text_width_points("0.84", 5) == pytest.approx(5 * (3 * 0.680557 + 0.402781), rel=0.01)
+    assert paper_table.text_width_points("2,048", 10, bold=True) == pytest.approx(
+        1.15 * (4 * 5.00002 + 2.77779), rel=0.01
+    )
 
 
-@pytest.mark.parametrize("interval", paper_table.INTERVALS)
+@pytest.mark.parametrize("interval", paper_table.INTERVAL_PLACES)
 @pytest.mark.parametrize("size", ["acl-column", "neurips"])
 def test_a_table_fits_its_column_as_its_own_letters_say(size: str, interval: str) -> None:
     """Measured again from the text: widths of columns and the gaps between them."""
-    made = paper_table.latex(TABLES, paper.WIDTHS[size], interval=interval, lengths=[2048])
+    made = paper_table.paper_latex(TABLES, paper.WIDTH_INCHES_OF_SIZE[size], interval=interval, lengths=[2048])
     points = {"\\small": 9, "\\footnotesize": 8, "\\scriptsize": 7}[
         re.findall(r"\\(?:small|footnotesize|scriptsize)", made)[0]
     ]
@@ -149,14 +153,14 @@ def test_a_table_fits_its_column_as_its_own_letters_say(size: str, interval: str
             value = (
                 re.sub(r"{\\tiny .*", "", cell).replace("\\textbf", "").translate(str.maketrans("", "", "{}\\")).strip()
             )
-            beside = paper_table.breadth(tiny.translate(str.maketrans("", "", "{}")), 5)
-            widths[place] = max(widths[place], paper_table.breadth(value, points) + beside)
-    assert sum(widths) + 2 * gap * (len(widths) - 1) <= 72.27 * paper.WIDTHS[size]
+            beside = paper_table.text_width_points(tiny.translate(str.maketrans("", "", "{}")), 5)
+            widths[place] = max(widths[place], paper_table.text_width_points(value, points) + beside)
+    assert sum(widths) + 2 * gap * (len(widths) - 1) <= 72.27 * paper.WIDTH_INCHES_OF_SIZE[size]
     assert ("tiny" in made) == (interval != "none")
 
 
 def test_a_table_has_the_rows_columns_and_digits_that_are_chosen() -> None:
-    made = paper_table.latex(TABLES, 5.5, lengths=[256], interval="none", digits=1)
+    made = paper_table.paper_latex(TABLES, 5.5, lengths=[256], interval="none", digits=1)
     rows = [line.rstrip("\\").strip().split(" & ") for line in made.splitlines() if " & " in line]
     assert rows[0] == ["method", "256"]
     assert [row[0] for row in rows[1:]] == ["none", "ntk", "none", "rerope"]
@@ -166,9 +170,9 @@ def test_a_table_has_the_rows_columns_and_digits_that_are_chosen() -> None:
 
 def test_a_table_that_cannot_fit_says_what_would() -> None:
     with pytest.raises(ValueError, match=r"points wide at 7 points, and the column 36: choose fewer lengths"):
-        paper_table.latex(TABLES, 0.5)
+        paper_table.paper_latex(TABLES, 0.5)
     with pytest.raises(ValueError, match="--length 77 was not measured: choose from 256, 2048"):
-        paper_table.latex(TABLES, 5.5, lengths=[77])
+        paper_table.paper_latex(TABLES, 5.5, lengths=[77])
 
 
 @pytest.mark.slow
@@ -180,25 +184,25 @@ def test_latex_compiles_every_table_and_figure_within_its_column(fonts: str, tmp
     names = ("none", "inverse_leaky_rerope", "yarn(factor=8.0)", "100%_mine&yours #1")
     tried = [
         each
-        for each in tables([text(name, at, 3.5 + at / 999) for name in names for at in (256, 512, 2048)])
+        for each in build_tables([text(name, at, 3.5 + at / 999) for name in names for at in (256, 512, 2048)])
         if each.metric in ("nll", "perplexity")
     ]
     packages = ("booktabs", "graphicx", *(["times"] if fonts == "times" else []))
     lines = ["\\documentclass[10pt]{article}", *(f"\\usepackage{{{each}}}" for each in packages)]
     lines += ["\\parindent0pt\\textwidth14in\\hsize14in\\textheight20in", "\\begin{document}"]
     known: dict[str, float] = {}
-    for size, width in paper.WIDTHS.items():
-        for interval in paper_table.INTERVALS:
+    for size, width in paper.WIDTH_INCHES_OF_SIZE.items():
+        for interval in paper_table.INTERVAL_PLACES:
             chosen = [2048] if width < 4 and interval == "beside" else []
             file = tmp_path / f"{size}-{interval}.tex"
-            file.write_text(paper_table.latex(tried, width, interval=interval, lengths=chosen))
+            file.write_text(paper_table.paper_latex(tried, width, interval=interval, lengths=chosen))
             known[file.stem] = 72.27 * width
             lines.append(f"\\setbox0\\hbox{{\\input{{{file.stem}}}\\unskip}}\\typeout{{IS {file.stem} \\the\\wd0}}")
             lines.append(f"\\parbox{{{width}in}}{{\\input{{{file.stem}}}}}\\clearpage")
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context(MATPLOTLIB_STYLE):
         for size in ("neurips", "acl-column"):
-            save_as(paper.figure(TABLES, paper.WIDTHS[size]), tmp_path / f"{size}.pdf")
-            known[size] = 72.27 * paper.WIDTHS[size]
+            save_figure_as(paper.paper_figure(TABLES, paper.WIDTH_INCHES_OF_SIZE[size]), tmp_path / f"{size}.pdf")
+            known[size] = 72.27 * paper.WIDTH_INCHES_OF_SIZE[size]
             lines.append(f"\\setbox0\\hbox{{\\includegraphics{{{size}}}}}\\typeout{{IS {size} \\the\\wd0}}\\box0")
     (tmp_path / "paper.tex").write_text("\n".join([*lines, "\\end{document}"]))
     words = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "paper.tex"]
@@ -207,7 +211,7 @@ def test_latex_compiles_every_table_and_figure_within_its_column(fonts: str, tmp
     found = {name: float(width) for name, width in re.findall(r"IS (\S+) ([\d.]+)pt", said)}
     assert found.keys() == known.keys()
     for name, width in found.items():
-        if "-" in name and name not in paper.WIDTHS:
+        if "-" in name and name not in paper.WIDTH_INCHES_OF_SIZE:
             assert 0 < width <= known[name], name
         else:
             assert width == pytest.approx(known[name], abs=1), name
@@ -221,12 +225,12 @@ def test_tables_of_one_task_say_what_tells_them_apart() -> None:
     """Seeds and models of one folder stand in the titles of panels and of the table's blocks."""
     cells = [answers(name, right(3, 8), 512, seed=seed) for name in ("none", "yarn") for seed in (0, 1)]
     cells += [answers(name, right(5, 8), 512, model="other") for name in ("none", "yarn")]
-    made = tables(cells)
-    with mpl.rc_context(STYLE):
-        shown = titles_of(paper.figure(made, 5.5))
+    made = build_tables(cells)
+    with mpl.rc_context(MATPLOTLIB_STYLE):
+        shown = titles_of(paper.paper_figure(made, 5.5))
     told = [" ".join(title.split()).removeprefix("Find one random number in repeated noise ") for title in shown]
     assert told == ["(passkey, lexlet) seed 0", "(passkey, lexlet) seed 1", "(passkey, other)"]
-    blocks = re.findall(r"\\textit{(.*)}}", paper_table.latex(made, 5.5))
+    blocks = re.findall(r"\\textit{(.*)}}", paper_table.paper_latex(made, 5.5))
     assert blocks == [
         "passkey, lexlet, accuracy $\\uparrow$, seed 0",
         "passkey, lexlet, accuracy $\\uparrow$, seed 1",
@@ -238,7 +242,9 @@ def test_tables_of_one_task_say_what_tells_them_apart() -> None:
 def test_bold_are_all_values_that_look_like_the_best_and_no_other(digits: int | None, bold: list[str]) -> None:
     """Means of 0.9167, 0.9157, 0.8907 and 0.5, rounded by hand."""
     scores = {"none": 6 / 12, "pi": 11 / 12, "ntk": 11 / 12 - 0.001, "yarn": 11 / 12 - 0.026}
-    made = paper_table.latex(tables([answers(name, [each] * 8) for name, each in scores.items()]), 5.5, digits=digits)
+    made = paper_table.paper_latex(
+        build_tables([answers(name, [each] * 8) for name, each in scores.items()]), 5.5, digits=digits
+    )
     assert re.findall(r"textbf{([\d.]+)}", made) == bold
 
 
@@ -251,8 +257,8 @@ def test_ranked_dots_leave_no_method_out(beyond: str) -> None:
         cells += [refused(name, 512) for name in names]
     else:
         cells += [answers(name, right(4, 8), 512) for name in names[:5]] + [refused(name, 512) for name in names[5:9]]
-    with mpl.rc_context(STYLE):
-        [axes] = paper.figure(tables(cells), 5.5).axes
+    with mpl.rc_context(MATPLOTLIB_STYLE):
+        [axes] = paper.paper_figure(build_tables(cells), 5.5).axes
     labels = [label.get_text().removeprefix("unmodified (").removesuffix(")") for label in axes.get_yticklabels()]
     assert sorted(labels) == sorted(names)
     words = {labels[int(text.xy[1])]: text.get_text() for text in axes.texts if isinstance(text, Annotation)}
@@ -265,8 +271,8 @@ def test_ranked_dots_leave_no_method_out(beyond: str) -> None:
 
 
 def test_ranked_dots_of_refused_cells_alone_name_the_methods() -> None:
-    with mpl.rc_context(STYLE):
-        [axes] = paper.figure(tables([refused(str(place)) for place in range(10)]), 5.5).axes
+    with mpl.rc_context(MATPLOTLIB_STYLE):
+        [axes] = paper.paper_figure(build_tables([refused(str(place)) for place in range(10)]), 5.5).axes
     assert [text.get_text() for text in axes.texts] == ["refused"] * 10
 
 
@@ -274,7 +280,7 @@ def test_ranked_dots_of_a_measure_without_a_better_side_have_no_arrows() -> None
     """The shortest distance, 1 token, is as good as the longest, 900."""
     distances = [1.0, *(800.0 + 10 * place for place in range(10)), 900.0]
     cells = [answers(str(place), [each] * 4, metric="attention_distance") for place, each in enumerate(distances)]
-    with mpl.rc_context(STYLE):
-        [axes] = paper.figure(tables(cells), 5.5).axes
+    with mpl.rc_context(MATPLOTLIB_STYLE):
+        [axes] = paper.paper_figure(build_tables(cells), 5.5).axes
     dots = sorted(float(np.asarray(line.get_xdata())[0]) for line in axes.lines if np.size(line.get_xdata()) == 1)
     assert dots == sorted(distances)

@@ -9,7 +9,12 @@ from types import ModuleType
 import pytest
 
 from lexbench.report.leaderboard import published as module
-from lexbench.report.leaderboard.published import Published, caption, layout, published
+from lexbench.report.leaderboard.published import (
+    PublishedTable,
+    find_published_tables,
+    narrowest_layout,
+    published_caption,
+)
 
 FOLDER = Path(__file__).parents[2] / "results" / "published"
 TABLES = list(csv.DictReader((FOLDER / "tables.csv").open(encoding="utf-8", newline="")))
@@ -34,14 +39,14 @@ def sources(shared: Path) -> Path:
     return found
 
 
-def one(name: str) -> Published:
-    [found] = published([name])
+def one(name: str) -> PublishedTable:
+    [found] = find_published_tables([name])
     return found
 
 
 def cells(name: str) -> dict[tuple[str, str], str]:
     """The shown table, by the labels of a row and the head of a column."""
-    text = layout(one(name))
+    text = narrowest_layout(one(name))
     return {
         (" ".join(row[: text.labels]), head): value
         for row in text.rows
@@ -132,8 +137,10 @@ def test_every_table_has_a_source_a_protocol_and_figures_that_are_all_shown(name
     table = one(name)
     assert table.source and table.protocol and table.figures
     assert all(figure.shown and figure.metric and (figure.model or figure.method) for figure in table.figures)
-    assert ("not read in the original" in caption(table)[0]) == table.secondary == ("by others" in table.source)
-    text = layout(table)
+    assert (
+        ("not read in the original" in published_caption(table)[0]) == table.secondary == ("by others" in table.source)
+    )
+    text = narrowest_layout(table)
     assert all(len(row) == len(text.head) for row in text.rows)
     shown = [re.sub(r" \(\d+\)$", "", part) for row in text.rows for part in row[text.labels :] if part]
     assert sorted(shown) == sorted(figure.shown for figure in table.figures)
@@ -141,21 +148,21 @@ def test_every_table_has_a_source_a_protocol_and_figures_that_are_all_shown(name
 
 
 def test_notes_on_single_figures_are_shown() -> None:
-    text = layout(one("giraffe-wikiqa"))
+    text = narrowest_layout(one("giraffe-wikiqa"))
     assert text.notes == ["(1) scale 8"]
     assert sum(part.endswith("(1)") for row in text.rows for part in row) == 4
 
 
 def test_an_unknown_table_names_the_nearest_and_the_choices() -> None:
     with pytest.raises(ValueError, match="unknown published table 'yarn2': did you mean yarn-2") as raised:
-        published(["yarn-1", "yarn2"])
+        find_published_tables(["yarn-1", "yarn2"])
     assert all(name in str(raised.value) for name in NAMES)
 
 
 def test_an_installation_without_tables_says_where_they_are_looked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "PLACES", (tmp_path / "inside", tmp_path / "beside"))
-    assert published([]) == []
+    monkeypatch.setattr(module, "PUBLISHED_FOLDERS", (tmp_path / "inside", tmp_path / "beside"))
+    assert find_published_tables([]) == []
     with pytest.raises(ValueError, match=r"not part of this installation: .*beside is missing, use a checkout"):
-        published(["yarn-1"])
+        find_published_tables(["yarn-1"])

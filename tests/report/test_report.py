@@ -20,11 +20,11 @@ from markdown_it import MarkdownIt
 from lexbench.core.files import write_text
 from lexbench.core.record import Sample
 from lexbench.report import contents, report, unchanged
-from lexbench.report.leaderboard.leaderboard import leaderboard
+from lexbench.report.leaderboard.leaderboard import leaderboard_text
 from lexbench.report.report import write_report
-from lexbench.stats.records import build, dataframe
+from lexbench.stats.records import build_records, records_dataframe
 from lexbench.store import format, store
-from lexbench.store.format import Finished
+from lexbench.store.format import FinishedCell
 from tests.report.fake_run import cell, finished, keep, passkey_sample
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -83,7 +83,7 @@ def test_names_in_pictures_and_headings_are_text(tmp_path: Path) -> None:
         for length in (128, 512):
             this = finished("passkey", method, length, n=8) if (method, length) != ("none", 128) else FEW[0]
             samples = [replace(each, scores={metric: each.scores["accuracy"]}) for each in this.samples]
-            made.append(Finished(cell(task, method, length, n=len(samples) or 8), samples, this.refused))
+            made.append(FinishedCell(cell(task, method, length, n=len(samples) or 8), samples, this.refused))
     kept = keep(tmp_path, made)
     kept.append(cell(task, "yarn", 256), passkey_sample(0, 256, 0.0))
     for file in [write_report([tmp_path]), tmp_path / "report/tables/differences.md"]:
@@ -113,8 +113,8 @@ def test_a_report_holds_what_the_leaderboard_says_of_its_curves(tmp_path: Path) 
     text = write_report([tmp_path]).read_text()
     assert "(tables/summaries.md), [numbers](tables/summaries.csv)" in text
     tables = tmp_path / "report/tables"
-    assert leaderboard([tmp_path], columns="summary") in (tables / "summaries.md").read_text()
-    assert (tables / "summaries.csv").read_text() == leaderboard([tmp_path], columns="summary", form="csv")
+    assert leaderboard_text([tmp_path], columns="summary") in (tables / "summaries.md").read_text()
+    assert (tables / "summaries.csv").read_text() == leaderboard_text([tmp_path], columns="summary", form="csv")
 
 
 def test_cells_are_read_once_and_figures_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,12 +122,12 @@ def test_cells_are_read_once_and_figures_are_bounded(tmp_path: Path, monkeypatch
     keep(tmp_path, [finished(task, "none", 512, n=4) for task in ("passkey", "needle")])
     read: list[Path] = []
 
-    def counted(file: Path, table: None = None) -> Finished:
+    def counted(file: Path, table: None = None) -> FinishedCell:
         read.append(file)
-        return format.read(file, table)
+        return format.read_cell_file(file, table)
 
-    monkeypatch.setattr(report, "DRAWN", 1)
-    monkeypatch.setattr(store, "format", SimpleNamespace(**{**vars(format), "read": counted}))
+    monkeypatch.setattr(report, "MAX_TABLES_WITH_FIGURES", 1)
+    monkeypatch.setattr(store, "format", SimpleNamespace(**{**vars(format), "read_cell_file": counted}))
     text = write_report([tmp_path]).read_text()
     assert sorted(read) == sorted((tmp_path / "cells").glob("*.parquet"))
     first, *others = text.split("\n### ")[1:]
@@ -141,10 +141,10 @@ def test_large_reports_have_fewer_figures_unless_more_are_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keep(tmp_path, [finished("passkey", "none", 512, n=4, seed=seed) for seed in range(4)])
-    monkeypatch.setattr(report, "DRAWN", 3)
-    monkeypatch.setattr(report, "FEW", 1)
+    monkeypatch.setattr(report, "MAX_TABLES_WITH_FIGURES", 3)
+    monkeypatch.setattr(report, "MAX_FIGURES_OF_MANY_CELLS", 1)
     for large, figures, count in ((4, None, 3), (3, None, 1), (3, 2, 2), (3, 0, 0)):
-        monkeypatch.setattr(report, "LARGE", large)
+        monkeypatch.setattr(report, "MAX_CELLS_WITH_ALL_FIGURES", large)
         text = write_report([tmp_path], tmp_path / f"out {large} {figures}", figures=figures).read_text()
         assert f"only the first {count} have figures" in text
         assert sum("](plots/" in each for each in text.split("\n### ")) == count
@@ -167,19 +167,19 @@ def test_a_report_is_unchanged_while_what_it_read_and_wrote_is(tmp_path: Path) -
         write_text(run / name, name)
 
     def same(settings: str = "") -> bool:
-        return unchanged.unchanged([run], out, unchanged.sources([run], out, settings))
+        return unchanged.report_is_current([run], out, unchanged.sources_hash([run], out, settings))
 
     assert not same()
-    unchanged.made([run], out, unchanged.sources([run], out, ""))
+    unchanged.record_report_states([run], out, unchanged.sources_hash([run], out, ""))
     assert same() and not same("png")
     write_text(out / "report.html", "of another command")
     assert same()
     for name in ("cells/a.parquet", "costs.jsonl", "records.jsonl", "report/report.md", "report/tables/a.csv"):
         write_text(run / name, name)  # as long as before
         assert not same()
-        unchanged.made([run], out, unchanged.sources([run], out, ""))
+        unchanged.record_report_states([run], out, unchanged.sources_hash([run], out, ""))
         assert same()
-    write_text(out / unchanged.NAME, "[")
+    write_text(out / unchanged.STATES_FILE_NAME, "[")
     assert not same()
 
 
@@ -197,7 +197,7 @@ def test_the_parent_does_what_no_child_has_done(
             raise ValueError("no room")
         drawn.write_text(str(os.getpid()))
 
-    rest = contents._beside([draw], aside)
+    rest = contents._run_in_forks([draw], aside)
     forked = aside and sys.platform == "linux"
     while forked and not (drawn if able else tried).exists():
         time.sleep(0.01)
@@ -206,25 +206,25 @@ def test_the_parent_does_what_no_child_has_done(
 
 
 @pytest.mark.everyday("1-1", "2-2")
-@pytest.mark.parametrize(("seen", "shared"), [(1, 1), (2, 2), (3, 3), (99, contents.MOST)])
+@pytest.mark.parametrize(("seen", "shared"), [(1, 1), (2, 2), (3, 3), (99, contents.MAX_REPORT_PROCESSES)])
 def test_processes_share_tasks_and_do_each_once(
     seen: int, shared: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(threading, "active_count", lambda: 1)
-    monkeypatch.setattr(contents, "cores", lambda: seen)
-    done, forked, forks = tmp_path / "done", contents._forked, list[int]()
+    monkeypatch.setattr(contents, "n_usable_cores", lambda: seen)
+    done, forked, forks = tmp_path / "done", contents._fork_worker, list[int]()
 
     def counted(work: Callable[[], None]) -> int:
         forks.append(forked(work))
         return forks[-1]
 
-    monkeypatch.setattr(contents, "_forked", counted)
+    monkeypatch.setattr(contents, "_fork_worker", counted)
 
     def task(number: int) -> None:
         with done.open("a") as stream:
             stream.write(f"{number}\n")
 
-    contents._beside([partial(task, number) for number in range(600)], aside=True)()
+    contents._run_in_forks([partial(task, number) for number in range(600)], aside=True)()
     assert sorted(map(int, done.read_text().split())) == list(range(600))
     assert len(forks) == shared - 1 or sys.platform != "linux"
 
@@ -248,7 +248,7 @@ def test_no_torch_is_loaded_to_report(tmp_path: Path) -> None:
 def test_a_frame_of_a_folder_agrees_with_its_lines(tmp_path: Path) -> None:
     keep(tmp_path, FEW)
     rows = [json.loads(line) for line in (tmp_path / "records.jsonl").open()]
-    frame = dataframe(build([tmp_path]))
+    frame = records_dataframe(build_records([tmp_path]))
     assert sorted(frame.value.dropna()) == sorted(row["value"] for row in rows if row["value"] is not None)
 
 
@@ -259,7 +259,7 @@ def test_attention_is_drawn_where_samples_carry_it(tmp_path: Path) -> None:
         "mass": np.full((2, 3, 4), 0.25, np.float32),
     }
     sample = Sample(index=0, cluster="a", tokens=256, scores={"resolution": 0.01, "entropy": 2.0}, statistics=measured)
-    keep(tmp_path, [Finished(cell("resolution", "none", 256, n=1), [sample])])
+    keep(tmp_path, [FinishedCell(cell("resolution", "none", 256, n=1), [sample])])
     text = write_report([tmp_path]).read_text()
     assert text.count("-curves.svg)") == 1  # once a setting
     assert (tmp_path / "report/plots/lexlet-resolution-resolution-curves.csv").exists()

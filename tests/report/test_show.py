@@ -17,8 +17,8 @@ from lexbench.core.attention import (
     Chunks,
     Dynamic,
     HeadRatios,
-    Line,
     LogScale,
+    PositionMap,
     Positions,
     Region,
     Remap,
@@ -37,9 +37,13 @@ SCALED = Model(
 )
 LAYERED = Model(name="layered", trained_length=128, head_dim=8, rope_scaling={"full_attention": {}})
 LEARNED = Model(name="learned", trained_length=11, head_dim=16)
-GROUPED = Remap(window=4, query=Line(divisor=2, offset=2, floor=True), key=Line(divisor=2, floor=True))
+GROUPED = Remap(window=4, query=PositionMap(divisor=2, offset=2, floor=True), key=PositionMap(divisor=2, floor=True))
 """Self-Extend (arXiv 2401.01325) of window 4 and groups of 2."""
-BANDED = Remap(4, Bands((Line(divisor=2, offset=2, floor=True), Line())), Bands((Line(divisor=2, floor=True), Line())))
+BANDED = Remap(
+    4,
+    Bands((PositionMap(divisor=2, offset=2, floor=True), PositionMap())),
+    Bands((PositionMap(divisor=2, floor=True), PositionMap())),
+)
 """The same for half of the pairs (DPE, arXiv 2504.18857)."""
 EVERYTHING = Attention(
     inv_freq=np.array([0.5, 0.05, 0.005, 0.0]),
@@ -54,7 +58,7 @@ EVERYTHING = Attention(
 
 def test_pairs_are_those_of_the_formula() -> None:
     attention = Attention(inv_freq=np.array([1, 0.1, 0.01, 0.001]) / [1, 2, 4, 4])
-    data = table.as_data(TINY, "made up", attention, 64)
+    data = table.attention_data(TINY, "made up", attention, 64)
     assert data["multiple"] == 4.0
     assert [pair["pair"] for pair in data["pairs"]] == [0, 1, 2, 3]
     assert [pair["radians_per_token"] for pair in data["pairs"]] == pytest.approx([1, 0.05, 0.0025, 0.00025])
@@ -68,7 +72,7 @@ def test_pairs_are_those_of_the_formula() -> None:
 
 
 def test_the_last_pair_under_yarn_is_slower_by_the_factor_and_logits_sharper_by_the_papers_temperature() -> None:
-    data = table.as_data(LLAMA2, "yarn(factor=8)", method("yarn", factor=8).attention(LLAMA2, 32768), 32768)
+    data = table.attention_data(LLAMA2, "yarn(factor=8)", method("yarn", factor=8).attention(LLAMA2, 32768), 32768)
     assert (data["pairs"][0]["slower"], data["pairs"][63]["slower"]) == pytest.approx((1, 8))
     assert data["scale"] == pytest.approx(0.1 * math.log(8) + 1)
     # YaRN, arXiv 2309.00071, eq. 22: 1 / t = (0.1 ln s + 1)^2
@@ -76,14 +80,14 @@ def test_the_last_pair_under_yarn_is_slower_by_the_factor_and_logits_sharper_by_
 
 
 def test_without_a_method_the_pairs_are_the_models_own() -> None:
-    data = table.as_data(TINY, "none", Attention(), 16)
+    data = table.attention_data(TINY, "none", Attention(), 16)
     assert [pair["radians_per_token"] for pair in data["pairs"]] == pytest.approx([1, 0.1, 0.01, 0.001])
     assert {pair["slower"] for pair in data["pairs"]} == {1.0}
     assert (data["scale"], data["distances"], data["query_scales"], data["attention"]) == (1.0, None, None, {})
 
 
 def test_a_pair_that_never_turns_has_no_wavelength() -> None:
-    still = table.as_data(TINY, "made up", EVERYTHING, 64)["pairs"][3]
+    still = table.attention_data(TINY, "made up", EVERYTHING, 64)["pairs"][3]
     assert still == {"pair": 3, "radians_per_token": 0.0, "wavelength": None, "turns": 0.0, "slower": None}
 
 
@@ -94,20 +98,20 @@ def test_the_last_query_sees_distances_through_the_remap() -> None:
 
 
 def test_a_distance_of_the_window_itself_is_far() -> None:
-    halved = Remap(window=4, query=Line(divisor=2, offset=4), key=Line(divisor=2))
+    halved = Remap(window=4, query=PositionMap(divisor=2, offset=4), key=PositionMap(divisor=2))
     # Query 9 rotates at 8.5 and key 5 at 2.5.
     np.testing.assert_array_equal(seen_distances(halved, np.array([9]), np.array([6, 5])), [[3, 6]])
 
 
 def test_rerope_never_sees_beyond_its_window() -> None:
-    data = table.as_data(LLAMA2, "rerope", method("rerope", window=1000).attention(LLAMA2, 16384), 16384)
+    data = table.attention_data(LLAMA2, "rerope", method("rerope", window=1000).attention(LLAMA2, 16384), 16384)
     seen = {row["distance"]: row["seen_as"] for row in data["distances"]}
     assert {distance: min(distance, 1000) for distance in seen} == seen
     assert {0, 1, 999, 1000, 1001, 16383} <= seen.keys()
 
 
 def test_query_scales_are_logarithms_to_the_base_of_the_trained_length() -> None:
-    data = table.as_data(TINY, "log_n", method("log_n").attention(TINY, 256), 256)
+    data = table.attention_data(TINY, "log_n", method("log_n").attention(TINY, 256), 256)
     scales = {row["position"]: row["factor"] for row in data["query_scales"]}
     assert (scales[0], scales[15], scales[255]) == pytest.approx((1, 1, 2))
 
@@ -116,12 +120,12 @@ def test_query_scales_are_logarithms_to_the_base_of_the_trained_length() -> None
 @pytest.mark.parametrize("length", [1, 16, 300])
 def test_everything_shown_is_json(model: Model, length: int) -> None:
     for attention in (Attention(), EVERYTHING):
-        data = table.as_data(model, "made up", attention, length)
+        data = table.attention_data(model, "made up", attention, length)
         assert json.loads(json.dumps(data, allow_nan=False)) == data
 
 
 def test_the_table_has_a_row_a_pair_and_names_every_slot() -> None:
-    text = table.table(TINY, "made up", EVERYTHING, 64)
+    text = table.attention_table(TINY, "made up", EVERYTHING, 64)
     assert text.startswith("**tiny** under **made up** at 64 tokens (4 times the trained 16)")
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")]
     assert rows[0] == ["pair", "radians per token", "wavelength (tokens)", "turns in 16", "times slower"]
@@ -141,13 +145,13 @@ def test_the_table_has_a_row_a_pair_and_names_every_slot() -> None:
 
 
 def test_slots_left_alone_are_said_to_be_the_models_own() -> None:
-    text = table.table(TINY, "pi", method("pi").attention(TINY, 64), 64)
+    text = table.attention_table(TINY, "pi", method("pi").attention(TINY, 64), 64)
     assert "Rotary pairs as the method sets them" in text
     assert text.splitlines()[-1] == (
         "- the model's own: scale, keep_first, head_ratios, dynamic, growing, query_scale, remap, mask, bias, cache"
     )
-    assert "Rotary pairs of the model itself" in table.table(TINY, "none", Attention(), 16)
-    assert "at 16 tokens (as trained)" in table.table(TINY, "none", Attention(), 16)
+    assert "Rotary pairs of the model itself" in table.attention_table(TINY, "none", Attention(), 16)
+    assert "at 16 tokens (as trained)" in table.attention_table(TINY, "none", Attention(), 16)
 
 
 @pytest.mark.parametrize(
@@ -175,8 +179,8 @@ def test_slots_left_alone_are_said_to_be_the_models_own() -> None:
     ],
 )
 def test_every_slot_is_told_in_a_line(attention: Attention, said: str) -> None:
-    assert said in table.table(TINY, "made up", attention, 64)
-    json.dumps(table.as_data(TINY, "made up", attention, 64), allow_nan=False)
+    assert said in table.attention_table(TINY, "made up", attention, 64)
+    json.dumps(table.attention_data(TINY, "made up", attention, 64), allow_nan=False)
 
 
 def test_layers_that_a_method_changes_are_told_before_those_that_it_leaves() -> None:
@@ -190,12 +194,12 @@ def test_layers_that_a_method_changes_are_told_before_those_that_it_leaves() -> 
         layers=3,
     )
     attention = attention_of(method("pi"), model, 32)  # twice the trained length
-    data = table.as_data(model, "pi", attention, 32)
+    data = table.attention_data(model, "pi", attention, 32)
     assert [row["radians_per_token"] for row in data["pairs"]] == pytest.approx(
         [100 ** (-2 * pair / 8) / 2 for pair in range(4)]
     )
     assert data["attention"] == attention.as_data()
-    text = table.table(model, "pi", attention, 32)
+    text = table.attention_table(model, "pi", attention, 32)
     assert "Rotary pairs as the method sets them" in text and "they stay so" not in text
     assert "- layers: only 2 of 3\n-   other layers: the model's own" in text
     assert "the model's own: scale" in text
@@ -214,12 +218,12 @@ class Halved:
     """A remap of a method's own class: every distance is seen as its half."""
 
     def regions(self) -> Sequence[Region]:
-        return (Region(Line(2.0), Line(2.0), lambda i, j: i >= j),)
+        return (Region(PositionMap(2.0), PositionMap(2.0), lambda i, j: i >= j),)
 
 
 def test_slots_of_a_methods_own_classes_are_named() -> None:
     attention = Attention(mask=Odd(), remap=Halved())  # type: ignore[arg-type]
-    lines = list(table.in_words(TINY, attention, table.as_data(TINY, "own", attention, 16)))
+    lines = list(table.slot_lines(TINY, attention, table.attention_data(TINY, "own", attention, 16)))
     assert lines[0].startswith("remap: Halved(); the last query sees distances 0 as 0, 1 as 0.5, 2 as 1, ")
     assert lines[1] == "mask: a query sees the keys that Odd() allows"
 
@@ -233,7 +237,7 @@ def test_slots_of_a_methods_own_classes_are_named() -> None:
     ],
 )
 def test_a_model_without_plain_frequencies_is_described_in_words(model: Model, said: str) -> None:
-    assert table.as_data(model, "none", Attention(), 64)["pairs"] is None
-    text = table.table(model, "none", Attention(), 64)
+    assert table.attention_data(model, "none", Attention(), 64)["pairs"] is None
+    text = table.attention_table(model, "none", Attention(), 64)
     assert said in text
     assert "|" not in text

@@ -11,14 +11,14 @@ from matplotlib.patches import PathPatch, Rectangle
 
 from lexbench import Attention, Model, method
 from lexbench.core import registry
-from lexbench.core.attention import Blocks, Dynamic, HeadRatios, Line, LogScale, Remap, Slopes, Window
-from lexbench.core.method_key import key_from
-from lexbench.report.show.plots import figure, parts_of, plot
+from lexbench.core.attention import Blocks, Dynamic, HeadRatios, LogScale, PositionMap, Remap, Slopes, Window
+from lexbench.core.method_key import parse_label
+from lexbench.report.show.plots import attention_figure, parts_of, plot_attention
 from tests.report.pictures import assert_legible, drawn
 from tests.report.test_show import BANDED, EVERYTHING, GROUPED, LAYERED, LEARNED, LLAMA2, SCALED, TINY
 
 WIDE = Model(name="wide", trained_length=4096, head_dim=128, rope_base=10_000.0, layers=32, heads=32, kv_heads=32)
-METHODS = registry.names("method")
+METHODS = registry.registered_names("method")
 
 
 def numbers(
@@ -26,7 +26,7 @@ def numbers(
 ) -> dict[tuple[str, str], dict[tuple[float, int | None], float]]:
     """y of each panel and name, by x and the query."""
     found: dict[tuple[str, str], dict[tuple[float, int | None], float]] = defaultdict(dict)
-    for panel, name, x, y, query in figure(model, key_from(label), attention, length)[1]:
+    for panel, name, x, y, query in attention_figure(model, parse_label(label), attention, length)[1]:
         found[panel, name][x, query] = y
     return found
 
@@ -34,7 +34,7 @@ def numbers(
 def panels(attention: Attention, tmp_path: Path) -> list[str]:
     """Titles."""
     with drawn() as figures:
-        plot(TINY, key_from("made up"), attention, 64, tmp_path / "a.svg")
+        plot_attention(TINY, parse_label("made up"), attention, 64, tmp_path / "a.svg")
     return [axes.get_title("left") for axes in figures[0].axes if axes.get_title("left")]
 
 
@@ -53,7 +53,7 @@ def test_a_pair_that_never_turns_is_marked_at_the_edge(tmp_path: Path) -> None:
     found = numbers(attention)
     assert found["wavelength", "made up"][3.0, None] == math.inf
     assert (3.0, None) not in found["slower", "made up"]
-    plot(TINY, key_from("still"), attention, 64, tmp_path / "a.svg")
+    plot_attention(TINY, parse_label("still"), attention, 64, tmp_path / "a.svg")
     assert "<!-- never turns -->" in (tmp_path / "a.svg").read_text()
 
 
@@ -97,9 +97,9 @@ def hatched(figures: list[Figure]) -> bool:
 @pytest.mark.parametrize(("window", "beyond"), [(16, False), (17, True)])
 def test_distances_that_were_never_trained_are_hatched(window: int, beyond: bool, tmp_path: Path) -> None:
     # distances up to window - 1 are seen; in training the farthest was 15
-    far = Attention(remap=Remap(window=99, query=Line(), key=Line()), mask=Window(window))
+    far = Attention(remap=Remap(window=99, query=PositionMap(), key=PositionMap()), mask=Window(window))
     with drawn() as figures:
-        plot(TINY, key_from("far"), far, 64, tmp_path / "a.png")
+        plot_attention(TINY, parse_label("far"), far, 64, tmp_path / "a.png")
     assert hatched(figures) == beyond
 
 
@@ -130,7 +130,9 @@ def test_there_is_a_panel_for_each_thing_to_see(attention: Attention, shown: lis
 
 @pytest.mark.slow
 def test_what_has_no_panel_is_said_in_words(tmp_path: Path) -> None:
-    plot(TINY, key_from("both"), Attention(scale=1.5, inv_freq=np.ones(4), keep_first=4), 64, tmp_path / "a.svg")
+    plot_attention(
+        TINY, parse_label("both"), Attention(scale=1.5, inv_freq=np.ones(4), keep_first=4), 64, tmp_path / "a.svg"
+    )
     picture = (tmp_path / "a.svg").read_text()
     assert "scale: cos and sin times 1.5, so logits times 2.25" in picture
     assert "keep_first: the first 4 tokens turn as in the model itself" in picture
@@ -156,20 +158,20 @@ def test_the_same_picture_is_the_same_file(tmp_path: Path) -> None:
     attention = Attention(inv_freq=np.ones(4), mask=Window(8, sinks=2))
     for name in ("one", "deeper/two"):
         for suffix in (".svg", ".png"):
-            plot(TINY, key_from("made up"), attention, 64, tmp_path / f"{name}{suffix}")
+            plot_attention(TINY, parse_label("made up"), attention, 64, tmp_path / f"{name}{suffix}")
     for suffix in (".svg", ".png"):
         assert (tmp_path / f"one{suffix}").read_bytes() == (tmp_path / f"deeper/two{suffix}").read_bytes()
 
 
 def test_another_kind_of_picture_is_refused_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"plot must end in \.png, \.svg or \.pdf, got picture\.gif"):
-        plot(TINY, key_from("none"), Attention(), 16, tmp_path / "picture.gif")
+        plot_attention(TINY, parse_label("none"), Attention(), 16, tmp_path / "picture.gif")
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow
 def test_one_file_may_be_written(tmp_path: Path) -> None:
-    plot(TINY, key_from("pi"), method("pi").attention(TINY, 64), 64, tmp_path / "new/a.PNG")
+    plot_attention(TINY, parse_label("pi"), method("pi").attention(TINY, 64), 64, tmp_path / "new/a.PNG")
     assert (tmp_path / "new/a.PNG").read_bytes().startswith(b"\x89PNG")
     assert [file.name for file in (tmp_path / "new").iterdir()] == ["a.PNG"]
 
@@ -177,7 +179,7 @@ def test_one_file_may_be_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize("model", [SCALED, LAYERED, LEARNED], ids=lambda model: model.name)
 def test_a_model_without_plain_frequencies_is_described_in_words(model: Model, tmp_path: Path) -> None:
     with drawn() as figures:
-        plot(model, key_from("none"), Attention(), 64, tmp_path / "a.svg")
+        plot_attention(model, parse_label("none"), Attention(), 64, tmp_path / "a.svg")
     [text] = figures[0].axes[0].texts
     assert re_flowed(text.get_text()).startswith(("The model has no rotary", "The model scales its angles itself"))
 
@@ -188,7 +190,7 @@ def re_flowed(text: str) -> str:
 
 def legible(model: Model, label: str, attention: Attention, length: int, tmp_path: Path) -> None:
     with drawn() as figures:
-        plot(model, key_from(label), attention, length, tmp_path / "a.svg")
+        plot_attention(model, parse_label(label), attention, length, tmp_path / "a.svg")
     assert_legible(figures[0])
 
 

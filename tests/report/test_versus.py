@@ -7,35 +7,35 @@ from typing import Any
 import pytest
 
 from lexbench.core.errors import ConfigError
-from lexbench.core.method_key import BASELINE, key_from
+from lexbench.core.method_key import BASELINE_METHOD, parse_label
 from lexbench.core.record import Sample
 from lexbench.report.rivals import lead_sentence
 from lexbench.report.tables import headline_tables
 from lexbench.report.versus import Versus, check_name, write_versus
-from lexbench.stats.differences import differences, leads
-from lexbench.store.format import Finished
+from lexbench.stats.differences import leads, paired_differences
+from lexbench.store.format import FinishedCell
 from tests.report import outcomes
 from tests.report.fake_run import keep
 from tests.report.outcomes import asked, refused, right
 
-DCA = key_from("dca")
+DCA = parse_label("dca")
 
 
-def answers(method: str, scores: list[float], **changed: Any) -> Finished:
+def answers(method: str, scores: list[float], **changed: Any) -> FinishedCell:
     """Answers under an attention of the method's own: equal ones are not compared."""
     return outcomes.answers(method, scores, identity={"attention": {"scale": method}}, **changed)
 
 
-def texts(method: str, losses: list[float]) -> Finished:
+def texts(method: str, losses: list[float]) -> FinishedCell:
     return outcomes.texts(method, losses, identity={"attention": {"scale": method}})
 
 
-def versus(folder: Path, cells: list[Finished], name: str | None = None) -> Versus:
+def versus(folder: Path, cells: list[FinishedCell], name: str | None = None) -> Versus:
     keep(folder, cells)
     return write_versus(folder, {each.cell.id for each in cells}, DCA, folder / "versus", name)
 
 
-def said(cells: list[Finished]) -> str:
+def said(cells: list[FinishedCell]) -> str:
     """The sentence of the one table of these cells."""
     [table] = [each for each in headline_tables(cells) if each.metric != "perplexity"]
     found = leads(table, {each.cell.id: each.samples for each in cells}, DCA)
@@ -57,7 +57,7 @@ def test_a_lead_is_above_zero_where_the_method_is_better_whatever_the_metric() -
         assert entry.difference == pytest.approx(lead) and entry.significant
         assert entry.low is not None and entry.high is not None and entry.low <= lead <= entry.high
         # Seen from the other side: its difference to this method, of the same p, with the interval of the same width.
-        back = differences(table, samples, DCA)
+        back = paired_differences(table, samples, DCA)
         assert back is not None
         [other] = back.entries.values()
         assert (other.p, other.p_holm) == (entry.p, entry.p_holm)
@@ -127,7 +127,7 @@ def test_a_task_of_several_measures_has_one_sentence(tmp_path: Path) -> None:
     for method, level in {"none": 0.05, "dca": 0.0875}.items():
         scores = {"resolution": level, "attention_distance": 20.0}
         samples = [Sample(index=each, cluster=str(each), tokens=512, scores=scores) for each in range(2)]
-        cells.append(Finished(asked("passkey", method, 512, 2), samples))
+        cells.append(FinishedCell(asked("passkey", method, 512, 2), samples))
     [line] = re.findall("^passkey at .*", versus(tmp_path, cells).text, re.MULTILINE)
     assert "dca has 0.0875 [0.0875, 0.0875]" in line and "the unmodified model by +0.0375" in line
 
@@ -135,4 +135,4 @@ def test_a_task_of_several_measures_has_one_sentence(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("name", "why"), [("", "in one line"), ("a\nb", "in one line"), ("yarn", "another method")])
 def test_a_wrong_display_name_is_one_line(name: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
-        check_name(name, [BASELINE, key_from("yarn(factor=8.0)")])
+        check_name(name, [BASELINE_METHOD, parse_label("yarn(factor=8.0)")])

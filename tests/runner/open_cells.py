@@ -5,18 +5,18 @@ from dataclasses import fields
 from typing import Any
 
 from lexbench.core.attention import Attention
-from lexbench.core.method_key import key_from
+from lexbench.core.method_key import parse_label
 from lexbench.core.record import Cell
-from lexbench.runner.cells import Named, NamedMethod, OpenCell, Step, Workload
+from lexbench.runner.cells import Component, MethodComponent, OpenCell, PlannedCell, Workload
 from tests.report.fake_run import cell
 
 
 def open_cell(method: str, length: int, task: str = "passkey", attention: Mapping[str, Any] | None = None) -> OpenCell:
     """A cell of 32 samples; `attention` is the one of its identity."""
     made = cell(task, method, length)
-    step = Step(
-        NamedMethod.of(method, None, key_from(method)),
-        Named(task, None, task),
+    step = PlannedCell(
+        MethodComponent.of(method, None, parse_label(method)),
+        Component(task, None, task),
         length,
         0,
         Attention(),

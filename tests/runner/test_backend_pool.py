@@ -16,18 +16,18 @@ import torch
 from lexbench import api
 from lexbench.backends import Capabilities
 from lexbench.backends.chance import Chance
-from lexbench.checkpoints.checkpoint import locate, read_model
+from lexbench.checkpoints.checkpoint import locate_checkpoint, read_model
 from lexbench.commands.main import main
 from lexbench.core import registry
 from lexbench.core.model import Model
 from lexbench.core.record import Deferred, Refused
-from lexbench.core.task import Answer, AnyQuestion, Score, Tokenizer
+from lexbench.core.task import Answer, AnyQuestion, Loglikelihood, Tokenizer
 from lexbench.runner import backend_pool
-from lexbench.runner.execute import execute
+from lexbench.runner.execute import execute_job
 from lexbench.runner.job import Job
 from lexbench.store.store import Store
 
-MODEL = read_model(registry.read("model", "lexlet"))
+MODEL = read_model(registry.read_named_config("model", "lexlet"))
 EVENTS: list[str] = []
 
 
@@ -46,7 +46,7 @@ class Far(Chance):
         for question in questions:
             if question.index == self.gone:
                 raise Deferred("server is down")
-            assert isinstance(question, Score)
+            assert isinstance(question, Loglikelihood)
             yield self.score(question)
 
     def close(self) -> None:
@@ -68,25 +68,25 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_each_job_has_its_own_backend() -> None:
     for _ in range(2):
-        backend_pool.done_with(backend_pool.opened(MODEL, FAR, 128))
+        backend_pool.release_backend(backend_pool.open_backend(MODEL, FAR, 128))
     assert EVENTS == ["start 128", "end", "start 128", "end"]
 
 
 def test_jobs_that_share_have_one_until_the_last_is_done() -> None:
-    with backend_pool.sharing():
-        first = backend_pool.opened(MODEL, FAR, 512)
-        backend_pool.done_with(first)
-        assert backend_pool.opened(MODEL, FAR, 128) is first
+    with backend_pool.share_backends():
+        first = backend_pool.open_backend(MODEL, FAR, 512)
+        backend_pool.release_backend(first)
+        assert backend_pool.open_backend(MODEL, FAR, 128) is first
         assert EVENTS == ["start 512"]
     assert EVENTS == ["start 512", "end"]
 
 
 def test_jobs_that_share_have_one_tokenizer_until_its_files_change(tmp_path: Path) -> None:
     assert MODEL.path is not None
-    folder = shutil.copytree(locate(MODEL.path, None), tmp_path / "model")
+    folder = shutil.copytree(locate_checkpoint(MODEL.path, None), tmp_path / "model")
     here = replace(MODEL, path=str(folder))
     alone = backend_pool.tokenizer_of(here)
-    with backend_pool.sharing():
+    with backend_pool.share_backends():
         first = backend_pool.tokenizer_of(here)
         assert first is not alone and backend_pool.tokenizer_of(here) is first
         assert backend_pool.tokenizer_of(here, FAR) is first, "without a chat, the backend changes nothing"
@@ -111,11 +111,11 @@ def test_methods_of_a_sweep_share_their_questions(tmp_path: Path, monkeypatch: p
 
 
 def test_another_backend_or_a_longer_question_ends_the_one_before() -> None:
-    with backend_pool.sharing():
-        backend_pool.opened(MODEL, FAR, 128)
-        backend_pool.opened(MODEL, FAR, 512)
+    with backend_pool.share_backends():
+        backend_pool.open_backend(MODEL, FAR, 128)
+        backend_pool.open_backend(MODEL, FAR, 512)
         assert EVENTS == ["start 128", "end", "start 512"]
-        backend_pool.opened(MODEL, {**registry.read("backend", "chance"), "name": "chance"}, 512)
+        backend_pool.open_backend(MODEL, {**registry.read_named_config("backend", "chance"), "name": "chance"}, 512)
         assert EVENTS[3:] == ["end"]
     assert EVENTS[4:] == []
 
@@ -126,8 +126,8 @@ def test_the_weights_before_are_gone_while_others_are_loaded(
     name: str, dtypes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In bfloat16 layers that a processor multiplies in float32 refer to themselves."""
-    monkeypatch.setattr("lexbench.backends.hf.fast.products.slow", lambda dtype: dtype == torch.bfloat16)
-    held, build = list["weakref.ref[Any]"](), backend_pool._built
+    monkeypatch.setattr("lexbench.backends.hf.fast.products.half_matmul_is_slow", lambda dtype: dtype == torch.bfloat16)
+    held, build = list["weakref.ref[Any]"](), backend_pool._build_backend
 
     def built(*arguments: Any) -> Any:
         assert not any(each() for each in held)
@@ -138,31 +138,33 @@ def test_the_weights_before_are_gone_while_others_are_loaded(
         made.logits(np.arange(3, 203), [100, 99, 1], 100)
         return made
 
-    monkeypatch.setattr(backend_pool, "_built", built)
-    with backend_pool.sharing():
+    monkeypatch.setattr(backend_pool, "_build_backend", built)
+    with backend_pool.share_backends():
         for dtype in dtypes:
-            backend_pool.opened(MODEL, {**registry.read("backend", name), "name": name, "dtype": dtype}, 128)
+            backend_pool.open_backend(
+                MODEL, {**registry.read_named_config("backend", name), "name": name, "dtype": dtype}, 128
+            )
     assert len(held) > 20
 
 
 def test_a_backend_that_is_not_told_the_longest_question_serves_all() -> None:
-    native = {**registry.read("backend", "native"), "name": "native"}
-    with backend_pool.sharing():
-        first = backend_pool.opened(MODEL, native, 128)
-        assert backend_pool.opened(MODEL, native, 512) is first
+    native = {**registry.read_named_config("backend", "native"), "name": "native"}
+    with backend_pool.share_backends():
+        first = backend_pool.open_backend(MODEL, native, 128)
+        assert backend_pool.open_backend(MODEL, native, 512) is first
 
 
 def test_a_second_end_does_nothing() -> None:
-    backend = backend_pool.opened(MODEL, {**registry.read("backend", "hf"), "name": "hf"}, 128)
+    backend = backend_pool.open_backend(MODEL, {**registry.read_named_config("backend", "hf"), "name": "hf"}, 128)
     for _ in range(2):
-        backend_pool.done_with(backend)
+        backend_pool.release_backend(backend)
 
 
 def test_a_model_that_scales_its_angles_is_shared_at_one_length_only() -> None:
     scaled = replace(MODEL, rope_scaling={"rope_type": "dynamic", "factor": 2.0})
-    with backend_pool.sharing():
+    with backend_pool.share_backends():
         for longest in (512, 512, 128):
-            backend_pool.opened(scaled, FAR, longest)
+            backend_pool.open_backend(scaled, FAR, longest)
     assert EVENTS == ["start 512", "end", "start 128", "end"]
 
 
@@ -170,8 +172,8 @@ def test_a_backend_that_cannot_be_ended_is_not_handed_out_again(monkeypatch: pyt
     def stuck(self: Far) -> None:
         raise OSError("stuck")
 
-    with contextlib.suppress(OSError), backend_pool.sharing():
-        backend_pool.opened(MODEL, FAR, 128)
+    with contextlib.suppress(OSError), backend_pool.share_backends():
+        backend_pool.open_backend(MODEL, FAR, 128)
         monkeypatch.setattr(Far, "close", stuck)
     monkeypatch.undo()
     assert backend_pool._shared is None
@@ -179,18 +181,18 @@ def test_a_backend_that_cannot_be_ended_is_not_handed_out_again(monkeypatch: pyt
 
 def test_a_checkpoint_that_changed_is_loaded_again(tmp_path: Path) -> None:
     folder = tmp_path / "model"
-    shutil.copytree(registry.PACKAGE / "lexlet", folder)
+    shutil.copytree(registry.PACKAGE_FOLDER / "lexlet", folder)
     model = read_model({"path": str(folder), "trained_length": 256})
-    with backend_pool.sharing():
-        backend_pool.opened(model, FAR, 128)
+    with backend_pool.share_backends():
+        backend_pool.open_backend(model, FAR, 128)
         os.utime(folder / "config.json", (1, 1))
-        backend_pool.opened(model, FAR, 128)
+        backend_pool.open_backend(model, FAR, 128)
     assert EVENTS == ["start 128", "end", "start 128", "end"]
 
 
 def test_an_error_in_a_sweep_ends_the_backend() -> None:
-    with contextlib.suppress(RuntimeError), backend_pool.sharing():
-        backend_pool.opened(MODEL, FAR, 128)
+    with contextlib.suppress(RuntimeError), backend_pool.share_backends():
+        backend_pool.open_backend(MODEL, FAR, 128)
         raise RuntimeError
     assert EVENTS == ["start 128", "end"]
 
@@ -198,9 +200,9 @@ def test_an_error_in_a_sweep_ends_the_backend() -> None:
 def run(folder: Path) -> None:
     asked = Job.of(
         model=MODEL,
-        methods=[{**registry.read("method", "none"), "name": "none"}],
-        tasks=[{**registry.read("task", "last_segment"), "name": "last_segment"}],
-        corpus={**registry.read("corpus", "synthetic"), "name": "synthetic"},
+        methods=[{**registry.read_named_config("method", "none"), "name": "none"}],
+        tasks=[{**registry.read_named_config("task", "last_segment"), "name": "last_segment"}],
+        corpus={**registry.read_named_config("corpus", "synthetic"), "name": "synthetic"},
         backend=FAR,
         lengths=[128, 256],
         multiples=None,
@@ -208,7 +210,7 @@ def run(folder: Path) -> None:
         seeds=[0],
         results=folder,
     )
-    execute(asked, quiet=True)
+    execute_job(asked, quiet=True)
 
 
 @pytest.mark.slow
@@ -236,4 +238,4 @@ def test_a_refusal_ends_a_cell_for_good(tmp_path: Path, monkeypatch: pytest.Monk
     run(tmp_path)
     monkeypatch.undo()
     store = Store(tmp_path)
-    assert all(store.finished(found.cell) and found.refused == "no honest answer" for found in store.load())
+    assert all(store.is_finished(found.cell) and found.refused == "no honest answer" for found in store.load())

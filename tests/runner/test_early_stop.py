@@ -10,9 +10,9 @@ import pytest
 
 import lexbench
 from lexbench.core.record import Cell, Sample
-from lexbench.runner.early_stop import Collapses
-from lexbench.stats.cell_outcomes import headline
-from lexbench.store.format import Finished
+from lexbench.runner.early_stop import CollapseLengths
+from lexbench.stats.cell_outcomes import headline_metric
+from lexbench.store.format import FinishedCell
 from lexbench.store.store import Store
 from tests.report.fake_run import cell
 
@@ -29,10 +29,10 @@ def likelihood(nll: float) -> list[Sample]:
     return [Sample(index=i, cluster=str(i), tokens=9, nll=losses, bytes=4, words=1) for i in range(3)]
 
 
-def told(*cells: tuple[Cell, list[Sample]]) -> Collapses:
-    collapses = Collapses()
+def told(*cells: tuple[Cell, list[Sample]]) -> CollapseLengths:
+    collapses = CollapseLengths()
     for one, samples in cells:
-        collapses.learn(Finished(one, samples))
+        collapses.learn(FinishedCell(one, samples))
     return collapses
 
 
@@ -92,7 +92,7 @@ def test_of_several_scores_the_one_that_check_judges_by_counts() -> None:
 
     within = (cell("qa", "none", 256), answers(1.0, 1.0))
     fallen, kept = (cell("qa", "none", 512), answers(1.0, 0.0)), (cell("qa", "none", 512), answers(0.0, 1.0))
-    assert headline(["recall", "f1"]) == "f1"
+    assert headline_metric(["recall", "f1"]) == "f1"
     assert told(within, fallen).reason(cell("qa", "none", 1024))
     assert not told(within, kept).reason(cell("qa", "none", 1024))
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 import lexbench
-from lexbench import Answer, AnyQuestion, Sample, Score, Task
-from lexbench.checkpoints.checkpoint import locate
+from lexbench import Answer, AnyQuestion, Loglikelihood, Sample, Task
+from lexbench.checkpoints.checkpoint import locate_checkpoint
 from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.commands import main
 from lexbench.core.attention import Positions
 from lexbench.core.errors import ConfigError
-from lexbench.core.fence import attention_from, check_questions, fenced
+from lexbench.core.fence import attention_from, check_questions, plugin_guard
 from lexbench.core.record import Deferred, Refused
 from lexbench.store.store import Store
 
@@ -114,9 +114,9 @@ def test_a_failing_score_is_measured_again_when_the_task_is_mended(
     assert measured() == (4, None)
 
 
-def question(index: int = 0, size: int = 8, token: int = 5) -> Score:
+def question(index: int = 0, size: int = 8, token: int = 5) -> Loglikelihood:
     tokens = np.full(size, token, dtype=np.int64)
-    return Score(index=index, cluster="a", tokens=tokens, start=1, bytes=1, words=1)
+    return Loglikelihood(index=index, cluster="a", tokens=tokens, first_target=1, bytes=1, words=1)
 
 
 @pytest.mark.parametrize(
@@ -131,16 +131,16 @@ def question(index: int = 0, size: int = 8, token: int = 5) -> Score:
     ],
 )
 def test_questions_that_cannot_be_asked_are_told_from_those_that_can(asked: Any, said: str) -> None:
-    tokenizer = load_tokenizer(locate("lexbench:lexlet"))
+    tokenizer = load_tokenizer(locate_checkpoint("lexbench:lexlet"))
     check_questions([question(0), question(1, token=2047)], tokenizer, 8)
-    with pytest.raises(Deferred) as refusal, fenced("Told.questions"):
+    with pytest.raises(Deferred) as refusal, plugin_guard("Told.questions"):
         check_questions(asked, tokenizer, 8)
     assert refusal.value.reason.startswith("Told.questions fails with") and said in refusal.value.reason
 
 
 @pytest.mark.parametrize("error", [ConfigError("wrong setting"), Refused("no honest answer"), OSError("no file")])
 def test_what_has_its_own_meaning_passes_the_fence(error: Exception) -> None:
-    with pytest.raises(type(error)) as raised, fenced("anything"):
+    with pytest.raises(type(error)) as raised, plugin_guard("anything"):
         raise error
     assert raised.value is error
 
@@ -177,14 +177,14 @@ class OwnError(BaseException):
 )
 def test_a_plug_in_ends_no_sweep_without_a_word(fail: Any, said: str) -> None:
     python, outside = os._exit, os.getpid()
-    with pytest.raises(Deferred) as refusal, fenced("Mine.attention"):
+    with pytest.raises(Deferred) as refusal, plugin_guard("Mine.attention"):
         fail()
     assert f"Mine.attention fails with {said}" in refusal.value.reason
     assert os._exit is python and os.getpid() == outside
 
 
 def test_a_process_that_a_plug_in_forks_ends_itself() -> None:
-    with fenced("Mine.attention"):
+    with plugin_guard("Mine.attention"):
         child = os.fork()
         if child == 0:
             os._exit(7)

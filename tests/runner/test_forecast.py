@@ -4,21 +4,23 @@ import numpy as np
 import pytest
 
 from lexbench.core.method_key import MethodKey
-from lexbench.runner.cells import Named, NamedMethod, Step, Workload
+from lexbench.runner.cells import Component, MethodComponent, PlannedCell, Workload
 from lexbench.runner.forecast import Forecast
 
 
-def part(label: str) -> Named:
-    return Named(label, None, label)
+def part(label: str) -> Component:
+    return Component(label, None, label)
 
 
-def step(length: int, method: str = "none", n: int = 8, written: int = 0) -> Step:
+def step(length: int, method: str = "none", n: int = 8, written: int = 0) -> PlannedCell:
     """A cell of n texts; operations of a small network by hand: 10^6 a token, 10^3 a pair."""
     cost = Workload(n, n * length, 1e6 * n * length, 1e3 * n * length**2, written)
-    return Step(NamedMethod.of(method, None, MethodKey.named(method)), part("passkey"), length, 0, None, None, cost)
+    return PlannedCell(
+        MethodComponent.of(method, None, MethodKey.of_method(method)), part("passkey"), length, 0, None, None, cost
+    )
 
 
-def true_seconds(each: Step) -> float:
+def true_seconds(each: PlannedCell) -> float:
     """A machine of its own: 3e9 operations a second in products, 1e9 in attention, 4 ms a question, 10 ms a step."""
     cost = each.workload
     factor = 1.5 if each.method.label == "rerope" else 1.0
@@ -56,5 +58,5 @@ def test_what_is_left_is_the_sum_and_never_negative() -> None:
         forecast.learn(each, float(rng.lognormal()) * true_seconds(each))
     singles = [forecast.seconds(each) for each in cells[10:]]
     assert min(singles) >= 0
-    assert forecast.left(cells[10:]) == pytest.approx(sum(singles))
-    assert forecast.left([]) == 0
+    assert forecast.remaining_seconds(cells[10:]) == pytest.approx(sum(singles))
+    assert forecast.remaining_seconds([]) == 0

@@ -79,7 +79,7 @@ def test_ctrl_c_says_so_and_keeps_what_was_measured(tmp_path: Path, slow: dict[s
     assert process.returncode == 130
     assert b"interrupted" in said.splitlines()[-1]
     assert b"Traceback" not in said
-    [left] = Store(tmp_path / "run").unfinished()
+    [left] = Store(tmp_path / "run").unfinished_cells()
     assert len(Store(tmp_path / "run").resume(left)) >= 3
 
 
@@ -127,7 +127,9 @@ def test_a_second_run_measures_nothing_again(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_a_run_whose_cells_cannot_be_read_back_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lexbench.runner.job.LARGEST", 2**60)  # of what a job may ask, not of what a file may hold
+    monkeypatch.setattr(
+        "lexbench.runner.job.MAX_EXACT_INTEGER", 2**60
+    )  # of what a job may ask, not of what a file may hold
     with pytest.raises(ValueError, match=r"cells/\w+\.jsonl cannot be read \(.* wrong seed: 9007199254740992\)"):
         run(tmp_path, seed=2**53, lengths=[128])
 
@@ -145,7 +147,7 @@ def test_a_seed_beyond_what_files_hold_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_cell_costs_what_was_asked_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ask, asked = answers.answer, []
+    ask, asked = answers.answer_question, []
 
     def interrupted(*arguments: Any) -> Any:
         asked.append(arguments)
@@ -153,7 +155,7 @@ def test_an_interrupted_cell_costs_what_was_asked_each_time(tmp_path: Path, monk
             raise KeyboardInterrupt
         return ask(*arguments)
 
-    monkeypatch.setattr(answers, "answer", interrupted)
+    monkeypatch.setattr(answers, "answer_question", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, method=["ntk", "pi"], lengths=[256], n=5)
     run(tmp_path, method=["ntk", "pi"], lengths=[256], n=5)
@@ -164,7 +166,7 @@ def test_an_interrupted_cell_costs_what_was_asked_each_time(tmp_path: Path, monk
 
 def test_twins_of_a_deferred_cell_share_their_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Within the trained length ntk, pi and llama3 are one attention. The first ends at its second question."""
-    ask, asked = answers.answer, []
+    ask, asked = answers.answer_question, []
 
     def deferred(*arguments: Any) -> Any:
         asked.append(arguments)
@@ -176,7 +178,7 @@ def test_twins_of_a_deferred_cell_share_their_samples(tmp_path: Path, monkeypatc
         run(tmp_path, method=["ntk", "pi", "llama3"], lengths=[256], n=3)
         return {str(each.cell.method): len(each.samples) for each in Store(tmp_path).load()}
 
-    monkeypatch.setattr(answers, "answer", deferred)
+    monkeypatch.setattr(answers, "answer_question", deferred)
     assert measured() == {"ntk": 0, "pi": 3, "llama3": 3} and len(asked) == 2 + 3
     assert measured() == {"ntk": 3, "pi": 3, "llama3": 3} and len(asked) == 2 + 3
 

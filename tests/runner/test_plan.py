@@ -14,25 +14,25 @@ from transformers import AutoConfig
 
 from lexbench import Attention, Model, Outline, task
 from lexbench.backends.hf.reading.batches import kept_numbers
-from lexbench.checkpoints.checkpoint import locate, read_model
-from lexbench.checkpoints.config_facts import facts
+from lexbench.checkpoints.checkpoint import locate_checkpoint, read_model
+from lexbench.checkpoints.config_facts import facts_of_config
 from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.core import registry
 from lexbench.core.attention import Dynamic
 from lexbench.core.method_key import MethodKey
 from lexbench.corpora.synthetic import Synthetic
-from lexbench.runner.cells import BackendFacts, Named, NamedMethod, Step, Workload
-from lexbench.runner.forecast import duration, parameters, workload
+from lexbench.runner.cells import BackendFacts, Component, MethodComponent, PlannedCell, Workload
+from lexbench.runner.forecast import cell_workload, format_duration, parameter_count
 from lexbench.runner.job import Job
 from lexbench.runner.plan import (
     _reads_once,
-    cell_of,
-    describe,
+    describe_plan,
     fit_lengths,
-    keep_job,
-    least_memory,
-    peak_memory,
-    plan,
+    min_memory_bytes,
+    open_cell_of,
+    peak_memory_bytes,
+    plan_cells,
+    write_job_file,
 )
 from lexbench.runner.questions import questions_or_reason
 from lexbench.store.store import Store
@@ -45,12 +45,12 @@ MODEL = Model(
 
 def test_parameters_are_close_to_those_of_a_real_decoder() -> None:
     llama2 = Model(name="llama2", trained_length=4096, head_dim=128, layers=32, width=4096, heads=32, vocabulary=32000)
-    assert parameters(llama2) == pytest.approx(6.74e9, rel=0.06)  # the published count
+    assert parameter_count(llama2) == pytest.approx(6.74e9, rel=0.06)  # the published count
 
 
 def test_flops_grow_linearly_and_then_with_the_square() -> None:
     def score(length: int) -> float:
-        return workload(MODEL, Outline(1, length)).flops
+        return cell_workload(MODEL, Outline(1, length)).flops
 
     # by hand: P = 12 * 2 * 32^2 + 100 * 32 = 27776; 2 P n + 2 * 2 * 32 n^2
     assert score(10) == 2 * 27776 * 10 + 128 * 100
@@ -58,31 +58,31 @@ def test_flops_grow_linearly_and_then_with_the_square() -> None:
 
 
 def test_writing_counts_every_new_token_over_the_whole_context() -> None:
-    write = workload(MODEL, Outline(1, 100, room=10))
+    write = cell_workload(MODEL, Outline(1, 100, max_new_tokens=10))
     assert (write.questions, write.tokens, write.steps) == (1, 100, 10)
     assert write.flops == 2 * 27776 * 100 + 128 * 100**2 + 2 * 128 * 10 * 100
 
 
 def test_a_probe_costs_three_passes() -> None:
-    once, probed = (workload(MODEL, Outline(4, 100, probes=probes)) for probes in (False, True))
+    once, probed = (cell_workload(MODEL, Outline(4, 100, probes=probes)) for probes in (False, True))
     assert (probed.tokens, probed.flops) == (once.tokens, 3 * once.flops)
 
 
 def test_a_text_is_counted_once_for_the_questions_behind_it_where_it_is_read_once() -> None:
     """By hand: 10 questions behind 3 texts of 100 tokens; 7 of them read and write 25 more, each of which sees 100."""
-    several = Outline(10, 100, room=10, per_text=4, apart=25)
-    cost = workload(MODEL, several, once=True)
+    several = Outline(10, 100, max_new_tokens=10, per_text=4, apart=25)
+    cost = cell_workload(MODEL, several, once=True)
     assert (cost.questions, cost.tokens, cost.steps) == (10, 3 * 100 + 7 * 25, 100)
     assert cost.dense == 2 * 27776 * (3 * 100 + 7 * 25)
     assert cost.quadratic == 128 * (3 * 100**2 + 3 * 2 * 10 * 100 + 7 * 2 * 25 * 100)
-    alone = workload(MODEL, several)
+    alone = cell_workload(MODEL, several)
     assert (alone.tokens, alone.dense) == (1000, 2 * 27776 * 1000)
     assert alone.quadratic == 10 * (128 * 100**2 + 2 * 128 * 10 * 100)
 
 
 def test_memory_holds_weights_and_cache() -> None:
     # float32: weights, keys and values of 2 layers with half the heads, a dozen activations
-    assert peak_memory(MODEL, 1000) == 4 * (27776 + 1000 * 32 * (2 * 2 * 0.5 + 12))
+    assert peak_memory_bytes(MODEL, 1000) == 4 * (27776 + 1000 * 32 * (2 * 2 * 0.5 + 12))
 
 
 @pytest.mark.parametrize(
@@ -90,46 +90,46 @@ def test_memory_holds_weights_and_cache() -> None:
     [(0.1, "1 second"), (59, "59 seconds"), (600, "10 minutes"), (9000, "2 hours"), (1e6, "12 days")],
 )
 def test_durations_read_well(seconds: float, said: str) -> None:
-    assert duration(seconds) == said
+    assert format_duration(seconds) == said
 
 
-def part(label: str) -> Named:
-    return Named(label, None, label)
+def part(label: str) -> Component:
+    return Component(label, None, label)
 
 
-def method(name: str) -> NamedMethod:
-    return NamedMethod.of(name, None, MethodKey.named(name))
+def method(name: str) -> MethodComponent:
+    return MethodComponent.of(name, None, MethodKey.of_method(name))
 
 
 def test_the_plan_names_everything_and_what_is_refused() -> None:
     steps = [
-        Step(method("none"), part("passkey"), 64, 0, None, None, Workload(4, 1000, 1e6)),
-        Step(method("none"), part("passkey"), 16, 0, None, "needs 55 tokens", Workload()),
+        PlannedCell(method("none"), part("passkey"), 64, 0, None, None, Workload(4, 1000, 1e6)),
+        PlannedCell(method("none"), part("passkey"), 16, 0, None, "needs 55 tokens", Workload()),
     ]
-    text = describe(MODEL, steps, Path("runs/m"))
+    text = describe_plan(MODEL, steps, Path("runs/m"))
     assert "1 cell, 1,000 tokens" in text
     assert "lengths  16, 64" in text
     assert "refused  none passkey 16: needs 55 tokens" in text
     assert re.search(r"about \d+ \w+", text)
 
 
-CORPUS = {"name": "synthetic", **registry.read("corpus", "synthetic"), "count": 3, "words": 200}
+CORPUS = {"name": "synthetic", **registry.read_named_config("corpus", "synthetic"), "count": 3, "words": 200}
 
 
-def planned(lengths: Sequence[int], tasks: Sequence[str] = ("last_segment",), **settings: Any) -> list[Step]:
+def planned(lengths: Sequence[int], tasks: Sequence[str] = ("last_segment",), **settings: Any) -> list[PlannedCell]:
     """The plan of lexlet under none and pi with texts of some 400 tokens."""
-    return plan(job(lengths, tasks, **settings), tokenizer())
+    return plan_cells(job(lengths, tasks, **settings), tokenizer())
 
 
 def job(lengths: Sequence[int], names: Sequence[str] = ("last_segment",), **settings: Any) -> Job:
     return Job.of(
-        model=registry.read("model", "lexlet"),
+        model=registry.read_named_config("model", "lexlet"),
         corpus=CORPUS,
         lengths=lengths,
         multiples=None,
         **{
-            "tasks": [{"name": name, **registry.read("task", name)} for name in names],
-            "methods": [{"name": name, **registry.read("method", name)} for name in ("none", "pi")],
+            "tasks": [{"name": name, **registry.read_named_config("task", name)} for name in names],
+            "methods": [{"name": name, **registry.read_named_config("method", name)} for name in ("none", "pi")],
             "backend": {"name": "chance"},
             "n": 2,
             "seeds": [0, 1],
@@ -141,10 +141,10 @@ def job(lengths: Sequence[int], names: Sequence[str] = ("last_segment",), **sett
 
 @functools.cache
 def tokenizer() -> FastTokenizer:
-    return load_tokenizer(locate(str(read_model(registry.read("model", "lexlet")).path)))
+    return load_tokenizer(locate_checkpoint(str(read_model(registry.read_named_config("model", "lexlet")).path)))
 
 
-def places(steps: Sequence[Step]) -> list[tuple[str, int, int, str]]:
+def places(steps: Sequence[PlannedCell]) -> list[tuple[str, int, int, str]]:
     return [(step.task.label, step.seed, step.length, step.method.label) for step in steps]
 
 
@@ -174,22 +174,22 @@ def test_a_length_without_texts_is_refused_alone_and_the_others_are_as_without_i
     lengths = [64, 128, 5000, 6000]
     assert not any(step.refused for step in planned(lengths)), "the questions decide"
     fitted = fit_lengths(job(lengths), tokenizer())
-    with_long, without = plan(fitted, tokenizer()), planned([64, 128])
-    assert not any(step.foreseen for step in with_long)
+    with_long, without = plan_cells(fitted, tokenizer()), planned([64, 128])
+    assert not any(step.is_foreseen for step in with_long)
     long = [step for step in with_long if step.length > 128]
     assert len(long) == 8 and all("the corpus" in (step.refused or "") for step in long)
     assert {(step.workload.tokens, step.workload.flops) for step in long} == {(0, 0.0)}
     short = [step for step in with_long if step.length <= 128]
     assert places(short) == places(without)
-    assert [step.task.built for step in short] == [step.task.built for step in without]  # its places fit 128 tokens
+    assert [step.task.obj for step in short] == [step.task.obj for step in without]  # its places fit 128 tokens
     assert [step.workload for step in short] == [step.workload for step in without]
-    none_left = plan(fit_lengths(job([5000, 6000]), tokenizer()), tokenizer())
+    none_left = plan_cells(fit_lengths(job([5000, 6000]), tokenizer()), tokenizer())
     assert {step.length for step in none_left if step.refused} == {6000}, "the last length is refused when it is asked"
 
 
 def test_a_length_too_short_for_the_task_is_foreseen_and_refused_by_its_questions(tmp_path: Path) -> None:
     short = [step for step in planned([16, 64], ("passkey",)) if step.length == 16]
-    assert len(short) == 4 and all(step.foreseen and step.workload == Workload() for step in short)
+    assert len(short) == 4 and all(step.is_foreseen and step.workload == Workload() for step in short)
     _, refused = questions_or_reason(short[0].task, tokenizer(), 16, 2, 0)
     assert refused is not None and {step.refused for step in short} == {refused.reason}
 
@@ -207,18 +207,18 @@ def test_a_length_too_short_for_the_task_is_foreseen_and_refused_by_its_question
 )
 def test_texts_are_counted_as_a_backend_reads_them(backend: dict[str, Any], reuse: bool, texts: int) -> None:
     """8 questions of 1000 tokens, 4 behind each text: 2 texts, and fewer than 100 tokens of each further question."""
-    several = {"name": "passkey", **registry.read("task", "passkey"), "questions_per_text": 4}
+    several = {"name": "passkey", **registry.read_named_config("task", "passkey"), "questions_per_text": 4}
     made = job([1000], (), tasks=[several], backend=backend, n=8, reuse=reuse, seeds=[0])
-    for step in plan(made, tokenizer()):
+    for step in plan_cells(made, tokenizer()):
         more = step.workload.tokens - 1000 * texts
         assert more == 0 if texts == 8 else 0 < more < 6 * 100
 
 
 def test_a_text_is_read_for_each_question_where_its_end_or_length_changes_how_it_is_read() -> None:
-    several = {"name": "passkey", **registry.read("task", "passkey"), "questions_per_text": 4}
-    methods = [{"name": name, **registry.read("method", name)} for name in ("none", "ms_poe")]
+    several = {"name": "passkey", **registry.read_named_config("task", "passkey"), "questions_per_text": 4}
+    methods = [{"name": name, **registry.read_named_config("method", name)} for name in ("none", "ms_poe")]
     made = job([1000], (), tasks=[several], methods=methods, backend={"name": "hf"}, n=8, seeds=[0])
-    once, ranked = (step.workload.tokens for step in plan(made, tokenizer()))
+    once, ranked = (step.workload.tokens for step in plan_cells(made, tokenizer()))
     assert once < 3000 < ranked == 8000
     scaling = {"rope_type": "dynamic", "factor": 2.0}
     for stated in (scaling, {"full_attention": scaling}):
@@ -230,7 +230,7 @@ def test_a_text_is_read_for_each_question_where_its_end_or_length_changes_how_it
 def test_a_method_that_cannot_be_applied_is_refused_at_its_length_and_costs_nothing() -> None:
     settled = job([64], seeds=[0])
     bare = replace(settled, model=replace(settled.model, rope_base=None))
-    none, pi = plan(bare, tokenizer())
+    none, pi = plan_cells(bare, tokenizer())
     assert none.refused is None and none.workload.questions == 2 and none.attention is not None
     assert pi.attention is None and pi.refused and pi.workload == Workload()
 
@@ -239,35 +239,36 @@ def test_least_memory_is_one_layers_activations_and_a_cache_to_write() -> None:
     reading, writing = read_and_written(1000)
     # by hand: 1000 tokens of width 32; state, queries and what attention gives, and half as wide keys and values;
     # a cache of both in two layers
-    assert least_memory(MODEL, reading, "float32") == 4 * 1000 * 32 * (3 + 2 * 0.5)
-    assert least_memory(MODEL, writing, "bfloat16") == 2 * 1000 * 32 * (3 + 2 * 0.5 + 2 * 2 * 0.5)
+    assert min_memory_bytes(MODEL, reading, "float32") == 4 * 1000 * 32 * (3 + 2 * 0.5)
+    assert min_memory_bytes(MODEL, writing, "bfloat16") == 2 * 1000 * 32 * (3 + 2 * 0.5 + 2 * 2 * 0.5)
     alone = replace(MODEL, heads=None, kv_heads=None)  # unknown: as many keys as queries
-    assert least_memory(alone, writing, "float32") == 4 * 1000 * 32 * (3 + 2 + 2 * 2)
-    assert peak_memory(alone, 10) == 4 * (27776 + 10 * 32 * (2 * 2 + 12))
-    assert peak_memory(MODEL, 10, "bfloat16") == peak_memory(MODEL, 10) / 2
-    assert peak_memory(MODEL, 10, "of tomorrow") == peak_memory(MODEL, 10, "bfloat16")
-    assert least_memory(MODEL, reading, "of tomorrow") == least_memory(MODEL, reading, "bfloat16")
+    assert min_memory_bytes(alone, writing, "float32") == 4 * 1000 * 32 * (3 + 2 + 2 * 2)
+    assert peak_memory_bytes(alone, 10) == 4 * (27776 + 10 * 32 * (2 * 2 + 12))
+    assert peak_memory_bytes(MODEL, 10, "bfloat16") == peak_memory_bytes(MODEL, 10) / 2
+    assert peak_memory_bytes(MODEL, 10, "of tomorrow") == peak_memory_bytes(MODEL, 10, "bfloat16")
+    assert min_memory_bytes(MODEL, reading, "of tomorrow") == min_memory_bytes(MODEL, reading, "bfloat16")
     unknown = Model(name="u", trained_length=64, head_dim=8)
-    assert (peak_memory(unknown, 10), least_memory(unknown, writing, "float32")) == (0, 0)
+    assert (peak_memory_bytes(unknown, 10), min_memory_bytes(unknown, writing, "float32")) == (0, 0)
 
 
 def test_no_memory_is_asked_for_what_layers_with_windows_or_states_do_not_keep() -> None:
     """Of four layers one keeps all keys: at 1000 tokens 1 x 8 numbers each of keys and values, half of the width 32."""
     kinds = ["sliding_attention", "linear_attention", "full_attention", "chunked_attention"]
     model = replace(MODEL, layers=4, kv_heads=2, layer_types=tuple(kinds))
-    writing = Step(method("none"), part("t"), 1000, 0, None, None, Workload(1, 1000, steps=7))
+    writing = PlannedCell(method("none"), part("t"), 1000, 0, None, None, Workload(1, 1000, steps=7))
     cache = 1000 * 2 * 2 * 8
-    assert least_memory(model, writing, "float32") == 4 * (1000 * (3 * 32 + 2 * 2 * 8) + cache)
+    assert min_memory_bytes(model, writing, "float32") == 4 * (1000 * (3 * 32 + 2 * 2 * 8) + cache)
     whole = replace(model, parameters=10**6)
-    assert peak_memory(whole, 1000) == 4 * (10**6 + 12 * 1000 * 32 + cache)
+    assert peak_memory_bytes(whole, 1000) == 4 * (10**6 + 12 * 1000 * 32 + cache)
     wide = replace(model, global_kv_heads=1, global_head_dim=24)  # one head of 24 numbers
-    assert least_memory(wide, writing, "float32") == 4 * (1000 * (3 * 32 + 2 * 2 * 8) + 1000 * 2 * 24)
+    assert min_memory_bytes(wide, writing, "float32") == 4 * (1000 * (3 * 32 + 2 * 2 * 8) + 1000 * 2 * 24)
 
 
-def read_and_written(length: int) -> tuple[Step, Step]:
+def read_and_written(length: int) -> tuple[PlannedCell, PlannedCell]:
     """Cells of this length: one whose questions are only read, and one whose answers are written."""
     reading, writing = (
-        Step(method("none"), part("t"), length, 0, None, None, Workload(1, length, steps=steps)) for steps in (0, 7)
+        PlannedCell(method("none"), part("t"), length, 0, None, None, Workload(1, length, steps=steps))
+        for steps in (0, 7)
     )
     return reading, writing
 
@@ -286,10 +287,10 @@ def test_memory_counts_heads_of_their_own_size(kind: str, sizes: dict[str, int],
     (5120 + 2 x 32 x 128 + 2 x 8 x 128) x 131,072 x 2 bytes = 3.75 GiB; (1024 + 2 x 16 x 128 + 2 x 8 x 128) 1.75.
     """
     config = AutoConfig.for_model(kind, **sizes, head_dim=128, max_position_embeddings=LENGTH, sliding_window=None)
-    model = Model(name="m", parameters=0, **facts(config.to_dict()))
-    reading, writing = (least_memory(model, step, "bfloat16") for step in read_and_written(LENGTH))
+    model = Model(name="m", parameters=0, **facts_of_config(config.to_dict()))
+    reading, writing = (min_memory_bytes(model, step, "bfloat16") for step in read_and_written(LENGTH))
     assert (reading, writing - reading) == (read * 2**30, cache * 2**30)
-    assert peak_memory(model, LENGTH, "bfloat16") == cache * 2**30 + 12 * sizes["hidden_size"] * LENGTH * 2
+    assert peak_memory_bytes(model, LENGTH, "bfloat16") == cache * 2**30 + 12 * sizes["hidden_size"] * LENGTH * 2
     assert 2 * kept_numbers(config, LENGTH, windows=(), views=0) == cache * 2**30, "the backend batches by the same"
 
 
@@ -298,29 +299,29 @@ def test_no_more_cache_is_asked_for_than_latent_attention_keeps(kind: str) -> No
     import torch
 
     network = census.network_of(kind)
-    model = Model(name="m", **facts(network.config.to_dict()))
+    model = Model(name="m", **facts_of_config(network.config.to_dict()))
     assert model.decoupled
     cache = network(torch.arange(20)[None], use_cache=True).past_key_values
     kept = 4 * sum(layer.keys.numel() + layer.values.numel() for layer in cache.layers)
-    reading, writing = (least_memory(model, step, "float32") for step in read_and_written(20))
+    reading, writing = (min_memory_bytes(model, step, "float32") for step in read_and_written(20))
     assert 0 < writing - reading <= kept
 
 
 def test_the_plan_in_words_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """600 seconds of 6e9 operations at 1e7 a second; float32 because nothing is a GPU."""
-    monkeypatch.setattr("lexbench.runner.plan.speed", lambda: 1e7)
-    monkeypatch.setattr("lexbench.core.machine.accelerated", lambda: False)
-    corpus_task = Named("last_segment", task("last_segment", Synthetic()), "last_segment")
+    monkeypatch.setattr("lexbench.runner.plan.operations_per_second", lambda: 1e7)
+    monkeypatch.setattr("lexbench.core.machine.has_gpu_driver", lambda: False)
+    corpus_task = Component("last_segment", task("last_segment", Synthetic()), "last_segment")
     steps = [
-        Step(method("none"), corpus_task, 1 << 20, 0, None, None, Workload(4, 2_000_000, 2e9, 1e9)),
-        Step(method("pi"), corpus_task, 1 << 20, 0, None, None, Workload(4, 2_000_000, 2e9, 1e9)),
-        Step(method("pi"), part("passkey"), 16, 0, None, "needs 55 tokens", Workload(9, 9, 9e9)),
-        Step(method("pi"), part("passkey"), 16, 1, None, "needs 55 tokens", Workload(9, 9, 9e9)),
-        Step(method("none"), part("passkey"), 8, 0, None, "needs 55 tokens", Workload()),
-        Step(method("none"), part("passkey"), 9, 0, None, "needs 56 tokens", Workload()),
+        PlannedCell(method("none"), corpus_task, 1 << 20, 0, None, None, Workload(4, 2_000_000, 2e9, 1e9)),
+        PlannedCell(method("pi"), corpus_task, 1 << 20, 0, None, None, Workload(4, 2_000_000, 2e9, 1e9)),
+        PlannedCell(method("pi"), part("passkey"), 16, 0, None, "needs 55 tokens", Workload(9, 9, 9e9)),
+        PlannedCell(method("pi"), part("passkey"), 16, 1, None, "needs 55 tokens", Workload(9, 9, 9e9)),
+        PlannedCell(method("none"), part("passkey"), 8, 0, None, "needs 55 tokens", Workload()),
+        PlannedCell(method("none"), part("passkey"), 9, 0, None, "needs 56 tokens", Workload()),
     ]
     gib = 4 * (27776 + 2**20 * 32 * 14) / 2**30
-    assert describe(MODEL, steps, Path("runs/m"), "stdlib").splitlines() == [
+    assert describe_plan(MODEL, steps, Path("runs/m"), "stdlib").splitlines() == [
         "m, trained at 64 tokens, into runs/m",
         "  methods  none, pi",
         "  tasks    last_segment, passkey",
@@ -331,22 +332,22 @@ def test_the_plan_in_words_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
         "  refused  none passkey 9: needs 56 tokens",
     ]
     del steps[4:]
-    assert "texts" not in describe(MODEL, steps[2:], Path("runs/m"), "stdlib")
-    assert describe(MODEL, steps, Path("r"), backend={"dtype": "bfloat16"}).endswith(
+    assert "texts" not in describe_plan(MODEL, steps[2:], Path("runs/m"), "stdlib")
+    assert describe_plan(MODEL, steps, Path("r"), backend={"dtype": "bfloat16"}).endswith(
         f"about 10 minutes and {gib / 2:.1f} GiB of model memory in bfloat16\n  refused  pi passkey 16: needs 55 tokens"
     )
     short = [replace(steps[0], length=1 << 10)]
-    assert f" and {4 * (27776 + 2**10 * 32 * 14) / 2**20:.0f} MiB of model" in describe(MODEL, short, Path("r"))
-    monkeypatch.setattr("lexbench.core.machine.accelerated", lambda: True)
-    assert " in bfloat16" in describe(MODEL, steps, Path("r"))
-    assert " in float32" in describe(MODEL, steps, Path("r"), backend={"device": "cpu"})
+    assert f" and {4 * (27776 + 2**10 * 32 * 14) / 2**20:.0f} MiB of model" in describe_plan(MODEL, short, Path("r"))
+    monkeypatch.setattr("lexbench.core.machine.has_gpu_driver", lambda: True)
+    assert " in bfloat16" in describe_plan(MODEL, steps, Path("r"))
+    assert " in float32" in describe_plan(MODEL, steps, Path("r"), backend={"device": "cpu"})
 
 
 def test_the_job_is_kept_with_what_it_is_measured_with_and_its_cells(tmp_path: Path) -> None:
     asked = job([64], seeds=[0])
     facts = BackendFacts("chance", "1.0", "float32", "eager", "abc", tokenizer())
-    cells = [cell_of(asked, step, facts) for step in plan(asked, tokenizer())]
-    keep_job(Store(tmp_path), asked, facts, cells)
+    cells = [open_cell_of(asked, step, facts) for step in plan_cells(asked, tokenizer())]
+    write_job_file(Store(tmp_path), asked, facts, cells)
     [file] = (tmp_path / "jobs").iterdir()
     page = json.loads(file.read_text())
     assert page["config"]["n"] == 2 and page["config"]["lengths"] == [64]
@@ -356,17 +357,17 @@ def test_the_job_is_kept_with_what_it_is_measured_with_and_its_cells(tmp_path: P
         {"cell": cell.id, "method": str(cell.method), "task": "last_segment", "length": 64, "seed": 0, "tokens": 128}
         for cell in cells
     ]
-    keep_job(Store(tmp_path), asked, facts, cells)
+    write_job_file(Store(tmp_path), asked, facts, cells)
     assert len(list((tmp_path / "jobs").iterdir())) == 1
     passkey = job([64], ("passkey",), seeds=[0])
-    keep_job(Store(tmp_path), passkey, facts)
+    write_job_file(Store(tmp_path), passkey, facts)
     pages = [json.loads(each.read_text()) for each in (tmp_path / "jobs").iterdir() if each != file]
     assert [(each["cells"], each["provenance"]["corpus_fingerprint"]) for each in pages] == [([], None)]
 
 
 def test_a_job_keeps_that_two_files_begin_texts_otherwise(tmp_path: Path) -> None:
     for name in ("tokenizer.json", "tokenizer_config.json"):
-        text = (locate("lexbench:lexlet") / name).read_text()
+        text = (locate_checkpoint("lexbench:lexlet") / name).read_text()
         (tmp_path / name).write_text(text.replace('"add_bos_token": true', '"add_bos_token": false'))
     said = json.loads(kept(tmp_path / "run", load_tokenizer(tmp_path)))["provenance"]["tokenizer"]
     assert said.startswith("texts begin with no token, by add_bos_token=false") and str(tmp_path) not in said
@@ -374,7 +375,7 @@ def test_a_job_keeps_that_two_files_begin_texts_otherwise(tmp_path: Path) -> Non
 
 
 def kept(folder: Path, words: FastTokenizer) -> str:
-    keep_job(Store(folder), job([64], seeds=[0]), BackendFacts("chance", "1.0", "float32", "eager", "abc", words))
+    write_job_file(Store(folder), job([64], seeds=[0]), BackendFacts("chance", "1.0", "float32", "eager", "abc", words))
     [file] = (folder / "jobs").iterdir()
     return file.read_text()
 
@@ -382,15 +383,15 @@ def kept(folder: Path, words: FastTokenizer) -> str:
 def test_a_cells_identity_holds_all_that_its_samples_depend_on() -> None:
     asked = job([64, 512], ("last_segment", "passkey"), seeds=[5])
     facts = BackendFacts("hf", "transformers 5", "bfloat16", "sdpa", "abc", tokenizer())
-    cells = {(step.task.label, step.method.label, step.length): step for step in plan(asked, tokenizer())}
-    pi = cell_of(asked, cells["passkey", "pi", 512], facts)
+    cells = {(step.task.label, step.method.label, step.length): step for step in plan_cells(asked, tokenizer())}
+    pi = open_cell_of(asked, cells["passkey", "pi", 512], facts)
     assert pi.identity["model"] == {"name": "lexlet", "revision": "abc", "trained_length": 256, "begins_with": [0]}
     assert pi.identity["backend"] == {"name": "hf", "version": "transformers 5", "dtype": "bfloat16", "kernel": "sdpa"}
     assert (pi.identity["length"], pi.identity["seed"], pi.identity["n"]) == (512, 5, 2)
     assert pi.identity["method"]["name"] == "pi" and pi.identity["attention"] is not None
     assert pi.identity["task"]["version"] == 2 and pi.identity["corpus"] is None and pi.corpus is None
     assert (pi.model, str(pi.method), pi.task, pi.length, pi.trained_length) == ("lexlet", "pi", "passkey", 512, 256)
-    segment = cell_of(asked, cells["last_segment", "none", 64], facts)
+    segment = open_cell_of(asked, cells["last_segment", "none", 64], facts)
     assert segment.identity["corpus"]["fingerprint"] == asked.corpus.fingerprint
     assert segment.corpus == "synthetic(count=3, words=200)"
     assert len({segment.id, pi.id}) == 2

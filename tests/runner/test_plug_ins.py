@@ -11,7 +11,7 @@ REMAP = '''
 from dataclasses import dataclass
 
 from lexbench import Attention
-from lexbench.core.attention import Line, Region
+from lexbench.core.attention import PositionMap, Region
 
 
 @dataclass(frozen=True)
@@ -19,9 +19,9 @@ class Bend:
     window: int
 
     def regions(self):
-        far = Line(divisor={divisor})
+        far = PositionMap(divisor={divisor})
         return (
-            Region(Line(), Line(), lambda i, j: i - j < self.window),
+            Region(PositionMap(), PositionMap(), lambda i, j: i - j < self.window),
             Region(far, far, lambda i, j: i - j >= self.window),
         )
 
@@ -38,7 +38,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lexbench import Sample, Task, Write
+from lexbench import Sample, Task, Generate
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Given(Task):
 
     def questions(self, tokenizer, length, n, seed):
         prompt = np.full(length - 1, 5)
-        return [Write(index=index, cluster=str(index), prompt=prompt, room=1) for index in range(n)]
+        return [Generate(index=index, cluster=str(index), prompt=prompt, room=1) for index in range(n)]
 
     def score(self, question, answer):
         about = {{"index": question.index, "cluster": question.cluster, "tokens": question.length}}

@@ -12,7 +12,7 @@ from lexbench.core import registry
 from lexbench.core.method_key import OWN_POLICY, MethodKey, Purpose
 from lexbench.runner.cells import BackendFacts
 from lexbench.runner.job import Job
-from lexbench.runner.plan import cell_of, plan
+from lexbench.runner.plan import open_cell_of, plan_cells
 from lexbench.stats.prices import price_rows
 
 LENGTHS = [64, 128, 1024]  # lexlet was trained at 256
@@ -20,10 +20,13 @@ LENGTHS = [64, 128, 1024]  # lexlet was trained at 256
 
 def job(*methods: Mapping[str, Any], lengths: Sequence[int] = LENGTHS, price: bool = True) -> Job:
     return Job.of(
-        model=registry.read("model", "lexlet"),
-        methods=[each if "compose" in each else {**registry.read("method", each["name"]), **each} for each in methods],
-        tasks=[{"name": "passkey", **registry.read("task", "passkey")}],
-        corpus={"name": "synthetic", **registry.read("corpus", "synthetic")},
+        model=registry.read_named_config("model", "lexlet"),
+        methods=[
+            each if "compose" in each else {**registry.read_named_config("method", each["name"]), **each}
+            for each in methods
+        ],
+        tasks=[{"name": "passkey", **registry.read_named_config("task", "passkey")}],
+        corpus={"name": "synthetic", **registry.read_named_config("corpus", "synthetic")},
         backend={"name": "chance"},
         lengths=lengths,
         multiples=None,
@@ -36,7 +39,7 @@ def job(*methods: Mapping[str, Any], lengths: Sequence[int] = LENGTHS, price: bo
 
 def planned(asked: Job) -> set[tuple[str, int]]:
     tokenizer = load_tokenizer(folder_of(asked.model, weights=False))
-    return {(step.method.label, step.length) for step in plan(asked, tokenizer)}
+    return {(step.method.label, step.length) for step in plan_cells(asked, tokenizer)}
 
 
 def test_a_method_whose_factor_follows_the_length_has_one_price_cell_with_that_of_the_longest() -> None:
@@ -49,7 +52,7 @@ def test_a_method_whose_factor_follows_the_length_has_one_price_cell_with_that_o
 def test_the_price_cell_stretches_as_the_longest_length_does() -> None:
     asked = job({"name": "pi"})
     [fixed] = asked.deployed
-    inside = fixed.built.attention(asked.model, 128).inv_freq
+    inside = fixed.obj.attention(asked.model, 128).inv_freq
     assert inside == pytest.approx(np.asarray(asked.model.inv_freq()) / 4)  # position interpolation by 1024 / 256
 
 
@@ -85,7 +88,7 @@ def test_a_method_that_follows_the_length_without_a_factor_is_set_as_for_the_lon
     following = [f"{name}(at=1024)" for name in names[:3]]
     assert [each.label for each in asked.deployed] == following
     assert planned(asked) == {(name, at) for name in names for at in LENGTHS} | {(name, 128) for name in following}
-    fixed = asked.deployed[1].built.attention(asked.model, 128).remap
+    fixed = asked.deployed[1].obj.attention(asked.model, 128).remap
     # by hand: w = 128, k = (1024 - 1 - 128) / (256 - 1 - 128)
     assert fixed is not None and fixed.key.divisor == pytest.approx(895 / 127)
     assert [each.label for each in job({"compose": ["self_extend", "log_n"]}).deployed] == [
@@ -108,7 +111,7 @@ def purpose_of(method: Mapping[str, Any]) -> Purpose:
 
 
 def test_a_cell_states_the_method_whose_deployed_form_it_is() -> None:
-    ntk, extended = MethodKey.named("ntk"), MethodKey.named("self_extend")
+    ntk, extended = MethodKey.of_method("ntk"), MethodKey.of_method("self_extend")
     assert [each.purpose for each in job({"name": "ntk"}).deployed] == [Purpose(ntk, 4.0, price_only=True)]
     assert purpose_of({"name": "ntk", "factor": 8.0}) == Purpose(ntk, 8.0)
     assert purpose_of({"name": "self_extend", "at": 2048}) == Purpose(extended, 8.0)
@@ -136,13 +139,13 @@ def test_the_deployed_form_is_written_into_its_cell() -> None:
     asked = job({"name": "none"}, {"name": "ntk"})
     tokenizer = load_tokenizer(folder_of(asked.model, weights=False))
     backend = BackendFacts("chance", "1.0", "float32", "eager", "abc", tokenizer)
-    cells = [cell_of(asked, step, backend) for step in plan(asked, tokenizer)]
+    cells = [open_cell_of(asked, step, backend) for step in plan_cells(asked, tokenizer)]
     found = {(str(cell.method), cell.length): cell.purpose for cell in cells}
-    assert found.pop(("ntk(factor=4.0)", 128)) == Purpose(MethodKey.named("ntk"), 4.0, price_only=True)
+    assert found.pop(("ntk(factor=4.0)", 128)) == Purpose(MethodKey.of_method("ntk"), 4.0, price_only=True)
     assert set(found.values()) == {OWN_POLICY}
     deployed, priced = price_rows({(cell.method, cell.length): cell for cell in cells})
-    assert deployed == {MethodKey.named("ntk"): MethodKey.named("ntk", factor=4.0)}
-    assert priced == {MethodKey.named("ntk", factor=4.0)}
+    assert deployed == {MethodKey.of_method("ntk"): MethodKey.of_method("ntk", factor=4.0)}
+    assert priced == {MethodKey.of_method("ntk", factor=4.0)}
 
 
 def test_a_method_that_does_not_follow_the_length_has_no_length_for_which_it_is_set() -> None:

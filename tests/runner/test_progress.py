@@ -29,15 +29,15 @@ class Terminal(io.StringIO):
 def followed(jobs: Sequence[Sequence[OpenCell]], monkeypatch: pytest.MonkeyPatch, stream: io.StringIO) -> str:
     """What a sweep of jobs writes whose cells take 0.02 seconds each."""
     monkeypatch.setattr("sys.stderr", stream)
-    with progress.sweep() as sweep:
+    with progress.shared_bar() as sweep:
         sweep.jobs = len(jobs)
         for cells in jobs:
             with progress.Progress(cells, quiet=False) as shown:
                 for cell in cells:
-                    shown.began(cell, 0)
+                    shown.begin_cell(cell, 0)
                     time.sleep(0.02)
-                    shown.kept(cell)
-                    shown.ended(cell, 0.02)
+                    shown.count_sample(cell)
+                    shown.end_cell(cell, 0.02)
     return stream.getvalue()
 
 
@@ -76,15 +76,15 @@ def test_tqdm_disable_silences_it(monkeypatch: pytest.MonkeyPatch, stream: type[
 
 
 def test_what_is_left_counts_the_jobs_that_have_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "speed", lambda: 1e9)
-    with progress.sweep() as sweep:
+    monkeypatch.setattr(progress, "operations_per_second", lambda: 1e9)
+    with progress.shared_bar() as sweep:
         sweep.jobs = 3
         shown = progress.Progress(JOBS[0], quiet=True)
-        own = sweep.forecast.left(cell.step for cell in JOBS[0])
-        assert own > 0 and sweep._to_begin() == pytest.approx(2 * own)  # two more jobs like the first one
-        shown.began(JOBS[0][0], 0)
+        own = sweep.forecast.remaining_seconds(cell.step for cell in JOBS[0])
+        assert own > 0 and sweep._seconds_of_later_jobs() == pytest.approx(2 * own)  # two more jobs like the first one
+        shown.begin_cell(JOBS[0][0], 0)
         progress.Progress(JOBS[1], quiet=True)
-        assert sweep._to_begin() == pytest.approx(own)
+        assert sweep._seconds_of_later_jobs() == pytest.approx(own)
 
 
 PLAN = ["run", "task=[passkey,recall]", "lengths=[256,1024]", "n=2", "backend=chance"]
@@ -99,7 +99,7 @@ def planned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seconds: float) -> 
 
     stream = io.StringIO()
     monkeypatch.setattr("sys.stderr", stream)
-    monkeypatch.setattr(progress, "PATIENCE", 0.1)
+    monkeypatch.setattr(progress, "SECONDS_BEFORE_LINE", 0.1)
     monkeypatch.setattr(execute, "fit_lengths", slowly)
     assert main([*PLAN, f"results={tmp_path}"]) == 0
     return stream.getvalue().splitlines()
@@ -140,8 +140,8 @@ def test_a_short_plan_says_nothing_of_itself(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.delenv("TQDM_DISABLE", raising=False)
     stream = io.StringIO()
     monkeypatch.setattr("sys.stderr", stream)
-    monkeypatch.setattr(progress, "PATIENCE", 0.2)
-    with progress.said("planning", quiet=False):
+    monkeypatch.setattr(progress, "SECONDS_BEFORE_LINE", 0.2)
+    with progress.print_when_slow("planning", quiet=False):
         pass
     time.sleep(0.5)
     assert stream.getvalue() == ""

@@ -11,12 +11,12 @@ import pytest
 
 import lexbench
 from lexbench.backends.hf.reading.reader import Reader
-from lexbench.checkpoints.checkpoint import locate, read_model
+from lexbench.checkpoints.checkpoint import locate_checkpoint, read_model
 from lexbench.checkpoints.tokenizer import load_tokenizer
-from lexbench.core.task import AnyQuestion, Choose, Write
+from lexbench.core.task import AnyQuestion, Choose, Generate
 from lexbench.runner import answers
-from lexbench.runner.reuse import in_order
-from lexbench.store.format import Finished
+from lexbench.runner.reuse import cheapest_order
+from lexbench.store.format import FinishedCell
 from lexbench.store.store import Store
 
 pytestmark = pytest.mark.usefixtures("one_thread", "unverified")
@@ -39,12 +39,12 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]]]:
         yield read
 
 
-def run(folder: Path, **settings: Any) -> list[Finished]:
+def run(folder: Path, **settings: Any) -> list[FinishedCell]:
     lexbench.run("lexlet", results=folder, **{"corpus": CORPUS, "n": 4, "lengths": LENGTHS, **settings})
     return Store(folder).load()
 
 
-def check_alike(ours: list[Finished], theirs: list[Finished]) -> None:
+def check_alike(ours: list[FinishedCell], theirs: list[FinishedCell]) -> None:
     assert [each.cell.id for each in ours] == [each.cell.id for each in theirs]
     for one, other in zip(ours, theirs, strict=True):
         assert (one.refused, len(one.samples)) == (other.refused, len(other.samples))
@@ -103,10 +103,10 @@ def test_what_follows_the_length_is_scored_at_each(
 def test_prompts_are_read_from_where_they_part(
     task: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lexlet = read_model(lexbench.core.registry.read("model", "lexlet"))
-    tokenizer = load_tokenizer(locate(str(lexlet.path)), lexlet.bos)
+    lexlet = read_model(lexbench.core.registry.read_named_config("model", "lexlet"))
+    tokenizer = load_tokenizer(locate_checkpoint(str(lexlet.path)), lexlet.bos)
     asked = lexbench.task(corpus=lexbench.corpus(**CORPUS), **task).questions(tokenizer, 512, 6, 0)
-    prompts = [tuple(each.prompt.tolist()) for each in asked if isinstance(each, Write | Choose)]
+    prompts = [tuple(each.prompt.tolist()) for each in asked if isinstance(each, Generate | Choose)]
     whole = 0
     for before, prompt in zip([(), *sorted(prompts)], sorted(prompts), strict=False):
         shared = next((n for n, pair in enumerate(zip(before, prompt, strict=False)) if len(set(pair)) > 1), 0)
@@ -121,13 +121,13 @@ def test_prompts_are_read_from_where_they_part(
 @pytest.mark.slow
 def test_methods_that_attend_alike_share_their_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    ask = answers.answer
+    ask = answers.answer_question
 
     def counting(backend: Any, question: Any) -> Any:
         asked.append(question.index)
         return ask(backend, question)
 
-    monkeypatch.setattr(answers, "answer", counting)
+    monkeypatch.setattr(answers, "answer_question", counting)
     alike = {"task": "last_segment", "lengths": [256], "n": 3}  # lexlet's trained length: ntk, yarn change nothing
     found = run(tmp_path / "a", method=["none", "ntk", "dynamic_ntk"], **alike)
     assert [len(each.samples) for each in found] == [3, 3, 3]
@@ -142,14 +142,19 @@ def test_methods_that_attend_alike_share_their_samples(tmp_path: Path, monkeypat
 
 
 def asked(*prompts: list[int]) -> list[AnyQuestion]:
-    return [Write(index=index, cluster="", prompt=np.array(prompt), room=1) for index, prompt in enumerate(prompts)]
+    return [
+        Generate(index=index, cluster="", prompt=np.array(prompt), max_new_tokens=1)
+        for index, prompt in enumerate(prompts)
+    ]
 
 
 def test_prompts_that_share_two_fifths_are_sorted_by_beginning_and_others_by_length() -> None:
     shares = asked([1, 2, 3, 9], [7, 7, 7, 1], [1, 2, 3, 4], [7, 7, 7, 7], [1, 2, 3, 5], [7, 7, 7, 4])
-    assert [each.index for each in in_order(shares, reuse=True)] == [2, 4, 0, 1, 5, 3], "12 of 24 tokens are shared"
-    assert [each.index for each in in_order(shares[:5], reuse=True)] == [2, 4, 0, 1, 3], "9 of 20"
-    assert [each.index for each in in_order(shares[:4], reuse=True)] == [0, 1, 2, 3], "6 of 16"
-    assert [each.index for each in in_order(shares, reuse=False)] == [0, 1, 2, 3, 4, 5]
+    assert [each.index for each in cheapest_order(shares, reuse=True)] == [2, 4, 0, 1, 5, 3], (
+        "12 of 24 tokens are shared"
+    )
+    assert [each.index for each in cheapest_order(shares[:5], reuse=True)] == [2, 4, 0, 1, 3], "9 of 20"
+    assert [each.index for each in cheapest_order(shares[:4], reuse=True)] == [0, 1, 2, 3], "6 of 16"
+    assert [each.index for each in cheapest_order(shares, reuse=False)] == [0, 1, 2, 3, 4, 5]
     uneven = asked([1, 2], [3, 4, 5], [6], [1, 3, 4])
-    assert [each.index for each in in_order(uneven, reuse=True)] == [1, 3, 0, 2]
+    assert [each.index for each in cheapest_order(uneven, reuse=True)] == [1, 3, 0, 2]

@@ -14,31 +14,31 @@ from lexbench import Attention
 from lexbench.backends.hf.backend import Hf
 from lexbench.backends.hf.exact import hook
 from lexbench.backends.hf.exact.rotary import AttentionInstaller
-from lexbench.backends.hf.exact.state import Keys
+from lexbench.backends.hf.exact.state import KeyValueState
 from lexbench.backends.hf.reading.reader import Reader
 from lexbench.checkpoints.checkpoint import read_model
 from lexbench.core import registry
-from lexbench.core.attention import Blocks, Line, LogScale, Remap, Shift, Slopes, Window
+from lexbench.core.attention import Blocks, LogScale, PositionMap, Remap, Shift, Slopes, Window
 from lexbench.kernels import dense
-from lexbench.runner.verify import Check, Preflight, continues, failure, verify
+from lexbench.runner.verify import MethodCheck, Preflight, check_cached_reading, failure_of_checks, verify_attention
 
 LENGTH = 280
 """Of texts; lexlet is trained at 256."""
-HALVED = Remap(64, Line(2.0, 32.0), Line(2.0))
-SHIFTED = Remap(64, Line(offset=-32.0), Line())
+HALVED = Remap(64, PositionMap(2.0, 32.0), PositionMap(2.0))
+SHIFTED = Remap(64, PositionMap(offset=-32.0), PositionMap())
 """Distance 64 is seen as 32: not as in the near window."""
 
 
 @pytest.fixture(scope="module")
 def hf() -> Any:
-    return Hf(read_model({**registry.read("model", "lexlet")}))
+    return Hf(read_model({**registry.read_named_config("model", "lexlet")}))
 
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def results(hf: Any, attention: Attention, length: int = LENGTH) -> dict[str, bool | None]:
-    return {check.name: check.passed for check in verify(hf, attention, length)}
+    return {check.name: check.passed for check in verify_attention(hf, attention, length)}
 
 
 @pytest.mark.everyday("none", "remap")
@@ -163,27 +163,31 @@ def test_logits_that_are_no_numbers_are_caught(hf: Any, monkeypatch: pytest.Monk
 
 
 def test_a_failing_method_is_refused_with_what_failed() -> None:
-    checks = [Check("finite", True, "yes"), Check("cached", False, "3e-01"), Check("identity", None, "not promised")]
-    assert failure(checks) == "failed its self-check: cached (3e-01)"
-    assert failure(checks[:1]) is None
+    checks = [
+        MethodCheck("finite", True, "yes"),
+        MethodCheck("cached", False, "3e-01"),
+        MethodCheck("identity", None, "not promised"),
+    ]
+    assert failure_of_checks(checks) == "failed its self-check: cached (3e-01)"
+    assert failure_of_checks(checks[:1]) is None
 
 
 def test_a_run_refuses_the_cells_of_a_failing_method(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    checks = [Check("cached", False, "3e-01")]
-    monkeypatch.setattr("lexbench.runner.verify.verify", lambda *_: checks)
+    checks = [MethodCheck("cached", False, "3e-01")]
+    monkeypatch.setattr("lexbench.runner.verify.verify_attention", lambda *_: checks)
     run = lexbench.run("lexlet", ["none", "pi"], "passkey", lengths=[128], n=2, results=tmp_path)
     records = run.records().set_index("method")
     assert records.loc["pi", "refused"] == "pi failed its self-check: cached (3e-01)"
     assert list(records.loc[["none"], "refused"].isna().unique()) == [True]
 
 
-def forgets(self: Keys, tower: Any, tokens: torch.Tensor) -> torch.Tensor:
+def forgets(self: KeyValueState, tower: Any, tokens: torch.Tensor) -> torch.Tensor:
     """Each piece is read as if nothing were before it."""
     self.cache = DynamicCache()
     return read_on(self, tower, tokens)
 
 
-read_on = Keys.read
+read_on = KeyValueState.read
 
 
 @pytest.mark.slow
@@ -192,8 +196,10 @@ def test_a_model_whose_cache_forgets_is_scored_and_neither_writes_nor_chooses(
 ) -> None:
     """As of a family whose state transformers keeps wrongly: the model without a method is checked, too."""
     tasks: list[Any] = ["last_segment", "passkey", {"name": "needle", "options": 4}]
-    monkeypatch.setattr(Reader, "_state_of", lambda self: Keys)  # the few tokens read at the opening show it, too
-    monkeypatch.setattr(Keys, "read", forgets)
+    monkeypatch.setattr(
+        Reader, "_state_of", lambda self: KeyValueState
+    )  # the few tokens read at the opening show it, too
+    monkeypatch.setattr(KeyValueState, "read", forgets)
     run = lexbench.run("lexlet", "none", tasks, lengths=[128], n=2, corpus="synthetic", results=tmp_path)
     refused = run.records().drop_duplicates("task").set_index("task").refused
     assert refused.isna().to_dict() == {"last_segment": True, "passkey": False, "needle(options=4)": False}
@@ -203,20 +209,20 @@ def test_a_model_whose_cache_forgets_is_scored_and_neither_writes_nor_chooses(
 class Counted:
     calls = 0
 
-    def __call__(self, *arguments: Any) -> list[Check]:
+    def __call__(self, *arguments: Any) -> list[MethodCheck]:
         self.calls += 1
-        return continues(*arguments)
+        return check_cached_reading(*arguments)
 
 
 @pytest.mark.slow
 def test_checks_of_a_run_are_made_once(hf: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def counted(*arguments: Any) -> list[Check]:
+    def counted(*arguments: Any) -> list[MethodCheck]:
         asked.append(arguments)
-        return verify(*arguments)
+        return verify_attention(*arguments)
 
-    monkeypatch.setattr("lexbench.runner.verify.verify", counted)
+    monkeypatch.setattr("lexbench.runner.verify.verify_attention", counted)
     attention = Attention(mask=Window(16))
     for _ in range(2):
         preflight = Preflight(tmp_path, hf, "1")
@@ -232,7 +238,7 @@ def test_checks_of_a_run_are_made_once(hf: Any, tmp_path: Path, monkeypatch: pyt
     asked.clear()
     assert Preflight(tmp_path, hf, "1").failure(Attention(), 100) is None
     assert not asked  # the empty attention changes nothing
-    monkeypatch.setattr("lexbench.runner.verify.continues", counted_cache := Counted())
+    monkeypatch.setattr("lexbench.runner.verify.check_cached_reading", counted_cache := Counted())
     hf.attend(Attention())
     for length in (600, 900):  # from 512 tokens on, one check holds for all lengths
         assert Preflight(tmp_path, hf, "1").failure_of_cache(Attention(), length) is None

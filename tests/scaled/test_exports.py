@@ -13,10 +13,10 @@ import transformers
 
 from lexbench import Model, Refused
 from lexbench.backends.hf.exact.extended import Extended
-from lexbench.checkpoints.config_facts import facts
+from lexbench.checkpoints.config_facts import facts_of_config
 from lexbench.methods.composition import named_method, read_method
-from lexbench.methods.export import export
-from lexbench.methods.scaled import OVER, attention_of, ropes
+from lexbench.methods.export import export_text
+from lexbench.methods.scaled import ROPE_STARTS, attention_of, ropes_of_model
 from tests.census import tiny
 from tests.scaled import families
 from tests.scaled.families import FAMILIES, LENGTH, TRAINED
@@ -39,7 +39,7 @@ def saved(name: str, folder: Path) -> Model:
     kind, changes = KINDS[name]
     tiny.config_of(kind, **json.loads(json.dumps(changes))).save_pretrained(folder)
     config = json.loads((folder / "config.json").read_text())
-    return Model(name="m", path=str(folder), **{**facts(config), "trained_length": TRAINED})
+    return Model(name="m", path=str(folder), **{**facts_of_config(config), "trained_length": TRAINED})
 
 
 MODULES: dict[str, Any] = {}
@@ -64,7 +64,7 @@ def read_back(config: Any, kind: str | None) -> tuple[np.ndarray, float]:
 
 def assert_as_asked(config: Any, model: Model, method: Any) -> None:
     attention = attention_of(method, model, LENGTH)
-    for rope in ropes(model):
+    for rope in ropes_of_model(model):
         part = attention.at(0 if rope.layers is None else rope.layers[0])
         own, scale = rope.own(LENGTH)
         given, given_scale = read_back(config, rope.kind)
@@ -93,10 +93,10 @@ def loaded(folder: Path, entries: dict[str, Any]) -> Iterator[Any]:
 def test_transformers_reads_the_frequencies_back(name: str, tmp_path: Path) -> None:
     model = saved(name, tmp_path)
     for method in ("none", "yarn", "p_rope"):
-        for over in OVER:
+        for over in ROPE_STARTS:
             built = named_method(method, over=over)
             try:
-                entries = json.loads(export(built, method, model, LENGTH, "transformers"))
+                entries = json.loads(export_text(built, method, model, LENGTH, "transformers"))
             except Refused:
                 continue
             # transformers 5.23 cannot validate longrope in a config.json whose layers differ in head_dim.
@@ -109,28 +109,28 @@ def test_transformers_reads_the_frequencies_back(name: str, tmp_path: Path) -> N
 def test_transformers_reads_every_method_back(name: str, tmp_path: Path) -> None:
     model, count = saved(name, tmp_path), 0
     for method in methods_page.METHODS:
-        for over in OVER:
+        for over in ROPE_STARTS:
             built = named_method(method, over=over)
             try:
-                entries = json.loads(export(built, method, model, LENGTH, "transformers"))
+                entries = json.loads(export_text(built, method, model, LENGTH, "transformers"))
             except Refused:
                 continue
             count += 1
             # transformers 5.23 cannot validate longrope in a config.json whose layers differ in head_dim.
             for config in islice(loaded(tmp_path, entries), 1 if name == "Gemma 4" else 2):
                 assert_as_asked(config, model, built)
-    assert count >= 15 * len(OVER)
+    assert count >= 15 * len(ROPE_STARTS)
 
 
 def test_phimoe_turns_by_the_angles_and_the_scale_of_what_is_printed(tmp_path: Path) -> None:
     config = tiny.config_of("phimoe", **families.SHARED, rope_parameters=families.rope())
     config.save_pretrained(tmp_path)
-    model = Model(name="m", path=str(tmp_path), **facts(json.loads((tmp_path / "config.json").read_text())))
+    model = Model(name="m", path=str(tmp_path), **facts_of_config(json.loads((tmp_path / "config.json").read_text())))
     for method in ("yarn", "longrope"):
         built = named_method(method)
         attention = attention_of(built, model, LENGTH)
         assert attention.inv_freq is not None and attention.scale is not None
-        entries = json.loads(export(built, method, model, LENGTH, "transformers"))
+        entries = json.loads(export_text(built, method, model, LENGTH, "transformers"))
         for config in loaded(tmp_path, entries):
             cos, _ = rotary_of(config)(torch.zeros(1), torch.arange(LENGTH)[None])
             expected = attention.scale * np.cos(np.arange(LENGTH)[:, None] * attention.inv_freq)
@@ -140,7 +140,7 @@ def test_phimoe_turns_by_the_angles_and_the_scale_of_what_is_printed(tmp_path: P
 @pytest.mark.parametrize("kind", NESTED)
 def test_a_nested_config_is_changed_where_the_text_model_reads_it(kind: str, tmp_path: Path) -> None:
     model = saved(kind, tmp_path)
-    entries = json.loads(export(named_method("yarn"), "yarn", model, LENGTH, "transformers"))
+    entries = json.loads(export_text(named_method("yarn"), "yarn", model, LENGTH, "transformers"))
     assert list(entries) == ["text_config"]
     assert entries["text_config"]["max_position_embeddings"] == LENGTH
     loaded = transformers.AutoConfig.from_pretrained(tmp_path, **entries)
@@ -150,8 +150,8 @@ def test_a_nested_config_is_changed_where_the_text_model_reads_it(kind: str, tmp
 def test_the_softmax_scale_of_latent_attention_stays(tmp_path: Path) -> None:
     model = saved("DeepSeek-V3", tmp_path)
     before = transformers.AutoConfig.from_pretrained(tmp_path)
-    for over in OVER:
-        entries = json.loads(export(named_method("yarn", over=over), "yarn", model, LENGTH, "transformers"))
+    for over in ROPE_STARTS:
+        entries = json.loads(export_text(named_method("yarn", over=over), "yarn", model, LENGTH, "transformers"))
         after = transformers.AutoConfig.from_pretrained(tmp_path, **entries)
         with torch.device("meta"):
             scalings = [
@@ -174,12 +174,12 @@ def test_a_scale_of_queries_stays(own: dict[str, Any], tmp_path: Path) -> None:
     network = tiny.network_of("ministral3", **families.SHARED, rope_parameters=own).eval()
     network.config.save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
-    model = Model(name="m", path=str(tmp_path), **{**facts(config), "trained_length": TRAINED})
+    model = Model(name="m", path=str(tmp_path), **{**facts_of_config(config), "trained_length": TRAINED})
     tokens = torch.arange(LENGTH)[None] % tiny.VOCABULARY
     seen = []
     for name, over in (("none", "scaled"), ("yarn", "scaled"), ("yarn", "plain"), ("pi", "plain"), ("abf", "plain")):
         built = named_method(name, over=over)
-        entries = json.loads(export(built, name, model, LENGTH, "transformers"))
+        entries = json.loads(export_text(built, name, model, LENGTH, "transformers"))
         changed = transformers.AutoConfig.from_pretrained(tmp_path, **entries)
         served = type(network)(changed).eval()
         served.load_state_dict(network.state_dict())
@@ -189,7 +189,7 @@ def test_a_scale_of_queries_stays(own: dict[str, Any], tmp_path: Path) -> None:
             found = served(tokens, use_cache=False).logits
         assert (found - expected).abs().max() < 1e-3 * expected.std(), (name, over)
         seen.append(expected)
-        told = export(built, name, model, LENGTH, "vllm")
+        told = export_text(built, name, model, LENGTH, "vllm")
         assert '"llama_4_scaling_beta": 0.5' in told and '"original_max_position_embeddings": 8' in told
     assert (seen[0] - seen[1]).std() > 0.01 * seen[0].std()  # the methods differ
 
@@ -198,9 +198,9 @@ def test_a_scale_of_queries_stays(own: dict[str, Any], tmp_path: Path) -> None:
 def test_a_scale_of_queries_stays_in_latent_attention(own: dict[str, Any], tmp_path: Path) -> None:
     tiny.config_of("mistral4", **families.SHARED, rope_parameters=own).save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
-    model = Model(name="m", path=str(tmp_path), **{**facts(config), "trained_length": TRAINED})
+    model = Model(name="m", path=str(tmp_path), **{**facts_of_config(config), "trained_length": TRAINED})
     for name, over in (("none", "scaled"), ("yarn", "scaled"), ("yarn", "plain"), ("pi", "plain")):
-        entries = json.loads(export(named_method(name, over=over), name, model, LENGTH, "transformers"))
+        entries = json.loads(export_text(named_method(name, over=over), name, model, LENGTH, "transformers"))
         rope = transformers.AutoConfig.from_pretrained(tmp_path, **entries).rope_parameters
         assert {key: rope[key] for key in QUERIES} == QUERIES
 
@@ -209,8 +209,8 @@ def test_a_length_beside_the_rope_parameters_is_kept(tmp_path: Path) -> None:
     """transformers reads it in place of the one that an export prints."""
     stated = {**OLD_LLAMA, "max_position_embeddings": 4096, "original_max_position_embeddings": 1024}
     (tmp_path / "config.json").write_text(json.dumps({**stated, "num_hidden_layers": 1, "vocab_size": 8}))
-    model = Model(name="m", path=str(tmp_path), **facts(stated))
-    entries = json.loads(export(named_method("yarn"), "yarn", model, 16384, "transformers"))
+    model = Model(name="m", path=str(tmp_path), **facts_of_config(stated))
+    entries = json.loads(export_text(named_method("yarn"), "yarn", model, 16384, "transformers"))
     rotary = rotary_of(transformers.AutoConfig.from_pretrained(tmp_path, **entries))
     expected = attention_of(named_method("yarn"), model, 16384)
     assert expected.inv_freq is not None
@@ -231,14 +231,14 @@ def test_a_length_beside_the_rope_parameters_is_kept(tmp_path: Path) -> None:
 )
 def test_what_a_target_cannot_read_is_refused(name: str, method: str, target: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(Refused, match=said):
-        export(named_method(method), method, saved(name, tmp_path), LENGTH, target)
+        export_text(named_method(method), method, saved(name, tmp_path), LENGTH, target)
 
 
 def test_a_label_names_what_it_starts_from(tmp_path: Path) -> None:
     model = saved("Gemma 3", tmp_path)
     _, method, key = read_method({"_target_": "lexbench.methods.rerope.Rerope", "name": "rerope", "over": "plain"})
     with pytest.raises(Refused, match=r"cannot express .*remapped distances \(rerope\(over='plain'\)\)"):
-        export(method, str(key), model, LENGTH, "vllm")
+        export_text(method, str(key), model, LENGTH, "vllm")
 
 
 OLD_LLAMA = {"model_type": "llama", "hidden_size": 32, "num_attention_heads": 4, "rope_theta": 200.0}
@@ -257,8 +257,8 @@ OLD = {
 def test_an_export_replaces_the_scaling_of_a_config_of_transformers_4(name: str, tmp_path: Path) -> None:
     stated = {**OLD[name], "max_position_embeddings": TRAINED}
     (tmp_path / "config.json").write_text(json.dumps(stated))
-    model = Model(name="m", path=str(tmp_path), **{**facts(stated), "trained_length": TRAINED})
-    entries = json.loads(export(named_method("pi", over="plain", factor=4.0), "pi", model, LENGTH, "transformers"))
+    model = Model(name="m", path=str(tmp_path), **{**facts_of_config(stated), "trained_length": TRAINED})
+    entries = json.loads(export_text(named_method("pi", over="plain", factor=4.0), "pi", model, LENGTH, "transformers"))
     # Position interpolation by hand: 200^(-2p/8) / 4.
     wanted = [200.0 ** (-2 * pair / 8) / 4 for pair in range(4)]
     for config in loaded(tmp_path, entries):

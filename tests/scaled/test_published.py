@@ -16,9 +16,9 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 from lexbench import Refused
 from lexbench.backends.hf.exact import layers
 from lexbench.backends.vllm.angles import own_angles
-from lexbench.checkpoints.config_facts import INTERLEAVED, REORDERED, facts
+from lexbench.checkpoints.config_facts import INTERLEAVED_MODEL_TYPES, REORDERED_MODEL_TYPES, facts_of_config
 from lexbench.core.model import Model
-from lexbench.methods.scaled import ropes
+from lexbench.methods.scaled import ropes_of_model
 
 SMALL = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2}
 SMALL |= {"num_hidden_layers": 4, "vocab_size": 128, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
@@ -78,7 +78,7 @@ def rotary_of(config: Mapping[str, Any]) -> Any:
     made = CONFIG_MAPPING[config["model_type"]].from_dict(dict(config))
     with torch.device("meta"):
         network = AutoModelForCausalLM.from_config(made)
-    [place] = [place for place, module in network.named_modules() if layers.kinds_of(module)]
+    [place] = [place for place, module in network.named_modules() if layers.rotary_kinds(module)]
     return type(network.get_submodule(place))(made)
 
 
@@ -86,16 +86,16 @@ def rotary_of(config: Mapping[str, Any]) -> Any:
 def test_frequencies_and_scales_are_those_of_the_module(kind: str) -> None:
     config = {"model_type": kind, **SMALL, **PUBLISHED[kind]}
     rotary = rotary_of(config)
-    stated: dict[str, Any] = {"name": kind, "trained_length": 4096, **facts(config)}
-    found = {rope.kind: rope for rope in ropes(Model(**stated))}
-    assert set(found) == set(layers.kinds_of(rotary))
+    stated: dict[str, Any] = {"name": kind, "trained_length": 4096, **facts_of_config(config)}
+    found = {rope.kind: rope for rope in ropes_of_model(Model(**stated))}
+    assert set(found) == set(layers.rotary_kinds(rotary))
     for each, rope in found.items():
         inv_freq, scale = rope.own(1)
-        np.testing.assert_allclose(inv_freq, layers.frequencies(rotary, each).double().numpy(), rtol=1e-6)
-        assert scale == pytest.approx(layers.scale(rotary, each))
+        np.testing.assert_allclose(inv_freq, layers.rotary_frequencies(rotary, each).double().numpy(), rtol=1e-6)
+        assert scale == pytest.approx(layers.rotary_scale(rotary, each))
     for each, angles in zip(found, own_angles(Model(**stated), 1), strict=True):  # what vLLM's tables are compared with
-        np.testing.assert_allclose(angles.inv_freq, layers.frequencies(rotary, each).double().numpy(), rtol=1e-6)
-        assert angles.scale == pytest.approx(layers.scale(rotary, each))
+        np.testing.assert_allclose(angles.inv_freq, layers.rotary_frequencies(rotary, each).double().numpy(), rtol=1e-6)
+        assert angles.scale == pytest.approx(layers.rotary_scale(rotary, each))
     if kind == "modernbert-decoder":
         assert [rope.layers for rope in found.values()] == [(0, 3), (1, 2)]
 
@@ -116,18 +116,23 @@ LINEAR = {"rope_type": "linear", "factor": 4.0}
 )
 def test_of_both_names_and_of_old_ones_transformers_choice_is_taken(kind: str, rope: dict[str, Any]) -> None:
     config = {"model_type": kind, **SMALL, "num_hidden_layers": 6, **rope}
-    found = {each.kind: each for each in ropes(Model(**{"name": kind, "trained_length": 4096, **facts(config)}))}
+    found = {
+        each.kind: each
+        for each in ropes_of_model(Model(**{"name": kind, "trained_length": 4096, **facts_of_config(config)}))
+    }
     rotary = rotary_of(copy.deepcopy(config))  # transformers completes the parameters in place
     for each, own in found.items():
         inv_freq, scale = own.own(1)
-        np.testing.assert_allclose(inv_freq, layers.frequencies(rotary, each).double().numpy(), rtol=1e-6)
-        assert scale == layers.scale(rotary, each) == 1
+        np.testing.assert_allclose(inv_freq, layers.rotary_frequencies(rotary, each).double().numpy(), rtol=1e-6)
+        assert scale == layers.rotary_scale(rotary, each) == 1
 
 
 def test_layers_of_one_kind_may_state_their_rope_by_kind() -> None:
     linear = {"full_attention": {**LINEAR, "rope_theta": 1e6}}
     config = {"model_type": "cohere_compass_text", **SMALL, "layer_types": ["full_attention"] * 4}
-    [rope] = ropes(Model(name="m", trained_length=64, **facts({**config, "rope_parameters": linear})))
+    [rope] = ropes_of_model(
+        Model(name="m", trained_length=64, **facts_of_config({**config, "rope_parameters": linear}))
+    )
     assert (rope.kind, rope.layers) == ("full_attention", (0, 1, 2, 3))
     # pair p turns by b^(-2p/d) / 4, d = 16
     np.testing.assert_allclose(rope.own(1)[0], 1e6 ** (-np.arange(8) / 8) / 4)
@@ -135,14 +140,14 @@ def test_layers_of_one_kind_may_state_their_rope_by_kind() -> None:
 
 def test_a_scaling_that_transformers_does_not_know_is_refused() -> None:
     stated: dict[str, Any] = {"name": "odd", "trained_length": 64, "head_dim": 16, "rope_base": 1e4}
-    [rope] = ropes(Model(**stated, rope_scaling={"rope_type": "other"}))
+    [rope] = ropes_of_model(Model(**stated, rope_scaling={"rope_type": "other"}))
     with pytest.raises(Refused, match="its RoPE is scaled by other"):
         rope.own(1)
 
 
 def test_llava_leaves_the_sizes_of_llama_out() -> None:
     text = {"model_type": "llama", "max_position_embeddings": 4096, "vocab_size": 32064, "rms_norm_eps": 1e-5}
-    found = facts({"model_type": "llava", "text_config": text})
+    found = facts_of_config({"model_type": "llava", "text_config": text})
     llama = CONFIG_MAPPING["llama"]()
     assert (found["head_dim"], found["layers"]) == (llama.head_dim, llama.num_hidden_layers)
     assert (found["heads"], found["kv_heads"]) == (llama.num_attention_heads, llama.num_key_value_heads)
@@ -156,10 +161,10 @@ def test_neighbours_are_rotated_where_the_modeling_code_does(kind: str) -> None:
     vector[..., 0] = 1.0
     turned, _ = apply(vector, vector, torch.zeros(1, 1, 8), torch.ones(1, 1, 8))
     partner = int(turned.abs().flatten().argmax())
-    assert partner == (1 if kind in INTERLEAVED else 4)
+    assert partner == (1 if kind in INTERLEAVED_MODEL_TYPES else 4)
 
 
-@pytest.mark.parametrize("kind", sorted(REORDERED))
+@pytest.mark.parametrize("kind", sorted(REORDERED_MODEL_TYPES))
 def test_weights_are_for_neighbours_where_the_modeling_code_reorders_them(kind: str) -> None:
     apply = importlib.import_module(f"transformers.models.{kind}.modeling_{kind}").apply_rotary_pos_emb_interleave
     first, second, zeros, ones = *torch.eye(8)[:2].reshape(2, 1, 1, 1, 8), torch.zeros(1, 1, 8), torch.ones(1, 1, 8)
@@ -167,5 +172,5 @@ def test_weights_are_for_neighbours_where_the_modeling_code_reorders_them(kind: 
     quarter, whole = apply(first, first, zeros, ones)[0], apply(second, second, ones, zeros)[0]
     torch.testing.assert_close(quarter, whole)
     rope = {"model_type": kind, **SMALL, "rope_theta": 1e4, "qk_rope_head_dim": 8}
-    assert facts(rope)["rotary_layout"] == "interleaved"
-    assert "rotary_layout" not in facts({**rope, "rope_interleave": False})
+    assert facts_of_config(rope)["rotary_layout"] == "interleaved"
+    assert "rotary_layout" not in facts_of_config({**rope, "rope_interleave": False})

@@ -11,11 +11,11 @@ import pytest
 
 from lexbench import Attention, Model, Refused
 from lexbench.backends.hf import Hf
-from lexbench.checkpoints.config_facts import facts
+from lexbench.checkpoints.config_facts import facts_of_config
 from lexbench.core.attention import Window
 from lexbench.core.method_key import MethodKey
 from lexbench.methods.composition import named_method, read_method
-from lexbench.methods.scaled import attention_of, joined, ropes
+from lexbench.methods.scaled import attention_of, join_layers, ropes_of_model
 from lexbench.runner import verify
 from tests.census import tiny
 from tests.scaled import families
@@ -84,7 +84,7 @@ def test_bands_of_pairs_have_distances_of_their_own(models: Any, family: str, mo
     expected = oracle.logits(methods_page.TOKENS)
     for given in (whole, pieces):
         assert float((given - expected).std() / expected.std()) <= methods_page.TOLERANCE
-    assert hf.realised(LENGTH) < 1e-4
+    assert hf.difference_from_method(LENGTH) < 1e-4
 
 
 @pytest.mark.parametrize(
@@ -121,8 +121,8 @@ def test_the_comparison_sees_a_lost_sink(models: Any, monkeypatch: pytest.Monkey
 def test_a_method_passes_its_self_check(models: Any, family: str, method: str) -> None:
     hf, _ = models(family)
     for length in (TRAINED, LENGTH):
-        checks = verify.verify(hf, attention_of(named_method(method), hf.model, length), length)
-        assert verify.failure(checks) is None
+        checks = verify.verify_attention(hf, attention_of(named_method(method), hf.model, length), length)
+        assert verify.failure_of_checks(checks) is None
         assert {check.name for check in checks if check.passed} >= {"cached", "order", "finite"}
 
 
@@ -215,7 +215,7 @@ def test_on_a_plain_model_over_changes_nothing() -> None:
 
 def test_labels_and_identities_say_what_was_chosen() -> None:
     usual = {"_target_": "lexbench.methods.yarn.Yarn", "name": "yarn", "over": "scaled"}
-    assert read_method(usual)[2] == MethodKey.named("yarn")
+    assert read_method(usual)[2] == MethodKey.of_method("yarn")
     config = {"_target_": "lexbench.methods.yarn.Yarn", "name": "yarn", "factor": 4.0, "over": "plain"}
     assert str(read_method(config)[2]) == "yarn(factor=4.0, over='plain')"
     listed = {"compose": [{"name": "yarn", "over": "plain"}, "log_n"]}
@@ -253,8 +253,8 @@ def test_own_frequencies_are_those_of_transformers(family: str) -> None:
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
     config = tiny.config_of(FAMILIES[family].kind, **families.SHARED, **copy.deepcopy(FAMILIES[family].changes))
-    model = Model(name=family, **{**facts(config.to_dict()), "trained_length": TRAINED})
-    for rope in ropes(model):
+    model = Model(name=family, **{**facts_of_config(config.to_dict()), "trained_length": TRAINED})
+    for rope in ropes_of_model(model):
         kind = rope.parameters["rope_type"]
         inv_freq, scale = rope.own(LENGTH)
         if kind == "default":
@@ -270,6 +270,6 @@ def test_own_frequencies_are_those_of_transformers(family: str) -> None:
 
 def test_layers_without_passes_of_their_own_keep_what_they_have_in_every_pass() -> None:
     plain, one, two = Attention(mask=Window(5)), Attention(scale=1.5), Attention(scale=2.0)
-    made = joined([Attention(mixture=(one, two)), plain])
+    made = join_layers([Attention(mixture=(one, two)), plain])
     found = [[part.at(layer).as_data() for layer in (0, 1)] for part in made.mixture or ()]
     assert found == [[one.as_data(), plain.as_data()], [two.as_data(), plain.as_data()]]

@@ -12,20 +12,20 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, permutation_test, t
 
-from lexbench.report.check.comparison import command, markdown
+from lexbench.report.check.comparison import compare_command, comparison_markdown
 from lexbench.report.verdicts import verdict_text
-from lexbench.stats.cell_outcomes import Change, changes, kept, unlike_questions
-from lexbench.stats.compare import Compared, Comparison, compare
+from lexbench.stats.cell_outcomes import SettingChange, changed_settings, difference_in_kind, outcomes_of_cell
+from lexbench.stats.compare import Comparison, TaskComparison, compare_runs
 from lexbench.stats.intervals import skewed_p
-from lexbench.store.format import Finished
+from lexbench.store.format import FinishedCell
 from tests.report.fake_run import cell
 from tests.report.outcomes import answers, folder, refused, right, texts
 
 REFERENCE = Path(__file__).parents[2] / "results/reference/lexlet"
 
 
-def sides(path: Path, left: Sequence[Finished], other: Sequence[Finished], **selected: Any) -> Comparison:
-    return compare(folder(path / "a", *left), folder(path / "b", *other), **selected)
+def sides(path: Path, left: Sequence[FinishedCell], other: Sequence[FinishedCell], **selected: Any) -> Comparison:
+    return compare_runs(folder(path / "a", *left), folder(path / "b", *other), **selected)
 
 
 def verdicts(found: Comparison) -> list[str]:
@@ -66,7 +66,7 @@ def test_lengths_and_tasks_are_one_family(tmp_path: Path) -> None:
     other = [texts("yarn", [4.0] * 6), answers("yarn", right(0, 6))]
     found = sides(tmp_path, left, other)
 
-    def first(task: Compared) -> float | None:
+    def first(task: TaskComparison) -> float | None:
         found = task.entries[0].found
         return None if found is None else found.p_holm
 
@@ -81,10 +81,10 @@ def test_lengths_and_tasks_are_one_family(tmp_path: Path) -> None:
 def test_what_may_be_said_of_a_task(tmp_path: Path) -> None:
     lengths = (256, 512, 1024)
 
-    def by_length(method: str, *levels: float, n: int = 12) -> list[Finished]:
+    def by_length(method: str, *levels: float, n: int = 12) -> list[FinishedCell]:
         return [texts(method, [level] * n, length) for length, level in zip(lengths, levels, strict=True)]
 
-    def said(name: str, left: list[Finished], other: list[Finished]) -> str:
+    def said(name: str, left: list[FinishedCell], other: list[FinishedCell]) -> str:
         [verdict] = verdicts(sides(tmp_path / name, left, other))
         return verdict
 
@@ -138,7 +138,7 @@ def test_measures_without_a_better_side_are_higher_or_lower(tmp_path: Path) -> N
     other = answers("yarn", [1.0 + i / 10 for i in range(8)], metric="entropy")
     found = sides(tmp_path, [left], [other])
     assert verdicts(found) == ["B is lower at every length"]
-    assert "| 512 (2x) | 2.35 | 1.35 | -1* [-1, -1] |   0.0078 |     8 |" in markdown(found)
+    assert "| 512 (2x) | 2.35 | 1.35 | -1* [-1, -1] |   0.0078 |     8 |" in comparison_markdown(found)
 
 
 def test_what_differs_between_the_sides_is_named(tmp_path: Path) -> None:
@@ -148,16 +148,16 @@ def test_what_differs_between_the_sides_is_named(tmp_path: Path) -> None:
     other = [texts("yarn", [3.0] * 8, version="0.2.0", dtype="bfloat16", identity={**newer, "attention": {"scale": 2}})]
     found = sides(tmp_path, left, other)
     assert [change for change in found.changes if not change.name.startswith("attention")] == [
-        Change("backend.dtype", "float32", "bfloat16"),
-        Change("lexbench", "0.1.0", "0.2.0"),
-        Change("model.revision", "5f0c", "77aa"),
+        SettingChange("backend.dtype", "float32", "bfloat16"),
+        SettingChange("lexbench", "0.1.0", "0.2.0"),
+        SettingChange("model.revision", "5f0c", "77aa"),
     ]
     assert [change.name for change in found.changes if change.name.startswith("attention")] == ["attention of yarn"]
     methods = sides(tmp_path / "methods", [texts("none", [3.0] * 8)], [texts("yarn", [3.0] * 8)])
-    assert methods.changes == [Change("method", "none", "yarn")]
-    assert "- method: A none, B yarn" in markdown(methods)
+    assert methods.changes == [SettingChange("method", "none", "yarn")]
+    assert "- method: A none, B yarn" in comparison_markdown(methods)
     same = sides(tmp_path / "same", left, left)
-    assert same.changes == [] and "- nothing else differs that is recorded" in markdown(same)
+    assert same.changes == [] and "- nothing else differs that is recorded" in comparison_markdown(same)
 
 
 def test_selectors_narrow_a_side(tmp_path: Path) -> None:
@@ -169,17 +169,17 @@ def test_selectors_narrow_a_side(tmp_path: Path) -> None:
             for length in (256, 512)
         ),
     )
-    found = compare(run, run[0], ["method=none", "length=256", "length=512"], ["method=yarn", "length=512"])
+    found = compare_runs(run, run[0], ["method=none", "length=256", "length=512"], ["method=yarn", "length=512"])
     assert [entry.length for task in found.tasks for entry in task.entries] == [512]
     assert (found.only_a, found.only_b) == (["none last_segment at 256, seed 0"], [])
     assert (found.a, found.b) == (f"{run[0]} method=none length=256 length=512", f"{run[0]} method=yarn length=512")
-    assert "Only in A: none last_segment at 256, seed 0." in markdown(found)
+    assert "Only in A: none last_segment at 256, seed 0." in comparison_markdown(found)
 
 
 def test_lengths_to_choose_from_ascend(tmp_path: Path) -> None:
     run = folder(tmp_path / "run", *(texts("none", [3.0] * 8, length=length) for length in (1024, 128, 256)))
     with pytest.raises(ValueError, match=r"no cell of length=64: choose from 128, 256, 1024$"):
-        compare(run, run, ["length=64"])
+        compare_runs(run, run, ["length=64"])
 
 
 @pytest.mark.parametrize(
@@ -199,14 +199,14 @@ def test_lengths_to_choose_from_ascend(tmp_path: Path) -> None:
 def test_selectors_that_leave_none_or_several(tmp_path: Path, select: list[str], said: str) -> None:
     run = folder(tmp_path / "run", texts("none", [3.0] * 8), texts("yarn", [3.0] * 8))
     with pytest.raises(ValueError, match=re.escape(said)):
-        compare(run, run, select, ["method=yarn"])
+        compare_runs(run, run, select, ["method=yarn"])
 
 
 def test_cells_that_no_selector_tells_apart_say_in_what_they_differ(tmp_path: Path) -> None:
     other = texts("none", [3.0] * 8, identity={"model": {"name": "lexlet", "revision": "b"}})
     run = folder(tmp_path / "run", texts("none", [3.0] * 8), other)
     with pytest.raises(ValueError, match=r"which differ in model\.revision: give a folder that holds one of them"):
-        compare(run, run, [], [])
+        compare_runs(run, run, [], [])
 
 
 def test_no_overlap_is_an_error_with_what_each_side_holds(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_no_overlap_is_an_error_with_what_each_side_holds(tmp_path: Path) -> Non
     with pytest.raises(ValueError, match=said):
         sides(tmp_path, [texts("none", [3.0] * 8)], [answers("none", right(4, 8))])
     with pytest.raises(ValueError, match="does not exist"):
-        compare(tmp_path / "nowhere", tmp_path / "nowhere")
+        compare_runs(tmp_path / "nowhere", tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize(
@@ -236,20 +236,20 @@ def test_other_questions_are_refused_with_the_reason(tmp_path: Path, changed: di
 
 def test_two_tokenizers_have_no_common_nll_per_token(tmp_path: Path) -> None:
     other = texts("none", [3.0] * 8, model="other", identity={"model": {"name": "other"}})
-    wider = Finished(other.cell, [replace(each, bytes=20, words=3) for each in other.samples])
+    wider = FinishedCell(other.cell, [replace(each, bytes=20, words=3) for each in other.samples])
     sizes = "4 targets of 13 bytes and 2 words in A, 4 targets of 20 bytes and 3 words in B"
     said = f"sides cannot be compared: question 0 has {sizes}: NLL per token needs one tokenizer"
     with pytest.raises(ValueError, match=said):
         sides(tmp_path, [texts("none", [3.0] * 8)], [wider])
     same = sides(tmp_path / "same", [texts("none", [3.0] * 8)], [other])  # two models with one tokenizer
     assert verdicts(same) == ["no difference: every question gave the same"]
-    assert same.changes == [Change("model.name", "lexlet", "other")]
+    assert same.changes == [SettingChange("model.name", "lexlet", "other")]
 
 
 def test_a_small_p_needs_no_escape(tmp_path: Path) -> None:
     """2^-15 of 16 texts that are all worse; a tag is escaped as before."""
     found = sides(tmp_path, [texts("none", [3.0] * 16)], [texts("a<b>", [4.0] * 16)])
-    shown = markdown(found)
+    shown = comparison_markdown(found)
     assert " <0.0001 |" in shown and "\\<0" not in shown
     assert "B a\\<b>" in shown
 
@@ -257,16 +257,16 @@ def test_a_small_p_needs_no_escape(tmp_path: Path) -> None:
 def test_answers_that_cancel_within_their_haystacks_are_no_same_answers(tmp_path: Path) -> None:
     """Each haystack loses one of two answers and gains the other: every sum is 0, and no question gave the same."""
 
-    def haystacks(method: str, *pair: float, count: int) -> Finished:
+    def haystacks(method: str, *pair: float, count: int) -> FinishedCell:
         made = answers(method, [*pair] * count)
-        return Finished(made.cell, [replace(each, cluster=str(each.index // 2)) for each in made.samples])
+        return FinishedCell(made.cell, [replace(each, cluster=str(each.index // 2)) for each in made.samples])
 
     for count, said in ((1, "too few samples to detect any difference"), (12, "no difference detected")):
         cells = [haystacks("none", 0.0, 1.0, count=count)], [haystacks("yarn", 1.0, 0.0, count=count)]
         [task] = sides(tmp_path / str(count), *cells).tasks
         assert verdict_text(task).startswith(said)
         [entry] = task.entries
-        assert entry.found is not None and (entry.found.difference, entry.found.changed) == (0.0, 2 * count)
+        assert entry.found is not None and (entry.found.difference, entry.found.n_changed) == (0.0, 2 * count)
 
 
 def test_refusals_of_a_side_stand_beside_what_is_compared(tmp_path: Path) -> None:
@@ -274,7 +274,7 @@ def test_refusals_of_a_side_stand_beside_what_is_compared(tmp_path: Path) -> Non
     other = [answers("yarn", right(8, 8), 256), answers("yarn", right(8, 8), 512)]
     found = sides(tmp_path, left, other)
     assert [entry.apart for entry in found.tasks[0].entries] == [None, "A is refused: too short"]
-    assert "(1) cannot be told: both at the ceiling (1.00)  \n(2) A is refused: too short" in markdown(found)
+    assert "(1) cannot be told: both at the ceiling (1.00)  \n(2) A is refused: too short" in comparison_markdown(found)
 
 
 def test_failed_truncated_and_missing_questions_are_said(tmp_path: Path) -> None:
@@ -282,8 +282,8 @@ def test_failed_truncated_and_missing_questions_are_said(tmp_path: Path) -> None
     samples = [replace(each, cluster=f"document {each.index // 2}") for each in other.samples]
     samples[0] = replace(samples[0], failed="gone", nll=None)
     samples[1] = replace(samples[1], truncated=True)
-    grouped = Finished(left.cell, [replace(each, cluster=f"document {each.index // 2}") for each in left.samples])
-    shown = markdown(sides(tmp_path, [grouped], [Finished(other.cell, samples)]))
+    grouped = FinishedCell(left.cell, [replace(each, cluster=f"document {each.index // 2}") for each in left.samples])
+    shown = comparison_markdown(sides(tmp_path, [grouped], [FinishedCell(other.cell, samples)]))
     for note in (
         "7 pairs in 4 clusters",
         "1 pair failed on a side",
@@ -300,19 +300,19 @@ def test_seeds_and_corpora_have_rows_and_tables_of_their_own(tmp_path: Path) -> 
     found = sides(tmp_path, left, other)
     tables = {task.task: [entry.seed for entry in task.entries] for task in found.tasks}
     assert tables == {"last_segment on stdlib": [0, 1], "last_segment on wikitext": [0]}
-    assert "| 512 (2x) seed 1 |" in markdown(found)
+    assert "| 512 (2x) seed 1 |" in comparison_markdown(found)
 
 
 def test_files_that_cannot_be_read_are_said_and_the_rest_is_compared(tmp_path: Path) -> None:
     run = folder(tmp_path / "run", texts("none", [3.0] * 8), texts("yarn", [3.0] * 8))
     (tmp_path / "run/cells/0000.parquet").write_bytes(b"PAR1")
-    found = compare(run, run, ["method=none"], ["method=yarn"])
-    assert len(found.problems) == 1 and "Not readable: cell " in markdown(found)
+    found = compare_runs(run, run, ["method=none"], ["method=yarn"])
+    assert len(found.problems) == 1 and "Not readable: cell " in comparison_markdown(found)
 
 
 def test_all_of_it_as_data(tmp_path: Path) -> None:
     run = folder(tmp_path / "run", answers("none", right(2, 8)), answers("yarn", right(8, 8)))
-    page = json.loads(command(run[0], run[0], select_a=["method=none"], select_b=["method=yarn"], as_data=True))
+    page = json.loads(compare_command(run[0], run[0], select_a=["method=none"], select_b=["method=yarn"], as_data=True))
     [task] = page["tasks"]
     [entry] = task["entries"]
     assert (task["task"], task["metric"], task["unit"], task["verdict"]) == (
@@ -336,14 +336,14 @@ def test_all_of_it_as_data(tmp_path: Path) -> None:
 
 def test_names_of_others_can_do_nothing(tmp_path: Path) -> None:
     name = "a|b\n# <script>\x1b"
-    shown = markdown(sides(tmp_path, [texts("none", [3.0] * 8)], [texts(name, [2.0] * 8)]))
+    shown = comparison_markdown(sides(tmp_path, [texts("none", [3.0] * 8)], [texts(name, [2.0] * 8)]))
     assert "- method: A none, B 'a\\|b\\\\n# \\<script>\\\\x1b'" in shown and "\x1b" not in shown
 
 
 @pytest.mark.slow
 def test_the_committed_records_say_what_their_differences_said() -> None:
     """Against the figures of results/reference/lexlet.md, which another path computed: paired differences to none."""
-    found = compare(REFERENCE, REFERENCE, ["method=none"], ["method=yarn"])
+    found = compare_runs(REFERENCE, REFERENCE, ["method=none"], ["method=yarn"])
     page = (REFERENCE.parent / "lexlet.md").read_text()
     [nll, passkey] = found.tasks
     row = next(line for line in page.splitlines() if line.startswith("| yarn "))
@@ -375,15 +375,17 @@ def test_what_could_be_missed_follows_the_correction_for_all_comparisons(tmp_pat
 def test_numbers_that_are_equal_and_written_otherwise_are_named() -> None:
     known = cell("passkey", "yarn", 256).identity
 
-    def of(**changed: Any) -> Finished:
-        return Finished(cell("passkey", "yarn", 256, identity={**known, **changed}), [], "no")
+    def of(**changed: Any) -> FinishedCell:
+        return FinishedCell(cell("passkey", "yarn", 256, identity={**known, **changed}), [], "no")
 
     one, other = (of(method={"name": "yarn", "beta_fast": number}) for number in (32, 32.0))
-    assert changes([(kept(one), kept(other))]) == [Change("method.beta_fast", "32", "32.0")]
+    assert changed_settings([(outcomes_of_cell(one), outcomes_of_cell(other))]) == [
+        SettingChange("method.beta_fast", "32", "32.0")
+    ]
     one, other = of(task={"name": "passkey", "digits": 5, "old": 1}), of(task={"name": "passkey", "digits": 5.0})
-    assert unlike_questions(one.cell, other.cell) == Change("task.digits", "5", "5.0")
+    assert difference_in_kind(one.cell, other.cell) == SettingChange("task.digits", "5", "5.0")
     one, other = of(task={"name": "passkey", "digits": 5, "old": 1}), of(task={"name": "passkey", "digits": 5})
-    assert unlike_questions(one.cell, other.cell) is None
+    assert difference_in_kind(one.cell, other.cell) is None
 
 
 def test_a_loss_that_no_test_shows_may_be_missed_in_its_whole_size(tmp_path: Path) -> None:
@@ -407,9 +409,9 @@ def test_sides_that_measured_no_common_metric_are_said(tmp_path: Path) -> None:
 
 
 def test_reasons_why_nothing_can_be_told_stand_with_their_lengths(tmp_path: Path) -> None:
-    def chanced(method: str, scores: list[float], length: int) -> Finished:
+    def chanced(method: str, scores: list[float], length: int) -> FinishedCell:
         made = answers(method, scores, length)
-        return Finished(made.cell, [replace(each, chance=0.25) for each in made.samples])
+        return FinishedCell(made.cell, [replace(each, chance=0.25) for each in made.samples])
 
     left = [chanced("none", right(8, 8), 256), chanced("none", right(2, 8), 512)]
     other = [chanced("yarn", right(8, 8), 256), chanced("yarn", right(2, 8), 512)]
@@ -441,7 +443,7 @@ def test_only_named_cells_are_compared(tmp_path: Path) -> None:
     cells = [texts(method, [3.0] * 8, length) for method in ("none", "yarn") for length in (256, 512)]
     run = folder(tmp_path, *cells)
     named = {each.cell.id for each in cells if each.cell.length == 512}
-    [task] = compare(run, run, ["method=none"], ["method=yarn"], only=named).tasks
+    [task] = compare_runs(run, run, ["method=none"], ["method=yarn"], only=named).tasks
     assert [entry.length for entry in task.entries] == [512]
 
 
@@ -449,7 +451,7 @@ def test_the_question_that_differs_is_told_by_its_own_sizes(tmp_path: Path) -> N
     left, other = texts("none", [3.0] * 8), texts("yarn", [3.0] * 8)
     wider = [replace(each, bytes=20, words=3) if each.index == 5 else each for each in other.samples]
     with pytest.raises(ValueError, match=r"question 5 has .* 13 bytes and 2 words in A, .* 20 bytes"):
-        sides(tmp_path, [left], [Finished(other.cell, wider)])
+        sides(tmp_path, [left], [FinishedCell(other.cell, wider)])
 
 
 def test_shares_may_hide_as_much_as_skewed_noise_does(tmp_path: Path) -> None:

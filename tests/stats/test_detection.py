@@ -9,8 +9,8 @@ from scipy.stats import mannwhitneyu, norm
 from lexbench.core.record import Record, Sample
 from lexbench.stats.floors import at_floor
 from lexbench.stats.records import records_of
-from lexbench.stats.values import notes_of, samples_of
-from lexbench.store.format import Finished
+from lexbench.stats.values import sample_count, value_notes
+from lexbench.store.format import FinishedCell
 from tests.report.fake_run import cell
 
 
@@ -28,7 +28,7 @@ def sample(index: int, present: bool, balance: float, nll: list[float] | None = 
 
 
 def records(samples: list[Sample]) -> dict[str | None, Record]:
-    return {record.metric: record for record in records_of(Finished(cell("needle", "none", 256), samples))}
+    return {record.metric: record for record in records_of(FinishedCell(cell("needle", "none", 256), samples))}
 
 
 def test_rates_and_d_prime_are_those_computed_by_hand() -> None:
@@ -78,8 +78,8 @@ def test_a_failure_is_a_miss_or_a_false_alarm() -> None:
     assert found["hit_rate"].value == 4 / 5 and found["false_alarm_rate"].value == pytest.approx(1 / 5)
     assert found["area"].value == 16 / 25  # 4 of 5 on either side win
     for metric, count in (("d_prime", 10), ("area", 10), ("hit_rate", 5)):
-        assert samples_of(found[metric]) == count, "a failure counts"
-        assert not [note for note in notes_of(found[metric], 10) if "asked" in note]
+        assert sample_count(found[metric]) == count, "a failure counts"
+        assert not [note for note in value_notes(found[metric], 10) if "asked" in note]
 
 
 def test_several_questions_behind_a_text_leave_d_prime_without_an_interval() -> None:

@@ -14,17 +14,17 @@ import pytest
 from numpy.typing import ArrayLike
 from scipy.stats import binomtest, t
 
-from lexbench.core.method_key import key_from
+from lexbench.core.method_key import parse_label
 from lexbench.core.record import Sample
 from lexbench.report import formats
 from lexbench.report.report import write_report
 from lexbench.report.tables import difference_grid
 from lexbench.report.tables import differences_page as page
-from lexbench.stats.differences import Difference, Differences, differences, rows_of
+from lexbench.stats.differences import Difference, Differences, paired_differences, rows_of
 from lexbench.stats.intervals import Interval
-from lexbench.stats.records import load, records_of
-from lexbench.stats.tables import tables
-from lexbench.store.format import Finished
+from lexbench.stats.records import load_cells, records_of
+from lexbench.stats.tables import build_tables
+from lexbench.store.format import FinishedCell
 from tests.report.fake_run import cell, fake_cells, finished, keep
 from tests.stats.bootstrap_t import bootstrap_t
 
@@ -32,18 +32,18 @@ REFERENCE = Path(__file__).parents[2] / "results/reference/lexlet"
 
 
 def markdown(found: Differences) -> str:
-    return formats.markdown(difference_grid(found))
+    return formats.grid_markdown(difference_grid(found))
 
 
-def compared(cells: Sequence[Finished], metric: str, baseline: str = "none") -> Differences:
+def compared(cells: Sequence[FinishedCell], metric: str, baseline: str = "none") -> Differences:
     """Differences of the one table of a metric."""
-    [table] = [table for table in tables(cells) if table.metric == metric]
-    found = differences(table, {each.cell.id: each.samples for each in cells}, key_from(baseline))
+    [table] = [table for table in build_tables(cells) if table.metric == metric]
+    found = paired_differences(table, {each.cell.id: each.samples for each in cells}, parse_label(baseline))
     assert found is not None
     return found
 
 
-def one(cells: Sequence[Finished], metric: str) -> Difference:
+def one(cells: Sequence[FinishedCell], metric: str) -> Difference:
     """The only difference of the cells."""
     [entry] = compared(cells, metric).entries.values()
     return entry
@@ -60,12 +60,12 @@ def said(index: int, accuracy: float, **changed: Any) -> Sample:
     return Sample(index=index, **values)
 
 
-def texts(method: str, *samples: Sample, length: int = 512) -> Finished:
-    return Finished(cell("last_segment", method, length, n=len(samples)), list(samples))
+def texts(method: str, *samples: Sample, length: int = 512) -> FinishedCell:
+    return FinishedCell(cell("last_segment", method, length, n=len(samples)), list(samples))
 
 
-def answers(method: str, *samples: Sample, length: int = 512, n: int | None = None) -> Finished:
-    return Finished(cell("passkey", method, length, n=n or len(samples)), list(samples))
+def answers(method: str, *samples: Sample, length: int = 512, n: int | None = None) -> FinishedCell:
+    return FinishedCell(cell("passkey", method, length, n=n or len(samples)), list(samples))
 
 
 def test_nats_are_weighted_by_tokens_and_resampled_by_document() -> None:
@@ -88,7 +88,9 @@ def test_scores_differ_in_points() -> None:
     gained, lost = (binomtest(k, 8).proportion_ci(method="wilson") for k in (4, 0))  # of 8, by Newcombe
     ends = [0.5 - math.hypot(0.5 - gained.low, lost.high), 0.5 + (gained.high - 0.5)]
     assert [entry.low, entry.high] == pytest.approx([100 * end for end in ends])
-    back = compared([answers("none", *base), answers("pi", *better)], "accuracy", "pi").entries[key_from("none"), 512]
+    back = compared([answers("none", *base), answers("pi", *better)], "accuracy", "pi").entries[
+        parse_label("none"), 512
+    ]
     assert (back.difference, back.p) == (-50.0, 0.125)
 
 
@@ -97,15 +99,15 @@ def test_scores_differ_in_points() -> None:
     ("given", "comparisons"),
     # 4 methods (5 on record), 5 lengths, 3 metrics; of the fake ones 1 refused, 1 with a failure, and in 2 metrics 5
     # apart or refused
-    [(fake_cells, 20 - 1 - 1 + 2 * (20 - 5)), (lambda: load([REFERENCE]).finished, 3 * 5 * 5)],
+    [(fake_cells, 20 - 1 - 1 + 2 * (20 - 5)), (lambda: load_cells([REFERENCE]).finished, 3 * 5 * 5)],
     ids=["fake", "reference"],
 )
-def test_a_difference_is_that_of_the_records(given: Callable[[], list[Finished]], comparisons: int) -> None:
+def test_a_difference_is_that_of_the_records(given: Callable[[], list[FinishedCell]], comparisons: int) -> None:
     cells = given()
     known = {(r.cell, r.metric): r for each in cells for r in records_of(each)}
     count = 0
-    for table in tables(cells):
-        found = differences(table, {each.cell.id: each.samples for each in cells})
+    for table in build_tables(cells):
+        found = paired_differences(table, {each.cell.id: each.samples for each in cells})
         for entry in found.entries.values() if found else ():
             if entry.difference is None or (entry.failed and table.metric == "nll"):
                 continue
@@ -121,7 +123,7 @@ def test_a_difference_is_that_of_the_records(given: Callable[[], list[Finished]]
 @pytest.mark.parametrize(("task", "metric"), [("last_segment", "nll"), ("passkey", "accuracy")])
 def test_identical_samples_differ_by_exactly_nothing(task: str, metric: str) -> None:
     base = finished(task, "none", 1024)
-    entry = one([base, Finished(cell(task, "pi", 1024), base.samples)], metric)
+    entry = one([base, FinishedCell(cell(task, "pi", 1024), base.samples)], metric)
     assert (entry.difference, entry.p, entry.significant) == (0.0, 1.0, False)
     width = 0.0 if metric == "nll" else 100 * binomtest(0, entry.clusters).proportion_ci(method="wilson").high
     assert (entry.low, entry.high) == pytest.approx((-width, width))
@@ -221,8 +223,8 @@ def test_refused_cells_stay_with_their_reason_and_are_not_tested() -> None:
     cells = fake_cells(["passkey"])  # none is refused at 128, rerope at 2048
     found = compared(cells, "accuracy")
     assert len(found.entries) == 4 * 5
-    assert str(found.entries[key_from("rerope"), 2048].refused).startswith("out of memory")
-    assert found.entries[key_from("pi"), 128].apart == "none is refused at 128"
+    assert str(found.entries[parse_label("rerope"), 2048].refused).startswith("out of memory")
+    assert found.entries[parse_label("pi"), 128].apart == "none is refused at 128"
     tested = [entry for entry in found.entries.values() if entry.p is not None]
     assert len(tested) == 20 - 4 - 1
     least = min(tested, key=lambda entry: entry.p or 0.0)
@@ -236,8 +238,8 @@ def test_refused_cells_stay_with_their_reason_and_are_not_tested() -> None:
 def test_a_length_at_which_the_baseline_was_not_measured_has_no_pairs() -> None:
     cells = [answers("none", said(0, 1.0)), answers("pi", said(0, 1.0)), answers("pi", said(0, 1.0), length=1024)]
     found = compared(cells, "accuracy")
-    assert found.entries[key_from("pi"), 1024].apart == "none is not measured at 1024"
-    assert found.entries[key_from("pi"), 512].difference == 0.0
+    assert found.entries[parse_label("pi"), 1024].apart == "none is not measured at 1024"
+    assert found.entries[parse_label("pi"), 512].difference == 0.0
 
 
 def test_a_cell_whose_answers_all_failed_has_no_difference() -> None:
@@ -255,39 +257,43 @@ def test_a_cell_that_lacks_its_neighbours_score_has_no_pairs() -> None:
     other = [replace(each, scores={"contains": 1.0}) for each in own]
     beside = [answers("none", *own), answers("pi", *own), answers("none", *own, length=1024)]
     found = compared([*beside, answers("pi", *other, length=1024)], "accuracy").entries
-    assert (found[key_from("pi"), 512].pairs, found[key_from("pi"), 512].difference) == (4, 0.0)
-    assert (found[key_from("pi"), 1024].pairs, found[key_from("pi"), 1024].difference) == (0, None)
+    assert (found[parse_label("pi"), 512].pairs, found[parse_label("pi"), 512].difference) == (4, 0.0)
+    assert (found[parse_label("pi"), 1024].pairs, found[parse_label("pi"), 1024].difference) == (0, None)
 
 
 def test_only_nll_and_scores_are_compared_and_only_where_there_are_two_methods() -> None:
     cells = fake_cells()
     samples = {each.cell.id: each.samples for each in cells}
-    assert [table.metric for table in tables(cells) if differences(table, samples)] == ["nll", "accuracy", "contains"]
+    assert [table.metric for table in build_tables(cells) if paired_differences(table, samples)] == [
+        "nll",
+        "accuracy",
+        "contains",
+    ]
     for alone in ("none", "pi"):
         few = [each for each in cells if str(each.cell.method) == alone]
-        assert not any(differences(table, samples) for table in tables(few))
-    refused = [Finished(cell("passkey", method, 16), [], "too short") for method in ("none", "pi")]
-    assert not any(differences(table, {}) for table in tables(refused))
+        assert not any(paired_differences(table, samples) for table in build_tables(few))
+    refused = [FinishedCell(cell("passkey", method, 16), [], "too short") for method in ("none", "pi")]
+    assert not any(paired_differences(table, {}) for table in build_tables(refused))
 
 
 def test_methods_of_another_seed_meet_no_baseline() -> None:
     base = answers("none", said(0, 1.0))
-    other = Finished(cell("passkey", "pi", 512, n=1, seed=1), [said(0, 1.0)])
-    assert not any(differences(table, {}) for table in tables([base, other]))
+    other = FinishedCell(cell("passkey", "pi", 512, n=1, seed=1), [said(0, 1.0)])
+    assert not any(paired_differences(table, {}) for table in build_tables([base, other]))
 
 
-def mixed() -> list[Finished]:
+def mixed() -> list[FinishedCell]:
     """Cells with whatever may befall a comparison."""
     right = [said(i, 1.0) for i in range(12)]
     haystack = [said(i, 1.0, cluster="a") for i in range(12)]
     lost = said(3, 0.0, cluster="a", failed="died", scores={}, truncated=True)
     return [
-        Finished(cell("passkey", "none", 128, n=12), [], "too short:\nraise length"),
+        FinishedCell(cell("passkey", "none", 128, n=12), [], "too short:\nraise length"),
         answers("none", *[said(i, float(i < 6)) for i in range(12)], length=256),
         answers("none", *[said(i, 0.0) for i in range(12)]),
         answers("none", *haystack, length=1024),
         answers("abf", *right, length=128),
-        Finished(cell("passkey", "abf", 256, n=12), [], "no base"),
+        FinishedCell(cell("passkey", "abf", 256, n=12), [], "no base"),
         answers("pi", *[said(i, float(i < 5)) for i in range(12)], length=256),
         answers("pi", *right),
         answers("pi", *haystack[:3], lost, *haystack[4:11], length=1024, n=12),
@@ -320,7 +326,7 @@ def test_nats_are_shown_to_thousandths_and_failures_left_out_are_said() -> None:
     cells = fake_cells(["last_segment"])
     found = compared(cells, "nll")
     shown = markdown(found)
-    entry = found.entries[key_from("pi"), 1024]
+    entry = found.entries[parse_label("pi"), 1024]
     assert f" {entry.difference:+.3f} [{entry.low:+.3f}, {entry.high:+.3f}]" in shown
     [ntk] = [line for line in shown.splitlines() if line.startswith("| ntk")]
     assert ntk.split("|")[5].strip().endswith("(1, 2)")
@@ -332,7 +338,7 @@ def test_nats_are_shown_to_thousandths_and_failures_left_out_are_said() -> None:
     )
 
 
-def attending(attention: dict[str, Any] | None, each: Finished) -> Finished:
+def attending(attention: dict[str, Any] | None, each: FinishedCell) -> FinishedCell:
     return replace(each, cell=replace(each.cell, identity={**each.cell.identity, "attention": attention}))
 
 
@@ -387,12 +393,12 @@ def test_a_difference_that_rounds_to_nothing_has_no_sign() -> None:
 def test_the_numbers_hold_every_comparison_in_full_precision() -> None:
     cells = mixed()
     found = compared(cells, "accuracy")
-    rows = list(reader.DictReader(io.StringIO(formats.csv(rows_of([found])))))
+    rows = list(reader.DictReader(io.StringIO(formats.rows_as_csv(rows_of([found])))))
     assert [(row["method"], int(row["length"])) for row in rows] == [
         (str(method), length) for method, length in found.entries
     ]
     for row in rows:
-        entry = found.entries[key_from(row["method"]), int(row["length"])]
+        entry = found.entries[parse_label(row["method"]), int(row["length"])]
         for name in (
             "difference",
             "baseline_value",
@@ -412,7 +418,7 @@ def test_the_numbers_hold_every_comparison_in_full_precision() -> None:
 def test_every_setting_has_its_heading_once() -> None:
     cells = fake_cells()
     samples = {each.cell.id: each.samples for each in cells}
-    whole = page([found for table in tables(cells) if (found := differences(table, samples))])
+    whole = page([found for table in build_tables(cells) if (found := paired_differences(table, samples))])
     assert [line for line in whole.splitlines() if line.startswith("#")] == [
         "# Paired differences to none",
         "## last_segment on lexlet",
@@ -452,10 +458,10 @@ def test_pairs_that_all_failed_are_said_and_nothing_else() -> None:
     )
 
 
-def probed(method: str, values: Sequence[float], **changed: Any) -> Finished:
+def probed(method: str, values: Sequence[float], **changed: Any) -> FinishedCell:
     samples = [said(i, 0.0, scores={"attention_distance": value}) for i, value in enumerate(values)]
     samples[-1] = replace(samples[-1], **changed)
-    return Finished(cell("resolution", method, 512, n=len(samples)), samples)
+    return FinishedCell(cell("resolution", method, 512, n=len(samples)), samples)
 
 
 def test_measures_of_attention_are_compared_in_their_own_units() -> None:

@@ -3,7 +3,7 @@ import pytest
 
 from lexbench import Sample
 from lexbench.stats.certificates import judge_losses
-from lexbench.stats.divergence import judged, level, losses_of, slope
+from lexbench.stats.divergence import judge_divergence, level, losses_of, slope
 
 
 def sample(index: int, kld: float, cluster: str | None = None, same_top: float = 1.0) -> Sample:
@@ -49,7 +49,7 @@ def test_a_mean_of_twice_the_margin_is_proven_above_after_six_documents() -> Non
 
 
 def test_no_divergence_at_all_is_proven_below() -> None:
-    found = judged([sample(index, 0.0) for index in range(32)], 0.01)
+    found = judge_divergence([sample(index, 0.0) for index in range(32)], 0.01)
     assert found is not None and found.kind == "below"
 
 

@@ -10,37 +10,37 @@ from scipy.stats import binomtest
 from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Record
 from lexbench.parts.web.page import data, headlines
-from lexbench.report.check.check import check
-from lexbench.report.check.comparison import markdown
-from lexbench.report.check.formats import command
-from lexbench.report.check.power import power, table
-from lexbench.report.check.text import text
-from lexbench.report.grid import best_of
-from lexbench.report.leaderboard.leaderboard import leaderboard
+from lexbench.report.check.check import check_runs
+from lexbench.report.check.comparison import comparison_markdown
+from lexbench.report.check.formats import check_command
+from lexbench.report.check.power import plan_claims, power_table
+from lexbench.report.check.text import terminal_text
+from lexbench.report.grid import best_displayed_value
+from lexbench.report.leaderboard.leaderboard import leaderboard_text
 from lexbench.report.verdicts import verdict_text
 from lexbench.report.versus import write_versus
-from lexbench.stats.compare import compare
-from lexbench.stats.differences import differences
-from lexbench.stats.floors import at_ceiling, at_floor, unspoken
+from lexbench.stats.compare import compare_runs
+from lexbench.stats.differences import paired_differences
+from lexbench.stats.floors import at_ceiling, at_floor, language_not_learned
 from lexbench.stats.records import records_of
-from lexbench.stats.tables import tables
-from lexbench.store.format import Finished
+from lexbench.stats.tables import build_tables
+from lexbench.store.format import FinishedCell
 from tests.report.outcomes import answers, folder, right, texts
 
 NGRAMS = {"uniform": 6.24, "unigram": 5.8, "bigram": 5.0}
 
 
-def guessed(method: str, count: int, chance: float | None = 0.25, of: int = 32, length: int = 512) -> Finished:
+def guessed(method: str, count: int, chance: float | None = 0.25, of: int = 32, length: int = 512) -> FinishedCell:
     made = answers(method, right(count, of), length)
-    return Finished(made.cell, [replace(each, chance=chance) for each in made.samples])
+    return FinishedCell(made.cell, [replace(each, chance=chance) for each in made.samples])
 
 
-def spoken(method: str, loss: float, length: int, floors: Mapping[str, float] = NGRAMS) -> Finished:
+def spoken(method: str, loss: float, length: int, floors: Mapping[str, float] = NGRAMS) -> FinishedCell:
     made = texts(method, [loss - 0.02, loss + 0.02] * 4, length)
-    return Finished(made.cell, [replace(each, floors=floors) for each in made.samples])
+    return FinishedCell(made.cell, [replace(each, floors=floors) for each in made.samples])
 
 
-def record(each: Finished) -> Record:
+def record(each: FinishedCell) -> Record:
     return next(found for found in records_of(each) if found.metric in ("nll", "accuracy"))
 
 
@@ -64,8 +64,8 @@ def test_a_likelihood_is_at_its_floor_where_the_upper_end_reaches_the_best_count
 
 def test_nothing_at_its_floor_is_the_best_of_a_column() -> None:
     low, more = guessed("none", 4), guessed("ntk", 9)
-    assert best_of([record(low), record(more)]) is None
-    assert best_of([record(low), record(guessed("ntk", 20))]) == "0.62"
+    assert best_displayed_value([record(low), record(more)]) is None
+    assert best_displayed_value([record(low), record(guessed("ntk", 20))]) == "0.62"
 
 
 @pytest.mark.parametrize(
@@ -82,11 +82,11 @@ def test_two_sides_at_one_limit_cannot_be_told(
     count: int, other: int, chance: float | None, why: str, tmp_path: Path
 ) -> None:
     one, two = guessed("none", count, chance), guessed("yarn", other, chance)
-    found = compare(folder(tmp_path / "a", one), folder(tmp_path / "b", two))
+    found = compare_runs(folder(tmp_path / "a", one), folder(tmp_path / "b", two))
     assert [verdict_text(task) for task in found.tasks] == [f"cannot be told: {why}"]
-    assert f"**Cannot be told: {why}.**" in markdown(found)
-    table = next(iter(tables([one, two])))
-    beside = differences(table, {each.cell.id: each.samples for each in (one, two)})
+    assert f"**Cannot be told: {why}.**" in comparison_markdown(found)
+    table = next(iter(build_tables([one, two])))
+    beside = paired_differences(table, {each.cell.id: each.samples for each in (one, two)})
     assert beside is not None
     [entry] = beside.entries.values()
     assert (str(entry.limit), entry.significant) == (why, False)
@@ -94,20 +94,20 @@ def test_two_sides_at_one_limit_cannot_be_told(
 
 def test_two_likelihoods_beyond_their_floor_cannot_be_told_whatever_p_says(tmp_path: Path) -> None:
     one, two = spoken("none", 7.3, 512), spoken("yarn", 6.5, 512)
-    found = compare(folder(tmp_path / "a", one), folder(tmp_path / "b", two))
+    found = compare_runs(folder(tmp_path / "a", one), folder(tmp_path / "b", two))
     [entry] = found.tasks[0].entries
     assert entry.found is not None and entry.found.p_holm == 2**-7 and not entry.significant
     assert verdict_text(found.tasks[0]) == "cannot be told: both are worse than the bigram floor (5.000)"
 
 
 def test_a_real_difference_between_a_floor_and_a_value_above_it_stays_one(tmp_path: Path) -> None:
-    found = compare(folder(tmp_path / "a", guessed("none", 8)), folder(tmp_path / "b", guessed("yarn", 30)))
+    found = compare_runs(folder(tmp_path / "a", guessed("none", 8)), folder(tmp_path / "b", guessed("yarn", 30)))
     assert verdict_text(found.tasks[0]) == "B is better at every length"
 
 
 def test_the_page_names_no_best_of_methods_at_chance() -> None:
     cells = [guessed(name, count, length=at) for name, count in (("none", 6), ("ntk", 8)) for at in (512, 1024)]
-    [found] = headlines.headlines(data.Measured.of(cells))
+    [found] = headlines.metric_headlines(data.PageData.of(cells))
     assert found["sentence"] == "Past 256 tokens no method can be told from another: every method is at chance (0.25)."
     assert not any(entry.best or entry.star for row in found["rows"] for entry in row["entries"])
 
@@ -115,13 +115,13 @@ def test_the_page_names_no_best_of_methods_at_chance() -> None:
 def test_the_page_says_where_all_others_tie_with_the_highest() -> None:
     """Two methods with 14 and 13 right answers of 32 are both above chance; one question that changed tells nothing."""
     cells = [guessed(name, count, length=at) for name, count in (("none", 14), ("ntk", 13)) for at in (512, 1024)]
-    [found] = headlines.headlines(data.Measured.of(cells))
+    [found] = headlines.metric_headlines(data.PageData.of(cells))
     assert found["sentence"].startswith("unmodified (none) has the highest mean past 256 tokens, 0.44 [")
     assert found["sentence"].endswith("]; all others are tied with it.")
 
 
 def test_the_leaderboard_names_no_best_of_methods_at_chance(tmp_path: Path) -> None:
-    page = leaderboard(folder(tmp_path, guessed("none", 6), guessed("ntk", 8)))
+    page = leaderboard_text(folder(tmp_path, guessed("none", 6), guessed("ntk", 8)))
     assert "At 512 (2x) no row can be told from another: every row is at chance (0.25)." in page
     assert "| **" not in page
 
@@ -133,15 +133,15 @@ def test_a_text_in_another_language_is_said_wherever_something_is_compared_on_it
         [spoken(name, 6.5, 256), spoken(name, beyond, 512)] for name, beyond in (("none", 7.3), ("dca", 4.9))
     )
     said = "lexlet does not speak this text: none has 6.500 nats per token at 256 tokens"
-    [task] = compare(folder(tmp_path / "a", *none), folder(tmp_path / "b", *other)).tasks
+    [task] = compare_runs(folder(tmp_path / "a", *none), folder(tmp_path / "b", *other)).tasks
     assert verdict_text(task).startswith(f"cannot be told: {said}")
     assert not any(entry.significant for entry in task.entries)
     spoken_of = [spoken("none", 4.5, 256), spoken("none", 7.3, 512)]
-    [task] = compare(folder(tmp_path / "c", *spoken_of), folder(tmp_path / "d", *other)).tasks
+    [task] = compare_runs(folder(tmp_path / "c", *spoken_of), folder(tmp_path / "d", *other)).tasks
     assert "B is" in verdict_text(task)  # one side speaks it
     both = folder(tmp_path / "e", *none, *other)
     written = write_versus(
-        both[0], {each.cell.id for each in (*none, *other)}, MethodKey.named("dca"), tmp_path / "versus"
+        both[0], {each.cell.id for each in (*none, *other)}, MethodKey.of_method("dca"), tmp_path / "versus"
     )
     [sentence] = [line for line in written.text.splitlines() if line.startswith("last_segment at ")]
     assert f". {said}" in sentence and "better than" not in sentence
@@ -151,25 +151,27 @@ def test_a_text_in_another_language_is_said_wherever_something_is_compared_on_it
 
 @pytest.mark.slow
 def test_a_gate_on_a_text_that_the_model_does_not_speak_says_so_and_certifies_nothing_of_it(tmp_path: Path) -> None:
-    def cells(loss: float) -> list[Finished]:
+    def cells(loss: float) -> list[FinishedCell]:
         made = texts("none", [loss + place / 100 for place in range(20)], 256)
-        return [Finished(made.cell, [replace(each, floors=NGRAMS) for each in made.samples])]
+        return [FinishedCell(made.cell, [replace(each, floors=NGRAMS) for each in made.samples])]
 
     for name, loss, told in (("unspoken", 6.5, True), ("spoken", 4.5, False)):
         run, file = folder(tmp_path / name, *cells(loss)), tmp_path / f"{name}.json"
-        command(run, file, update=True)
+        check_command(run, file, update=True)
         said = "lexlet does not speak this text: none has 6.595 nats per token at 256 tokens"
-        held, certified = check(run, file), check(run, file, certify=True)
-        assert held.code == 0 and (said in text(held)) is told
+        held, certified = check_runs(run, file), check_runs(run, file, certify=True)
+        assert held.code == 0 and (said in terminal_text(held)) is told
         assert (certified.word == "NOT PROVEN") is told
-    assert said in table(power([tmp_path / "unspoken"], tmp_path / "unspoken.json", []))
+    assert said in power_table(plan_claims([tmp_path / "unspoken"], tmp_path / "unspoken.json", []))
 
 
 def test_a_text_in_another_language_is_said_by_the_page_and_the_leaderboard(tmp_path: Path) -> None:
     cells = [spoken(name, loss, at) for name in ("none", "pi") for at, loss in ((256, 6.5), (512, 7.3))]
     said = "lexlet does not speak this text: none has 6.500 nats per token at 256 tokens"
-    [found] = headlines.headlines(data.Measured.of(cells))
+    [found] = headlines.metric_headlines(data.PageData.of(cells))
     assert found["sentence"].startswith(said)
     scale = "counting word pairs scores 5.000, counting words 5.800, guessing 6.240."
-    assert f"For scale, on the same targets: {scale}" in leaderboard(folder(tmp_path, *cells))
-    assert unspoken([record(spoken("none", 5.4, 256))]) is None  # below counting tokens, though above counting pairs
+    assert f"For scale, on the same targets: {scale}" in leaderboard_text(folder(tmp_path, *cells))
+    assert (
+        language_not_learned([record(spoken("none", 5.4, 256))]) is None
+    )  # below counting tokens, though above counting pairs

@@ -14,17 +14,17 @@ from numpy.typing import ArrayLike
 from scipy.stats import t
 
 import lexbench
-from lexbench import Sample, Score, Scored
+from lexbench import Loglikelihood, LoglikelihoodAnswer, Sample
 from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.corpora.synthetic import Synthetic
 from lexbench.report import formats
 from lexbench.report.report import write_report
 from lexbench.report.tables import gain_grid
 from lexbench.stats import gain
-from lexbench.stats.differences import differences
-from lexbench.stats.gain import Gain, gains
-from lexbench.stats.tables import Table, tables
-from lexbench.store.format import Finished
+from lexbench.stats.differences import paired_differences
+from lexbench.stats.gain import Gain, context_gains
+from lexbench.stats.tables import Table, build_tables
+from lexbench.store.format import FinishedCell
 from tests.report.fake_run import cell, keep
 
 VOCABULARY, PERIOD, TARGETS, SURE = 100, 64, 32, math.log(10 / 9)
@@ -39,10 +39,10 @@ def segment(index: int, nll: ArrayLike, length: int, **changed: Any) -> Sample:
     return Sample(index=index, **{**values, **changed})
 
 
-def cells(losses: Mapping[int, Sequence[ArrayLike]], method: str = "none") -> list[Finished]:
+def cells(losses: Mapping[int, Sequence[ArrayLike]], method: str = "none") -> list[FinishedCell]:
     """A cell per length, of the NLL of its samples."""
     return [
-        Finished(
+        FinishedCell(
             cell("last_segment", method, length, n=len(rows)),
             [segment(index, nll, length) for index, nll in enumerate(rows)],
         )
@@ -50,32 +50,32 @@ def cells(losses: Mapping[int, Sequence[ArrayLike]], method: str = "none") -> li
     ]
 
 
-def table_of(found: Sequence[Finished], metric: str = "nll") -> tuple[Table, dict[str, list[Sample]]]:
-    [table] = [table for table in tables(found) if table.metric == metric]
+def table_of(found: Sequence[FinishedCell], metric: str = "nll") -> tuple[Table, dict[str, list[Sample]]]:
+    [table] = [table for table in build_tables(found) if table.metric == metric]
     return table, {each.cell.id: each.samples for each in found}
 
 
-def by_length(found: Sequence[Finished]) -> dict[int, Gain]:
-    return {each.length: each for each in gains(*table_of(found))}
+def by_length(found: Sequence[FinishedCell]) -> dict[int, Gain]:
+    return {each.length: each for each in context_gains(*table_of(found))}
 
 
 def asked(
-    name: str, tokenizer: FastTokenizer, lengths: Sequence[int], scorer: Callable[[Score], np.ndarray]
-) -> list[Finished]:
+    name: str, tokenizer: FastTokenizer, lengths: Sequence[int], scorer: Callable[[Loglikelihood], np.ndarray]
+) -> list[FinishedCell]:
     """A task of the registry, answered by a scorer."""
     task = lexbench.task(name, corpus=Synthetic(count=6, words=600)).for_lengths(lengths)
     found = []
     for length in lengths:
-        questions = [each for each in task.questions(tokenizer, length, 5, 0) if isinstance(each, Score)]
-        answered = [task.score(each, Scored(nll=scorer(each).astype(np.float32))) for each in questions]
-        found.append(Finished(cell(name, "none", length, n=5), answered))
+        questions = [each for each in task.questions(tokenizer, length, 5, 0) if isinstance(each, Loglikelihood)]
+        answered = [task.score(each, LoglikelihoodAnswer(nll=scorer(each).astype(np.float32))) for each in questions]
+        found.append(FinishedCell(cell(name, "none", length, n=5), answered))
     return found
 
 
 @pytest.mark.parametrize("name", ["last_segment", "sliding", "non_overlapping"])
 def test_a_model_without_context_gains_nothing(tokenizer: FastTokenizer, name: str) -> None:
     unigram = np.random.default_rng(0).gamma(2.0, 1.0, tokenizer.vocabulary)
-    found = by_length(asked(name, tokenizer, [48, 100, 210], lambda each: unigram[each.tokens[each.start :]]))
+    found = by_length(asked(name, tokenizer, [48, 100, 210], lambda each: unigram[each.tokens[each.first_target :]]))
     assert list(found) == [100, 210]
     for each in found.values():
         assert each.gain is not None and each.step is not None
@@ -103,7 +103,7 @@ def test_a_cache_gains_what_is_known_and_nothing_once_all_is_seen() -> None:
         assert each.gain is not None
         assert [each.gain.value, each.gain.low, each.gain.high] == pytest.approx([expected] * 3, abs=1e-6)
     assert [round(each.gain.value, 2) for each in found.values() if each.gain] == [0.0, 1.12, 2.25, 4.5, 4.5]
-    assert gain.hurts_from(list(found.values())) is None
+    assert gain.first_harmful_length(list(found.values())) is None
 
 
 def test_steps_are_from_length_to_length_and_the_first_that_is_worse_hurts() -> None:
@@ -111,7 +111,7 @@ def test_steps_are_from_length_to_length_and_the_first_that_is_worse_hurts() -> 
     found = by_length(cells(rows))
     values = {length: (each.gain.value, each.step.value) for length, each in found.items() if each.gain and each.step}
     assert values == {256: (1.0, 1.0), 512: (0.5, -0.5), 1024: (0.25, -0.25)}
-    assert gain.hurts_from(list(found.values())) == 512  # though it is still better than the shortest
+    assert gain.first_harmful_length(list(found.values())) == 512  # though it is still better than the shortest
 
 
 def test_what_may_be_chance_does_not_hurt() -> None:
@@ -121,7 +121,7 @@ def test_what_may_be_chance_does_not_hurt() -> None:
     reach = t.ppf(0.975, each.gain.clusters - 1) * np.std([1, -2], ddof=1) / math.sqrt(2)  # two documents of two texts
     assert each.gain.clusters == 2
     assert (each.gain.value, each.gain.low, each.gain.high) == pytest.approx((-0.5, -0.5 - reach, -0.5 + reach))
-    assert gain.hurts_from([each]) is None
+    assert gain.first_harmful_length([each]) is None
 
 
 def test_a_gain_is_the_difference_of_the_same_samples_turned_round() -> None:
@@ -132,10 +132,10 @@ def test_a_gain_is_the_difference_of_the_same_samples_turned_round() -> None:
     found = cells({128: short, 512: long})
     [each] = by_length(found).values()
     as_methods = [
-        Finished(cell("last_segment", method, 256, n=40), finished.samples)
+        FinishedCell(cell("last_segment", method, 256, n=40), finished.samples)
         for method, finished in zip(("none", "long"), found, strict=True)
     ]
-    turned = differences(
+    turned = paired_differences(
         *table_of([replace(one, samples=[replace(s, facts={}) for s in one.samples]) for one in as_methods])
     )
     assert turned is not None and each.gain is not None
@@ -161,8 +161,8 @@ def test_key_tokens_here_and_there_pair_across_windows() -> None:
         facts = {"document": "d", "targets": targets}
         return segment(index, nll, 64, cluster="d", facts=facts)
 
-    short = Finished(cell("keys", "none", 128, n=1), [window(0, [3, 9], [4.0, 3.0]), window(1, [40], [2.0])])
-    long = Finished(cell("keys", "none", 512, n=1), [window(0, [3, 9, 40], [1.0, 1.0, 0.5])])
+    short = FinishedCell(cell("keys", "none", 128, n=1), [window(0, [3, 9], [4.0, 3.0]), window(1, [40], [2.0])])
+    long = FinishedCell(cell("keys", "none", 512, n=1), [window(0, [3, 9, 40], [1.0, 1.0, 0.5])])
     turned = replace(short, samples=[replace(short.samples[1], index=0), replace(short.samples[0], index=1)])
     for first in (short, turned):
         [each] = by_length([first, long]).values()
@@ -181,7 +181,7 @@ def test_documents_of_one_cluster_are_resampled_together() -> None:
 
 
 def test_other_targets_at_another_length_have_no_gain(tokenizer: FastTokenizer) -> None:
-    assert by_length(asked("prefix", tokenizer, [48, 100], lambda each: np.ones(each.length - each.start))) == {}
+    assert by_length(asked("prefix", tokenizer, [48, 100], lambda each: np.ones(each.length - each.first_target))) == {}
     short, long = cells({128: [[4.0], [4.0]], 512: [[3.0], [3.0]]})
     moved = replace(long.samples[1], facts={"document": "d0", "first_target": 7, "end": 8})
     assert by_length([short, replace(long, samples=[long.samples[0], moved])]) == {}
@@ -191,23 +191,23 @@ def test_other_targets_at_another_length_have_no_gain(tokenizer: FastTokenizer) 
     unknown = [replace(each, samples=[replace(s, facts={"start": 1}) for s in each.samples]) for each in (short, long)]
     assert by_length(unknown) == {}
     assert by_length([short]) == {}
-    assert gains(*table_of([short, long], "perplexity")) == []
+    assert context_gains(*table_of([short, long], "perplexity")) == []
 
 
-def mixed() -> list[Finished]:
+def mixed() -> list[FinishedCell]:
     """Refused at the shortest length, refused at a longer one, and a failed sample."""
     flat = cells({128: [[3.0]] * 4, 256: [[2.5]] * 4, 512: [[2.75]] * 4})
     pi = cells({256: [[2.0]] * 4, 512: [[1.0]] * 4}, "pi")
-    late = Finished(cell("last_segment", "pi", 128, n=4), [], "too short:\nraise length")
+    late = FinishedCell(cell("last_segment", "pi", 128, n=4), [], "too short:\nraise length")
     yarn = cells({128: [[3.0]] * 4, 512: [[3.0]] * 3 + [[9.0]]}, "yarn")
     yarn[1].samples[3] = replace(yarn[1].samples[3], failed="no")
-    gone = Finished(cell("last_segment", "yarn", 256, n=4), [], "no")
+    gone = FinishedCell(cell("last_segment", "yarn", 256, n=4), [], "no")
     return [*flat, *pi, late, *yarn, gone]
 
 
 def test_the_table_reads_as_it_should() -> None:
     table, samples = table_of(mixed())
-    assert formats.markdown(gain_grid(table, gains(table, samples))) == (
+    assert formats.grid_markdown(gain_grid(table, context_gains(table, samples))) == (
         "| method | NLL at 128 |                256 (1x) |                 512 (2x) | hurts from |\n"
         "| ------ | ---------: | ----------------------: | -----------------------: | ---------: |\n"
         "| none   |      3.000 | +0.500 [+0.500, +0.500] |  +0.250 [+0.250, +0.250] |        512 |\n"
@@ -222,7 +222,7 @@ def test_the_table_reads_as_it_should() -> None:
 
 def test_the_numbers_hold_gains_and_steps() -> None:
     table, samples = table_of(mixed())
-    rows = list(reader.DictReader(io.StringIO(formats.csv(gain.rows_of(table, gains(table, samples))))))
+    rows = list(reader.DictReader(io.StringIO(formats.rows_as_csv(gain.rows_of(table, context_gains(table, samples))))))
     assert [(row["method"], row["length"], row["gain"], row["step"]) for row in rows] == [
         ("none", "256", "0.5", "0.5"),
         ("none", "512", "0.25", "-0.25"),
@@ -245,5 +245,5 @@ def test_a_report_shows_the_gain_below_the_nll(tmp_path: Path) -> None:
     page = write_report([tmp_path / "run"]).read_text()
     table, samples = table_of(mixed())
     assert page.count("#### Context gain\n") == 1
-    assert formats.markdown(gain_grid(table, gains(table, samples))) in page
+    assert formats.grid_markdown(gain_grid(table, context_gains(table, samples))) in page
     assert "](tables/lexlet-last_segment-nll-gain.csv)" in page

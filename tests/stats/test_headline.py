@@ -7,21 +7,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lexbench.core.method_key import key_from
+from lexbench.core.method_key import parse_label
 from lexbench.core.record import Sample
-from lexbench.report.formats import markdown
-from lexbench.report.headline import grid_of
-from lexbench.stats.headline import Headline, headlines
-from lexbench.stats.summaries import Summary, summaries
-from lexbench.stats.tables import Table, tables
-from lexbench.store.format import Finished
+from lexbench.report.formats import grid_markdown
+from lexbench.report.headline import grid_of_headline
+from lexbench.stats.headline import Headline, build_headlines
+from lexbench.stats.summaries import Summary, curve_summaries
+from lexbench.stats.tables import Table, build_tables
+from lexbench.store.format import FinishedCell
 from tests.report.fake_run import cell
 
 FLOORS = {"uniform": 6.24, "unigram": 5.8, "bigram": 5.0}
 N = 12
 
 
-def text(method: str, length: int, level: float, floors: Mapping[str, float] = FLOORS) -> Finished:
+def text(method: str, length: int, level: float, floors: Mapping[str, float] = FLOORS) -> FinishedCell:
     """Documents of 4 targets; their levels differ, their differences between cells do not."""
     samples = [
         Sample(
@@ -34,10 +34,10 @@ def text(method: str, length: int, level: float, floors: Mapping[str, float] = F
         )
         for place in range(N)
     ]
-    return Finished(cell("last_segment", method, length, n=N), samples)
+    return FinishedCell(cell("last_segment", method, length, n=N), samples)
 
 
-def needle(method: str, length: int, right: int, task: str = "passkey", chance: float = 0.25) -> Finished:
+def needle(method: str, length: int, right: int, task: str = "passkey", chance: float = 0.25) -> FinishedCell:
     samples = [
         Sample(
             index=place,
@@ -49,19 +49,19 @@ def needle(method: str, length: int, right: int, task: str = "passkey", chance: 
         )
         for place in range(N)
     ]
-    return Finished(cell(task, method, length, n=N), samples)
+    return FinishedCell(cell(task, method, length, n=N), samples)
 
 
-def read(*cells: Finished) -> tuple[list[Table], dict[str, Sequence[Sample]]]:
-    return tables(cells), {each.cell.id: each.samples for each in cells}
+def read(*cells: FinishedCell) -> tuple[list[Table], dict[str, Sequence[Sample]]]:
+    return build_tables(cells), {each.cell.id: each.samples for each in cells}
 
 
 def tasks_of(found: Headline) -> list[str]:
     return [each.cell.task for each in found.needles]
 
 
-def only(*cells: Finished) -> Headline:
-    [found] = headlines(*read(*cells))
+def only(*cells: FinishedCell) -> Headline:
+    [found] = build_headlines(*read(*cells))
     return found
 
 
@@ -81,15 +81,15 @@ def test_a_forgetting_window_keeps_its_level_and_gains_nothing_where_a_method_th
     assert alone.sentence == (
         "No method predicts text better from 2,048 tokens than the unmodified model does from its own 256."
     )
-    assert "**" not in markdown(grid_of(alone))  # nothing is best
+    assert "**" not in grid_markdown(grid_of_headline(alone))  # nothing is best
 
 
 @pytest.mark.parametrize("method", [{"factor": None}, {"parts": [{"name": "log_n"}, {"factor": None}]}])
 def test_the_price_of_a_factor_that_follows_the_length_is_not_told_without_its_cell(method: dict[str, object]) -> None:
     """Inside the trained length it is none, by construction: 0 would say that it costs nothing."""
 
-    def following(each: Finished) -> Finished:
-        return Finished(replace(each.cell, identity={**each.cell.identity, "method": method}), each.samples)
+    def following(each: FinishedCell) -> FinishedCell:
+        return FinishedCell(replace(each.cell, identity={**each.cell.identity, "method": method}), each.samples)
 
     none = [text("none", 256, 3.5), text("none", 512, 3.6)]
     ntk = [following(text("ntk", 256, 3.5)), following(text("ntk", 512, 3.4))]
@@ -115,7 +115,7 @@ def test_without_a_control_that_gains_the_column_can_only_show_harm_and_claims_n
     assert found.control.value == pytest.approx(half - 3.5, abs=1e-6)
     assert found.idle == idle
     assert [str(row.method) for row in found.rows if row.gains] == ([] if idle else ["rerope"])
-    page = markdown(grid_of(found))
+    page = grid_markdown(grid_of_headline(found))
     assert ("the column can only show harm" in page) == idle
     assert ("Nor does this model gain from 128 to 256" in found.sentence) == idle
     if not idle:
@@ -125,8 +125,8 @@ def test_without_a_control_that_gains_the_column_can_only_show_harm_and_claims_n
 def test_a_table_without_a_control_says_so() -> None:
     found = only(text("none", 256, 3.5), text("none", 2048, 4.5), text("rerope", 2048, 3.4))
     assert found.control is None and not found.idle and [row.gains for row in found.rows] == [True, False]
-    assert "No control: the unmodified model was not measured on the same targets at 128 tokens." in markdown(
-        grid_of(found)
+    assert "No control: the unmodified model was not measured on the same targets at 128 tokens." in grid_markdown(
+        grid_of_headline(found)
     )
 
 
@@ -144,8 +144,8 @@ def test_a_method_that_has_the_best_ones_loss_and_finds_less_stands_beside_it() 
 
 
 def test_a_gain_of_few_documents_is_not_claimed() -> None:
-    def few(each: Finished) -> Finished:
-        return Finished(each.cell, each.samples[:5])  # no p below 2^-4
+    def few(each: FinishedCell) -> FinishedCell:
+        return FinishedCell(each.cell, each.samples[:5])  # no p below 2^-4
 
     cells = [text("none", 256, 3.5), text("none", 512, 3.6), text("rerope", 512, 3.0)]
     assert not any(row.gains for row in only(*map(few, cells)).rows)
@@ -160,7 +160,7 @@ def test_a_text_that_the_model_does_not_speak_is_said_and_no_gain_is_claimed() -
         "where counting tokens has 5.800. No difference between methods tells anything here."
     )
     assert not any(row.gains for row in found.rows)
-    assert "**" not in markdown(grid_of(found))
+    assert "**" not in grid_markdown(grid_of_headline(found))
 
 
 def test_equal_means_of_several_tasks_share_the_highest_retrieval() -> None:
@@ -178,30 +178,32 @@ def test_equal_means_of_several_tasks_share_the_highest_retrieval() -> None:
 
 def test_retrieval_of_a_task_with_few_and_many_samples_is_that_of_the_many() -> None:
     many = [needle("none", at, right) for at, right in ((256, 12), (512, 9))]
-    few = [Finished(cell("passkey", "none", each.cell.length, n=4), each.samples[:4]) for each in many]
-    [found] = headlines(*read(text("none", 256, 3.5), text("none", 512, 3.6), *few, *many))
+    few = [FinishedCell(cell("passkey", "none", each.cell.length, n=4), each.samples[:4]) for each in many]
+    [found] = build_headlines(*read(text("none", 256, 3.5), text("none", 512, 3.6), *few, *many))
     assert tasks_of(found) == ["passkey"]
     assert [row.retrieval.value for row in found.rows if row.retrieval] == [0.75]
-    assert "Retrieval: mean of passkey." in grid_of(found).remarks
+    assert "Retrieval: mean of passkey." in grid_of_headline(found).remarks
 
 
 def test_of_a_few_and_many_documents_the_many_come_first_and_retrieval_says_its_samples() -> None:
     many = [text("none", at, 3.5) for at in (256, 512)]
-    few = [Finished(replace(each.cell, n=4), each.samples[:4]) for each in many]
+    few = [FinishedCell(replace(each.cell, n=4), each.samples[:4]) for each in many]
     needles = [needle("none", at, 9) for at in (256, 512)]
-    found = headlines(*read(*few, *many, *needles))
+    found = build_headlines(*read(*few, *many, *needles))
     assert [each.table.cell.n for each in found] == [N, 4]
-    said = [[remark for remark in grid_of(each).remarks if remark.startswith("Retrieval")] for each in found]
+    said = [[remark for remark in grid_of_headline(each).remarks if remark.startswith("Retrieval")] for each in found]
     assert said == [["Retrieval: mean of passkey."], ["Retrieval: mean of passkey (12 samples a cell)."]]
 
 
 def test_few_documents_do_not_show_that_a_model_speaks_and_no_gain_is_claimed() -> None:
     """Two levels of 1.0 and 5.7 have a mean below 5.8; Student's interval of one degree of freedom ends far above."""
 
-    def apart(method: str, length: int, by: float) -> Finished:
+    def apart(method: str, length: int, by: float) -> FinishedCell:
         made = text(method, length, 0.0)
         levels = zip(made.samples[:2], (1.0, 5.7), strict=True)
-        return Finished(made.cell, [replace(each, nll=np.full(4, level - by, np.float32)) for each, level in levels])
+        return FinishedCell(
+            made.cell, [replace(each, nll=np.full(4, level - by, np.float32)) for each, level in levels]
+        )
 
     found = only(apart("none", 256, 0.0), apart("none", 512, 0.1), apart("rerope", 512, 0.2))
     assert found.sentence.startswith("lexlet may not speak this text, 2 documents cannot tell: none has 3.350 [")
@@ -229,7 +231,7 @@ def test_retrieval_that_is_alike_everywhere_has_no_best(right: int, chance: floa
     cells = [needle(name, 2048, right, chance=chance) for name in ("none", "ntk")]
     found = only(*texts, *cells)
     assert found.sentence.endswith(f"Retrieval at 2,048 tokens (passkey) cannot be told: every row is {why}.")
-    assert "**" not in markdown(grid_of(found))
+    assert "**" not in grid_markdown(grid_of_headline(found))
 
 
 def test_retrieval_is_the_mean_of_the_tasks_with_a_needle_at_the_longest_length() -> None:
@@ -237,7 +239,7 @@ def test_retrieval_is_the_mean_of_the_tasks_with_a_needle_at_the_longest_length(
     cells = [needle(name, 2048, right) for name, right in (("none", 0), ("ntk", 12))]
     cells += [needle(name, 2048, right, "passkey_2") for name, right in (("none", 3), ("ntk", 9))]
     flat = [
-        Finished(each.cell, [replace(s, depth=None) for s in each.samples])
+        FinishedCell(each.cell, [replace(s, depth=None) for s in each.samples])
         for each in [needle("none", 2048, 6, "passkey_3")]
     ]
     found = only(*texts, *cells, *flat)
@@ -260,8 +262,8 @@ def test_a_task_that_the_model_cannot_do_at_a_short_length_takes_no_part_in_retr
     found = only(*texts, *cells)
     assert (tasks_of(found), found.unable) == (["passkey"], ["passkey_2"])
     assert {str(row.method): row.retrieval.value for row in found.rows if row.retrieval} == {"ntk": 1.0, "none": 0.0}
-    assert "Left out of retrieval: passkey_2, at chance for every method at the shortest length" in markdown(
-        grid_of(found)
+    assert "Left out of retrieval: passkey_2, at chance for every method at the shortest length" in grid_markdown(
+        grid_of_headline(found)
     )
 
 
@@ -277,21 +279,21 @@ def test_a_task_at_chance_at_its_only_length_takes_no_part_where_another_tells_s
 def test_one_length_too_long_is_refused_and_the_others_stand() -> None:
     texts = [text("none", 256, 3.5), text("none", 512, 3.6), text("pi", 256, 3.5), text("pi", 512, 3.0)]
     refused = [
-        Finished(cell("last_segment", name, 4096, n=N), [], "no document is that long") for name in ("none", "pi")
+        FinishedCell(cell("last_segment", name, 4096, n=N), [], "no document is that long") for name in ("none", "pi")
     ]
     found = only(*texts, *refused)
     assert found.longest == 512 and str(found.rows[0].method) == "pi" and found.rows[0].gains
-    assert "No value at 4096: no document is that long." in markdown(grid_of(found))
+    assert "No value at 4096: no document is that long." in grid_markdown(grid_of_headline(found))
 
 
 def test_without_a_length_beyond_or_within_the_trained_one_there_is_no_headline() -> None:
-    assert headlines(*read(text("none", 128, 3.5), text("none", 256, 3.4))) == []
-    assert headlines(*read(text("none", 512, 3.5), text("none", 1024, 3.4))) == []
+    assert build_headlines(*read(text("none", 128, 3.5), text("none", 256, 3.4))) == []
+    assert build_headlines(*read(text("none", 512, 3.5), text("none", 1024, 3.4))) == []
 
 
-def price(name: str, *cells: Finished) -> dict[str, Summary]:
+def price(name: str, *cells: FinishedCell) -> dict[str, Summary]:
     [table], samples = read(*cells)[0][:1], read(*cells)[1]
-    return {str(each.method): each for each in summaries(table, samples) if each.name == name}
+    return {str(each.method): each for each in curve_summaries(table, samples) if each.name == name}
 
 
 def test_the_price_is_that_of_the_deployed_factor_and_the_local_one_has_its_own_name() -> None:
@@ -302,8 +304,8 @@ def test_the_price_is_that_of_the_deployed_factor_and_the_local_one_has_its_own_
     assert paid["ntk"].value == pytest.approx(0.08, abs=1e-6)
     assert paid["ntk"].note == "factor 8 at 256; 12 pairs"
     assert (free["ntk"].value, free["ntk"].note) == (0.0, "2 of 2 lengths: 128 to 256; 24 pairs")
-    table = next(each for each in tables(cells) if each.metric == "nll")
-    fixed = key_from("ntk(factor=8.0)")
+    table = next(each for each in build_tables(cells) if each.metric == "nll")
+    fixed = parse_label("ntk(factor=8.0)")
     assert list(map(str, table.methods)) == ["none", "ntk"]
     assert table.lengths == [128, 256, 2048]  # no row of one length in any mean
     assert {at: record.method for at, record in table.prices.items()} == {(fixed, 256): fixed}
@@ -316,22 +318,22 @@ def test_the_price_of_a_method_without_a_factor_is_that_of_its_longest_length() 
     follows = [text("self_extend", 256, 3.5), text("self_extend", 2048, 3.6), text("self_extend(at=2048)", 256, 3.62)]
     paid = price("price", *base, *follows)["self_extend"]
     assert paid.value == pytest.approx(0.12, abs=1e-6) and paid.note == "set for 2048 at 256; 12 pairs"
-    [found] = headlines(*read(*base, *follows))
+    [found] = build_headlines(*read(*base, *follows))
     assert [str(row.method) for row in found.rows] == ["self_extend", "none"]
-    assert "(1) set for 2048 at 256" in markdown(grid_of(found))
+    assert "(1) set for 2048 at 256" in grid_markdown(grid_of_headline(found))
 
 
 def test_a_fixed_factor_that_was_measured_beyond_the_trained_length_stays_a_row() -> None:
     cells = [text(name, at, 3.5) for name in ("none", "ntk", "ntk(factor=8.0)") for at in (256, 2048)]
-    table = next(each for each in tables(cells) if each.metric == "nll")
+    table = next(each for each in build_tables(cells) if each.metric == "nll")
     assert list(map(str, table.methods)) == ["none", "ntk", "ntk(factor=8.0)"] and not table.prices
-    assert table.deployed == {key_from("ntk"): key_from("ntk(factor=8.0)")}
+    assert table.deployed == {parse_label("ntk"): parse_label("ntk(factor=8.0)")}
 
 
 def test_without_the_baseline_a_gain_is_over_the_method_itself_and_the_table_says_so() -> None:
     """3.6 at 256 and 3.4 at 2048: a gain of 0.2 over itself."""
     found = only(text("yarn", 256, 3.6), text("yarn", 2048, 3.4), text("pi", 256, 3.6), text("pi", 2048, 3.7))
     assert "+0.200 nats per token [+0.200, +0.200] at 2,048 over its own level at 256" in found.sentence
-    assert grid_of(found).remarks[0].startswith("Gain: loss of the method itself at the first length minus ")
+    assert grid_of_headline(found).remarks[0].startswith("Gain: loss of the method itself at the first length minus ")
     base = only(text("none", 256, 3.5), text("none", 2048, 4.5), text("yarn", 256, 3.6), text("yarn", 2048, 3.4))
-    assert grid_of(base).remarks[0].startswith("Gain: loss of the unmodified model at the first length minus ")
+    assert grid_of_headline(base).remarks[0].startswith("Gain: loss of the unmodified model at the first length minus ")

@@ -11,19 +11,19 @@ from scipy.stats import binom, binomtest, bootstrap, norm, permutation_test, t, 
 
 from lexbench.stats import pairs
 from lexbench.stats.intervals import (
+    adjust_by_holm,
     cluster_bootstrap,
     cluster_sums,
-    detectable,
     difference_interval,
     difference_p,
-    holm,
     mean_interval,
-    resampled,
+    resample_totals,
     sign_flip_p,
     skewed_p,
+    smallest_significant_difference,
     unpaired_interval,
     unpaired_p,
-    wilson,
+    wilson_interval,
 )
 from tests.stats.bootstrap_t import bootstrap_t
 
@@ -35,7 +35,7 @@ Z = 1.959963984540054
     [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)],
 )
 def test_wilson_gives_the_numbers_of_newcombe_1998(successes: int, n: int, low: float, high: float) -> None:
-    interval = wilson(successes, n)
+    interval = wilson_interval(successes, n)
     assert (round(interval.low, 4), round(interval.high, 4)) == (low, high)  # table I, method 3
 
 
@@ -43,19 +43,19 @@ def test_wilson_agrees_with_scipy() -> None:
     for n in (1, 2, 7, 32, 500):
         for successes in {0, 1, n // 3, n - 1, n}:
             theirs = binomtest(successes, n).proportion_ci(method="wilson")
-            ours = wilson(successes, n)
+            ours = wilson_interval(successes, n)
             assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=1e-12)
 
 
 def test_wilson_has_a_width_at_none_and_all() -> None:
     # at p = 0 the formula is z^2 / (n + z^2)
-    assert [wilson(0, 10).low, wilson(0, 10).high] == pytest.approx([0.0, Z**2 / (10 + Z**2)])
-    assert [wilson(10, 10).low, wilson(10, 10).high] == pytest.approx([10 / (10 + Z**2), 1.0])
+    assert [wilson_interval(0, 10).low, wilson_interval(0, 10).high] == pytest.approx([0.0, Z**2 / (10 + Z**2)])
+    assert [wilson_interval(10, 10).low, wilson_interval(10, 10).high] == pytest.approx([10 / (10 + Z**2), 1.0])
 
 
 def test_wilson_covers_nominally() -> None:
     n = 40
-    intervals = [wilson(successes, n) for successes in range(n + 1)]
+    intervals = [wilson_interval(successes, n) for successes in range(n + 1)]
     shares = np.linspace(0.05, 0.95, 181)
     covered = [sum(binom.pmf(k, n, p) for k, i in enumerate(intervals) if i.low <= p <= i.high) for p in shares]
     assert np.mean(covered) == pytest.approx(0.95, abs=0.01)
@@ -150,7 +150,7 @@ def test_clustered_intervals_cover_nearly_nominally_and_naive_ones_do_not() -> N
 
 
 def test_a_mean_of_independent_zeros_and_ones_is_wilsons() -> None:
-    assert mean_interval([1.0, 0.0, 1.0], ["a", "b", "c"]) == wilson(2, 3)
+    assert mean_interval([1.0, 0.0, 1.0], ["a", "b", "c"]) == wilson_interval(2, 3)
 
 
 def test_clustered_or_fractional_means_are_wilsons_of_an_effective_number() -> None:
@@ -162,7 +162,7 @@ def test_clustered_or_fractional_means_are_wilsons_of_an_effective_number() -> N
         residuals = [each - share * size for each, size in zip(sums, sizes, strict=True)]
         variance = k / (k - 1) * sum(each**2 for each in residuals) / len(values) ** 2
         count = share * (1 - share) / variance * (Z / t.ppf(0.975, k - 1)) ** 2
-        expected = wilson(share * count, count)
+        expected = wilson_interval(share * count, count)
         interval = mean_interval(values, clusters)
         assert interval and interval.kind == "wilson"
         assert (interval.low, interval.high) == pytest.approx((expected.low, expected.high))
@@ -172,15 +172,15 @@ def test_clustered_or_fractional_means_are_wilsons_of_an_effective_number() -> N
 def test_clusters_never_count_for_more_than_their_answers() -> None:
     # half right in each haystack: nothing varies between haystacks, and there are 8 answers
     shrunk = 8 * (Z / t.ppf(0.975, 3)) ** 2
-    ours, expected = mean_interval([1.0, 0.0] * 4, list("aabbccdd")), wilson(shrunk / 2, shrunk)
+    ours, expected = mean_interval([1.0, 0.0] * 4, list("aabbccdd")), wilson_interval(shrunk / 2, shrunk)
     assert ours and (ours.low, ours.high) == pytest.approx((expected.low, expected.high))
 
 
 def test_at_none_and_all_wilson_counts_clusters() -> None:
-    assert mean_interval([1.0] * 6, ["a", "a", "b", "b", "c", "c"]) == wilson(3, 3)
-    assert mean_interval([0.0] * 6, ["a", "a", "b", "b", "c", "c"]) == wilson(0, 3)
-    assert mean_interval([1.0, 1.0], ["a", "a"]) == wilson(1, 1)
-    assert mean_interval([0.5] * 6, ["a", "a", "b", "b", "c", "c"]) == wilson(1.5, 3)  # ties that share
+    assert mean_interval([1.0] * 6, ["a", "a", "b", "b", "c", "c"]) == wilson_interval(3, 3)
+    assert mean_interval([0.0] * 6, ["a", "a", "b", "b", "c", "c"]) == wilson_interval(0, 3)
+    assert mean_interval([1.0, 1.0], ["a", "a"]) == wilson_interval(1, 1)
+    assert mean_interval([0.5] * 6, ["a", "a", "b", "b", "c", "c"]) == wilson_interval(1.5, 3)  # ties that share
 
 
 def test_sums_of_clusters_are_those_of_pandas() -> None:
@@ -333,7 +333,7 @@ def test_answers_of_one_haystack_are_not_symmetric() -> None:
     assert skewed_p(gained) == 0.0
     half = [pairs.Outcome(index=index, cluster=str(index // 4), amount=float(index % 4 < 2)) for index in range(64)]
     more = [replace(each, amount=1.0) if each.index % 4 == 3 and each.index < 36 else each for each in half]
-    found = pairs.paired(half, more, "accuracy")
+    found = pairs.paired_difference(half, more, "accuracy")
     assert found.p == pytest.approx(2 * rest) and not found.balanced
 
 
@@ -343,11 +343,11 @@ def test_what_is_detectable_is_just_significant() -> None:
     values -= values.mean()
     values = -np.sort(-values)
     error = values.std(ddof=1) / math.sqrt(24)
-    size = detectable(error, 24, 0.05 / 12, False)
+    size = smallest_significant_difference(error, 24, 0.05 / 12, False)
     for sign in (1, -1):
         beyond, below = (skewed_p(values + sign * factor * size) for factor in (1.001, 0.999))
         assert beyond == 0 or beyond <= 0.05 / 12 < below
-    assert detectable(0.1, 10, 0.05, True) == pytest.approx(0.1 * t.ppf(0.975, 9))
+    assert smallest_significant_difference(0.1, 10, 0.05, True) == pytest.approx(0.1 * t.ppf(0.975, 9))
 
 
 def test_drawn_flips_never_give_a_p_of_zero() -> None:
@@ -372,10 +372,10 @@ def test_one_in_twenty_true_hypotheses_falls_without_correction() -> None:
 
 def test_holm_gives_the_textbook_example() -> None:
     # four hypotheses at 0.05: 0.005 <= 0.05 / 4 and 0.01 <= 0.05 / 3 fall, 0.03 > 0.05 / 2 stops, whatever 0.04 is
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([0.7, 0.9]) == [1.0, 1.0]
-    assert holm([0.2]) == [0.2]
-    assert holm([]) == []
+    assert adjust_by_holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert adjust_by_holm([0.7, 0.9]) == [1.0, 1.0]
+    assert adjust_by_holm([0.2]) == [0.2]
+    assert adjust_by_holm([]) == []
 
 
 def test_holm_is_the_closed_test_of_bonferronis() -> None:
@@ -387,7 +387,7 @@ def test_holm_is_the_closed_test_of_bonferronis() -> None:
             max(min(1.0, len(f) * min(p_values[other] for other in f)) for f in families if place in f)
             for place in range(size)
         ]
-        assert holm(p_values) == pytest.approx(expected, rel=1e-12)
+        assert adjust_by_holm(p_values) == pytest.approx(expected, rel=1e-12)
 
 
 def test_holm_keeps_a_table_of_true_hypotheses_at_one_in_twenty() -> None:
@@ -396,7 +396,7 @@ def test_holm_keeps_a_table_of_true_hypotheses_at_one_in_twenty() -> None:
     for _ in range(300):
         baseline = rng.normal(size=11)
         p_values = [sign_flip_p(rng.normal(size=11) - baseline) for _ in range(8)]
-        wrong += min(holm(p_values)) <= 0.05
+        wrong += min(adjust_by_holm(p_values)) <= 0.05
         naive += min(p_values) <= 0.05
     assert wrong / 300 <= 0.06
     assert naive / 300 > 0.15
@@ -434,7 +434,7 @@ def test_welch_weighs_clusters_by_their_units() -> None:
 
 def test_none_and_all_are_exactly_the_ends_of_the_scale() -> None:
     for n in range(1, 400):
-        assert wilson(0, n).low == 0.0 and wilson(n, n).high == 1.0
+        assert wilson_interval(0, n).low == 0.0 and wilson_interval(n, n).high == 1.0
 
 
 def test_the_bootstrap_begins_at_four_clusters() -> None:
@@ -452,7 +452,7 @@ def test_the_studentised_interval_follows_its_formula_on_the_same_draws(count: i
     rng = np.random.default_rng(count)
     units = rng.integers(20, 90, count).astype(float)
     amounts = units * rng.lognormal(size=count)
-    drawn = resampled(np.eye(count))
+    drawn = resample_totals(np.eye(count))
     assert drawn.shape == (2000, count) and (drawn.sum(axis=1) == count).all()
     value = amounts.sum() / units.sum()
     influence = [(a - value * u) / units.sum() for a, u in zip(amounts, units, strict=True)]

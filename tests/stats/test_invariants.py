@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from lexbench.commands.main import main
-from lexbench.core.method_key import key_from
-from lexbench.report.doctor import examine
+from lexbench.core.method_key import parse_label
+from lexbench.report.doctor import examine_runs
 from lexbench.stats import records
-from lexbench.stats.invariants import sample_faults, wrong
+from lexbench.stats.invariants import record_problems, sample_faults
 from lexbench.store.cell_rows import read_key
-from lexbench.store.format import Finished, cell_line, parquet
+from lexbench.store.format import FinishedCell, cell_line, cell_parquet
 from lexbench.store.store import Store
 from tests.report.fake_run import cell, fake_cells, finished, keep
 from tests.report.outcomes import answers, folder, right, texts
@@ -22,7 +22,7 @@ from tests.report.outcomes import answers, folder, right, texts
 GOOD = texts("none", [3.0, 2.5, 2.0])
 
 
-def changed(index: int, **fields: Any) -> Finished:
+def changed(index: int, **fields: Any) -> FinishedCell:
     """The good cell with one sample changed."""
     return replace(GOOD, samples=[replace(each, **fields) if each.index == index else each for each in GOOD.samples])
 
@@ -35,8 +35,8 @@ def changed(index: int, **fields: Any) -> Finished:
         (replace(GOOD, samples=[*GOOD.samples, replace(GOOD.samples[0], index=3)]), "4 of 3 samples"),
         (replace(GOOD, samples=[GOOD.samples[0], *GOOD.samples[:2]]), "an index twice"),
         (replace(GOOD, asked=5), "3 of 5 samples"),
-        (Finished(cell("a_users_own", "none", 512, n=2), GOOD.samples, asked=4), "3 of 4 samples"),
-        (Finished(cell("a_users_own", "none", 512, n=2), [], asked=0), "0 of 0 samples"),
+        (FinishedCell(cell("a_users_own", "none", 512, n=2), GOOD.samples, asked=4), "3 of 4 samples"),
+        (FinishedCell(cell("a_users_own", "none", 512, n=2), [], asked=0), "0 of 0 samples"),
         (replace(GOOD, refused="too short"), "samples, though it is refused"),
         (changed(1, nll=np.array([1, -0.5, 1, 1], np.float32)), "sample 1 with a negative log-likelihood of -0.5"),
         (changed(1, nll=np.array([1, np.nan, 1, 1], np.float32)), "sample 1 with a negative log-likelihood of -inf"),
@@ -47,7 +47,10 @@ def changed(index: int, **fields: Any) -> Finished:
         (replace(GOOD, cell=replace(GOOD.cell, length=1024)), "length 1024, though its identity says 512"),
         (replace(GOOD, cell=replace(GOOD.cell, n=2)), "n 2, though its identity says 3"),
         (replace(GOOD, cell=replace(GOOD.cell, dtype="bfloat16")), "dtype bfloat16, though its identity says float32"),
-        (replace(GOOD, cell=replace(GOOD.cell, method=key_from("yarn"))), "method yarn, though its identity says none"),
+        (
+            replace(GOOD, cell=replace(GOOD.cell, method=parse_label("yarn"))),
+            "method yarn, though its identity says none",
+        ),
         (answers("none", [1.0, 1.5]), "sample 1 with accuracy 1.5, which must be in [0, 1]"),
         (answers("none", [float("nan"), 1.0]), "sample 0 with accuracy nan"),
         (answers("none", [float("inf")], metric="entropy"), "sample 0 with entropy inf, which must be finite"),
@@ -56,21 +59,27 @@ def changed(index: int, **fields: Any) -> Finished:
         (changed(1, scores={"accuracy": 1.0}), "accuracy for sample 1 and not for sample 0"),
     ],
 )
-def test_what_cannot_be_is_said(broken: Finished, said: str) -> None:
-    [line] = wrong([broken]).values()
+def test_what_cannot_be_is_said(broken: FinishedCell, said: str) -> None:
+    [line] = record_problems([broken]).values()
     assert said in line
     assert f"delete cells/{broken.cell.id}.parquet and run the same command again" in line
 
 
 def test_good_cells_break_nothing() -> None:
-    assert wrong(fake_cells()) == {}
-    assert wrong([GOOD, changed(1, nll=np.full(4, np.nan, np.float32), failed="no finite likelihood")]) == {}
-    assert wrong([answers("none", [7.5, -3.0], metric="entropy")]) == {}  # a measure has no bounds
-    assert wrong([Finished(cell("passkey", "none", 128), [], "too short")]) == {}
+    assert record_problems(fake_cells()) == {}
+    assert record_problems([GOOD, changed(1, nll=np.full(4, np.nan, np.float32), failed="no finite likelihood")]) == {}
+    assert record_problems([answers("none", [7.5, -3.0], metric="entropy")]) == {}  # a measure has no bounds
+    assert record_problems([FinishedCell(cell("passkey", "none", 128), [], "too short")]) == {}
     assert list(sample_faults(replace(GOOD.samples[0], nll=np.array([-1e-4, 0.0], np.float32)))) == []  # rounding
-    assert wrong([Finished(cell("longbench(dataset=qasper)", "none", 512, n=500), GOOD.samples)]) == {}  # all there are
-    assert wrong([Finished(cell("a_users_own", "none", 512, n=2), GOOD.samples)]) == {}  # an old file: any number
-    assert wrong([Finished(cell("passkey", "none", 512, n=2), GOOD.samples, asked=3)]) == {}  # its file says so
+    assert (
+        record_problems([FinishedCell(cell("longbench(dataset=qasper)", "none", 512, n=500), GOOD.samples)]) == {}
+    )  # all there are
+    assert (
+        record_problems([FinishedCell(cell("a_users_own", "none", 512, n=2), GOOD.samples)]) == {}
+    )  # an old file: any number
+    assert (
+        record_problems([FinishedCell(cell("passkey", "none", 512, n=2), GOOD.samples, asked=3)]) == {}
+    )  # its file says so
 
 
 @pytest.mark.parametrize(
@@ -99,18 +108,20 @@ def test_a_shown_method_is_the_identitys_with_its_parameters_and_its_length(
     shown: str, part: dict[str, Any], right: bool
 ) -> None:
     cell_ = replace(GOOD.cell, method=read_key(shown, None, part), identity={**GOOD.cell.identity, "method": part})
-    assert (wrong([replace(GOOD, cell=cell_)]) == {}) == right
+    assert (record_problems([replace(GOOD, cell=cell_)]) == {}) == right
 
 
 def test_cells_that_were_asked_the_same_hold_the_same_questions() -> None:
     others = [texts(method, [3.0, 2.5, 2.0]) for method in ("ntk", "yarn")]
-    assert wrong([GOOD, *others]) == {}
+    assert record_problems([GOOD, *others]) == {}
     moved = replace(others[0], samples=[replace(each, cluster="another") for each in others[0].samples])
-    [(name, line)] = wrong([GOOD, moved, others[1]]).items()
+    [(name, line)] = record_problems([GOOD, moved, others[1]]).items()
     assert name == moved.cell.id and "other questions than cells that were asked the same" in line
     other_length = texts("pi", [3.0, 2.5, 2.0], 1024)
     assert (
-        wrong([GOOD, replace(other_length, samples=[replace(each, cluster="b") for each in other_length.samples])])
+        record_problems(
+            [GOOD, replace(other_length, samples=[replace(each, cluster="b") for each in other_length.samples])]
+        )
         == {}
     )
 
@@ -118,7 +129,7 @@ def test_cells_that_were_asked_the_same_hold_the_same_questions() -> None:
 def test_a_cell_with_an_index_too_many_is_wrong_and_its_neighbours_are_not() -> None:
     more = texts("ntk", [3.0, 2.5, 2.0])
     more = replace(more, samples=[*more.samples, replace(more.samples[0], index=9)], asked=3)
-    [(name, line)] = wrong([GOOD, more]).items()
+    [(name, line)] = record_problems([GOOD, more]).items()
     assert name == more.cell.id and "4 of 3 samples" in line
 
 
@@ -133,25 +144,25 @@ def test_a_cell_with_an_index_too_many_is_wrong_and_its_neighbours_are_not() -> 
 )
 def test_the_size_of_a_question_is_that_of_cells_that_were_asked_the_same(fields: dict[str, Any], said: str) -> None:
     others = [texts(method, [3.0, 2.5, 2.0]) for method in ("ntk", "yarn")]
-    [(name, line)] = wrong([changed(1, **fields), *others]).items()
+    [(name, line)] = record_problems([changed(1, **fields), *others]).items()
     assert name == GOOD.cell.id and f"has {said} in cells that were asked the same" in line
     lost = changed(1, **{"nll": None, **fields, "failed": "lost"})
-    assert wrong([lost, *others]) == {}
+    assert record_problems([lost, *others]) == {}
 
 
 def test_of_two_cells_that_were_asked_the_same_the_one_with_fewer_targets_is_wrong() -> None:
     cut = texts("ntk", [3.0, 2.5, 2.0])
     cut = replace(cut, samples=[replace(each, nll=np.full(1, 2.0, np.float32)) for each in cut.samples])
-    assert list(wrong([GOOD, cut])) == list(wrong([cut, GOOD])) == [cut.cell.id]
+    assert list(record_problems([GOOD, cut])) == list(record_problems([cut, GOOD])) == [cut.cell.id]
 
 
 def test_as_many_targets_as_the_identity_states_are_in_every_sample() -> None:
     task = {**GOOD.cell.identity["task"], "targets": 64}
     stated = replace(GOOD, cell=replace(GOOD.cell, identity={**GOOD.cell.identity, "task": task}))
-    [line] = wrong([stated]).values()
+    [line] = record_problems([stated]).values()
     assert "has 4 targets, though its identity says 64" in line
     own = replace(stated, cell=replace(stated.cell, task="mine", identity={"task": {**task, "name": "mine"}}))
-    assert wrong([own]) == {}  # a task of the user's own may mean something else
+    assert record_problems([own]) == {}  # a task of the user's own may mean something else
 
 
 def test_a_cell_that_holds_half_of_its_questions_is_in_no_table_and_no_check(
@@ -160,7 +171,7 @@ def test_a_cell_that_holds_half_of_its_questions_is_in_no_table_and_no_check(
     whole = [texts(method, [3.0 - index / 10 for index in range(12)]) for method in ("none", "yarn")]
     folder(tmp_path / "whole", *whole)
     folder(tmp_path / "half", *whole)
-    half = parquet(whole[1].cell, whole[1].samples[:6], None, asked=12)
+    half = cell_parquet(whole[1].cell, whole[1].samples[:6], None, asked=12)
     (tmp_path / "half" / "cells" / f"{whole[1].cell.id}.parquet").write_bytes(half)
     file = tmp_path / "b.json"
     assert main(["check", str(tmp_path / "whole"), "--baseline", str(file), "--update"]) == 0
@@ -168,7 +179,7 @@ def test_a_cell_that_holds_half_of_its_questions_is_in_no_table_and_no_check(
     assert main(["check", str(tmp_path / "half"), "--baseline", str(tmp_path / "c.json"), "--update"]) == 2
     assert not (tmp_path / "c.json").exists()
     assert "6 of 12 samples" in capsys.readouterr().err
-    loaded = records.load([tmp_path / "half"])
+    loaded = records.load_cells([tmp_path / "half"])
     assert [str(each.cell.method) for each in loaded.finished] == ["none"] and "6 of 12 samples" in loaded.problems[0]
 
 
@@ -190,16 +201,16 @@ def test_doctor_says_what_is_wrong_and_gives_1(tmp_path: Path, capsys: pytest.Ca
 def test_records_that_do_not_follow_from_their_cells_are_found(tmp_path: Path) -> None:
     run = tmp_path / "run"
     keep(run, fake_cells(["passkey"]))
-    assert examine([run]).faults == []
+    assert examine_runs([run]).faults == []
     file = run / "records.jsonl"
     lines = file.read_text().splitlines()
     file.write_text("\n".join(lines[1:]) + "\n")
-    [fault] = examine([run]).faults
+    [fault] = examine_runs([run]).faults
     assert f"lacks 1 of {len(lines)} records" in fault
     damaged = next((run / "cells").glob("*.parquet"))
     whole = damaged.read_bytes()
     damaged.write_bytes(whole[:-40])
-    assert any("cannot be read" in fault for fault in examine([run]).faults)
+    assert any("cannot be read" in fault for fault in examine_runs([run]).faults)
     damaged.write_bytes(whole)
 
 
@@ -222,10 +233,10 @@ def test_lines_of_records_that_were_edited_or_doubled_are_found_and_a_report_men
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     assert rows[0]["value"] not in (None, 0.75) and rows[0]["high"] not in (None, 1.0) and rows[0]["n"] == 32
     file.write_text("".join(f"{json.dumps(row)}\n" for row in change(rows)))
-    [fault] = examine([run]).faults
+    [fault] = examine_runs([run]).faults
     assert fault.endswith(f"records.jsonl {said}: lexbench report {run} writes it anew")
-    records.load([run], afresh=[run])  # as a report does
-    assert examine([run]).faults == []
+    records.load_cells([run], afresh=[run])  # as a report does
+    assert examine_runs([run]).faults == []
 
 
 def test_a_numbers_last_digits_may_differ_between_processors(tmp_path: Path) -> None:
@@ -234,7 +245,7 @@ def test_a_numbers_last_digits_may_differ_between_processors(tmp_path: Path) -> 
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     rows[0]["value"] = np.nextafter(rows[0]["value"], 1)
     file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    assert examine([tmp_path]).faults == []
+    assert examine_runs([tmp_path]).faults == []
 
 
 def test_every_line_of_an_unfinished_cell_is_examined(tmp_path: Path) -> None:
@@ -244,7 +255,7 @@ def test_every_line_of_an_unfinished_cell_is_examined(tmp_path: Path) -> None:
     file = tmp_path / "cells" / f"{GOOD.cell.id}.jsonl"
     good = file.read_bytes()
     file.write_bytes(good + b'{"index": 2, "clus')  # it is being written
-    assert (examine([tmp_path]).faults, examine([tmp_path]).unfinished) == ([], 1)
+    assert (examine_runs([tmp_path]).faults, examine_runs([tmp_path]).unfinished) == ([], 1)
     head, first, second = good.splitlines(keepends=True)
     other = cell_line(texts("yarn", [3.0, 2.5, 2.0]).cell)
     for content, said in (
@@ -256,7 +267,7 @@ def test_every_line_of_an_unfinished_cell_is_examined(tmp_path: Path) -> None:
         (b'{"model": 1}\n', "another version of lexbench"),
     ):
         file.write_bytes(content)
-        [fault] = examine([tmp_path]).faults
+        [fault] = examine_runs([tmp_path]).faults
         assert said in fault and file.name in fault
 
 
@@ -266,6 +277,6 @@ def test_a_cell_whose_file_is_gone_is_found_by_its_records(tmp_path: Path) -> No
     lost = sorted(file.stem for file in (run / "cells").glob("*.parquet"))[2:4]
     for name in lost:
         (run / f"cells/{name}.parquet").unlink()
-    [fault] = examine([run]).faults
+    [fault] = examine_runs([run]).faults
     said = f"names cells that have no file (2 in all, first {lost[0]}): repeat the run command to measure them"
     assert fault.endswith(f"records.jsonl {said}")

@@ -9,9 +9,9 @@ from scipy.stats import binom, binomtest
 
 from lexbench import Sample
 from lexbench.report.tables import length_effect_grid
-from lexbench.stats.length_effect import LengthEffect, interval, length_effects
-from lexbench.stats.tables import tables
-from lexbench.store.format import Finished
+from lexbench.stats.length_effect import LengthEffect, effect_interval, length_effects
+from lexbench.stats.tables import build_tables
+from lexbench.store.format import FinishedCell
 from tests.report.fake_run import cell
 
 
@@ -20,7 +20,7 @@ def effects(
 ) -> list[LengthEffect]:
     """Cells whose sample i asks for i, with `other` for something else at each length; haystacks of one each."""
     found = [
-        Finished(
+        FinishedCell(
             cell("counting", "none", length, n=len(values)),
             [
                 Sample(
@@ -36,7 +36,7 @@ def effects(
         )
         for length, values in scores.items()
     ]
-    [table] = [table for table in tables(found) if table.metric == "accuracy"]
+    [table] = [table for table in build_tables(found) if table.metric == "accuracy"]
     made = length_effects(table, {each.cell.id: each.samples for each in found})
     assert not made or [str(row[0]) for row in length_effect_grid(table, made).rows] == ["none"]
     return made
@@ -90,7 +90,9 @@ def test_intervals_cover_the_share_of_right_answers_that_stays(n: int, base: flo
 def test_intervals_cover_a_score_that_rises_with_the_length(n: int, base: float, share: float) -> None:
     """The score at the shortest length is uncertain, too: a multiple of it the more, the larger it is."""
     rng = np.random.default_rng(0)
-    ends = [interval(rng.random(n) < base, rng.random(n) < share * base, [*map(str, range(n))]) for _ in range(200)]
+    ends = [
+        effect_interval(rng.random(n) < base, rng.random(n) < share * base, [*map(str, range(n))]) for _ in range(200)
+    ]
     known = [(low, high) for low, high in ends if low is not None and high is not None]
     assert len(known) > 190
     covered = sum(low <= share - 1 <= high for low, high in known)
@@ -102,15 +104,15 @@ def test_ends_are_those_of_the_delta_method_where_there_are_many_questions() -> 
     n, p, q = 100_000, 0.6, 0.4
     rng = np.random.default_rng(1)
     order = [rng.permutation(n) for _ in range(2)]
-    low, high = interval(order[0] < q * n, order[1] < p * n, [*map(str, range(n))])
+    low, high = effect_interval(order[0] < q * n, order[1] < p * n, [*map(str, range(n))])
     reach = 1.96 * math.sqrt((1 - p) / (n * p) + (1 - q) / (n * q))
     assert (low, high) == pytest.approx((p / q * math.exp(-reach) - 1, p / q * math.exp(reach) - 1), abs=2e-4)
 
 
 def test_where_every_answer_is_right_the_ratio_is_bounded() -> None:
     """No share of right answers is above 1, and the score at the shortest length is at least Wilson's end."""
-    low, high = interval([1.0] * 20, [1.0] * 20, [*map(str, range(20))])
+    low, high = effect_interval([1.0] * 20, [1.0] * 20, [*map(str, range(20))])
     end = 1.96**2 / (20 + 1.96**2)
     least = -end / math.sqrt(1 - end**2)  # e^2 = d^2 + e^2 (1 - l)^2, and 1 - l = d
     assert (low, high) == pytest.approx((least, -least), rel=1e-3)
-    assert interval([1.0, 0.0], [1.0, 1.0], ["a", "a"]) == (None, None)
+    assert effect_interval([1.0, 0.0], [1.0, 1.0], ["a", "a"]) == (None, None)

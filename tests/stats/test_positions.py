@@ -13,20 +13,20 @@ from numpy.typing import ArrayLike
 from scipy.stats import t
 
 import lexbench
-from lexbench import Mark, Marked, Sample, Score, Scored
+from lexbench import ClassifyTokens, ClassifyTokensAnswer, Loglikelihood, LoglikelihoodAnswer, Sample
 from lexbench.checkpoints.tokenizer import FastTokenizer
-from lexbench.core.method_key import key_from
+from lexbench.core.method_key import parse_label
 from lexbench.corpora.synthetic import Synthetic
 from lexbench.report import formats
-from lexbench.report.looks import looks
-from lexbench.report.plots.position_plots import plot
+from lexbench.report.looks import looks_of_methods
+from lexbench.report.plots.position_plots import plot_by_position
 from lexbench.report.report import write_report
 from lexbench.report.tables import collapse_grid
 from lexbench.stats import positions
 from lexbench.stats.intervals import cluster_bootstrap
 from lexbench.stats.positions import PositionCurve, bin_edges, collapse_position, curves_by_position
-from lexbench.stats.tables import Table, tables
-from lexbench.store.format import Finished
+from lexbench.stats.tables import Table, build_tables
+from lexbench.store.format import FinishedCell
 from lexbench.taskkit.scoring import score_marks
 from tests.report.fake_run import cell, finished, keep
 from tests.stats.bootstrap_t import bootstrap_t
@@ -37,7 +37,7 @@ TRAINED = 256
 def markdown(table: Table, found: list[PositionCurve]) -> str:
     grid = collapse_grid(table, found)
     assert grid is not None
-    return formats.markdown(grid)
+    return formats.grid_markdown(grid)
 
 
 def prefix(index: int, nll: ArrayLike, **changed: Any) -> Sample:
@@ -52,16 +52,16 @@ def stepped(length: int, *levels: tuple[int, float]) -> list[float]:
     return [[level for begin, level in levels if begin <= position][-1] for position in range(1, length)]
 
 
-def cells(samples: dict[str, Sequence[Sample]], length: int = 1024, task: str = "prefix") -> list[Finished]:
-    return [Finished(cell(task, method, length, n=len(each)), list(each)) for method, each in samples.items()]
+def cells(samples: dict[str, Sequence[Sample]], length: int = 1024, task: str = "prefix") -> list[FinishedCell]:
+    return [FinishedCell(cell(task, method, length, n=len(each)), list(each)) for method, each in samples.items()]
 
 
-def table_of(found: Sequence[Finished], metric: str = "nll") -> tuple[Table, dict[str, list[Sample]]]:
-    [table] = [table for table in tables(found) if table.metric == metric]
+def table_of(found: Sequence[FinishedCell], metric: str = "nll") -> tuple[Table, dict[str, list[Sample]]]:
+    [table] = [table for table in build_tables(found) if table.metric == metric]
     return table, {each.cell.id: each.samples for each in found}
 
 
-def curves(found: Sequence[Finished], metric: str = "nll") -> list[PositionCurve]:
+def curves(found: Sequence[FinishedCell], metric: str = "nll") -> list[PositionCurve]:
     return curves_by_position(*table_of(found, metric))
 
 
@@ -96,15 +96,17 @@ def test_a_target_counts_where_its_position_lies() -> None:
 @pytest.mark.parametrize("name", ["prefix", "non_overlapping", "sliding"])
 def test_positions_are_those_of_the_tasks_own_windows(tokenizer: FastTokenizer, name: str) -> None:
     task = lexbench.task(name, corpus=Synthetic(count=4, words=600), document_tokens=400)
-    questions = [each for each in task.questions(tokenizer, 160, 3, 0) if isinstance(each, Score)]
+    questions = [each for each in task.questions(tokenizer, 160, 3, 0) if isinstance(each, Loglikelihood)]
     answered = [
-        task.score(question, Scored(nll=np.arange(question.start, question.length, dtype=np.float32)))
+        task.score(
+            question, LoglikelihoodAnswer(nll=np.arange(question.first_target, question.length, dtype=np.float32))
+        )
         for question in questions
     ]
     [curve] = curves(cells({"none": answered}, length=160))
     for begin, end, each in zip(curve.edges[1:], curve.edges[2:], curve.values[1:], strict=False):
         assert begin <= each.value <= end - 1
-    assert sum(curve.targets) == sum(question.length - question.start for question in questions)
+    assert sum(curve.targets) == sum(question.length - question.first_target for question in questions)
     assert curve.samples == len(questions)
 
 
@@ -203,7 +205,7 @@ def test_a_failed_sample_is_left_out() -> None:
 
 
 def test_only_targets_all_over_the_window_make_a_curve() -> None:
-    def narrow(length: int, targets: int = 64) -> Finished:
+    def narrow(length: int, targets: int = 64) -> FinishedCell:
         return cells({"none": [prefix(0, np.ones(targets), tokens=length)]}, length, "last_segment")[0]
 
     assert curves([narrow(128), narrow(1024)]) == []
@@ -220,7 +222,7 @@ def test_every_length_and_method_has_a_curve_and_refusals_have_none() -> None:
     found = [
         *cells({"pi": [prefix(0, np.ones(511))], "none": [prefix(0, np.ones(511))]}, 512),
         *cells({"pi": [prefix(0, np.ones(1023))]}),
-        Finished(cell("prefix", "none", 1024, n=1), [], "out of memory"),
+        FinishedCell(cell("prefix", "none", 1024, n=1), [], "out of memory"),
     ]
     assert [(str(each.method), each.length) for each in curves(found)] == [("none", 512), ("pi", 512), ("pi", 1024)]
 
@@ -231,9 +233,9 @@ def marked(index: int, right: Sequence[int], step: int = 16, length: int = 1024,
     tokens = np.full(length, 7)
     tokens[places] = 1
     nll = np.where(np.asarray(right)[:, None] == 1, [[9.0, 0.0]], [[0.0, 9.0]]).astype(np.float32)
-    question = Mark(index=index, cluster=str(index), tokens=tokens, places=places, options=np.array([0, 1]))
+    question = ClassifyTokens(index=index, cluster=str(index), tokens=tokens, places=places, options=np.array([0, 1]))
     nll[-1] = math.nan if failed else nll[-1]
-    return score_marks(question, Marked(nll=nll))
+    return score_marks(question, ClassifyTokensAnswer(nll=nll))
 
 
 def test_marks_by_their_places_show_where_a_model_loses_count() -> None:
@@ -286,7 +288,7 @@ def test_the_table_reads_as_it_should() -> None:
 
 def test_the_numbers_say_never_where_there_is_no_collapse_and_hold_every_length() -> None:
     table, samples = shown()
-    text = formats.csv(positions.rows_of(table, curves_by_position(table, samples)))
+    text = formats.rows_as_csv(positions.rows_of(table, curves_by_position(table, samples)))
     rows = list(reader.DictReader(io.StringIO(text)))
     assert [(row["method"], row["length"], row["collapse_position"]) for row in rows] == [
         ("none", "512", "never"),
@@ -301,7 +303,7 @@ def test_the_figure_stands_beside_its_numbers_the_same_bytes_every_time(tmp_path
     table, samples = shown()
     found = curves_by_position(table, samples)
     for name in ("a", "b"):
-        plot(table, found, tmp_path / name)
+        plot_by_position(table, found, tmp_path / name)
     for suffix in (".svg", ".png", ".csv"):
         assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()
     rows = list(reader.DictReader((tmp_path / "a.csv").open()))
@@ -318,7 +320,7 @@ def test_the_figure_stands_beside_its_numbers_the_same_bytes_every_time(tmp_path
 @pytest.mark.parametrize("methods", [["none"], [f"m{number}" for number in range(12)]], ids=len)
 def test_one_method_and_many_can_be_drawn(tmp_path: Path, methods: list[str]) -> None:
     found = cells({method: [prefix(0, np.ones(299))] for method in methods}, 300)
-    plot(table_of(found)[0], curves(found), tmp_path / "a")
+    plot_by_position(table_of(found)[0], curves(found), tmp_path / "a")
     picture = (tmp_path / "a.svg").read_text()
     shown = {"none": "unmodified (none)"}
     assert all(f"<!-- {shown.get(method, method)} -->" in picture for method in methods)
@@ -327,17 +329,17 @@ def test_one_method_and_many_can_be_drawn(tmp_path: Path, methods: list[str]) ->
 
 def test_a_method_keeps_its_colour_where_another_is_refused(tmp_path: Path) -> None:
     found = cells({method: [prefix(0, np.ones(1023))] for method in ("none", "yarn")})
-    found.append(Finished(cell("prefix", "pi", 1024, n=1), [], "no"))
-    plot(table_of(found)[0], curves(found), tmp_path / "a")
+    found.append(FinishedCell(cell("prefix", "pi", 1024, n=1), [], "no"))
+    plot_by_position(table_of(found)[0], curves(found), tmp_path / "a")
     picture = (tmp_path / "a.svg").read_text().lower()
-    known = looks([key_from("yarn"), key_from("pi")])
-    assert known[key_from("yarn")].colour.lower() in picture
-    assert known[key_from("pi")].colour.lower() not in picture
+    known = looks_of_methods([parse_label("yarn"), parse_label("pi")])
+    assert known[parse_label("yarn")].colour.lower() in picture
+    assert known[parse_label("pi")].colour.lower() not in picture
 
 
 def test_marks_are_drawn_with_their_chance(tmp_path: Path) -> None:
     found = cells({"none": [marked(0, [1] * 63)], "pi": [marked(0, [0] * 63)]}, task="parity")
-    plot(table_of(found, "accuracy")[0], curves(found, "accuracy"), tmp_path / "a")
+    plot_by_position(table_of(found, "accuracy")[0], curves(found, "accuracy"), tmp_path / "a")
     picture = (tmp_path / "a.svg").read_text()
     assert "<!-- chance -->" in picture and "<!-- collapses here -->" not in picture
 
@@ -347,7 +349,7 @@ def test_a_report_shows_positions_of_what_has_them(tmp_path: Path) -> None:
     table, samples = shown()
     named = {each.cell: str(each.method) for each in table.entries.values()}
     found = [
-        Finished(cell("prefix", named[name], 512 if each[0].tokens == 512 else 1024, n=2), each)
+        FinishedCell(cell("prefix", named[name], 512 if each[0].tokens == 512 else 1024, n=2), each)
         for name, each in samples.items()
     ]
     keep(tmp_path / "run", [*found, *(finished("last_segment", "none", length, n=4) for length in (256, 512))])

@@ -13,10 +13,10 @@ from scipy.stats import t
 
 import lexbench
 from lexbench.core.record import Record, Sample
-from lexbench.report.schema import schema
-from lexbench.stats.intervals import wilson
-from lexbench.stats.records import build, dataframe, records_of, run_folders
-from lexbench.store.format import Finished
+from lexbench.report.schema import records_schema
+from lexbench.stats.intervals import wilson_interval
+from lexbench.stats.records import build_records, records_dataframe, records_of, run_folders
+from lexbench.store.format import FinishedCell
 from lexbench.store.store import Store
 from tests.report.fake_run import cell, fake_cells, finished, keep
 
@@ -34,7 +34,7 @@ def said(index: int, accuracy: float, **changed: object) -> Sample:
 
 
 def records(*samples: Sample, task: str = "last_segment") -> dict[str | None, Record]:
-    found = records_of(Finished(cell(task, "none", 256), list(samples)))
+    found = records_of(FinishedCell(cell(task, "none", 256), list(samples)))
     return {record.metric: record for record in found}
 
 
@@ -120,7 +120,7 @@ def test_bytes_and_words_that_are_not_known_make_no_metric() -> None:
 def test_a_failed_answer_counts_as_zero() -> None:
     found = records(said(0, 1.0), said(1, 1.0), said(2, 0.0), said(3, 1.0, failed="died", scores={}), task="passkey")
     record = found["accuracy"]
-    expected = wilson(2, 4)
+    expected = wilson_interval(2, 4)
     assert (record.value, record.low, record.high) == (0.5, expected.low, expected.high)
     assert (record.n, record.failed, record.interval) == (4, 1, "wilson")
 
@@ -147,7 +147,7 @@ def test_coverage_stands_beside_every_value() -> None:
 
 
 def test_a_refused_cell_has_one_row_with_the_reason() -> None:
-    [record] = records_of(Finished(cell("passkey", "none", 16), [], "too short"))
+    [record] = records_of(FinishedCell(cell("passkey", "none", 16), [], "too short"))
     assert (record.metric, record.value, record.low, record.high) == (None, None, None, None)
     assert (record.n, record.tokens_median, record.refused) == (0, None, "too short")
 
@@ -157,17 +157,17 @@ def test_a_cell_in_several_folders_is_taken_once(tmp_path: Path) -> None:
     keep(tmp_path / "a", cells)
     keep(tmp_path / "b/inner", cells[1:])
     assert run_folders([tmp_path]) == [tmp_path / "a", tmp_path / "b/inner"]
-    assert build([tmp_path]) == build([tmp_path / "a"])
-    assert [record.length for record in build([tmp_path / "b", tmp_path / "a"]) if record.metric == "accuracy"] == [
-        each.cell.length for each in sorted(cells, key=lambda each: each.cell.id)
-    ]
+    assert build_records([tmp_path]) == build_records([tmp_path / "a"])
+    assert [
+        record.length for record in build_records([tmp_path / "b", tmp_path / "a"]) if record.metric == "accuracy"
+    ] == [each.cell.length for each in sorted(cells, key=lambda each: each.cell.id)]
 
 
 @pytest.mark.parametrize("name", ["nowhere", "empty"])
 def test_a_folder_without_a_run_is_refused_in_one_line(tmp_path: Path, name: str) -> None:
     (tmp_path / "empty/cells").mkdir(parents=True)
     with pytest.raises(ValueError, match=f"folder {tmp_path / name} .*lexbench run") as error:
-        build([tmp_path / name])
+        build_records([tmp_path / name])
     assert "\n" not in str(error.value)
 
 
@@ -177,22 +177,22 @@ def test_a_damaged_cell_is_said_and_left_out(tmp_path: Path, caplog: pytest.LogC
     file = tmp_path / "cells" / f"{cells[0].cell.id}.parquet"
     file.write_bytes(file.read_bytes()[:100])
     with caplog.at_level(logging.WARNING):
-        assert {record.length for record in build([tmp_path])} == {512}
+        assert {record.length for record in build_records([tmp_path])} == {512}
     assert str(file) in caplog.text
 
 
 def test_a_frame_has_a_row_per_record_and_the_multiple_of_the_trained_length() -> None:
     rows = [record for each in fake_cells(tasks=["passkey"]) for record in records_of(each)]
-    frame = dataframe(rows)
+    frame = records_dataframe(rows)
     assert len(frame) == len(rows)
     assert sorted(set(frame.multiple)) == [0.5, 1.0, 2.0, 4.0, 8.0]
     assert frame[frame.refused.notna()].value.isna().all()
-    assert list(dataframe([]).columns) == list(frame.columns)
+    assert list(records_dataframe([]).columns) == list(frame.columns)
 
 
 def test_the_shipped_schema_is_that_of_the_dataclass() -> None:
-    assert json.loads(SCHEMA.read_text()) == schema()
-    assert schema()["properties"]["interval"] == {
+    assert json.loads(SCHEMA.read_text()) == records_schema()
+    assert records_schema()["properties"]["interval"] == {
         "type": ["string", "null"],
         "description": "wilson or cluster_bootstrap; for a mean over cells mover.",
     }
@@ -201,7 +201,8 @@ def test_the_shipped_schema_is_that_of_the_dataclass() -> None:
 @pytest.mark.slow
 def test_every_row_satisfies_the_shipped_schema(tmp_path: Path) -> None:
     store = keep(
-        tmp_path, [*fake_cells(), Finished(cell("probe", "none", 256, n=1), [Sample(index=0, cluster="a", tokens=1)])]
+        tmp_path,
+        [*fake_cells(), FinishedCell(cell("probe", "none", 256, n=1), [Sample(index=0, cluster="a", tokens=1)])],
     )
     validator = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text()))
     rows = [json.loads(line) for line in (tmp_path / "records.jsonl").open()]
@@ -210,7 +211,9 @@ def test_every_row_satisfies_the_shipped_schema(tmp_path: Path) -> None:
         validator.validate(row)
     for damage in ({"value": "1.5"}, {"length": 1.5}, {"extra": 1}, {"model": None}):
         assert not validator.is_valid({**rows[0], **damage})
-    assert {record.cell for record in build([tmp_path])} == {each.cell.id for each in Store(store.folder).load()}
+    assert {record.cell for record in build_records([tmp_path])} == {
+        each.cell.id for each in Store(store.folder).load()
+    }
 
 
 @pytest.mark.parametrize(
@@ -238,5 +241,5 @@ def test_a_measured_cell_is_shown_though_another_folder_put_it_off(tmp_path: Pat
     measured = Store(tmp_path / "measured")
     measured.append(this, text(0, [1, 2, 3]))
     measured.finish(this, [0])
-    found = [record for record in build([tmp_path / name for name in order]) if record.metric == "nll"]
+    found = [record for record in build_records([tmp_path / name for name in order]) if record.metric == "nll"]
     assert [record.value for record in found] == [2.0]

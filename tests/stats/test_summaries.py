@@ -10,14 +10,14 @@ import pytest
 from scipy.integrate import trapezoid
 from scipy.stats import binomtest, ttest_1samp
 
-from lexbench.core.method_key import key_from
+from lexbench.core.method_key import parse_label
 from lexbench.core.record import Sample
-from lexbench.stats.combine import Level, combination, contrasts, levels
+from lexbench.stats.combine import Level, combine_level_pairs, combine_levels, group_levels
 from lexbench.stats.intervals import Interval, cluster_bootstrap
-from lexbench.stats.pairs import Outcome, outcomes
-from lexbench.stats.summaries import Summary, effective_lengths, shared_lengths, summaries
-from lexbench.stats.tables import Table, tables
-from lexbench.store.format import Finished
+from lexbench.stats.pairs import Outcome, outcomes_of_samples
+from lexbench.stats.summaries import Summary, curve_summaries, effective_lengths, shared_lengths
+from lexbench.stats.tables import Table, build_tables
+from lexbench.store.format import FinishedCell
 from tests.report.fake_run import cell, fake_cells
 
 Curve = Mapping[int, float | str | None]
@@ -56,14 +56,14 @@ def table_of(curves: Mapping[str, Curve], metric: str = "nll", n: int = 40) -> t
             samples = [] if isinstance(value, str) else (nats if metric == "nll" else right)(value or 0.0, length, n)
             if value is None:
                 samples = [replace(each, failed="no answer", nll=None, scores={}) for each in samples]
-            made.append(Finished(this, samples, value if isinstance(value, str) else None))
-    table = next(each for each in tables(made) if each.metric in (metric, None))
+            made.append(FinishedCell(this, samples, value if isinstance(value, str) else None))
+    table = next(each for each in build_tables(made) if each.metric in (metric, None))
     return table, {each.cell.id: each.samples for each in made}
 
 
 def found(curves: Mapping[str, Curve], name: str, metric: str = "nll", n: int = 40) -> dict[str, Summary]:
     """The summary of one name of each method."""
-    every = summaries(*table_of(curves, metric, n))
+    every = curve_summaries(*table_of(curves, metric, n))
     return {str(each.method): each for each in every if each.name == name}
 
 
@@ -170,7 +170,7 @@ def test_where_guessing_is_within_the_margin_there_is_no_level_to_keep() -> None
     table, samples = table_of({"none": curve}, "accuracy")
     guessed = {place: replace(record, chance=0.25) for place, record in table.entries.items()}
     for name in ("effective_length", "collapse"):
-        each = next(each for each in summaries(replace(table, entries=guessed), samples) if each.name == name)
+        each = next(each for each in curve_summaries(replace(table, entries=guessed), samples) if each.name == name)
         assert each.value is None and "is 35.0 points, and guessing gives 25.0" in each.note
     assert found({"none": curve}, "effective_length", "accuracy")["none"].value == math.inf
 
@@ -246,11 +246,11 @@ def test_a_score_collapses_where_it_loses_half_of_what_is_above_chance() -> None
     curve = {256: 0.85, 512: 0.6, 1024: 0.525}  # half way from 0.25 to 0.85 is 0.55
     table, samples = table_of({"none": curve}, "accuracy")
     guessed = replace(table, entries={at: replace(record, chance=0.25) for at, record in table.entries.items()})
-    by = {each.name: each for each in summaries(guessed, samples)}
+    by = {each.name: each for each in curve_summaries(guessed, samples)}
     assert by["collapse"].value == 1024
     assert by["collapse"].low == 512  # 24 of 40 may be less than 0.55, and
     assert by["collapse"].high == math.inf  # 21 of 40 may be more
-    assert {each.name: each for each in summaries(table, samples)}["collapse"].value == math.inf  # half of 0.85
+    assert {each.name: each for each in curve_summaries(table, samples)}["collapse"].value == math.inf  # half of 0.85
 
 
 # Failed samples
@@ -268,7 +268,7 @@ def test_levels_and_lengths_are_compared_on_the_documents_that_both_sides_have()
             replace(one, nll=one.nll + np.float32(3.0)) if one.index == 0 and one.nll is not None else one
             for one in each
         ]
-    lost = table.entries[key_from("pi"), 1024].cell
+    lost = table.entries[parse_label("pi"), 1024].cell
     samples[lost] = without(samples[lost], 0)
     # the level is 3 + 3 / 16 = 3.19 over 16 documents, and 3.0 over the 15 that pi has at 1024: 0.26 or 0.45 behind
     by = {str(each.method): each for each in effective_lengths(table, samples, margin=0.4)}
@@ -282,35 +282,39 @@ def test_a_baseline_that_failed_is_left_out_on_both_sides() -> None:
     table, samples = table_of({"none": {256: 3.0, 512: 3.0}, "pi": {256: 3.0, 512: 3.0}}, n=16)
     for name, each in samples.items():
         samples[name] = [replace(one, nll=np.full(4, 3.0 + 0.1 * (one.index - 7.5), np.float32)) for one in each]
-    level = table.entries[key_from("none"), 256].cell
+    level = table.entries[parse_label("none"), 256].cell
     samples[level] = without(samples[level], 13, 14, 15)  # what is left has a mean of 3 - 0.15
-    by = {str(each.method): each for each in summaries(table, samples) if each.name == "effective_length"}
+    by = {str(each.method): each for each in curve_summaries(table, samples) if each.name == "effective_length"}
     assert {(each.value, each.low, each.high) for each in by.values()} == {(math.inf,) * 3}
     samples[level] = without(samples[level], *range(1, 16))
-    other = table.entries[key_from("pi"), 512].cell
+    other = table.entries[parse_label("pi"), 512].cell
     samples[other] = without(samples[other], 0)  # no document in common
-    [pi] = [each for each in summaries(table, samples) if (str(each.method), each.name) == ("pi", "effective_length")]
+    [pi] = [
+        each for each in curve_summaries(table, samples) if (str(each.method), each.name) == ("pi", "effective_length")
+    ]
     assert (pi.value, pi.limit) == (256, 256) and "no value at 512" in pi.note
 
 
 def test_lengths_with_other_documents_are_compared_as_they_are() -> None:
     table, samples = table_of({"none": {256: 3.0, 512: 3.05}}, n=16)
-    level, longer = (table.entries[key_from("none"), length].cell for length in (256, 512))
+    level, longer = (table.entries[parse_label("none"), length].cell for length in (256, 512))
     spread = [3.0 + 0.1 * (index - 7.5) for index in range(16)]  # a mean of 2.85 in the first 13
     samples[level] = [replace(each, nll=np.full(4, spread[each.index], np.float32)) for each in samples[level]]
     samples[longer] = [replace(each, cluster=f"other {each.index}") for each in samples[longer][:13]]
-    by = {each.name: each for each in summaries(table, samples)}
+    by = {each.name: each for each in curve_summaries(table, samples)}
     assert by["effective_length"].value == math.inf  # 0.05 - 0.015 behind, and not 0.185
 
 
 def test_amounts_that_are_not_finite_failed() -> None:
     table, samples = table_of({"none": {256: 3.0}, "pi": {256: 3.25}}, n=8)
-    name = table.entries[key_from("pi"), 256].cell
+    name = table.entries[parse_label("pi"), 256].cell
     for odd in (np.nan, np.inf):
         broken = [replace(each, nll=np.full(4, odd, np.float32)) if each.index < 3 else each for each in samples[name]]
-        made = outcomes(broken, "nll")
+        made = outcomes_of_samples(broken, "nll")
         assert [(each.failed, each.amount is None) for each in made] == [(True, True)] * 3 + [(False, False)] * 5
-        by = {str(each.method): each for each in summaries(table, {**samples, name: broken}) if each.name == "price"}
+        by = {
+            str(each.method): each for each in curve_summaries(table, {**samples, name: broken}) if each.name == "price"
+        }
         assert by["pi"].value == pytest.approx(0.25, abs=1e-6) and by["pi"].note.startswith(
             "1 of 1 lengths: 256; 5 pairs"
         )
@@ -337,8 +341,8 @@ def test_the_area_beyond_begins_at_the_trained_length() -> None:
 
 def test_a_flat_curve_is_its_own_area_and_its_interval_that_of_the_level() -> None:
     table, samples = table_of({"none": FLAT})
-    each = next(each for each in summaries(table, samples) if each.name == "area")
-    record = table.entries[key_from("none"), 256]
+    each = next(each for each in curve_summaries(table, samples) if each.name == "area")
+    record = table.entries[parse_label("none"), 256]
     assert (each.value, each.low, each.high) == pytest.approx((record.value, record.low, record.high), rel=1e-12)
 
 
@@ -357,7 +361,7 @@ def test_averages_go_over_the_lengths_that_all_methods_have() -> None:
     }
     table, samples = table_of(curves)
     assert shared_lengths(table) == [256, 512, 1024]
-    by = {(str(each.method), each.name): each for each in summaries(table, samples)}
+    by = {(str(each.method), each.name): each for each in curve_summaries(table, samples)}
     assert by["pi", "area"].note == "3 of 5 lengths: 256 to 1024"
     assert by["pi", "area_beyond"].note == "3 of 4 lengths: 256 to 1024"
     assert by["pi", "price"].note == "1 of 2 lengths: 256; 40 pairs"
@@ -370,7 +374,7 @@ def test_averages_go_over_the_lengths_that_all_methods_have() -> None:
 @pytest.mark.parametrize("curve", [{256: 3.0}, {2048: 3.0}])
 def test_one_length_has_no_area_and_no_gain(curve: Curve) -> None:
     table, samples = table_of({"none": curve, "pi": curve})
-    by = {(str(each.method), each.name): each for each in summaries(table, samples)}
+    by = {(str(each.method), each.name): each for each in curve_summaries(table, samples)}
     for name in ("area", "area_beyond", "context_gain"):
         assert by["pi", name].value is None and "that all methods have" in by["pi", name].note
     assert (by["pi", "price"].value is None) == (256 not in curve)
@@ -378,7 +382,7 @@ def test_one_length_has_no_area_and_no_gain(curve: Curve) -> None:
 
 def test_nothing_shared_says_so() -> None:
     table, samples = table_of({"none": {256: 3.0}, "pi": {512: 3.0}})
-    by = {each.name: each for each in summaries(table, samples) if str(each.method) == "pi"}
+    by = {each.name: each for each in curve_summaries(table, samples) if str(each.method) == "pi"}
     assert shared_lengths(table) == []
     assert by["area"].note == "an area needs two lengths that all methods have, here 0"
     assert by["price"].note == "no length up to the trained 256 that all methods have"
@@ -402,13 +406,13 @@ def test_the_p_of_a_price_flips_whole_documents_over_all_its_lengths() -> None:
     shifts = {128: [0.5, -0.4, 0.3, 0.2, -0.6], 256: [-0.1, 0.3, 0.2, -0.2, 0.4]}
     table, samples = table_of({"none": dict.fromkeys(shifts, 3.0), "pi": dict.fromkeys(shifts, 3.0)}, n=5)
     for length, each in shifts.items():
-        at = table.entries[key_from("pi"), length].cell
+        at = table.entries[parse_label("pi"), length].cell
         samples[at] = [
             replace(sample, nll=sample.nll + np.float32(shift))
             for sample, shift in zip(samples[at], each, strict=True)
             if sample.nll is not None
         ]
-    price = next(s for s in summaries(table, samples) if (str(s.method), s.name) == ("pi", "price"))
+    price = next(s for s in curve_summaries(table, samples) if (str(s.method), s.name) == ("pi", "price"))
     sums = np.mean(list(shifts.values()), axis=0)
     flipped = [abs(np.dot(signs, sums)) for signs in itertools.product((1, -1), repeat=5)]
     assert price.value == pytest.approx(sums.mean(), abs=1e-6)
@@ -417,7 +421,7 @@ def test_the_p_of_a_price_flips_whole_documents_over_all_its_lengths() -> None:
 
 def test_the_price_at_one_length_is_the_paired_difference_with_its_interval() -> None:
     rng = np.random.default_rng(3)
-    finished = [Finished(cell("last_segment", method, 256), nats(3.0, 256, 32)) for method in ("none", "pi")]
+    finished = [FinishedCell(cell("last_segment", method, 256), nats(3.0, 256, 32)) for method in ("none", "pi")]
     changed = [
         replace(
             each, nll=np.full(2 + each.index % 5, 3.0 + 0.2 * rng.normal(), np.float32), cluster=str(each.index // 2)
@@ -427,9 +431,9 @@ def test_the_price_at_one_length_is_the_paired_difference_with_its_interval() ->
     base = [
         replace(each, nll=np.full(len(each.nll if each.nll is not None else ()), 3.0, np.float32)) for each in changed
     ]
-    made = [Finished(finished[0].cell, base), Finished(finished[1].cell, changed)]
-    table = next(each for each in tables(made) if each.metric == "nll")
-    by = summaries(table, {each.cell.id: each.samples for each in made})
+    made = [FinishedCell(finished[0].cell, base), FinishedCell(finished[1].cell, changed)]
+    table = next(each for each in build_tables(made) if each.metric == "nll")
+    by = curve_summaries(table, {each.cell.id: each.samples for each in made})
     each = next(each for each in by if (str(each.method), each.name) == ("pi", "price"))
     sums = [float((sample.nll.astype(float) - 3.0).sum()) for sample in changed if sample.nll is not None]
     sizes = [len(sample.nll) for sample in changed if sample.nll is not None]
@@ -455,14 +459,14 @@ def test_partial_scores_are_resampled_and_unlike_questions_are_not_paired() -> N
             Sample(index=k, cluster=str(k), tokens=256, depth=k / 8, scores={"accuracy": 0.4 + gain * (k % 2)})
             for k in range(8)
         ]
-        made.append(Finished(cell("passkey", method, 256, n=8), samples))
-    table = next(each for each in tables(made) if each.metric == "accuracy")
+        made.append(FinishedCell(cell("passkey", method, 256, n=8), samples))
+    table = next(each for each in build_tables(made) if each.metric == "accuracy")
     asked = {each.cell.id: each.samples for each in made}
-    by = {each.name: each for each in summaries(table, asked) if str(each.method) == "pi"}
+    by = {each.name: each for each in curve_summaries(table, asked) if str(each.method) == "pi"}
     low, high = (100 * end for end in _ends(cluster_bootstrap([0.0, 0.1] * 4, [1] * 8, list("01234567"))))
     assert (by["price"].value, by["price"].low, by["price"].high) == pytest.approx((5.0, low, high))
     asked[made[1].cell.id] = [replace(each, depth=0.99) if each.index == 5 else each for each in made[1].samples]
-    by = {each.name: each for each in summaries(table, asked) if str(each.method) == "pi"}
+    by = {each.name: each for each in curve_summaries(table, asked) if str(each.method) == "pi"}
     assert by["price"].value is None
     assert by["price"].note == "sample 5 at 256 is not the question that none was asked: run both anew"
 
@@ -475,11 +479,11 @@ def test_no_price_in_points_is_beyond_100() -> None:
     made = []
     for method, scores in (("none", [0.9] * 3), ("pi", [0.9 - loss for loss in lost])):
         group = [replace(each, scores={"accuracy": s}) for each, s in zip(right(1.0, 256, 3), scores, strict=True)]
-        made.append(Finished(cell("passkey", method, 256, n=3), group))
-    [table] = tables(made)
+        made.append(FinishedCell(cell("passkey", method, 256, n=3), group))
+    [table] = build_tables(made)
     [price] = [
         each
-        for each in summaries(table, {each.cell.id: each.samples for each in made})
+        for each in curve_summaries(table, {each.cell.id: each.samples for each in made})
         if (str(each.method), each.name) == ("pi", "price")
     ]
     assert (price.value, price.low, price.high) == pytest.approx((-40.0, -100.0, 100 * reach.high))
@@ -505,16 +509,16 @@ def test_context_gain_is_nll_at_the_trained_length_minus_that_at_the_longest() -
 
 def test_other_targets_make_no_gain() -> None:
     table, samples = table_of({"none": {256: 3.0, 512: 2.0}})
-    other = table.entries[key_from("none"), 512].cell
+    other = table.entries[parse_label("none"), 512].cell
     samples[other] = [replace(each, facts={**each.facts, "first_target": 101, "end": 105}) for each in samples[other]]
-    each = next(each for each in summaries(table, samples) if each.name == "context_gain")
+    each = next(each for each in curve_summaries(table, samples) if each.name == "context_gain")
     assert each.value is None and each.note == "256 and 512 do not score the same targets"
 
 
 # Position bias
 
 
-def with_depths(scores: Mapping[int, Sequence[float]], method: str = "none") -> list[Finished]:
+def with_depths(scores: Mapping[int, Sequence[float]], method: str = "none") -> list[FinishedCell]:
     """Eight needles at depths 0, 1/8 ... 7/8 at each length, or more of the same."""
     made = []
     for length, each in scores.items():
@@ -522,13 +526,13 @@ def with_depths(scores: Mapping[int, Sequence[float]], method: str = "none") -> 
             Sample(index=k, cluster=str(k), tokens=length, depth=k % 8 / 8, scores={"accuracy": score})
             for k, score in enumerate(each)
         ]
-        made.append(Finished(cell("passkey", method, length, n=len(each)), samples))
+        made.append(FinishedCell(cell("passkey", method, length, n=len(each)), samples))
     return made
 
 
-def biases(made: Sequence[Finished]) -> dict[str, Summary]:
-    table = next(each for each in tables(made) if each.metric == "accuracy")
-    every = summaries(table, {each.cell.id: each.samples for each in made})
+def biases(made: Sequence[FinishedCell]) -> dict[str, Summary]:
+    table = next(each for each in build_tables(made) if each.metric == "accuracy")
+    every = curve_summaries(table, {each.cell.id: each.samples for each in made})
     return {each.name: each for each in every if each.name.startswith("position_bias") and str(each.method) == "none"}
 
 
@@ -555,7 +559,7 @@ def test_without_needles_in_both_halves_there_is_no_bias_and_without_depths_no_r
     made = with_depths({256: [1] * 8, 512: [1, 1]})
     assert biases(made)["position_bias_beyond"].value is None
     assert biases(made)["position_bias_beyond"].note.startswith("no length at which all methods have needles in both")
-    assert "position_bias" not in {each.name for each in summaries(*table_of({"none": {256: 1.0}}, "accuracy"))}
+    assert "position_bias" not in {each.name for each in curve_summaries(*table_of({"none": {256: 1.0}}, "accuracy"))}
 
 
 # Statistics
@@ -563,7 +567,7 @@ def test_without_needles_in_both_halves_there_is_no_bias_and_without_depths_no_r
 
 def level(hits: int, n: int, name: str = "") -> Level:
     group = [Outcome(index=k, cluster=f"{name}{k}", amount=float(k < hits)) for k in range(n)]
-    return levels({"": group}, True)[""]
+    return group_levels({"": group}, True)[""]
 
 
 @pytest.mark.parametrize(
@@ -583,9 +587,9 @@ def test_differences_of_independent_shares_are_those_of_newcombe_1998(
     one: tuple[int, int], two: tuple[int, int], low: float, high: float
 ) -> None:
     left, right = (replace(level(*each), influence=None) for each in (one, two))  # table II, method 10
-    found = combination([(1, left), (-1, right)], True)
+    found = combine_levels([(1, left), (-1, right)], True)
     assert (found.low, found.high) == pytest.approx((low, high), abs=6e-5)
-    swapped = combination([(1, right), (-1, left)], True)
+    swapped = combine_levels([(1, right), (-1, left)], True)
     assert (swapped.low, swapped.high) == pytest.approx((-high, -low), abs=6e-5)
 
 
@@ -593,13 +597,13 @@ def test_the_correlation_of_pairs_narrows_their_difference() -> None:
     # Newcombe (1998, Statistics in Medicine 17:2635) method 10 without its correction of the coefficient
     first = [Outcome(index=k, cluster=str(k), amount=float(k < 30)) for k in range(40)]
     second = [replace(each, amount=float(each.index < 24)) for each in first]
-    known = levels({1: first, 2: second}, True)
+    known = group_levels({1: first, 2: second}, True)
     one, two = (binomtest(k, 40).proportion_ci(method="wilson") for k in (30, 24))
     phi = (24 * 10 - 6 * 0) / math.sqrt(30 * 10 * 24 * 16)
     below, above = 0.75 - one.low, two.high - 0.6
-    found = combination([(1, known[1]), (-1, known[2])], True)
+    found = combine_levels([(1, known[1]), (-1, known[2])], True)
     assert found.low == pytest.approx(0.15 - math.sqrt(below**2 + above**2 - 2 * phi * below * above))
-    same = combination([(1, known[1]), (-1, known[1])], True)
+    same = combine_levels([(1, known[1]), (-1, known[1])], True)
     assert (same.value, same.low, same.high) == (0, 0, 0)
 
 
@@ -610,11 +614,11 @@ def test_levels_with_the_same_clusters_vary_together_and_others_apart() -> None:
     def group(name: str, amounts: np.ndarray) -> list[Outcome]:
         return [Outcome(index=k, cluster=f"{name}{k}", amount=amount) for k, amount in enumerate(amounts.tolist())]
 
-    known = levels({1: group("a", values), 2: group("a", 2 * values), 3: group("b", values)}, False)
+    known = group_levels({1: group("a", values), 2: group("a", 2 * values), 3: group("b", values)}, False)
     assert [level.family for level in known.values()] == [0, 0, 1]
 
     def width(*terms: tuple[float, Level]) -> float:
-        found = combination(terms, False)
+        found = combine_levels(terms, False)
         assert found.low is not None and found.high is not None
         return found.high - found.low
 
@@ -623,7 +627,7 @@ def test_levels_with_the_same_clusters_vary_together_and_others_apart() -> None:
     assert width((1, known[1]), (1, known[2])) == pytest.approx(3 * one)
     assert width((1, known[1]), (1, known[3])) == pytest.approx(math.sqrt(2) * one, rel=0.05)  # apart: variances add
     shared = group("a", values)[:15] + group("b", values)[15:]
-    bridged = levels({1: group("a", values), 3: group("b", values), 4: shared}, False)
+    bridged = group_levels({1: group("a", values), 3: group("b", values), 4: shared}, False)
     assert {level.family for level in bridged.values()} == {0}
     assert width((1, bridged[4]), (1, bridged[1])) > width((1, bridged[4]), (-1, bridged[1]))
 
@@ -637,16 +641,16 @@ def test_contrasts_of_many_pairs_are_the_combinations_of_each(scored: bool, weig
         amounts = rng.integers(2, size=size) if scored else rng.normal(size=size)
         return [Outcome(index=k, cluster=f"{name}{k}", amount=float(each)) for k, each in enumerate(amounts)]
 
-    known = levels({n: group(name, size) for n, (name, size) in enumerate(GROUPS)}, scored)
+    known = group_levels({n: group(name, size) for n, (name, size) in enumerate(GROUPS)}, scored)
     pairs = [(one, other) for one in known.values() for other in known.values()]
-    found = contrasts(pairs, weights, scored)
-    singly = [combination([(weights[0], one), (weights[1], other)], scored) for one, other in pairs]
+    found = combine_level_pairs(pairs, weights, scored)
+    singly = [combine_levels([(weights[0], one), (weights[1], other)], scored) for one, other in pairs]
     assert found[0] == pytest.approx([each.value for each in singly])
     for ends, name in zip(found[1:], ("low", "high"), strict=True):
         expected = [math.nan if getattr(each, name) is None else getattr(each, name) for each in singly]
         assert ends == pytest.approx(expected, rel=1e-9, abs=1e-12, nan_ok=True)
     assert np.isnan(found[1]).any() != scored  # one document has no spread to resample
-    assert len(contrasts([], weights, scored)[0]) == 0
+    assert len(combine_level_pairs([], weights, scored)[0]) == 0
 
 
 GROUPS = (("a", 12), ("a", 12), ("a", 9), ("b", 40), ("b", 40), ("c", 3), ("d", 1))
@@ -656,21 +660,21 @@ GROUPS = (("a", 12), ("a", 12), ("a", 9), ("b", 40), ("b", 40), ("c", 3), ("d", 
 def test_a_level_alone_has_the_interval_of_its_record() -> None:
     for metric in ("nll", "accuracy"):
         made = fake_cells(tasks=("last_segment",) if metric == "nll" else ("passkey",))
-        for table in tables(made):
+        for table in build_tables(made):
             if table.metric == metric:
                 for each in made:
                     record = table.entries[each.cell.method, each.cell.length]
                     if each.samples:
-                        one = levels({"": outcomes(each.samples, metric)}, table.scored)[""]
+                        one = group_levels({"": outcomes_of_samples(each.samples, metric)}, table.scored)[""]
                         assert one.value == pytest.approx(record.value, rel=1e-12)
-                        estimate = combination([(1.0, one)], table.scored)
+                        estimate = combine_levels([(1.0, one)], table.scored)
                         assert (estimate.low, estimate.high) == pytest.approx((record.low, record.high), rel=1e-9)
 
 
 def test_one_document_allows_no_interval_and_still_has_values() -> None:
     by = {
         each.name: each
-        for each in summaries(*table_of({"none": RISING, "pi": RISING}, n=1))
+        for each in curve_summaries(*table_of({"none": RISING, "pi": RISING}, n=1))
         if str(each.method) == "pi"
     }
     for name, value in (("effective_length", 512), ("area_beyond", 3.2), ("price", 0.0), ("context_gain", -1.1)):
@@ -682,7 +686,7 @@ def test_one_document_allows_no_interval_and_still_has_values() -> None:
 def test_units_of_other_metrics_have_no_summaries() -> None:
     made = fake_cells(tasks=("last_segment",))
     samples = {each.cell.id: each.samples for each in made}
-    assert [table.metric for table in tables(made) if summaries(table, samples)] == ["nll"]
+    assert [table.metric for table in build_tables(made) if curve_summaries(table, samples)] == ["nll"]
 
 
 def test_a_whole_run_says_what_its_curves_say() -> None:
@@ -690,8 +694,8 @@ def test_a_whole_run_says_what_its_curves_say() -> None:
     samples = {each.cell.id: each.samples for each in made}
     by = {
         (table.metric, str(each.method), each.name): each
-        for table in tables(made)
-        for each in summaries(table, samples)
+        for table in build_tables(made)
+        for each in curve_summaries(table, samples)
         if table.metric in ("nll", "accuracy")
     }
     assert by["nll", "none", "effective_length"].value == 256
@@ -704,7 +708,7 @@ def test_a_whole_run_says_what_its_curves_say() -> None:
 
 def test_a_question_that_differs_is_named_with_its_length() -> None:
     table, samples = table_of({"none": {128: 0.5, 256: 0.5}, "pi": {128: 0.5, 256: 0.5}}, "accuracy", n=8)
-    changed = table.entries[key_from("pi"), 256].cell
+    changed = table.entries[parse_label("pi"), 256].cell
     samples[changed] = [replace(each, cluster="another") if each.index == 3 else each for each in samples[changed]]
-    price = next(each for each in summaries(table, samples) if (str(each.method), each.name) == ("pi", "price"))
+    price = next(each for each in curve_summaries(table, samples) if (str(each.method), each.name) == ("pi", "price"))
     assert price.note == "sample 3 at 256 is not the question that none was asked: run both anew"

@@ -11,34 +11,34 @@ import numpy as np
 import pytest
 from scipy.stats import t
 
-from lexbench.core.method_key import key_from
+from lexbench.core.method_key import parse_label
 from lexbench.core.record import Sample
-from lexbench.parts.web.page.page import environment
+from lexbench.parts.web.page.page import template_environment
 from lexbench.report import formats
 from lexbench.report import tables as report_tables
-from lexbench.report.formats import columns
-from lexbench.report.tables import grid_of, setting_heading, terminal
+from lexbench.report.formats import markdown_columns
+from lexbench.report.tables import setting_heading, table_grid, terminal_tables
 from lexbench.stats.records import records_of, rows_of
-from lexbench.stats.tables import Table, at_length, caption, tables
-from lexbench.stats.values import number, share
-from lexbench.store.format import Finished
+from lexbench.stats.tables import Table, build_tables, length_heading, table_caption
+from lexbench.stats.values import format_record_value, format_share
+from lexbench.store.format import FinishedCell
 from tests.report.fake_run import cell, fake_cells, finished, keep
 
 
 def markdown(table: Table) -> str:
-    return formats.markdown(grid_of(table))
+    return formats.grid_markdown(table_grid(table))
 
 
-def passkey(method: str, length: int, hits: int, n: int = 4, **changed: object) -> Finished:
+def passkey(method: str, length: int, hits: int, n: int = 4, **changed: object) -> FinishedCell:
     samples = [
         Sample(index=i, cluster=str(i), tokens=length, scores={"accuracy": float(i < hits)}, **changed)  # type: ignore[arg-type]
         for i in range(n)
     ]
-    return Finished(cell("passkey", method, length, n=4), samples)
+    return FinishedCell(cell("passkey", method, length, n=4), samples)
 
 
-def refused(method: str, length: int, reason: str) -> Finished:
-    return Finished(cell("passkey", method, length, n=4), [], reason)
+def refused(method: str, length: int, reason: str) -> FinishedCell:
+    return FinishedCell(cell("passkey", method, length, n=4), [], reason)
 
 
 def cells_of(page: str) -> list[list[str]]:
@@ -47,7 +47,7 @@ def cells_of(page: str) -> list[list[str]]:
 
 
 def test_a_table_reads_as_it_should() -> None:
-    [table] = tables(
+    [table] = build_tables(
         [
             passkey("pi", 512, 1),
             passkey("none", 512, 4, n=3, truncated=True),
@@ -71,7 +71,7 @@ def test_a_table_reads_as_it_should() -> None:
 
 
 def test_columns_are_aligned_and_pipes_in_labels_do_not_break_them() -> None:
-    for table in tables([*fake_cells(), passkey("odd|name", 256, 1)]):
+    for table in build_tables([*fake_cells(), passkey("odd|name", 256, 1)]):
         lines = [line for line in markdown(table).splitlines() if line.startswith("|")]
         assert len({len(line) for line in lines}) == 1
         assert {line.replace("\\|", "").count("|") for line in lines} == {len(table.lengths) + 2}
@@ -94,8 +94,8 @@ def test_columns_are_aligned_and_pipes_in_labels_do_not_break_them() -> None:
 )
 def test_what_cannot_be_compared_never_shares_a_table(changed: dict[str, Any]) -> None:
     left = finished("last_segment", "none", 512)
-    right = Finished(cell("last_segment", "ntk", 512, **changed), left.samples)
-    made = tables([left, right])
+    right = FinishedCell(cell("last_segment", "ntk", 512, **changed), left.samples)
+    made = build_tables([left, right])
     assert {tuple(map(str, table.methods)) for table in made} == {("none",), ("ntk",)}
     assert len({table.name for table in made}) == len(made) == 8
 
@@ -103,10 +103,10 @@ def test_what_cannot_be_compared_never_shares_a_table(changed: dict[str, Any]) -
 def test_tables_of_another_revision_are_apart_and_say_so() -> None:
     left = finished("last_segment", "none", 512)
     identity = {**left.cell.identity, "model": {"name": "lexlet", "revision": "77aa"}}
-    right = Finished(cell("last_segment", "ntk", 512, identity=identity), left.samples)
-    captions = {caption(table) for table in tables([left, right])}
+    right = FinishedCell(cell("last_segment", "ntk", 512, identity=identity), left.samples)
+    captions = {table_caption(table) for table in build_tables([left, right])}
     assert {said.split("this table: ")[1] for said in captions} == {"model.revision 5f0c", "model.revision 77aa"}
-    assert "this table" not in caption(tables([left])[0])
+    assert "this table" not in table_caption(build_tables([left])[0])
 
 
 def test_tables_are_told_apart_by_the_fewest_fields_that_readers_know() -> None:
@@ -115,7 +115,7 @@ def test_tables_are_told_apart_by_the_fewest_fields_that_readers_know() -> None:
         made = cell("passkey", "none", 256, n=n, seed=seed, backend=name, kernel=f"{name}'s")
         backend = {**made.identity["backend"], "version": f"{name} 1"}
         cells.append(replace(made, identity={**made.identity, "backend": backend}))
-    found = tables(Finished(each, passkey("none", 256, 1, n=each.n).samples) for each in cells)
+    found = build_tables(FinishedCell(each, passkey("none", 256, 1, n=each.n).samples) for each in cells)
     assert sorted({table.differs for table in found}) == [
         "backend.name chance, seed 0",
         "backend.name hf, seed 0",
@@ -126,8 +126,8 @@ def test_tables_are_told_apart_by_the_fewest_fields_that_readers_know() -> None:
 
 
 def test_the_protocol_and_what_cells_share_stand_above() -> None:
-    [table] = tables([passkey("none", 256, 1)])
-    assert caption(table) == (
+    [table] = build_tables([passkey("none", 256, 1)])
+    assert table_caption(table) == (
         "passkey of 5 digits in noise, strict: the key comes first, greedy, BOS\n"
         "4 samples a cell, seed 0, hf in float32 (sdpa), trained length 256"
     )
@@ -146,16 +146,16 @@ def test_a_text_that_only_this_machine_has_is_said_so(name: str, corpus: str) ->
     """In the caption of tables, of boards, and on the page; by the name in the identity, whatever the label."""
     one = finished("last_segment", "none", 512)
     identity = {**one.cell.identity, "corpus": {"name": name}}
-    other = Finished(replace(one.cell, corpus=corpus, identity=identity), one.samples)
-    assert f"seed 0, corpus {corpus} (this machine's text), hf in" in caption(tables([other])[0])
+    other = FinishedCell(replace(one.cell, corpus=corpus, identity=identity), one.samples)
+    assert f"seed 0, corpus {corpus} (this machine's text), hf in" in table_caption(build_tables([other])[0])
     for said in ("novels", "files(path='stdlib')", "stdlibs"):
-        portable = Finished(cell("last_segment", "none", 512, corpus=said), one.samples)
-        assert f"seed 0, corpus {said}, hf in" in caption(tables([portable])[0])
-    assert environment().from_string("{{ cell|corpus }}").render(cell=other.cell).endswith("text)")
+        portable = FinishedCell(cell("last_segment", "none", 512, corpus=said), one.samples)
+        assert f"seed 0, corpus {said}, hf in" in table_caption(build_tables([portable])[0])
+    assert template_environment().from_string("{{ cell|corpus }}").render(cell=other.cell).endswith("text)")
 
 
 def test_the_heading_of_a_setting_is_its_caption_in_full_sentences() -> None:
-    [table] = tables([passkey("none", 256, 1)])
+    [table] = build_tables([passkey("none", 256, 1)])
     assert "\n".join(setting_heading(table)).split("\n") == [
         "## passkey on lexlet",
         "",
@@ -166,9 +166,9 @@ def test_the_heading_of_a_setting_is_its_caption_in_full_sentences() -> None:
 
 
 def test_rows_of_any_entries_are_aligned_under_the_lengths() -> None:
-    [table] = tables([passkey("none", 256, 1), passkey("none", 768, 1)])
-    head = ["method", *(at_length(table, each) for each in table.lengths)]
-    assert columns(head, [["none (value)", "1.0", ""], ["a|b", "-0.25 [-0.5, 0.0]", "refused (1)"]]) == [
+    [table] = build_tables([passkey("none", 256, 1), passkey("none", 768, 1)])
+    head = ["method", *(length_heading(table, each) for each in table.lengths)]
+    assert markdown_columns(head, [["none (value)", "1.0", ""], ["a|b", "-0.25 [-0.5, 0.0]", "refused (1)"]]) == [
         "| method       |          256 (1x) |    768 (3x) |",
         "| ------------ | ----------------: | ----------: |",
         "| none (value) |               1.0 |             |",
@@ -177,7 +177,7 @@ def test_rows_of_any_entries_are_aligned_under_the_lengths() -> None:
 
 
 def test_none_comes_first_then_methods_by_name_and_headlines_before_other_metrics() -> None:
-    made = tables(fake_cells())
+    made = build_tables(fake_cells())
     assert [(table.cell.task, table.metric) for table in made] == [
         ("last_segment", "nll"),
         ("last_segment", "perplexity"),
@@ -187,12 +187,12 @@ def test_none_comes_first_then_methods_by_name_and_headlines_before_other_metric
         ("passkey", "contains"),
     ]
     assert list(map(str, made[0].methods)) == ["none", "ntk", "pi", "rerope", "yarn(factor=8.0)"]
-    [two] = tables([passkey("none", 256, 1), passkey("abf", 256, 1)])
+    [two] = build_tables([passkey("none", 256, 1), passkey("abf", 256, 1)])
     assert list(map(str, two.methods)) == ["none", "abf"]
 
 
 def test_the_lowest_loss_and_the_highest_accuracy_are_bold() -> None:
-    by_metric = {table.metric: table for table in tables(fake_cells())}
+    by_metric = {table.metric: table for table in build_tables(fake_cells())}
     for metric, best in (("nll", min), ("perplexity", min), ("accuracy", max)):
         table = by_metric[metric]
         for column, length in enumerate(table.lengths, start=1):
@@ -200,8 +200,10 @@ def test_the_lowest_loss_and_the_highest_accuracy_are_bold() -> None:
             page = cells_of(markdown(table))[2:]
             bold = {row[0] for row in page if row[column].startswith("**")}
             top = best(values.values())
-            shown = {str(record.method): number(record, record.value or 0.0) for record in table.at(length)}
-            alike = {name for name in values if shown[name] == number(table.at(length)[0], top)}
+            shown = {
+                str(record.method): format_record_value(record, record.value or 0.0) for record in table.at(length)
+            }
+            alike = {name for name in values if shown[name] == format_record_value(table.at(length)[0], top)}
             assert bold == (alike if len({shown[name] for name in values}) > 1 else set())
 
 
@@ -210,12 +212,12 @@ def test_the_lowest_loss_and_the_highest_accuracy_are_bold() -> None:
     [(2, "2 (0.00781x)"), (384, "384 (1.5x)"), (262_144, "262144 (1020x)"), (10**6, "1000000 (3910x)")],
 )
 def test_a_length_is_named_with_its_multiple_of_256_tokens(length: int, head: str) -> None:
-    [table] = tables([passkey("none", length, 1)])
-    assert at_length(table, length) == head
+    [table] = build_tables([passkey("none", length, 1)])
+    assert length_heading(table, length) == head
 
 
 def test_an_interval_is_shown_with_its_own_ends() -> None:
-    [nll, perplexity, *_] = tables([finished("last_segment", "pi", 1024)])
+    [nll, perplexity, *_] = build_tables([finished("last_segment", "pi", 1024)])
     for table, digits in ((nll, 3), (perplexity, 2)):
         [record] = table.entries.values()
         assert record.value is not None and record.low is not None and record.high is not None
@@ -224,7 +226,7 @@ def test_an_interval_is_shown_with_its_own_ends() -> None:
 
 
 def test_failed_truncated_and_short_samples_are_noted() -> None:
-    pages = {table.metric: markdown(table) for table in tables(fake_cells())}
+    pages = {table.metric: markdown(table) for table in build_tables(fake_cells())}
     assert "1 of 32 samples failed, left out of the value" in pages["nll"]
     assert "1 of 32 samples failed, counted as 0" in pages["accuracy"]
     for page in pages.values():
@@ -236,8 +238,8 @@ def test_failed_truncated_and_short_samples_are_noted() -> None:
 def test_one_cluster_and_no_value_are_said() -> None:
     sample = Sample(index=0, cluster="a", tokens=256, nll=np.ones(3, np.float32), bytes=4, words=1)
     lost = Sample(index=0, cluster="a", tokens=512, nll=np.full(3, np.nan, np.float32), failed="no", bytes=4, words=1)
-    [table, *_] = tables(
-        [Finished(cell("t", "none", 256, n=1), [sample]), Finished(cell("t", "none", 512, n=1), [lost])]
+    [table, *_] = build_tables(
+        [FinishedCell(cell("t", "none", 256, n=1), [sample]), FinishedCell(cell("t", "none", 512, n=1), [lost])]
     )
     page = markdown(table)
     assert cells_of(page)[2] == ["none", "1.000 (1)", "no value (2)"]
@@ -248,21 +250,23 @@ def test_one_cluster_and_no_value_are_said() -> None:
 def test_two_cells_of_one_label_have_a_row_each() -> None:
     left = passkey("yarn", 256, 1)
     identity = {**left.cell.identity, "attention": {"scale": 2.0}}
-    right = Finished(cell("passkey", "yarn", 256, n=4, identity=identity), passkey("yarn", 256, 3).samples)
-    [table] = tables([left, right])
+    right = FinishedCell(cell("passkey", "yarn", 256, n=4, identity=identity), passkey("yarn", 256, 3).samples)
+    [table] = build_tables([left, right])
     assert list(map(str, table.methods)) == ["yarn", "yarn #2"]
     assert {record.value for record in table.entries.values()} == {0.25, 0.75}
 
 
 def test_cells_that_are_all_refused_still_make_a_table() -> None:
-    [table] = tables([refused("none", 128, "too short"), refused("pi", 128, "too long")])
+    [table] = build_tables([refused("none", 128, "too short"), refused("pi", 128, "too long")])
     assert table.metric is None
     assert [row[1] for row in cells_of(markdown(table))[2:]] == ["refused (1)", "refused (2)"]
 
 
 def test_the_csv_holds_every_field_of_every_cell() -> None:
     cells = fake_cells(tasks=["passkey"])
-    rows = list(csv.DictReader(io.StringIO(formats.csv(rows_of(list(tables(cells)[0].entries.values()))))))
+    rows = list(
+        csv.DictReader(io.StringIO(formats.rows_as_csv(rows_of(list(build_tables(cells)[0].entries.values())))))
+    )
     expected = {record.cell: record for each in cells for record in records_of(each) if record.metric != "contains"}
     assert {row["cell"] for row in rows} == expected.keys()
     for row in rows:
@@ -276,40 +280,40 @@ def test_a_terminal_shows_the_headlines_of_the_named_cells(tmp_path: Path) -> No
     store = keep(tmp_path, fake_cells())
     chosen = [each.cell for each in store.load() if str(each.cell.method) in ("none", "pi") and each.cell.length > 256]
     half = len(chosen) // 2
-    page = terminal([(tmp_path, [c.id for c in chosen[:half]]), (tmp_path, [c.id for c in chosen[half:]])])
+    page = terminal_tables([(tmp_path, [c.id for c in chosen[:half]]), (tmp_path, [c.id for c in chosen[half:]])])
     assert [line for line in page.splitlines() if line.endswith(", lexlet")] == [
         "last_segment, NLL (nats per token), lexlet",
         "last_segment, perplexity (per token), lexlet",
         "passkey, accuracy, lexlet",
     ]
     assert {row[0] for row in cells_of(page)} - {"method"} == {"none", "pi", "------"}
-    assert terminal([]) == ""
+    assert terminal_tables([]) == ""
 
 
 @pytest.mark.slow
 def test_a_terminal_shows_no_thousands_of_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = [each.cell.id for each in keep(tmp_path, fake_cells()).load()]
-    monkeypatch.setattr(report_tables, "SHOWN", len(ids))
-    assert "passkey, accuracy, lexlet" in terminal([(tmp_path, ids)])
-    monkeypatch.setattr(report_tables, "SHOWN", len(ids) - 1)
-    assert terminal([(tmp_path, ids)]) == f"{len(ids)} cells: more tables than a terminal shows"
+    monkeypatch.setattr(report_tables, "MAX_TERMINAL_CELLS", len(ids))
+    assert "passkey, accuracy, lexlet" in terminal_tables([(tmp_path, ids)])
+    monkeypatch.setattr(report_tables, "MAX_TERMINAL_CELLS", len(ids) - 1)
+    assert terminal_tables([(tmp_path, ids)]) == f"{len(ids)} cells: more tables than a terminal shows"
 
 
 def test_values_that_are_shown_alike_are_none_of_them_the_best() -> None:
-    def text(method: str, nll: float) -> Finished:
+    def text(method: str, nll: float) -> FinishedCell:
         sample = Sample(index=0, cluster="0", tokens=256, nll=np.array([nll], np.float32), bytes=4, words=1)
-        return Finished(cell("last_segment", method, 256, n=1), [sample])
+        return FinishedCell(cell("last_segment", method, 256, n=1), [sample])
 
-    [close, *_] = tables([text("none", 2.00001), text("yarn", 2.0)])
+    [close, *_] = build_tables([text("none", 2.00001), text("yarn", 2.0)])
     assert "**" not in markdown(close)
-    [apart, *_] = tables([text("none", 2.00001), text("yarn", 2.0), text("pi", 2.5)])
+    [apart, *_] = build_tables([text("none", 2.00001), text("yarn", 2.0), text("pi", 2.5)])
     assert markdown(apart).count("**2.000**") == 2
 
 
-def guessed(length: int, chance: float | None, method: str = "none") -> Finished:
+def guessed(length: int, chance: float | None, method: str = "none") -> FinishedCell:
     scores = {"accuracy": 1.0, "exact": 1.0}
     samples = [Sample(index=i, cluster=str(i), tokens=length, scores=scores, chance=chance) for i in range(2)]
-    return Finished(cell("choice", method, length, n=2), samples)
+    return FinishedCell(cell("choice", method, length, n=2), samples)
 
 
 @pytest.mark.parametrize(
@@ -325,7 +329,7 @@ def guessed(length: int, chance: float | None, method: str = "none") -> Finished
 )
 def test_what_guessing_gives_is_said_where_it_is_known(chances: list[float | None], said: str | None) -> None:
     found = [guessed(length, chance) for length, chance in zip((256, 512), chances, strict=True)]
-    accuracy, exact = (markdown(table) for table in tables(found))
+    accuracy, exact = (markdown(table) for table in build_tables(found))
     assert [line for line in accuracy.splitlines() if line.startswith("Chance")] == ([said] if said else [])
     assert "Chance" not in exact  # guessing all of many places right is another chance
 
@@ -340,10 +344,10 @@ def test_the_chance_of_a_cell_is_the_mean_of_its_questions() -> None:
     ("count", "of", "said"), [(0, 7, "0%"), (7, 7, "100%"), (1, 500, "1%"), (499, 500, "99%"), (1, 3, "33%")]
 )
 def test_a_share_is_nothing_or_all_only_where_it_is(count: int, of: int, said: str) -> None:
-    assert share(count, of) == said
+    assert format_share(count, of) == said
 
 
-def probed(method: str, distance: float, failed: str | None = None, length: int = 256) -> Finished:
+def probed(method: str, distance: float, failed: str | None = None, length: int = 256) -> FinishedCell:
     measures = {
         "attention_distance": distance,
         "entropy": distance / 100,
@@ -356,11 +360,11 @@ def probed(method: str, distance: float, failed: str | None = None, length: int 
     ]
     if failed:
         samples[2] = replace(samples[2], failed=failed, scores={})
-    return Finished(cell("resolution", method, length, n=3), samples)
+    return FinishedCell(cell("resolution", method, length, n=3), samples)
 
 
 def test_measures_of_attention_have_no_better_side_but_resolution() -> None:
-    made = {table.metric: table for table in tables([probed("none", 100.0), probed("yarn", 50.0)])}
+    made = {table.metric: table for table in build_tables([probed("none", 100.0), probed("yarn", 50.0)])}
     assert list(made) == ["resolution", "attention_distance", "entropy", "first_mass"]
     assert {metric: markdown(table).count("**") for metric, table in made.items()} == {
         "resolution": 2,
@@ -377,7 +381,9 @@ def test_a_failed_sample_has_no_measure_and_is_counted() -> None:
     found = {record.metric: record for record in records_of(probed("none", 100.0, failed="not finite"))}
     record = found["attention_distance"]
     assert (record.value, record.n, record.failed, record.interval) == (150.0, 2, 1, "cluster_bootstrap")
-    [distance] = [table for table in tables([probed("none", 100.0, "no")]) if table.metric == "attention_distance"]
+    [distance] = [
+        table for table in build_tables([probed("none", 100.0, "no")]) if table.metric == "attention_distance"
+    ]
     assert "(1) 1 of 3 samples failed, left out of the value\n" in markdown(distance)
 
 
@@ -386,7 +392,7 @@ def test_a_measure_is_no_proportion() -> None:
     samples = [
         Sample(index=i, cluster=str(i), tokens=9, scores={"entropy": value}) for i, value in enumerate([1, 2, 0])
     ]
-    [record] = records_of(Finished(cell("resolution", "none", 256, n=3), samples))
+    [record] = records_of(FinishedCell(cell("resolution", "none", 256, n=3), samples))
     reach = t.ppf(0.975, 2) / math.sqrt(3)
     assert (record.value, record.interval) == (1.0, "cluster_bootstrap")
     assert (record.low, record.high) == pytest.approx((1 - reach, 1 + reach))
@@ -398,9 +404,9 @@ def test_two_methods_of_one_label_keep_their_rows_at_every_length() -> None:
         for length in (128, 256, 512, 1024):
             made = passkey("mine", length, right)
             identity = {**made.cell.identity, "length": length, "method": {"name": "mine", "power": power}}
-            found.append(Finished(cell("passkey", "mine", length, n=4, identity=identity), made.samples))
-    [table] = tables(found)
-    values = [{record.value for record in table.of(key_from(row))} for row in ("mine", "mine #2")]
+            found.append(FinishedCell(cell("passkey", "mine", length, n=4, identity=identity), made.samples))
+    [table] = build_tables(found)
+    values = [{record.value for record in table.of(parse_label(row))} for row in ("mine", "mine #2")]
     assert values in ([{0.25}, {0.75}], [{0.75}, {0.25}])
     first, second = ("0.5", "1.0") if values[0] == {0.25} else ("1.0", "0.5")
     assert markdown(table).splitlines()[-1] == f"mine: power {first}; mine #2: power {second}."
@@ -409,7 +415,7 @@ def test_two_methods_of_one_label_keep_their_rows_at_every_length() -> None:
 def test_rows_that_may_mix_two_states_of_a_method_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     left = passkey("yarn", 256, 1)
     identity = {**left.cell.identity, "attention": {"scale": 2.0}}
-    tables([left, Finished(cell("passkey", "yarn", 256, n=4, identity=identity), left.samples)])
+    build_tables([left, FinishedCell(cell("passkey", "yarn", 256, n=4, identity=identity), left.samples)])
     assert "cells of yarn on passkey differ in the attention alone" in caplog.text
 
 
@@ -426,21 +432,21 @@ def test_a_row_continues_no_other_state_of_its_method(one: dict[str, Any], other
     for length, parameters in ((128, one), (256, other)):
         made = passkey("mine", length, 1)
         identity = {**made.cell.identity, "length": length, "method": {"name": "mine", **parameters}}
-        found.append(Finished(cell("passkey", "mine", length, n=4, identity=identity), made.samples))
-    [table] = tables(found)
+        found.append(FinishedCell(cell("passkey", "mine", length, n=4, identity=identity), made.samples))
+    [table] = build_tables(found)
     assert len(table.methods) == rows
 
 
 def test_a_cell_without_the_bytes_of_its_texts_has_no_bits_per_byte_and_no_other_number_in_their_place() -> None:
     lost = finished("last_segment", "none", 512, n=8)
-    lost = Finished(lost.cell, [replace(sample, bytes=None) for sample in lost.samples])
+    lost = FinishedCell(lost.cell, [replace(sample, bytes=None) for sample in lost.samples])
     whole = finished("last_segment", "ntk", 512, n=8)
-    bits = next(table for table in tables([lost, whole]) if table.metric == "bits_per_byte")
+    bits = next(table for table in build_tables([lost, whole]) if table.metric == "bits_per_byte")
     nats = sum(float(np.sum(sample.nll, dtype=np.float64)) for sample in whole.samples if sample.nll is not None)
     per_byte = nats / math.log(2) / sum(sample.bytes or 0 for sample in whole.samples)
     _, _, none, ntk = cells_of(markdown(bits))
     assert none == ["none", "no value"]
     assert ntk[1].split()[0] == f"{per_byte:.3f}"
-    assert [(each.metric, each.value, each.low, each.uniform) for each in bits.of(key_from("none"))] == [
+    assert [(each.metric, each.value, each.low, each.uniform) for each in bits.of(parse_label("none"))] == [
         ("bits_per_byte", None, None, None)
     ]

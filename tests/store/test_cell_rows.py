@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from lexbench.core.method_key import OWN_POLICY, MethodKey, Purpose, key_from
+from lexbench.core.method_key import OWN_POLICY, MethodKey, Purpose, parse_label
 from lexbench.core.record import Cell
 from lexbench.stats import baseline
-from lexbench.stats.records import load
+from lexbench.stats.records import load_cells
 from lexbench.store.cell_rows import cell_row, read_cell, read_key, with_purposes
 from lexbench.store.store import Store
 from tests.report.fake_run import cell, finished, keep
 
-DEPLOYED = Purpose(MethodKey.named("ntk"), 8.0, price_only=True)
+DEPLOYED = Purpose(MethodKey.of_method("ntk"), 8.0, price_only=True)
 
 
 def written(this: Cell) -> Any:
@@ -36,7 +36,7 @@ def test_a_cell_keeps_its_key_and_its_purpose() -> None:
 
 def test_the_key_in_a_file_counts_whatever_its_label_says() -> None:
     row = written(cell("passkey", "ntk(factor=8.0)", 256)) | {"method": "x7f3"}
-    assert read_cell(row, "a cell").method == MethodKey.named("ntk", factor=8.0)
+    assert read_cell(row, "a cell").method == MethodKey.of_method("ntk", factor=8.0)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_the_key_in_a_file_counts_whatever_its_label_says() -> None:
 )
 def test_a_cell_of_an_earlier_version_has_the_key_of_its_label(label: str) -> None:
     found = read_cell(older(cell("passkey", label, 256)), "a cell")
-    assert found.method == key_from(label) and found.purpose is None and str(found.method) == label
+    assert found.method == parse_label(label) and found.purpose is None and str(found.method) == label
 
 
 def test_a_small_number_in_a_label_makes_no_folder_unreadable(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_a_small_number_in_a_label_makes_no_folder_unreadable(tmp_path: Path) ->
     ]
     keep(tmp_path, cells)
     text = write_report([tmp_path], figures=0).read_text()
-    assert text.count(f"| {small}") >= 1 and not load([tmp_path]).problems
+    assert text.count(f"| {small}") >= 1 and not load_cells([tmp_path]).problems
 
 
 @pytest.mark.parametrize(
@@ -77,8 +77,8 @@ def test_a_small_number_in_a_label_makes_no_folder_unreadable(tmp_path: Path) ->
         ),
         ("yarn(factor=8.0) for 2048", {"name": "yarn"}, MethodKey((("yarn", (("factor", 8.0),)),), at=2048)),
         ("yarn at 512", {"name": "yarn", "set_to": 512}, MethodKey((("yarn", ()),), at=512)),
-        ("rope(type=yarn, factor=4.0)", {"name": "rope"}, MethodKey.named("rope", type="yarn", factor="4.0")),
-        ("a label of one's own", {"name": "x"}, MethodKey.named("a label of one's own")),
+        ("rope(type=yarn, factor=4.0)", {"name": "rope"}, MethodKey.of_method("rope", type="yarn", factor="4.0")),
+        ("a label of one's own", {"name": "x"}, MethodKey.of_method("a label of one's own")),
     ],
 )
 def test_labels_of_earlier_versions_and_of_others(label: str, stated: Any, key: MethodKey) -> None:
@@ -95,13 +95,13 @@ def test_a_run_folder_and_a_baseline_of_an_earlier_version_are_read(tmp_path: Pa
     folder = tmp_path / "run"
     keep(folder, [finished("passkey", method, 512, n=4) for method in ("none", "pi")])
     names = ("method_key", "purpose")
-    baseline.update([folder], tmp_path / "b.json")
+    baseline.update_baseline([folder], tmp_path / "b.json")
     page = json.loads((tmp_path / "b.json").read_text())
     del page["checksum"]  # younger, too
     for row in page["cells"]:
         row["cell"] = {name: value for name, value in row["cell"].items() if name not in names}
     (tmp_path / "old.json").write_text(json.dumps(page))
-    now, before = (baseline.read(tmp_path / name).cells for name in ("b.json", "old.json"))
+    now, before = (baseline.read_baseline(tmp_path / name).cells for name in ("b.json", "old.json"))
     assert [each.cell.method for each in now] == [each.cell.method for each in before]
     assert len(Store(folder).load()) == 2
 
@@ -121,9 +121,9 @@ def purposes(*cells: Cell) -> dict[str, Purpose | None]:
 def test_the_deployed_form_of_a_method_that_follows_the_length_is_found() -> None:
     base = [stated("x", 256, None, 1.0), stated("x", 2048, None, 1.2)]
     found = purposes(*base, stated("x(factor=8.0)", 256, 8.0, 1.2))
-    assert found == {"x": OWN_POLICY, "x(factor=8.0)": Purpose(MethodKey.named("x"), 8.0, price_only=True)}
+    assert found == {"x": OWN_POLICY, "x(factor=8.0)": Purpose(MethodKey.of_method("x"), 8.0, price_only=True)}
     beyond = purposes(*base, *(stated("x(factor=8.0)", length, 8.0, 1.2) for length in (256, 2048)))
-    assert beyond["x(factor=8.0)"] == Purpose(MethodKey.named("x"), 8.0)
+    assert beyond["x(factor=8.0)"] == Purpose(MethodKey.of_method("x"), 8.0)
 
 
 def test_a_second_setting_of_a_method_that_does_not_follow_is_a_row_of_its_own() -> None:

@@ -22,11 +22,11 @@ FIRST, SECOND, THIRD = (cell("last_segment", method, 256) for method in ("none",
 @pytest.fixture(autouse=True)
 def slow_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """No group is written for its time, however slow the machine is."""
-    monkeypatch.setattr(module, "SOON", 600.0)
+    monkeypatch.setattr(module, "MAX_GROUP_DELAY_SECONDS", 600.0)
 
 
 def measure(store: Store, this: Cell) -> None:
-    with store.claimed(this) as mine:
+    with store.claim(this) as mine:
         assert mine
         for sample in SAMPLES:
             store.append(this, sample)
@@ -39,31 +39,31 @@ def names(folder: Path) -> set[str]:
 
 def test_a_cell_that_waits_for_its_group_is_finished_here_and_claimed_and_resumable_elsewhere(tmp_path: Path) -> None:
     store, other = Store(tmp_path), Store(tmp_path)
-    with store.grouped():
+    with store.group_writes():
         measure(store, FIRST)
         assert names(tmp_path) == {f"{FIRST.id}.parquet"}, "nothing was written a second before"
         measure(store, SECOND)
         assert names(tmp_path) == {f"{FIRST.id}.parquet", f"{SECOND.id}.jsonl"}
-        assert store.finished(SECOND) and not other.finished(SECOND)
-        with other.claimed(SECOND) as mine:
+        assert store.is_finished(SECOND) and not other.is_finished(SECOND)
+        with other.claim(SECOND) as mine:
             assert not mine
         assert [sample.index for sample in other.resume(SECOND)] == [0, 1, 2]
     assert names(tmp_path) == {f"{FIRST.id}.parquet", f"{SECOND.id}.parquet"}
-    with other.claimed(SECOND) as mine:
-        assert mine and other.finished(SECOND)
+    with other.claim(SECOND) as mine:
+        assert mine and other.is_finished(SECOND)
     assert names(tmp_path) == {f"{FIRST.id}.parquet", f"{SECOND.id}.parquet"}
 
 
 @pytest.mark.slow
 def test_a_group_holds_the_same_bytes_as_cells_written_alone(tmp_path: Path) -> None:
-    cells = [cell("last_segment", "none", length) for length in range(100, 100 + 2 * module.GROUP)]
+    cells = [cell("last_segment", "none", length) for length in range(100, 100 + 2 * module.MAX_GROUP_CELLS)]
     for folder in ("alone", "together"):
         store = Store(tmp_path / folder)
         if folder == "alone":
             for this in cells:
                 measure(store, this)
         else:
-            with store.grouped():
+            with store.group_writes():
                 for this in cells:
                     measure(store, this)
     alone, together = (
@@ -75,10 +75,10 @@ def test_a_group_holds_the_same_bytes_as_cells_written_alone(tmp_path: Path) -> 
 
 def test_a_group_is_written_in_time_without_another_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(tmp_path)
-    with store.grouped():
+    with store.group_writes():
         measure(store, FIRST)
         store._flushed = time.monotonic() + 600  # as if just now, on a slow machine
-        monkeypatch.setattr(module, "SOON", 0.1)
+        monkeypatch.setattr(module, "MAX_GROUP_DELAY_SECONDS", 0.1)
         measure(store, SECOND)
         until = time.monotonic() + 300
         while f"{SECOND.id}.parquet" not in names(tmp_path):
@@ -88,11 +88,11 @@ def test_a_group_is_written_in_time_without_another_cell(tmp_path: Path, monkeyp
 
 def test_a_twin_that_waits_for_its_group_is_adopted(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    with store.grouped():
+    with store.group_writes():
         measure(store, FIRST)
         measure(store, SECOND)
-        with store.claimed(THIRD):
-            assert store.adopt(THIRD, SECOND.id)
+        with store.claim(THIRD):
+            assert store.adopt_twin(THIRD, SECOND.id)
     assert names(tmp_path) == {f"{each.id}.parquet" for each in (FIRST, SECOND, THIRD)}
     assert [len(each.samples) for each in store.load()] == [3, 3, 3]
 
@@ -106,7 +106,7 @@ def test_a_group_that_cannot_be_written_keeps_its_samples_and_gives_its_claims_u
     store = Store(tmp_path)
 
     def group() -> None:
-        with monkeypatch.context() as patch, store.grouped():
+        with monkeypatch.context() as patch, store.group_writes():
             measure(store, FIRST)
             patch.setattr(os, "fsync", full)
             measure(store, SECOND)
@@ -116,8 +116,8 @@ def test_a_group_that_cannot_be_written_keeps_its_samples_and_gives_its_claims_u
         group()
     assert names(tmp_path) == {f"{FIRST.id}.parquet", f"{SECOND.id}.jsonl", f"{THIRD.id}.jsonl"}
     for this in (SECOND, THIRD):
-        with store.claimed(this) as mine:
-            assert mine and not store.finished(this)
+        with store.claim(this) as mine:
+            assert mine and not store.is_finished(this)
             store.finish(this, range(3))
     assert names(tmp_path) == {f"{each.id}.parquet" for each in (FIRST, SECOND, THIRD)}
 
@@ -134,7 +134,7 @@ def test_a_group_whose_time_has_come_and_cannot_be_written_fails_at_the_next_cel
         fsync(handle)
 
     def group() -> None:
-        with store.grouped():
+        with store.group_writes():
             measure(store, FIRST)
             monkeypatch.setattr(os, "fsync", once)
             measure(store, SECOND)
@@ -143,7 +143,7 @@ def test_a_group_whose_time_has_come_and_cannot_be_written_fails_at_the_next_cel
 
     with pytest.raises(OSError, match="Input/output error"):
         group()
-    assert store.finished(THIRD) and not store.finished(SECOND)
+    assert store.is_finished(THIRD) and not store.is_finished(SECOND)
     assert [sample.index for sample in store.resume(SECOND)] == [0, 1, 2]
 
 
@@ -152,8 +152,8 @@ def test_a_process_that_is_killed_before_its_group_is_written_loses_no_sample(tm
     code = (
         "import os, signal, sys; from pathlib import Path\n"
         "from tests.store.test_grouped import FIRST, SECOND, Store, measure, module\n"
-        "module.SOON, store = 600.0, Store(Path(sys.argv[1]))\n"
-        "with store.grouped():\n"
+        "module.MAX_GROUP_DELAY_SECONDS, store = 600.0, Store(Path(sys.argv[1]))\n"
+        "with store.group_writes():\n"
         "    measure(store, FIRST); measure(store, SECOND); os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     root = Path(__file__).parent.parent.parent
@@ -162,7 +162,7 @@ def test_a_process_that_is_killed_before_its_group_is_written_loses_no_sample(tm
     assert killed.returncode == -signal.SIGKILL
     assert names(tmp_path / "killed") == {f"{FIRST.id}.parquet", f"{SECOND.id}.jsonl"}
     store = Store(tmp_path / "killed")
-    with store.claimed(SECOND) as mine:
+    with store.claim(SECOND) as mine:
         assert mine and [sample.index for sample in store.resume(SECOND)] == [0, 1, 2]
         store.finish(SECOND, range(3))
     measure(Store(tmp_path / "whole"), SECOND)

@@ -13,9 +13,9 @@ import pytest
 from lexbench.core.record import Cell
 from lexbench.stats.records import records_of
 from lexbench.store import format, packed
-from lexbench.store.format import Finished
-from lexbench.store.packed import Packed, states
-from lexbench.store.store import FEW, Store
+from lexbench.store.format import FinishedCell
+from lexbench.store.packed import CellPack, cell_file_states
+from lexbench.store.store import MAX_CELLS_READ_SINGLY, Store
 from tests.report.fake_run import cell
 from tests.store.test_store import SAMPLES, plain
 
@@ -24,8 +24,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered")  # s
 
 @pytest.fixture(autouse=True)
 def _few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packed, "MANY", 60)
-    assert FEW < packed.MANY
+    monkeypatch.setattr(packed, "MIN_NEW_CELLS_TO_PACK", 60)
+    assert MAX_CELLS_READ_SINGLY < packed.MIN_NEW_CELLS_TO_PACK
 
 
 def a_cell(seed: int) -> Cell:
@@ -50,7 +50,7 @@ def folder(path: Path, count: int = 100) -> Store:
     return store
 
 
-def held(finished: Finished) -> tuple[object, ...]:
+def held(finished: FinishedCell) -> tuple[object, ...]:
     """The content of a finished cell as plain values."""
     return (
         finished.cell,
@@ -66,7 +66,7 @@ def hundred(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A hundred cells, packed."""
     path = tmp_path_factory.mktemp("hundred")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packed, "MANY", 60)
+        patch.setattr(packed, "MIN_NEW_CELLS_TO_PACK", 60)
         folder(path).write_records(records_of)
     return path
 
@@ -81,39 +81,39 @@ def store(hundred: Path, tmp_path: Path) -> Store:
 def by_file(store: Store) -> dict[str, tuple[object, ...]]:
     """Cells read from their own files."""
     files = sorted((store.folder / "cells").glob("*.parquet"))
-    return {file.stem: held(format.read(file)) for file in files}
+    return {file.stem: held(format.read_cell_file(file)) for file in files}
 
 
 @pytest.mark.slow
 def test_a_packed_folder_holds_what_its_files_do(store: Store, tmp_path: Path) -> None:
     assert pq.read_table(tmp_path / "packed.parquet").num_rows == 99, "all but the large one"
-    there = states(tmp_path / "cells")
-    assert len(Packed(tmp_path).load(there)) == 99
+    there = cell_file_states(tmp_path / "cells")
+    assert len(CellPack(tmp_path).load(there)) == 99
     assert {each.cell.id: held(each) for each in Store(tmp_path).load()} == by_file(store)
     some = set(list(there)[:70])
     assert {each.cell.id for each in Store(tmp_path).load(some)} == some
     again = Store(tmp_path)
-    assert [again.finished(a_cell(seed)) for seed in range(5)] == [True, True, False, True, True]
+    assert [again.is_finished(a_cell(seed)) for seed in range(5)] == [True, True, False, True, True]
 
 
 @pytest.mark.slow
 def test_a_store_reads_no_small_cell_back_that_it_has_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = folder(tmp_path, 70)
     large, put_off = a_cell(3).id, a_cell(2).id
-    files, there = by_file(store), states(tmp_path / "cells")
-    read, table_of = list[Path](), format.table_of
+    files, there = by_file(store), cell_file_states(tmp_path / "cells")
+    read, table_of = list[Path](), format.read_cell_table
 
     def noted(file: Path) -> pa.Table:
         read.append(file)
         return table_of(file)
 
-    monkeypatch.setattr(format, "table_of", noted)
+    monkeypatch.setattr(format, "read_cell_table", noted)
     store.write_records(records_of)
-    assert len(Packed(tmp_path).load(there)) == 69, "all but the large one"
+    assert len(CellPack(tmp_path).load(there)) == 69, "all but the large one"
     assert {file.stem for file in read} == {large, put_off}
     assert {each.cell.id: held(each) for each in store.load()} == files
     # Few cells are read without the pack.
-    wanted = [each for each in files if each not in (large, put_off)][:FEW]
+    wanted = [each for each in files if each not in (large, put_off)][:MAX_CELLS_READ_SINGLY]
     read.clear()
     assert {each.cell.id: held(each) for each in store.load(wanted)} == {each: files[each] for each in wanted}
     assert read == []
@@ -144,7 +144,7 @@ def test_a_file_that_changed_speaks_for_itself(store: Store, tmp_path: Path) -> 
     assert lost.id not in loaded and damaged.id not in loaded
     assert [str(place[damaged.id]) in problem for problem in now.problems] == [True]
     assert loaded[other.id].refused == "asked anew"
-    assert [now.finished(cell) for cell in (lost, damaged, other)] == [False, False, True]
+    assert [now.is_finished(cell) for cell in (lost, damaged, other)] == [False, False, True]
 
 
 def test_a_file_of_the_same_size_and_another_time_is_read(store: Store, tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_a_file_of_the_same_size_and_another_time_is_read(store: Store, tmp_path
     file.write_bytes(b"x" * about.st_size)
     os.utime(file, ns=(about.st_atime_ns, about.st_mtime_ns + 1))
     assert file.stat().st_size == about.st_size
-    assert a_cell(20).id not in Packed(tmp_path).load(states(tmp_path / "cells"))
+    assert a_cell(20).id not in CellPack(tmp_path).load(cell_file_states(tmp_path / "cells"))
 
 
 @pytest.mark.slow
@@ -181,12 +181,12 @@ def test_a_damaged_pack_counts_as_deleted(store: Store, tmp_path: Path, damage: 
     now = Store(tmp_path)
     assert {each.cell.id: held(each) for each in now.load()} == expected
     assert now.problems == []
-    assert now.finished(a_cell(5)) and not now.finished(a_cell(2))
+    assert now.is_finished(a_cell(5)) and not now.is_finished(a_cell(2))
 
 
 @pytest.mark.slow
 def test_a_pack_grows_by_tenths_and_drops_what_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packed, "MANY", 10)
+    monkeypatch.setattr(packed, "MIN_NEW_CELLS_TO_PACK", 10)
     store = folder(tmp_path, 200)
     store.write_records(records_of)
 

@@ -20,10 +20,10 @@ import pytest
 
 from lexbench.commands import main
 from lexbench.core.record import Cell, Sample
-from lexbench.parts.web.view.folders import Watch
+from lexbench.parts.web.view.folders import FolderWatch
 from lexbench.stats import costs
 from lexbench.stats.records import records_of
-from lexbench.store.format import Finished
+from lexbench.store.format import FinishedCell
 from lexbench.store.store import Store, _derived
 from tests.report.fake_run import cell, finished, keep, likelihood_sample
 
@@ -90,12 +90,12 @@ def test_samples_come_back_bit_for_bit_before_and_after_a_cell_is_finished(tmp_p
     store = fill(tmp_path, this, SAMPLES)
     expected = [plain(sample) for sample in SAMPLES]
     assert [plain(sample) for sample in store.resume(this)] == expected
-    assert not store.finished(this)
+    assert not store.is_finished(this)
     store.finish(this, indices(SAMPLES))
     [found] = Store(tmp_path).load()
     assert [plain(sample) for sample in found.samples] == expected
     assert (found.cell, found.refused) == (this, None)
-    assert store.finished(this)
+    assert store.is_finished(this)
     assert store.resume(this) == []
 
 
@@ -157,8 +157,8 @@ def test_a_refusal_is_a_finished_cell_without_samples(tmp_path: Path) -> None:
     store.refuse(this, "too short: raise length")
     [found] = store.load()
     assert (found.cell, found.samples, found.refused) == (this, [], "too short: raise length")
-    assert store.finished(this)
-    assert store.unfinished() == []
+    assert store.is_finished(this)
+    assert store.unfinished_cells() == []
 
 
 def test_what_is_begun_and_not_finished_is_listed(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_what_is_begun_and_not_finished_is_listed(tmp_path: Path) -> None:
     for this in left:
         store.append(this, SAMPLES[2])
     (tmp_path / "cells/0000.jsonl").write_bytes(b'{"mod')
-    assert {this.id for this in store.unfinished()} == {this.id for this in left}
+    assert {this.id for this in store.unfinished_cells()} == {this.id for this in left}
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "flipped", "other words"])
@@ -191,8 +191,8 @@ def test_a_damaged_file_is_named_and_the_others_are_read(tmp_path: Path, damage:
     [problem] = store.problems
     assert str(file) in problem
     assert "\n" not in problem
-    assert not store.finished(bad.cell)
-    assert store.finished(good.cell)
+    assert not store.is_finished(bad.cell)
+    assert store.is_finished(good.cell)
 
 
 def test_a_damaged_file_is_replaced_by_measuring_again(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_a_cell_of_another_version_is_a_problem_with_a_remedy(tmp_path: Path) ->
     del about[b"digest"]
     pq.write_table(written.replace_schema_metadata(about), table)
     assert store.load() == []
-    assert store.unfinished() == []
+    assert store.unfinished_cells() == []
     assert len(store.problems) == 2
     assert all("another version of lexbench (differs in procedure, protocol)" in said for said in store.problems)
 
@@ -256,18 +256,18 @@ def test_a_cell_that_lacks_samples_is_not_finished(tmp_path: Path) -> None:
     store = fill(tmp_path, this, SAMPLES[:2])
     with pytest.raises(ValueError, match=rf"cell {this.id} of .* has 2 of 5 samples: run the same command again"):
         store.finish(this, range(5))
-    assert not store.finished(this) and len(store.resume(this)) == 2
+    assert not store.is_finished(this) and len(store.resume(this)) == 2
     for sample in SAMPLES[2:]:
         store.append(this, sample)
     store.finish(this, range(5))
-    assert store.finished(this)
+    assert store.is_finished(this)
 
 
 def test_a_cell_states_how_many_questions_were_asked_and_so_does_its_twin(tmp_path: Path) -> None:
     this, twin = cell("passkey", "none", 256), cell("passkey", "pi", 256)
     store = fill(tmp_path, this, SAMPLES)
     store.finish(this, indices(SAMPLES))
-    assert store.adopt(twin, this.id)
+    assert store.adopt_twin(twin, this.id)
     assert [each.asked for each in store.load()] == [5, 5]
     store.refuse(cell("passkey", "yarn", 256), "no")
     assert sorted(str(each.asked) for each in store.load()) == ["5", "5", "None"]
@@ -281,7 +281,7 @@ def test_a_cost_that_a_killed_process_has_torn_spoils_no_other(tmp_path: Path) -
         if this is cells[1]:
             file = tmp_path / "costs.jsonl"
             file.write_bytes(file.read_bytes()[:-9])
-    found = costs.of_file(tmp_path / "costs.jsonl")
+    found = costs.costs_of_file(tmp_path / "costs.jsonl")
     assert {name: each.seconds for name, each in found.items()} == {cells[0].id: 1.0, cells[2].id: 4.0}
 
 
@@ -289,7 +289,7 @@ def test_only_a_cell_that_was_measured_is_adopted(tmp_path: Path) -> None:
     this, refused, absent = (cell("passkey", method, 256) for method in ("none", "pi", "yarn"))
     store = Store(tmp_path)
     store.refuse(refused, "no")
-    assert not store.adopt(this, refused.id) and not store.adopt(this, absent.id)
+    assert not store.adopt_twin(this, refused.id) and not store.adopt_twin(this, absent.id)
     assert [each.cell.id for each in store.load()] == [refused.id]
 
 
@@ -299,7 +299,7 @@ def test_a_claimed_cell_whose_file_has_vanished_is_not_begun_anew(tmp_path: Path
     file = tmp_path / "run/cells" / f"{this.id}.jsonl"
     place = {"cell": file, "cells": file.parent, "folder": tmp_path / "run"}[moved]
     said = "run folder .*run was moved or removed while it was measured: put it back, or run the same command again"
-    with store.claimed(this):
+    with store.claim(this):
         for sample in SAMPLES[:2]:
             store.append(this, sample)
         place.rename(away)
@@ -314,7 +314,7 @@ def test_a_claimed_cell_whose_file_has_vanished_is_not_begun_anew(tmp_path: Path
                 act()
     assert not file.exists() and not place.exists()
     if moved != "cell":
-        with pytest.raises(ValueError, match=said), store.claimed(cell("passkey", "none", 512)):
+        with pytest.raises(ValueError, match=said), store.claim(cell("passkey", "none", 512)):
             pass
         with pytest.raises(ValueError, match=said):
             store.cost(this, 1.0, 1, None)
@@ -329,12 +329,12 @@ def test_a_claimed_cell_whose_file_has_vanished_is_not_begun_anew(tmp_path: Path
 def test_a_cell_that_another_process_finishes_meanwhile_needs_no_more_samples(tmp_path: Path) -> None:
     """If the file system does not support locks, both measure the cell."""
     this, store = cell("passkey", "none", 256), Store(tmp_path)
-    with store.claimed(this):
+    with store.claim(this):
         store.append(this, SAMPLES[0])
         fill(tmp_path, this, SAMPLES[1:]).finish(this, indices(SAMPLES))
         store.append(this, SAMPLES[1])
         store.finish(this, indices(SAMPLES))
-    assert store.finished(this) and store.unfinished() == []
+    assert store.is_finished(this) and store.unfinished_cells() == []
     [found] = store.load()
     assert indices(found.samples) == indices(SAMPLES)
 
@@ -459,7 +459,7 @@ def test_a_cell_that_is_finished_while_it_is_looked_at_is_not_unfinished(
     listed = sorted((tmp_path / "cells").glob("*.jsonl"))
     Store(tmp_path).finish(done, indices(SAMPLES[2:]))
     monkeypatch.setattr(Path, "glob", lambda folder, pattern: listed)
-    assert Store(tmp_path).unfinished() == [begun]
+    assert Store(tmp_path).unfinished_cells() == [begun]
 
 
 def test_files_of_newer_versions_are_problems_with_a_remedy(tmp_path: Path) -> None:
@@ -498,7 +498,7 @@ def test_committed_cells_are_such_files_and_give_records() -> None:
 
 def test_records_are_written_where_something_has_changed(tmp_path: Path) -> None:
     cells = [finished("passkey", "none", length, n=3) for length in (256, 512)]
-    keep(tmp_path, [*cells, Finished(cell("passkey", "pi", 256), [], "no way")])
+    keep(tmp_path, [*cells, FinishedCell(cell("passkey", "pi", 256), [], "no way")])
     file = tmp_path / "records.jsonl"
     for left in (tmp_path / "cells").iterdir():
         os.utime(left, (1, 1))  # long before
@@ -539,30 +539,30 @@ def test_a_cell_that_is_put_off_is_refused_for_now_and_keeps_its_samples(tmp_pat
     store.defer(this, "server is down")
     [found] = store.load()
     assert (found.refused, found.samples) == ("server is down", [])
-    assert not store.finished(this)
+    assert not store.is_finished(this)
     store.write_records(records_of)
     assert [plain(sample) for sample in Store(tmp_path).resume(this)] == [plain(sample) for sample in SAMPLES[:2]]
     for sample in SAMPLES[2:]:
         store.append(this, sample)
     store.finish(this, indices(SAMPLES))
     [found] = store.load()
-    assert found.refused is None and store.finished(this)
+    assert found.refused is None and store.is_finished(this)
     assert [plain(sample) for sample in found.samples] == [plain(sample) for sample in SAMPLES]
 
 
 def test_a_claim_that_ends_early_leaves_its_samples_and_one_without_samples_leaves_nothing(tmp_path: Path) -> None:
     this, store = cell("passkey", "none", 256), Store(tmp_path)
-    with store.claimed(this) as mine:
+    with store.claim(this) as mine:
         assert mine
-        with Store(tmp_path).claimed(this) as twice:
+        with Store(tmp_path).claim(this) as twice:
             assert not twice
     assert list((tmp_path / "cells").iterdir()) == []
-    with store.claimed(this):
+    with store.claim(this):
         store.append(this, SAMPLES[0])
-        with Store(tmp_path).claimed(this) as twice:
+        with Store(tmp_path).claim(this) as twice:
             assert not twice
     assert [plain(each) for each in store.resume(this)] == [plain(SAMPLES[0])]
-    with store.claimed(this) as mine:
+    with store.claim(this) as mine:
         assert mine  # the lock has ended with the claim
 
 
@@ -595,18 +595,18 @@ def test_what_is_no_file_among_cells_is_named_and_the_others_are_read(
     assert [each.cell.id for each in store.load()] == sorted(each.cell.id for each in good)
     [unread] = store.problems
     assert "cells/0123.parquet cannot be read" in unread
-    assert store.unfinished() == [] and "cells/4567.jsonl cannot be read" in store.problems[-1]
+    assert store.unfinished_cells() == [] and "cells/4567.jsonl cannot be read" in store.problems[-1]
     assert len(store.write_records(records_of, afresh=True)) == 2
     for command, code in (("doctor", 1), ("report", 0), ("leaderboard", 0)):
         assert main.main([command, str(tmp_path / "run")]) == code
-    [run] = Watch([tmp_path / "run"]).runs()
+    [run] = FolderWatch([tmp_path / "run"]).read_runs()
     assert run.finished.keys() == {each.cell.id for each in good}
     (tmp_path / "run/costs.jsonl").unlink()
     for name in ("costs.jsonl", "jobs"):
         odd(tmp_path / "run" / name)
     assert main.main(["report", str(tmp_path / "run")]) == 0
     capsys.readouterr()
-    assert costs.load([tmp_path / "run"]) == {}
+    assert costs.load_costs([tmp_path / "run"]) == {}
 
 
 @pytest.mark.parametrize("odd", [pipe, loop, Path.mkdir], ids=["pipe", "loop of links", "folder"])
@@ -614,7 +614,7 @@ def test_where_samples_should_stand_only_a_file_is_opened(odd: Callable[[Path], 
     this = cell("passkey", "none", 256)
     (tmp_path / "cells").mkdir()
     odd(tmp_path / f"cells/{this.id}.jsonl")
-    with pytest.raises(OSError, match=rf"{this.id}\.jsonl"), Store(tmp_path).claimed(this):
+    with pytest.raises(OSError, match=rf"{this.id}\.jsonl"), Store(tmp_path).claim(this):
         pass
     if odd is not loop:
         with pytest.raises(OSError, match=rf"Not a regular file.*{this.id}\.jsonl"):
@@ -630,7 +630,7 @@ def test_samples_of_another_cell_are_not_taken(tmp_path: Path) -> None:
         store.resume(this)
     with pytest.raises(ValueError, match="are of another cell"):
         store.finish(this, indices(SAMPLES[2:]))
-    assert store.unfinished() == [] and "are of another cell" in store.problems[0]
+    assert store.unfinished_cells() == [] and "are of another cell" in store.problems[0]
 
 
 def test_an_index_that_nobody_asked_is_not_taken(tmp_path: Path) -> None:
@@ -648,8 +648,8 @@ def test_an_index_that_nobody_asked_is_not_taken(tmp_path: Path) -> None:
 def test_samples_that_another_program_has_changed_are_not_read(few: bool, tmp_path: Path, monkeypatch: Any) -> None:
     """Cut targets, the rows of another cell, a text: the pages of the new file are whole, and so is its metadata."""
     if not few:
-        monkeypatch.setattr("lexbench.store.store.FEW", 0)
-        monkeypatch.setattr("lexbench.store.packed.MANY", 1)
+        monkeypatch.setattr("lexbench.store.store.MAX_CELLS_READ_SINGLY", 0)
+        monkeypatch.setattr("lexbench.store.packed.MIN_NEW_CELLS_TO_PACK", 1)
     one, other = finished("last_segment", "none", 256, n=4), finished("last_segment", "none", 512, n=4)
     store = keep(tmp_path, [one, other])
     file = tmp_path / f"cells/{one.cell.id}.parquet"

@@ -3,8 +3,17 @@
 import numpy as np
 import pytest
 
-from lexbench.core.task import Choose, Probe, Score, Write
-from lexbench.taskkit.excerpt import AROUND, BEGIN, END, MOST, PLACES, excerpt, expected, shortened
+from lexbench.core.task import Choose, Generate, Loglikelihood, ProbeAttention
+from lexbench.taskkit.excerpt import (
+    CHARACTERS_AROUND_ANSWER,
+    END_CHARACTERS,
+    MAX_ANSWER_OCCURRENCES,
+    MAX_WHOLE_CHARACTERS,
+    START_CHARACTERS,
+    nested_texts,
+    question_excerpt,
+    shorten_text,
+)
 
 
 class Letters:
@@ -20,44 +29,56 @@ class Letters:
 def test_each_kind_of_question_shows_its_text() -> None:
     tokens = np.array([ord(letter) for letter in "abcd"])
     questions = [
-        Write(index=0, cluster="c", prompt=tokens, room=3),
+        Generate(index=0, cluster="c", prompt=tokens, max_new_tokens=3),
         Choose(index=0, cluster="c", prompt=tokens, options=(tokens[:1], tokens[1:]), expected=0),
-        Score(index=0, cluster="c", tokens=tokens, start=2, bytes=2, words=1),
-        Probe(index=0, cluster="c", tokens=tokens),
+        Loglikelihood(index=0, cluster="c", tokens=tokens, first_target=2, bytes=2, words=1),
+        ProbeAttention(index=0, cluster="c", tokens=tokens),
     ]
-    assert [excerpt(question, Letters()) for question in questions] == ["abcd"] * 4  # type: ignore[arg-type]
+    assert [question_excerpt(question, Letters()) for question in questions] == ["abcd"] * 4  # type: ignore[arg-type]
 
 
 def test_a_long_text_keeps_its_ends_and_what_surrounds_the_expected_answer() -> None:
     before, after = "a" * 3000, "b" * 3000
-    text = shortened(f"{before}40213{after}", ["40213"])
-    around = f"{'a' * AROUND}40213{'b' * AROUND}"
-    gaps = (3000 - BEGIN - AROUND, 3000 - AROUND - END)
+    text = shorten_text(f"{before}40213{after}", ["40213"])
+    around = f"{'a' * CHARACTERS_AROUND_ANSWER}40213{'b' * CHARACTERS_AROUND_ANSWER}"
+    gaps = (3000 - START_CHARACTERS - CHARACTERS_AROUND_ANSWER, 3000 - CHARACTERS_AROUND_ANSWER - END_CHARACTERS)
     assert text == (
-        f"{'a' * BEGIN}\n[... {gaps[0]} characters ...]\n{around}\n[... {gaps[1]} characters ...]\n{'b' * END}"
+        f"{'a' * START_CHARACTERS}\n[... {gaps[0]} characters ...]\n{around}\n[... {gaps[1]} characters "
+        f"...]\n{'b' * END_CHARACTERS}"
     )
 
 
 def test_parts_that_meet_are_joined_and_a_short_text_is_whole() -> None:
-    assert shortened("x" * MOST, ["x"]) == "x" * MOST
-    text = "k" + "x" * (MOST + 10)
-    assert shortened(text, ["k"]) == text[:BEGIN] + f"\n[... {len(text) - BEGIN - END} characters ...]\n" + text[-END:]
+    assert shorten_text("x" * MAX_WHOLE_CHARACTERS, ["x"]) == "x" * MAX_WHOLE_CHARACTERS
+    text = "k" + "x" * (MAX_WHOLE_CHARACTERS + 10)
+    assert (
+        shorten_text(text, ["k"])
+        == text[:START_CHARACTERS]
+        + f"\n[... {len(text) - START_CHARACTERS - END_CHARACTERS} characters ...]\n"
+        + text[-END_CHARACTERS:]
+    )
 
 
 def test_a_mark_that_stands_everywhere_does_not_keep_everything() -> None:
     text = "".join(f"{'.' * 996}mark" for _ in range(100))
-    kept = shortened(text, ["mark", ""])
-    assert len(kept) <= BEGIN + END + PLACES * (2 * AROUND + 4) + (PLACES + 1) * 40
-    assert kept.count("mark") >= PLACES
+    kept = shorten_text(text, ["mark", ""])
+    assert (
+        len(kept)
+        <= START_CHARACTERS
+        + END_CHARACTERS
+        + MAX_ANSWER_OCCURRENCES * (2 * CHARACTERS_AROUND_ANSWER + 4)
+        + (MAX_ANSWER_OCCURRENCES + 1) * 40
+    )
+    assert kept.count("mark") >= MAX_ANSWER_OCCURRENCES
 
 
 def test_a_common_mark_does_not_hide_a_rare_one() -> None:
     text = "".join(f"{'.' * 496}blue" for _ in range(20)) + "." * 5000 + "KEY7" + "." * 5000
-    assert "KEY7" in shortened(text, ["blue", "KEY7"])
+    assert "KEY7" in shorten_text(text, ["blue", "KEY7"])
 
 
 @pytest.mark.parametrize(
     ("value", "texts"), [("a", ["a"]), (["a", ["b"]], ["a", "b"]), (None, []), (7, []), ({"a": 1}, [])]
 )
 def test_expected_answers_are_texts_or_lists_of_them(value: object, texts: list[str]) -> None:
-    assert list(expected(value)) == texts
+    assert list(nested_texts(value)) == texts

@@ -65,7 +65,7 @@ def test_the_counts_are_those_of_the_other_documents_alone(document: int) -> Non
 
 
 def test_counting_ends_with_the_document_that_reaches_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(floors, "COUNTED", 4)
+    monkeypatch.setattr(floors, "MAX_COUNTED_TOKENS", 4)
     counted = Floors(encoded([9], [0, 1, 0, 1], [2, 2, 2, 2]), 10).of(0, np.array([2]), np.array([2]))
     assert counted["unigram"] == pytest.approx(-math.log(1 / 14))  # the third document is not counted
 

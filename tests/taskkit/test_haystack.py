@@ -50,7 +50,7 @@ def needle(*tokens: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 @pytest.mark.parametrize("space", [0, 1, 7, 40, 41, 1000])
 def test_noise_has_so_many_tokens_and_ends_behind_whole_sentences(tokenizer: FastTokenizer, space: int) -> None:
-    noise = haystack.noise(tokenizer, space, "n")
+    noise = haystack.noise_haystack(tokenizer, space, "n")
     assert (len(noise.tokens), noise.name) == (space, "n")
     text = tokenizer.decode(noise.tokens)
     whole = " The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again." * 40
@@ -61,7 +61,7 @@ def test_noise_has_so_many_tokens_and_ends_behind_whole_sentences(tokenizer: Fas
 
 
 def test_noise_may_be_of_other_sentences(tokenizer: FastTokenizer) -> None:
-    noise = haystack.noise(tokenizer, 12, "n", sentences=[" One.", " Two."])
+    noise = haystack.noise_haystack(tokenizer, 12, "n", sentences=[" One.", " Two."])
     assert " One. Two. One. Two. One.".startswith(tokenizer.decode(noise.tokens))
 
 
@@ -108,11 +108,11 @@ def test_running_text_begins_at_a_sentence_and_goes_on_through_all_documents(tok
     starts = {sum(lengths[:each]) + begin: (each, begin) for each in range(3) for begin in range(lengths[each])}
     seen = set()
     for seed in range(40):
-        hay = haystack.text(corpus, whole, np.random.default_rng(seed))
+        hay = haystack.text_haystack(corpus, whole, np.random.default_rng(seed))
         text = tokenizer.decode(hay.tokens)
         [place] = [place for place in starts if text == "".join(THREE.texts)[place:] + "".join(THREE.texts)[:place]]
         seen.add(starts[place])
-        short = haystack.text(corpus, 11, np.random.default_rng(seed))
+        short = haystack.text_haystack(corpus, 11, np.random.default_rng(seed))
         assert short.tokens.tolist() == hay.tokens[:11].tolist()
         assert short.ends.tolist() == [end for end in hay.ends if end <= 11]
     assert seen == {(0, 0), (0, 16), (0, 23), (1, 0), (1, 11), (1, 23), (2, 0)}
@@ -120,7 +120,7 @@ def test_running_text_begins_at_a_sentence_and_goes_on_through_all_documents(tok
 
 def test_running_text_may_be_cut_at_sentences_and_documents(tokenizer: FastTokenizer) -> None:
     corpus = texts(tokenizer)
-    hay = haystack.text(corpus, sum(len(corpus[place].ids) for place in range(3)), np.random.default_rng(3))
+    hay = haystack.text_haystack(corpus, sum(len(corpus[place].ids) for place in range(3)), np.random.default_rng(3))
     cuts = [tokenizer.decode(hay.tokens[:end]) for end in hay.ends]
     assert cuts[0] == "" and cuts[-1] == tokenizer.decode(hay.tokens)
     sentences = [later[len(cut) :] for cut, later in itertools.pairwise(cuts)]
@@ -133,7 +133,7 @@ def test_running_text_may_be_cut_at_sentences_and_documents(tokenizer: FastToken
 
 
 def test_running_text_has_no_bos(tokenizer: FastTokenizer) -> None:
-    hay = haystack.text(texts(tokenizer), 30, np.random.default_rng(0))
+    hay = haystack.text_haystack(texts(tokenizer), 30, np.random.default_rng(0))
     assert tokenizer.bos not in hay.tokens
 
 
@@ -144,7 +144,7 @@ def test_too_small_a_corpus_is_refused_wherever_the_text_begins(tokenizer: FastT
         with pytest.raises(
             Refused, match=f"a haystack needs {whole + 1} tokens, the corpus has {whole}: take a larger"
         ):
-            haystack.text(corpus, whole + 1, np.random.default_rng(seed))
+            haystack.text_haystack(corpus, whole + 1, np.random.default_rng(seed))
 
 
 def test_running_text_is_named_by_its_stretch_of_the_corpus(tokenizer: FastTokenizer) -> None:
@@ -152,7 +152,7 @@ def test_running_text_is_named_by_its_stretch_of_the_corpus(tokenizer: FastToken
     corpus = texts(tokenizer, "\n".join(["0123"] + ["123"] * 9))
     assert len(corpus[0].ids) == 40 and len(corpus.breaks(0)) == 9
     rng = np.random.default_rng(0)
-    names = Counter(haystack.text(corpus, 8, rng).name for _ in range(500))
+    names = Counter(haystack.text_haystack(corpus, 8, rng).name for _ in range(500))
     assert set(names) == {f"stretch {stretch}" for stretch in range(5)}
     assert stats.chisquare(list(names.values())).pvalue > 0.001
 
@@ -160,7 +160,7 @@ def test_running_text_is_named_by_its_stretch_of_the_corpus(tokenizer: FastToken
 def test_needles_stand_whole_at_the_ends_nearest_to_their_depths() -> None:
     """Depths 0.26, 0.9 and 0.24 of 10 tokens are nearest to ends 3, 10 and 3; ties keep their order."""
     needles = [needle(90, 91), needle(80), needle(70)]
-    tokens, depths = haystack.insert(straw(10, 0, 3, 10), needles, [0.26, 0.9, 0.24])
+    tokens, depths = haystack.insert_needles(straw(10, 0, 3, 10), needles, [0.26, 0.9, 0.24])
     assert tokens.tolist() == [0, 1, 2, 90, 91, 70, 3, 4, 5, 6, 7, 8, 9, 80]
     assert depths == [0.3, 1.0, 0.3]
 
@@ -168,25 +168,25 @@ def test_needles_stand_whole_at_the_ends_nearest_to_their_depths() -> None:
 def test_a_needle_stays_in_its_stratum_where_that_has_an_end() -> None:
     """0.49 of 10 is nearest to end 5, which is in the second half; end 2 is in the first."""
     hay = straw(10, 0, 2, 5)
-    assert haystack.insert(hay, [needle(9)], [0.49])[1] == [0.5]
-    assert haystack.insert(hay, [needle(9)], [0.49], strata=2)[1] == [0.2]
-    assert haystack.insert(hay, [needle(9)], [0.99], strata=10)[1] == [0.5]
-    assert haystack.insert(straw(100, 0, 89, 100), [needle(9)], [0.91])[1] == [0.89]
-    assert haystack.insert(straw(100, 0, 89, 100), [needle(9)], [0.91], strata=10)[1] == [1.0]
+    assert haystack.insert_needles(hay, [needle(9)], [0.49])[1] == [0.5]
+    assert haystack.insert_needles(hay, [needle(9)], [0.49], strata=2)[1] == [0.2]
+    assert haystack.insert_needles(hay, [needle(9)], [0.99], strata=10)[1] == [0.5]
+    assert haystack.insert_needles(straw(100, 0, 89, 100), [needle(9)], [0.91])[1] == [0.89]
+    assert haystack.insert_needles(straw(100, 0, 89, 100), [needle(9)], [0.91], strata=10)[1] == [1.0]
 
 
 def test_without_a_haystack_needles_stand_in_their_order() -> None:
-    tokens, depths = haystack.insert(straw(0, 0), [needle(7, 8), needle(6)], [0.9, 0.1])
+    tokens, depths = haystack.insert_needles(straw(0, 0), [needle(7, 8), needle(6)], [0.9, 0.1])
     assert (tokens.tolist(), depths) == ([7, 8, 6], [0.0, 0.0])
-    assert haystack.insert(straw(2, 0, 2), [], [])[0].tolist() == [0, 1]
+    assert haystack.insert_needles(straw(2, 0, 2), [], [])[0].tolist() == [0, 1]
 
 
 def test_what_is_put_into_a_haystack_is_a_part_of_it() -> None:
-    first, place = haystack.put(straw(6, 0, 2, 6), needle(90, 91), 0.4)
+    first, place = haystack.insert_needle(straw(6, 0, 2, 6), needle(90, 91), 0.4)
     assert (first.tokens.tolist(), first.ends.tolist(), place) == ([0, 1, 90, 91, 2, 3, 4, 5], [0, 2, 4, 8], 2)
-    second, place = haystack.put(first, needle(80), 0.5)
+    second, place = haystack.insert_needle(first, needle(80), 0.5)
     assert (second.tokens.tolist(), second.ends.tolist(), place) == ([0, 1, 90, 91, 80, 2, 3, 4, 5], [0, 2, 4, 5, 9], 4)
-    unchanged, place = haystack.put(first, needle(), 0.99, strata=4)
+    unchanged, place = haystack.insert_needle(first, needle(), 0.99, strata=4)
     assert (unchanged.tokens.tolist(), unchanged.ends.tolist(), place) == (first.tokens.tolist(), [0, 2, 4, 8], 8)
     assert unchanged.name == "straw"
 
@@ -197,8 +197,8 @@ def test_one_needle_is_put_where_it_is_inserted(strata: int | None) -> None:
     for _ in range(50):
         hay = straw(40, *sorted({0, *range(4, 41, 8), *rng.integers(0, 41, 6).tolist()}))  # an end in each fifth
         depth = float(rng.random())
-        tokens, [realised] = haystack.insert(hay, [needle(99)], [depth], strata)
-        body, place = haystack.put(hay, needle(99), depth, strata)
+        tokens, [realised] = haystack.insert_needles(hay, [needle(99)], [depth], strata)
+        body, place = haystack.insert_needle(hay, needle(99), depth, strata)
         assert body.tokens.tolist() == tokens.tolist()
         assert place / 40 == realised
 
@@ -206,7 +206,7 @@ def test_one_needle_is_put_where_it_is_inserted(strata: int | None) -> None:
 def test_a_sentence_is_cut_where_none_ends_in_the_stratum() -> None:
     """Fifths of 40 tokens are 8 long; sentences end at 0, 3 and 40 only."""
     hay = straw(40, 0, 3, 40)
-    assert [haystack.put(hay, needle(9), depth, 5)[1] for depth in (0.1, 0.19, 0.3, 0.41, 0.79, 0.9)] == [
+    assert [haystack.insert_needle(hay, needle(9), depth, 5)[1] for depth in (0.1, 0.19, 0.3, 0.41, 0.79, 0.9)] == [
         *(3, 3),  # the first fifth has an end
         *(12, 16, 31),  # round(0.79 x 40) = 32 is in the next fifth
         40,
@@ -215,27 +215,29 @@ def test_a_sentence_is_cut_where_none_ends_in_the_stratum() -> None:
 
 def test_no_needle_is_put_inside_another() -> None:
     hay = straw(8, 0, 8)
-    body, place = haystack.put(hay, needle(*range(90, 98)), 0.5, 4)  # of 16 tokens, places 5 to 11 are inside it
+    body, place = haystack.insert_needle(
+        hay, needle(*range(90, 98)), 0.5, 4
+    )  # of 16 tokens, places 5 to 11 are inside it
     assert (place, body.whole) == (4, ((4, 12),))
-    assert haystack.put(body, needle(9), 0.49, 2)[1] == 4
-    assert haystack.put(body, needle(9), 0.51, 2)[1] == 12
-    assert haystack.put(body, needle(9), 0.13, 8)[1] == 2
-    assert haystack.put(body, needle(9), 0.44, 8)[1] == 4  # the needle fills the stratum, places 6 and 7
-    joined = haystack.joined([needle(*range(80, 88))], straw(8, 0, 8))
-    assert haystack.put(joined, needle(9), 0.3, 4)[1] == 8  # places 4 to 7 are inside the first piece
-    after, _ = haystack.put(body, needle(70, 71), 0.0, 2)
+    assert haystack.insert_needle(body, needle(9), 0.49, 2)[1] == 4
+    assert haystack.insert_needle(body, needle(9), 0.51, 2)[1] == 12
+    assert haystack.insert_needle(body, needle(9), 0.13, 8)[1] == 2
+    assert haystack.insert_needle(body, needle(9), 0.44, 8)[1] == 4  # the needle fills the stratum, places 6 and 7
+    joined = haystack.join_pieces([needle(*range(80, 88))], straw(8, 0, 8))
+    assert haystack.insert_needle(joined, needle(9), 0.3, 4)[1] == 8  # places 4 to 7 are inside the first piece
+    after, _ = haystack.insert_needle(body, needle(70, 71), 0.0, 2)
     assert sorted(after.whole) == [(0, 2), (6, 14)]
 
 
 def test_joined_pieces_may_be_parted_again() -> None:
-    hay = haystack.joined([needle(7, 8), needle(9)], straw(3, 0, 2))
+    hay = haystack.join_pieces([needle(7, 8), needle(9)], straw(3, 0, 2))
     assert (hay.tokens.tolist(), hay.ends.tolist(), hay.name) == ([7, 8, 9, 0, 1, 2], [0, 2, 3, 5], "straw")
-    assert haystack.joined([], straw(3, 0, 2)).ends.tolist() == [0, 2]
+    assert haystack.join_pieces([], straw(3, 0, 2)).ends.tolist() == [0, 2]
 
 
 def test_depths_are_uniform_in_equally_many_of_each_stratum() -> None:
     """Kolmogorov and Smirnov: the place within a stratum is uniform; all strata have equally many."""
-    depths = np.asarray([haystack.stratified(index, 7, np.random.default_rng(index)) for index in range(700)])
+    depths = np.asarray([haystack.stratified_depth(index, 7, np.random.default_rng(index)) for index in range(700)])
     assert np.bincount((depths * 7).astype(int), minlength=8).tolist() == [100] * 7 + [0]
     assert [int(depth * 7) for depth in depths[:9]] == [0, 1, 2, 3, 4, 5, 6, 0, 1]
     assert stats.kstest(depths * 7 % 1, "uniform").pvalue > 0.001

@@ -19,7 +19,7 @@ from lexbench.checkpoints.checkpoint import read_model
 from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.core import registry
 from lexbench.core.attention import Attention
-from lexbench.core.task import Score, Scored
+from lexbench.core.task import Loglikelihood, LoglikelihoodAnswer
 from lexbench.corpora import hash_documents
 from lexbench.corpora.synthetic import Synthetic
 from lexbench.parts.search import find_key_tokens
@@ -40,7 +40,7 @@ class Reader(Chance):
     def attend(self, attention: Attention) -> None:
         Reader.attended += (attention,)
 
-    def score(self, question: Score) -> Scored:
+    def score(self, question: Loglikelihood) -> LoglikelihoodAnswer:
         Reader.asked += (question.length,)
         if len(Reader.asked) > self.dies_after:
             raise KeyboardInterrupt
@@ -53,7 +53,7 @@ class Reader(Chance):
             stated = re.search(rf"{owner} owns an? {colour}\w* {thing}\.", text[: recall.start()])
             inside = (ends > recall.start(3)) & (ends - [len(piece) for piece in pieces] < recall.end(3))
             nll[inside] = 0.125 if stated else 4.0
-        return Scored(nll=nll[question.start :])
+        return LoglikelihoodAnswer(nll=nll[question.first_target :])
 
 
 @pytest.fixture(autouse=True)
@@ -67,16 +67,16 @@ def _fake_backend(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def lexlet() -> Model:
-    return read_model(registry.read("model", "lexlet"))
+    return read_model(registry.read_named_config("model", "lexlet"))
 
 
 def found(model: Model, out: Path | None, **changed: Any) -> KeyTokens:
     asked: dict[str, Any] = {
-        "method": {"name": "none", **registry.read("method", "none")},
+        "method": {"name": "none", **registry.read_named_config("method", "none")},
         "corpus": TEXTS,
         "backend": {"_target_": "fake_reader.Reader", "name": "reader"},
     }
-    return find_key_tokens.find(model=model, out=out, **{**asked, **changed})
+    return find_key_tokens.find_in_corpus(model=model, out=out, **{**asked, **changed})
 
 
 def lines(file: Path) -> list[dict[str, Any]]:
@@ -117,13 +117,13 @@ class Table:
         self.tokenizer: Any = type("T", (), {"prefix": prefix})
         self.prefix, self.full, self.cut = prefix, full, cut
 
-    def score(self, question: Score) -> Scored:
+    def score(self, question: Loglikelihood) -> LoglikelihoodAnswer:
         tokens = question.tokens[len(self.prefix) :]
         assert tuple(question.tokens[: len(self.prefix)]) == self.prefix
         assert (np.diff(tokens) == 1).all()
-        begin, first = int(tokens[0]), question.start - len(self.prefix)
+        begin, first = int(tokens[0]), question.first_target - len(self.prefix)
         nll = self.full if begin == 0 else self.cut[begin]
-        return Scored(nll=nll[begin + first : begin + len(tokens)])
+        return LoglikelihoodAnswer(nll=nll[begin + first : begin + len(tokens)])
 
 
 @pytest.mark.parametrize("prefix", [(), (7,)])
@@ -142,7 +142,7 @@ def test_key_tokens_are_those_of_the_definition(prefix: tuple[int, ...], count: 
     rule = Rule(longest=count + 1, short=short, window=window) if short + window <= count else None
     assert rule is not None
     table: Any = Table(prefix, full, cut)
-    assert find_key_tokens.places(table, np.arange(count), rule, "text").tolist() == expected
+    assert find_key_tokens.key_token_places(table, np.arange(count), rule, "text").tolist() == expected
     assert len(expected) > 0 or count == 13
 
 
@@ -160,10 +160,10 @@ def test_gain_and_loss_are_the_thresholds() -> None:
         (0.5, 2.5, [8, 9, 10, 11]),
     ]:
         rule = Rule(longest=12, short=4, window=4, gain=gain, loss=loss)
-        assert find_key_tokens.places(table, np.arange(12), rule, "text").tolist() == expected
+        assert find_key_tokens.key_token_places(table, np.arange(12), rule, "text").tolist() == expected
     full[10] = np.nan
     with pytest.raises(Refused, match="likelihoods are not finite in text: use another method"):
-        find_key_tokens.places(table, np.arange(12), Rule(longest=12, short=4, window=4), "text")
+        find_key_tokens.key_token_places(table, np.arange(12), Rule(longest=12, short=4, window=4), "text")
 
 
 def expected_letters(model: Model, corpus: Synthetic, rule: Rule) -> Iterator[tuple[str, int]]:
@@ -272,11 +272,11 @@ def test_a_stopped_command_goes_on_under_the_same_frequencies_only(
 
 
 def test_both_contexts_are_read_under_the_methods_attention_at_the_longest(lexlet: Model, tmp_path: Path) -> None:
-    yarn = {"name": "yarn", **registry.read("method", "yarn")}
+    yarn = {"name": "yarn", **registry.read_named_config("method", "yarn")}
     keyed = found(lexlet, tmp_path / "keys.jsonl", method=yarn, longest=400, n=1)
     assert keyed.evaluator == "lexlet, yarn"
     assert [attention.as_data() for attention in Reader.attended] == [
-        registry.build(registry.read("method", "yarn"), "method").attention(lexlet, 400).as_data()
+        registry.build_object(registry.read_named_config("method", "yarn"), "method").attention(lexlet, 400).as_data()
     ]
     assert sorted(set(Reader.asked), reverse=True)[0] == 400
 
@@ -306,14 +306,14 @@ def test_a_file_that_is_missing_cut_off_or_something_else_is_an_error(lexlet: Mo
     with pytest.raises(
         ValueError, match=r"nowhere.jsonl cannot be read \(No such file .*\): make one by `lexbench keys"
     ):
-        key_tokens.read(tmp_path / "nowhere.jsonl")
+        key_tokens.read_key_tokens(tmp_path / "nowhere.jsonl")
     file = tmp_path / "keys.jsonl"
     found(lexlet, file)
     whole = file.read_text()
     for content in ("", "{}\n", "[]\n", whole[: len(whole) // 2], "".join(whole.splitlines(True)[:-1]), "\x00\n"):
         file.write_text(content)
         with pytest.raises(ValueError, match=r"keys.jsonl must be a whole file of key tokens of format 1: make one"):
-            key_tokens.read(file)
+            key_tokens.read_key_tokens(file)
 
 
 def encoded(text: str, starts: list[int]) -> Encoded:
@@ -354,12 +354,12 @@ def test_spans_of_a_real_tokenizer_lead_back_to_its_tokens(tokenizer: FastTokeni
 
 
 def test_the_commands_settings_are_those_that_finding_takes() -> None:
-    config = yaml.safe_load((registry.home_of("keys") / "keys.yaml").read_text())
+    config = yaml.safe_load((registry.command_config_folder("keys") / "keys.yaml").read_text())
     parts = [part for entry in config["defaults"] if isinstance(entry, dict) for part in entry]
     assert set(parts[:4]) == {"model", "method", "corpus", "backend"}
-    taken = set(find_key_tokens.find.__annotations__) - {"return", "model", "method", "corpus", "backend"}
+    taken = set(find_key_tokens.find_in_corpus.__annotations__) - {"return", "model", "method", "corpus", "backend"}
     assert set(config) - {"defaults", "hydra"} == taken
-    defaults = find_key_tokens.find.__kwdefaults__ or {}
+    defaults = find_key_tokens.find_in_corpus.__kwdefaults__ or {}
     assert {name: config[name] for name in taken - {"out"}} == {name: defaults[name] for name in taken - {"out"}}
     assert config["out"] is None
 
@@ -368,6 +368,6 @@ def test_the_commands_settings_are_those_that_finding_takes() -> None:
 @pytest.mark.usefixtures("one_thread")
 def test_the_embedded_model_finds_a_few(lexlet: Model, tmp_path: Path) -> None:
     """Distant text helps it little: fewer than one token in a hundred is a key token."""
-    backend = {**registry.read("backend", "hf"), "name": "hf"}
+    backend = {**registry.read_named_config("backend", "hf"), "name": "hf"}
     keyed = found(lexlet, tmp_path / "keys.jsonl", corpus=api.corpus("stdlib"), backend=backend, n=20)
     assert 0 < keyed.count < 0.01 * keyed.tokens

@@ -190,7 +190,7 @@ print(*found)
 
 
 def test_chinese_rouge_has_one_call_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "DEEPEST", 3)
+    monkeypatch.setattr(metrics, "MAX_LCS_STEPS", 3)
     assert metrics.rouge_l_official("我们 喜欢 苹果", "我们 喜欢 苹果") > 0.99
     assert metrics.rouge_l_zh_official("喜欢苹果", "喜欢苹果") > 0.99
     assert metrics.rouge_l_zh_official("我们喜欢苹果", "我们喜欢苹果") == 0
@@ -200,22 +200,22 @@ def test_chinese_rouge_has_one_call_less(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_the_best_answer_counts_and_the_first_line_of_some() -> None:
-    assert longbench.official("hotpotqa", "Rome", ["Paris", "Rome", "Oslo"], None) == 1
-    assert longbench.official("hotpotqa", "Rome", [], None) == 0
+    assert longbench.official_score("hotpotqa", "Rome", ["Paris", "Rome", "Oslo"], None) == 1
+    assert longbench.official_score("hotpotqa", "Rome", [], None) == 0
     classes = ["Date", "Food"]
-    assert longbench.official("trec", "\n\nDate\nFood", ["Date"], classes) == 1
-    assert longbench.official("lsht", " \nDate", ["Date"], classes) == 0  # a line of blanks is a line
-    assert longbench.official("triviaqa", "Rome\nParis", ["Rome"], None) == 1
-    assert longbench.official("samsum", "a\nb", ["a"], None) > 0.99
-    assert longbench.official("qasper", "Rome\nParis", ["Rome"], None) == pytest.approx(2 / 3)
-    assert longbench.official("passage_count", "3\n4", ["3"], None) == 1 / 2
+    assert longbench.official_score("trec", "\n\nDate\nFood", ["Date"], classes) == 1
+    assert longbench.official_score("lsht", " \nDate", ["Date"], classes) == 0  # a line of blanks is a line
+    assert longbench.official_score("triviaqa", "Rome\nParis", ["Rome"], None) == 1
+    assert longbench.official_score("samsum", "a\nb", ["a"], None) > 0.99
+    assert longbench.official_score("qasper", "Rome\nParis", ["Rome"], None) == pytest.approx(2 / 3)
+    assert longbench.official_score("passage_count", "3\n4", ["3"], None) == 1 / 2
 
 
 def test_code_similarity_is_as_asked() -> None:
     for name in ("lcc", "repobench-p"):
-        assert longbench.official(name, "1234ab", ["ab1 2 3 4"], None) == 0.27
-        assert longbench.official(name, "1234ab", ["ab1 2 3 4"], None, "levenshtein") == 0.53
-        assert longbench.DATASETS[name].metric_name("levenshtein") == "code_sim_levenshtein"
+        assert longbench.official_score(name, "1234ab", ["ab1 2 3 4"], None) == 0.27
+        assert longbench.official_score(name, "1234ab", ["ab1 2 3 4"], None, "levenshtein") == 0.53
+        assert longbench.LONGBENCH_DATASETS[name].metric_name("levenshtein") == "code_sim_levenshtein"
 
 
 def test_summaries_have_rouge_score_too() -> None:
@@ -226,27 +226,31 @@ def test_summaries_have_rouge_score_too() -> None:
 
 
 def test_21_data_sets_and_13_of_longbench_e() -> None:
-    assert len(longbench.DATASETS) == 21
+    assert len(longbench.LONGBENCH_DATASETS) == 21
     assert len(longbench.LONGBENCH_E) == 13
     limits = {128: 4, 64: 6, 32: 7, 512: 4}  # tokens to write: data sets
-    assert {room: sum(each.room == room for each in longbench.DATASETS.values()) for room in limits} == limits
-    assert {name for name, each in longbench.DATASETS.items() if each.first_line} == {
+    assert {room: sum(each.room == room for each in longbench.LONGBENCH_DATASETS.values()) for room in limits} == limits
+    assert {name for name, each in longbench.LONGBENCH_DATASETS.items() if each.first_line} == {
         "trec",
         "triviaqa",
         "samsum",
         "lsht",
     }
     continued = {"trec", "triviaqa", "samsum", "lsht", "lcc", "repobench-p"}
-    assert {name for name, each in longbench.DATASETS.items() if not each.chat} == continued
+    assert {name for name, each in longbench.LONGBENCH_DATASETS.items() if not each.chat} == continued
 
 
 def test_buckets_begin_at_their_bounds() -> None:
     lengths = [0, 3999, 4000, 7999, 8000, 99999]
-    assert [longbench.bucket(length) for length in lengths] == ["0-4k", "0-4k", "4-8k", "4-8k", "8k+", "8k+"]
-    assert [longbench.bucket(length, (500, 1000)) for length in (499, 500, 1000)] == ["0-0.5k", "0.5-1k", "1k+"]
+    assert [longbench.bucket_of_length(length) for length in lengths] == ["0-4k", "0-4k", "4-8k", "4-8k", "8k+", "8k+"]
+    assert [longbench.bucket_of_length(length, (500, 1000)) for length in (499, 500, 1000)] == [
+        "0-0.5k",
+        "0.5-1k",
+        "1k+",
+    ]
     for bad in ((), (0, 4000), (8000, 4000), (4000, 4000)):
         with pytest.raises(ValueError, match=r"buckets must be ascending lengths above 0, got .*: e.g. 4000,8000"):
-            longbench.bucket(1, bad)
+            longbench.bucket_of_length(1, bad)
 
 
 # published predictions
@@ -263,7 +267,7 @@ def test_published_scores_of_longbench_e_come_out_to_the_last_digit(shared: Path
     folder = shared / "longbench_e" / MODEL
     published = json.loads((folder / "result.json").read_text())
     assert set(published) == {"qasper", "multifieldqa_en", "hotpotqa"}
-    assert longbench.as_data(longbench.rescore(folder)) == published
+    assert longbench.as_data(longbench.rescore_predictions(folder)) == published
 
 
 @pytest.mark.parametrize("slow", [False, pytest.param(True, marks=pytest.mark.slow)])
@@ -272,13 +276,13 @@ def test_published_scores_come_out_to_the_last_digit(shared: Path, tmp_path: Pat
     published = json.loads((folder / "result.json").read_text())
     names = {file.stem for file in folder.glob("*.jsonl") if (file.stem in LONG_SUMMARIES) == slow}
     assert len(names) == (4 if slow else 16)
-    scores = longbench.as_data(longbench.rescore(linked(folder, tmp_path, names)))
+    scores = longbench.as_data(longbench.rescore_predictions(linked(folder, tmp_path, names)))
     assert scores == {name: published[name] for name in names}
 
 
 def test_published_scores_with_levenshtein(shared: Path, tmp_path: Path) -> None:
     folder = linked(shared / "longbench" / MODEL, tmp_path, ["lcc", "repobench-p"])
-    rescored = longbench.rescore(folder, similarity="levenshtein")
+    rescored = longbench.rescore_predictions(folder, similarity="levenshtein")
     assert longbench.as_data(rescored) == {"lcc": 60.87, "repobench-p": 54.45}
     assert {row.metric for row in rescored} == {"code_sim_levenshtein"}
 
@@ -290,7 +294,7 @@ def test_published_summaries_score_as_the_package_says(shared: Path) -> None:
         lines = (shared / "longbench" / MODEL / f"{name}.jsonl").read_text().split("\n")[:10]
         for row in map(json.loads, lines):
             texts = [row["pred"], row["answers"][0]]
-            if longbench.DATASETS[name].chinese:
+            if longbench.LONGBENCH_DATASETS[name].chinese:
                 assert metrics.rouge_l_zh_official(*texts) == package_rouge(
                     *(" ".join(metrics.chinese_words(text)) for text in texts)
                 )
@@ -327,24 +331,24 @@ def folder(tmp_path: Path) -> Folder:
 def test_longbench_e_is_known_by_its_folder_or_by_option(folder: Folder) -> None:
     rows = [prediction(length=3999), prediction("1", length=4000), prediction("8 1", length=7999)]
     for name in ("pred_e/model", "longbench_e"):
-        rescored = longbench.rescore(folder(name, passage_count=rows))
+        rescored = longbench.rescore_predictions(folder(name, passage_count=rows))
         assert [row.n for row in rescored] == [1, 2, 0]
         scores = longbench.as_data(rescored)["passage_count"]
         assert (scores["0-4k"], scores["4-8k"]) == (100.0, 25.0)
         assert math.isnan(scores["8k+"])
-    assert longbench.as_data(longbench.rescore(folder("pred_e/model"), e=False)) == {"passage_count": 50.0}
+    assert longbench.as_data(longbench.rescore_predictions(folder("pred_e/model"), e=False)) == {"passage_count": 50.0}
     place = folder("pred/model", passage_count=rows)
-    assert longbench.as_data(longbench.rescore(place)) == {"passage_count": 50.0}
-    assert longbench.as_data(longbench.rescore(place, e=True))["passage_count"]["4-8k"] == 25.0
-    own = longbench.as_data(longbench.rescore(place, buckets=(4500,)))
+    assert longbench.as_data(longbench.rescore_predictions(place)) == {"passage_count": 50.0}
+    assert longbench.as_data(longbench.rescore_predictions(place, e=True))["passage_count"]["4-8k"] == 25.0
+    own = longbench.as_data(longbench.rescore_predictions(place, buckets=(4500,)))
     assert own == {"passage_count": {"0-4.5k": 50.0, "4.5k+": 50.0}}
-    none = longbench.as_data(longbench.rescore(place, e=True, buckets=()))
+    none = longbench.as_data(longbench.rescore_predictions(place, e=True, buckets=()))
     assert none == {"passage_count": 50.0}
 
 
 def test_an_empty_bucket_is_nan_and_null_in_json(folder: Folder) -> None:
     place = folder(passage_count=[prediction()])
-    assert [math.isnan(row.value) for row in longbench.rescore(place, e=True)] == [False, True, True]
+    assert [math.isnan(row.value) for row in longbench.rescore_predictions(place, e=True)] == [False, True, True]
     text = longbench.score_folder(place, e=True, as_json=True)
     assert "NaN" not in text and list(json.loads(text)["passage_count"].values())[1:] == [None, None]
 
@@ -352,16 +356,16 @@ def test_an_empty_bucket_is_nan_and_null_in_json(folder: Folder) -> None:
 def test_a_mark_of_the_byte_order_in_predictions_is_passed_over(folder: Folder) -> None:
     place = folder(passage_count=[prediction()])
     file = place / "passage_count.jsonl"
-    before = longbench.rescore(place)
+    before = longbench.rescore_predictions(place)
     file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
-    assert longbench.rescore(place) == before
+    assert longbench.rescore_predictions(place) == before
 
 
 def test_means_are_rounded_as_the_official_scorers_do(folder: Folder) -> None:
     """107 of 4000 numbers: 2.675, which Python rounds to 2.67 as it is a little less, and numpy to 2.68."""
     row = prediction("8 " * 107 + "1 " * 3893)
-    assert [each.value for each in longbench.rescore(folder(passage_count=[row]))] == [2.67]
-    assert longbench.rescore(folder(passage_count=[row]), e=True)[0].value == 2.68
+    assert [each.value for each in longbench.rescore_predictions(folder(passage_count=[row]))] == [2.67]
+    assert longbench.rescore_predictions(folder(passage_count=[row]), e=True)[0].value == 2.68
 
 
 def test_the_table_shows_metric_and_n_and_doubled_runs(folder: Folder) -> None:
@@ -394,7 +398,7 @@ def test_json_is_the_official_layout(folder: Folder) -> None:
 
 def test_odd_line_ends_inside_a_prediction_end_no_line(folder: Folder) -> None:
     place = folder(passage_count=[prediction("8\u2028\u0085 8"), prediction()])
-    assert longbench.rescore(place)[0].n == 2
+    assert longbench.rescore_predictions(place)[0].n == 2
 
 
 @pytest.mark.parametrize(
@@ -449,17 +453,17 @@ def test_what_is_amiss_is_said_with_its_place(
     folder: Folder, files: dict[str, Any], options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message) as error:
-        longbench.rescore(folder(**files), **options)
+        longbench.rescore_predictions(folder(**files), **options)
     assert "\n" not in str(error.value)
 
 
 def test_a_missing_folder_is_said(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"folder .*nowhere does not exist: give one with predictions"):
-        longbench.rescore(tmp_path / "nowhere")
+        longbench.rescore_predictions(tmp_path / "nowhere")
 
 
 def test_a_file_that_is_no_text_is_said(folder: Folder) -> None:
     place = folder()
     (place / "qasper.jsonl").write_bytes(b'{"pred": "\xff"}\n')
     with pytest.raises(ValueError, match=r"qasper\.jsonl:1 must be JSON"):
-        longbench.rescore(place)
+        longbench.rescore_predictions(place)

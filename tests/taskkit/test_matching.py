@@ -96,18 +96,18 @@ def test_an_item_that_matches_nothing_ends_the_list() -> None:
     ],
 )
 def test_strict_takes_exactly_the_expected_items_in_any_order(text: str, right: float) -> None:
-    assert matching.strict(text, ["12", "34"], NUMBER) == right
+    assert matching.strict_list_score(text, ["12", "34"], NUMBER) == right
 
 
 def test_strict_counts_items_that_are_expected_twice_and_ignores_case() -> None:
-    assert matching.strict("ab, AB", ["AB", "Ab"], "[a-z]+") == 1
-    assert matching.strict("ab", ["AB", "Ab"], "[a-z]+") == 0
+    assert matching.strict_list_score("ab, AB", ["AB", "Ab"], "[a-z]+") == 1
+    assert matching.strict_list_score("ab", ["AB", "Ab"], "[a-z]+") == 0
 
 
 def test_a_no_inside_other_words_is_no_answer() -> None:
     for text in ("I do not know", "Not found in the text", "know", "No-one"):
-        assert matching.strict(text, ["no"], "yes|no") == 0
-    assert matching.strict("No.", ["no"], "yes|no") == 1
+        assert matching.strict_list_score(text, ["no"], "yes|no") == 0
+    assert matching.strict_list_score("No.", ["no"], "yes|no") == 1
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_a_no_inside_other_words_is_no_answer() -> None:
     ],
 )
 def test_a_strict_phrase_comes_first_in_whole_words(references: list[str], text: str, right: float) -> None:
-    assert matching.strict_phrase(text, references) == right
+    assert matching.strict_phrase_score(text, references) == right
 
 
 @pytest.mark.parametrize(
@@ -177,26 +177,30 @@ def test_a_strict_phrase_comes_first_in_whole_words(references: list[str], text:
     ],
 )
 def test_where_all_that_might_be_listed_is_known_only_that_is_wrong(text: str, right: float) -> None:
-    assert matching.strict_phrase(text, ["Paris"], ["London", "May 1, 1823", "1 May 1823"]) == right
+    assert matching.strict_phrase_score(text, ["Paris"], ["London", "May 1, 1823", "1 May 1823"]) == right
 
 
 def test_a_long_answer_is_read_in_steps_of_its_length(monkeypatch: pytest.MonkeyPatch) -> None:
     """A line of 2,000 words: as soon as it is longer than the reference it cannot equal it any more."""
     seen: list[int] = []
-    whole = matching.normalised
+    whole = matching.normalise_as_squad
 
     def counted(text: str) -> str:
         seen.append(len(text))
         return whole(text)
 
-    monkeypatch.setattr(matching, "normalised", counted)
-    assert matching.strict_phrase("word " * 2000, ["Paris"]) == 0
-    assert matching.strict_phrase("the " * 2000 + "Paris", ["Paris"]) == 1
+    monkeypatch.setattr(matching, "normalise_as_squad", counted)
+    assert matching.strict_phrase_score("word " * 2000, ["Paris"]) == 0
+    assert matching.strict_phrase_score("the " * 2000 + "Paris", ["Paris"]) == 1
     assert sum(seen) < 10 * 4 * 2000
 
 
 def test_an_answer_alone_is_right_whatever_others_there_are() -> None:
-    assert matching.strict_phrase("Paris", ["Paris"], []) == matching.strict_phrase("Paris.", ["Paris"], ["Rome"]) == 1
+    assert (
+        matching.strict_phrase_score("Paris", ["Paris"], [])
+        == matching.strict_phrase_score("Paris.", ["Paris"], ["Rome"])
+        == 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -223,7 +227,7 @@ def test_official_matching_is_by_substring_in_any_case(text: str, share: float, 
 )
 def test_normalised_is_as_squad_does_it(text: str, bare: str) -> None:
     """Lower case, then no punctuation, then no articles, then single blanks: by hand from the paper's script."""
-    assert matching.normalised(text) == bare
+    assert matching.normalise_as_squad(text) == bare
 
 
 def test_numbers_before_items_of_one_line_are_taken_out() -> None:
@@ -233,5 +237,5 @@ def test_numbers_before_items_of_one_line_are_taken_out() -> None:
         "ab-c, de-f, gh-i",
         "1. ab-c\n2. de-f\n3. gh-i",
     ):
-        assert matching.leading_items(matching.unnumbered(text), WORD) == ["ab-c", "de-f", "gh-i"]
-    assert matching.unnumbered("ab-c has 2. of") == "ab-c has 2. of"
+        assert matching.leading_items(matching.remove_list_numbers(text), WORD) == ["ab-c", "de-f", "gh-i"]
+    assert matching.remove_list_numbers("ab-c has 2. of") == "ab-c has 2. of"

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lexbench import Write, Written
-from lexbench.core.task import Choose, Chosen, Mark, Marked
+from lexbench import Generate, GenerateAnswer
+from lexbench.core.task import Choose, ChooseAnswer, ClassifyTokens, ClassifyTokensAnswer
 from lexbench.taskkit.scoring import score_choice, score_items, score_marks, score_written
 
 
@@ -31,7 +31,7 @@ def choice(expected: int) -> Choose:
 def test_a_choice_is_right_where_its_option_is_likeliest_and_ties_share(
     nll: list[float], expected: int, accuracy: float
 ) -> None:
-    sample = score_choice(choice(expected), Chosen(nll=np.array(nll)), depth=0.5)
+    sample = score_choice(choice(expected), ChooseAnswer(nll=np.array(nll)), depth=0.5)
     assert sample.scores == {"accuracy": pytest.approx(accuracy)}
     assert (sample.index, sample.cluster, sample.tokens, sample.chance, sample.depth) == (3, "a", 3, 0.25, 0.5)
     assert (sample.failed is None) == bool(np.isfinite(nll).all())
@@ -41,14 +41,14 @@ def test_a_choice_is_right_where_its_option_is_likeliest_and_ties_share(
 
 def marks(nll: Sequence[Sequence[float]]) -> Any:
     """Places 1, 3 and 4 of 5 tokens; the options are 5, 6 and 7, the right ones 6, 5 and 7."""
-    question = Mark(
+    question = ClassifyTokens(
         index=2,
         cluster="b",
         tokens=np.array([0, 6, 9, 5, 7]),
         places=np.array([1, 3, 4]),
         options=np.array([5, 6, 7]),
     )
-    return score_marks(question, Marked(nll=np.array(nll, np.float32)))
+    return score_marks(question, ClassifyTokensAnswer(nll=np.array(nll, np.float32)))
 
 
 def test_marks_are_the_share_of_right_places_and_exact_where_all_are() -> None:
@@ -65,12 +65,12 @@ def test_marks_are_the_share_of_right_places_and_exact_where_all_are() -> None:
     assert broken.scores == {"accuracy": pytest.approx(2 / 3), "exact": 0.0}  # of NaN nothing is likeliest
 
 
-def question(**facts: Any) -> Write:
-    return Write(index=1, cluster="c", prompt=np.arange(6), room=4, chance=0.1, facts=facts)
+def question(**facts: Any) -> Generate:
+    return Generate(index=1, cluster="c", prompt=np.arange(6), max_new_tokens=4, chance=0.1, facts=facts)
 
 
 def test_a_written_answer_keeps_its_text_its_depth_and_whether_it_was_cut() -> None:
-    answer = Written(tokens=np.arange(2), text=" 42", hit_room=True)
+    answer = GenerateAnswer(tokens=np.arange(2), text=" 42", hit_room=True)
     sample = score_written(question(depth=0.25), answer, {"accuracy": 1.0}, parts=("early",))
     assert (sample.output, sample.hit_room, sample.depth, sample.tokens) == (" 42", True, 0.25, 10)
     assert (sample.chance, sample.parts, sample.scores) == (0.1, ("early",), {"accuracy": 1.0})
@@ -90,7 +90,7 @@ def test_a_written_answer_keeps_its_text_its_depth_and_whether_it_was_cut() -> N
 def test_items_are_all_and_no_others_for_accuracy_and_all_for_contains(
     text: str, accuracy: float, contains: float
 ) -> None:
-    answer = Written(tokens=np.arange(2), text=text, hit_room=False)
+    answer = GenerateAnswer(tokens=np.arange(2), text=text, hit_room=False)
     sample = score_items(question(expected=["7", "12"]), answer, r"\d+")
     assert (sample.scores["accuracy"] == 1.0, sample.scores["contains"] == 1.0) == (accuracy == 1.0, contains == 1.0)
     doubled = score_items(question(expected=["7", "12"]), answer, r"\d+", plain=lambda said: " 99," + said)

@@ -3,23 +3,26 @@
 import hashlib
 import json
 
-from lexbench import Task, Write
+from lexbench import Generate, Task
 from lexbench.checkpoints.tokenizer import FastTokenizer
 from tests.answerers import written
 
 
-def questions_of(task: Task, tokenizer: FastTokenizer, length: int, n: int, seed: int = 0) -> list[Write]:
+def questions_of(task: Task, tokenizer: FastTokenizer, length: int, n: int, seed: int = 0) -> list[Generate]:
     """The questions of a cell whose answers are written."""
-    return [question for question in task.questions(tokenizer, length, n, seed) if isinstance(question, Write)]
+    return [question for question in task.questions(tokenizer, length, n, seed) if isinstance(question, Generate)]
 
 
 def fingerprint(task: Task, tokenizer: FastTokenizer, n: int, seed: int = 0) -> list[str]:
     """A hash of each question of 700 tokens."""
-    said = [(q.prompt.tolist(), q.room, q.answer, dict(q.facts)) for q in questions_of(task, tokenizer, 700, n, seed)]
+    said = [
+        (q.prompt.tolist(), q.max_new_tokens, q.answer, dict(q.facts))
+        for q in questions_of(task, tokenizer, 700, n, seed)
+    ]
     return [hashlib.sha256(json.dumps(each).encode()).hexdigest() for each in said]
 
 
-def accuracy(task: Task, tokenizer: FastTokenizer, text: str, question: Write) -> tuple[float, float]:
+def accuracy(task: Task, tokenizer: FastTokenizer, text: str, question: Generate) -> tuple[float, float]:
     """The answer's scores: strict, lenient."""
     scores = task.score(question, written(text, tokenizer)).scores
     return scores["accuracy"], scores["contains"]

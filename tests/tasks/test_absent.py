@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import lexbench
-from lexbench import Choose, Chosen, ConfigError, Write
+from lexbench import Choose, ChooseAnswer, ConfigError, Generate
 from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.core import registry
-from lexbench.core.suites import entries
+from lexbench.core.suites import expand_suite
 from tests.answerers import perfect, written
 
 with Path("tasks/associative_sights.csv").open(encoding="utf-8", newline="") as rows:
@@ -65,14 +65,14 @@ def test_half_of_the_texts_lack_the_answer_and_no_needle(lexlet: FastTokenizer, 
 def test_a_written_answer_is_the_item_or_none(lexlet: FastTokenizer, name: str) -> None:
     task = lexbench.task(name, **TASKS[name], absent="write")
     found = task.questions(lexlet, LENGTH, N, 0)
-    right = next(question for question in found if isinstance(question, Write) and question.facts["present"])
-    lacking = next(question for question in found if isinstance(question, Write) and not question.facts["present"])
+    right = next(question for question in found if isinstance(question, Generate) and question.facts["present"])
+    lacking = next(question for question in found if isinstance(question, Generate) and not question.facts["present"])
     # Room and prompt do not tell: the same hint stands in both, and the longer answer fits.
     assert right.chance == lacking.chance == 0.5 and lacking.answer == " none"
     assert all('the answer is "none".' in lexlet.decode(each.prompt) for each in (right, lacking))
     other = {"passkey": "12345", "needle": "1234567", "variable_tracking": "QQQQQ", "associative": "Adam"}[name]
 
-    def scores(question: Write, text: str) -> tuple[float, float]:
+    def scores(question: Generate, text: str) -> tuple[float, float]:
         found = task.score(question, written(text, lexlet)).scores
         return found["accuracy"], found["balance"]
 
@@ -93,11 +93,11 @@ def test_the_likelier_of_true_and_false_counts(lexlet: FastTokenizer, name: str)
         assert [lexlet.decode(option) for option in question.options] == [" True", " False"]
         assert question.expected == (not question.facts["present"])
         assert set(task.score(question, perfect(question, lexlet)).scores.values()) == {1.0}
-        assert task.score(question, Chosen(nll=np.array([1.0, 1.0]))).scores == {"accuracy": 0.5, "balance": 0.5}
+        assert task.score(question, ChooseAnswer(nll=np.array([1.0, 1.0]))).scores == {"accuracy": 0.5, "balance": 0.5}
 
 
 def test_the_suite_names_all_tasks_and_takes_the_form() -> None:
-    found = entries({"name": "absent", **registry.read("task", "absent"), "absent": "choose"})
+    found = expand_suite({"name": "absent", **registry.read_named_config("task", "absent"), "absent": "choose"})
     assert {entry["name"]: entry["absent"] for entry in found} == dict.fromkeys(TASKS, "choose")
 
 

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 import lexbench
-from lexbench import Choose, ConfigError, Refused, Write
+from lexbench import Choose, ConfigError, Generate, Refused
 from lexbench.checkpoints.tokenizer import FastTokenizer
 from tests.answerers import perfect, written
 
@@ -111,7 +111,7 @@ def test_a_choice_is_among_answers_of_equally_many_tokens(lexlet: FastTokenizer)
 
 def test_nearly_of_an_order_is_the_right_label_alone(lexlet: FastTokenizer) -> None:
     task, [question] = lexbench.task("aggregate"), asked(lexlet, 400, 1)
-    assert isinstance(question, Write)
+    assert isinstance(question, Generate)
     right, other = sorted(question.facts["options"], key=lambda label: label != question.facts["expected"][0])
     for text, expected in ((f" the label {right}", 1), (f" {right} or {other}", 0), (f" {other}", 0)):
         assert task.score(question, written(text, lexlet)).scores["nearly"] == expected

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 import lexbench
-from lexbench import Mark, Marked, Refused
+from lexbench import ClassifyTokens, ClassifyTokensAnswer, Refused
 from lexbench.checkpoints.tokenizer import FastTokenizer
 
 
-def found(name: str, tokenizer: FastTokenizer, length: int) -> list[tuple[str, str, Mark]]:
+def found(name: str, tokenizer: FastTokenizer, length: int) -> list[tuple[str, str, ClassifyTokens]]:
     """What is asked and the marked result, as text."""
     pairs = []
     for question in lexbench.task(name).questions(tokenizer, length, 5, 0):
-        assert isinstance(question, Mark) and len(question.tokens) == question.length == length
+        assert isinstance(question, ClassifyTokens) and len(question.tokens) == question.length == length
         whole = tokenizer.decode(question.tokens).lstrip("\n")
         size = len(question.places)
         assert list(question.places) == list(range(length - size, length))
@@ -55,7 +55,7 @@ def test_a_perfect_answer_is_right_and_short_lengths_are_refused(tokenizer: Fast
     task = lexbench.task("sort")
     ((_, result, question), *_) = found("sort", tokenizer, 40)
     right = np.array([int(digit) for digit in result])
-    answer = Marked(nll=(right[:, None] != np.arange(10)).astype(np.float32))
+    answer = ClassifyTokensAnswer(nll=(right[:, None] != np.arange(10)).astype(np.float32))
     sample = task.score(question, answer)
     assert sample.scores == {"accuracy": 1.0, "exact": 1.0} and sample.chance == question.facts["again"]
     assert question.facts["again"] == pytest.approx(sum(a == b for a, b in pairwise(result)) / 19)

@@ -14,7 +14,7 @@ import pytest
 from scipy import stats
 
 import lexbench
-from lexbench import Choose, Frame, Mark, Marked, Refused, Sample, Task, Write
+from lexbench import Choose, ClassifyTokens, ClassifyTokensAnswer, Frame, Generate, Refused, Sample, Task
 from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.core import registry
 from lexbench.core.task import Tokens
@@ -27,13 +27,13 @@ Sums = list[tuple[tuple[int, ...], int]]
 
 def questions_of(
     task: Task, tokenizer: FastTokenizer, length: int, n: int, seed: int = 0
-) -> list[Write | Choose | Mark]:
-    return [q for q in task.questions(tokenizer, length, n, seed) if isinstance(q, Write | Choose | Mark)]
+) -> list[Generate | Choose | ClassifyTokens]:
+    return [q for q in task.questions(tokenizer, length, n, seed) if isinstance(q, Generate | Choose | ClassifyTokens)]
 
 
-def lines(tokenizer: FastTokenizer, question: Write | Choose | Mark) -> list[str]:
+def lines(tokenizer: FastTokenizer, question: Generate | Choose | ClassifyTokens) -> list[str]:
     """Lines of the text before the result, empty ones included, with single blanks."""
-    tokens = question.tokens[:-1] if isinstance(question, Mark) else question.prompt
+    tokens = question.tokens[:-1] if isinstance(question, ClassifyTokens) else question.prompt
     return [" ".join(line.split()) for line in tokenizer.decode(tokens).split("\n")]
 
 
@@ -85,9 +85,9 @@ def test_an_independent_reader_is_always_right(
             assert set(task.score(question, perfect(question, tokenizer)).scores.values()) == {1.0}
             if isinstance(question, Choose):
                 assert tokenizer.decode(question.options[question.expected]) == str(results[-1])
-            if isinstance(question, Write):
+            if isinstance(question, Generate):
                 assert task.score(question, written(f"{results[-1]}\n", tokenizer)).scores["accuracy"] == 1
-            if isinstance(question, Mark):
+            if isinstance(question, ClassifyTokens):
                 marked = [tokenizer.decode([token]) for token in question.tokens[question.places]]
                 assert marked == [str(result) for result in (results[1:] if shown else results[-1:])]
                 assert [tokenizer.decode([option]) for option in question.options] == list("0123456789")
@@ -116,7 +116,7 @@ def test_the_form_is_that_of_the_docstring(tokenizer: FastTokenizer) -> None:
         usual = lexbench.task("arithmetic", shots=1, shot_terms=2)
         task = lexbench.task("arithmetic", shots=1, shot_terms=2, wrap=True) if wrap else usual
         [question] = questions_of(task, tokenizer, 300, 1)
-        text = tokenizer.decode(question.prompt) if isinstance(question, Write) else ""
+        text = tokenizer.decode(question.prompt) if isinstance(question, Generate) else ""
         assert re.fullmatch(rf"\n*{rule}\n{sums}", text)
 
 
@@ -291,7 +291,7 @@ def test_needed_counts_the_numbers_from_the_end_that_leave_one_result(tokenizer:
                 assert (len(left) == 1) == (last >= question.facts["needed"])
 
 
-def score(question: Write | Choose | Mark, tokenizer: FastTokenizer, text: str) -> tuple[float, float]:
+def score(question: Generate | Choose | ClassifyTokens, tokenizer: FastTokenizer, text: str) -> tuple[float, float]:
     """(strict, first)"""
     sample: Sample = lexbench.task("arithmetic").score(question, written(text, tokenizer))
     return sample.scores["accuracy"], sample.scores["first"]
@@ -336,7 +336,7 @@ def test_only_the_number_written_first_counts(tokenizer: FastTokenizer) -> None:
     }
     assert {text: score(question, tokenizer, text) for text in expected} == expected
     for each in questions:
-        assert score(each, tokenizer, tokenizer.decode(each.prompt) if isinstance(each, Write) else "")[0] == 0
+        assert score(each, tokenizer, tokenizer.decode(each.prompt) if isinstance(each, Generate) else "")[0] == 0
 
 
 def test_where_results_are_shown_the_sum_may_go_on(tokenizer: FastTokenizer) -> None:
@@ -403,12 +403,12 @@ def test_on_the_line_chance_is_the_best_guess_from_the_last_term(
 
 def test_marks_show_where_a_model_goes_wrong(tokenizer: FastTokenizer) -> None:
     task = lexbench.task("running_arithmetic")
-    [question] = [q for q in questions_of(task, tokenizer, 200, 1) if isinstance(q, Mark)]
+    [question] = [q for q in questions_of(task, tokenizer, 200, 1) if isinstance(q, ClassifyTokens)]
     answer = perfect(question, tokenizer)
-    assert isinstance(answer, Marked)
+    assert isinstance(answer, ClassifyTokensAnswer)
     nll = answer.nll.copy()
     nll[7] = 9 - nll[7]
-    sample = task.score(question, Marked(nll=nll))
+    sample = task.score(question, ClassifyTokensAnswer(nll=nll))
     assert sample.scores == {"accuracy": 1 - 1 / len(nll), "exact": 0.0}
     assert list(np.flatnonzero(sample.statistics["right"] < 1)) == [7]
     assert sample.statistics["nll"][7] == 9
@@ -419,9 +419,9 @@ def test_marks_show_where_a_model_goes_wrong(tokenizer: FastTokenizer) -> None:
 def test_running_arithmetic_is_the_lesson_of_the_embedded_model(tokenizer: FastTokenizer, folder: str) -> None:
     """The same tokens as a text that is tokenized as a whole, in the form of `running_sums`; blank lines aside."""
     if folder == "lexlet":
-        tokenizer = load_tokenizer(registry.PACKAGE / "lexlet")
+        tokenizer = load_tokenizer(registry.PACKAGE_FOLDER / "lexlet")
     for question in questions_of(lexbench.task("running_arithmetic"), tokenizer, 256, 4):
-        assert isinstance(question, Mark)
+        assert isinstance(question, ClassifyTokens)
         blank, line = re.fullmatch(r"(\n*)(.*)", tokenizer.decode(question.tokens)).groups()  # type: ignore[union-attr]
         assert re.fullmatch(r"\d( [+-]\d =\d)+", line)
         assert " -0" not in line
@@ -432,7 +432,7 @@ def test_running_arithmetic_is_the_lesson_of_the_embedded_model(tokenizer: FastT
 
 def test_within_ten_there_is_one_sum_and_its_last_result_is_asked(tokenizer: FastTokenizer) -> None:
     for question in questions_of(lexbench.task("arithmetic_within_ten"), tokenizer, 120, 20):
-        assert isinstance(question, Mark) and list(question.places) == [119]
+        assert isinstance(question, ClassifyTokens) and list(question.places) == [119]
         first, *terms, last = map(int, re.findall(r"[+-]?\d", text := tokenizer.decode(question.tokens).strip("\n")))
         assert re.fullmatch(r"\d( [+-]\d)+ =\d", text) and len(terms) > 20
         sums = np.cumsum([first, *terms])
@@ -531,7 +531,7 @@ def test_the_chat_template_stands_around_the_sum(
         task.questions(tokenizer, 300, 1, 0)
     monkeypatch.setattr(tokenizer, "frame", lambda chat: Frame(before, after))
     for question in questions_of(task, tokenizer, 300, 4):
-        assert isinstance(question, Write | Choose)
+        assert isinstance(question, Generate | Choose)
         assert question.length == 300
         assert list(question.prompt[:4]) == list(before) and list(question.prompt[-2:]) == list(after)
         text = tokenizer.decode(question.prompt[4:-2])
@@ -561,10 +561,16 @@ def test_bad_parameters_are_errors(parameters: dict[str, Any], message: str) -> 
 
 def test_the_room_is_kept_free(tokenizer: FastTokenizer) -> None:
     rooms: Sequence[int] = [
-        q.room for q in questions_of(lexbench.task("arithmetic", room=9), tokenizer, 300, 2) if isinstance(q, Write)
+        q.max_new_tokens
+        for q in questions_of(lexbench.task("arithmetic", room=9), tokenizer, 300, 2)
+        if isinstance(q, Generate)
     ]
     assert rooms == [9, 9]
-    assert [q.room for q in questions_of(lexbench.task("arithmetic"), tokenizer, 300, 2) if isinstance(q, Write)] == [
+    assert [
+        q.max_new_tokens
+        for q in questions_of(lexbench.task("arithmetic"), tokenizer, 300, 2)
+        if isinstance(q, Generate)
+    ] == [
         5,
         5,
     ]

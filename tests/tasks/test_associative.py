@@ -11,14 +11,14 @@ import pytest
 from scipy import stats
 
 import lexbench
-from lexbench import Choose, Chosen, Refused, Write, Written
+from lexbench import Choose, ChooseAnswer, Generate, GenerateAnswer, Refused
 from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.core import registry
 from lexbench.corpora.synthetic import Synthetic
 
 CORPUS = Synthetic()
-MODULE = sys.modules[registry.class_of(registry.read("task", "associative"), "task").__module__]
-SIGHTS, NAMES = MODULE.SIGHTS, MODULE.NAMES
+MODULE = sys.modules[registry.class_of(registry.read_named_config("task", "associative"), "task").__module__]
+SIGHTS, NAMES = MODULE.SIGHTS, MODULE.FIRST_NAMES
 LINE = re.compile(r" ([A-Z][a-z]+) lives (?:next to|in) ([^.]+)\.")
 N = 200
 
@@ -67,7 +67,7 @@ def test_who_knows_the_sights_answers_and_who_matches_words_finds_nothing(
         assert [name] == question.facts["expected"]
         assert not any(words(place) & words(sight) for _, sight in people)
         for text, score in ((f" {name}.", 1.0), (f" {people[0][0]}", float(people[0][0] == name)), (" Rome", 0.0)):
-            answer = Written(tokens=np.empty(0, np.int64), text=text, hit_room=False)
+            answer = GenerateAnswer(tokens=np.empty(0, np.int64), text=text, hit_room=False)
             assert task.score(question, answer).scores["accuracy"] == score
 
 
@@ -121,7 +121,7 @@ def test_options_are_of_equal_size_stand_in_the_text_and_the_right_one_anywhere(
         assert names[question.expected] == question.facts["expected"][0]
         assert len({len(option) for option in question.options}) == 1
     assert stats.chisquare(list(Counter(question.expected for question in questions).values())).pvalue > 1e-3
-    sample = task.score(questions[0], Chosen(nll=-np.eye(4)[questions[0].expected]))
+    sample = task.score(questions[0], ChooseAnswer(nll=-np.eye(4)[questions[0].expected]))
     assert (sample.scores["accuracy"], sample.chance, sample.depth) == (1.0, 0.25, questions[0].facts["depth"])
     for question in asked(lexlet, n=20, options=4, needle=False):
         offered = {lexlet.decode(option).strip() for option in question.options}
@@ -135,7 +135,7 @@ def test_depths_fill_every_stratum_equally_and_needles_stay_at_every_length(lexl
         assert set(parts(lexlet, near)[0]) == set(parts(lexlet, far)[0])
     for questions in (short, long):
         assert Counter(min(7, int(each.facts["depth"] * 8)) for each in questions) == dict.fromkeys(range(8), 4)
-        assert all(isinstance(each, Write) for each in questions)
+        assert all(isinstance(each, Generate) for each in questions)
 
 
 @pytest.mark.parametrize(
@@ -169,5 +169,5 @@ def test_a_name_may_be_followed_by_other_words_but_not_by_a_name(lexlet: FastTok
         other = "Adam" if name != "Adam" else "Alice"
         forms = {"{}, who lives next to it.": 1, "{} because of it": 1, "{}\n\nQuestion": 1, "{} and " + other: 0}
         for form, accuracy in forms.items():
-            answer = Written(tokens=np.empty(0, np.int64), text=" " + form.format(name), hit_room=False)
+            answer = GenerateAnswer(tokens=np.empty(0, np.int64), text=" " + form.format(name), hit_room=False)
             assert task.score(question, answer).scores["accuracy"] == accuracy, form

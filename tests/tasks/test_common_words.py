@@ -48,7 +48,7 @@ def test_a_plain_counter_finds_the_answer_and_no_other(
     count, times, others = (getattr(task, name) for name in ("common", "times", "others"))
     for each in (tokenizer, lexlet):
         for question in questions_of(task, each, length, 8):
-            assert len(question.prompt) + question.room == question.length == length
+            assert len(question.prompt) + question.max_new_tokens == question.length == length
             assert question.prompt[0] == each.bos
             text = each.decode(question.prompt)
             words = Counter(listed(text))
@@ -58,7 +58,7 @@ def test_a_plain_counter_finds_the_answer_and_no_other(
             assert question.answer == " " + ", ".join(question.facts["expected"])
             assert int(re.findall(ASK, text)[0]) == count
             assert accuracy(task, each, question.answer, question) == (1, 1)
-            assert question.room == parameters.get("room", len(each.encode(question.answer).ids) + 8)
+            assert question.max_new_tokens == parameters.get("room", len(each.encode(question.answer).ids) + 8)
             assert len(words) >= 2 * count
             assert 1 / math.comb(len(words), count) < question.chance < 1
 
@@ -101,9 +101,9 @@ def test_words_are_pronounceable_equally_long_and_never_meet(lexlet: FastTokeniz
 def test_all_words_come_once_and_then_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """18 consonants and 5 vowels: 90 words of one syllable."""
     module = sys.modules[type(common()).__module__]
-    assert module.WORDS.count == 90**3
-    monkeypatch.setattr(module, "WORDS", sampling.Combined([sampling.SYLLABLES]))
-    spelled = module._distinct(np.random.default_rng(0))
+    assert module.CANDIDATE_WORDS.count == 90**3
+    monkeypatch.setattr(module, "CANDIDATE_WORDS", sampling.Combined([sampling.TWO_LETTER_SYLLABLES]))
+    spelled = module._shuffled_words(np.random.default_rng(0))
     words = [next(spelled) for _ in range(90)]
     assert sorted(words) == sorted(c + v for c in "bcdfghjklmnprstvwz" for v in "aeiou")
     with pytest.raises(Refused, match="90 different words, the list needs more"):
@@ -112,7 +112,7 @@ def test_all_words_come_once_and_then_no_more(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_list_that_needs_more_words_is_refused(tokenizer: FastTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     module = sys.modules[type(common()).__module__]
-    monkeypatch.setattr(module, "WORDS", sampling.Combined([sampling.SYLLABLES]))
+    monkeypatch.setattr(module, "CANDIDATE_WORDS", sampling.Combined([sampling.TWO_LETTER_SYLLABLES]))
     assert questions_of(common(), tokenizer, 500, 1)
     with pytest.raises(Refused, match="90 different words, the list needs more: raise others or lower length"):
         questions_of(common(), tokenizer, 4000, 1)

@@ -8,22 +8,22 @@ import pytest
 from scipy import stats
 
 import lexbench
-from lexbench import Mark, Marked, Refused, Task
+from lexbench import ClassifyTokens, ClassifyTokensAnswer, Refused, Task
 from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.core import registry
 from lexbench.core.task import Tokens
 from tests.answerers import perfect
 
 
-def questions_of(task: Task, tokenizer: FastTokenizer, length: int, n: int, seed: int = 0) -> list[Mark]:
-    return [question for question in task.questions(tokenizer, length, n, seed) if isinstance(question, Mark)]
+def questions_of(task: Task, tokenizer: FastTokenizer, length: int, n: int, seed: int = 0) -> list[ClassifyTokens]:
+    return [question for question in task.questions(tokenizer, length, n, seed) if isinstance(question, ClassifyTokens)]
 
 
-def always(question: Mark, option: int) -> Marked:
+def always(question: ClassifyTokens, option: int) -> ClassifyTokensAnswer:
     """An answer that names the same option everywhere."""
     nll = np.ones((len(question.places), len(question.options)), np.float32)
     nll[:, option] = 0
-    return Marked(nll=nll)
+    return ClassifyTokensAnswer(nll=nll)
 
 
 @pytest.mark.everyday("5", "161")
@@ -39,7 +39,7 @@ def test_the_second_half_is_the_first_again(tokenizer: FastTokenizer, length: in
         assert list(question.places) == list(range(length - size, length))
         source = question.tokens[question.places - size - 1]
         assert list(source) == list(question.tokens[question.places])
-        answer = Marked(nll=(source[:, None] != question.options).astype(np.float32))
+        answer = ClassifyTokensAnswer(nll=(source[:, None] != question.options).astype(np.float32))
         assert task.score(question, answer).scores == {"accuracy": 1.0, "exact": 1.0}
         assert task.score(question, perfect(question, tokenizer)).chance == question.chance > 1 / 36
 
@@ -69,11 +69,13 @@ def test_symbols_are_uniform_and_independent(tokenizer: FastTokenizer) -> None:
     assert stats.chisquare(pairs).pvalue > 0.001
 
 
-def left(question: Mark) -> Marked:
+def left(question: ClassifyTokens) -> ClassifyTokensAnswer:
     """The commonest symbol of those that are left at each place, ties shared."""
     right = [int(token) for token in question.tokens[question.places]]
     counts = [[right[place:].count(option) for option in question.options.tolist()] for place in range(len(right))]
-    return Marked(nll=np.array([[float(count < max(row)) for count in row] for row in counts], np.float32))
+    return ClassifyTokensAnswer(
+        nll=np.array([[float(count < max(row)) for count in row] for row in counts], np.float32)
+    )
 
 
 def test_naming_what_is_left_gets_exactly_chance_over_all_strings(
@@ -148,7 +150,7 @@ def test_a_blank_put_before_every_text_is_no_part_of_a_symbol(
 
 
 def test_the_embedded_model_knows_the_symbols() -> None:
-    tokenizer = load_tokenizer(registry.PACKAGE / "lexlet")
+    tokenizer = load_tokenizer(registry.PACKAGE_FOLDER / "lexlet")
     [question] = questions_of(lexbench.task("copy"), tokenizer, 100, 1)
     alphabet = "0123456789abcdefghijklmnopqrstuvwxyz"
     assert [int(option) for option in question.options] == [int(tokenizer.encode(each).ids[0]) for each in alphabet]

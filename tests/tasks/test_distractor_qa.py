@@ -16,7 +16,7 @@ import pytest
 from scipy import stats
 
 import lexbench
-from lexbench import Choose, Frame, Refused, Sample, Write, Written
+from lexbench import Choose, Frame, Generate, GenerateAnswer, Refused, Sample
 from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.taskkit import people, sampling
 from tests.answerers import perfect
@@ -62,11 +62,11 @@ def read(text: str) -> tuple[str, Person]:
     return kind, known[person["teacher"]] if who.startswith("the teacher of ") else person
 
 
-def score(task: lexbench.Task, tokenizer: FastTokenizer, text: str, question: Write) -> Sample:
-    return task.score(question, Written(tokens=tokenizer.encode(text).ids, text=text, hit_room=False))
+def score(task: lexbench.Task, tokenizer: FastTokenizer, text: str, question: Generate) -> Sample:
+    return task.score(question, GenerateAnswer(tokens=tokenizer.encode(text).ids, text=text, hit_room=False))
 
 
-def accuracy(task: lexbench.Task, tokenizer: FastTokenizer, text: str, question: Write) -> tuple[float, float]:
+def accuracy(task: lexbench.Task, tokenizer: FastTokenizer, text: str, question: Generate) -> tuple[float, float]:
     """(strict, lenient)"""
     scores = score(task, tokenizer, text, question).scores
     return scores["accuracy"], scores["contains"]
@@ -90,7 +90,7 @@ def test_a_plain_reader_finds_the_answer_and_no_other(
     task = qa(**parameters)
     for each in (tokenizer, lexlet):
         for question in questions_of(task, each, length, 24):
-            assert len(question.prompt) + question.room == question.length == length
+            assert len(question.prompt) + question.max_new_tokens == question.length == length
             assert question.prompt[0] == each.bos
             text = each.decode(question.prompt)
             kind, person = read(text)
@@ -104,7 +104,7 @@ def test_a_plain_reader_finds_the_answer_and_no_other(
                 assert len(set(values)) == len(values)
             assert accuracy(task, each, question.answer, question) == (1, 1)
             forms = [len(each.encode(f" {form}").ids) for form in question.facts["expected"]]
-            assert question.room == parameters.get("room", max(forms) + 8)
+            assert question.max_new_tokens == parameters.get("room", max(forms) + 8)
 
 
 def test_the_prompt_reads_as_in_the_docstring(tokenizer: FastTokenizer) -> None:
@@ -195,7 +195,11 @@ def test_a_sample_is_the_same_at_every_length_but_for_more_documents(lexlet: Fas
     for hops in (1, 2):
         short, long = (questions_of(qa(hops=hops), lexlet, length, 8) for length in (800, 2400))
         for one, other in zip(short, long, strict=True):
-            assert (one.answer, one.room, one.facts["question"]) == (other.answer, other.room, other.facts["question"])
+            assert (one.answer, one.max_new_tokens, one.facts["question"]) == (
+                other.answer,
+                other.max_new_tokens,
+                other.facts["question"],
+            )
             known = [persons_in(lexlet.decode(question.prompt)) for question in (one, other)]
             assert known[0].items() < known[1].items()
             sizes = {length: [len(lexlet.encode(str(person)).ids) for person in known[length]] for length in (0, 1)}
@@ -279,8 +283,8 @@ def test_options_of_one_length_that_are_too_few_are_refused(
 ) -> None:
     """64 values of one token, then a thousand longer ones."""
     usual, longer = ["a"] * 64, ["much longer than that"] * 1000
-    monkeypatch.setattr(people, "_distinct", lambda rng, noun: iter(usual + longer))
-    made = people.people(lexlet, np.random.default_rng(0), "birthday", same_size=True)
+    monkeypatch.setattr(people, "_shuffled_values", lambda rng, noun: iter(usual + longer))
+    made = people.make_people(lexlet, np.random.default_rng(0), "birthday", same_size=True)
     with pytest.raises(
         Refused, match=r"distractor_qa finds no further answer of \d+ tokens in 1000: leave options out"
     ):
@@ -289,9 +293,11 @@ def test_options_of_one_length_that_are_too_few_are_refused(
 
 @pytest.mark.parametrize("noun", ["names", "dates", "objects"])
 def test_values_come_once_each_and_then_no_more(noun: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    few = sampling.Combined([part[:3] for part in people.VALUES[noun].lists[:2]], people.VALUES[noun].between)
-    monkeypatch.setitem(people.VALUES, noun, few)
-    values = people._distinct(np.random.default_rng(0), noun)
+    few = sampling.Combined(
+        [part[:3] for part in people.ANSWER_VALUES[noun].lists[:2]], people.ANSWER_VALUES[noun].between
+    )
+    monkeypatch.setitem(people.ANSWER_VALUES, noun, few)
+    values = people._shuffled_values(np.random.default_rng(0), noun)
     assert sorted(next(values) for _ in range(9)) == sorted(map(few.spell, range(9)))
     with pytest.raises(Refused, match=f"9 different {noun}, the documents need more: lower length"):
         next(values)
@@ -300,15 +306,15 @@ def test_values_come_once_each_and_then_no_more(noun: str, monkeypatch: pytest.M
 @pytest.mark.slow
 def test_values_are_as_many_as_is_said() -> None:
     """90^3 names; 28 days, 12 months, 400 years; all dates real, all objects of four words."""
-    counts = {noun: values.count for noun, values in people.VALUES.items()}
+    counts = {noun: values.count for noun, values in people.ANSWER_VALUES.items()}
     assert counts == {"names": 90**3, "dates": 28 * 12 * 400, "objects": 10 * 16 * 16 * 48}
-    assert {kind.noun for kind in people.KINDS.values()} == set(counts)
+    assert {kind.noun for kind in people.QUESTION_KINDS.values()} == set(counts)
     for noun, form in (("dates", r"([1-9]|1\d|2[0-8]) [A-Z][a-z]+ 1[5-8]\d\d"), ("objects", r"[a-z]+( [a-z]+){3}")):
-        values = people.VALUES[noun]
+        values = people.ANSWER_VALUES[noun]
         spelled = list(map(values.spell, range(values.count)))
         assert len(set(spelled)) == values.count
         assert all(re.fullmatch(form, value) for value in spelled)
-    assert people.VALUES["names"].spell(90**3 - 1) == "Zuzuzu"
+    assert people.ANSWER_VALUES["names"].spell(90**3 - 1) == "Zuzuzu"
 
 
 def test_chance_is_the_likelier_guess(tokenizer: FastTokenizer) -> None:
@@ -505,12 +511,12 @@ def test_squad_is_asked_with_its_paragraph_among_others(
     own = {row["question"]: row for row in squad_rows()}
     for each, length in ((tokenizer, 900), (lexlet, 901)):
         for question in questions_of(task, each, length, 72):
-            assert len(question.prompt) + question.room == question.length == length
+            assert len(question.prompt) + question.max_new_tokens == question.length == length
             row = own[question.facts["question"]]
             first = row["answers"]["text"][0]
             assert question.facts["expected"] == [first, f"{first} long"]
             assert question.answer == f" {first}"
-            assert question.room == len(each.encode(f" {first} long").ids) + 8
+            assert question.max_new_tokens == len(each.encode(f" {first} long").ids) + 8
             text = each.decode(question.prompt)
             assert text.endswith(f"\nQuestion: {row['question']}\nAnswer:")
             shown = documents_of(text)

@@ -47,7 +47,7 @@ def test_a_plain_counter_finds_the_answer_and_no_other(
     vocabulary = task.vocabulary  # type: ignore[attr-defined]
     for each in (tokenizer, lexlet):
         for question in questions_of(task, each, length, 8):
-            assert len(question.prompt) + question.room == question.length == length
+            assert len(question.prompt) + question.max_new_tokens == question.length == length
             assert question.prompt[0] == each.bos
             words = Counter(coded(each.decode(question.prompt)))
             ranked = words.most_common()
@@ -58,7 +58,7 @@ def test_a_plain_counter_finds_the_answer_and_no_other(
             assert len(words) == vocabulary - 1
             assert question.answer == " " + ", ".join(question.facts["expected"])
             assert accuracy(task, each, question.answer, question) == (1, 1)
-            assert question.room == parameters.get("room", len(each.encode(question.answer).ids) + 8)
+            assert question.max_new_tokens == parameters.get("room", len(each.encode(question.answer).ids) + 8)
             assert 1 / math.comb(vocabulary - 1, 3) < question.chance < 1
 
 

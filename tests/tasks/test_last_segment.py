@@ -7,20 +7,20 @@ import numpy as np
 import pytest
 
 import lexbench
-from lexbench import Corpus, Diverge, Diverged, Refused, Score, Tokenizer
+from lexbench import Corpus, Loglikelihood, MeasureDivergence, MeasureDivergenceAnswer, Refused, Tokenizer
 from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.corpora.files import Files
 
 LENGTHS = [16, 33, 64]
 
 
-def questions_of(task: lexbench.Task, tokenizer: Tokenizer, length: int, n: int, seed: int = 0) -> list[Score]:
+def questions_of(task: lexbench.Task, tokenizer: Tokenizer, length: int, n: int, seed: int = 0) -> list[Loglikelihood]:
     questions = task.questions(tokenizer, length, n, seed)
-    return [question for question in questions if isinstance(question, Score)]
+    return [question for question in questions if isinstance(question, Loglikelihood)]
 
 
-def targets(question: Score) -> list[int]:
-    return [int(token) for token in question.tokens[question.start :]]
+def targets(question: Loglikelihood) -> list[int]:
+    return [int(token) for token in question.tokens[question.first_target :]]
 
 
 def test_targets_are_the_same_tokens_at_every_length(numbers: Callable[..., Corpus], counting: Tokenizer) -> None:
@@ -40,7 +40,7 @@ def test_context_is_the_text_right_before_the_targets(numbers: Callable[..., Cor
             assert question.tokens[:begin].tolist() == list(counting.prefix)
             assert (np.diff(question.tokens[begin:]) == 1).all()  # of one document, nothing left out
             number = question.facts["first_target"] + 10_000 * (int(question.cluster[1:]) + 1)
-            assert question.tokens[question.start] == number
+            assert question.tokens[question.first_target] == number
 
 
 def test_the_floors_are_those_of_the_targets_at_every_length(
@@ -75,7 +75,7 @@ def test_targets_in_a_stream_may_follow_bos_but_never_hold_it(
     for question in questions_of(task, counting_with_bos, 18, 18):
         first = 10_000 * (int(question.cluster[1:]) + 1)
         assert targets(question) == list(range(first, first + 8))
-        assert question.tokens[question.start - 1] == 0
+        assert question.tokens[question.first_target - 1] == 0
     with pytest.raises(Refused, match="in a stream of 160 tokens, it has 0 with 27 tokens and 8 targets"):
         task.questions(counting_without_bos, 18, 1, 0)
 
@@ -201,9 +201,9 @@ def test_a_divergence_asks_at_the_same_targets(numbers: Callable[..., Corpus], c
             for question, known in zip(
                 task.questions(counting, length, 12, 0), questions_of(scored, counting, length, 12), strict=True
             ):
-                assert isinstance(question, Diverge) and question.against == other
-                assert question.tokens.tolist() == known.tokens.tolist() and question.start == known.start
-    answer = Diverged(
+                assert isinstance(question, MeasureDivergence) and question.against == other
+                assert question.tokens.tolist() == known.tokens.tolist() and question.first_target == known.first_target
+    answer = MeasureDivergenceAnswer(
         divergence=np.array([0.0, 1.0, 2.0, 5.0] * 2, np.float32),
         same_top=np.array([True, True, False, True] * 2),
         nll=np.full(8, 3.0, np.float32),

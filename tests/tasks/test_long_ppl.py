@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import lexbench
-from lexbench import Corpus, Refused, Score, Scored, Tokenizer
+from lexbench import Corpus, Loglikelihood, LoglikelihoodAnswer, Refused, Tokenizer
 from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.corpora.synthetic import Synthetic
 from lexbench.stats.records import records_of
-from lexbench.store.format import Finished
+from lexbench.store.format import FinishedCell
 from tests.answerers import perfect, uniform
 from tests.taskkit.key_files import key_file
 
@@ -37,14 +37,16 @@ def task(tmp_path: Path, corpus: Corpus) -> lexbench.Task:
     return lexbench.task("long_ppl", corpus=corpus, keys=written(tmp_path / "keys.jsonl", corpus))
 
 
-def questions_of(task: lexbench.Task, tokenizer: Tokenizer, length: int, n: int, seed: int = 0) -> list[Score]:
+def questions_of(task: lexbench.Task, tokenizer: Tokenizer, length: int, n: int, seed: int = 0) -> list[Loglikelihood]:
     found = task.for_lengths(LENGTHS).questions(tokenizer, length, n, seed)
-    return [question for question in found if isinstance(question, Score)]
+    return [question for question in found if isinstance(question, Loglikelihood)]
 
 
-def targets(question: Score) -> list[int]:
+def targets(question: Loglikelihood) -> list[int]:
     """Tokens whose NLL is in the sample: each token gets its own number as NLL."""
-    sample = lexbench.task("long_ppl").score(question, Scored(nll=question.tokens[question.start :].astype(np.float32)))
+    sample = lexbench.task("long_ppl").score(
+        question, LoglikelihoodAnswer(nll=question.tokens[question.first_target :].astype(np.float32))
+    )
     assert sample.nll is not None
     return [int(value) for value in sample.nll]
 
@@ -79,7 +81,7 @@ def test_windows_are_text_with_enough_before_each_key_token(
             assert all(place - begin >= width - step or begin == 0 for place in kept)
             assert question.cluster == f"n{int(text[0]) // 10_000 - 1}" == question.facts["document"]
             assert question.facts["targets"] == kept
-            assert question.tokens[question.start] == targets(question)[0]
+            assert question.tokens[question.first_target] == targets(question)[0]
 
 
 def test_windows_are_those_of_the_docstring(tmp_path: Path, counting_without_bos: Tokenizer, numbers: Any) -> None:
@@ -121,7 +123,7 @@ def test_a_uniform_model_has_the_vocabulary_and_a_flawless_one_one(
         answers = [answerer(q, tokenizer, rng) if answerer is uniform else perfect(q, tokenizer) for q in questions]
         samples = [task.score(question, answer) for question, answer in zip(questions, answers, strict=True)]
         cell: Any = plan_cell(task, corpus)
-        records = {record.metric: record for record in records_of(Finished(cell, samples, None))}
+        records = {record.metric: record for record in records_of(FinishedCell(cell, samples, None))}
         assert records["perplexity"].value == pytest.approx(perplexity, rel=1e-6)
         assert "word_perplexity" not in records
         assert records["nll"].clusters == 3
@@ -138,25 +140,25 @@ def test_bytes_are_those_of_the_key_tokens_alone(task: lexbench.Task, tokenizer:
     """Digits are single tokens: five a word, each of one byte, in windows of any width."""
     for length in (160, 480):
         questions = task.for_lengths([160, 480]).questions(tokenizer, length, 3, 0)
-        scores = [question for question in questions if isinstance(question, Score)]
+        scores = [question for question in questions if isinstance(question, Loglikelihood)]
         assert sum(question.bytes for question in scores) == 5 * sum(map(len, PLACES))
         kept = "".join(tokenizer.decode([int(token)]) for question in scores for token in digits(question))
         words = {str(10_000 * (number + 1) + word) for number, each in enumerate(PLACES) for word in each}
         assert {kept[place : place + 5] for place in range(0, len(kept), 5)} == words
 
 
-def digits(question: Score) -> list[int]:
+def digits(question: Loglikelihood) -> list[int]:
     """Target tokens from the facts: places in the document; tokens[start] is the first."""
     first = question.facts["targets"][0]
-    return [int(question.tokens[question.start + place - first]) for place in question.facts["targets"]]
+    return [int(question.tokens[question.first_target + place - first]) for place in question.facts["targets"]]
 
 
 def test_a_target_that_is_no_number_has_failed(task: lexbench.Task, counting: Tokenizer) -> None:
     [question, *_] = questions_of(task, counting, 64, 1)
-    lost = np.zeros(question.length - question.start, np.float32)
+    lost = np.zeros(question.length - question.first_target, np.float32)
     lost[0] = np.inf
-    assert task.score(question, Scored(nll=lost)).failed
-    assert task.score(question, Scored(nll=np.zeros_like(lost))).failed is None
+    assert task.score(question, LoglikelihoodAnswer(nll=lost)).failed
+    assert task.score(question, LoglikelihoodAnswer(nll=np.zeros_like(lost))).failed is None
 
 
 def test_the_protocol_and_the_identity_hold_the_files_content(
@@ -177,7 +179,7 @@ def test_the_protocol_and_the_identity_hold_the_files_content(
     again = lexbench.task("long_ppl", corpus=corpus, keys=written(tmp_path / "moved.jsonl", corpus))
     other = lexbench.task("long_ppl", corpus=corpus, keys=written(tmp_path / "keys.jsonl", corpus, [[9], [], [], []]))
     assert vars(again)["keys_hash"] == hashed != vars(other)["keys_hash"]
-    assert lexbench.core.registry.label(first, "long_ppl", "task").endswith(f"keys_hash='{hashed}')")
+    assert lexbench.core.registry.instance_label(first, "long_ppl", "task").endswith(f"keys_hash='{hashed}')")
 
 
 def test_what_does_not_fit_is_refused_with_a_remedy(

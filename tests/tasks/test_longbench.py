@@ -17,11 +17,11 @@ import pytest
 import yaml
 
 import lexbench
-from lexbench import Frame, Refused, Sample, Write
+from lexbench import Frame, Generate, Refused, Sample
 from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.commands import main
 from lexbench.core import registry
-from lexbench.runner.cells import Named
+from lexbench.runner.cells import Component
 from lexbench.taskkit import longbench
 from lexbench.taskkit.longbench import examples
 from tests.answerers import perfect, written
@@ -35,7 +35,7 @@ QUICK = {"hotpotqa", "trec", "passage_count", "lcc", "passage_retrieval_en", "pa
 
 def example(dataset: str, number: int, **more: Any) -> dict[str, Any]:
     """An example in the official form, with its own document."""
-    classified = longbench.DATASETS[dataset].metric == "classification"
+    classified = longbench.LONGBENCH_DATASETS[dataset].metric == "classification"
     return {
         "input": f"asked {number}?",
         "context": f"text {number} of {dataset} " + "word " * number,
@@ -75,11 +75,11 @@ def ten(data: Data) -> str:
 
 def questions_of(
     task: lexbench.Task, tokenizer: FastTokenizer, length: int = 2000, n: int = 4, seed: int = 0
-) -> list[Write]:
-    return [question for question in task.questions(tokenizer, length, n, seed) if isinstance(question, Write)]
+) -> list[Generate]:
+    return [question for question in task.questions(tokenizer, length, n, seed) if isinstance(question, Generate)]
 
 
-def scored(task: lexbench.Task, question: Write, text: str, tokenizer: FastTokenizer) -> Sample:
+def scored(task: lexbench.Task, question: Generate, text: str, tokenizer: FastTokenizer) -> Sample:
     return task.score(question, written(text, tokenizer))
 
 
@@ -97,7 +97,7 @@ def chatting(tokenizer: FastTokenizer) -> Talking:
     return Talking(tokenizer._tokenizer, tokenizer.bos, True)
 
 
-def ids(questions: list[Write]) -> list[str]:
+def ids(questions: list[Generate]) -> list[str]:
     return [question.facts["id"] for question in questions]
 
 
@@ -105,10 +105,11 @@ def ids(questions: list[Write]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in longbench.DATASETS]
+    "name",
+    [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in longbench.LONGBENCH_DATASETS],
 )
 def test_every_data_set_asks_and_scores(data: Data, tokenizer: FastTokenizer, name: str) -> None:
-    facts = longbench.DATASETS[name]
+    facts = longbench.LONGBENCH_DATASETS[name]
     for e in [False, True] if facts.n_e else [False]:
         folder = data(**{f"{name}_e" if e else name: [example(name, number) for number in range(3)]})
         task = lexbench.task("longbench", dataset=name, e=e, data=str(folder))
@@ -134,7 +135,7 @@ def test_every_data_set_asks_and_scores(data: Data, tokenizer: FastTokenizer, na
 def test_code_is_compared_as_asked(data: Data, tokenizer: FastTokenizer) -> None:
     folder = str(data(lcc=[example("lcc", 0, answers=["ab1 2 3 4"])]))
     found: dict[str, float] = {}
-    for similarity in longbench.SIMILARITIES:
+    for similarity in longbench.CODE_SIMILARITIES:
         task = lexbench.task("longbench", dataset="lcc", data=folder, similarity=similarity)
         found |= scored(task, questions_of(task, tokenizer)[0], "1234ab", tokenizer).scores
         assert f"official code_sim_{similarity}, " in task.protocol(tokenizer)
@@ -142,11 +143,11 @@ def test_code_is_compared_as_asked(data: Data, tokenizer: FastTokenizer) -> None
 
 
 def test_suites_are_the_official_ones(data: Data) -> None:
-    whole, of_e = (registry.read("task", name) for name in ("longbench_all", "longbench_e"))
-    assert whole["n"] == max(facts.n for facts in longbench.DATASETS.values())
-    assert of_e["n"] == max(longbench.DATASETS[name].n_e or 0 for name in longbench.LONGBENCH_E)
+    whole, of_e = (registry.read_named_config("task", name) for name in ("longbench_all", "longbench_e"))
+    assert whole["n"] == max(facts.n for facts in longbench.LONGBENCH_DATASETS.values())
+    assert of_e["n"] == max(longbench.LONGBENCH_DATASETS[name].n_e or 0 for name in longbench.LONGBENCH_E)
     assert whole["multiples"] == of_e["multiples"] == [1]
-    assert whole["suite"] == [{"name": "longbench", "dataset": name} for name in longbench.DATASETS]
+    assert whole["suite"] == [{"name": "longbench", "dataset": name} for name in longbench.LONGBENCH_DATASETS]
     assert of_e["suite"] == [{"name": "longbench", "dataset": name, "e": True} for name in longbench.LONGBENCH_E]
 
 
@@ -154,7 +155,7 @@ def test_our_wording_is_fixed_by_the_version(data: Data) -> None:
     """A new wording needs a new version of the task: raise it, and put the new hash here."""
     file = ROOT / "tasks" / "longbench_prompts.yaml"
     prompts = yaml.safe_load(file.read_text())
-    assert list(prompts) == list(longbench.DATASETS)
+    assert list(prompts) == list(longbench.LONGBENCH_DATASETS)
     digest = hashlib.sha256(json.dumps(prompts, sort_keys=True).encode()).hexdigest()[:16]
     assert (type(lexbench.task("longbench")).version, digest) == (2, "d95d59b81248ebf4")
 
@@ -168,7 +169,7 @@ def test_the_prompt_is_the_wording_filled_in(data: Data, tokenizer: FastTokenize
     wording = yaml.safe_load((ROOT / "tasks" / "longbench_prompts.yaml").read_text())["qasper"]
     expected = wording.replace("{context}", "con {text}").replace("{input}", "in{put}")
     assert tokenizer.decode(question.prompt) == expected
-    assert question.room == 128
+    assert question.max_new_tokens == 128
     assert question.answer == " an apple"
 
 
@@ -184,7 +185,7 @@ def test_prompts_of_a_file_are_known_by_their_content(ten: str, tokenizer: FastT
     assert tokenizer.decode(question.prompt) == expected
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
     assert f"qasper: prompts sha256:{digest}, " in tasks[0].protocol(tokenizer)
-    first, second = (Named("longbench", task, "").identity() for task in tasks)
+    first, second = (Component("longbench", task, "").identity() for task in tasks)
     assert first == second
     assert first["prompts"] == f"sha256:{digest}"
     assert ids(questions_of(tasks[0], tokenizer)) == ids(questions_of(lexbench.task("longbench", data=ten), tokenizer))
@@ -213,10 +214,10 @@ def test_prompts_that_are_none_are_an_error(tmp_path: Path, content: str | None,
 
 @pytest.mark.slow
 def test_the_chat_template_is_used_as_officially(data: Data, tokenizer: FastTokenizer) -> None:
-    folder = data(**{name: [example(name, 0)] for name in longbench.DATASETS})
+    folder = data(**{name: [example(name, 0)] for name in longbench.LONGBENCH_DATASETS})
     talking = chatting(tokenizer)
     frame = talking.frame(chat=True)
-    for name in longbench.DATASETS:
+    for name in longbench.LONGBENCH_DATASETS:
         task = lexbench.task("longbench", dataset=name, data=str(folder))
         plain, [question] = questions_of(task, tokenizer)[0].prompt[1:], questions_of(task, talking)
         official = name not in ("trec", "triviaqa", "samsum", "lsht", "lcc", "repobench-p")
@@ -439,7 +440,7 @@ def test_chance_is_the_official_score_of_any_class_or_paragraph(
         folder = data(**{name: [example(name, number, **row) for number, row in enumerate(known)]})
         for question in questions_of(lexbench.task("longbench", dataset=name, data=str(folder)), tokenizer, 3000, 40):
             answers, named = question.facts["answers"], question.facts["all_classes"]
-            right = [longbench.official(name, each, answers, named) for each in named]
+            right = [longbench.official_score(name, each, answers, named) for each in named]
             assert question.chance == pytest.approx(np.mean(right)) == pytest.approx(1 / classes)
 
 
@@ -449,12 +450,12 @@ def test_data_are_known_by_their_content(ten: str, tokenizer: FastTokenizer, tmp
         archive.write(moved / "qasper.jsonl", "data/qasper.jsonl")
     places = (ten, str(moved), str(tmp_path / "data.zip"))
     tasks = [lexbench.task("longbench", data=place) for place in places]
-    identities = [Named("longbench", task, "").identity() for task in tasks]
+    identities = [Component("longbench", task, "").identity() for task in tasks]
     digest = hashlib.sha256((moved / "qasper.jsonl").read_bytes()).hexdigest()[:8]
     assert tasks[0] == tasks[1]
     assert identities[0] == identities[1] == identities[2]
     assert identities[0]["data"] == f"sha256:{digest}"
-    assert {registry.label(task, "longbench", "task") for task in tasks} == {
+    assert {registry.instance_label(task, "longbench", "task") for task in tasks} == {
         f"longbench(dataset='qasper', data=sha256:{digest})"
     }
     prompts = [[question.prompt.tolist() for question in questions_of(task, tokenizer)] for task in tasks]
@@ -462,7 +463,7 @@ def test_data_are_known_by_their_content(ten: str, tokenizer: FastTokenizer, tmp
     assert {question.facts["data"] for question in questions_of(tasks[2], tokenizer)} == {f"sha256:{digest}"}
     with (moved / "qasper.jsonl").open("a") as stream:
         stream.write(json.dumps(example("qasper", 10)) + "\n")
-    assert Named("longbench", lexbench.task("longbench", data=str(moved)), "").identity() != identities[0]
+    assert Component("longbench", lexbench.task("longbench", data=str(moved)), "").identity() != identities[0]
     first: Any = tasks[0]
     assert dataclasses.replace(first, room=5).data == first.data
 
@@ -503,7 +504,7 @@ def test_wrong_data_are_an_error(ten: str, tokenizer: FastTokenizer, tmp_path: P
         Refused, match=r"longbench's lcc: data folder has no lcc\.jsonl: add it, or leave the data set out"
     ):
         questions_of(lacking, tokenizer)
-    assert Named("longbench", lacking, "").identity()["data"] == "missing"
+    assert Component("longbench", lacking, "").identity()["data"] == "missing"
     with pytest.raises(ValueError, match=r"data .*qasper\.jsonl must be a folder or a zip archive"):
         lexbench.task("longbench", data=f"{ten}/qasper.jsonl")
     with zipfile.ZipFile(tmp_path / "empty.zip", "w") as archive:
@@ -662,7 +663,9 @@ def test_sizes_are_told_by_characters(data: Data, lexlet: FastTokenizer, length:
     rows = [example("qasper", number, context=text) for number, text in enumerate(texts)]
     task = lexbench.task("longbench", dataset="qasper", data=str(data(qasper=rows)))
     told, asked = task.outline(lexlet, length, 12, 0), questions_of(task, lexlet, length, 12)
-    assert told.questions == len(asked) == 12 and {question.room for question in asked} == {told.room}
+    assert told.questions == len(asked) == 12 and {question.max_new_tokens for question in asked} == {
+        told.max_new_tokens
+    }
     assert told.questions * told.length == pytest.approx(sum(question.length for question in asked), rel=0.1)
     assert max(question.length for question in asked) <= length
     with pytest.raises(Refused, match="longbench's qasper needs at least"):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import lexbench
-from lexbench import Corpus, Document, Refused, Write
+from lexbench import Corpus, Document, Generate, Refused
 from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.corpora import hash_documents
 from lexbench.corpora.synthetic import Synthetic
@@ -38,16 +38,16 @@ class Source:
 
 def questions_of(
     tokenizer: FastTokenizer, length: int, n: int, seed: int = 0, corpus: Corpus = STDLIB, **parameters: object
-) -> list[Write]:
+) -> list[Generate]:
     task = lexbench.task("next_line", corpus=corpus, **parameters).for_lengths(LENGTHS)
-    return [question for question in task.questions(tokenizer, length, n, seed) if isinstance(question, Write)]
+    return [question for question in task.questions(tokenizer, length, n, seed) if isinstance(question, Generate)]
 
 
 @pytest.mark.slow
 def test_lines_are_the_same_at_every_length_and_only_their_context_grows(tokenizer: FastTokenizer) -> None:
     short, middle, long = (questions_of(tokenizer, length, 24) for length in LENGTHS)
     for questions, length in zip((short, middle, long), LENGTHS, strict=True):
-        assert {(question.length, question.room) for question in questions} == {(length, 40)}
+        assert {(question.length, question.max_new_tokens) for question in questions} == {(length, 40)}
     for first, second, third in zip(short, middle, long, strict=True):
         assert first.answer == second.answer == third.answer
         assert (first.cluster, first.facts["line"]) == (third.cluster, third.facts["line"])
@@ -80,14 +80,14 @@ def test_all_names_of_a_line_stand_in_its_longest_context_and_one_not_near_it(to
         just_there(tokenizer, question)
 
 
-def just_there(tokenizer: FastTokenizer, question: Write) -> None:
+def just_there(tokenizer: FastTokenizer, question: Generate) -> None:
     """The farthest name begins in the token `distance` before the end."""
     distance = question.facts["distance"]
     assert all_names(tokenizer.decode(question.prompt[-distance:]), question), question.facts
     assert not all_names(tokenizer.decode(question.prompt[1 - distance :]), question), question.facts
 
 
-def all_names(text: str, question: Write) -> bool:
+def all_names(text: str, question: Generate) -> bool:
     """Whether a text contains all names of the line, found without Python's parser."""
     code = re.sub(r"""[rbf]*(".*?"|'.*?')""", "", question.facts["expected"])
     names = set(re.findall(r"[^\W\d]\w*", code)) - set(keyword.kwlist) - set(re.findall(r"(\w+)=[^=]", code))

@@ -16,7 +16,7 @@ import tokenizers
 from scipy import stats
 
 import lexbench
-from lexbench import Choose, Chosen, Refused, Sample, Write, Written
+from lexbench import Choose, ChooseAnswer, Generate, GenerateAnswer, Refused, Sample
 from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.core import registry
 from lexbench.core.task import Tokens
@@ -60,11 +60,11 @@ def chosen(task: lexbench.Task, tokenizer: FastTokenizer, length: int, n: int) -
     return [question for question in task.questions(tokenizer, length, n, 0) if isinstance(question, Choose)]
 
 
-def scored(task: lexbench.Task, question: Write, text: str, hit_room: bool = False) -> Sample:
-    return task.score(question, Written(tokens=np.empty(0, np.int64), text=text, hit_room=hit_room))
+def scored(task: lexbench.Task, question: Generate, text: str, hit_room: bool = False) -> Sample:
+    return task.score(question, GenerateAnswer(tokens=np.empty(0, np.int64), text=text, hit_room=hit_room))
 
 
-def both(task: lexbench.Task, question: Write, text: str) -> tuple[float, float]:
+def both(task: lexbench.Task, question: Generate, text: str) -> tuple[float, float]:
     """(strict, official)"""
     sample = scored(task, question, text)
     assert set(sample.scores) == {"accuracy", "contains"}
@@ -99,7 +99,7 @@ def test_prompt_and_answer_fill_the_length_exactly(
     questions = niah(**parameters).questions(tokenizer, length, 6, 0)
     assert {question.length for question in questions} == {length}
     for question in questions:
-        assert isinstance(question, Write | Choose)
+        assert isinstance(question, Generate | Choose)
         assert question.prompt[0] == tokenizer.bos
         assert tokenizer.bos not in question.prompt[1:]
 
@@ -136,7 +136,7 @@ def test_a_plain_reader_answers_every_question(tokenizer: FastTokenizer, lexlet:
 def test_rulers_tasks_have_rulers_parameters(tokenizer: FastTokenizer, name: str) -> None:
     """Kinds and counts are read from the prompts."""
     hay, key_kind, value_kind, keys, values, queries = RULER[name]
-    assert registry.read("task", name)["haystack"] == hay
+    assert registry.read_named_config("task", name)["haystack"] == hay
     [question] = questions_of(niah(name), tokenizer, 1500, 1)
     _, text, ask = parts_of(tokenizer.decode(question.prompt))
     needles = re.findall(FOUND, text)
@@ -153,14 +153,14 @@ def test_rulers_tasks_have_rulers_parameters(tokenizer: FastTokenizer, name: str
 
 
 def test_needle_is_a_grid_of_ten_depths() -> None:
-    assert registry.read("task", "needle") == {"file": "niah.py", "haystack": "text", "strata": 10}
+    assert registry.read_named_config("task", "needle") == {"file": "niah.py", "haystack": "text", "strata": 10}
 
 
 @pytest.mark.everyday("niah_single_1", "niah_multiquery", "needle")
 @pytest.mark.parametrize("name", YAMLS)
 def test_a_sample_depends_on_seed_and_index_alone(tokenizer: FastTokenizer, name: str) -> None:
-    def said(question: Write) -> tuple[Any, ...]:
-        return question.prompt.tolist(), question.answer, question.facts, question.cluster, question.room
+    def said(question: Generate) -> tuple[Any, ...]:
+        return question.prompt.tolist(), question.answer, question.facts, question.cluster, question.max_new_tokens
 
     many = [said(question) for question in questions_of(niah(name), tokenizer, 700, 9)]
     questions_of(niah(name, strata=3), tokenizer, 900, 2)
@@ -177,7 +177,7 @@ def test_all_but_the_haystack_is_the_same_at_every_length(tokenizer: FastTokeniz
         questions_of(niah(name), tokenizer, 600, 4), questions_of(niah(name), tokenizer, 1700, 4), strict=True
     ):
         assert (short.facts["expected"], short.facts["keys"]) == (long.facts["expected"], long.facts["keys"])
-        assert (short.room, short.answer) == (long.room, long.answer)
+        assert (short.max_new_tokens, short.answer) == (long.max_new_tokens, long.answer)
         (header, text, ask), (_, longer, _) = (parts_of(tokenizer.decode(each.prompt)) for each in (short, long))
         assert parts_of(tokenizer.decode(long.prompt))[::2] == (header, ask)
         if name in ("niah_multikey_2", "niah_multikey_3"):
@@ -196,7 +196,7 @@ def test_all_but_the_haystack_is_the_same_at_every_length(tokenizer: FastTokeniz
 @pytest.mark.parametrize("name", YAMLS)
 def test_depths_have_exactly_equal_counts_in_all_strata(tokenizer: FastTokenizer, name: str) -> None:
     task = niah(name)
-    strata = registry.read("task", name).get("strata", 8)
+    strata = registry.read_named_config("task", name).get("strata", 8)
     depths = [question.facts["depth"] for question in questions_of(task, tokenizer, 3000, 8 * strata)]
     parts = [min(int(depth * strata), strata - 1) for depth in depths]
     assert parts == list(range(strata)) * 8
@@ -268,10 +268,10 @@ def test_strings_are_uniform(tokenizer: FastTokenizer) -> None:
     keys = [question.facts["keys"][0] for question in questions]
     assert len(set(keys)) > 590
     module = sys.modules[type(niah()).__module__]
-    for place, words in enumerate((sampling.ADJECTIVES, sampling.NOUNS)):
+    for place, words in enumerate((sampling.ENGLISH_ADJECTIVES, sampling.ENGLISH_NOUNS)):
         begun, letters = Counter(key.split("-")[place][0] < "m" for key in keys), [word[0] < "m" for word in words]
         assert stats.binomtest(begun[True], 600, sum(letters) / len(letters)).pvalue > 0.001
-    assert module.KINDS["word"].count == len(sampling.ADJECTIVES) * len(sampling.NOUNS)
+    assert module.STRING_KINDS["word"].count == len(sampling.ENGLISH_ADJECTIVES) * len(sampling.ENGLISH_NOUNS)
     uuids = [question.facts["expected"][0] for question in questions_of(niah(value_kind="uuid"), tokenizer, 300, 100)]
     assert [str(uuid.UUID(each)) for each in uuids] == uuids
     assert stats.chisquare(list(Counter("".join(uuids).replace("-", "")).values())).pvalue > 0.001
@@ -279,8 +279,8 @@ def test_strings_are_uniform(tokenizer: FastTokenizer) -> None:
 
 def test_all_strings_of_a_kind_come_once(monkeypatch: pytest.MonkeyPatch) -> None:
     module = sys.modules[type(niah()).__module__]
-    monkeypatch.setitem(module.KINDS, "tiny", module.Kind(3, str, r"\d"))
-    stream = module._distinct("tiny", np.random.default_rng(0))
+    monkeypatch.setitem(module.STRING_KINDS, "tiny", module.StringKind(3, str, r"\d"))
+    stream = module._shuffled_strings("tiny", np.random.default_rng(0))
     assert {next(stream) for _ in range(3)} == {"0", "1", "2"}
     with pytest.raises(Refused, match="niah has 3 different tinys, the text needs more: take another kind or lower"):
         next(stream)
@@ -469,8 +469,8 @@ def test_a_sample_keeps_what_was_asked_and_written(tokenizer: FastTokenizer) -> 
 def test_the_room_is_the_answers_and_four_tokens_a_value(tokenizer: FastTokenizer) -> None:
     for name, values in (("niah_single_3", 1), ("niah_multivalue", 4)):
         for question in questions_of(niah(name), tokenizer, 600, 3):
-            assert question.room == len(tokenizer.encode(question.answer).ids) + 4 * values
-    assert questions_of(niah(room=99), tokenizer, 600, 1)[0].room == 99
+            assert question.max_new_tokens == len(tokenizer.encode(question.answer).ids) + 4 * values
+    assert questions_of(niah(room=99), tokenizer, 600, 1)[0].max_new_tokens == 99
     with pytest.raises(Refused, match=r"niah needs a room of at least 8 tokens for its answer, got 7: raise room"):
         niah(room=7).questions(tokenizer, 600, 1, 0)
     assert "room 99" in niah(room=99).protocol(tokenizer)
@@ -508,8 +508,8 @@ def test_a_corpus_that_is_too_small_is_refused(tokenizer: FastTokenizer) -> None
 
 def test_too_few_keys_are_refused(tokenizer: FastTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     module = sys.modules[type(niah()).__module__]
-    few = module.Kind(6, module.KINDS["word"].spell, module.KINDS["word"].item)
-    monkeypatch.setitem(module.KINDS, "word", few)
+    few = module.StringKind(6, module.STRING_KINDS["word"].spell, module.STRING_KINDS["word"].item)
+    monkeypatch.setitem(module.STRING_KINDS, "word", few)
     assert questions_of(niah(distractors=5), tokenizer, 900, 1)
     with pytest.raises(Refused, match="niah has 6 different words, the text needs more"):
         niah(distractors=6).questions(tokenizer, 900, 1, 0)
@@ -685,9 +685,9 @@ def test_the_likeliest_option_is_right_and_equal_ones_give_the_chance(
         knowing = np.full(count, 5.0)
         knowing[question.expected] = 1.0
         tokens = np.asarray([len(option) for option in question.options])
-        uniform = task.score(question, Chosen(nll=tokens * math.log(tokenizer.vocabulary)))
-        perfect = task.score(question, Chosen(nll=knowing))
-        wrong = task.score(question, Chosen(nll=-knowing))
+        uniform = task.score(question, ChooseAnswer(nll=tokens * math.log(tokenizer.vocabulary)))
+        perfect = task.score(question, ChooseAnswer(nll=knowing))
+        wrong = task.score(question, ChooseAnswer(nll=-knowing))
         assert [sample.scores["accuracy"] for sample in (perfect, wrong)] == [1, 0]
         assert uniform.scores["accuracy"] == uniform.chance == pytest.approx(1 / count)
         assert perfect.depth == question.facts["depth"] is not None
@@ -714,7 +714,7 @@ def test_wrong_options_are_of_any_other_needles(tokenizer: FastTokenizer) -> Non
 
 def test_options_without_equals_are_refused(lexlet: FastTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Words differ in their number of tokens, so not every drawn word has the usual number."""
-    monkeypatch.setattr(sampling, "TRIES", 1)
+    monkeypatch.setattr(sampling, "MAX_UNUSABLE_VALUES", 1)
     with pytest.raises(Refused, match=r"niah finds no further word of \d+ tokens in 1: lower options"):
         niah(value_kind="word", options=9).questions(lexlet, 700, 3, 0)
 

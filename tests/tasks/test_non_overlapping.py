@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 import lexbench
-from lexbench import Corpus, Refused, Score, Tokenizer
+from lexbench import Corpus, Loglikelihood, Refused, Tokenizer
 
 
 def windows_of(task: lexbench.Task, tokenizer: Tokenizer, length: int) -> list[tuple[list[int], list[int]]]:
     """(context, targets) of each question; tokens count from 1 in a document."""
     found = []
     for question in task.questions(tokenizer, length, 1, 0):
-        assert isinstance(question, Score)
+        assert isinstance(question, Loglikelihood)
         tokens = [token - 9999 if token else 0 for token in question.tokens.tolist()]
-        found.append((tokens[: question.start], tokens[question.start :]))
+        found.append((tokens[: question.first_target], tokens[question.first_target :]))
     return found
 
 
@@ -34,7 +34,9 @@ def test_targets_have_half_a_window_before_them_on_average(
     """Positions 1 .. length - 1 of every window are targets, each once: their mean is length / 2."""
     task = lexbench.task("non_overlapping", corpus=numbers(200), document_tokens=1 + 9 * 20)
     questions = task.questions(counting_with_bos, 10, 1, 0)
-    before = [position for q in questions if isinstance(q, Score) for position in range(q.start, q.length)]
+    before = [
+        position for q in questions if isinstance(q, Loglikelihood) for position in range(q.first_target, q.length)
+    ]
     assert len(before) == 180
     assert np.mean(before) == 10 / 2
 

@@ -9,33 +9,33 @@ from torch.nn import functional as F
 from transformers import AutoModelForCausalLM
 
 import lexbench
-from lexbench import Attention, Refused, Score
+from lexbench import Attention, Loglikelihood, Refused
 from lexbench.backends.hf.backend import Hf
-from lexbench.checkpoints.checkpoint import on_disk, read_model
+from lexbench.checkpoints.checkpoint import local_folder, read_model
 from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.core.attention import Shift
 from lexbench.corpora.synthetic import Synthetic
 from lexbench.parts.lab.backend import Native
 from lexbench.runner.job import Job
-from lexbench.runner.plan import least_memory, plan
+from lexbench.runner.plan import min_memory_bytes, plan_cells
 
 LEXLET = read_model({"path": "lexbench:lexlet"})
 CORPUS = Synthetic(count=4, words=900)
 LENGTHS = [160, 4096, 1 << 20]
 
 
-def passage(tokenizer: FastTokenizer, length: int) -> Score:
+def passage(tokenizer: FastTokenizer, length: int) -> Loglikelihood:
     task = lexbench.task("offset", corpus=CORPUS).for_lengths(LENGTHS)
     [question] = task.questions(tokenizer, length, 1, 0)
-    assert isinstance(question, Score)
+    assert isinstance(question, Loglikelihood)
     return question
 
 
 def test_the_passage_is_the_same_and_its_positions_end_at_the_length(lexlet: FastTokenizer) -> None:
     task = lexbench.task("offset", corpus=CORPUS).for_lengths(LENGTHS)
     found = [passage(lexlet, length) for length in LENGTHS]
-    assert all((each.tokens == found[0].tokens).all() and each.start == found[0].start for each in found)
-    assert found[0].length == 160 and found[0].length - found[0].start == 80, "its second half"
+    assert all((each.tokens == found[0].tokens).all() and each.first_target == found[0].first_target for each in found)
+    assert found[0].length == 160 and found[0].length - found[0].first_target == 80, "its second half"
     assert task.attention(160).slots() == ()
     assert [task.attention(length).as_data()["remap"]["offset"] for length in LENGTHS[1:]] == [3936, 1048416]
     with pytest.raises(Refused, match="offset needs at least 160 tokens, asked for 100"):
@@ -46,14 +46,14 @@ def test_the_passage_is_the_same_and_its_positions_end_at_the_length(lexlet: Fas
 
 @pytest.mark.slow
 def test_scores_are_those_of_transformers_at_these_positions_with_its_loss_of_precision(lexlet: FastTokenizer) -> None:
-    folder, asked, model = on_disk("lexbench:lexlet"), passage(lexlet, 160), Hf(LEXLET)
+    folder, asked, model = local_folder("lexbench:lexlet"), passage(lexlet, 160), Hf(LEXLET)
     theirs = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    tokens, wanted = torch.from_numpy(asked.tokens)[None], torch.from_numpy(asked.tokens[asked.start :])
+    tokens, wanted = torch.from_numpy(asked.tokens)[None], torch.from_numpy(asked.tokens[asked.first_target :])
 
     def expected(offset: int) -> np.ndarray:
         with torch.inference_mode():
             logits = theirs(tokens, position_ids=torch.arange(tokens.shape[1])[None] + offset).logits[0]
-        return F.cross_entropy(logits[asked.start - 1 : -1], wanted, reduction="none").numpy()
+        return F.cross_entropy(logits[asked.first_target - 1 : -1], wanted, reduction="none").numpy()
 
     for offset in (3936, 1_000_000):
         model.attend(Attention(remap=Shift(offset)))
@@ -97,14 +97,14 @@ def job(methods: list[str], backend: str = "hf") -> Job:
 def registry_of(method: str) -> dict[str, str]:
     from lexbench.core import registry
 
-    return registry.read("method", method)
+    return registry.read_named_config("method", method)
 
 
 def test_a_plan_joins_the_positions_with_the_method_or_says_why_not(lexlet: FastTokenizer) -> None:
-    steps = {(step.method.label, step.length): step for step in plan(job(["none", "yarn", "rerope"]), lexlet)}
+    steps = {(step.method.label, step.length): step for step in plan_cells(job(["none", "yarn", "rerope"]), lexlet)}
     assert steps["none", 160].attention is not None and steps["none", 160].attention.slots() == ()
     far = steps["yarn", 4096].attention
     assert far is not None and set(far.slots()) == {"inv_freq", "scale", "remap"} and far.remap == Shift(3936)
     assert steps["rerope", 4096].refused == ("rerope cannot be combined with the positions of offset: both set remap")
-    one, other = (least_memory(LEXLET, steps["none", length], "float32") for length in (160, 4096))
+    one, other = (min_memory_bytes(LEXLET, steps["none", length], "float32") for length in (160, 4096))
     assert one == other, "it reads no more tokens"

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 import lexbench
-from lexbench import Choose, Outline, Probe, Refused, Task, Write
-from lexbench.backends.caches import in_common
+from lexbench import Choose, Generate, Outline, ProbeAttention, Refused, Task
+from lexbench.backends.caches import common_prefix_length
 from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.core import registry
 from lexbench.taskkit.prompt import TEXTS_FOR_SIZES
@@ -20,7 +20,9 @@ BEHIND = 25
 """Tokens of a question behind a shared text by which those told may differ: questions begin alike, some are filled."""
 TEXTS = lexbench.corpus("synthetic", count=24, words=3000)
 DATA = {"long_ppl", "longbench", "qa_squad", "qa_hotpotqa"} | {
-    name for name in registry.names("task") if "official" in str(registry.read("task", name).get("_target_"))
+    name
+    for name in registry.registered_names("task")
+    if "official" in str(registry.read_named_config("task", name).get("_target_"))
 }
 """Tasks whose data are not here; their own tests tell."""
 MORE: list[tuple[str, dict[str, Any]]] = [
@@ -39,7 +41,11 @@ MORE: list[tuple[str, dict[str, Any]]] = [
 
 
 def names() -> list[str]:
-    return [name for name in registry.names("task") if "suite" not in registry.read("task", name) and name not in DATA]
+    return [
+        name
+        for name in registry.registered_names("task")
+        if "suite" not in registry.read_named_config("task", name) and name not in DATA
+    ]
 
 
 def task_of(name: str, **given: Any) -> Task:
@@ -54,9 +60,9 @@ def test_sizes_are_those_of_the_questions(name: str, given: dict[str, Any], lexl
         told, asked = task.outline(lexlet, length, N, SEED), task.questions(lexlet, length, N, SEED)
         assert told.questions == len(asked)
         assert round(told.questions * told.length) == sum(question.length for question in asked)
-        rooms = sum(question.room for question in asked if isinstance(question, Write))
-        assert told.questions * told.room == pytest.approx(rooms, rel=WRITTEN)
-        assert told.probes == any(isinstance(question, Probe) for question in asked)
+        rooms = sum(question.max_new_tokens for question in asked if isinstance(question, Generate))
+        assert told.questions * told.max_new_tokens == pytest.approx(rooms, rel=WRITTEN)
+        assert told.probes == any(isinstance(question, ProbeAttention) for question in asked)
 
 
 @pytest.mark.parametrize(("name", "given"), SEVERAL, ids=str)
@@ -65,10 +71,10 @@ def test_what_stands_behind_a_text_is_what_its_questions_do_not_share(
 ) -> None:
     task = task_of(name, questions_per_text=4, **given)
     told = task.outline(lexlet, LENGTHS[1], 24, SEED)
-    asked = [each for each in task.questions(lexlet, LENGTHS[1], 24, SEED) if isinstance(each, Write | Choose)]
+    asked = [each for each in task.questions(lexlet, LENGTHS[1], 24, SEED) if isinstance(each, Generate | Choose)]
     assert told.per_text == 4 and {question.index % 4 for question in asked} == {0, 1, 2, 3}
     pairs = [pair for pair in itertools.pairwise(asked) if pair[1].index % 4]
-    new = [other.length - in_common(one.prompt, other.prompt) for one, other in pairs]
+    new = [other.length - common_prefix_length(one.prompt, other.prompt) for one, other in pairs]
     assert told.apart == pytest.approx(sum(new) / len(new), abs=BEHIND)
 
 

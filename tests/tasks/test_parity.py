@@ -9,14 +9,20 @@ import pytest
 from scipy import stats
 
 import lexbench
-from lexbench import Choose, Mark, Refused, Task
+from lexbench import Choose, ClassifyTokens, Refused, Task
 from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.core.task import Tokens
 from tests.answerers import perfect
 
 
-def questions_of(task: Task, tokenizer: FastTokenizer, length: int, n: int, seed: int = 0) -> list[Choose | Mark]:
-    return [question for question in task.questions(tokenizer, length, n, seed) if isinstance(question, Choose | Mark)]
+def questions_of(
+    task: Task, tokenizer: FastTokenizer, length: int, n: int, seed: int = 0
+) -> list[Choose | ClassifyTokens]:
+    return [
+        question
+        for question in task.questions(tokenizer, length, n, seed)
+        if isinstance(question, Choose | ClassifyTokens)
+    ]
 
 
 @pytest.mark.parametrize("length", [4, 5, 160, 161, 162, 480])
@@ -37,7 +43,7 @@ def test_an_independent_reader_is_always_right(tokenizer: FastTokenizer, length:
 def test_shown_the_parity_so_far_stands_behind_every_bit(tokenizer: FastTokenizer, length: int) -> None:
     task = lexbench.task("parity_shown")
     for question in questions_of(task, tokenizer, length, 16):
-        assert isinstance(question, Mark)
+        assert isinstance(question, ClassifyTokens)
         blank, bits = (length - 1) % 3, (length - 1) // 3
         text = tokenizer.decode(question.tokens)
         assert re.fullmatch(f"\n{{{blank}}}([01]=[01]){{{bits}}}", text)
@@ -78,7 +84,7 @@ def test_bits_and_parities_are_uniform_at_every_depth(tokenizer: FastTokenizer, 
     for length in (100, 200):
         texts = []
         for question in questions_of(lexbench.task("parity", shown=shown), tokenizer, length, 600):
-            tokens = question.tokens if isinstance(question, Mark) else question.prompt
+            tokens = question.tokens if isinstance(question, ClassifyTokens) else question.prompt
             texts.append([int(bit) for bit in re.sub(r"=[01]?", "", tokenizer.decode(tokens)).strip()])
         bits = np.array(texts)
         for drawn in (bits, bits.cumsum(axis=1) % 2):

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 
 import lexbench
-from lexbench import Refused, Sample, Write, Written
+from lexbench import Generate, GenerateAnswer, Refused, Sample
 from lexbench.checkpoints.tokenizer import FastTokenizer
 from tests.tasks.asked import questions_of
 
 
-def scored(tokenizer: FastTokenizer, text: str, question: Write) -> Sample:
-    answer = Written(tokens=tokenizer.encode(text).ids, text=text, hit_room=False)
+def scored(tokenizer: FastTokenizer, text: str, question: Generate) -> Sample:
+    answer = GenerateAnswer(tokens=tokenizer.encode(text).ids, text=text, hit_room=False)
     return lexbench.task("passkey").score(question, answer)
 
 
-def accuracy(tokenizer: FastTokenizer, text: str, question: Write) -> tuple[float, float]:
+def accuracy(tokenizer: FastTokenizer, text: str, question: Generate) -> tuple[float, float]:
     """(strict, lenient)"""
     sample = scored(tokenizer, text, question)
     return sample.scores["accuracy"], sample.scores["contains"]
@@ -25,7 +25,7 @@ def accuracy(tokenizer: FastTokenizer, text: str, question: Write) -> tuple[floa
 @pytest.mark.parametrize("length", [160, 161, 500, 4096])
 def test_prompt_and_room_fill_the_length_exactly(tokenizer: FastTokenizer, length: int) -> None:
     for question in questions_of(lexbench.task("passkey"), tokenizer, length, 16):
-        assert len(question.prompt) + question.room == question.length == length
+        assert len(question.prompt) + question.max_new_tokens == question.length == length
         assert question.prompt[0] == tokenizer.bos
 
 
@@ -36,7 +36,7 @@ def test_the_prompt_reads_as_in_the_docstring(tokenizer: FastTokenizer) -> None:
         assert text.endswith("\nWhat is the pass key? The pass key is")
         assert text.count(f" The pass key is {key}. Remember it. {key} is the pass key.") == 1
         assert re.findall(r"\d+", text) == [key, key]
-        assert question.room == len(tokenizer.encode(f" {key}").ids) + 4
+        assert question.max_new_tokens == len(tokenizer.encode(f" {key}").ids) + 4
 
 
 def test_the_needle_stands_at_its_depth_between_two_sentences(tokenizer: FastTokenizer) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import lexbench
-from lexbench import Refused, Sample, Write
+from lexbench import Generate, Refused, Sample
 from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.corpora.synthetic import Synthetic
 from tests.answerers import written
@@ -17,12 +17,12 @@ HEADER = "Remember the notes in this text.\n"
 NOTE = re.compile(r" Note: ((\w+) (\w+) the (\w+) in the (\w+))\.")
 
 
-def questions_of(tokenizer: FastTokenizer, length: int, n: int, **parameters: object) -> list[Write]:
+def questions_of(tokenizer: FastTokenizer, length: int, n: int, **parameters: object) -> list[Generate]:
     task = lexbench.task("planted_summary", corpus=CORPUS, **parameters)
-    return [question for question in task.questions(tokenizer, length, n, 0) if isinstance(question, Write)]
+    return [question for question in task.questions(tokenizer, length, n, 0) if isinstance(question, Generate)]
 
 
-def scored(tokenizer: FastTokenizer, text: str, question: Write) -> Sample:
+def scored(tokenizer: FastTokenizer, text: str, question: Generate) -> Sample:
     return lexbench.task("planted_summary", corpus=CORPUS).score(question, written(text, tokenizer))
 
 
@@ -30,11 +30,11 @@ def scored(tokenizer: FastTokenizer, text: str, question: Write) -> Sample:
 @pytest.mark.parametrize("length", [256, 257, 700])
 def test_prompt_and_room_fill_the_length_exactly(tokenizer: FastTokenizer, length: int) -> None:
     for question in questions_of(tokenizer, length, 16):
-        assert len(question.prompt) + question.room == question.length == length
+        assert len(question.prompt) + question.max_new_tokens == question.length == length
         assert question.prompt[0] == tokenizer.bos
         answer = len(tokenizer.encode(question.answer).ids)
-        assert question.room == pytest.approx(1.25 * answer, abs=1)
-    assert {question.room for question in questions_of(tokenizer, 700, 4, room=180)} == {180}
+        assert question.max_new_tokens == pytest.approx(1.25 * answer, abs=1)
+    assert {question.max_new_tokens for question in questions_of(tokenizer, 700, 4, room=180)} == {180}
 
 
 def test_the_prompt_reads_as_in_the_docstring(tokenizer: FastTokenizer) -> None:
@@ -189,7 +189,7 @@ def test_every_way_of_asking_asks_for_the_same_notes(tokenizer: FastTokenizer) -
 def test_a_room_too_small_for_the_answer_is_refused(tokenizer: FastTokenizer) -> None:
     [question] = questions_of(tokenizer, 700, 1)
     written_tokens = len(tokenizer.encode(question.answer).ids)
-    assert questions_of(tokenizer, 700, 1, room=written_tokens)[0].room == written_tokens
+    assert questions_of(tokenizer, 700, 1, room=written_tokens)[0].max_new_tokens == written_tokens
     room = written_tokens - 1
     with pytest.raises(
         Refused, match=f"room of at least {written_tokens} tokens for its answer, got {room}: raise room"

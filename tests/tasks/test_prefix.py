@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 import lexbench
-from lexbench import Corpus, Refused, Score, Tokenizer
+from lexbench import Corpus, Loglikelihood, Refused, Tokenizer
 
 
 def test_the_first_tokens_are_scored_in_one_pass(
@@ -14,11 +14,11 @@ def test_the_first_tokens_are_scored_in_one_pass(
     task = lexbench.task("prefix", corpus=numbers(30)).for_lengths([6, 12])
     [with_bos] = task.questions(counting_with_bos, 6, 1, 0)
     [without] = task.questions(counting_without_bos, 6, 1, 0)
-    assert isinstance(with_bos, Score)
-    assert isinstance(without, Score)
+    assert isinstance(with_bos, Loglikelihood)
+    assert isinstance(without, Loglikelihood)
     assert with_bos.tokens.tolist() == [0, 10_000, 10_001, 10_002, 10_003, 10_004]
     assert without.tokens.tolist() == [10_000, 10_001, 10_002, 10_003, 10_004, 10_005]
-    assert with_bos.start == without.start == 1
+    assert with_bos.first_target == without.first_target == 1
 
 
 def test_documents_are_the_same_at_every_length(numbers: Callable[..., Corpus], counting: Tokenizer) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import lexbench
-from lexbench import AnyQuestion, Corpus, Sample, Score, Scored, Tokenizer
+from lexbench import AnyQuestion, Corpus, Loglikelihood, LoglikelihoodAnswer, Sample, Tokenizer
 from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.corpora.synthetic import Synthetic
 from tests.answerers import asked_tokens
@@ -32,8 +32,12 @@ def variants(name: str, corpus: Corpus, lengths: list[int]) -> Iterator[lexbench
         yield lexbench.task(name, corpus=corpus, **change).for_lengths(lengths)
 
 
-def likelihoods(task: lexbench.Task, questions: list[Score], scorer: Callable[[Score], np.ndarray]) -> list[Sample]:
-    return [task.score(question, Scored(nll=scorer(question).astype(np.float32))) for question in questions]
+def likelihoods(
+    task: lexbench.Task, questions: list[Loglikelihood], scorer: Callable[[Loglikelihood], np.ndarray]
+) -> list[Sample]:
+    return [
+        task.score(question, LoglikelihoodAnswer(nll=scorer(question).astype(np.float32))) for question in questions
+    ]
 
 
 def perplexity(samples: list[Sample]) -> float:
@@ -41,8 +45,8 @@ def perplexity(samples: list[Sample]) -> float:
     return math.exp(np.concatenate([sample.nll for sample in samples if sample.nll is not None]).mean(dtype=np.float64))
 
 
-def questions_of(task: lexbench.Task, tokenizer: Tokenizer, length: int, n: int, seed: int = 0) -> list[Score]:
-    return [question for question in task.questions(tokenizer, length, n, seed) if isinstance(question, Score)]
+def questions_of(task: lexbench.Task, tokenizer: Tokenizer, length: int, n: int, seed: int = 0) -> list[Loglikelihood]:
+    return [question for question in task.questions(tokenizer, length, n, seed) if isinstance(question, Loglikelihood)]
 
 
 @pytest.mark.parametrize("name", PERPLEXITY)
@@ -52,7 +56,7 @@ def test_a_uniform_model_has_the_vocabulary_as_perplexity(tokenizer: FastTokeniz
         uniform = likelihoods(
             task,
             questions_of(task, tokenizer, length, 4),
-            lambda question: np.full(question.length - question.start, math.log(tokenizer.vocabulary)),
+            lambda question: np.full(question.length - question.first_target, math.log(tokenizer.vocabulary)),
         )
         assert perplexity(uniform) == pytest.approx(tokenizer.vocabulary, rel=1e-6)
 
@@ -67,7 +71,7 @@ def test_windows_have_room_for_all_tokens_in_front(
     asked = questions_of(task, counting_without_bos, 12, 1)
     assert all(question.tokens[:2].tolist() == [7, 8] for question in asked)
     assert {question.length for question in asked[:-1]} <= {12} and asked[-1].length <= 12
-    targets = np.concatenate([question.tokens[question.start :] for question in asked])
+    targets = np.concatenate([question.tokens[question.first_target :] for question in asked])
     assert len(set(targets.tolist())) == len(targets) and (targets >= 10_000).all()
 
 
@@ -80,7 +84,9 @@ def test_every_target_is_scored_once(
     first = 0 if counting.prefix else 1
     end = (length if name == "prefix" else 64) - len(counting.prefix)
     for task in variants(name, numbers(70, 100), [12, 20, 64]):
-        scored = [token for q in questions_of(task, counting, length, 2) for token in q.tokens[q.start :].tolist()]
+        scored = [
+            token for q in questions_of(task, counting, length, 2) for token in q.tokens[q.first_target :].tolist()
+        ]
         assert sorted(scored) == [10_000 * (d + 1) + word for d in range(2) for word in range(first, end)]
 
 
@@ -103,10 +109,10 @@ def test_a_model_that_repeats_the_token_before_knows_a_constant_text(numbers: Ca
         def frame(self, chat: bool) -> lexbench.Frame:
             return lexbench.Frame(np.empty(0, np.int64), np.empty(0, np.int64))
 
-    def repeats(step: int) -> Callable[[Score], np.ndarray]:
-        def score(question: Score) -> np.ndarray:
-            before = question.tokens[question.start - 1 : -1]
-            return np.where(question.tokens[question.start :] == before + step, 0.0, 50.0)
+    def repeats(step: int) -> Callable[[Loglikelihood], np.ndarray]:
+        def score(question: Loglikelihood) -> np.ndarray:
+            before = question.tokens[question.first_target - 1 : -1]
+            return np.where(question.tokens[question.first_target :] == before + step, 0.0, 50.0)
 
         return score
 
@@ -124,7 +130,9 @@ def test_units_of_windows_add_up_to_the_scored_text(tokenizer: FastTokenizer, na
     for task in variants(name, TEXTS, lengths):
         for length in lengths:
             questions = questions_of(task, tokenizer, length, 1)
-            text = tokenizer.decode(np.concatenate([question.tokens[question.start :] for question in questions]))
+            text = tokenizer.decode(
+                np.concatenate([question.tokens[question.first_target :] for question in questions])
+            )
             assert sum(question.bytes for question in questions) == len(text.encode())
             assert sum(question.words for question in questions) == len(text.split())
 
@@ -146,7 +154,9 @@ def test_documents_and_targets_of_sliding_and_disjoint_windows_are_the_same(
     for name in ("sliding", "non_overlapping"):
         for task in variants(name, numbers(*[80] * 20), [20, 64]):
             for length in (20, 64):
-                scored = [t for q in questions_of(task, counting, length, 5) for t in q.tokens[q.start :].tolist()]
+                scored = [
+                    t for q in questions_of(task, counting, length, 5) for t in q.tokens[q.first_target :].tolist()
+                ]
                 found.add(tuple(scored))
     assert len(found) == 1
 

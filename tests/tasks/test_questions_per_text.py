@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import lexbench
-from lexbench import Choose, Task, Write
-from lexbench.backends.caches import in_common
+from lexbench import Choose, Generate, Task
+from lexbench.backends.caches import common_prefix_length
 from lexbench.checkpoints.tokenizer import FastTokenizer
-from lexbench.runner.cells import Named
+from lexbench.runner.cells import Component
 from lexbench.taskkit import haystack
 from tests.tasks.asked import questions_of
 
@@ -73,8 +73,11 @@ def test_questions_seeds_and_identities_stay_by_default(
 ) -> None:
     task, found = task_of(name, **given), []
     for question in task.questions(lexlet, 900, 10, 3):
-        said = {key: value for key, value in vars(question).items() if key not in ("prompt", "options", "text")}
-        assert isinstance(question, Write | Choose)
+        said = {key: value for key, value in vars(question).items() if key not in ("prompt", "options", "text_tokens")}
+        said |= (
+            {"room": said.pop("max_new_tokens")} if "max_new_tokens" in said else {}
+        )  # its name when the hash was made
+        assert isinstance(question, Generate | Choose)
         said["prompt"] = question.prompt.tolist()
         if name == "counting":  # since then its chance is that of the best blind guess
             said["chance"] = 1 / 5
@@ -83,13 +86,13 @@ def test_questions_seeds_and_identities_stay_by_default(
         found.append(said)
     page = json.dumps(found, sort_keys=True, default=dict)
     assert hashlib.sha256(page.encode()).hexdigest()[:16] == expected
-    assert "questions_per_text" not in Named(name, task, name).identity()
+    assert "questions_per_text" not in Component(name, task, name).identity()
     if name.startswith(("graph_walk", "many_labels")):
         with pytest.raises(ValueError, match="asks one question behind each text, got questions_per_text=2"):
             task_of(name, **given, questions_per_text=2)
         return
     several = task_of(name, **given, questions_per_text=2)
-    assert Named(name, several, name).identity()["questions_per_text"] == 2
+    assert Component(name, several, name).identity()["questions_per_text"] == 2
     assert several.rng(1).random() != task.rng(1).random()
 
 
@@ -102,16 +105,16 @@ def test_questions_of_a_text_share_all_but_the_end_and_fill_the_length(
     name: str, given: dict[str, Any], needle: bool, lexlet: FastTokenizer
 ) -> None:
     task = task_of(name, **given, needle=needle, questions_per_text=4)
-    asked = [each for each in task.questions(lexlet, LENGTH, 10, 0) if isinstance(each, Write | Choose)]
+    asked = [each for each in task.questions(lexlet, LENGTH, 10, 0) if isinstance(each, Generate | Choose)]
     assert [question.index for question in asked] == [*range(10)], "a text may have fewer questions than needles"
     for first in (0, 4, 8):
         text = asked[first : first + 4]
         assert len({question.cluster for question in text}) == 1
         for question in text:
             # Only the last words, which name what is asked for, and the filler in front of them differ.
-            assert in_common(text[0].prompt, question.prompt) > LENGTH - 150
-            fixed = len(question.prompt) + (question.room if isinstance(question, Write) else 1)
-            assert question.length == LENGTH if isinstance(question, Write) else fixed <= LENGTH
+            assert common_prefix_length(text[0].prompt, question.prompt) > LENGTH - 150
+            fixed = len(question.prompt) + (question.max_new_tokens if isinstance(question, Generate) else 1)
+            assert question.length == LENGTH if isinstance(question, Generate) else fixed <= LENGTH
             if name not in ("spread_arithmetic", "counting", "ordering"):  # computed, or named by the question
                 said = lexlet.decode(question.prompt)
                 for value in [question.facts["expected"]] if name == "passkey" else question.facts["expected"]:
@@ -124,7 +127,7 @@ def test_more_samples_only_append_questions(name: str, given: dict[str, Any], le
     task = task_of(name, **given, questions_per_text=3)
     few, many = (task.questions(lexlet, LENGTH, n, 0) for n in (4, 7))
     for one, other in zip(few, many, strict=False):
-        assert isinstance(one, Write | Choose) and isinstance(other, Write | Choose)
+        assert isinstance(one, Generate | Choose) and isinstance(other, Generate | Choose)
         np.testing.assert_array_equal(one.prompt, other.prompt)
         assert one.facts == other.facts
 
@@ -134,7 +137,7 @@ def test_depths_are_spread_over_each_text_and_evenly_over_all(count: int) -> Non
     """Over 8 texts each of 8 strata holds as many questions as there are in a text; in a text they stand apart."""
     rng, strata = np.random.default_rng(0), 8
     drawn = np.array(
-        [[haystack.stratified_in_text(t, q, count, strata, rng) for q in range(count)] for t in range(strata)]
+        [[haystack.stratified_depth_in_text(t, q, count, strata, rng) for q in range(count)] for t in range(strata)]
     )
     parts = (drawn * strata).astype(int)
     assert np.bincount(parts.ravel(), minlength=strata).tolist() == [count] * strata
@@ -159,7 +162,7 @@ def test_a_depth_of_niah_is_where_the_needle_stands(lexlet: FastTokenizer) -> No
         needle = lexlet.encode(f" One of the special magic numbers for {key} is: {value}.").ids
         rows = np.lib.stride_tricks.sliding_window_view(question.prompt, len(needle))
         [place] = np.flatnonzero((rows == needle).all(axis=1))
-        longest = max(each.length - header - each.room for each in asked)
+        longest = max(each.length - header - each.max_new_tokens for each in asked)
         assert question.facts["depth"] == pytest.approx((place - header) / (longest - len(needle)), abs=0.03)
 
 

@@ -10,18 +10,20 @@ import pytest
 from scipy import stats
 
 import lexbench
-from lexbench import Mark, Marked, Refused, Task
+from lexbench import ClassifyTokens, ClassifyTokensAnswer, Refused, Task
 from lexbench.checkpoints.tokenizer import FastTokenizer
 from tests.answerers import perfect
 
 LARGEST: dict[str, Any] = {"pairs": 2, "key": 13, "power": 16.0}
 
 
-def questions_of(task: Task, tokenizer: FastTokenizer, length: int, n: int, seed: int = 0) -> list[Mark]:
-    return [question for question in task.questions(tokenizer, length, n, seed) if isinstance(question, Mark)]
+def questions_of(task: Task, tokenizer: FastTokenizer, length: int, n: int, seed: int = 0) -> list[ClassifyTokens]:
+    return [question for question in task.questions(tokenizer, length, n, seed) if isinstance(question, ClassifyTokens)]
 
 
-def parsed(tokenizer: FastTokenizer, question: Mark) -> tuple[list[tuple[str, str]], list[tuple[int, str, str]]]:
+def parsed(
+    tokenizer: FastTokenizer, question: ClassifyTokens
+) -> tuple[list[tuple[str, str]], list[tuple[int, str, str]]]:
     """Pairs (key, value), and queries (token of the value, key, value), by the text alone."""
     found = list(re.finditer("([a-z]+)([0-9])", tokenizer.decode(question.tokens)))
     pairs, queries = found[: len(found) // 2], found[len(found) // 2 :]
@@ -53,7 +55,7 @@ def test_an_independent_reader_is_always_right(
             right = np.array([[str(known[key]) for _, key, _ in queries]]).T
             options = np.array([tokenizer.decode([option]) for option in question.options])
             assert sorted(options) == sorted(set(known.values()))
-            answer = Marked(nll=(right != options).astype(np.float32))
+            answer = ClassifyTokensAnswer(nll=(right != options).astype(np.float32))
             assert task.score(question, answer).scores == {"accuracy": 1.0, "exact": 1.0}
             assert task.score(question, perfect(question, tokenizer)).scores == {"accuracy": 1.0, "exact": 1.0}
 
@@ -68,19 +70,19 @@ def test_naming_one_value_always_gets_its_share_and_less_than_chance(
         for option in range(len(question.options)):
             nll = np.ones((len(question.places), len(question.options)), np.float32)
             nll[:, option] = 0
-            sample = task.score(question, Marked(nll=nll))
+            sample = task.score(question, ClassifyTokensAnswer(nll=nll))
             assert sample.scores["accuracy"] == pytest.approx(share)
             assert sample.chance == question.chance
 
 
-def struck(question: Mark) -> list[list[float]]:
+def struck(question: ClassifyTokens) -> list[list[float]]:
     """[places, options] 0 for the commonest of the values that are left, ties shared."""
     right = [int(token) for token in question.tokens[question.places]]
     left = [[right[number:].count(option) for option in question.options.tolist()] for number in range(len(right))]
     return [[float(count < max(row)) for count in row] for row in left]
 
 
-def listed(question: Mark, last: bool) -> list[list[float]]:
+def listed(question: ClassifyTokens, last: bool) -> list[list[float]]:
     """[places, options] 0 for the value of the first pair of the list that is left, or of the last one."""
     right = [int(token) for token in question.tokens[question.places]]
     known = [int(token) for token in question.tokens if token in question.options][: len(right)]
@@ -104,7 +106,9 @@ def test_guesses_that_read_no_key_get_at_most_chance_and_the_best_of_them_gets_i
     guesses = [struck, *((lambda question, last=last: listed(question, last)) for last in (False, True))]
     got = []
     for guess in guesses if parameters.get("pairs", 8) <= 10 else guesses[:1]:
-        scores = [task.score(each, Marked(nll=np.array(guess(each), np.float32))).scores for each in questions]
+        scores = [
+            task.score(each, ClassifyTokensAnswer(nll=np.array(guess(each), np.float32))).scores for each in questions
+        ]
         each = [score["accuracy"] for score in scores]
         got.append((np.mean(each), np.std(each) / 20))
     [chance] = {question.chance for question in questions}
@@ -120,7 +124,7 @@ def test_striking_out_values_gets_what_the_docstring_says(tokenizer: FastTokeniz
     for question in questions_of(task, tokenizer, 160, 8):
         right = question.tokens[question.places]
         gone = [[option in right[:number] for option in question.options] for number in range(len(right))]
-        sample = task.score(question, Marked(nll=np.array(gone, np.float32)))
+        sample = task.score(question, ClassifyTokensAnswer(nll=np.array(gone, np.float32)))
         assert sample.scores["accuracy"] == pytest.approx(float(expected)) == sample.chance
 
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 import lexbench
-from lexbench import Corpus, Mark, Marked, Refused, Tokenizer
+from lexbench import ClassifyTokens, ClassifyTokensAnswer, Corpus, Refused, Tokenizer
 
 
-def texts(task: lexbench.Task, tokenizer: Tokenizer, length: int) -> list[Mark]:
+def texts(task: lexbench.Task, tokenizer: Tokenizer, length: int) -> list[ClassifyTokens]:
     found = task.questions(tokenizer, length, 1, 0)
-    return [question for question in found if isinstance(question, Mark)]
+    return [question for question in found if isinstance(question, ClassifyTokens)]
 
 
 def test_texts_are_those_of_the_docstring(
@@ -40,7 +40,9 @@ def test_naming_the_token_one_passage_before_is_right_where_it_was_seen(
     named = np.where(before >= len(counting.prefix), question.tokens[before], -1)
     nll = (named[:, None] != question.options).astype(np.float32)
     nll[named < 0, question.options == 5] = -1.0  # a token that no text has
-    assert task.score(question, Marked(nll=nll)).scores["accuracy"] == pytest.approx(question.facts["seen"])
+    assert task.score(question, ClassifyTokensAnswer(nll=nll)).scores["accuracy"] == pytest.approx(
+        question.facts["seen"]
+    )
     assert (question.facts["seen"] == 1.0) == (targets == 5)
 
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 import lexbench
-from lexbench import Refused, Write
+from lexbench import Generate, Refused
 from lexbench.checkpoints.tokenizer import FastTokenizer
 from tests.answerers import written
 from tests.tasks.asked import questions_of
 
 
-def words_of(question: Write, tokenizer: FastTokenizer) -> list[str]:
+def words_of(question: Generate, tokenizer: FastTokenizer) -> list[str]:
     [listed] = re.findall(r"same order: (.*?)\.\nThe same", tokenizer.decode(question.prompt))
     return str(listed).split()
 
@@ -23,12 +23,12 @@ def test_a_list_has_one_odd_word_and_twice_its_room(lexlet: FastTokenizer, lengt
     for question in questions:
         listed = words_of(question, lexlet)
         common, odd = question.facts["common"], question.facts["odd"]
-        assert len(question.prompt) + question.room == length
+        assert len(question.prompt) + question.max_new_tokens == length
         assert question.answer == f" {' '.join(listed)}." and len(listed) == question.facts["words"]
         assert listed.count(odd) == 1 and listed.count(common) == len(listed) - 1
         assert listed.index(odd) == question.facts["place"] and question.chance == 1 / len(listed)
         tokens = len(lexlet.encode(question.answer).ids)
-        assert 2 * (tokens - 1) <= question.room < 2 * tokens + 3 * tokens // (len(listed) - 1)
+        assert 2 * (tokens - 1) <= question.max_new_tokens < 2 * tokens + 3 * tokens // (len(listed) - 1)
         places.append(question.facts["place"] / len(listed))
     counts = np.histogram(places, bins=8, range=(0, 1))[0]
     assert counts.min() >= 4, "8 of each part are asked for; few words leave a part fewer places"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import lexbench
-from lexbench import Corpus, Probe, Probed, Refused, Tokenizer
+from lexbench import Corpus, ProbeAttention, ProbeAttentionAnswer, Refused, Tokenizer
 from lexbench.core.task import Task
 from lexbench.store.store import Store
 
@@ -16,8 +16,10 @@ def resolution_task(corpus: Corpus, **parameters: object) -> Task:
     return lexbench.task("resolution", corpus=corpus, **parameters)
 
 
-def probes(task: Task, tokenizer: Tokenizer, length: int, n: int, seed: int = 0) -> list[Probe]:
-    found = [question for question in task.questions(tokenizer, length, n, seed) if isinstance(question, Probe)]
+def probes(task: Task, tokenizer: Tokenizer, length: int, n: int, seed: int = 0) -> list[ProbeAttention]:
+    found = [
+        question for question in task.questions(tokenizer, length, n, seed) if isinstance(question, ProbeAttention)
+    ]
     assert len(found) == n
     return found
 
@@ -107,11 +109,11 @@ def test_the_shortest_length_says_which_distances_are_shared(
         other.questions(counting, 29, 1, 0)
 
 
-def answer(**changed: np.ndarray) -> Probed:
+def answer(**changed: np.ndarray) -> ProbeAttentionAnswer:
     rng = np.random.default_rng(0)
     names = ("resolution", "resolution_shared", "resolution_all", "distance", "entropy", "first_mass")
     heads = {name: rng.random((2, 3)) for name in names}
-    return Probed(statistics={**heads, "curve": np.array([1.5, np.nan]), **changed})
+    return ProbeAttentionAnswer(statistics={**heads, "curve": np.array([1.5, np.nan]), **changed})
 
 
 def test_scores_are_means_over_all_heads(counting: Tokenizer, numbers: Callable[..., Corpus]) -> None:

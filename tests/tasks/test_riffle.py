@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lexbench
-from lexbench import Refused, Score, Scored
+from lexbench import Loglikelihood, LoglikelihoodAnswer, Refused
 from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.corpora.synthetic import Synthetic
 from lexbench.taskkit.perplexity import encoded_corpus
@@ -18,13 +18,13 @@ LENGTHS = [117, 400, 700]
 """Of lexlet: the least with BOS and one round, 4 x (24 + 5) tokens; two that cut a block."""
 
 
-def asked(tokenizer: FastTokenizer, length: int, n: int = 5, **given: Any) -> list[Score]:
+def asked(tokenizer: FastTokenizer, length: int, n: int = 5, **given: Any) -> list[Loglikelihood]:
     task = lexbench.task("riffle", corpus=CORPUS, **given).for_lengths(LENGTHS)
     found = task.questions(tokenizer, length, n, 0)
-    return [question for question in found if isinstance(question, Score)]
+    return [question for question in found if isinstance(question, Loglikelihood)]
 
 
-def targets(question: Score) -> list[int]:
+def targets(question: Loglikelihood) -> list[int]:
     return [int(token) for token in question.tokens[question.facts["targets"]]]
 
 
@@ -72,10 +72,10 @@ def test_only_the_last_blocks_are_scored_and_their_floors_are_those_of_the_docum
     texts = encoded_corpus(CORPUS, lexlet)
     names = [texts.name(place) for place in range(len(texts))]
     for question in asked(lexlet, 400, n=3):
-        nll = np.arange(question.length - question.start, dtype=np.float32)
-        sample = lexbench.task("riffle", corpus=CORPUS).score(question, Scored(nll=nll))
+        nll = np.arange(question.length - question.first_target, dtype=np.float32)
+        sample = lexbench.task("riffle", corpus=CORPUS).score(question, LoglikelihoodAnswer(nll=nll))
         assert sample.nll is not None
-        assert (sample.nll + question.start == question.facts["targets"]).all()
+        assert (sample.nll + question.first_target == question.facts["targets"]).all()
         found = []
         for number, name in enumerate(question.facts["documents"]):
             ids, wanted = texts[names.index(name)].ids, targets(question)[24 * number :][:24]

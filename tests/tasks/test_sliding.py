@@ -5,16 +5,16 @@ from collections.abc import Callable
 import pytest
 
 import lexbench
-from lexbench import Corpus, Refused, Score, Tokenizer
+from lexbench import Corpus, Loglikelihood, Refused, Tokenizer
 
 
 def windows(task: lexbench.Task, tokenizer: Tokenizer, length: int, n: int = 1) -> list[tuple[list[int], list[int]]]:
     """(context, targets) of each question; tokens count from 1 in a document."""
     found = []
     for question in task.questions(tokenizer, length, n, 0):
-        assert isinstance(question, Score)
+        assert isinstance(question, Loglikelihood)
         tokens = [token - 9999 if token else 0 for token in question.tokens.tolist()]
-        found.append((tokens[: question.start], tokens[question.start :]))
+        found.append((tokens[: question.first_target], tokens[question.first_target :]))
     return found
 
 

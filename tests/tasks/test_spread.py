@@ -13,10 +13,10 @@ import pytest
 from scipy import stats
 
 import lexbench
-from lexbench import Choose, Chosen, Refused, Write, Written
+from lexbench import Choose, ChooseAnswer, Generate, GenerateAnswer, Refused
 from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.corpora.synthetic import Synthetic
-from lexbench.taskkit.spread import NAMES, WORDS, Puzzle, Spread
+from lexbench.taskkit.spread import FIRST_NAMES, PLAIN_NOUNS, Puzzle, Spread
 
 N = 240
 TASKS = [
@@ -34,8 +34,8 @@ def asked(tokenizer: FastTokenizer, name: str, length: int = 420, n: int = 20, *
     return list(lexbench.task(name, **parameters).questions(tokenizer, length, n, 0))
 
 
-def said(text: str) -> Written:
-    return Written(tokens=np.empty(0, np.int64), text=text, hit_room=False)
+def said(text: str) -> GenerateAnswer:
+    return GenerateAnswer(tokens=np.empty(0, np.int64), text=text, hit_room=False)
 
 
 # readers that know the rule: from the lines and the question to the answer, written anew here
@@ -358,7 +358,7 @@ def test_a_choice_is_among_answers_of_equal_size(lexlet: FastTokenizer, name: st
         assert len({len(option) for option in question.options}) == 1
         known = {"nth_needle": 1 / 2, "conflicting_needles": 1 / 2, "counting": pytest.approx(0.44)}
         assert question.chance == known.get(name, 1 / len(names))
-        best = Chosen(nll=-np.eye(len(names))[question.expected])
+        best = ChooseAnswer(nll=-np.eye(len(names))[question.expected])
         assert task.score(question, best).scores == {"accuracy": 1.0}
 
 
@@ -403,7 +403,7 @@ def test_written_questions_state_a_chance(lexlet: FastTokenizer) -> None:
             "many_labels": pytest.approx(1 / 6),
         },
     }
-    assert all(isinstance(asked(lexlet, name, n=1)[0], Write) for name in TASKS)
+    assert all(isinstance(asked(lexlet, name, n=1)[0], Generate) for name in TASKS)
 
 
 # how right answers may be written
@@ -435,9 +435,9 @@ def test_a_right_answer_may_be_followed_by_other_words(
     parameters: dict[str, Any] = {"width": 2} if name == "graph_walk" else {}
     task = lexbench.task(name, **parameters)
     for question in task.questions(lexlet, 420, 8, 0):
-        assert isinstance(question, Write)
+        assert isinstance(question, Generate)
         expected = question.facts["expected"]
-        other = next(word for word in WORDS if word not in expected)
+        other = next(word for word in PLAIN_NOUNS if word not in expected)
         names = {"other": other}
         if name == "counting":
             names = {"word": NUMBERS[int(expected[0]) - 1], "wrong": NUMBERS[int(expected[0]) - 2]}
@@ -459,12 +459,12 @@ def test_the_chance_of_alike_needles_is_that_of_the_better_guess(alike: int, peo
 @pytest.mark.parametrize(
     ("name", "parameters", "pool", "items"),
     [
-        ("nth_needle", {}, WORDS, 1),
+        ("nth_needle", {}, PLAIN_NOUNS, 1),
         ("many_labels", {}, tuple(string.ascii_uppercase), 1),
-        ("associative", {}, NAMES, 1),
-        ("graph_walk", {}, WORDS, 2),
-        ("graph_walk", {"width": 1}, WORDS, 1),
-        ("graph_walk_bfs", {}, WORDS, 2),
+        ("associative", {}, FIRST_NAMES, 1),
+        ("graph_walk", {}, PLAIN_NOUNS, 2),
+        ("graph_walk", {"width": 1}, PLAIN_NOUNS, 1),
+        ("graph_walk_bfs", {}, PLAIN_NOUNS, 2),
     ],
 )
 def test_a_written_guess_in_a_control_is_among_all_that_does_not_occur(

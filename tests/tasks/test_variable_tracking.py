@@ -55,7 +55,7 @@ def test_a_plain_reader_finds_the_answer_and_no_other(
     task = tracking(**parameters)
     for each in (tokenizer, lexlet):
         for question in questions_of(task, each, length, 12):
-            assert len(question.prompt) + question.room == question.length == length
+            assert len(question.prompt) + question.max_new_tokens == question.length == length
             assert question.prompt[0] == each.bos
             text = each.decode(question.prompt)
             example, _, own = text.rpartition(HEADER)
@@ -66,7 +66,7 @@ def test_a_plain_reader_finds_the_answer_and_no_other(
             assert all(len(re.findall(name, text)) <= 2 for name in names)
             assert text.count(value) == 2
             assert accuracy(task, each, question.answer, question) == (1, 1)
-            assert question.room == parameters.get("room", len(each.encode(question.answer).ids) + 8)
+            assert question.max_new_tokens == parameters.get("room", len(each.encode(question.answer).ids) + 8)
             assert bool(example) == parameters.get("example", False)
 
 
@@ -184,7 +184,7 @@ def test_a_sample_is_the_same_at_every_length(tokenizer: FastTokenizer) -> None:
         task = tracking(haystack=haystack)
         short, long = (questions_of(task, tokenizer, length, 8) for length in (1000, 3000))
         for one, other in zip(short, long, strict=True):
-            assert (one.answer, one.room) == (other.answer, other.room)
+            assert (one.answer, one.max_new_tokens) == (other.answer, other.max_new_tokens)
             assert one.facts["depth"] == pytest.approx(other.facts["depth"], abs=0.06)
             texts = [re.sub(STATEMENT, "", tokenizer.decode(question.prompt)) for question in (one, other)]
             assert len(texts[0]) < len(texts[1])
@@ -224,7 +224,11 @@ def test_on_a_corpus_of_digits_all_but_the_haystack_is_constant(tokenizer: FastT
     task, met = tracking(Digits(), haystack="text"), 0
     short, long = (questions_of(task, tokenizer, length, 8) for length in (700, 60_000))
     for one, other in zip(short, long, strict=True):
-        assert (one.answer, one.room, one.facts["value"]) == (other.answer, other.room, other.facts["value"])
+        assert (one.answer, one.max_new_tokens, one.facts["value"]) == (
+            other.answer,
+            other.max_new_tokens,
+            other.facts["value"],
+        )
         statements = [sorted(re.findall(STATEMENT, tokenizer.decode(question.prompt))) for question in (one, other)]
         assert statements[0] == statements[1]
         text = tokenizer.decode(other.prompt)

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from lexbench.backends.vllm.engine import SETTINGS
+from lexbench.backends.vllm.engine import VLLM_ENVIRONMENT_DEFAULTS
 
-for name, value in {**SETTINGS, "HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1"}.items():
+for name, value in {**VLLM_ENVIRONMENT_DEFAULTS, "HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1"}.items():
     os.environ.setdefault(name, value)
 pytest.importorskip("vllm", reason="vLLM is not installed here: make test-vllm")

@@ -19,9 +19,9 @@ from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.core import registry
 from lexbench.core.attention import Attention
 from lexbench.core.model import Model
-from lexbench.core.task import Score, Tokens
+from lexbench.core.task import Loglikelihood, Tokens
 from lexbench.parts.serving.parity import compare
-from lexbench.parts.serving.parity.tolerance import tolerance
+from lexbench.parts.serving.parity.tolerance import rounding_tolerance
 from lexbench.runner.job import Job
 from tests.vllm.engines import without_workers
 
@@ -44,11 +44,11 @@ def one_thread() -> Iterator[None]:
 def job(methods: list[dict[str, Any]], lengths: list[int]) -> Job:
     """hf as the reference, one question a cell."""
     return Job.of(
-        model=registry.read("model", "lexlet"),
-        methods=[{**registry.read("method", method["name"]), **method} for method in methods],
-        tasks=[{**registry.read("task", "last_segment"), "name": "last_segment"}],
-        corpus={**registry.read("corpus", "synthetic"), "name": "synthetic"},
-        backend={**registry.read("backend", "hf"), "name": "hf"},
+        model=registry.read_named_config("model", "lexlet"),
+        methods=[{**registry.read_named_config("method", method["name"]), **method} for method in methods],
+        tasks=[{**registry.read_named_config("task", "last_segment"), "name": "last_segment"}],
+        corpus={**registry.read_named_config("corpus", "synthetic"), "name": "synthetic"},
+        backend={**registry.read_named_config("backend", "hf"), "name": "hf"},
         lengths=lengths,
         multiples=None,
         n=1,
@@ -61,10 +61,10 @@ def test_lexlet_in_bfloat16_is_within_its_tolerance() -> None:
     """As `lexbench verify --against` compares; in float32 test_vllm.py has every method."""
     searched = {"name": "longrope", "long_factors": tuple(np.geomspace(1.0, 8.0, 16).tolist())}
     methods: list[dict[str, Any]] = [{"name": "none"}, {"name": "yarn"}, searched, {"name": "rerope"}]
-    found = compare.compare(
-        job(methods, [128, 512, 2048]), [compare.against(f"vllm,memory_share={SHARE},dtype=bfloat16")]
+    found = compare.compare_backends(
+        job(methods, [128, 512, 2048]), [compare.backend_config_of_word(f"vllm,memory_share={SHARE},dtype=bfloat16")]
     )
-    assert not found.failed, compare.table(found)
+    assert not found.failed, compare.agreement_table(found)
     assert {row.method for row in found.rows if row.refused is not None} == {"rerope"}
     assert len(found.rows) == 4 * 3 and {row.tokens for row in found.rows} == {0, TARGETS}
 
@@ -116,8 +116,10 @@ class Stories:
         tokenizer = load_tokenizer(folder)
         self.tokens: Tokens = np.concatenate([tokenizer.prefix, tokenizer.encode(text).ids])
 
-    def question(self, length: int) -> Score:
-        return Score(index=0, cluster="a", tokens=self.tokens[:length], start=length - TARGETS, bytes=1, words=1)
+    def question(self, length: int) -> Loglikelihood:
+        return Loglikelihood(
+            index=0, cluster="a", tokens=self.tokens[:length], first_target=length - TARGETS, bytes=1, words=1
+        )
 
     def widened(self, attention: Attention) -> Attention:
         """The Attention of the enlarged checkpoint that is this one of the original."""
@@ -134,7 +136,7 @@ def stories(tmp_path_factory: pytest.TempPathFactory, shared: Path) -> Stories:
     return Stories(tmp_path_factory.mktemp("stories") / "enlarged", shared)
 
 
-def nll(backend: Hf | Vllm, attention: Attention, question: Score) -> Any:
+def nll(backend: Hf | Vllm, attention: Attention, question: Loglikelihood) -> Any:
     backend.attend(attention)
     return backend.score(question).nll.astype(np.float64)
 
@@ -157,8 +159,10 @@ def test_the_enlarged_checkpoint_is_the_original_to_transformers(stories: Storie
     for model, given in ((stories.original, {}), (stories.enlarged, {"rope_parameters": rope})):
         network = AutoModelForCausalLM.from_pretrained(model.path, dtype=torch.float64, **given).eval()
         with torch.inference_mode():
-            logits = network(ids).logits[0, question.start - 1 : -1]
-        losses.append(torch.nn.functional.cross_entropy(logits, ids[0, question.start :], reduction="none").numpy())
+            logits = network(ids).logits[0, question.first_target - 1 : -1]
+        losses.append(
+            torch.nn.functional.cross_entropy(logits, ids[0, question.first_target :], reduction="none").numpy()
+        )
     np.testing.assert_allclose(losses[1], losses[0], rtol=0, atol=1e-5)
 
 
@@ -175,7 +179,7 @@ def test_stories_at_its_trained_length_and_at_eight_times(stories: Stories) -> N
                     stories.question(length),
                 )
                 apart = abs(nll(engine, stories.widened(attention), question) - nll(hf, attention, question))
-                allowed = tolerance(["float32", "float32"], length, len(apart))
+                allowed = rounding_tolerance(["float32", "float32"], length, len(apart))
                 shares[f"{name} at {length}"] = max(apart.max() / allowed.largest, apart.mean() / allowed.mean)
     finally:
         engine.close()

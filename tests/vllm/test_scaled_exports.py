@@ -12,7 +12,7 @@ import transformers
 
 from lexbench.methods.composition import named_method
 from lexbench.methods.export import as_data
-from lexbench.methods.scaled import attention_of, ropes
+from lexbench.methods.scaled import attention_of, ropes_of_model
 from tests.scaled.families import LENGTH
 from tests.scaled.test_exports import saved
 
@@ -56,7 +56,7 @@ def test_vllm_rotates_by_what_is_printed(
     assert isinstance(config, transformers.PreTrainedConfig)
     assert config.max_position_embeddings == data["max_model_len"] == LENGTH
     attention = attention_of(built, model, LENGTH)
-    for rope in ropes(model):
+    for rope in ropes_of_model(model):
         parameters = config.rope_parameters if rope.kind is None else config.rope_parameters[rope.kind]
         with set_current_vllm_config(VllmConfig()):
             module = get_rope(rope.plain.head_dim, LENGTH, True, parameters, dtype=torch.float32)

@@ -21,15 +21,15 @@ from lexbench.commands import main
 from lexbench.core import registry
 from lexbench.core.model import Model
 from lexbench.core.record import Deferred, Refused
-from lexbench.core.task import Choose, Mark, Score, Write, Written
+from lexbench.core.task import Choose, ClassifyTokens, Generate, GenerateAnswer, Loglikelihood
 from lexbench.methods.export import as_data
-from lexbench.store.format import Finished
+from lexbench.store.format import FinishedCell
 from lexbench.store.store import Store
 from tests.vllm.engines import without_workers
 from tests.vllm.server import VllmServer
 
-LEXLET = registry.PACKAGE / "lexlet"
-FACTS = registry.read("model", "lexlet")
+LEXLET = registry.PACKAGE_FOLDER / "lexlet"
+FACTS = registry.read_named_config("model", "lexlet")
 MODEL = read_model(FACTS)
 STAR = 11
 """The token `*`, at which the model is made to end: its own end token it never writes."""
@@ -38,7 +38,7 @@ YARN = {"name": "yarn", "factor": 2}
 """What the server is started with: twice the trained length."""
 METHOD = lexbench.method("yarn", factor=2)
 [TEXT] = lexbench.task("last_segment", corpus="synthetic").questions(load_tokenizer(LEXLET), LONGEST, 1, 0)
-assert isinstance(TEXT, Score)
+assert isinstance(TEXT, Loglikelihood)
 TOKENS = TEXT.tokens
 TOLERANCE = 2e-4
 """Nats: two implementations in float32."""
@@ -98,7 +98,7 @@ def test_scores_are_those_of_transformers_up_to_the_last_token_that_the_server_h
     backend: OpenAI, hf: Hf, length: int
 ) -> None:
     for start in (1, length - 1):
-        question = Score(index=0, cluster="a", tokens=TOKENS[:length], start=start, bytes=1, words=1)
+        question = Loglikelihood(index=0, cluster="a", tokens=TOKENS[:length], first_target=start, bytes=1, words=1)
         np.testing.assert_allclose(backend.score(question).nll, hf.score(question).nll, atol=TOLERANCE, rtol=0)
 
 
@@ -109,7 +109,7 @@ def test_choices_and_marks_are_those_of_transformers(backend: OpenAI, hf: Hf, le
     np.testing.assert_allclose(backend.choose(choose).nll, hf.choose(choose).nll, atol=TOLERANCE, rtol=0)
     tokens, places = TOKENS[:length].copy(), np.array([9, length // 2, length - 1])
     tokens[places] = [7, 9, 8]
-    mark = Mark(index=0, cluster="a", tokens=tokens, places=places, options=np.arange(3, 303))
+    mark = ClassifyTokens(index=0, cluster="a", tokens=tokens, places=places, options=np.arange(3, 303))
     np.testing.assert_allclose(backend.mark(mark).nll, hf.mark(mark).nll, atol=TOLERANCE, rtol=0)
 
 
@@ -117,11 +117,11 @@ def test_choices_and_marks_are_those_of_transformers(backend: OpenAI, hf: Hf, le
 def test_greedy_tokens_are_those_of_transformers(backend: OpenAI, hf: Hf, until: tuple[str, ...]) -> None:
     """Some fill their room, others end at the star or at the text; no penalty of the model's folder is applied."""
     sizes = (48, 60, 200, LONGEST - 64)
-    questions = [Write(index=0, cluster="a", prompt=TOKENS[:size], room=64, until=until) for size in sizes]
+    questions = [Generate(index=0, cluster="a", prompt=TOKENS[:size], max_new_tokens=64, until=until) for size in sizes]
     ours, theirs = [hf.write(question) for question in questions], list(backend.answers(questions))
     assert {answer.hit_room for answer in ours} == ({False} if until else {True, False})
     for one, other in zip(ours, theirs, strict=True):
-        assert isinstance(other, Written)
+        assert isinstance(other, GenerateAnswer)
         assert other.tokens.tolist() == one.tokens.tolist() and STAR not in one.tokens
         assert (other.text, other.hit_room) == (one.text, one.hit_room)
 
@@ -131,7 +131,7 @@ def test_a_chat_answer_is_that_of_the_same_tokens_and_its_counts_hold(server: Vl
     try:
         for room in (6, 8):
             [question] = lexbench.task("passkey", room=room).questions(chat.tokenizer, 300, 1, 0)
-            assert isinstance(question, Write)
+            assert isinstance(question, Generate)
             written = chat.write(question)
             assert written.text == backend.write(question).text
             assert written.hit_room, "the counts of an answer that fills its room are those that were asked"
@@ -158,7 +158,7 @@ def test_what_it_turns_by_is_named(server: VllmServer, tmp_path: Path) -> None:
 
 
 def test_what_it_refuses_is_said_in_its_words(backend: OpenAI) -> None:
-    question = Score(index=0, cluster="a", tokens=np.append(TOKENS, 5), start=1, bytes=1, words=1)
+    question = Loglikelihood(index=0, cluster="a", tokens=np.append(TOKENS, 5), first_target=1, bytes=1, words=1)
     with pytest.raises(Refused, match=r"HTTP 400: .*512 tokens") as refusal:
         backend.score(question)
     assert not isinstance(refusal.value, Deferred) and "\n" not in refusal.value.reason
@@ -174,7 +174,7 @@ def test_without_its_key_it_answers_nothing(server: VllmServer) -> None:
 TEXTS, MARKS = {"name": "last_segment", "targets": 32}, {"name": "recall"}
 
 
-def run(folder: Path, backend: dict[str, Any], *tasks: dict[str, Any]) -> list[Finished]:
+def run(folder: Path, backend: dict[str, Any], *tasks: dict[str, Any]) -> list[FinishedCell]:
     """A cell of each task."""
     lexbench.run("lexlet", YARN, tasks, lengths=[256], corpus="synthetic", n=24, results=folder, backend=backend)
     return sorted(Store(folder).load(), key=lambda finished: finished.cell.task)
@@ -185,7 +185,7 @@ def samples_kept(folder: Path) -> bool:
     return any(file.read_bytes().count(b"\n") > 5 for file in folder.glob("cells/*.jsonl"))
 
 
-def numbers(finished: Finished) -> np.ndarray:
+def numbers(finished: FinishedCell) -> np.ndarray:
     """Every likelihood of a cell."""
     rows = [sample.nll if sample.nll is not None else sample.statistics["nll"] for sample in finished.samples]
     return np.concatenate([np.ravel(row) for row in rows])
@@ -194,12 +194,12 @@ def numbers(finished: Finished) -> np.ndarray:
 def test_a_run_through_a_server_that_is_killed_and_comes_back_is_whole(
     server: VllmServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = {**registry.read("backend", "openai"), "name": "openai", "url": server.url, "serves": YARN}
+    config = {**registry.read_named_config("backend", "openai"), "name": "openai", "url": server.url, "serves": YARN}
     config |= {"key_variable": "SERVER_KEY", "concurrency": 2}
     monkeypatch.setattr(http, "LONGEST_PAUSE", 2.0)
     whole = run(tmp_path / "whole", config, TEXTS, MARKS)
-    own = run(tmp_path / "hf", {**registry.read("backend", "hf"), "name": "hf"}, TEXTS, MARKS)
-    found: list[Finished] = []
+    own = run(tmp_path / "hf", {**registry.read_named_config("backend", "hf"), "name": "hf"}, TEXTS, MARKS)
+    found: list[FinishedCell] = []
     runner = threading.Thread(
         target=lambda: found.extend(run(tmp_path / "died", {**config, "retries": 200}, TEXTS, MARKS))
     )
@@ -222,9 +222,9 @@ def test_a_run_through_a_server_that_is_killed_and_comes_back_is_whole(
 
 def test_a_server_that_stays_away_leaves_its_cell_to_the_next_run(server: VllmServer, tmp_path: Path) -> None:
     """The last test: it leaves no server."""
-    config = {**registry.read("backend", "openai"), "name": "openai", "url": server.url, "serves": YARN}
+    config = {**registry.read_named_config("backend", "openai"), "name": "openai", "url": server.url, "serves": YARN}
     config |= {"key_variable": "SERVER_KEY", "retries": 1, "concurrency": 1}
-    found: list[Finished] = []
+    found: list[FinishedCell] = []
     runner = threading.Thread(target=lambda: found.extend(run(tmp_path, config, TEXTS)))
     runner.start()
     while not samples_kept(tmp_path):
@@ -235,4 +235,4 @@ def test_a_server_that_stays_away_leaves_its_cell_to_the_next_run(server: VllmSe
     [cell] = found
     assert "does not answer" in str(cell.refused) and "2 attempts" in str(cell.refused)
     assert 5 <= len(Store(tmp_path).resume(cell.cell)) < 24
-    assert not Store(tmp_path).finished(cell.cell)
+    assert not Store(tmp_path).is_finished(cell.cell)

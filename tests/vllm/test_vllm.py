@@ -18,9 +18,9 @@ import torch
 
 import lexbench
 from lexbench.backends.hf.backend import Hf
-from lexbench.backends.vllm.angles import Proof, own_angles
+from lexbench.backends.vllm.angles import ExpectedAngles, own_angles
 from lexbench.backends.vllm.backend import Vllm
-from lexbench.backends.vllm.engine import Table
+from lexbench.backends.vllm.engine import CosSinTable
 from lexbench.backends.vllm.worker import Turning
 from lexbench.checkpoints.checkpoint import end_tokens, read_model
 from lexbench.checkpoints.tokenizer import load_tokenizer
@@ -28,17 +28,17 @@ from lexbench.core import registry
 from lexbench.core.attention import Attention
 from lexbench.core.model import Model
 from lexbench.core.record import Deferred, Refused
-from lexbench.core.task import Answer, AnyQuestion, Choose, Mark, Probe, Score, Write
+from lexbench.core.task import Answer, AnyQuestion, Choose, ClassifyTokens, Generate, Loglikelihood, ProbeAttention
 from lexbench.parts.serving.parity import tolerance
 from tests.vllm.engines import without_workers
 
-MODEL = read_model(registry.read("model", "lexlet"))
-LEXLET = registry.PACKAGE / "lexlet"
+MODEL = read_model(registry.read_named_config("model", "lexlet"))
+LEXLET = registry.PACKAGE_FOLDER / "lexlet"
 ENDS = np.array(sorted(end_tokens(LEXLET)), dtype=np.int64)
 LENGTHS = (128, 256, 512, 2048)
 LONGEST = LENGTHS[-1]
 [TEXT] = lexbench.task("last_segment", corpus="synthetic").questions(load_tokenizer(LEXLET), LONGEST, 1, 0)
-assert isinstance(TEXT, Score)
+assert isinstance(TEXT, Loglikelihood)
 TOKENS = TEXT.tokens
 SHARE = 0.08
 """Of this machine's memory, for each engine of the tests."""
@@ -58,18 +58,20 @@ METHODS: list[tuple[str, dict[str, Any]]] = [
 
 def allowed_error(length: int) -> float:
     """Nats that one token may differ by."""
-    return tolerance.tolerance(["float32"], length, 1).largest
+    return tolerance.rounding_tolerance(["float32"], length, 1).largest
 
 
 def alike(question: AnyQuestion, ours: Answer, theirs: Answer, hf: Hf) -> None:
     """Assert that an answer is hf's up to rounding."""
-    found = tolerance.differences(question, theirs, ours, hf.choose, ENDS)
-    allowed = tolerance.tolerance(["float32"], question.length, len(found))
+    found = tolerance.answer_differences(question, theirs, ours, hf.choose, ENDS)
+    allowed = tolerance.rounding_tolerance(["float32"], question.length, len(found))
     assert found.max() <= allowed.largest and found.mean() <= allowed.mean, question
 
 
-def score(length: int, start: int | None = None) -> Score:
-    return Score(index=0, cluster="a", tokens=TOKENS[:length], start=start or length // 2, bytes=1, words=1)
+def score(length: int, start: int | None = None) -> Loglikelihood:
+    return Loglikelihood(
+        index=0, cluster="a", tokens=TOKENS[:length], first_target=start or length // 2, bytes=1, words=1
+    )
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +85,7 @@ def engine() -> Iterator[tuple[Vllm, Answer]]:
     backend = Vllm(MODEL, longest=LONGEST, memory_share=SHARE, at_once=16)
     try:
         with pytest.MonkeyPatch.context() as patch, without_workers():
-            patch.setattr(backend, "_turn", None)  # a call would fail
+            patch.setattr(backend, "_overwrite_tables", None)  # a call would fail
             backend.attend(BY_PARTS)
         yield backend, backend.score(score(512))
     finally:
@@ -120,8 +122,8 @@ def test_what_tasks_ask_is_answered_as_by_transformers(hf: Hf, vllm: Vllm, task:
         for backend in (hf, vllm):
             backend.attend(lexbench.method(method).attention(MODEL, length))
         [ours] = vllm.answers([question])
-        assert isinstance(question, Mark | Write)
-        theirs = hf.mark(question) if isinstance(question, Mark) else hf.write(question)
+        assert isinstance(question, ClassifyTokens | Generate)
+        theirs = hf.mark(question) if isinstance(question, ClassifyTokens) else hf.write(question)
         alike(question, ours, theirs, hf)
 
 
@@ -138,8 +140,8 @@ def test_choices_marks_and_greedy_tokens_are_those_of_transformers(hf: Hf, vllm:
     options = tuple(TOKENS[900 + 5 * size : 900 + 6 * size] for size in (1, 2, 3))
     choose = Choose(index=0, cluster="a", prompt=TOKENS[:400], options=options, expected=0)
     places = np.array([30, 31, 200, 511])
-    mark = Mark(index=0, cluster="a", tokens=TOKENS[:512], places=places, options=np.unique(TOKENS[places]))
-    write = Write(index=0, cluster="a", prompt=TOKENS[:200], room=40)
+    mark = ClassifyTokens(index=0, cluster="a", tokens=TOKENS[:512], places=places, options=np.unique(TOKENS[places]))
+    write = Generate(index=0, cluster="a", prompt=TOKENS[:200], max_new_tokens=40)
     for backend in (hf, vllm):
         backend.attend(attention)
     assert abs(vllm.choose(choose).nll - hf.choose(choose).nll).max() < 6 * allowed_error(512)
@@ -159,9 +161,9 @@ def test_many_questions_at_once_answer_as_each_alone(vllm: Vllm) -> None:
 def test_an_answer_ends_where_a_text_stands(hf: Hf, vllm: Vllm) -> None:
     for backend in (hf, vllm):
         backend.attend(Attention())
-    whole = hf.write(Write(index=0, cluster="a", prompt=TOKENS[:100], room=150))
+    whole = hf.write(Generate(index=0, cluster="a", prompt=TOKENS[:100], max_new_tokens=150))
     end = whole.text[40:44]
-    asked = Write(index=0, cluster="a", prompt=TOKENS[:100], room=150, until=(end,))
+    asked = Generate(index=0, cluster="a", prompt=TOKENS[:100], max_new_tokens=150, until=(end,))
     found = vllm.write(asked)
     assert end in found.text and len(found.tokens) < 150 and whole.text.startswith(found.text)
     assert not found.hit_room
@@ -172,14 +174,14 @@ def test_slots_that_are_no_table_of_angles_are_refused_by_name(vllm: Vllm) -> No
         with pytest.raises(Refused, match=rf"^vllm cannot realise {slot} on lexlet: .*run it with backend=hf$"):
             vllm.attend(lexbench.method(name).attention(MODEL, 512))
     with pytest.raises(Refused, match="does not return attention weights"):
-        vllm.probe(Probe(index=0, cluster="a", tokens=TOKENS[:64]))
+        vllm.probe(ProbeAttention(index=0, cluster="a", tokens=TOKENS[:64]))
 
 
 def test_more_tokens_than_the_engine_was_started_for_are_refused(vllm: Vllm) -> None:
     vllm.attend(Attention())
     longer = np.concatenate([TOKENS, TOKENS])
     with pytest.raises(Refused, match="vllm was started for 2048 tokens, asked for 4096"):
-        vllm.score(Score(index=0, cluster="a", tokens=longer, start=8, bytes=1, words=1))
+        vllm.score(Loglikelihood(index=0, cluster="a", tokens=longer, first_target=8, bytes=1, words=1))
 
 
 def test_one_engine_serves_all_methods(vllm: Vllm, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,8 +194,8 @@ def test_one_engine_serves_all_methods(vllm: Vllm, monkeypatch: pytest.MonkeyPat
 def test_what_the_engine_turns_by_is_read_back(vllm: Vllm, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vllm, "close", lambda: None)  # others need it
     monkeypatch.setattr(vllm, "_failed", {})
-    write = vllm._turn
-    monkeypatch.setattr(vllm, "_turn", lambda asked: write(Attention(inv_freq=asked.inv_freq * 1.001)))
+    write = vllm._overwrite_tables
+    monkeypatch.setattr(vllm, "_overwrite_tables", lambda asked: write(Attention(inv_freq=asked.inv_freq * 1.001)))
     with pytest.raises(Refused, match=r"^vllm does not rotate lexlet correctly: cos and sin of pair \d+ at position"):
         vllm.attend(Attention(inv_freq=MODEL.inv_freq() / 3))
 
@@ -244,10 +246,10 @@ def test_what_vllm_makes_of_rope_parameters_shows_in_its_rotary_module(
         rotary = get_rope(MODEL.head_dim, 512, True, rope, torch.float32)
     worker = Turning()
     worker.model_runner = SimpleNamespace(get_model=lambda: torch.nn.ModuleList([rotary]))
-    proof = Proof(lexbench.method(method).attention(MODEL, 512), own_angles(MODEL, 512), 512, "float32")
+    proof = ExpectedAngles(lexbench.method(method).attention(MODEL, 512), own_angles(MODEL, 512), 512, "float32")
     [shown] = worker.lexbench_tables(proof.places.tolist())
-    table = Table(**{**shown, "cos": np.array(shown["cos"]), "sin": np.array(shown["sin"])})
-    fault = proof.fault([table])
+    table = CosSinTable(**{**shown, "cos": np.array(shown["cos"]), "sin": np.array(shown["sin"])})
+    fault = proof.find_difference([table])
     assert fault is not None and "cos and sin of pair" in fault if apart else fault is None
 
 

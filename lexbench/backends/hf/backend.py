@@ -14,70 +14,70 @@ from torch import Tensor
 from lexbench.backends import Backend, Capabilities
 from lexbench.backends.devices import check_device, device_of
 from lexbench.backends.draft import Draft
-from lexbench.backends.hf.exact.head import states_of
-from lexbench.backends.hf.exact.layers import stated
+from lexbench.backends.hf.exact.head import last_hidden_states
+from lexbench.backends.hf.exact.layers import stated_size
 from lexbench.backends.hf.exact.memory import return_freed
 from lexbench.backends.hf.exact.network import (
-    DTYPES,
+    TORCH_DTYPES,
     check_weights,
-    load,
-    spreads,
+    load_network,
+    must_shard,
     windows_of,
 )
-from lexbench.backends.hf.exact.state import Keys, State
-from lexbench.backends.hf.fast.graphs import LEAST, Found, Repeated
-from lexbench.backends.hf.fast.products import widen
+from lexbench.backends.hf.exact.state import KeyValueState, TextState
+from lexbench.backends.hf.fast.graphs import MIN_RECORDED_STEPS, Found, RepeatedStep
+from lexbench.backends.hf.fast.products import widen_half_products
 from lexbench.backends.hf.reading.batches import (
-    ACTIVATIONS,
-    PROGRAMS,
-    SHARE,
-    TOGETHER,
+    ACTIVATION_WIDTHS_PER_TOKEN,
+    BATCH_MEMORY_SHARE,
+    MAX_CPU_WRITING_TOKENS,
+    MAX_CUDA_AXIS_PROGRAMS,
     Batched,
-    about_alike,
-    first_of,
+    batch_rows,
+    batch_tokens,
+    first_target_place,
     kept_numbers,
-    read_of,
-    rows_of,
-    tokens_of,
+    padding_pays,
+    tokens_to_read,
 )
-from lexbench.backends.hf.reading.reader import KERNELS, Reader, no_triton
-from lexbench.backends.thinking import MARKERS, LocalForm, in_stages, without_thought
+from lexbench.backends.hf.reading.reader import ATTENTION_KERNELS, Reader, why_no_triton
+from lexbench.backends.thinking import THOUGHT_MARKERS, LocalForm, drop_thought, think_then_answer
 from lexbench.checkpoints.checkpoint import dtype_of, end_tokens, folder_of, revision_of, weight_files
 from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.core.attention import Attention
 from lexbench.core.errors import ConfigError
 from lexbench.core.machine import free_bytes
-from lexbench.core.memory import OutOfMemory, deferring
+from lexbench.core.memory import OutOfMemory, defer_on_oom
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.task import (
     Answer,
     AnyQuestion,
     Choose,
-    Chosen,
-    Diverge,
-    Diverged,
-    Mark,
-    Marked,
-    Probe,
-    Probed,
-    Score,
-    Scored,
+    ChooseAnswer,
+    ClassifyTokens,
+    ClassifyTokensAnswer,
+    Generate,
+    GenerateAnswer,
+    Loglikelihood,
+    LoglikelihoodAnswer,
+    MeasureDivergence,
+    MeasureDivergenceAnswer,
+    ProbeAttention,
+    ProbeAttentionAnswer,
     Tokenizer,
     Tokens,
-    Write,
-    Written,
 )
 from lexbench.core.values import is_whole
 from lexbench.kernels import likelihood
 from lexbench.kernels.observed import Observer
 from lexbench.methods.composition import other_attention
 
-COLUMNS = 1024
+N_COMPARED_VOCABULARY_TOKENS = 1024
 """Tokens of the vocabulary whose logits are compared when a method is verified."""
-COMPARED = 64
+MAX_POSITIONS_WITH_LOGITS = 64
 """Positions whose logits over the whole vocabulary are in memory at once, while a method is verified."""
-LOOK = 8
+TOKENS_BETWEEN_DEVICE_WAITS = 8
 """Tokens written on a GPU between two looks at them, each of which waits for the device."""
 
 
@@ -116,7 +116,7 @@ class Hf(Backend):
     name = "hf"
     as_chat = LocalForm.as_chat
     _form = LocalForm()
-    capabilities = Capabilities(recalls=True, batches=True, verifiable=True)
+    capabilities = Capabilities(prefix_reuse=True, batches=True, verifiable=True)
 
     def __init__(
         self,
@@ -131,45 +131,45 @@ class Hf(Backend):
         system: str | None = None,
         thinking: str = "none",
         thought: int = 0,
-        markers: Sequence[str] = MARKERS,
+        markers: Sequence[str] = THOUGHT_MARKERS,
     ) -> None:
         self.check_settings({"dtype": dtype, "chunk": chunk, "batch": batch, "attention": attention}, model)
         folder = folder_of(model)
         weight_files(folder)
         place = device_of(device)
-        if attention == "triton" and (why := no_triton(place)):
+        if attention == "triton" and (why := why_no_triton(place)):
             raise ConfigError(f"backend.attention=triton needs {why}: leave it out")
         dtype = self.dtype = dtype_of(dtype, folder, place.type != "cpu")
         self.revision = revision_of(model, folder)
         self._form = LocalForm(chat, system, thinking, thought, markers=tuple(markers))
         self.tokenizer: Tokenizer = self._form.tokenizer(load_tokenizer(folder, model.bos))
         self._ends = end_tokens(folder)
-        spread = spreads(device, folder, dtype)
+        spread = must_shard(device, folder, dtype)
         self.device = "all" if spread else str(place)
-        with deferring(f"weights of {model.name} in {dtype} on {'all GPUs' if spread else place}"):
-            network = load(folder, DTYPES[dtype], spread)
+        with defer_on_oom(f"weights of {model.name} in {dtype} on {'all GPUs' if spread else place}"):
+            network = load_network(folder, TORCH_DTYPES[dtype], spread)
             network = network if spread else network.to(place)
             check_weights(network)
         if place.type == "cpu":
             if fast:
-                widen(network)
+                widen_half_products(network)
             return_freed()
-        with deferring(f"a first text of {model.name} in {dtype} on {place}"):
+        with defer_on_oom(f"a first text of {model.name} in {dtype} on {place}"):
             self._put(model, network, chunk, batch, attention, fast)
 
     @classmethod
     def check_settings(cls, settings: Mapping[str, Any], model: Model) -> None:
         """ConfigError for a parameter that is wrong on every machine."""
         dtype, chunk, batch, attention = map(settings.get, ("dtype", "chunk", "batch", "attention"))
-        if dtype not in (None, "auto", *DTYPES):
-            raise ConfigError(f"backend.dtype must be one of auto, {', '.join(DTYPES)}, got {dtype}")
+        if dtype not in (None, "auto", *TORCH_DTYPES):
+            raise ConfigError(f"backend.dtype must be one of auto, {', '.join(TORCH_DTYPES)}, got {dtype}")
         if chunk is not None and chunk < 1:
             raise ConfigError(f"backend.chunk must be at least 1 position, got {chunk}: e.g. backend.chunk=512")
         if batch not in (None, "auto") and not is_whole(batch, 1):
             raise ConfigError(
                 f"backend.batch must be auto or a whole number of at least 1, got {batch!r}: e.g. backend.batch=8"
             )
-        if attention not in (None, *KERNELS):
+        if attention not in (None, *ATTENTION_KERNELS):
             raise ConfigError(f"backend.attention must be auto, lexbench, merged or triton, got {attention}")
         check_device(settings.get("device", "auto"))
         LocalForm.of(settings)
@@ -179,13 +179,13 @@ class Hf(Backend):
         """The backend of a network that is loaded already; it is left in its dtype, on its device."""
         made = cls.__new__(cls)
         made.dtype = str(network.dtype).removeprefix("torch.")
-        if made.dtype not in DTYPES:
+        if made.dtype not in TORCH_DTYPES:
             raise ConfigError(
-                f"a network must be of one of {', '.join(DTYPES)}, this one is of {made.dtype}: convert it"
+                f"a network must be of one of {', '.join(TORCH_DTYPES)}, this one is of {made.dtype}: convert it"
             )
         made.revision, made.tokenizer, made._ends = revision, tokenizer, frozenset(ends)
         where = network.get_input_embeddings().weight.device
-        with deferring(f"a first text of {model.name} in {made.dtype} on {where}"):
+        with defer_on_oom(f"a first text of {model.name} in {made.dtype} on {where}"):
             made._put(model, network)
         made.device = "all" if made.reader.spread else str(made.reader.device)
         return made
@@ -205,12 +205,12 @@ class Hf(Backend):
         self.reader = Reader(network, model, attention, fast)
         self.kernel = self.reader.kernel
         self._attention = Attention()
-        self._shared: tuple[Hashable, Sequence[State], Tensor, Tensor] | None = None
+        self._shared: tuple[Hashable, Sequence[TextState], Tensor, Tensor] | None = None
         self._chunk = chunk
         self._batch = batch if isinstance(batch, int) else None if fast else 1
         # Tokens of a batch: running out of memory lowers it for all later ones.
         self._limit = sys.maxsize
-        self._look = LOOK if self.reader.device.type == "cuda" and fast else 1
+        self._look = TOKENS_BETWEEN_DEVICE_WAITS if self.reader.device.type == "cuda" and fast else 1
 
     def close(self) -> None:
         """Release the network, as it was before any method, and free its memory; a second call does nothing."""
@@ -228,9 +228,9 @@ class Hf(Backend):
         self.reader.attend(attention)
         self._attention = attention
 
-    def sees_no_future(self) -> bool:
+    def is_causal(self) -> bool:
         """Whether the states of a prefix do not depend on what follows it."""
-        return self.reader.sees_no_future()
+        return self.reader.is_causal()
 
     @property
     def reuse(self) -> bool:
@@ -241,49 +241,53 @@ class Hf(Backend):
     def reuse(self, reuse: bool) -> None:
         self.reader.reuse = reuse
 
-    def alike(self, question: AnyQuestion) -> Hashable | None:
+    def batch_key(self, question: AnyQuestion) -> Hashable | None:
         """Key of questions that can share a batch; None: answer it alone."""
         scores = self._batch is not None or self.reader.device.type == "cuda"  # on a CPU batches score no faster
-        if isinstance(question, Score | Mark) and scores:
+        if isinstance(question, Loglikelihood | ClassifyTokens) and scores:
             kind = type(question)
-            return (kind,) if self.reader.sees_no_future() else (kind, read_of(question), first_of(question))
-        if isinstance(question, Write):
-            if self.reader.joins():
-                return (Write,)
-            return (Write, len(question.prompt), question.room, self._ends_at(question))
-        return (Choose,) if isinstance(question, Choose) and self.reader.joins() else None
+            return (
+                (kind,) if self.reader.is_causal() else (kind, tokens_to_read(question), first_target_place(question))
+            )
+        if isinstance(question, Generate):
+            if self.reader.can_join_texts():
+                return (Generate,)
+            return (Generate, len(question.prompt), question.max_new_tokens, self._ends_at(question))
+        return (Choose,) if isinstance(question, Choose) and self.reader.can_join_texts() else None
 
-    def _ends_at(self, question: Write | Choose) -> int:
+    def _ends_at(self, question: Generate | Choose) -> int:
         """Tokens of the prompt that count as read before the answer; under a slot `cache` those before the question."""
         whole = len(question.prompt)
-        return question.text or whole if self._attention.keepings else whole
+        return question.text_tokens or whole if self._attention.keepings else whole
 
-    def together(self, questions: Sequence[AnyQuestion]) -> Iterator[Answer]:
+    def answer_batch(self, questions: Sequence[AnyQuestion]) -> Iterator[Answer]:
         """Answer questions with the same key, in batches as large as fit; a batch is halved on out-of-memory."""
         left = [question for question in questions if isinstance(question, Batched)]
         while left:
-            some = self._fitting(left)
+            some = self._fitting_batch(left)
             try:
                 found = self._answers(some)
             except OutOfMemory:
                 # Options of one question that do not fit together are read in turn.
-                if len(some) == 1 and (rows_of(some[0]) == 1 or self._most(some[0]) < 1):
+                if len(some) == 1 and (batch_rows(some[0]) == 1 or self._most(some[0]) < 1):
                     raise
-                self._limit = len(some) * max(map(tokens_of, some)) // 2
+                self._limit = len(some) * max(map(batch_tokens, some)) // 2
                 continue
             yield from found
             del left[: len(some)]
 
-    def _fitting(self, left: Sequence[Batched]) -> list[Batched]:
+    def _fitting_batch(self, left: Sequence[Batched]) -> list[Batched]:
         """The first questions, as many as are answered together."""
         some = [left[0]]
         for question in left[1:]:
-            longest = max([question, *some], key=tokens_of)
+            longest = max([question, *some], key=batch_tokens)
             if len(some) >= self._size(longest):
                 break
             # Scored and marked texts stand beside padding that is read as text.
-            texts = [read_of(each) for each in (*some, question) if isinstance(each, Score | Mark)]
-            if texts and not about_alike(texts):
+            texts = [
+                tokens_to_read(each) for each in (*some, question) if isinstance(each, Loglikelihood | ClassifyTokens)
+            ]
+            if texts and not padding_pays(texts):
                 break
             some.append(question)
         return some
@@ -294,24 +298,24 @@ class Hf(Backend):
 
     def _most(self, question: Batched) -> int:
         """Most questions like this one that are answered together; 0 where there may be no room for one."""
-        length, size = tokens_of(question), self._batch
+        length, size = batch_tokens(question), self._batch
         if size is None:
-            config, number = self.reader.network.config.get_text_config(), DTYPES[self.dtype].itemsize
-            passing = ACTIVATIONS * config.hidden_size * number
-            kept = number * rows_of(question) * self._kept_numbers(config, question.length)
-            free = SHARE * (free_bytes(str(self.reader.device)) or 0)
+            config, number = self.reader.network.config.get_text_config(), TORCH_DTYPES[self.dtype].itemsize
+            passing = ACTIVATION_WIDTHS_PER_TOKEN * config.hidden_size * number
+            kept = number * batch_rows(question) * self._kept_numbers(config, question.length)
+            free = BATCH_MEMORY_SHARE * (free_bytes(str(self.reader.device)) or 0)
             # Scored texts pass at once, and nothing is kept of them. Prompts pass a few at a time (`Reader.at_once`)
             # where they can, and all caches stay.
-            if not isinstance(question, Write | Choose):
+            if not isinstance(question, Generate | Choose):
                 size = int(free / (passing * length))
-            elif self.reader.reads_in_turn():
+            elif self.reader.can_prefill_in_turn():
                 size = int(max(0, free - passing * max(self.reader.at_once, question.length)) / kept)
             else:
                 size = int(free / (passing * length + kept))
             if self.reader.device.type != "cuda":
                 # A joined text rotates its keys anew for further positions, which one that goes on alone keeps.
-                size = min(size, TOGETHER // (2 * length if self._turns else length))
-            size = min(size, PROGRAMS // (stated(config, "num_attention_heads") or 1))
+                size = min(size, MAX_CPU_WRITING_TOKENS // (2 * length if self._turns else length))
+            size = min(size, MAX_CUDA_AXIS_PROGRAMS // (stated_size(config, "num_attention_heads") or 1))
         return min(size, self._limit // length)
 
     @property
@@ -327,26 +331,31 @@ class Hf(Backend):
     def _answers(self, questions: Sequence[Batched]) -> Sequence[Answer]:
         """Answer one batch, of one kind."""
         kind = type(questions[0])
-        by_kind: dict[type, Any] = {Score: self._score, Write: self._write, Choose: self._choose, Mark: self._mark}
+        by_kind: dict[type, Any] = {
+            Loglikelihood: self._score,
+            Generate: self._write,
+            Choose: self._choose,
+            ClassifyTokens: self._mark,
+        }
         return cast(Sequence[Answer], by_kind[kind](questions))
 
-    def write(self, question: Write) -> Written:
+    def write(self, question: Generate) -> GenerateAnswer:
         """Greedy continuation with a cache; stops at the model's end tokens, which are left out of the answer."""
         return self._write([question])[0]
 
-    def _write(self, questions: Sequence[Write]) -> list[Written]:
+    def _write(self, questions: Sequence[Generate]) -> list[GenerateAnswer]:
         """Write one batch; each answer is the same as alone. Of those that think, the thoughts come first."""
         if not any(question.thought for question in questions):
-            return [without_thought(each, self.tokenizer, self._form) for each in self._continued(questions)]
+            return [drop_thought(each, self.tokenizer, self._form) for each in self._continue_batch(questions)]
         tokenizer = cast(FastTokenizer, self.tokenizer)
-        stages = [in_stages(question, tokenizer, self._form) for question in questions]
+        stages = [think_then_answer(question, tokenizer, self._form) for question in questions]
         waiting = {place: next(each) for place, each in enumerate(stages)}
-        done: dict[int, Written] = {}
+        done: dict[int, GenerateAnswer] = {}
         while waiting:
             asked = list(waiting.values())
             # Thoughts end at different lengths: what stands behind them is joined only where padding is read rightly.
-            alike = self.reader.joins() or len({len(each.prompt) for each in asked}) == 1
-            replies = self._continued(asked) if alike else [self._continued([each])[0] for each in asked]
+            alike = self.reader.can_join_texts() or len({len(each.prompt) for each in asked}) == 1
+            replies = self._continue_batch(asked) if alike else [self._continue_batch([each])[0] for each in asked]
             following = {}
             for place, reply in zip(waiting, replies, strict=True):
                 try:
@@ -357,18 +366,18 @@ class Hf(Backend):
         return [done[place] for place in range(len(questions))]
 
     @torch.inference_mode()
-    def _continued(self, questions: Sequence[Write]) -> list[Written]:
-        room = max(question.room for question in questions)
+    def _continue_batch(self, questions: Sequence[Generate]) -> list[GenerateAnswer]:
+        room = max(question.max_new_tokens for question in questions)
         texts = [Draft(question, self.tokenizer, self._ends, self.dtype) for question in questions]
         size = len(questions[0].prompt)
         rows, unseen, repeats = [*texts], list[Found](), self.reader.repeats(room - 1)
-        with self.reader.answering(max(question.length for question in questions)), ExitStack() as loop:
+        with self.reader.refuse_failures(max(question.length for question in questions)), ExitStack() as loop:
             prompts = [question.prompt for question in questions]
-            last, caches = self.reader.prompted(prompts, room, self._ends_at(questions[0]))
-            made, step = self._chosen(last), cast(Repeated | None, None)
+            last, caches = self.reader.prefill(prompts, room, self._ends_at(questions[0]))
+            made, step = self._choose_tokens(last), cast(RepeatedStep | None, None)
 
             def single(token: Tensor) -> Found:
-                return self._chosen(self.reader.states(token, size, caches)[:, :, -1])
+                return self._choose_tokens(self.reader.states(token, size, caches)[:, :, -1])
 
             for number in range(1, room + 1):
                 feed = made[0]
@@ -384,43 +393,43 @@ class Hf(Backend):
                     if not live:
                         break
                     # To drop rows copies the cache: only where it halves it.
-                    if 2 * len(live) <= len(rows) and self.reader.reads_in_turn():
+                    if 2 * len(live) <= len(rows) and self.reader.can_prefill_in_turn():
                         loop.close()
                         for state in caches:
-                            cast(Keys, state).select(live)
+                            cast(KeyValueState, state).select(live)
                         step, rows, feed = None, [rows[row] for row in live], feed[live]
                 if number == room:
                     break
-                if step is None and repeats and room - number >= LEAST:
-                    step = loop.enter_context(self.reader.repeating(caches, room - number, self._chosen))
+                if step is None and repeats and room - number >= MIN_RECORDED_STEPS:
+                    step = loop.enter_context(self.reader.repeat_steps(caches, room - number, self._choose_tokens))
                 made = (step or single)(feed)
             loop.close()
             if len(questions) == 1 and not self.reader.slides:
                 self.reader.keep(questions[0].prompt, caches)
-        return [text.written() for text in texts]
+        return [text.as_answer() for text in texts]
 
-    def _chosen(self, last: Tensor) -> Found:
+    def _choose_tokens(self, last: Tensor) -> Found:
         """The next token of each text [B, 1], and whether a logit is NaN: argmax of NaN is a token like any other."""
-        logits = likelihood.mixed(self.reader.head(last))
+        logits = likelihood.mix_passes(self.reader.head(last))
         return logits.argmax(-1, keepdim=True), logits.isnan().any(-1, keepdim=True)
 
-    def choose(self, question: Choose) -> Chosen:
+    def choose(self, question: Choose) -> ChooseAnswer:
         """NLL of each option; the prompt is read once, and what is kept of it serves every option."""
         return self._choose([question])[0]
 
     @torch.inference_mode()
-    def _choose(self, questions: Sequence[Choose]) -> list[Chosen]:
+    def _choose(self, questions: Sequence[Choose]) -> list[ChooseAnswer]:
         """Choose in one batch: options of more than one token are rows of it, behind their prompt."""
-        if not self.reader.joins() or min(map(self._most, questions)) < 1:
+        if not self.reader.can_join_texts() or min(map(self._most, questions)) < 1:
             return [self._choose_in_turn(question) for question in questions]
         options = [option for question in questions for option in question.options]
         rows = [(number, option) for number, each in enumerate(questions) for option in each.options if len(option) > 1]
         # As many rows of a prompt's cache as it has such options.
         sizes, room = [len(questions[number].prompt) for number, _ in rows], max(map(len, options))
-        with self.reader.answering(max(question.length for question in questions)):
-            last, wholes, number, first = list[Tensor](), list[Keys](), 0, 0
-            for read, states in self.reader.in_turn([question.prompt for question in questions], room):
-                held = [cast(Keys, state) for state in states]
+        with self.reader.refuse_failures(max(question.length for question in questions)):
+            last, wholes, number, first = list[Tensor](), list[KeyValueState](), 0, 0
+            for read, states in self.reader.prefill_batches([question.prompt for question in questions], room):
+                held = [cast(KeyValueState, state) for state in states]
                 wholes = wholes or [state.empty(sizes, room) for state in held if rows]
                 for place, ends in enumerate(read.unbind(dim=1)):
                     last.append(ends[:, None])
@@ -441,16 +450,16 @@ class Hf(Backend):
                     states_of_options += [last[number], *([next(longer)] if len(option) > 1 else [])]
             losses = self._losses(torch.cat(states_of_options, dim=1), np.concatenate(options)).double().cpu()
         sums = iter([each.sum() for each in losses.split([len(option) for option in options])])  # type: ignore[no-untyped-call]
-        return [Chosen(nll=torch.stack([next(sums) for _ in question.options]).numpy()) for question in questions]
+        return [ChooseAnswer(nll=torch.stack([next(sums) for _ in question.options]).numpy()) for question in questions]
 
-    def _choose_in_turn(self, question: Choose) -> Chosen:
+    def _choose_in_turn(self, question: Choose) -> ChooseAnswer:
         """NLL of each option, one after another."""
-        with self.reader.answering(question.length):
+        with self.reader.refuse_failures(question.length):
             prompt, size = question.prompt, len(question.prompt)
             # Frequencies follow the longest input so far: read each option with its prompt, at once, as `score` does.
             if any(placement.grows for placement in self.reader.passes):
-                return Chosen(nll=np.array([self._read_whole(prompt, option) for option in question.options]))
-            states, begun = self.reader.begun(prompt)
+                return ChooseAnswer(nll=np.array([self._read_whole(prompt, option) for option in question.options]))
+            states, begun = self.reader.resume_prefix(prompt)
             end = self._ends_at(question)
             last = self.reader.states(self.reader.ids(prompt[begun:]), end, states)[:, 0, -1:]
             sums = []
@@ -458,12 +467,12 @@ class Hf(Backend):
                 read = last
                 if len(option) > 1:
                     with ExitStack() as stack:
-                        aside = [stack.enter_context(state.aside()) for state in states]
+                        aside = [stack.enter_context(state.branch()) for state in states]
                         behind = self.reader.states(self.reader.ids(option[:-1]), size, aside)
                         read = torch.cat([last, behind[:, 0]], dim=1)
                 sums.append(self._losses(read, option).double().sum())
             self.reader.keep(prompt, states)
-            return Chosen(nll=torch.stack(sums).cpu().numpy())
+            return ChooseAnswer(nll=torch.stack(sums).cpu().numpy())
 
     def _read_whole(self, prompt: Tokens, option: Tokens) -> float:
         """NLL of an option, from one forward pass over prompt and option."""
@@ -471,56 +480,62 @@ class Hf(Backend):
         read = self.reader.states(self.reader.ids(np.concatenate([prompt, option[:-1]])), size)
         return float(self._losses(read[:, 0, size - 1 :], option).double().sum())
 
-    def mark(self, question: Mark) -> Marked:
+    def mark(self, question: ClassifyTokens) -> ClassifyTokensAnswer:
         """NLL of the options, from one forward pass."""
         return self._mark([question])[0]
 
     @torch.inference_mode()
-    def _mark(self, questions: Sequence[Mark]) -> list[Marked]:
+    def _mark(self, questions: Sequence[ClassifyTokens]) -> list[ClassifyTokensAnswer]:
         """Mark one batch."""
-        texts = [question.tokens[: read_of(question)] for question in questions]
-        with self.reader.answering(max(question.length for question in questions)):
-            states = self.reader.states(self.reader.ids(*texts), first_of(questions[0]))
-            return [Marked(nll=self._marked(states[:, row], question)) for row, question in enumerate(questions)]
+        texts = [question.tokens[: tokens_to_read(question)] for question in questions]
+        with self.reader.refuse_failures(max(question.length for question in questions)):
+            states = self.reader.states(self.reader.ids(*texts), first_target_place(questions[0]))
+            return [
+                ClassifyTokensAnswer(nll=self._option_losses(states[:, row], question))
+                for row, question in enumerate(questions)
+            ]
 
-    def _marked(self, states: Tensor, question: Mark) -> "np.ndarray[Any, np.dtype[np.float32]]":
+    def _option_losses(self, states: Tensor, question: ClassifyTokens) -> "np.ndarray[Any, np.dtype[np.float32]]":
         """[places, options] NLL behind [passes, T, width] states."""
         states = states[:, torch.from_numpy(question.places - 1).to(states.device)]
         options = self.reader.ids(question.options)[0].to(states.device)
         return likelihood.nll_of_options(states, self.reader.head.exact(), options, self._chunk).cpu().numpy()
 
-    def score(self, question: Score) -> Scored:
+    def score(self, question: Loglikelihood) -> LoglikelihoodAnswer:
         """NLL of the targets; computes logits of these only, a chunk at a time."""
         return self._score([question])[0]
 
     @torch.inference_mode()
-    def _score(self, questions: Sequence[Score]) -> list[Scored]:
+    def _score(self, questions: Sequence[Loglikelihood]) -> list[LoglikelihoodAnswer]:
         """Score one batch."""
-        with self.reader.answering(max(question.length for question in questions)):
+        with self.reader.refuse_failures(max(question.length for question in questions)):
             tokens = self.reader.ids(*(question.tokens[:-1] for question in questions))
-            states = self.reader.states(tokens, questions[0].start)
-            targets = [question.tokens[question.start :] for question in questions]
-            ends = [states[:, row, each.start - 1 : each.length - 1] for row, each in enumerate(questions)]
+            states = self.reader.states(tokens, questions[0].first_target)
+            targets = [question.tokens[question.first_target :] for question in questions]
+            ends = [states[:, row, each.first_target - 1 : each.length - 1] for row, each in enumerate(questions)]
             joined = ends[0] if len(ends) == 1 else torch.cat(ends, dim=1)
             losses = self._losses(joined, np.concatenate(targets)).cpu()
-            return [Scored(nll=each.numpy()) for each in losses.split([*map(len, targets)])]  # type: ignore[no-untyped-call]
+            return [LoglikelihoodAnswer(nll=each.numpy()) for each in losses.split([*map(len, targets)])]  # type: ignore[no-untyped-call]
 
     @torch.inference_mode()
-    def diverge(self, question: Diverge) -> Diverged:
+    def diverge(self, question: MeasureDivergence) -> MeasureDivergenceAnswer:
         """Differences of next-token distributions; keeps states of both readings, and logits of a chunk."""
-        start, other = question.start, other_attention(question.against, self._attention, self.model, question.length)
-        with self.reader.answering(question.length):
+        start, other = (
+            question.first_target,
+            other_attention(question.against, self._attention, self.model, question.length),
+        )
+        with self.reader.refuse_failures(question.length):
             ids = self.reader.ids(question.tokens[:-1])
             if not question.against and self._prompt_is_shared():
                 own, theirs = self._behind_one_prompt(ids, start, other)
             else:
                 own = self.reader.states(ids, start)[:, 0, start - 1 :]
-                with self.reader.under(other):
+                with self.reader.read_under(other):
                     theirs = self.reader.states(ids, start)[:, 0, start - 1 :]
             targets = self.reader.ids(question.tokens[start:])[0].to(own.device)
             found = likelihood.divergences(own, theirs, self.reader.head.exact(), targets, self._chunk)
             apart, same, nll, other_nll = (each.cpu().numpy() for each in found)
-        return Diverged(divergence=apart, same_top=same, nll=nll, other_nll=other_nll)
+        return MeasureDivergenceAnswer(divergence=apart, same_top=same, nll=nll, other_nll=other_nll)
 
     def _prompt_is_shared(self) -> bool:
         """Whether a prompt is read alike with and without the compressed cache, and can be gone on from by both."""
@@ -535,74 +550,78 @@ class Hf(Backend):
         name = json.dumps(other.as_data(), sort_keys=True), start, ids.cpu().numpy().tobytes()
         if self._shared is None or self._shared[0] != name:
             self._shared = None
-            with self.reader.under(other):
+            with self.reader.read_under(other):
                 states = [self.reader.new(room=ids.shape[1] - start) for _ in self.reader.passes]
                 last = self.reader.states(ids[:, :start], start, states)[:, 0, -1:]
                 self._shared = name, states, last, self._further(ids[:, start:], start, last, states)
         _, kept, last, theirs = self._shared
         return self._further(ids[:, start:], start, last, kept), theirs
 
-    def _further(self, ids: Tensor, start: int, last: Tensor, states: Sequence[State]) -> Tensor:
+    def _further(self, ids: Tensor, start: int, last: Tensor, states: Sequence[TextState]) -> Tensor:
         """[passes, 1 + T, width] the last states of a prompt, and those of T further tokens, after which it is cut."""
         if not ids.shape[1]:
             return last
         with ExitStack() as stack:
-            aside = [stack.enter_context(state.aside()) for state in states]
+            aside = [stack.enter_context(state.branch()) for state in states]
             return torch.cat([last, self.reader.states(ids, start, aside)[:, 0]], dim=1)
 
     def _losses(self, states: Tensor, targets: Tokens) -> Tensor:
         """[T] NLL of targets behind [passes, T, width] states."""
         ids = self.reader.ids(targets)[0].to(states.device)
-        return likelihood.nll(states, self.reader.head.exact(), ids, self._chunk)
+        return likelihood.token_nll(states, self.reader.head.exact(), ids, self._chunk)
 
     @torch.inference_mode()
     def logits(self, tokens: Tokens, pieces: Sequence[int], prompt: int) -> Tensor:
-        """[T, COLUMNS] next-token logits, from one forward pass or from several pieces of `tokens` with a cache.
+        """[T, N_COMPARED_VOCABULARY_TOKENS] next-token logits, from one forward pass or from several pieces of `tokens`
+        with a cache.
 
-        Only the first `COLUMNS` tokens of the vocabulary, so that long texts fit in memory.
+        Only the first `N_COMPARED_VOCABULARY_TOKENS` tokens of the vocabulary, so that long texts fit in memory.
 
         Args:
             tokens: [T] ids.
             pieces: tokens of each forward pass; their sum is T.
             prompt: length of the prompt, at most that of the first piece.
         """
-        with self.reader.answering(len(tokens)):
+        with self.reader.refuse_failures(len(tokens)):
             states = [self.reader.new() for _ in self.reader.passes] if len(pieces) > 1 else ()
             parts = torch.split(self.reader.ids(tokens), list(pieces), dim=1)
             return self._columns(torch.cat([self.reader.states(part, prompt, states)[:, 0] for part in parts], dim=1))
 
     @torch.inference_mode()
     def logits_together(self, rows: Sequence[Tokens]) -> list[Tensor]:
-        """Each row's [T, COLUMNS] next-token logits, from one batch padded on the left."""
+        """Each row's [T, N_COMPARED_VOCABULARY_TOKENS] next-token logits, from one batch padded on the left."""
         width = max(len(row) for row in rows)
         feed = torch.zeros(len(rows), width, dtype=torch.int64, device=self.reader.device)
         real = torch.zeros_like(feed)
         for number, row in enumerate(rows):
             feed[number, width - len(row) :], real[number, width - len(row) :] = self.reader.ids(row)[0], 1
-        with self.reader.answering(width):
+        with self.reader.refuse_failures(width):
             passes = []
             for placement in self.reader.passes:
                 self.reader.installer.put(placement)
                 # Positions count real tokens, as `generate` of transformers counts them.
                 places = (real.cumsum(1) - 1).clamp_min(0)
                 read = self.reader.base(input_ids=feed, attention_mask=real, position_ids=places, use_cache=False)
-                passes.append(states_of(read).to(self.reader.head.device))
+                passes.append(last_hidden_states(read).to(self.reader.head.device))
             states = torch.stack(passes)
             return [self._columns(states[:, number, width - len(row) :]) for number, row in enumerate(rows)]
 
     def _columns(self, states: Tensor) -> Tensor:
-        """[T, COLUMNS] logits of [passes, T, width] states, from those of `COMPARED` positions at a time."""
-        chunks = torch.split(states, min(self._chunk, COMPARED), dim=1)
-        return torch.cat([likelihood.mixed(self.reader.head(chunk))[:, :COLUMNS] for chunk in chunks])
+        """[T, N_COMPARED_VOCABULARY_TOKENS] logits of [passes, T, width] states, from those of
+        `MAX_POSITIONS_WITH_LOGITS` positions at a time."""
+        chunks = torch.split(states, min(self._chunk, MAX_POSITIONS_WITH_LOGITS), dim=1)
+        return torch.cat(
+            [likelihood.mix_passes(self.reader.head(chunk))[:, :N_COMPARED_VOCABULARY_TOKENS] for chunk in chunks]
+        )
 
-    def realised(self, length: int) -> float | None:
+    def difference_from_method(self, length: int) -> float | None:
         """Largest difference between what the model computes and the method's numbers; needs an earlier forward pass.
 
         None if the method's numbers depend on the input.
         """
-        with self.reader.answering(length):
+        with self.reader.refuse_failures(length):
             installer, passes = self.reader.installer, self.reader.passes
-            found = [installer.realised(placement, self.model, length) for placement in passes]
+            found = [installer.difference_from_method(placement, self.model, length) for placement in passes]
         return None if None in found else max(error for error in found if error is not None)
 
     def drops_after(self) -> int | None:
@@ -615,16 +634,16 @@ class Hf(Backend):
         return all(hook.modules.keys() >= (hook.attends or {*range(len(hook.layers))}) for hook in hooks)
 
     @torch.inference_mode()
-    def probe(self, question: Probe) -> Probed:
+    def probe(self, question: ProbeAttention) -> ProbeAttentionAnswer:
         """Attention statistics of one forward pass, collected in our attention function layer by layer."""
         [placement, *others], installer = self.reader.passes, self.reader.installer
         if others:
             raise Refused("hf cannot probe a mixture: its passes have different attention weights")
         observer = Observer(question.length, question.first, question.last, question.shortest)
         try:
-            with self.reader.answering(question.length):
+            with self.reader.refuse_failures(question.length):
                 installer.put(installer.prepare(placement.attention, observer))
                 self.reader.base(input_ids=self.reader.ids(question.tokens), use_cache=False)
         finally:
             installer.put(placement)
-        return Probed(statistics=observer.statistics())
+        return ProbeAttentionAnswer(statistics=observer.statistics())

@@ -8,22 +8,22 @@ from typing import Any
 import torch
 
 from lexbench.backends.hf.backend import Hf
-from lexbench.core.attention import Attention, Line, Remap
+from lexbench.core.attention import Attention, PositionMap, Remap
 
 
-def mispair(hf: Hf) -> None:
+def rotate_wrong_pairs(hf: Hf) -> None:
     """Rotate other pairs than the model's: neighbours in place of halves of the head, or halves of neighbours.
 
     Until the next `attend`. Refused as a remap that changes nothing would be.
     """
-    hf.attend(Attention(remap=Remap(1 << 40, Line(), Line())))
+    hf.attend(Attention(remap=Remap(1 << 40, PositionMap(), PositionMap())))
     hook = hf.reader.passes[0].hook
     assert hook is not None, "a remap needs our attention function"
-    hook.layers = [replace(each, turn=each.turn and each.turn.mispaired()) for each in hook.layers]
+    hook.layers = [replace(each, turn=each.turn and each.turn.with_wrong_pairs()) for each in hook.layers]
 
 
 @contextmanager
-def eight_bits(hf: Hf) -> Iterator[None]:
+def round_to_eight_bits(hf: Hf) -> Iterator[None]:
     """Inputs of all linear layers are rounded to 8 bits inside the block, as servers round activations."""
     linear = [module for module in hf.reader.network.modules() if isinstance(module, torch.nn.Linear)]
     handles = [module.register_forward_pre_hook(_in_eight_bits) for module in linear]

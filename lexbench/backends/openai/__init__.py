@@ -1,5 +1,5 @@
 """Any server with the OpenAI completions interface as a backend."""
 
-from lexbench.core.parts import need
+from lexbench.core.parts import import_optional
 
-need("httpx2", "openai", "backend=openai")
+import_optional("httpx2", "openai", "backend=openai")

@@ -12,16 +12,16 @@ from lexbench.backends import Backend, Capabilities
 from lexbench.backends.completions import Completions, Continue, Likely, Reply, Request
 from lexbench.backends.openai.chat import ChatDialect
 from lexbench.backends.openai.dialect import Dialect
-from lexbench.backends.openai.http import Rejected, Server, checked_url
-from lexbench.backends.openai.replies import models
-from lexbench.backends.thinking import MARKERS, Form
+from lexbench.backends.openai.http import Rejected, ServerClient, checked_url
+from lexbench.backends.openai.replies import list_models
+from lexbench.backends.thinking import THOUGHT_MARKERS, Form
 from lexbench.checkpoints.checkpoint import end_tokens, folder_of
 from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.core.attention import Attention, Shift
 from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 from lexbench.core.record import Deferred, Refused
-from lexbench.core.task import Answer, AnyQuestion, Write
+from lexbench.core.task import Answer, AnyQuestion, Generate
 from lexbench.methods.composition import method_config, read_method
 from lexbench.methods.scaled import attention_of
 
@@ -77,20 +77,20 @@ class OpenAI(Completions, Backend):
         thinking: str = "none",
         thought: int = 0,
         prefill: bool = True,
-        markers: Sequence[str] = MARKERS,
+        markers: Sequence[str] = THOUGHT_MARKERS,
     ) -> None:
         given: dict[str, Any] = {"concurrency": concurrency, "timeout": timeout, "retries": retries}
         given |= {"requests_per_minute": requests_per_minute, "serves": serves, "serves_length": serves_length}
         self.check_settings({**given, "key_variable": key_variable}, model)
         self.model, self.dtype = model, dtype
-        self._serves, self._slots = started_with(serves, serves_length, model)
+        self._serves, self._slots = server_method(serves, serves_length, model)
         folder = folder_of(model, weights=False)
         self.tokenizer = load_tokenizer(folder, model.bos)
         form = Form(chat, system, thinking, thought, prefill, tuple(markers))
         if chat:
             self.tokenizer = form.tokenizer(self.tokenizer)
         self._concurrency = concurrency
-        self._server = Server(url, _key(key_variable), key_variable, timeout, retries, requests_per_minute)
+        self._server = ServerClient(url, _key(key_variable), key_variable, timeout, retries, requests_per_minute)
         entry = _entry(self._server, served)
         self.version = _version(self._server, entry)
         ends, vocabulary = sorted(end_tokens(folder)), max(model.vocabulary or 0, self.tokenizer.vocabulary)
@@ -104,7 +104,7 @@ class OpenAI(Completions, Backend):
         if isinstance(self._dialect, ChatDialect) and not self._dialect.switches:
             self.version += ", which takes no chat_template_kwargs"
         told = {"fingerprint": self._dialect.fingerprint, "answering": self._dialect.answering}
-        self.revision = _identified(self._server, {**entry, **told})
+        self.revision = _server_revision(self._server, {**entry, **told})
 
     @classmethod
     def check_settings(cls, settings: Mapping[str, Any], model: Model) -> None:
@@ -116,7 +116,7 @@ class OpenAI(Completions, Backend):
         _check("retries", settings.get("retries"), settings.get("retries", 0) >= 0, "at least 0")
         _check("requests_per_minute", pace, 0 < (pace or 1) < math.inf, "above 0")
         _check("serves_length", length, length is None or length >= 1, "at least 1 token")
-        started_with(settings.get("serves", "none"), length, model)
+        server_method(settings.get("serves", "none"), length, model)
         Form.of(settings)
         _key(settings.get("key_variable"))
         if "url" in settings:
@@ -127,10 +127,10 @@ class OpenAI(Completions, Backend):
         """The tokenizer as this backend with `chat` counts and frames questions."""
         return Form.of(config).tokenizer(tokenizer)
 
-    def _answered(self, question: AnyQuestion) -> Answer:
+    def _answer_of(self, question: AnyQuestion) -> Answer:
         if not isinstance(self._dialect, ChatDialect):
-            return super()._answered(question)
-        if not isinstance(question, Write):
+            return super()._answer_of(question)
+        if not isinstance(question, Generate):
             raise Refused(
                 "a chat server gives no likelihoods of given tokens: take a task that writes, or backend.chat=false"
             )
@@ -155,10 +155,10 @@ class OpenAI(Completions, Backend):
         """Answer questions in order, with `concurrency` of them in flight."""
 
         def answered(question: AnyQuestion, stop: threading.Event) -> Answer:
-            self._server.heed(stop)
-            return self._answered(question)
+            self._server.give_up_when(stop)
+            return self._answer_of(question)
 
-        return in_order(answered, questions, self._concurrency)
+        return map_in_order(answered, questions, self._concurrency)
 
     def close(self) -> None:
         """Close the connections; the server runs on."""
@@ -170,10 +170,10 @@ class OpenAI(Completions, Backend):
 
     def _reply(self, request: Request) -> Reply:
         if isinstance(request, Continue):
-            return self._dialect.continued(request)
+            return self._dialect.continue_greedily(request)
         if isinstance(request, Likely):
-            return self._dialect.likely(request.tokens, request.start)
-        return self._dialect.next(request.tokens, request.options)
+            return self._dialect.target_losses(request.tokens, request.first_target)
+        return self._dialect.option_losses(request.tokens, request.options)
 
 
 # options of the user
@@ -199,7 +199,7 @@ def _key(variable: str | None) -> str | None:
     return key or None
 
 
-def started_with(serves: Any, length: int | None, model: Model) -> tuple[str, dict[str, Any]]:
+def server_method(serves: Any, length: int | None, model: Model) -> tuple[str, dict[str, Any]]:
     """Label of the method that a server was started with, and its `Attention.as_data()`.
 
     Raises ConfigError if there is no such method, or if it depends on the length and no length is given.
@@ -220,10 +220,10 @@ def started_with(serves: Any, length: int | None, model: Model) -> tuple[str, di
 # what the server reports about itself
 
 
-def _entry(server: Server, served: str | None) -> dict[str, Any]:
+def _entry(server: ServerClient, served: str | None) -> dict[str, Any]:
     """The server's entry of the model; ConfigError if the server does not answer or does not have the model."""
     try:
-        listed = models(server)
+        listed = list_models(server)
     except Rejected as no:
         if served is not None and no.status == 404:  # the server has no /models
             return {"id": served}
@@ -234,13 +234,13 @@ def _entry(server: Server, served: str | None) -> dict[str, Any]:
     if served is None and len(names) == 1:
         return listed[0]
     if served not in names:
-        choices = server.words(", ".join(names)) or "none"
+        choices = server.one_line_message(", ".join(names)) or "none"
         rule = "does not serve exactly one model" if served is None else f"does not serve {served!r}"
         raise ConfigError(f"{server.url} {rule}: give backend.served=NAME from {choices}")
     return listed[names.index(served)]
 
 
-def _identified(server: Server, entry: Mapping[str, Any]) -> str:
+def _server_revision(server: ServerClient, entry: Mapping[str, Any]) -> str:
     """The model's revision: its name, there and in answers, and what tells it from other models of that name.
 
     vLLM reports folder, base model, window, and a fingerprint: a hash of version, model, method, dtype and all other
@@ -250,10 +250,10 @@ def _identified(server: Server, entry: Mapping[str, Any]) -> str:
     more = [str(each) for each in parts if each not in (None, entry["id"])]
     if entry.get("max_model_len") is not None:
         more.append(f"max_model_len {entry['max_model_len']}")
-    return server.words(f"{entry['id']} ({', '.join(more)})" if more else entry["id"])
+    return server.one_line_message(f"{entry['id']} ({', '.join(more)})" if more else entry["id"])
 
 
-def _version(server: Server, entry: Mapping[str, Any]) -> str:
+def _version(server: ServerClient, entry: Mapping[str, Any]) -> str:
     """The version of vLLM; other servers do not report theirs."""
     if entry.get("owned_by") != "vllm":
         return "OpenAI API"
@@ -261,13 +261,15 @@ def _version(server: Server, entry: Mapping[str, Any]) -> str:
         version = server.get("/version").get("version")
     except Refused:
         version = None
-    return server.words(f"vLLM {version}") if isinstance(version, str) else "vLLM"
+    return server.one_line_message(f"vLLM {version}") if isinstance(version, str) else "vLLM"
 
 
 # concurrency
 
 
-def in_order(work: Callable[[Item, threading.Event], Result], items: Sequence[Item], at_once: int) -> Iterator[Result]:
+def map_in_order(
+    work: Callable[[Item, threading.Event], Result], items: Sequence[Item], at_once: int
+) -> Iterator[Result]:
     """Process items in `at_once` threads, and yield results in the order of the items.
 
     After the first failure no other item is started; the error is raised after all results before it. If it is

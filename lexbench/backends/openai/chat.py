@@ -6,20 +6,20 @@ from typing import Any
 
 import numpy as np
 
-from lexbench.backends.openai.dialect import STOPS, Abilities, Dialect
+from lexbench.backends.openai.dialect import MAX_STOP_STRINGS, Abilities, Dialect
 from lexbench.backends.openai.http import Rejected
-from lexbench.backends.openai.replies import found, malformed
-from lexbench.backends.thinking import Form, behind
+from lexbench.backends.openai.replies import malformed_answer, value_at
+from lexbench.backends.thinking import Form, answer_place
 from lexbench.checkpoints.tokenizer import FastTokenizer
 from lexbench.core.record import Refused
-from lexbench.core.task import Tokens, Write, Written
+from lexbench.core.task import Generate, GenerateAnswer, Tokens
 
-SPARE = 64
+TEMPLATE_TOLERANCE_TOKENS = 64
 """Tokens by which a server's template may differ from the one here: a default system message, another date."""
-FIELDS = ("reasoning", "reasoning_content")
+THOUGHT_FIELDS = ("reasoning", "reasoning_content")
 """Names of a thought beside the answer: vLLM's newer and older one."""
 ROOM_FIELDS = ("max_tokens", "max_completion_tokens")
-TRIAL = [{"role": "user", "content": "Hi"}]
+TRIAL_MESSAGES = [{"role": "user", "content": "Hi"}]
 Message = tuple[str, str]
 
 
@@ -37,26 +37,30 @@ class ChatDialect(Dialect):
         self._form, self.switches = form, True
         super().__init__(*asked)
 
-    def write(self, question: Write) -> Written:
+    def write(self, question: Generate) -> GenerateAnswer:
         """Thought and answer to a question; the answer loses what exceeds its room.
 
-        Refused if the server has read another number of tokens than asked, beyond `SPARE`.
+        Refused if the server has read another number of tokens than asked, beyond `TEMPLATE_TOLERANCE_TOKENS`.
         """
         self.check_greedy()
         # A stop text within the thought would end the whole answer.
-        most, until = question.thought + question.room, () if question.thought else question.until
+        most, until = question.thought + question.max_new_tokens, () if question.thought else question.until
         answer, choice = self._chat(self._messages(question), most, until)
         cut = self._is_cut(choice)
         self._check_counts(answer.get("usage"), len(question.prompt), most, cut)
-        thought, text = self._parted(found(self._server, choice, dict, "message"), cut)
+        thought, text = self._thought_and_answer(value_at(self._server, choice, dict, "message"), cut)
         self._check_secret(f"{thought} {text}")
-        tokens = self._first_tokens(text, question.room)
-        if len(tokens) > question.room:  # what the thought has left over is not the answer's
-            tokens, cut = tokens[: question.room], True
+        tokens = self._first_tokens(text, question.max_new_tokens)
+        if len(tokens) > question.max_new_tokens:  # what the thought has left over is not the answer's
+            tokens, cut = tokens[: question.max_new_tokens], True
             text = self.tokenizer.decode(tokens)
         unfinished = cut and not text and bool(question.thought)
-        return Written(
-            tokens=tokens, text=text, hit_room=cut and not question.said(text), thought=thought, thought_cut=unfinished
+        return GenerateAnswer(
+            tokens=tokens,
+            text=text,
+            hit_room=cut and not question.contains_stop_text(text),
+            thought=thought,
+            thought_cut=unfinished,
         )
 
     def _check_counts(self, usage: Any, asked: int, most: int, cut: bool) -> None:
@@ -70,8 +74,8 @@ class ChatDialect(Dialect):
         """
         counts = usage if isinstance(usage, dict) else {}
         read, written = counts.get("prompt_tokens"), counts.get("completion_tokens")
-        if not isinstance(read, int | float) or abs(read - asked) > SPARE:
-            shown = "an unknown number of" if read is None else self._server.words(str(read))
+        if not isinstance(read, int | float) or abs(read - asked) > TEMPLATE_TOLERANCE_TOKENS:
+            shown = "an unknown number of" if read is None else self._server.one_line_message(str(read))
             raise Refused(
                 f"{self._server.url} has read {shown} tokens, the question has {asked}: it truncates prompts, its "
                 "template is not the model's here, or it does not count"
@@ -87,7 +91,7 @@ class ChatDialect(Dialect):
                 f"{self._server.url} wrote {written:g} tokens of at most {most}: it ignores {self.room_field}"
             )
 
-    def _parted(self, message: Mapping[str, Any], cut: bool) -> tuple[str, str]:
+    def _thought_and_answer(self, message: Mapping[str, Any], cut: bool) -> tuple[str, str]:
         """Thought and answer; Refused where the model is told not to think, and its thought has taken the room."""
         thought, answer = self._split(message, cut)
         if self._form.thinking == "none" and thought is not None and (not answer or (thought.strip() and cut)):
@@ -104,16 +108,16 @@ class ChatDialect(Dialect):
         """
         text = message.get("content")
         if text is not None and not isinstance(text, str):
-            raise malformed(self._server, f"message.content must be a str, got {type(text).__name__}")
+            raise malformed_answer(self._server, f"message.content must be a str, got {type(text).__name__}")
         text = text or ""
         begin, end = self._form.markers
-        for name in FIELDS:
+        for name in THOUGHT_FIELDS:
             if isinstance(message.get(name), str) and message[name]:
                 return message[name], text.lstrip()
         if message.get("content") is None and not cut:
             refusal = message.get("refusal")
-            said = f" ({self._server.words(refusal)})" if isinstance(refusal, str) else ""
-            raise malformed(self._server, f"an answer without content{said}")
+            said = f" ({self._server.one_line_message(refusal)})" if isinstance(refusal, str) else ""
+            raise malformed_answer(self._server, f"an answer without content{said}")
         # From the right: a thought may speak of its own marker.
         thought, ended, answer = text.rpartition(end)
         if ended:
@@ -125,7 +129,7 @@ class ChatDialect(Dialect):
             return text.strip().removeprefix(begin).strip(), ""
         return None, text
 
-    def _messages(self, question: Write) -> list[dict[str, str]]:
+    def _messages(self, question: Generate) -> list[dict[str, str]]:
         messages = list(question.messages) or self._read(question.prompt)
         *others, (role, last) = messages
         if role == "assistant" and not self._form.continues:
@@ -136,7 +140,7 @@ class ChatDialect(Dialect):
     def _read(self, prompt: Tokens) -> list[Message]:
         """The messages of a prompt that was framed as one user message, and the first words of the answer behind it."""
         frame = self.tokenizer.frame(chat=True)
-        end = behind(frame, prompt)
+        end = answer_place(frame, prompt)
         if not np.array_equal(prompt[: len(frame.before)], frame.before):
             raise Refused("a chat server needs a question that begins as the chat template does: set task.chat=true")
         user = [("user", self.tokenizer.decode(prompt[len(frame.before) : end - len(frame.after)]))]
@@ -153,7 +157,7 @@ class ChatDialect(Dialect):
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """The answer to messages, and its only choice; `thinks` None: as the form says."""
         body: dict[str, Any] = {"messages": messages, self.room_field: most}
-        if stops := [text for text in until if text][:STOPS]:
+        if stops := [text for text in until if text][:MAX_STOP_STRINGS]:
             body["stop"] = stops
         if messages[-1]["role"] == "assistant":
             body |= {"continue_final_message": True, "add_generation_prompt": False}
@@ -163,13 +167,13 @@ class ChatDialect(Dialect):
             }
         if self._form.thinking == "budget":
             body["thinking_token_budget"] = self._form.thought
-        return self._posted("chat/completions", body)
+        return self._post_greedy("chat/completions", body)
 
     def _answer_to(self, opening: str, room: int) -> Tokens:
         """Tokens that the server writes to a message, its thought first."""
         _, choice = self._chat([{"role": "user", "content": opening}], room)
-        message = found(self._server, choice, dict, "message")
-        parts = [message.get(name) for name in (*FIELDS, "content")]
+        message = value_at(self._server, choice, dict, "message")
+        parts = [message.get(name) for name in (*THOUGHT_FIELDS, "content")]
         return self._first_tokens("".join(part for part in parts if isinstance(part, str)), room)
 
     def _abilities(self) -> Abilities:
@@ -177,7 +181,7 @@ class ChatDialect(Dialect):
         # OpenAI's newer models take max_completion_tokens only, and some servers reject the switch for thinking.
         for self.room_field, self.switches in itertools.product(ROOM_FIELDS, (True, False)):
             try:
-                answer, _ = self._chat(TRIAL, 1 + self._form.thought)
+                answer, _ = self._chat(TRIAL_MESSAGES, 1 + self._form.thought)
             except Rejected as no:
                 last = no
                 continue
@@ -190,14 +194,14 @@ class ChatDialect(Dialect):
 
         Where the template opens the thought, nothing in an answer that is cut tells it from a thought.
         """
-        if self._form.thinking != "none" or not self.tokenizer.thinks_unasked():
+        if self._form.thinking != "none" or not self.tokenizer.opens_thought_by_default():
             return
         if self.switches:
             try:
-                told, _ = self._chat(TRIAL, 1, thinks=True)
+                told, _ = self._chat(TRIAL_MESSAGES, 1, thinks=True)
             except Rejected:
                 return  # it knows the switch
-            counts = [found(self._server, each, dict, "usage").get("prompt_tokens") for each in (answer, told)]
+            counts = [value_at(self._server, each, dict, "usage").get("prompt_tokens") for each in (answer, told)]
             if counts[0] != counts[1]:
                 return
         raise Refused(

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 
 from lexbench.backends.completions import MOST_OPTIONS, Continue, Continued, Losses
-from lexbench.backends.openai.http import MOST, Rejected, Server
-from lexbench.backends.openai.replies import Replies, found, malformed, models
-from lexbench.backends.openai.trials import contradiction, sampling
+from lexbench.backends.openai.http import MAX_ANSWER_BYTES, Rejected, ServerClient
+from lexbench.backends.openai.replies import Replies, list_models, malformed_answer, value_at
+from lexbench.backends.openai.trials import find_contradiction, find_sampling
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Tokenizer, Tokens
 
-STOPS = 4
+MAX_STOP_STRINGS = 4
 """Most stop strings that the interface accepts."""
-SCORING: Sequence[Mapping[str, Any]] = (
+LIKELIHOOD_REQUEST_FORMS: Sequence[Mapping[str, Any]] = (
     {"prompt_logprobs": 0, "max_tokens": 1},
     {"echo": True, "logprobs": 0, "max_tokens": 0},
     {"echo": True, "logprobs": 1, "max_tokens": 0},
@@ -27,14 +27,14 @@ LONGEST_TOKEN = 512
 """Characters of the longest token: 128 blanks or lines in today's vocabularies."""
 FEWEST_BYTES, BYTES_PER_TOKEN = 1 << 20, 1 << 10
 """Most bytes of an answer, and for each token that it may hold: a log-probability with its names takes some 150."""
-PROBE = "The grass is green and the sky is blue."
-TELLING = (
+TRIAL_SENTENCE = "The grass is green and the sky is blue."
+TOKENIZER_TRIAL_TEXT = (
     "In 1997: 3.14159265358979323846, then 271828182845904523536. Naïve Übermäßigkeit, Москва и Киев, 東京都と大阪府, "
     "καλημέρα κόσμε;\n        for (int i = 0; i != rows_of(table); i++) { sum += x[i]*y[i]; }"
 )
 """Digits, scripts and code, which two tokenizers hardly ever cut into equally many tokens."""
-OTHERWISE = 0.1
-"""Share of the tokens of `TELLING` by which a server may differ: a BOS, an end token, a space in front."""
+MAX_TOKEN_COUNT_DIFFERENCE_SHARE = 0.1
+"""Share of the tokens of `TOKENIZER_TRIAL_TEXT` by which a server may differ: a BOS, an end token, a space in front."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Abilities:
     exact: bool
     """It returns ids of new tokens and accepts our end tokens (vLLM)."""
     scoring: Mapping[str, Any] | None
-    """The form of `SCORING` that it answers; None: none of them."""
+    """The form of `LIKELIHOOD_REQUEST_FORMS` that it answers; None: none of them."""
     options: bool
     """It returns log-probabilities of given next tokens (`logprob_token_ids` of vLLM)."""
     odd: str = ""
@@ -75,7 +75,13 @@ class Dialect:
     """The field that limits new tokens."""
 
     def __init__(
-        self, server: Server, served: str, tokenizer: Tokenizer, ends: Sequence[int], vocabulary: int, steady: bool
+        self,
+        server: ServerClient,
+        served: str,
+        tokenizer: Tokenizer,
+        ends: Sequence[int],
+        vocabulary: int,
+        steady: bool,
     ) -> None:
         self._server, self._served, self.tokenizer = server, served, tokenizer
         self._ends, self._steady = ends, steady
@@ -85,34 +91,36 @@ class Dialect:
         self._trying = True
         self.able = self._abilities()
         if self.able.scoring or self.able.options:
-            odd = contradiction(self, self.able.scoring is not None, self.able.options)
+            odd = find_contradiction(self, self.able.scoring is not None, self.able.options)
             if odd:
                 self.able = replace(self.able, scoring=None, options=False, odd=odd)
-        self.able = replace(self.able, sampled=sampling(self._answer_to))
+        self.able = replace(self.able, sampled=find_sampling(self._answer_to))
         self._trying = False
 
-    def continued(self, request: Continue) -> Continued:
+    def continue_greedily(self, request: Continue) -> Continued:
         """Greedy continuation of the tokens; Refused if the server was seen not to write greedily."""
         self.check_greedy()
-        until = [text for text in request.until if text][:STOPS]
+        until = [text for text in request.until if text][:MAX_STOP_STRINGS]
         fields = {**(self._exactly() if self.able.exact else {}), **({"stop": until} if until else {})}
-        choice, counted = self._complete(self.able.ids, request.tokens, max_tokens=request.room, **fields)
+        choice, counted = self._complete(self.able.ids, request.tokens, max_tokens=request.max_new_tokens, **fields)
         cut = self._is_cut(choice)
         if self.able.exact:
-            tokens = self._replies.new_tokens(choice, request.room)
+            tokens = self._replies.new_tokens(choice, request.max_new_tokens)
             written: int | None = len(tokens)
         else:  # only text: its tokens may differ from the ones written, the server's count is kept
-            text = found(self._server, choice, str, "text")
+            text = value_at(self._server, choice, str, "text")
             self._check_secret(text)
-            tokens, written = self._first_tokens(text, request.room), counted
-            if written is not None and written > request.room:
+            tokens, written = self._first_tokens(text, request.max_new_tokens), counted
+            if written is not None and written > request.max_new_tokens:
                 raise Refused(
-                    f"{self._server.url} wrote {written} tokens of at most {request.room}: it ignores max_tokens"
+                    f"{self._server.url} wrote {written} tokens of at most {request.max_new_tokens}: it ignores "
+                    "max_tokens"
                 )
-            tokens = tokens[: request.room]
-        if cut and written is not None and written < request.room:
+            tokens = tokens[: request.max_new_tokens]
+        if cut and written is not None and written < request.max_new_tokens:
             raise Refused(
-                f"{self._server.url} stopped after {written} of {request.room} tokens: raise its limit on new tokens"
+                f"{self._server.url} stopped after {written} of {request.max_new_tokens} tokens: raise its limit on "
+                "new tokens"
             )
         self._check_secret(self.tokenizer.decode(tokens))
         [ends] = np.nonzero(np.isin(tokens, self._ends))
@@ -120,7 +128,7 @@ class Dialect:
             return Continued(tokens=tokens[: ends[0]], hit_room=False)
         return Continued(tokens=tokens, hit_room=cut)
 
-    def likely(self, tokens: Tokens, start: int) -> Losses:
+    def target_losses(self, tokens: Tokens, start: int) -> Losses:
         """NLL of tokens[start:]."""
         form = self.able.scoring
         if form is None:
@@ -132,13 +140,13 @@ class Dialect:
             "prompt_logprobs" in form and self.able.options
         ):  # score the last token as the next one: fits a prompt of the full window
             return self._ahead(tokens[:-1], tokens[-1:], start)
-        return self._scored(self.able.ids, form, tokens, start)
+        return self._prompt_losses(self.able.ids, form, tokens, start)
 
-    def next(self, tokens: Tokens, options: Tokens) -> Losses:
+    def option_losses(self, tokens: Tokens, options: Tokens) -> Losses:
         """NLL of each option as the next token."""
         if not self.able.options:
             wholes = [np.append(tokens, option) for option in options]
-            return np.concatenate([self.likely(whole, len(tokens)) for whole in wholes])
+            return np.concatenate([self.target_losses(whole, len(tokens)) for whole in wholes])
         # Each part reads the prompt again, but for what the server's prefix cache holds.
         parts = [options[begin : begin + MOST_OPTIONS] for begin in range(0, len(options), MOST_OPTIONS)]
         return np.concatenate([self._ahead(tokens, part, len(tokens)) for part in parts])
@@ -154,12 +162,12 @@ class Dialect:
         """Id and nats of the token that the server writes behind these; None where its text is not one token more."""
         fields = {**self._exactly(), "stop_token_ids": []} if self.able.exact else {}
         choice, _ = self._complete(self.able.ids, tokens, max_tokens=1, logprobs=1, **fields)
-        given = found(self._server, choice, list, "logprobs", "token_logprobs")
+        given = value_at(self._server, choice, list, "logprobs", "token_logprobs")
         if self.able.exact:
             new = self._replies.new_tokens(choice, 1)
         else:
             own = tokens[len(self.tokenizer.prefix) :]
-            whole = self.tokenizer.encode(self.tokenizer.decode(own) + found(self._server, choice, str, "text")).ids
+            whole = self.tokenizer.encode(self.tokenizer.decode(own) + value_at(self._server, choice, str, "text")).ids
             new = whole[len(own) :] if np.array_equal(whole[: len(own)], own) else own[:0]
         if len(new) != 1 or len(given) != 1:
             return None  # an end, or text that joins another token
@@ -176,7 +184,7 @@ class Dialect:
         choice, _ = self._complete(self.able.ids, tokens, max_tokens=room, **fields)
         if self.able.exact:
             return self._replies.new_tokens(choice, room)
-        return self._first_tokens(found(self._server, choice, str, "text"), room)
+        return self._first_tokens(value_at(self._server, choice, str, "text"), room)
 
     # requests
 
@@ -201,13 +209,13 @@ class Dialect:
             return_tokens_as_token_ids=True,
             **scoring,
         )
-        before = self._replies.of_prompt(choice, tokens, start) if scoring else []
-        return np.array([*before, *self._replies.of_next(choice, options)], dtype=np.float32)
+        before = self._replies.prompt_losses(choice, tokens, start) if scoring else []
+        return np.array([*before, *self._replies.next_token_losses(choice, options)], dtype=np.float32)
 
-    def _scored(self, ids: bool, form: Mapping[str, Any], tokens: Tokens, start: int) -> Losses:
-        """NLL of tokens[start:], by one of the forms of `SCORING`."""
+    def _prompt_losses(self, ids: bool, form: Mapping[str, Any], tokens: Tokens, start: int) -> Losses:
+        """NLL of tokens[start:], by one of the forms of `LIKELIHOOD_REQUEST_FORMS`."""
         choice, _ = self._complete(ids, tokens, **form)
-        read = self._replies.of_echo if "echo" in form else self._replies.of_prompt
+        read = self._replies.echo_losses if "echo" in form else self._replies.prompt_losses
         return np.array(read(choice, tokens, start), dtype=np.float32)
 
     def _complete(self, ids: bool, tokens: Tokens, **fields: Any) -> tuple[dict[str, Any], int | None]:
@@ -217,37 +225,39 @@ class Dialect:
             raise Refused(
                 f"{self._server.url} takes prompts as text only, and no text has these tokens: use backend=hf"
             )
-        answer, choice = self._posted("completions", {"prompt": prompt, **fields})
+        answer, choice = self._post_greedy("completions", {"prompt": prompt, **fields})
         usage = answer.get("usage")
         usage = usage if isinstance(usage, dict) else {}
         read, written = usage.get("prompt_tokens"), usage.get("completion_tokens")
         # A server may omit the count where its tokens are compared, and for the ids of a trial.
         compared = "echo" in fields or "prompt_logprobs" in fields or (ids and self._trying)
         if read != len(tokens) and not (read is None and compared):
-            shown = "an unknown number" if read is None else self._server.words(str(read))
+            shown = "an unknown number" if read is None else self._server.one_line_message(str(read))
             raise Refused(
                 f"{self._server.url} has read {shown} of {len(tokens)} tokens: it truncates prompts, "
                 "has another tokenizer, or another BOS policy (model.bos)"
             )
         return choice, written if isinstance(written, int) else None
 
-    def _posted(self, path: str, fields: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _post_greedy(self, path: str, fields: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """A greedy answer and its only choice, by the server that this run began with."""
         prompt = fields.get("prompt", ())  # what of a prompt's tokens or characters comes back; of messages nothing
         most = FEWEST_BYTES + BYTES_PER_TOKEN * (len(prompt) + fields.get(self.room_field, 0))
         try:
-            answer = self._server.post(path, {"model": self._served, "temperature": 0, **fields}, min(most, MOST))
+            answer = self._server.post(
+                path, {"model": self._served, "temperature": 0, **fields}, min(most, MAX_ANSWER_BYTES)
+            )
         except Rejected as no:
-            raise self._gone(no) if no.status == 404 else no from None
+            raise self._explain_404(no) if no.status == 404 else no from None
         self._check_same(answer)
-        choices = found(self._server, answer, list, "choices")
+        choices = value_at(self._server, answer, list, "choices")
         if not choices and not self._trying:  # it knows the request: this passes
             raise Deferred(f"{self._server.url} sent an answer without a choice: repeat the command")
         if len(choices) != 1:
-            raise malformed(self._server, "it must have exactly one choice")
-        choice = found(self._server, answer, dict, "choices", 0)
+            raise malformed_answer(self._server, "it must have exactly one choice")
+        choice = value_at(self._server, answer, dict, "choices", 0)
         if choice.get("error"):  # a router's: what is beside it is half an answer
-            said = self._server.words(json.dumps(choice["error"]))
+            said = self._server.one_line_message(json.dumps(choice["error"]))
             raise Deferred(f"{self._server.url} sent an answer with an error ({said}): repeat the command")
         return answer, choice
 
@@ -260,7 +270,7 @@ class Dialect:
                 "from a whole one: take a server, or a proxy before it, that says so"
             )
         if reason not in ("stop", "length"):
-            said = self._server.words(str(reason))
+            said = self._server.one_line_message(str(reason))
             raise Deferred(
                 f"{self._server.url} cut an answer short ({said}): see its log and settings, then repeat the command"
             )
@@ -278,14 +288,14 @@ class Dialect:
     def _check_same(self, answer: Mapping[str, Any]) -> None:
         """Raise Deferred if the server's fingerprint has changed, by a restart with other arguments, or its model."""
         said = answer.get("system_fingerprint") if self._steady else None
-        said = self._server.words(said) if isinstance(said, str) else None
+        said = self._server.one_line_message(said) if isinstance(said, str) else None
         self.fingerprint = self.fingerprint or said
         if said != self.fingerprint:
             raise Deferred(
                 f"{self._server.url} is not the server that this run began with (other fingerprint): repeat the command"
             )
         if isinstance(answer.get("model"), str):
-            model = self._server.words(answer["model"])
+            model = self._server.one_line_message(answer["model"])
             self.answering = self.answering or model
             if model != self.answering:
                 raise Deferred(
@@ -300,32 +310,35 @@ class Dialect:
         text = self.tokenizer.decode(own)
         return text if np.array_equal(self.tokenizer.encode(text).ids, own) else None
 
-    def _gone(self, no: Rejected) -> Refused:
+    def _explain_404(self, no: Rejected) -> Refused:
         """Explain a 404: Deferred if the server has another model by now, or no list of models any more, which it had.
 
         Else the rejection itself.
         """
         try:
-            names = [str(entry["id"]) for entry in models(self._server)]
+            names = [str(entry["id"]) for entry in list_models(self._server)]
         except Refused as lost:
             if self._server.listed or isinstance(lost, Deferred):
                 return Deferred(f"{no.reason}, nor does it list its models: start the server, then repeat the command")
             return no
         if self._served in names:
             return no
-        others = self._server.words(", ".join(names)) or "nothing"
+        others = self._server.one_line_message(", ".join(names)) or "nothing"
         return Deferred(f"{self._server.url} no longer serves {self._served}, but {others}: give backend.served=...")
 
     # detection
 
     def _abilities(self) -> Abilities:
-        tokens = np.array([*self.tokenizer.prefix, *self.tokenizer.encode(PROBE).ids], dtype=np.int64)
+        tokens = np.array([*self.tokenizer.prefix, *self.tokenizer.encode(TRIAL_SENTENCE).ids], dtype=np.int64)
         ids, exact = self._prompts(tokens)
         if ids:
             self._check_tokenizer()
         # Tried, not told: the same server answers otherwise by its version and by how it was started.
-        scoring = next((form for form in SCORING if _understood(self._scored, ids, form, tokens, 1)), None)
-        options = ids and _understood(self._ahead, tokens, tokens[-2:], len(tokens))
+        scoring = next(
+            (form for form in LIKELIHOOD_REQUEST_FORMS if _server_answers(self._prompt_losses, ids, form, tokens, 1)),
+            None,
+        )
+        options = ids and _server_answers(self._ahead, tokens, tokens[-2:], len(tokens))
         return Abilities(ids, exact, scoring, options)
 
     def _prompts(self, tokens: Tokens) -> tuple[bool, bool]:
@@ -339,29 +352,29 @@ class Dialect:
             except Refused as refusal:
                 last = refusal
                 continue
-            if PROBE in str(choice.get("text")):
+            if TRIAL_SENTENCE in str(choice.get("text")):
                 raise Refused(f"{self._server.url} repeats the prompt in front of its answers: switch that off there")
             return ids, bool(fields) and isinstance(choice.get("token_ids"), list)
         raise last
 
     def _check_tokenizer(self) -> None:
         """Raise Refused if a server that takes ids reads a text as another number of tokens: ids mean others there."""
-        own = len(self.tokenizer.encode(TELLING).ids)
+        own = len(self.tokenizer.encode(TOKENIZER_TRIAL_TEXT).ids)
         try:
-            answer, _ = self._posted("completions", {"prompt": TELLING, "max_tokens": 1})
-            read = found(self._server, answer, int, "usage", "prompt_tokens")
+            answer, _ = self._post_greedy("completions", {"prompt": TOKENIZER_TRIAL_TEXT, "max_tokens": 1})
+            read = value_at(self._server, answer, int, "usage", "prompt_tokens")
         except Deferred:
             raise
         except Refused:  # it takes no text, or does not count
             return
-        if abs(read - own) > OTHERWISE * own:
+        if abs(read - own) > MAX_TOKEN_COUNT_DIFFERENCE_SHARE * own:
             raise Refused(
                 f"{self._server.url} reads a text as {read} tokens that are {own} by the tokenizer here: it runs "
                 "another model, give that one by model=..."
             )
 
 
-def _understood(ask: Callable[..., object], *arguments: object) -> bool:
+def _server_answers(ask: Callable[..., object], *arguments: object) -> bool:
     """Whether a server answers this request; Deferred if it does not answer at all."""
     try:
         ask(*arguments)

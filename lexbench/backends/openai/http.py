@@ -25,23 +25,23 @@ from lexbench.core.record import Deferred, Refused
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 """Seconds before the first retry, doubled for each further one up to the longest; each times a random 0.75 to 1.25."""
-PATIENCE = 300.0
+MAX_RETRY_AFTER_SECONDS = 300.0
 """Longest Retry-After, in seconds, that is obeyed; a longer one counts as no answer."""
-CONNECT = 10.0
+CONNECT_TIMEOUT_SECONDS = 10.0
 """Seconds for a connection, and for the list of models."""
-IDLE = 2.0
+IDLE_CONNECTION_SECONDS = 2.0
 """Seconds to keep an idle connection: servers close theirs after 5, and a request at that moment would fail."""
-SAID = 300
+MAX_SHOWN_CHARACTERS = 300
 """Most characters of a server's message to show."""
-MOST = 256 << 20
+MAX_ANSWER_BYTES = 256 << 20
 """Most bytes of an answer, decompressed: log-probabilities of a prompt of a million tokens take less."""
 MOST_LISTED = 16 << 20
 """Most bytes of an answer to GET, decompressed: a router's list of a thousand models takes less."""
 
 
-HALF = re.compile("[\ud800-\udfff]")
+HALF_SURROGATE_PATTERN = re.compile("[\ud800-\udfff]")
 """Half of a surrogate pair."""
-PASSING = (408, 409, 425, 429)
+RETRYABLE_STATUSES = (408, 409, 425, 429)
 """Statuses of requests that may be sent again."""
 
 
@@ -61,7 +61,7 @@ class Rejected(Refused):
         self.status = status
 
 
-class Server:
+class ServerClient:
     """One server.
 
     Args:
@@ -93,8 +93,10 @@ class Server:
         self._client = httpx2.Client(
             # Only what `_content` unpacks within a bound.
             headers={"Accept-Encoding": "gzip", **({"Authorization": f"Bearer {key}"} if key else {})},
-            timeout=httpx2.Timeout(timeout, connect=min(timeout, CONNECT)),
-            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=IDLE),
+            timeout=httpx2.Timeout(timeout, connect=min(timeout, CONNECT_TIMEOUT_SECONDS)),
+            limits=httpx2.Limits(
+                max_connections=None, max_keepalive_connections=None, keepalive_expiry=IDLE_CONNECTION_SECONDS
+            ),
             verify=_certificates(),
             trust_env=not is_loopback(httpx2.URL(url).host),  # a proxy set in the environment cannot reach this machine
         )
@@ -102,20 +104,21 @@ class Server:
             if isinstance(transport, httpx2.HTTPTransport):  # httpx2 has no public way to say how connections are read
                 transport._pool._network_backend = Hurried(transport._pool._network_backend, self._thread)
 
-    def heed(self, stop: threading.Event) -> None:
+    def give_up_when(self, stop: threading.Event) -> None:
         """Make requests of this thread give up once `stop` is set."""
         self._thread.stop = stop
 
     def get(self, path: str) -> dict[str, Any]:
-        """GET in one attempt of at most CONNECT seconds; Fault without an answer, Rejected if the server rejects it.
+        """GET in one attempt of at most CONNECT_TIMEOUT_SECONDS seconds; Fault without an answer, Rejected if the
+        server rejects it.
 
         `path` is relative to the url; with a leading slash it is relative to the server's root, e.g. /version.
         """
         # vLLM has its version beside the interface, not in it.
         root = self.url.removesuffix("/v1") if path.startswith("/") else f"{self.url}/"
-        return self._attempt("GET", f"{root}{path}", None, min(self._timeout, CONNECT), MOST_LISTED)
+        return self._attempt("GET", f"{root}{path}", None, min(self._timeout, CONNECT_TIMEOUT_SECONDS), MOST_LISTED)
 
-    def post(self, path: str, body: Mapping[str, Any], most: int = MOST) -> dict[str, Any]:
+    def post(self, path: str, body: Mapping[str, Any], most: int = MAX_ANSWER_BYTES) -> dict[str, Any]:
         """POST with retries; Deferred if all attempts fail.
 
         Raises Rejected if the server rejects the request, Refused if the answer is too large.
@@ -132,10 +135,10 @@ class Server:
         for attempt in range(attempts):
             try:
                 if quick:
-                    self._listed()
+                    self._check_lists_models()
                 answer = self._attempt("POST", f"{self.url}/{path}", body, self._timeout, most)
             except Fault as fault:
-                if attempt + 1 == attempts or fault.wait > PATIENCE:
+                if attempt + 1 == attempts or fault.wait > MAX_RETRY_AFTER_SECONDS:
                     self._down = True
                     tries = f" ({attempt + 1} attempts)" if attempt else ""
                     raise Deferred(f"{fault.reason}{tries}: fix the server, then repeat the command") from None
@@ -152,18 +155,21 @@ class Server:
         """Close all connections."""
         self._client.close()
 
-    def words(self, said: str) -> str:
-        """A server's message as one line of at most SAID printable characters, with the key masked."""
-        # A page may be long. The key may be split where it is cut, and the stars take less room: so far beyond SAID.
-        line = "".join(each if each.isprintable() else "?" for each in " ".join(said[: 100 * SAID].split()))
+    def one_line_message(self, said: str) -> str:
+        """A server's message as one line of at most MAX_SHOWN_CHARACTERS printable characters, with the key masked."""
+        # A page may be long. The key may be split where it is cut, and the stars take less room: so far beyond
+        # MAX_SHOWN_CHARACTERS.
+        line = "".join(
+            each if each.isprintable() else "?" for each in " ".join(said[: 100 * MAX_SHOWN_CHARACTERS].split())
+        )
         line = self._secret.mask(line)
-        return line if len(line) <= SAID else f"{line[:SAID]} ..."
+        return line if len(line) <= MAX_SHOWN_CHARACTERS else f"{line[:MAX_SHOWN_CHARACTERS]} ..."
 
     def holds_key(self, text: str) -> bool:
         """Whether a text contains the key or a part of it, in any form (`Secret.is_in`)."""
         return self._secret.is_in(text)
 
-    def _listed(self) -> None:
+    def _check_lists_models(self) -> None:
         """Raise Deferred if the server does not even list its models."""
         try:
             self.get("models")
@@ -176,7 +182,7 @@ class Server:
         """Wait until the next attempt; the server's Retry-After holds back all threads."""
         pause = min(FIRST_PAUSE * 2.0**attempt, LONGEST_PAUSE) * random.uniform(0.75, 1.25)
         # For all threads: each of them would be turned away, too.
-        self._pace.hold(fault.wait)
+        self._pace.hold_back(fault.wait)
         self._sleep(pause, fault.reason)
 
     def _sleep(self, seconds: float, reason: str) -> None:
@@ -187,16 +193,20 @@ class Server:
     def _attempt(
         self, method: str, url: str, body: Mapping[str, Any] | None, seconds: float, most: int
     ) -> dict[str, Any]:
-        self._sleep(self._pace.turn(), f"{self.url} got no request: the cell ended with the error of another question")
-        limit = httpx2.Timeout(seconds, connect=min(seconds, CONNECT))
+        self._sleep(
+            self._pace.reserve_turn(), f"{self.url} got no request: the cell ended with the error of another question"
+        )
+        limit = httpx2.Timeout(seconds, connect=min(seconds, CONNECT_TIMEOUT_SECONDS))
         try:
-            response, content = self._received(method, url, body, seconds, limit, most)
+            response, content = self._receive_response(method, url, body, seconds, limit, most)
         except httpx2.ConnectTimeout:
-            raise Fault(f"{self.url} accepts no connection within {min(seconds, CONNECT):g} seconds") from None
+            raise Fault(
+                f"{self.url} accepts no connection within {min(seconds, CONNECT_TIMEOUT_SECONDS):g} seconds"
+            ) from None
         except httpx2.TimeoutException:
             raise Fault(f"{self.url} gives no answer within {seconds:g} seconds") from None
         except httpx2.RequestError as error:
-            said = self.words(str(error)) or type(error).__name__
+            said = self.one_line_message(str(error)) or type(error).__name__
             raise Fault(f"{self.url} does not answer ({said})") from None
         text = content.decode(errors="replace")
         self._check(response, text)
@@ -204,10 +214,10 @@ class Server:
         if answer.get("error"):  # a router's, as a success; choices beside it may be of half an answer
             self._check_error(answer["error"], text)
         if "\ufffd" in text and text.encode() != content:
-            raise self._unwritten()
+            raise self._unwritten_refusal()
         return answer
 
-    def _received(
+    def _receive_response(
         self, method: str, url: str, body: Mapping[str, Any] | None, seconds: float, limit: httpx2.Timeout, most: int
     ) -> tuple[httpx2.Response, bytes]:
         """The response and its whole content, within the seconds: `limit` is for each read, and a server may drip."""
@@ -222,7 +232,9 @@ class Server:
         """
         coding = response.headers.get("Content-Encoding", "identity").strip().lower()
         if coding not in ("identity", "gzip", "x-gzip"):
-            raise Refused(f"{self.url} compresses answers by {self.words(coding)}, which was not asked for: use gzip")
+            raise Refused(
+                f"{self.url} compresses answers by {self.one_line_message(coding)}, which was not asked for: use gzip"
+            )
         unpacker = None if coding == "identity" else zlib.decompressobj(wbits=31)  # 31: gzip
         content = bytearray()
         for piece in response.iter_raw():
@@ -241,7 +253,7 @@ class Server:
         status = response.status_code
         if 200 <= status < 300:
             return
-        said = f"{self.url} says HTTP {status}: {self._said(text) or response.reason_phrase}"
+        said = f"{self.url} says HTTP {status}: {self._error_message(text) or response.reason_phrase}"
         if status in (401, 403):
             name = self._key_variable or "one by backend.key_variable"
             raise Deferred(f"{said}: the key is wrong or missing, set {name}")
@@ -249,28 +261,31 @@ class Server:
             raise Deferred(f"{said}: its account is used up, pay, then repeat the command")
         # 501: the server does not have this interface. llama-cpp-python's answers 500 to what it cannot read.
         unread = status == 501 or (status == 500 and " validation error" in said)
-        if status in PASSING or (status >= 500 and not unread):
+        if status in RETRYABLE_STATUSES or (status >= 500 and not unread):
             raise Fault(said, _retry_after(response.headers.get("Retry-After", "")))
         if 300 <= status < 400:
-            elsewhere = self.words(response.headers.get("Location", "elsewhere"))
+            elsewhere = self.one_line_message(response.headers.get("Location", "elsewhere"))
             raise Rejected(f"{said}: it has moved to {elsewhere}, give that as backend.url", status)
         raise Rejected(said, status)
 
     def _check_error(self, error: Any, text: str) -> None:
         """Raise Rejected for an error whose code is that of a wrong request, else Fault."""
-        said, code = f"{self.url} says: {self._said(text)}", error.get("code") if isinstance(error, dict) else None
-        if isinstance(code, int) and 400 <= code < 500 and code not in (401, 402, 403, *PASSING):
+        said, code = (
+            f"{self.url} says: {self._error_message(text)}",
+            error.get("code") if isinstance(error, dict) else None,
+        )
+        if isinstance(code, int) and 400 <= code < 500 and code not in (401, 402, 403, *RETRYABLE_STATUSES):
             raise Rejected(said, code)
         raise Fault(said)
 
-    def _said(self, text: str) -> str:
+    def _error_message(self, text: str) -> str:
         """The message in an error response: servers nest it under error, message or detail."""
         said: Any = text
         with contextlib.suppress(ValueError, RecursionError):
             said = json.loads(text)
         for name in ("error", "message", "detail"):
             said = said.get(name, said) if isinstance(said, dict) else said
-        return self.words(said if isinstance(said, str) else json.dumps(said))
+        return self.one_line_message(said if isinstance(said, str) else json.dumps(said))
 
     def _object(self, text: str) -> dict[str, Any]:
         """The answer; Fault if it is no JSON object: a proxy's page while the server restarts, for example."""
@@ -279,7 +294,7 @@ class Server:
         except (ValueError, RecursionError):
             answer = None
         if not isinstance(answer, dict):
-            raise Fault(f"malformed answer of {self.url}: {self.words(text)!r} is no JSON object")
+            raise Fault(f"malformed answer of {self.url}: {self.one_line_message(text)!r} is no JSON object")
         # A server that cuts text by bytes may send half a character, as an escape that JSON allows.
         return self._with_whole_characters(answer) if "\\ud" in text.lower() else answer
 
@@ -290,9 +305,9 @@ class Server:
         """
         if isinstance(value, str):
             joined = value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-            if HALF.search(joined[1:-1]):
-                raise self._unwritten()
-            return HALF.sub("\ufffd", joined)
+            if HALF_SURROGATE_PATTERN.search(joined[1:-1]):
+                raise self._unwritten_refusal()
+            return HALF_SURROGATE_PATTERN.sub("\ufffd", joined)
         if isinstance(value, list):
             return [self._with_whole_characters(each) for each in value]
         if isinstance(value, dict):
@@ -300,7 +315,7 @@ class Server:
             return {whole(key): whole(each) for key, each in value.items()}
         return value
 
-    def _unwritten(self) -> Refused:
+    def _unwritten_refusal(self) -> Refused:
         """The Refused for an answer whose texts are not what the model wrote."""
         return Refused(f"malformed answer of {self.url}: it is no UTF-8, so its texts are not what was written")
 

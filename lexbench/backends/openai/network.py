@@ -59,7 +59,7 @@ class Pace:
     def __init__(self, gap: float) -> None:
         self._gap, self._next, self._lock = gap, 0.0, threading.Lock()
 
-    def turn(self) -> float:
+    def reserve_turn(self) -> float:
         """Reserve the next turn; the seconds until it comes."""
         with self._lock:
             now = time.monotonic()
@@ -67,7 +67,7 @@ class Pace:
             self._next = begin + self._gap
             return begin - now
 
-    def hold(self, seconds: float) -> None:
+    def hold_back(self, seconds: float) -> None:
         """Allow no turn in the next `seconds`."""
         with self._lock:
             self._next = max(self._next, time.monotonic() + seconds)

@@ -5,16 +5,16 @@ import html
 import json
 import urllib.parse
 
-SHORTEST = 8
+MIN_SECRET_CHARACTERS = 8
 """Characters of the shortest key that is a secret; a shorter one, such as EMPTY, is a placeholder."""
-STARS = "***"
+SECRET_MASK = "***"
 
 
 class Secret:
     """A key, found again in texts.
 
-    A part counts from a third of the key on, and from `SHORTEST` characters: an answer may have been cut inside.
-    The encoded forms are those of URLs, JSON, HTML and base64, there at each of its three alignments.
+    A part counts from a third of the key on, and from `MIN_SECRET_CHARACTERS` characters: an answer may have been cut
+    inside. The encoded forms are those of URLs, JSON, HTML and base64, there at each of its three alignments.
 
     Args:
         key: the key; None: there is none.
@@ -22,7 +22,7 @@ class Secret:
 
     def __init__(self, key: str | None) -> None:
         self._key = key or ""
-        self._forms = _forms(self._key) if len(self._key) >= SHORTEST else []
+        self._forms = _key_spellings(self._key) if len(self._key) >= MIN_SECRET_CHARACTERS else []
 
     def is_in(self, text: str) -> bool:
         """Whether a text contains the key or a part of it, in any form; never for a placeholder."""
@@ -31,7 +31,7 @@ class Secret:
     def mask(self, text: str) -> str:
         """The text with stars for the key and parts of it, in any form; of a placeholder, for the whole only."""
         if self._key:
-            text = text.replace(self._key, STARS)
+            text = text.replace(self._key, SECRET_MASK)
         for form in self._forms:
             for start, piece in _pieces(form):
                 while (place := text.find(piece)) >= 0:
@@ -39,7 +39,7 @@ class Secret:
         return text
 
 
-def _forms(key: str) -> list[str]:
+def _key_spellings(key: str) -> list[str]:
     """The spellings of a key, the longest first."""
     content, quoted = key.encode(), urllib.parse.quote(key, safe="")
     found = {key, quoted, _lower_case(quoted), json.dumps(key)[1:-1], html.escape(key)}
@@ -59,8 +59,8 @@ def _lower_case(quoted: str) -> str:
 
 def _pieces(form: str) -> list[tuple[int, str]]:
     """Places and texts of overlapping pieces, so that every part of a third of the form holds one of them whole."""
-    least = max(SHORTEST, len(form) // 3)
-    step = max(1, (least - SHORTEST) // 2)
+    least = max(MIN_SECRET_CHARACTERS, len(form) // 3)
+    step = max(1, (least - MIN_SECRET_CHARACTERS) // 2)
     size = least - step + 1
     starts = [*range(0, len(form) - size, step), len(form) - size]
     return [(start, form[start : start + size]) for start in starts]
@@ -74,4 +74,4 @@ def _star_out(text: str, place: int, form: str, start: int, size: int) -> str:
     end, behind = place + size, start + size
     while end < len(text) and behind < len(form) and text[end] == form[behind]:
         end, behind = end + 1, behind + 1
-    return text[: place - left] + STARS + text[end:]
+    return text[: place - left] + SECRET_MASK + text[end:]

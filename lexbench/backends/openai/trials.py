@@ -10,19 +10,19 @@ from lexbench.backends.completions import Losses
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Tokenizer, Tokens
 
-APART = 0.5
+MAX_WRITTEN_READ_DIFFERENCE_NATS = 0.5
 """Nats by which a token may differ between being written and being read by the same engine; rounding moves it less."""
-ALIKE = 0.01
+MIN_TOKEN_SPREAD_NATS = 0.01
 """Nats between the least and the most likely token of a text, below which all are taken for one constant."""
-COMPARED, FEWEST = 8, 4
+N_COMPARED_TOKENS, MIN_COMPARED_TOKENS = 8, 4
 """Written tokens to compare, and the fewest that are enough where most of what is written joins other tokens."""
-PARTS = (
+UNRELATED_WORDS = (
     *("The old grey", " clock above", " seven wooden", " lamps hummed", " because Norwegian", " bread cannot"),
     *(" swim across", " purple arithmetic", " unless Tuesday", " brings fourteen", " quiet engines", " beneath our"),
     *(" frozen library", " whose doctor", " paints only", " bitter windows", " toward salt"),
 )
 """Words that hardly ever follow one another: neighbours of a written token have other likelihoods than the token."""
-OPENINGS = (
+OPEN_ENDED_BEGINNINGS = (
     "Once upon a time, in a town by the sea, there lived a",
     "Dear diary, today something happened that I had not",
     "The five strangest things in my drawer are a",
@@ -30,24 +30,24 @@ OPENINGS = (
     "My favourite recipe starts with some",
 )
 """Beginnings that go on in many ways, so that two draws hardly ever agree."""
-ROOM = 12
-"""Tokens to write behind each of the `OPENINGS`."""
-SURE = 2
-"""First of the `OPENINGS` after which a server is taken for greedy, where no text differed."""
-SELDOM = 0.25
+TRIAL_NEW_TOKENS = 12
+"""Tokens to write behind each of the `OPEN_ENDED_BEGINNINGS`."""
+N_DECISIVE_BEGINNINGS = 2
+"""First of the `OPEN_ENDED_BEGINNINGS` after which a server is taken for greedy, where no text differed."""
+MAX_GREEDY_DIFFERENCE_SHARE = 0.25
 """Share of tokens at which two greedy texts may part: where two tokens are equally likely, by rounding. Draws part at
-more than half of the tokens behind `OPENINGS`, and at a third where the model is very sure."""
+more than half of the tokens behind `OPEN_ENDED_BEGINNINGS`, and at a third where the model is very sure."""
 
 
-class Asked(Protocol):
+class TrialRequests(Protocol):
     """The requests that trials make by a dialect."""
 
     tokenizer: Tokenizer
 
-    def likely(self, tokens: Tokens, start: int) -> Losses:
+    def target_losses(self, tokens: Tokens, start: int) -> Losses:
         """NLL of tokens[start:]."""
 
-    def next(self, tokens: Tokens, options: Tokens) -> Losses:
+    def option_losses(self, tokens: Tokens, options: Tokens) -> Losses:
         """NLL of each option as the next token."""
 
     def draw_token(self, tokens: Tokens) -> tuple[int, float] | None:
@@ -57,7 +57,7 @@ class Asked(Protocol):
         """Whether a prompt of these tokens can be sent."""
 
 
-def contradiction(dialect: Asked, prompts: bool, options: bool) -> str:
+def find_contradiction(dialect: TrialRequests, prompts: bool, options: bool) -> str:
     """Words for likelihoods that cannot be those of the model that writes; empty: none were seen.
 
     The server writes one token after another, between words that it does not expect. Each, but for one of eight, must
@@ -69,27 +69,27 @@ def contradiction(dialect: Asked, prompts: bool, options: bool) -> str:
         options: ask for the likelihood of each written token as an option of the next token.
     """
     tokens, written = _write_between_parts(dialect)
-    if len(written) < FEWEST:
+    if len(written) < MIN_COMPARED_TOKENS:
         return "gives no log-probabilities of tokens that it writes, by which those of a prompt could be checked"
     found, rows = list[tuple[float, float]](), list[Losses]()
     try:
         if prompts:
-            rows.append(dialect.likely(tokens, 1))
+            rows.append(dialect.target_losses(tokens, 1))
             found += [(nats, float(rows[0][place - 1])) for place, _, nats in written]
         for place, own, nats in written if options else ():
-            among = np.unique(tokens[place : place + COMPARED])
-            rows.append(dialect.next(tokens[:place], among))
+            among = np.unique(tokens[place : place + N_COMPARED_TOKENS])
+            rows.append(dialect.option_losses(tokens[:place], among))
             found.append((nats, float(rows[-1][np.searchsorted(among, own)])))
     except Deferred:
         raise
     except Refused as refusal:
         return f"does not give the likelihoods of a text that it has written itself ({refusal.reason})"
     for row in rows:
-        if len(row) > 1 and np.ptp(row) < ALIKE:
+        if len(row) > 1 and np.ptp(row) < MIN_TOKEN_SPREAD_NATS:
             return f"gives all tokens the same likelihood, {abs(row[0]):.2f} nats"
     apart = sorted(found, key=lambda pair: -abs(pair[0] - pair[1]))
-    before, after = apart[len(found) // COMPARED]  # one of eight may be an outlier of activations in few bits
-    if abs(before - after) <= APART:
+    before, after = apart[len(found) // N_COMPARED_TOKENS]  # one of eight may be an outlier of activations in few bits
+    if abs(before - after) <= MAX_WRITTEN_READ_DIFFERENCE_NATS:
         return ""
     return (
         f"contradicts itself: a token of {before:.2f} nats when it was written has {after:.2f} when it is read, so "
@@ -97,11 +97,12 @@ def contradiction(dialect: Asked, prompts: bool, options: bool) -> str:
     )
 
 
-def _write_between_parts(dialect: Asked) -> tuple[Tokens, list[tuple[int, int, float]]]:
-    """A text of `PARTS` and of tokens that the server writes between them: place, id and nats of each of these."""
+def _write_between_parts(dialect: TrialRequests) -> tuple[Tokens, list[tuple[int, int, float]]]:
+    """A text of `UNRELATED_WORDS` and of tokens that the server writes between them: place, id and nats of each of
+    these."""
     tokenizer, written = dialect.tokenizer, list[tuple[int, int, float]]()
-    tokens = np.array([*tokenizer.prefix, *tokenizer.encode(PARTS[0]).ids], dtype=np.int64)
-    for part in PARTS[1:]:
+    tokens = np.array([*tokenizer.prefix, *tokenizer.encode(UNRELATED_WORDS[0]).ids], dtype=np.int64)
+    for part in UNRELATED_WORDS[1:]:
         following = tokenizer.encode(part).ids
         try:
             drawn = dialect.draw_token(tokens)
@@ -115,23 +116,24 @@ def _write_between_parts(dialect: Asked) -> tuple[Tokens, list[tuple[int, int, f
             tokens = whole
         else:
             tokens = np.concatenate([tokens, following])
-        if len(written) == COMPARED:
+        if len(written) == N_COMPARED_TOKENS:
             break
     return tokens, written
 
 
-def sampling(write: Callable[[str, int], Tokens]) -> str:
+def find_sampling(write: Callable[[str, int], Tokens]) -> str:
     """Words for a server that does not write greedily; empty: it does, or it cannot be asked.
 
-    Each of the `OPENINGS` is asked twice. Of all tokens up to the first that differs, its share is counted.
+    Each of the `OPEN_ENDED_BEGINNINGS` is asked twice. Of all tokens up to the first that differs, its share is
+    counted.
 
     Args:
         write: tokens that the server writes behind a text, at most so many.
     """
     agreed = parted = asked = 0
-    for opening in OPENINGS:
+    for opening in OPEN_ENDED_BEGINNINGS:
         try:
-            one, other = (write(opening, ROOM)[:ROOM].tolist() for _ in range(2))
+            one, other = (write(opening, TRIAL_NEW_TOKENS)[:TRIAL_NEW_TOKENS].tolist() for _ in range(2))
         except Deferred:
             raise
         except Refused:
@@ -139,9 +141,9 @@ def sampling(write: Callable[[str, int], Tokens]) -> str:
         pairs = itertools.zip_longest(one, other)
         alike = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
         agreed, parted, asked = agreed + alike, parted + (one != other), asked + 1
-        if asked == SURE and not parted:
+        if asked == N_DECISIVE_BEGINNINGS and not parted:
             break
-    if parted <= SELDOM * (agreed + parted):
+    if parted <= MAX_GREEDY_DIFFERENCE_SHARE * (agreed + parted):
         return ""
     return (
         f"does not write greedily: {parted} of {asked} prompts had other answers when they were asked again with "

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from lexbench.backends import Backend, Capabilities
-from lexbench.backends.completions import Completions, Continue, Continued, Reply, Request, in_turn
+from lexbench.backends.completions import Completions, Continue, Continued, Reply, Request, answer_in_turn
 from lexbench.backends.embedded import check_embedded
-from lexbench.backends.thinking import MARKERS, LocalForm
-from lexbench.backends.vllm.angles import ROUNDING, Proof, own_angles
+from lexbench.backends.thinking import THOUGHT_MARKERS, LocalForm
+from lexbench.backends.vllm.angles import ROUNDING_OF_DTYPE, ExpectedAngles, own_angles
 from lexbench.backends.vllm.engine import Engine
 from lexbench.checkpoints.checkpoint import (
     check_architecture,
@@ -33,20 +33,20 @@ from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Answer, AnyQuestion
 from lexbench.methods import export
 
-REALISABLE = {"inv_freq", "scale", "keep_first"}
+ANGLE_TABLE_SLOTS = {"inv_freq", "scale", "keep_first"}
 """Slots that a table of cos and sin by position can hold."""
-SET = {
+DERIVED_ENGINE_ARGUMENTS = {
     *("model", "tokenizer", "skip_tokenizer_init", "hf_overrides", "generation_config"),
     *("worker_extension_cls", "enforce_eager", "gpu_memory_utilization"),
     "logprobs_mode",
 }
 """Arguments of the engine that follow from others, beside those that are handed on; logits are no likelihoods."""
-ARGUMENTS = {
+STATED_ENGINE_ARGUMENTS = {
     *("folder", "ends", "memory_share", "eager", "dtype", "max_model_len", "enable_prefix_caching"),
     *("tensor_parallel_size", "max_num_seqs", "max_num_batched_tokens"),
 }
 """Arguments of the engine, or of ours around it, that have parameters of the backend or follow from the model."""
-PIECE = 64
+STOP_CHECK_TOKENS = 64
 """Tokens per request if a question has stop strings: the engine runs without a tokenizer and cannot see them."""
 
 
@@ -104,7 +104,7 @@ class Vllm(Completions, Backend):
         system: str | None = None,
         thinking: str = "none",
         thought: int = 0,
-        markers: Sequence[str] = MARKERS,
+        markers: Sequence[str] = THOUGHT_MARKERS,
     ) -> None:
         counts = {"longest": longest, "tensor_parallel": tensor_parallel, "at_once": at_once, "chunk": chunk}
         self.check_settings({"dtype": dtype, **counts, "memory_share": memory_share, "engine": engine}, model)
@@ -113,11 +113,11 @@ class Vllm(Completions, Backend):
         weight_files(folder)
         check_architecture(folder)
         self.model = model
-        dtype = self.dtype = dtype_of(dtype, folder, machine.accelerated())
+        dtype = self.dtype = dtype_of(dtype, folder, machine.has_gpu_driver())
         self._overrides = dict(hf_overrides or {})
         settings = dict(engine or {})
         caching = ["prefix_cache"] if prefix_caching else []
-        self.kernel = "+".join(["vllm", *caching, *_marked(self._overrides), *_named(settings)])
+        self.kernel = "+".join(["vllm", *caching, *_overrides_hash(self._overrides), *_settings_names(settings)])
         self.revision = revision_of(model, folder)
         self.form = LocalForm(chat, system, thinking, thought, markers=tuple(markers))
         self.tokenizer = self.form.tokenizer(load_tokenizer(folder, model.bos))
@@ -138,7 +138,9 @@ class Vllm(Completions, Backend):
             # vLLM refuses fewer tokens a step than sequences.
             "max_num_batched_tokens": max(chunk, at_once),
         }
-        assert self._arguments.keys() == ARGUMENTS, "the arguments that a user must leave to lexbench are stated"
+        assert self._arguments.keys() == STATED_ENGINE_ARGUMENTS, (
+            "the arguments that a user must leave to lexbench are stated"
+        )
         self._arguments |= settings
         self._engine: Engine | None = None
         self._attention = Attention()
@@ -151,14 +153,14 @@ class Vllm(Completions, Backend):
     def check_settings(cls, settings: Mapping[str, Any], model: Model) -> None:
         """ConfigError for a parameter that is wrong on every machine."""
         dtype, share, engine = settings.get("dtype", "auto"), settings.get("memory_share"), settings.get("engine") or {}
-        if dtype not in ("auto", *ROUNDING):
-            raise ConfigError(f"backend.dtype must be one of auto, {', '.join(ROUNDING)}, got {dtype}")
+        if dtype not in ("auto", *ROUNDING_OF_DTYPE):
+            raise ConfigError(f"backend.dtype must be one of auto, {', '.join(ROUNDING_OF_DTYPE)}, got {dtype}")
         for name in ("longest", "tensor_parallel", "at_once", "chunk"):
             if settings.get(name, 1) < 1:
                 raise ConfigError(f"backend.{name} must be at least 1, got {settings[name]}")
         if share is not None and not 0 < share <= 1:
             raise ConfigError(f"backend.memory_share must be above 0 and at most 1, got {share}: e.g. 0.9")
-        if taken := sorted(engine.keys() & {*ARGUMENTS, *SET}):
+        if taken := sorted(engine.keys() & {*STATED_ENGINE_ARGUMENTS, *DERIVED_ENGINE_ARGUMENTS}):
             raise ConfigError(
                 f"backend.engine must leave {taken[0]} to lexbench, got {engine[taken[0]]!r}: leave it out"
             )
@@ -182,24 +184,24 @@ class Vllm(Completions, Backend):
             if self._engine is not None and changed and (self._restart or not self._writable()):
                 self.close()
             if self._engine is None:
-                stated = self._stated(attention)
+                stated = self._stated_overrides(attention)
                 # What vLLM's config cannot state is written into the table of an engine of the plain model.
-                self._start(stated or self._stated(Attention()) or {})
+                self._start(stated or self._stated_overrides(Attention()) or {})
                 changed = stated is None
             if changed:
                 if not self._writable():
                     raise self._refusal(attention.slots(), "its rotary module has no table to write")
-                self._turn(attention)
+                self._overwrite_tables(attention)
             self._attention = attention
             self._prove()
 
     def answers(self, questions: Sequence[AnyQuestion]) -> Iterator[Answer]:
         """Answer questions in order, `at_once` in the engine at a time."""
-        return in_turn(self, questions, self._at_once)
+        return answer_in_turn(self, questions, self._at_once)
 
     def ask(self, requests: Sequence[Request]) -> list[Reply]:
         """Reply to all requests; an answer with stop strings is written in pieces, checked after each."""
-        longest = max((len(each.tokens) + getattr(each, "room", 0) for each in requests), default=0)
+        longest = max((len(each.tokens) + getattr(each, "max_new_tokens", 0) for each in requests), default=0)
         if longest > self._longest:
             raise Deferred(f"vllm was started for {self._longest} tokens, asked for {longest}: give backend.longest")
         self._check_length(longest)
@@ -207,12 +209,12 @@ class Vllm(Completions, Backend):
             check_embedded(each.tokens, self.model.vocabulary or self.tokenizer.vocabulary, self.model.name)
         with self._at_work():
             assert self._engine is not None, "attend must come first"
-            replies = self._engine.ask([_piece(request) for request in requests])
+            replies = self._engine.ask([_next_piece(request) for request in requests])
             # All that go on, in one batch again.
             while unfinished := [place for place, each in enumerate(requests) if self._goes_on(each, replies[place])]:
-                following = self._engine.ask([_piece(requests[place], replies[place]) for place in unfinished])
+                following = self._engine.ask([_next_piece(requests[place], replies[place]) for place in unfinished])
                 for place, reply in zip(unfinished, following, strict=True):
-                    replies[place] = _joined(replies[place], reply)
+                    replies[place] = _join_replies(replies[place], reply)
             return replies
 
     def close(self) -> None:
@@ -239,7 +241,7 @@ class Vllm(Completions, Backend):
         """Whether an answer needs another piece."""
         if not isinstance(request, Continue) or not isinstance(reply, Continued):
             return False
-        if not reply.hit_room or len(reply.tokens) >= request.room:
+        if not reply.hit_room or len(reply.tokens) >= request.max_new_tokens:
             return False
         text = self.tokenizer.decode(reply.tokens)
         return not any(end in text for end in request.until)
@@ -249,7 +251,7 @@ class Vllm(Completions, Backend):
         if attention.keepings:
             own = "its engine has formats of its own, which cells state ('backend.engine={kv_cache_dtype:fp8}')"
             raise self._refusal(["cache"], own)
-        if unknown := [slot for slot in attention.slots() if slot not in REALISABLE]:
+        if unknown := [slot for slot in attention.slots() if slot not in ANGLE_TABLE_SLOTS]:
             raise self._refusal(unknown, "its engine rotates queries and keys by one table of cos and sin")
         if attention.slots() and self.model.rope_scaling is not None:
             raise self._refusal(attention.slots(), "it already scales its angles")
@@ -278,12 +280,12 @@ class Vllm(Completions, Backend):
 
     # the engine and its tables
 
-    def _stated(self, attention: Attention) -> dict[str, Any] | None:
+    def _stated_overrides(self, attention: Attention) -> dict[str, Any] | None:
         """The hf_overrides of an Attention; None if vLLM's config cannot express it."""
         if self.model.rope_base is None and self.model.rope_scaling is None:
             return {}
         try:
-            overrides = export.of_attention(attention, "this method", self.model, self._longest, "vllm")
+            overrides = export.export_attention(attention, "this method", self.model, self._longest, "vllm")
         except Refused as refusal:
             if attention.slots() and not self._restart:
                 return None
@@ -305,7 +307,7 @@ class Vllm(Completions, Backend):
         assert self._engine is not None
         return all(table.writable for table in self._engine.tables([0]))
 
-    def _turn(self, attention: Attention) -> None:
+    def _overwrite_tables(self, attention: Attention) -> None:
         assert self._engine is not None
         own = self.model.inv_freq()
         inv_freq = own if attention.inv_freq is None else attention.inv_freq
@@ -314,8 +316,8 @@ class Vllm(Completions, Backend):
     def _prove(self) -> None:
         """Refused unless the engine's tables, read back, have the Attention's cos and sin."""
         assert self._engine is not None
-        proof = Proof(self._attention, own_angles(self.model, self._longest), self._longest, self.dtype)
-        fault = proof.fault(self._engine.tables(proof.places.tolist()))
+        proof = ExpectedAngles(self._attention, own_angles(self.model, self._longest), self._longest, self.dtype)
+        fault = proof.find_difference(self._engine.tables(proof.places.tolist()))
         if fault is None:
             return
         self.close()
@@ -328,31 +330,31 @@ def _key(data: Any) -> str:
     return json.dumps(data, sort_keys=True)
 
 
-def _marked(overrides: Mapping[str, Any]) -> list[str]:
+def _overrides_hash(overrides: Mapping[str, Any]) -> list[str]:
     """A short hash of the overrides, part of the kernel's name; empty without overrides."""
-    return [f"overrides {_short(overrides)}"] if overrides else []
+    return [f"overrides {_short_hash(overrides)}"] if overrides else []
 
 
-def _named(settings: Mapping[str, Any]) -> list[str]:
+def _settings_names(settings: Mapping[str, Any]) -> list[str]:
     """Settings of the engine as parts of the kernel's name; of a mapping, a short hash."""
     plain = (str, int, float, bool)
-    return [f"{name} {v if isinstance(v, plain) else _short(v)}" for name, v in sorted(settings.items())]
+    return [f"{name} {v if isinstance(v, plain) else _short_hash(v)}" for name, v in sorted(settings.items())]
 
 
-def _short(data: Any) -> str:
+def _short_hash(data: Any) -> str:
     return hashlib.sha256(_key(data).encode()).hexdigest()[:8]
 
 
-def _piece(request: Request, before: Reply | None = None) -> Request:
+def _next_piece(request: Request, before: Reply | None = None) -> Request:
     """The next piece of a request with stop strings; any other request is not split."""
     if not isinstance(request, Continue) or not request.until:
         return request
     new = before.tokens if isinstance(before, Continued) else request.tokens[:0]
     tokens = np.concatenate([request.tokens, new])
-    return replace(request, tokens=tokens, room=min(PIECE, request.room - len(new)))
+    return replace(request, tokens=tokens, max_new_tokens=min(STOP_CHECK_TOKENS, request.max_new_tokens - len(new)))
 
 
-def _joined(before: Reply, after: Reply) -> Reply:
+def _join_replies(before: Reply, after: Reply) -> Reply:
     assert isinstance(before, Continued) and isinstance(after, Continued)
     return Continued(tokens=np.concatenate([before.tokens, after.tokens]), hit_room=after.hit_room)
 

@@ -19,7 +19,7 @@ from lexbench.core.attention import Floats
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Tokens
 
-SETTINGS = {
+VLLM_ENVIRONMENT_DEFAULTS = {
     "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # a fork would copy our threads' locks
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_LOGGING_LEVEL": "ERROR",
@@ -30,7 +30,7 @@ CPU_SHARE = 0.33
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class CosSinTable:
     """Cos and sin of an engine's rotary module at some positions."""
 
     kind: str
@@ -69,7 +69,7 @@ class Engine:
         eager: bool | None,
         **arguments: Any,
     ) -> None:
-        for name, value in SETTINGS.items():
+        for name, value in VLLM_ENVIRONMENT_DEFAULTS.items():
             os.environ.setdefault(name, value)
         self._ends = list(ends)
         # The engine does not name its processes, and its memory is free only when they have ended.
@@ -95,28 +95,28 @@ class Engine:
                     **arguments,
                 )
         except Exception as error:  # GPUs, kernels and configs raise many classes
-            raise Deferred(f"vllm's engine does not start ({self._reason(error)}): {REMEDY}") from None
+            raise Deferred(f"vllm's engine does not start ({self._reason(error)}): {INSTALL_REMEDY}") from None
 
         self._processes = [each for each in multiprocessing.active_children() if each not in before]
         # A start may log errors that it gets over: it warms up a chat template, for which it has no tokenizer here.
         self._heard = self._log.seek(0, os.SEEK_END)
 
-    def tables(self, places: Sequence[int]) -> list[Table]:
+    def tables(self, places: Sequence[int]) -> list[CosSinTable]:
         """The tables of all workers, at these positions."""
-        found = self._called("lexbench_tables", list(places))
+        found = self._call_workers("lexbench_tables", list(places))
         return [
-            Table(**{**table, "cos": np.array(table["cos"]), "sin": np.array(table["sin"])})
+            CosSinTable(**{**table, "cos": np.array(table["cos"]), "sin": np.array(table["sin"])})
             for worker in found
             for table in worker
         ]
 
     def turn(self, inv_freq: Floats, scale: float, first: int, own: Floats) -> None:
         """Overwrite all tables, and clear the prefix cache, which holds keys of the previous method."""
-        self._called("lexbench_turn", inv_freq.tolist(), scale, first, own.tolist())
+        self._call_workers("lexbench_turn", inv_freq.tolist(), scale, first, own.tolist())
         if not self._llm.reset_prefix_cache():
             raise Deferred("vllm's prefix cache still holds keys of another method, from an interrupted question")
 
-    def _called(self, name: str, *arguments: Any) -> Any:
+    def _call_workers(self, name: str, *arguments: Any) -> Any:
         """Call a method of all workers, and return their results."""
         try:
             return self._llm.collective_rpc(name, args=arguments)
@@ -129,7 +129,8 @@ class Engine:
 
         prompts = [{"prompt_token_ids": _prompt(request).tolist()} for request in requests]
         parameters = [
-            SamplingParams(temperature=0.0, detokenize=False, **self._sampling(request)) for request in requests
+            SamplingParams(temperature=0.0, detokenize=False, **self._sampling_arguments(request))
+            for request in requests
         ]
         try:
             outputs = self._llm.generate(prompts, parameters, use_tqdm=False) if requests else []
@@ -137,15 +138,15 @@ class Engine:
             raise Deferred(f"vllm's engine gives no answer ({self._reason(error)})") from None
         return [_reply(request, output) for request, output in zip(requests, outputs, strict=True)]
 
-    def _sampling(self, request: Request) -> dict[str, Any]:
+    def _sampling_arguments(self, request: Request) -> dict[str, Any]:
         """A request as arguments of vLLM's SamplingParams."""
         if isinstance(request, Continue):
             ends = {"stop_token_ids": self._ends, "ignore_eos": True}  # ours are complete, vLLM knows some only
-            return {"max_tokens": request.room, "logprobs": 0, **ends}
+            return {"max_tokens": request.max_new_tokens, "logprobs": 0, **ends}
         options = request.options.tolist() if isinstance(request, Next) else [int(request.tokens[-1])]
         if len(options) > MOST_OPTIONS:
             raise Refused(f"vllm gives the likelihoods of at most {MOST_OPTIONS} options, asked for {len(options)}")
-        within = isinstance(request, Likely) and request.start < len(request.tokens) - 1
+        within = isinstance(request, Likely) and request.first_target < len(request.tokens) - 1
         return {"max_tokens": 1, "logprob_token_ids": options, "prompt_logprobs": 0 if within else None}
 
     def close(self) -> None:
@@ -169,7 +170,7 @@ class Engine:
         return " ".join(said.split())[:300]
 
 
-REMEDY = "see its requirements, or use backend=hf"
+INSTALL_REMEDY = "see its requirements, or use backend=hf"
 
 
 def _prompt(request: Request) -> Tokens:
@@ -189,7 +190,7 @@ def _reply(request: Request, output: Any) -> Reply:
     following = written.logprobs[0]
     if isinstance(request, Next):
         return -np.array([following[int(option)].logprob for option in request.options], np.float32)
-    places = range(request.start, len(request.tokens) - 1)
+    places = range(request.first_target, len(request.tokens) - 1)
     within = [output.prompt_logprobs[place][int(request.tokens[place])].logprob for place in places]
     return -np.array([*within, following[int(request.tokens[-1])].logprob], np.float32)
 

@@ -8,14 +8,14 @@ from typing import Any
 
 from lexbench.core.errors import ConfigError
 from lexbench.core.task import Tokenizer
-from lexbench.parts.benchmarks.copy import Files
+from lexbench.parts.benchmarks.copy import BenchmarkFiles
 
 Message = tuple[str, str]
 """Role and content."""
 
 
 @dataclass(frozen=True)
-class Example:
+class BenchmarkExample:
     """One question of a benchmark."""
 
     id: str
@@ -35,7 +35,7 @@ class Example:
     """Examples of one document are not independent; None: this one has its own."""
     chance: float = 0.0
 
-    def talk(self) -> Sequence[Message]:
+    def build_messages(self) -> Sequence[Message]:
         """The messages."""
         return self.messages() if callable(self.messages) else self.messages
 
@@ -46,11 +46,11 @@ def cluster_of(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Asked:
+class BenchmarkRequest:
     """What the user chose of a benchmark."""
 
     part: str
-    files: Files
+    files: BenchmarkFiles
     prompts: Path | None
     """The official file with the wording, where the data do not hold it."""
     axis: str | None
@@ -86,7 +86,7 @@ class Benchmark:
     parts: Sequence[str]
     files: Callable[[str, str | None], Sequence[str]]
     """Patterns of a part's files by part and axis, the first that matches counts."""
-    examples: Callable[[Asked], Iterator[Example]]
+    examples: Callable[[BenchmarkRequest], Iterator[BenchmarkExample]]
     metric: str
     score: Callable[[Mapping[str, Any], str, str], float]
     """From an example's facts, a written answer and the scorer to the score in [0, 1]."""
@@ -103,7 +103,7 @@ class Benchmark:
     """Whether over-long prompts officially lose their middle."""
     axes: str = ""
     """What `axis` may be, for the docs; empty: there is no such choice."""
-    more: Callable[[Files, str, str], Files] | None = None
+    add_companion_files: Callable[[BenchmarkFiles, str, str], BenchmarkFiles] | None = None
     """Adds further files of the copy."""
     metrics: Mapping[str, str] = field(default_factory=dict)
     """Metrics of parts that have another one."""

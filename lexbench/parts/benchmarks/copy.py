@@ -17,7 +17,7 @@ from lexbench.taskkit.longbench.examples import read_rows
 
 
 @dataclass(frozen=True)
-class Files:
+class BenchmarkFiles:
     """Files of one part of a benchmark. Identities and labels depend on their content only."""
 
     places: tuple[Path, ...] = field(compare=False)
@@ -29,7 +29,7 @@ class Files:
     __repr__ = __str__
 
     @classmethod
-    def of(cls, places: Sequence[Path]) -> "Files":
+    def of(cls, places: Sequence[Path]) -> "BenchmarkFiles":
         """Existing files, in this order."""
         digest = hashlib.sha256()
         for place in places:
@@ -38,23 +38,23 @@ class Files:
         return cls(tuple(places), digest.hexdigest())
 
 
-def find(data: str, patterns: Sequence[str], what: str) -> Files:
+def find_files(data: str, patterns: Sequence[str], what: str) -> BenchmarkFiles:
     """All files of the first pattern that matches any, below a folder; ConfigError if there is no such folder.
 
     Refused if no pattern matches. `data` may also be the only file itself.
     """
     folder = Path(data).expanduser()
     if folder.is_file():
-        return Files.of([folder])
+        return BenchmarkFiles.of([folder])
     if not folder.is_dir():
         raise ConfigError(f"data {data} does not exist: give task.data=DIR, your copy of {what}")
     for pattern in patterns:
         if places := sorted(place for place in folder.glob(pattern) if place.is_file()):
-            return Files.of(places)
+            return BenchmarkFiles.of(places)
     raise Refused(f"data of {what} lack {' and '.join(patterns)}: give task.data=DIR, your copy")
 
 
-def rows(file: Path) -> Iterator[Mapping[str, Any]]:
+def read_data_rows(file: Path) -> Iterator[Mapping[str, Any]]:
     """Rows of a .jsonl, .json (one list) or .parquet; ConfigError for anything else."""
     if file.suffix == ".parquet":
         try:
@@ -77,33 +77,33 @@ def rows(file: Path) -> Iterator[Mapping[str, Any]]:
         yield from listed
 
 
-def value(row: Mapping[str, Any], name: str, kind: type | tuple[type, ...], file: Path) -> Any:
+def checked_field(row: Mapping[str, Any], name: str, kind: type | tuple[type, ...], file: Path) -> Any:
     """A field of a row; ConfigError if it is missing or of another type."""
     if not isinstance(row.get(name), kind):
         raise ConfigError(f"{file} has a row without {name} of its usual type: give the official file")
     return row[name]
 
 
-def literals(file: Path) -> dict[str, Any]:
+def assigned_literals(file: Path) -> dict[str, Any]:
     """Values that Python code assigns: names at the top, and `function.name` inside functions. Nothing is executed.
 
     Only literals, literal strings joined by +, and f-strings of names of earlier ones at the top are read. The last of
     several assignments to one name counts; one inside an `if` at the top where there is no other. Of `A if ... else B`,
     both: [A, B].
     """
-    return {name: literal for name, literal, _ in _assigned(_tree(file))}
+    return {name: literal for name, literal, _ in _iterate_assignments(_parse_python(file))}
 
 
-def every_literal(file: Path | None) -> dict[str, list[Any]]:
-    """As `literals`, but all values of a name, in the order of the lines."""
+def all_assigned_literals(file: Path | None) -> dict[str, list[Any]]:
+    """As `assigned_literals`, but all values of a name, in the order of the lines."""
     assert file is not None, "the task has checked it"
     found: dict[str, list[Any]] = {}
-    for name, literal, _ in sorted(_assigned(_tree(file)), key=lambda each: each[2]):
+    for name, literal, _ in sorted(_iterate_assignments(_parse_python(file)), key=lambda each: each[2]):
         found.setdefault(name, []).append(literal)
     return found
 
 
-def _tree(file: Path) -> ast.Module:
+def _parse_python(file: Path) -> ast.Module:
     try:
         return ast.parse(file.read_text(encoding="utf-8"))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -111,7 +111,7 @@ def _tree(file: Path) -> ast.Module:
         raise ConfigError(f"prompts {file} cannot be read ({reason}): give the official file") from None
 
 
-def _assigned(tree: ast.Module) -> Iterator[tuple[str, Any, int]]:
+def _iterate_assignments(tree: ast.Module) -> Iterator[tuple[str, Any, int]]:
     """Name, value and line of every assignment of a literal."""
     # Assignments inside an `if` come first, so that one without a condition has the last word.
     choices = (node for each in tree.body if isinstance(each, ast.If) for node in ast.walk(each))
@@ -124,7 +124,7 @@ def _assigned(tree: ast.Module) -> Iterator[tuple[str, Any, int]]:
         for node in nodes:
             if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
                 try:
-                    literal = ast.literal_eval(_joined(node.value, stated))
+                    literal = ast.literal_eval(_join_literals(node.value, stated))
                 except ValueError:
                     continue
                 if not prefix:
@@ -132,7 +132,7 @@ def _assigned(tree: ast.Module) -> Iterator[tuple[str, Any, int]]:
                 yield f"{prefix}{node.targets[0].id}", literal, node.lineno
 
 
-def _joined(node: ast.expr, stated: Mapping[str, Any]) -> ast.expr:
+def _join_literals(node: ast.expr, stated: Mapping[str, Any]) -> ast.expr:
     """`"a" + "b"` and `f"{a}b"` as one literal, also as the values of a dict; both of a choice.
 
     Args:
@@ -141,19 +141,19 @@ def _joined(node: ast.expr, stated: Mapping[str, Any]) -> ast.expr:
     """
     # `A if condition else B`: the condition is not evaluated, so both are kept.
     if isinstance(node, ast.IfExp):
-        return ast.List([_joined(node.body, stated), _joined(node.orelse, stated)], ast.Load())
+        return ast.List([_join_literals(node.body, stated), _join_literals(node.orelse, stated)], ast.Load())
     if isinstance(node, ast.Dict):
-        return ast.Dict(node.keys, [_joined(each, stated) for each in node.values])
+        return ast.Dict(node.keys, [_join_literals(each, stated) for each in node.values])
     parts: list[ast.expr] = []
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        parts = [_joined(node.left, stated), _joined(node.right, stated)]
+        parts = [_join_literals(node.left, stated), _join_literals(node.right, stated)]
     if isinstance(node, ast.JoinedStr):
-        parts = [_named(each, stated) for each in node.values]
+        parts = [_fill_name(each, stated) for each in node.values]
     texts = [part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)]
     return ast.Constant("".join(texts)) if parts and len(texts) == len(parts) else node
 
 
-def _named(part: ast.expr, stated: Mapping[str, Any]) -> ast.expr:
+def _fill_name(part: ast.expr, stated: Mapping[str, Any]) -> ast.expr:
     """`{name}` of an f-string as the value of the name, if it is known and not formatted."""
     if isinstance(part, ast.FormattedValue) and part.conversion == -1 and part.format_spec is None:
         name = part.value

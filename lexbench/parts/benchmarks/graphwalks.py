@@ -5,12 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from lexbench.core.errors import ConfigError
-from lexbench.parts.benchmarks.base import Asked, Benchmark, Example
-from lexbench.parts.benchmarks.copy import rows, value
+from lexbench.parts.benchmarks.base import Benchmark, BenchmarkExample, BenchmarkRequest
+from lexbench.parts.benchmarks.copy import checked_field, read_data_rows
 
-ROOM = 8192
+MAX_NEW_TOKENS = 8192
 """New tokens; the benchmark states none, and an answer may have thousands of nodes."""
-FILES = {"128k": "graphwalks_128k_and_shorter*.parquet", "1m": "graphwalks_256k_to_1mil*.parquet"}
+FILE_PATTERN_OF_AXIS = {"128k": "graphwalks_128k_and_shorter*.parquet", "1m": "graphwalks_256k_to_1mil*.parquet"}
 
 
 def score(facts: Mapping[str, Any], text: str, scorer: str) -> float:
@@ -20,7 +20,7 @@ def score(facts: Mapping[str, Any], text: str, scorer: str) -> float:
     2025, whose first node is never counted, and where a list without any right node has 1. repaired: the last line
     that names a final answer, in any case, with bold type, and with nodes in quotes.
     """
-    right, written = set(facts["answer_nodes"]), _nodes(text, scorer)
+    right, written = set(facts["answer_nodes"]), _listed_nodes(text, scorer)
     if written is None:
         return 0.0
     same = len(right & written)
@@ -31,7 +31,7 @@ def score(facts: Mapping[str, Any], text: str, scorer: str) -> float:
     return 2 * precision * recall / (precision + recall)
 
 
-def _nodes(text: str, scorer: str) -> set[str] | None:
+def _listed_nodes(text: str, scorer: str) -> set[str] | None:
     if scorer == "repaired":
         found = re.findall(r"final answer\W*?:\W*?\[([^\]\n]*)\]", text, re.IGNORECASE)
         listed = found[-1].split(",") if found else None
@@ -44,10 +44,10 @@ def _nodes(text: str, scorer: str) -> set[str] | None:
     return {each.strip() for each in list_[0].strip("[]").split(",")} - {""} if list_ else None
 
 
-def _examples(asked: Asked) -> Iterator[Example]:
+def _examples(asked: BenchmarkRequest) -> Iterator[BenchmarkExample]:
     for file in asked.files.places:
-        for number, row in enumerate(rows(file)):
-            kind, prompt = value(row, "problem_type", str, file), value(row, "prompt", str, file)
+        for number, row in enumerate(read_data_rows(file)):
+            kind, prompt = checked_field(row, "problem_type", str, file), checked_field(row, "prompt", str, file)
             if asked.part != "all" and kind != asked.part:
                 continue
             # The data call it answer_nodes, their card calls it answer.
@@ -55,26 +55,26 @@ def _examples(asked: Asked) -> Iterator[Example]:
             if not isinstance(nodes, list):
                 raise ConfigError(f"{file} has a row without answer_nodes: give the official file")
             dated = {"date_added": row["date_added"]} if "date_added" in row else {}
-            yield Example(
+            yield BenchmarkExample(
                 id=f"{file.stem}:{number}",
                 messages=[("user", prompt)],
                 facts={"answer_nodes": nodes, "problem_type": kind, **dated},
-                room=ROOM,
+                room=MAX_NEW_TOKENS,
                 answer=f"Final Answer: [{', '.join(nodes)}]",
                 parts=(kind,),
             )
 
 
-def _files(part: str, axis: str | None) -> Sequence[str]:
-    if axis is not None and axis not in FILES:
-        raise ConfigError(f"graphwalks' axis must be one of {', '.join(FILES)}, got {axis}")
-    return (FILES[axis],) if axis else ("graphwalks_*.parquet", "*.parquet", "*.jsonl")
+def _file_patterns(part: str, axis: str | None) -> Sequence[str]:
+    if axis is not None and axis not in FILE_PATTERN_OF_AXIS:
+        raise ConfigError(f"graphwalks' axis must be one of {', '.join(FILE_PATTERN_OF_AXIS)}, got {axis}")
+    return (FILE_PATTERN_OF_AXIS[axis],) if axis else ("graphwalks_*.parquet", "*.parquet", "*.jsonl")
 
 
 GRAPHWALKS = Benchmark(
     title="GraphWalks (dataset openai/graphwalks)",
     parts=("all", "bfs", "parents"),
-    files=_files,
+    files=_file_patterns,
     examples=_examples,
     metric="f1",
     score=score,

@@ -10,19 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from lexbench.core.errors import ConfigError
-from lexbench.parts.benchmarks.base import Asked, Benchmark, Example, cluster_of
-from lexbench.parts.benchmarks.copy import literals, rows, value
+from lexbench.parts.benchmarks.base import Benchmark, BenchmarkExample, BenchmarkRequest, cluster_of
+from lexbench.parts.benchmarks.copy import assigned_literals, checked_field, read_data_rows
 from lexbench.taskkit.longbench.examples import read_rows
 from lexbench.taskkit.longbench.metrics import CHINESE_PUNCTUATION, qa_f1
 from lexbench.taskkit.rescored import Rescored, example_below
 
-LETTERS = "ABCD"
-NOTHING, UNKNOWN = "NO PREDICTION", "XXXXXXXXXX"
+CHOICE_LETTERS = "ABCD"
+NO_PREDICTION_TEXT, NO_LABEL_TEXT = "NO PREDICTION", "XXXXXXXXXX"
 """What the official code reads where a line has no prediction or no label."""
 
 
 @dataclass(frozen=True)
-class Part:
+class InfiniteBenchSet:
     """One of the twelve sets."""
 
     room: int
@@ -31,101 +31,101 @@ class Part:
     repaired: Callable[[str, Any], float]
 
 
-def _bare(text: str, removed: Sequence[str]) -> str:
+def _blank_out(text: str, removed: Sequence[str]) -> str:
     for each in removed:
         text = text.replace(each, " ")
     return text
 
 
-def _first_digits(text: str, label: Any) -> float:
+def _first_digits_score(text: str, label: Any) -> float:
     """The first run of digits equals the label as a string."""
     # As strings: "12,345" is a 12, and the "1." of a list is the answer.
     return float(next((run for run in re.split("[^0-9]", text) if run), "") == label)
 
 
-def _number(text: str, label: Any) -> float:
+def _number_score(text: str, label: Any) -> float:
     """The first number, with or without commas, apart from the number of a list."""
     found = re.search(r"\d[\d,]*", re.sub(r"^\s*1\.\s+", "", text))
     return float(found is not None and found[0].replace(",", "") == str(label))
 
 
-def _key_value(text: str, label: Any) -> float:
+def _key_value_score(text: str, label: Any) -> float:
     """The label is a word between blanks and the marks that are taken off."""
-    return float(label in _bare(text, ("\n", ":", '"', "'", ".", ",", "?", "!", "{", "}")).split())
+    return float(label in _blank_out(text, ("\n", ":", '"', "'", ".", ",", "?", "!", "{", "}")).split())
 
 
-def _whole(text: str, label: Any) -> float:
+def _whole_word_score(text: str, label: Any) -> float:
     """The label stands anywhere and is no part of a longer word."""
     return float(re.search(rf"(?<![\w-]){re.escape(str(label))}(?![\w-])", text, re.IGNORECASE) is not None)
 
 
-def _dialogue(text: str, label: Any) -> float:
+def _dialogue_score(text: str, label: Any) -> float:
     """The first label is a word of the answer in capitals; labels of two words are out of reach."""
-    words = _bare(text, ("\n", ":", '"', "'", ".", ",", "?", "!", "{", "}")).split()
+    words = _blank_out(text, ("\n", ":", '"', "'", ".", ",", "?", "!", "{", "}")).split()
     return float(label[0] in [word.upper() for word in words])
 
 
-def _letter(text: str, label: Any) -> float:
+def _first_letter_score(text: str, label: Any) -> float:
     """En.MC: a first character among A to D is the answer, so "Answer: B" answers A."""
     text = text.strip()
     if not text:
         return 0.0
     # Before any other rule, so "Because" is B and "Dr." is D.
-    if text[0] in LETTERS:
+    if text[0] in CHOICE_LETTERS:
         return float(text[0] in label)
     if text in label:
         return 1.0
-    text = re.sub(" +", " ", _bare(text, ("\n", '"', "'", ".", ",", "?", "!", "{", "}")))
-    behind = _behind(text, ("answer is:", "answer:", "answer is", "option is"))
+    text = re.sub(" +", " ", _blank_out(text, ("\n", '"', "'", ".", ",", "?", "!", "{", "}")))
+    behind = _text_behind(text, ("answer is:", "answer:", "answer is", "option is"))
     if behind is not None:
         return float(any(behind.startswith(each) for each in label))
     # `in LETTERS` is a substring test: "AB" and "BC" count as words, too.
-    return float(next((word in label for word in text.split() if word in LETTERS), False))
+    return float(next((word in label for word in text.split() if word in CHOICE_LETTERS), False))
 
 
-def _behind(text: str, prefixes: Sequence[str]) -> str | None:
+def _text_behind(text: str, prefixes: Sequence[str]) -> str | None:
     """The text one character behind the first of the prefixes that occurs."""
     prefix = next((each for each in prefixes if each in text), None)
     # + 1: the official code skips the blank that it expects behind the phrase.
     return None if prefix is None else text[text.find(prefix) + len(prefix) + 1 :]
 
 
-def choice(text: str, label: Any) -> float:
+def choice_score(text: str, label: Any) -> float:
     """The letter behind "answer is" or the like, else the first letter A to D that stands alone, else the text."""
     said = re.search(r"(?:answer|option)\W*(?:is)?\W*([A-D])\b", text, re.IGNORECASE)
     alone = said or re.search(r"(?<![\w'])([A-D])(?![\w'])", text)
     if alone:
         return float(alone[1].upper() == label[-1])
-    return _whole(text, label[0])
+    return _whole_word_score(text, label[0])
 
 
-def _debug(text: str, label: Any) -> float:
+def _debug_score(text: str, label: Any) -> float:
     """Code.Debug: "B." or "B:" comes first, or letter or function follows a phrase; "B" alone is wrong."""
     name, letter = label
     text = text.strip()
     if text[:2] in (f"{letter}.", f"{letter}:"):
         return 1.0
-    text = re.sub(" +", " ", _bare(text, ("\n", "`", "'", '"', "-", "*", "Option", "option")))
-    behind = _behind(text, ("answer is:", "is:", "answer:", "correct option is:"))
+    text = re.sub(" +", " ", _blank_out(text, ("\n", "`", "'", '"', "-", "*", "Option", "option")))
+    behind = _text_behind(text, ("answer is:", "is:", "answer:", "correct option is:"))
     return float(behind is not None and behind.startswith((letter, name)))
 
 
-def _last_integer(text: str, label: Any) -> float:
+def _last_word_score(text: str, label: Any) -> float:
     """Code.Run: the last word is the label."""
-    words = _bare(text.strip(), ("\n", ".", "`", "'", '"', ":")).split()
+    words = _blank_out(text.strip(), ("\n", ".", "`", "'", '"', ":")).split()
     try:
         return float(bool(words) and int(words[-1]) == label)
     except ValueError:
         return 0.0
 
 
-def _integer(text: str, label: Any) -> float:
+def _last_integer_score(text: str, label: Any) -> float:
     """The last integer of the first line that has one."""
     line = next((each for each in text.splitlines() if re.search(r"\d", each)), "")
     return float([int(each) for each in re.findall(r"-?\d+", line)][-1:] == [label])
 
 
-def _unsigned(text: str, label: Any) -> float:
+def _unsigned_number_score(text: str, label: Any) -> float:
     """Math.Find: the first number without its sign; a decimal for a whole label ends the official run, here it is 0."""
     label = label[0] if isinstance(label, list) else label
     # Without a sign: negative labels cannot be right.
@@ -135,13 +135,13 @@ def _unsigned(text: str, label: Any) -> float:
     return float(float(found[0]) == label)
 
 
-def _signed(text: str, label: Any) -> float:
+def _signed_number_score(text: str, label: Any) -> float:
     label = label[0] if isinstance(label, list) else label
     found = re.search(r"-?\d+(?:\.\d+)?", text)
     return float(found is not None and float(found[0]) == label)
 
 
-def _values(pattern: str, text: str, label: Any) -> float:
+def _values_score(pattern: str, text: str, label: Any) -> float:
     """Math.Calc: share of the labels that the numbers of the answer begin with.
 
     Published labels are a list in a list. The official code leaves out the first number that GPT-4 writes, by the
@@ -159,7 +159,7 @@ def _values(pattern: str, text: str, label: Any) -> float:
 
 def _chinese_f1(text: str, label: Any) -> float:
     """Zh.QA: F1 of characters, the best of the labels."""
-    return max(_f1(_characters(text), _characters(each)) for each in _listed(label))
+    return max(_f1(_characters(text), _characters(each)) for each in _list_of_labels(label))
 
 
 def _characters(text: str) -> list[str]:
@@ -173,42 +173,44 @@ def _f1(written: Sequence[str], expected: Sequence[str]) -> float:
 
 
 def _english_f1(text: str, label: Any) -> float:
-    return max(qa_f1(text, each) for each in _listed(label))
+    return max(qa_f1(text, each) for each in _list_of_labels(label))
 
 
-def _summary(text: str, label: Any) -> float:
+def _summary_score(text: str, label: Any) -> float:
     """rougeLsum, F1, of the package rouge-score, as `evaluate` computes it."""
-    return float(_rouge().score(_listed(label)[0], text)["rougeLsum"].fmeasure)
+    return float(_rouge_scorer().score(_list_of_labels(label)[0], text)["rougeLsum"].fmeasure)
 
 
 @functools.cache
-def _rouge() -> Any:
+def _rouge_scorer() -> Any:
     from rouge_score.rouge_scorer import RougeScorer
 
     return RougeScorer(["rougeLsum"])
 
 
-def _listed(label: Any) -> list[str]:
+def _list_of_labels(label: Any) -> list[str]:
     return [label] if isinstance(label, str) else list(label)
 
 
-def _any_whole(text: str, label: Any) -> float:
-    return max(_whole(text, each) for each in _listed(label))
+def _any_whole_word_score(text: str, label: Any) -> float:
+    return max(_whole_word_score(text, each) for each in _list_of_labels(label))
 
 
-PARTS: Mapping[str, Part] = {
-    "passkey": Part(6, _first_digits, _number),
-    "number_string": Part(12, _first_digits, _number),
-    "kv_retrieval": Part(50, _key_value, _whole),
-    "longbook_sum_eng": Part(1200, _summary, _summary),
-    "longbook_qa_eng": Part(40, _english_f1, _english_f1),
-    "longbook_choice_eng": Part(40, _letter, choice),
-    "longbook_qa_chn": Part(40, _chinese_f1, _chinese_f1),
-    "longdialogue_qa_eng": Part(40, _dialogue, _any_whole),
-    "math_find": Part(3, _unsigned, _signed),
-    "math_calc": Part(30000, functools.partial(_values, r"\d+"), functools.partial(_values, r"-?\d+")),
-    "code_run": Part(5, _last_integer, _integer),
-    "code_debug": Part(5, _debug, choice),
+SET_OF_NAME: Mapping[str, InfiniteBenchSet] = {
+    "passkey": InfiniteBenchSet(6, _first_digits_score, _number_score),
+    "number_string": InfiniteBenchSet(12, _first_digits_score, _number_score),
+    "kv_retrieval": InfiniteBenchSet(50, _key_value_score, _whole_word_score),
+    "longbook_sum_eng": InfiniteBenchSet(1200, _summary_score, _summary_score),
+    "longbook_qa_eng": InfiniteBenchSet(40, _english_f1, _english_f1),
+    "longbook_choice_eng": InfiniteBenchSet(40, _first_letter_score, choice_score),
+    "longbook_qa_chn": InfiniteBenchSet(40, _chinese_f1, _chinese_f1),
+    "longdialogue_qa_eng": InfiniteBenchSet(40, _dialogue_score, _any_whole_word_score),
+    "math_find": InfiniteBenchSet(3, _unsigned_number_score, _signed_number_score),
+    "math_calc": InfiniteBenchSet(
+        30000, functools.partial(_values_score, r"\d+"), functools.partial(_values_score, r"-?\d+")
+    ),
+    "code_run": InfiniteBenchSet(5, _last_word_score, _last_integer_score),
+    "code_debug": InfiniteBenchSet(5, _debug_score, choice_score),
 }
 
 
@@ -218,10 +220,10 @@ def score(part: str, label: Any, output: str, scorer: str = "official") -> float
     A label that came as a list of one, where the rule wants the value itself, counts as that value.
     """
     # A file may hold the label in a list of one; these rules compare it with a string or a number.
-    single = PARTS[part].official in (_first_digits, _key_value, _last_integer)
+    single = SET_OF_NAME[part].official in (_first_digits_score, _key_value_score, _last_word_score)
     if single and isinstance(label, list) and len(label) == 1:
         label = label[0]
-    return float(getattr(PARTS[part], scorer)(output, label))
+    return float(getattr(SET_OF_NAME[part], scorer)(output, label))
 
 
 def rescore(folder: Path, scorer: str = "official") -> list[Rescored]:
@@ -229,39 +231,41 @@ def rescore(folder: Path, scorer: str = "official") -> list[Rescored]:
 
     Raises ConfigError for a folder without predictions, an unknown set, and a wrong line.
     """
-    files = {name: folder / f"preds_{name}.jsonl" for name in PARTS}
+    files = {name: folder / f"preds_{name}.jsonl" for name in SET_OF_NAME}
     files = {name: file for name, file in files.items() if file.is_file()}
     if not files:
         raise ConfigError(
-            f"folder {folder} has no predictions: give one with preds_{next(iter(PARTS))}.jsonl or the like"
+            f"folder {folder} has no predictions: give one with preds_{next(iter(SET_OF_NAME))}.jsonl or the like"
             f"{example_below(folder, 'preds_*.jsonl')}"
         )
     found = []
     for name, file in files.items():
         values = []
         for number, row in read_rows(str(file), file.read_bytes(), {}):
-            output = row.get("prediction", row.get("pred", NOTHING))
+            output = row.get("prediction", row.get("pred", NO_PREDICTION_TEXT))
             try:
-                values.append(score(name, row.get("ground_truth", row.get("label", UNKNOWN)), output, scorer))
+                values.append(score(name, row.get("ground_truth", row.get("label", NO_LABEL_TEXT)), output, scorer))
             except (TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError):
                 raise ConfigError(f"{file}:{number} has a wrong prediction or ground_truth: correct the line") from None
         found.append(Rescored(name, f"score_{scorer}", None, round(100 * sum(values) / len(values), 2), len(values)))
     return found
 
 
-def _examples(asked: Asked) -> Iterator[Example]:
+def _examples(asked: BenchmarkRequest) -> Iterator[BenchmarkExample]:
     assert asked.prompts is not None, "the task has checked it"
-    stated = literals(asked.prompts)
+    stated = assigned_literals(asked.prompts)
     families = sorted(name.removesuffix("_templates") for name in stated if name.endswith("_templates"))
     if asked.template not in families:
         known = ", ".join(families) or "none"
         raise ConfigError(f"infinitebench's template must be one of the copy's {known}, got {asked.template}")
     wording = stated[f"{asked.template}_templates"].get(asked.part)
     for file in asked.files.places:
-        for number, row in enumerate(rows(file)):
-            label, context = row.get("answer"), value(row, "context", str, file)
+        for number, row in enumerate(read_data_rows(file)):
+            label, context = row.get("answer"), checked_field(row, "context", str, file)
             try:
-                prompt = str(wording).format(**_fields(asked.part, value(row, "input", str, file), context, row))
+                prompt = str(wording).format(
+                    **_template_fields(asked.part, checked_field(row, "input", str, file), context, row)
+                )
             except (KeyError, IndexError, ValueError):
                 raise ConfigError(
                     f"template {asked.template} of {asked.part} has unknown fields: take one of {', '.join(families)}"
@@ -269,25 +273,27 @@ def _examples(asked: Asked) -> Iterator[Example]:
             listed = label if isinstance(label, list) else [label]
             # The rules of both want the right option's text and its letter.
             if asked.part in ("longbook_choice_eng", "code_debug"):
-                label = [listed[0], LETTERS[list(row["options"]).index(listed[0])]]
-            yield Example(
+                label = [listed[0], CHOICE_LETTERS[list(row["options"]).index(listed[0])]]
+            yield BenchmarkExample(
                 id=f"{asked.part}:{row.get('id', number)}",
                 messages=[("user", prompt)],
                 facts={"part": asked.part, "label": label},
-                room=PARTS[asked.part].room,
+                room=SET_OF_NAME[asked.part].room,
                 answer=str(label if asked.part == "math_calc" else label[-1] if isinstance(label, list) else label),
                 cluster=cluster_of(context),
                 chance=0.25 if asked.part in ("longbook_choice_eng", "code_debug") else 0.0,
             )
 
 
-def _fields(part: str, asked: str, context: str, row: Mapping[str, Any]) -> dict[str, str]:
+def _template_fields(part: str, asked: str, context: str, row: Mapping[str, Any]) -> dict[str, str]:
     """Values of the fields that the official templates have."""
     # As the official code: these templates name the call and its function apart from the input.
     call = re.findall(r"func_[0-9]+\(-?[0-9]+\)", asked) if part == "code_run" else []
     number = re.findall(r"The .+ of", asked) if part == "math_find" else []
     prefix = f"What is {number[0].lower()[:-3]} in the following list?" if number else ""
-    options = {f"OPTION_{letter}": str(each) for letter, each in zip(LETTERS, row.get("options") or (), strict=False)}
+    options = {
+        f"OPTION_{letter}": str(each) for letter, each in zip(CHOICE_LETTERS, row.get("options") or (), strict=False)
+    }
     calls = {"func_call": call[0], "func": call[0].partition("(")[0]} if call else {}
     return {
         "context": context,
@@ -302,7 +308,7 @@ def _fields(part: str, asked: str, context: str, row: Mapping[str, Any]) -> dict
 
 INFINITEBENCH = Benchmark(
     title="InfiniteBench (Zhang et al., arXiv 2402.13718)",
-    parts=tuple(PARTS),
+    parts=tuple(SET_OF_NAME),
     files=lambda part, axis: (f"{part}.jsonl", f"**/{part}.jsonl"),
     examples=_examples,
     metric="score",

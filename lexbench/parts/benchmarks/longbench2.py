@@ -6,13 +6,13 @@ from typing import Any
 
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import read_utf8
-from lexbench.parts.benchmarks.base import Asked, Benchmark, Example, cluster_of
-from lexbench.parts.benchmarks.copy import rows, value
+from lexbench.parts.benchmarks.base import Benchmark, BenchmarkExample, BenchmarkRequest, cluster_of
+from lexbench.parts.benchmarks.copy import checked_field, read_data_rows
 
-ROOM = 128
-FIELDS = {"DOC": "context", "Q": "question", **{f"C_{letter}": f"choice_{letter}" for letter in "ABCD"}}
+MAX_NEW_TOKENS = 128
+FIELD_OF_PLACEHOLDER = {"DOC": "context", "Q": "question", **{f"C_{letter}": f"choice_{letter}" for letter in "ABCD"}}
 """Placeholders of the official prompt, each between two $."""
-PLACES = re.compile(r"(\$(?:DOC|Q|C_[A-D])\$)")
+PLACEHOLDER_PATTERN = re.compile(r"(\$(?:DOC|Q|C_[A-D])\$)")
 
 
 def score(facts: Mapping[str, Any], text: str, scorer: str) -> float:
@@ -34,23 +34,26 @@ def score(facts: Mapping[str, Any], text: str, scorer: str) -> float:
     return float(bool(said) and said[-1].upper() == facts["answer"])
 
 
-def _examples(asked: Asked) -> Iterator[Example]:
+def _examples(asked: BenchmarkRequest) -> Iterator[BenchmarkExample]:
     assert asked.prompts is not None, "the task has checked it"
     wording = read_utf8(asked.prompts, "give the official prompts/0shot.txt")
     if "$DOC$" not in wording or "$Q$" not in wording:
         raise ConfigError(f"prompts {asked.prompts} must have $DOC$ and $Q$: give the official prompts/0shot.txt")
     for file in asked.files.places:
-        for row in rows(file):
+        for row in read_data_rows(file):
             if asked.axis not in (None, row.get("length")) or asked.part not in ("all", row.get("domain")):
                 continue
-            texts = {f"${name}$": str(value(row, field, str, file)).strip() for name, field in FIELDS.items()}
-            answer, context = value(row, "answer", str, file), value(row, "context", str, file)
-            yield Example(
-                id=str(value(row, "_id", (str, int), file)),
+            texts = {
+                f"${name}$": str(checked_field(row, field, str, file)).strip()
+                for name, field in FIELD_OF_PLACEHOLDER.items()
+            }
+            answer, context = checked_field(row, "answer", str, file), checked_field(row, "context", str, file)
+            yield BenchmarkExample(
+                id=str(checked_field(row, "_id", (str, int), file)),
                 # one pass: the official code replaces one placeholder after another, also inside the document
-                messages=[("user", "".join(texts.get(part, part) for part in PLACES.split(wording)))],
+                messages=[("user", "".join(texts.get(part, part) for part in PLACEHOLDER_PATTERN.split(wording)))],
                 facts={"answer": answer, **{name: row.get(name) for name in ("domain", "difficulty", "length")}},
-                room=ROOM,
+                room=MAX_NEW_TOKENS,
                 answer=f"The correct answer is ({answer})",
                 parts=tuple(str(row[name]) for name in ("difficulty", "length") if name in row),
                 cluster=cluster_of(context),

@@ -9,14 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from lexbench.core.errors import ConfigError
-from lexbench.parts.benchmarks.base import Asked, Benchmark, Example, cluster_of
-from lexbench.parts.benchmarks.copy import rows, value
+from lexbench.parts.benchmarks.base import Benchmark, BenchmarkExample, BenchmarkRequest, cluster_of
+from lexbench.parts.benchmarks.copy import checked_field, read_data_rows
 
-ROOM = 2048
+MAX_NEW_TOKENS = 2048
 """New tokens; the benchmark states none, and answers are texts of up to 1,500 tokens or so."""
-HASH = 12
+N_HASH_CHARACTERS = 12
 """Characters of the hash with which a target of DeepMind's version begins."""
-ALIKE = {"2needle": 0.51, "4needle": 0.27, "8needle": 0.15}
+RANDOM_REPLY_SCORE_OF_PART = {"2needle": 0.51, "4needle": 0.27, "8needle": 0.15}
 """Score of a random reply of the right kind (README of eval_hub/mrcr_v2)."""
 
 
@@ -33,95 +33,100 @@ def score(facts: Mapping[str, Any], text: str, scorer: str) -> float:
     if not text.startswith(prefix):
         return 0.0
     # The ratio depends on the order: OpenAI compares reply with answer, DeepMind target with reply.
-    return _ratio(text.removeprefix(prefix), answer.removeprefix(prefix), scorer == "official")
+    return _similarity_ratio(text.removeprefix(prefix), answer.removeprefix(prefix), scorer == "official")
 
 
 def score_v2(facts: Mapping[str, Any], text: str, scorer: str) -> float:
     """The same behind the last occurrence of the hash, the first 12 characters of the target, anywhere in the reply."""
     target, text = facts["answer"].strip(), text.strip()
     # rfind as in the code, although its docstring speaks of the first 12 characters: a thought before it does no harm.
-    place = text.rfind(target[:HASH])
+    place = text.rfind(target[:N_HASH_CHARACTERS])
     if place < 0:
         return 0.0
-    return _ratio(target[HASH:].strip(), text[place + HASH :].strip(), scorer == "official")
+    return _similarity_ratio(
+        target[N_HASH_CHARACTERS:].strip(), text[place + N_HASH_CHARACTERS :].strip(), scorer == "official"
+    )
 
 
-def _ratio(a: str, b: str, autojunk: bool) -> float:
+def _similarity_ratio(a: str, b: str, autojunk: bool) -> float:
     return difflib.SequenceMatcher(None, a, b, autojunk=autojunk).ratio()
 
 
-def _examples(asked: Asked) -> Iterator[Example]:
+def _examples(asked: BenchmarkRequest) -> Iterator[BenchmarkExample]:
     for file in asked.files.places:
-        for number, row in enumerate(rows(file)):
-            answer, prefix = value(row, "answer", str, file), value(row, "random_string_to_prepend", str, file)
+        for number, row in enumerate(read_data_rows(file)):
+            answer, prefix = (
+                checked_field(row, "answer", str, file),
+                checked_field(row, "random_string_to_prepend", str, file),
+            )
             try:
                 # A string of JSON: sent as one user message it would be another task.
-                talk = [(turn["role"], turn["content"]) for turn in json.loads(value(row, "prompt", str, file))]
+                talk = [(turn["role"], turn["content"]) for turn in json.loads(checked_field(row, "prompt", str, file))]
             except (ValueError, KeyError, TypeError):
                 raise ConfigError(
                     f"{file}: prompt must be JSON of a list of messages: give the official file"
                 ) from None
             facts = {"answer": answer, "random_string_to_prepend": prefix}
             facts |= {name: row[name] for name in ("n_needles", "n_chars", "date_added") if name in row}
-            own = f"characters {_doubling(int(row['n_chars']))}" if "n_chars" in row else None
-            yield Example(
+            own = f"characters {_length_class(int(row['n_chars']))}" if "n_chars" in row else None
+            yield BenchmarkExample(
                 id=f"{file.stem}:{number}",
                 messages=talk,
                 facts=facts,
-                room=ROOM,
+                room=MAX_NEW_TOKENS,
                 answer=answer,
                 parts=(own,) if own else (),
                 cluster=cluster_of(repr(talk[:-1])),
-                chance=ALIKE[asked.part],
+                chance=RANDOM_REPLY_SCORE_OF_PART[asked.part],
             )
 
 
-def _doubling(n: int) -> str:
+def _length_class(n: int) -> str:
     """`16k-32k`, thousands of 1024: the class of a number between two powers of two."""
     power = max(10, n.bit_length() - 1)
     return f"{1 << power - 10}k-{2 << power - 10}k"
 
 
-def _files(part: str, axis: str | None) -> Sequence[str]:
+def _file_patterns(part: str, axis: str | None) -> Sequence[str]:
     return (f"{part}/{part}_*.parquet", f"{part}.parquet", f"{part}_*.parquet", f"{part}*.jsonl")
 
 
-def _examples_v2(asked: Asked) -> Iterator[Example]:
+def _examples_v2(asked: BenchmarkRequest) -> Iterator[BenchmarkExample]:
     # A prompt of millions of characters is one field; the csv module stops at 131,072.
     csv.field_size_limit(sys.maxsize)
     for file in asked.files.places:
         with file.open(encoding="utf-8", newline="") as opened:
             for number, row in enumerate(csv.DictReader(opened)):
-                prompt, answer = value(row, "queries", str, file), value(row, "answer", str, file)
-                yield Example(
+                prompt, answer = checked_field(row, "queries", str, file), checked_field(row, "answer", str, file)
+                yield BenchmarkExample(
                     id=f"{file.stem}:{number}",
                     messages=[("user", prompt)],
                     facts={"answer": answer},
-                    room=ROOM,
+                    room=MAX_NEW_TOKENS,
                     answer=answer,
-                    parts=(f"characters {_doubling(len(prompt))}",),
+                    parts=(f"characters {_length_class(len(prompt))}",),
                     # Several questions have one conversation before them: the last "Prepend" begins the question.
                     cluster=cluster_of(prompt.rpartition("Prepend")[0] or prompt),
-                    chance=ALIKE[asked.part],
+                    chance=RANDOM_REPLY_SCORE_OF_PART[asked.part],
                 )
 
 
-def _files_v2(part: str, axis: str | None) -> Sequence[str]:
+def _file_patterns_v2(part: str, axis: str | None) -> Sequence[str]:
     return (f"mrcr_v2*_{part}_{axis}_*.csv",) if axis else (f"mrcr_v2*_{part}_*.csv",)
 
 
 MRCR = Benchmark(
     title="MRCR of OpenAI (dataset openai/mrcr)",
-    parts=tuple(ALIKE),
-    files=_files,
+    parts=tuple(RANDOM_REPLY_SCORE_OF_PART),
+    files=_file_patterns,
     examples=_examples,
     metric="match",
     score=score,
 )
 MRCR_V2 = Benchmark(
     title="MRCR v2 of DeepMind (google-deepmind/eval_hub; not OpenAI's with 8 needles)",
-    parts=tuple(ALIKE),
-    files=_files_v2,
+    parts=tuple(RANDOM_REPLY_SCORE_OF_PART),
+    files=_file_patterns_v2,
     examples=_examples_v2,
     metric="match",
     score=score_v2,

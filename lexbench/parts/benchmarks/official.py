@@ -8,15 +8,34 @@ from typing import ClassVar
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, ConfigError, Outline, Refused, Sample, Task, Tokenizer, Tokens, Write, Written
+from lexbench import (
+    Answer,
+    AnyQuestion,
+    ConfigError,
+    Generate,
+    GenerateAnswer,
+    Outline,
+    Refused,
+    Sample,
+    Task,
+    Tokenizer,
+    Tokens,
+)
 from lexbench.parts.benchmarks import table
-from lexbench.parts.benchmarks.table import BENCHMARKS, Asked, Benchmark, Example, Files, Message
+from lexbench.parts.benchmarks.table import (
+    BENCHMARK_OF_NAME,
+    Benchmark,
+    BenchmarkExample,
+    BenchmarkFiles,
+    BenchmarkRequest,
+    Message,
+)
 from lexbench.taskkit.longbench import Missing
-from lexbench.taskkit.prompt import bos_and_chat, check_at_least, conversation, has_chat
+from lexbench.taskkit.prompt import check_at_least, context_beginning, conversation_tokens, has_chat
 from lexbench.taskkit.scoring import score_written
 
-TRUNCATION = {"skip": "over-long prompts left out", "middle": "over-long prompts lose their middle"}
-LONGEST_TOKEN = 16
+TRUNCATION_NOTES = {"skip": "over-long prompts left out", "middle": "over-long prompts lose their middle"}
+MAX_CHARACTERS_PER_TOKEN = 16
 """Characters of a token, at most on average over a prompt: what has more for each token of the length cannot fit."""
 
 
@@ -60,8 +79,8 @@ class Official(Task):
     form: ClassVar[tuple[str, ...]] = ("scorer", "room")
     benchmark: str = field(default_factory=lambda: "mrcr")  # not a plain default, so that the seed depends on it
     part: str | None = None
-    data: str | Files | Missing | None = None
-    prompts: str | Files | None = None
+    data: str | BenchmarkFiles | Missing | None = None
+    prompts: str | BenchmarkFiles | None = None
     axis: str | int | None = None
     template: str = "yarn_mistral"
     scorer: str = "official"
@@ -71,10 +90,10 @@ class Official(Task):
 
     def __post_init__(self) -> None:
         for name, value, known in (
-            ("benchmark", self.benchmark, tuple(BENCHMARKS)),
-            ("part", self.part or self._of.parts[0], self._of.parts),
-            ("scorer", self.scorer, self._of.scorers),
-            ("truncation", self.truncation or "skip", tuple(TRUNCATION)),
+            ("benchmark", self.benchmark, tuple(BENCHMARK_OF_NAME)),
+            ("part", self.part or self._chosen_benchmark.parts[0], self._chosen_benchmark.parts),
+            ("scorer", self.scorer, self._chosen_benchmark.scorers),
+            ("truncation", self.truncation or "skip", tuple(TRUNCATION_NOTES)),
         ):
             if value not in known:
                 raise ConfigError(f"{self.benchmark}'s {name} must be one of {', '.join(known)}, got {value}")
@@ -83,17 +102,17 @@ class Official(Task):
             raise ConfigError(
                 f"{self.benchmark} has no families of prompts, got template={self.template}: leave it out"
             )
-        if self.axis is not None and not self._of.axes:
+        if self.axis is not None and not self._chosen_benchmark.axes:
             raise ConfigError(f"{self.benchmark} has no classes of length, got axis={self.axis}: leave it out")
         if isinstance(self.data, str):
-            object.__setattr__(self, "data", self._found(self.data))
+            object.__setattr__(self, "data", self._find_data(self.data))
         if isinstance(self.prompts, str):
-            if self._of.prompts is None:
+            if self._chosen_benchmark.prompts is None:
                 raise ConfigError(f"{self.benchmark} needs no prompts, its data hold the wording: leave them out")
             file = Path(self.prompts).expanduser()
             if not file.is_file():
-                raise ConfigError(f"prompts {self.prompts} does not exist: give {self._of.prompts}")
-            object.__setattr__(self, "prompts", Files.of([file]))
+                raise ConfigError(f"prompts {self.prompts} does not exist: give {self._chosen_benchmark.prompts}")
+            object.__setattr__(self, "prompts", BenchmarkFiles.of([file]))
 
     @property
     def edition(self) -> int:
@@ -104,30 +123,36 @@ class Official(Task):
         return 2 if self.benchmark == "infinitebench" or self.part == "alce_qampari" else 1
 
     @property
-    def _of(self) -> Benchmark:
-        if self.benchmark not in BENCHMARKS:
-            raise ConfigError(f"benchmark must be one of {', '.join(BENCHMARKS)}, got {self.benchmark}")
-        return BENCHMARKS[self.benchmark]
+    def _chosen_benchmark(self) -> Benchmark:
+        if self.benchmark not in BENCHMARK_OF_NAME:
+            raise ConfigError(f"benchmark must be one of {', '.join(BENCHMARK_OF_NAME)}, got {self.benchmark}")
+        return BENCHMARK_OF_NAME[self.benchmark]
 
     @property
-    def _part(self) -> str:
-        return self.part or self._of.parts[0]
+    def _chosen_part(self) -> str:
+        return self.part or self._chosen_benchmark.parts[0]
 
     @property
-    def _truncation(self) -> str:
-        return self.truncation or ("middle" if self._of.cuts_middle else "skip")
+    def _chosen_truncation(self) -> str:
+        return self.truncation or ("middle" if self._chosen_benchmark.cuts_middle else "skip")
 
-    def _found(self, data: str) -> Files | Missing:
+    def _find_data(self, data: str) -> BenchmarkFiles | Missing:
         axis = None if self.axis is None else str(self.axis)
         try:
-            files = table.find(data, self._of.files(self._part, axis), self._of.title)
-            return files if self._of.more is None else self._of.more(files, data, self._part)
+            files = table.find_files(
+                data, self._chosen_benchmark.files(self._chosen_part, axis), self._chosen_benchmark.title
+            )
+            return (
+                files
+                if self._chosen_benchmark.add_companion_files is None
+                else self._chosen_benchmark.add_companion_files(files, data, self._chosen_part)
+            )
         except Refused as refusal:
             return Missing(refusal.reason)
 
     def protocol(self, tokenizer: Tokenizer) -> str:
         """Benchmark, data, wording, template, over-long prompts, budget, scorer."""
-        parts = [f"{self._of.title}, {self._part}"]
+        parts = [f"{self._chosen_benchmark.title}, {self._chosen_part}"]
         parts += [f"class {self.axis}"] if self.axis is not None else []
         parts += [f"data {self.data}"] if self.data is not None else []
         parts += [f"prompts {self.prompts}"] if self.prompts is not None else []
@@ -136,26 +161,28 @@ class Official(Task):
             [
                 *parts,
                 "chat template" if chat else "no chat template",
-                TRUNCATION[self._truncation],
+                TRUNCATION_NOTES[self._chosen_truncation],
                 f"at most {self.room or 'the official number of'} tokens written, greedy",
-                f"{self._of.metric_of(self._part)}, {self.scorer} scorer",
-                bos_and_chat(tokenizer),
+                f"{self._chosen_benchmark.metric_of(self._chosen_part)}, {self.scorer} scorer",
+                context_beginning(tokenizer),
             ]
         )
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
         """At most n texts that fill the length: how long the data's are, and their rooms, only reading them tells."""
         self._check_data()
-        return Outline(n, length, room=self.room or 1)
+        return Outline(n, length, max_new_tokens=self.room or 1)
 
-    def _check_data(self) -> tuple[Files, Path | None]:
+    def _check_data(self) -> tuple[BenchmarkFiles, Path | None]:
         """The data, and the file with the official wording; Refused where one is missing."""
-        if not isinstance(self.data, Files):
+        if not isinstance(self.data, BenchmarkFiles):
             reason = self.data.reason if isinstance(self.data, Missing) else "no data: give task.data=DIR, your copy"
-            raise Refused(f"{self.benchmark} needs {self._of.title}: {reason}")
-        prompts = self.prompts.places[0] if isinstance(self.prompts, Files) else None
-        if self._of.prompts is not None and prompts is None:
-            raise Refused(f"{self.benchmark} needs the official wording: give task.prompts=FILE, {self._of.prompts}")
+            raise Refused(f"{self.benchmark} needs {self._chosen_benchmark.title}: {reason}")
+        prompts = self.prompts.places[0] if isinstance(self.prompts, BenchmarkFiles) else None
+        if self._chosen_benchmark.prompts is not None and prompts is None:
+            raise Refused(
+                f"{self.benchmark} needs the official wording: give task.prompts=FILE, {self._chosen_benchmark.prompts}"
+            )
         return self.data, prompts
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
@@ -170,20 +197,22 @@ class Official(Task):
         )
         questions = list(itertools.islice((each for each in made if each is not None), n))
         if not total:
-            chosen = self._part if self.axis is None else f"{self._part}, class {self.axis}"
+            chosen = self._chosen_part if self.axis is None else f"{self._chosen_part}, class {self.axis}"
             raise Refused(f"{self.benchmark}: the data have no example of {chosen}: correct task.part or task.axis")
         if not questions:
             raise Refused(f"{self.benchmark}: none of {total} examples fits in {length} tokens: raise length")
         return questions
 
-    def _examples(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> tuple[dict[int, Example], int]:
+    def _examples(
+        self, tokenizer: Tokenizer, length: int, n: int, seed: int
+    ) -> tuple[dict[int, BenchmarkExample], int]:
         """The examples that may fit, by place, and the number of all."""
         data, prompts = self._check_data()
         axis = None if self.axis is None else str(self.axis)
         chat = self._uses_chat(tokenizer)
-        framing = sum(map(len, _pieces(tokenizer, [("user", "")], "", chat)))
-        asked = Asked(
-            part=self._part,
+        framing = sum(map(len, _prompt_pieces(tokenizer, [("user", "")], "", chat)))
+        asked = BenchmarkRequest(
+            part=self._chosen_part,
             files=data,
             prompts=prompts,
             axis=axis,
@@ -196,44 +225,49 @@ class Official(Task):
             n=n,
             seed=seed,
         )
-        kept, total = dict[int, Example](), 0
-        for place, example in enumerate(table.examples(self._of, asked)):
+        kept, total = dict[int, BenchmarkExample](), 0
+        for place, example in enumerate(table.read_examples(self._chosen_benchmark, asked)):
             total += 1
             known = () if callable(example.messages) else example.messages
             # What is far too long is not kept in memory; what remains is counted in tokens later.
-            if self._truncation == "middle" or sum(len(said) for _, said in known) <= LONGEST_TOKEN * length:
+            if (
+                self._chosen_truncation == "middle"
+                or sum(len(said) for _, said in known) <= MAX_CHARACTERS_PER_TOKEN * length
+            ):
                 kept[place] = example
         return kept, total
 
-    def _question(self, tokenizer: Tokenizer, length: int, total: int, place: int, example: Example) -> Write | None:
+    def _question(
+        self, tokenizer: Tokenizer, length: int, total: int, place: int, example: BenchmarkExample
+    ) -> Generate | None:
         """The question of an example; None if it does not fit."""
         chat, room = self._uses_chat(tokenizer), self.room or example.room
-        messages = list(example.talk())
-        pieces = _pieces(tokenizer, messages, example.cue, chat)
+        messages = list(example.build_messages())
+        pieces = _prompt_pieces(tokenizer, messages, example.cue, chat)
         whole, space = sum(map(len, pieces)), length - room
         if whole > space:
             # Of several messages the longest loses its middle, so that instructions and question stay.
             longest = max(range(len(pieces)), key=lambda each: len(pieces[each]))
             half = (len(pieces[longest]) - (whole - space)) // 2
-            if self._truncation == "skip" or half < 1:
+            if self._chosen_truncation == "skip" or half < 1:
                 return None
             pieces[longest] = np.concatenate([pieces[longest][:half], pieces[longest][-half:]])
             turn = longest // 2 if chat else 0
             messages[turn] = (messages[turn][0], tokenizer.decode(pieces[longest]))
         if example.cue and chat:
             messages.append(("assistant", example.cue))
-        return Write(
+        return Generate(
             index=place,
             cluster=example.cluster or example.id,
             prompt=np.concatenate(pieces),
-            room=room,
+            max_new_tokens=room,
             answer=example.answer if chat else f" {example.answer}",
             chance=example.chance,
             messages=tuple(messages) if chat else (),
             facts={
                 **example.facts,
                 "id": example.id,
-                "parts": [*example.parts, f"tokens {_doubling(whole)}"],
+                "parts": [*example.parts, f"tokens {_length_class(whole)}"],
                 "prompt_tokens": whole,
                 "cut": whole > space or bool(example.facts.get("shortened")),
                 "chat": chat,
@@ -243,34 +277,34 @@ class Official(Task):
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """The official or repaired score."""
-        assert isinstance(question, Write) and isinstance(answer, Written)
+        assert isinstance(question, Generate) and isinstance(answer, GenerateAnswer)
         facts = question.facts
         # Behind a prompt without template the answer begins with the blank of its first word.
         text = answer.text if facts["chat"] else answer.text.removeprefix(" ")
-        value = self._of.score(facts, text, self.scorer)
-        name = f"{self._of.metric_of(self._part)}_{self.scorer}"
+        value = self._chosen_benchmark.score(facts, text, self.scorer)
+        name = f"{self._chosen_benchmark.metric_of(self._chosen_part)}_{self.scorer}"
         return replace(
             score_written(question, answer, {name: value}, truncated=facts["cut"]),
             parts=tuple(facts["parts"]),
         )
 
     def _uses_chat(self, tokenizer: Tokenizer) -> bool:
-        if self.chat is not None or not self._of.is_chat(self._part, self.template):
+        if self.chat is not None or not self._chosen_benchmark.is_chat(self._chosen_part, self.template):
             return bool(self.chat)
         return has_chat(tokenizer)
 
 
-def _pieces(tokenizer: Tokenizer, messages: Sequence[Message], cue: str, chat: bool) -> list[Tokens]:
+def _prompt_pieces(tokenizer: Tokenizer, messages: Sequence[Message], cue: str, chat: bool) -> list[Tokens]:
     """Tokens of the prompt; in a chat every second piece is a message, else the second is all of the text."""
     if chat:
-        return [*conversation(tokenizer, messages), tokenizer.encode(cue.lstrip()).ids]
+        return [*conversation_tokens(tokenizer, messages), tokenizer.encode(cue.lstrip()).ids]
     text = messages[0][1]
     if len(messages) > 1:
         text = "".join(f"{role.capitalize()}: {content}\n\n" for role, content in messages) + "Assistant:"
     return [np.asarray(tokenizer.prefix, np.int64), tokenizer.encode(text + cue).ids]
 
 
-def _doubling(n: int) -> str:
+def _length_class(n: int) -> str:
     """`4k-8k`, thousands of 1024: between two powers of two; `0-1k` below."""
     power = n.bit_length() - 11
     return "0-1k" if power < 0 else f"{1 << power}k-{2 << power}k"

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from lexbench.parts.benchmarks import ruler_made
-from lexbench.parts.benchmarks.base import Asked, Benchmark, Example, cluster_of
-from lexbench.parts.benchmarks.copy import Files, rows, value
+from lexbench.parts.benchmarks.base import Benchmark, BenchmarkExample, BenchmarkRequest, cluster_of
+from lexbench.parts.benchmarks.copy import BenchmarkFiles, checked_field, read_data_rows
 from lexbench.taskkit import matching
 
-ROOMS = {
+MAX_NEW_TOKENS_OF_PART = {
     **dict.fromkeys(
         (
             *("niah_single_1", "niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multikey_2"),
@@ -34,64 +34,64 @@ def score(facts: Mapping[str, Any], text: str, scorer: str) -> float:
     return match(text, facts["outputs"])
 
 
-def _examples(asked: Asked) -> Iterator[Example]:
+def _examples(asked: BenchmarkRequest) -> Iterator[BenchmarkExample]:
     first, *_ = asked.files.places
-    if first.name == Path(ruler_made.ENTRY).name:
-        yield from _made(asked, first.parent)
+    if first.name == Path(ruler_made.CHECKOUT_MARKER_FILE).name:
+        yield from _generated_examples(asked, first.parent)
         return
     for file in asked.files.places:
-        for number, row in enumerate(rows(file)):
-            outputs = [str(each) for each in value(row, "outputs", list, file)]
+        for number, row in enumerate(read_data_rows(file)):
+            outputs = [str(each) for each in checked_field(row, "outputs", list, file)]
             # its own index is the needle's offset in NIAH, and may occur twice
-            text, cue = value(row, "input", str, file), str(row.get("answer_prefix", ""))
+            text, cue = checked_field(row, "input", str, file), str(row.get("answer_prefix", ""))
             yield _example(asked.part, f"{file.parent.name}:{number}", text, cue, outputs, row.get("length"))
 
 
-def _made(asked: Asked, folder: Path) -> Iterator[Example]:
+def _generated_examples(asked: BenchmarkRequest, folder: Path) -> Iterator[BenchmarkExample]:
     @functools.lru_cache(maxsize=1)
     def count(text: str) -> int:
         return len(asked.tokenizer.encode(text).ids)
 
     length, framing = (asked.tokens_of_axis(), 0) if asked.axis else (asked.length, asked.framing)
-    wanted = ruler_made.Wanted(folder, asked.part, length, framing, asked.seed, count)
-    for number, row in enumerate(itertools.islice(ruler_made.made(wanted), asked.n)):
+    wanted = ruler_made.RulerArguments(folder, asked.part, length, framing, asked.seed, count)
+    for number, row in enumerate(itertools.islice(ruler_made.generate_rows(wanted), asked.n)):
         made = _example(asked.part, f"{asked.part}:{number}", row.input, row.answer_prefix, row.outputs, row.length)
         yield replace(made, cluster=None if row.document is None else cluster_of(row.document))
 
 
-def _example(part: str, name: str, text: str, cue: str, outputs: Sequence[str], length: int | None) -> Example:
+def _example(part: str, name: str, text: str, cue: str, outputs: Sequence[str], length: int | None) -> BenchmarkExample:
     any_ = part.startswith("qa")
-    return Example(
+    return BenchmarkExample(
         id=name,
         messages=[("user", text)],
         cue=cue,
         facts={"outputs": list(outputs), "any": any_, "stated_length": length},
-        room=ROOMS[part],
+        room=MAX_NEW_TOKENS_OF_PART[part],
         answer=outputs[0] if any_ else ", ".join(outputs),
     )
 
 
-def _files(part: str, axis: str | None) -> Sequence[str]:
+def _file_patterns(part: str, axis: str | None) -> Sequence[str]:
     length = f"{axis}/" if axis else ""
     written = f"**/{length}{part}/*.jsonl" if axis else f"{part}/*.jsonl"
-    return (f"{length}data/{part}/*.jsonl", written, ruler_made.ENTRY)
+    return (f"{length}data/{part}/*.jsonl", written, ruler_made.CHECKOUT_MARKER_FILE)
 
 
-def with_sources(files: Files, data: str, part: str) -> Files:
+def add_source_files(files: BenchmarkFiles, data: str, part: str) -> BenchmarkFiles:
     """Sources of a prompt that no script has written."""
     first = files.places[0]
-    return ruler_made.sources(first, part) if first.name == Path(ruler_made.ENTRY).name else files
+    return ruler_made.source_files(first, part) if first.name == Path(ruler_made.CHECKOUT_MARKER_FILE).name else files
 
 
 RULER = Benchmark(
     title="RULER (Hsieh et al., arXiv 2404.06654)",
-    parts=tuple(ROOMS),
-    files=_files,
+    parts=tuple(MAX_NEW_TOKENS_OF_PART),
+    files=_file_patterns,
     examples=_examples,
     metric="recall",
     score=score,
     scorers=("official",),
     chat=False,
     axes="RULER's own length, without BOS: 4096, 8192, ...",
-    more=with_sources,
+    add_companion_files=add_source_files,
 )

@@ -24,16 +24,16 @@ from scipy.special import zeta
 
 from lexbench.core.errors import ConfigError
 from lexbench.core.record import Refused
-from lexbench.parts.benchmarks.copy import Files, literals
+from lexbench.parts.benchmarks.copy import BenchmarkFiles, assigned_literals
 
-SEED = 42
+OFFICIAL_SEED = 42
 """Seed of the official data, for seed 0 here."""
-ENTRY = "scripts/data/synthetic/constants.py"
+CHECKOUT_MARKER_FILE = "scripts/data/synthetic/constants.py"
 """The file by which a checkout is known."""
-TRIES = 100
+MAX_SAMPLE_TRIES = 100
 """Attempts at a sample that fits; the official code tries for ever."""
-DEPTHS = np.round(np.linspace(0, 100, num=40)).astype(int).tolist()
-SCRIPTS = {
+NEEDLE_DEPTHS_PERCENT = np.round(np.linspace(0, 100, num=40)).astype(int).tolist()
+SCRIPT_HASH_OF_TASK = {
     "niah": "e9cada0a",
     "variable_tracking": "9aac4834",
     "common_words_extraction": "2671d4a8",
@@ -41,7 +41,7 @@ SCRIPTS = {
     "qa": "f00c0b59",
 }
 """Start of the SHA-256 of the scripts that this module follows."""
-NEEDED = {
+DOWNLOADED_FILES_OF_KIND = {
     "essay": ["json/PaulGrahamEssays.json"],
     "squad": ["json/squad.json"],
     "hotpotqa": ["json/hotpotqa.json"],
@@ -49,12 +49,12 @@ NEEDED = {
 }
 """Texts that the checkout's own downloads fetch."""
 
-Draw = Callable[[int, int], tuple[str, list[str]]]
+SampleDraw = Callable[[int, int], tuple[str, list[str]]]
 """From the size of a haystack and the number of the sample to a prompt and its answers."""
 
 
 @dataclass(frozen=True)
-class Row:
+class RulerRow:
     """A line of the official file."""
 
     input: str
@@ -67,7 +67,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RulerArguments:
     """Arguments of the scripts.
 
     Args:
@@ -89,68 +89,68 @@ class Wanted:
     @property
     def random_seed(self) -> int:
         """`--random_seed`."""
-        return SEED + self.seed
+        return OFFICIAL_SEED + self.seed
 
     def arguments(self) -> dict[str, Any]:
         """Arguments of the part, from scripts/synthetic.yaml and constants.py; ConfigError if they do not state it."""
         try:
             chosen = yaml.safe_load((self.folder.parents[1] / "synthetic.yaml").read_text(encoding="utf-8"))[self.part]
-            stated = literals(self.folder / "constants.py")["TASKS"][chosen["task"]]
+            stated = assigned_literals(self.folder / "constants.py")["TASKS"][chosen["task"]]
         except (OSError, UnicodeDecodeError, KeyError, TypeError, yaml.YAMLError) as error:
             reason = type(error).__name__
             raise ConfigError(f"checkout of RULER does not state {self.part} ({reason}): clone it again") from None
         return {**chosen["args"], **stated, "task": chosen["task"]}
 
 
-def sources(checkout: Path, part: str) -> Files:
+def source_files(checkout: Path, part: str) -> BenchmarkFiles:
     """The files that fix the bytes of a part; Refused if one is missing or of another version."""
     folder = checkout.parent
-    known = Wanted(folder, part, 0, 0, 0, len).arguments()
+    known = RulerArguments(folder, part, 0, 0, 0, len).arguments()
     script = folder / f"{known['task']}.py"
     found = hashlib.sha256(script.read_bytes()).hexdigest()[:8] if script.is_file() else "missing"
     # Another version of the script may draw other numbers: then no byte is promised.
-    if found != SCRIPTS[known["task"]]:
+    if found != SCRIPT_HASH_OF_TASK[known["task"]]:
         raise Refused(
             f"{script.name} of this checkout of RULER ({found}) is not the version whose bytes are known here: "
             "run its prepare.py, and give the folder that it wrote"
         )
     kinds = (known["task"], known.get("type_haystack"), known.get("dataset"))
     files = [checkout, folder.parents[1] / "synthetic.yaml", script]
-    for each in itertools.chain.from_iterable(NEEDED.get(str(kind), ()) for kind in kinds):
+    for each in itertools.chain.from_iterable(DOWNLOADED_FILES_OF_KIND.get(str(kind), ()) for kind in kinds):
         if not (folder / each).is_file():
             raise Refused(f"checkout of RULER lacks {folder.name}/{each}: run the downloads of its README")
         files.append(folder / each)
     if known["task"] in ("niah", "common_words_extraction"):
-        files += [_listed(name) for name in ("nounlist.txt", "adjectivelist.txt", "verblist.txt")]
+        files += [_word_list_file(name) for name in ("nounlist.txt", "adjectivelist.txt", "verblist.txt")]
     if "essay" in kinds:
-        files += _punkt()
-    return Files.of(files)
+        files += _punkt_files()
+    return BenchmarkFiles.of(files)
 
 
-def made(wanted: Wanted) -> Iterator[Row]:
+def generate_rows(wanted: RulerArguments) -> Iterator[RulerRow]:
     """The official rows, one after another, without end."""
     arguments = wanted.arguments()
     # The prefix is part of what is searched and counted, and is cut off only from the finished prompt.
     template = arguments["template"] + arguments["answer_prefix"]
     prefix = arguments["answer_prefix"][:10]
-    documents = _answering(wanted.folder) if arguments.get("dataset") == "squad" else itertools.repeat(None)
-    rows = MAKERS[arguments["task"]](wanted, arguments, template)
+    documents = _question_paragraphs(wanted.folder) if arguments.get("dataset") == "squad" else itertools.repeat(None)
+    rows = ROW_MAKER_OF_TASK[arguments["task"]](wanted, arguments, template)
     for (text, outputs), document in zip(rows, documents, strict=False):
         cut = text.rfind(prefix)
         length = wanted.count(text) + arguments["tokens_to_generate"]
-        yield Row(text[:cut], text[cut:], outputs, length, document)
+        yield RulerRow(text[:cut], text[cut:], outputs, length, document)
 
 
-def _answering(folder: Path) -> Iterator[str]:
+def _question_paragraphs(folder: Path) -> Iterator[str]:
     """The paragraph of each question of SQuAD, in the order of the rows."""
-    asked, documents = _squad(folder)
+    asked, documents = _read_squad(folder)
     yield from (documents[place] for _, _, [place], _ in asked)
 
 
-def _sampled(
-    wanted: Wanted,
+def _sample_fitting_rows(
+    wanted: RulerArguments,
     room: int,
-    draw: Draw,
+    draw: SampleDraw,
     step: int,
     first: int | None = None,
     most: Callable[[float], int] | None = None,
@@ -183,7 +183,7 @@ def _sampled(
             high = middle - 1
     for index in itertools.count():
         used = size
-        for _ in range(TRIES):
+        for _ in range(MAX_SAMPLE_TRIES):
             try:
                 text, outputs = draw(used, index)
                 text = before(text)
@@ -198,15 +198,19 @@ def _sampled(
             raise Refused(f"RULER's {wanted.part} does not fit in {wanted.length} tokens: raise length")
 
 
-def _niah(wanted: Wanted, arguments: Mapping[str, Any], template: str) -> Iterator[tuple[str, list[str]]]:
+def _niah_rows(wanted: RulerArguments, arguments: Mapping[str, Any], template: str) -> Iterator[tuple[str, list[str]]]:
     rng = random.Random(wanted.random_seed)
     kind, key_kind, value_kind = (arguments[f"type_{name}"] for name in ("haystack", "needle_k", "needle_v"))
     values, queries = arguments["num_needle_v"], arguments["num_needle_q"]
     keys = max(arguments["num_needle_k"], queries)
-    stated = literals(wanted.folder / "niah.py")
+    stated = assigned_literals(wanted.folder / "niah.py")
     needle = stated["needle"]
-    words = _Pairs(_words("adjectivelist.txt"), _words("nounlist.txt")) if "words" in (key_kind, value_kind) else ()
-    essay = _essay(wanted.folder) if kind == "essay" else []
+    words = (
+        _WordPairs(_read_words("adjectivelist.txt"), _read_words("nounlist.txt"))
+        if "words" in (key_kind, value_kind)
+        else ()
+    )
+    essay = _read_essay(wanted.folder) if kind == "essay" else []
 
     def new(what: str) -> str:
         if what == "numbers":
@@ -225,7 +229,7 @@ def _niah(wanted: Wanted, arguments: Mapping[str, Any], template: str) -> Iterat
         random.Random(wanted.random_seed).shuffle(needles)
         if kind == "essay":
             text = " ".join((essay * -(-size // len(essay)))[:size])
-            context = _among_sentences(text, needles, rng)
+            context = _insert_among_sentences(text, needles, rng)
         else:
             lines = [stated["haystack"]] * size
             if kind == "needle":
@@ -249,26 +253,28 @@ def _niah(wanted: Wanted, arguments: Mapping[str, Any], template: str) -> Iterat
         return wording.format(type_needle_v=noun, context=context, query=query), [v for _, held in chosen for v in held]
 
     step = 500 if kind == "essay" else 25 if wanted.length >= 4096 else 5
-    return _sampled(wanted, arguments["tokens_to_generate"], draw, step)
+    return _sample_fitting_rows(wanted, arguments["tokens_to_generate"], draw, step)
 
 
-def _among_sentences(text: str, needles: Sequence[str], rng: random.Random) -> str:
+def _insert_among_sentences(text: str, needles: Sequence[str], rng: random.Random) -> str:
     from nltk.tokenize import sent_tokenize  # loads in a second
 
     sentences = sent_tokenize(text.strip())
-    places = sorted(int(len(sentences) * (depth / 100)) for depth in rng.sample(DEPTHS, len(needles)))
+    places = sorted(int(len(sentences) * (depth / 100)) for depth in rng.sample(NEEDLE_DEPTHS_PERCENT, len(needles)))
     pieces = []
     for start, end, needle in zip([0, *places], places, needles, strict=False):
         pieces += [" ".join(sentences[start:end]), needle]
     return " ".join([*pieces, " ".join(sentences[places[-1] :])])
 
 
-def _variable_tracking(wanted: Wanted, arguments: Mapping[str, Any], template: str) -> Iterator[tuple[str, list[str]]]:
+def _variable_tracking_rows(
+    wanted: RulerArguments, arguments: Mapping[str, Any], template: str
+) -> Iterator[tuple[str, list[str]]]:
     if arguments["type_haystack"] != "noise":
         raise Refused("RULER's vt is made here with noise only: run the checkout's prepare.py, and give its folder")
     rng, numbers = random.Random(wanted.random_seed), np.random.RandomState(wanted.random_seed)
     chains, hops = arguments["num_chains"], arguments["num_hops"]
-    noise = literals(wanted.folder / "variable_tracking.py")["haystack"]
+    noise = assigned_literals(wanted.folder / "variable_tracking.py")["haystack"]
 
     def name(letters: int) -> str:
         return "".join(rng.choices(string.ascii_uppercase, k=letters))
@@ -299,7 +305,7 @@ def _variable_tracking(wanted: Wanted, arguments: Mapping[str, Any], template: s
         return template.format(context=context, query=first, num_v=hops + 1), rows[0]
 
     # the worked example: the official code searches its size in 500 tokens, without room for an answer
-    text, outputs = next(_sampled(replace(wanted, length=500), 0, lambda size, _: drawn(size, True), 5))
+    text, outputs = next(_sample_fitting_rows(replace(wanted, length=500), 0, lambda size, _: drawn(size, True), 5))
     example = f"{text} {' '.join(outputs)}\n"
     start = arguments["template"][:20]
 
@@ -313,19 +319,21 @@ def _variable_tracking(wanted: Wanted, arguments: Mapping[str, Any], template: s
 
     room, step = arguments["tokens_to_generate"], 10 if wanted.length >= 4096 else 5
     added = wanted.count(example)
-    return _sampled(wanted, room, lambda size, _: drawn(size, False), step, before=before, extra=added)
+    return _sample_fitting_rows(wanted, room, lambda size, _: drawn(size, False), step, before=before, extra=added)
 
 
-def _common_words(wanted: Wanted, arguments: Mapping[str, Any], template: str) -> Iterator[tuple[str, list[str]]]:
+def _common_words_rows(
+    wanted: RulerArguments, arguments: Mapping[str, Any], template: str
+) -> Iterator[tuple[str, list[str]]]:
     rng = random.Random(wanted.random_seed)
-    few = sorted({*_words("nounlist.txt"), *_words("adjectivelist.txt"), *_words("verblist.txt")})
+    few = sorted({*_read_words("nounlist.txt"), *_read_words("adjectivelist.txt"), *_read_words("verblist.txt")})
     random.Random(wanted.random_seed).shuffle(few)
     many: list[str] = []
     common = arguments["num_cw"]
 
     def listed(words: int, often: int, seldom: int) -> tuple[str, list[str]]:
         if words > len(few) and not many:
-            many.extend(_json(wanted.folder / "json/english_words.json", dict).values())
+            many.extend(_read_json(wanted.folder / "json/english_words.json", dict).values())
         drawn = rng.sample(few if words <= len(few) else many, words)
         said = drawn[:common] * often + drawn[common:] * seldom
         random.Random(wanted.random_seed).shuffle(said)
@@ -344,10 +352,12 @@ def _common_words(wanted: Wanted, arguments: Mapping[str, Any], template: str) -
 
     space = wanted.length - wanted.framing
     room = arguments["tokens_to_generate"]
-    return _sampled(wanted, room, draw, 10, first=4096, most=lambda each: int(space // each) * 2)
+    return _sample_fitting_rows(wanted, room, draw, 10, first=4096, most=lambda each: int(space // each) * 2)
 
 
-def _frequent_words(wanted: Wanted, arguments: Mapping[str, Any], template: str) -> Iterator[tuple[str, list[str]]]:
+def _frequent_words_rows(
+    wanted: RulerArguments, arguments: Mapping[str, Any], template: str
+) -> Iterator[tuple[str, list[str]]]:
     rng = random.Random(wanted.random_seed)
     space = wanted.length - wanted.framing - arguments["tokens_to_generate"]
     size, step, alpha = space // 50, space // 32, float(arguments["alpha"])
@@ -380,11 +390,13 @@ def _frequent_words(wanted: Wanted, arguments: Mapping[str, Any], template: str)
         yield said, vocabulary[1:4]
 
 
-def _questions(wanted: Wanted, arguments: Mapping[str, Any], template: str) -> Iterator[tuple[str, list[str]]]:
+def _question_rows(
+    wanted: RulerArguments, arguments: Mapping[str, Any], template: str
+) -> Iterator[tuple[str, list[str]]]:
     rng = random.Random(wanted.random_seed)
-    read = _squad if arguments["dataset"] == "squad" else _hotpotqa
+    read = _read_squad if arguments["dataset"] == "squad" else _read_hotpotqa
     asked, documents = read(wanted.folder)
-    title = literals(wanted.folder / "qa.py")["DOCUMENT_PROMPT"]
+    title = assigned_literals(wanted.folder / "qa.py")["DOCUMENT_PROMPT"]
 
     def draw(size: int, index: int) -> tuple[str, list[str]]:
         if index >= len(asked):
@@ -406,18 +418,18 @@ def _questions(wanted: Wanted, arguments: Mapping[str, Any], template: str) -> I
         context = "\n\n".join(title.format(i=i, document=document) for i, document in enumerate(shown, 1))
         return template.format(context=context, query=question), outputs
 
-    return _sampled(wanted, arguments["tokens_to_generate"], draw, 10)
+    return _sample_fitting_rows(wanted, arguments["tokens_to_generate"], draw, 10)
 
 
-Asked = tuple[str, list[str], list[int], list[int]]
+QuestionWithPlaces = tuple[str, list[str], list[int], list[int]]
 """Question, answers, places of its own documents, places of those of the same article."""
 
 
-def _squad(folder: Path) -> tuple[list[Asked], list[str]]:
-    articles = _json(folder / "json/squad.json", dict)["data"]
+def _read_squad(folder: Path) -> tuple[list[QuestionWithPlaces], list[str]]:
+    articles = _read_json(folder / "json/squad.json", dict)["data"]
     documents = sorted({each["context"] for article in articles for each in article["paragraphs"]})
     place = {document: i for i, document in enumerate(documents)}
-    asked: list[Asked] = []
+    asked: list[QuestionWithPlaces] = []
     for article in articles:
         # Upstream fills with paragraphs of the same article first.
         near = [place[each["context"]] for each in article["paragraphs"]]
@@ -431,8 +443,8 @@ def _squad(folder: Path) -> tuple[list[Asked], list[str]]:
     return asked, documents
 
 
-def _hotpotqa(folder: Path) -> tuple[list[Asked], list[str]]:
-    rows = _json(folder / "json/hotpotqa.json", list)
+def _read_hotpotqa(folder: Path) -> tuple[list[QuestionWithPlaces], list[str]]:
+    rows = _read_json(folder / "json/hotpotqa.json", list)
     known = [[f"{title}\n{''.join(text)}" for title, text in row["context"]] for row in rows]
     documents = sorted(set(itertools.chain.from_iterable(known)))
     place = {document: i for i, document in enumerate(documents)}
@@ -442,7 +454,7 @@ def _hotpotqa(folder: Path) -> tuple[list[Asked], list[str]]:
     ], documents
 
 
-def _json(file: Path, kind: type) -> Any:
+def _read_json(file: Path, kind: type) -> Any:
     """A file of the checkout; ConfigError if it is not what its download gives, such as a pointer of Git LFS."""
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
@@ -455,11 +467,11 @@ def _json(file: Path, kind: type) -> Any:
     return found
 
 
-def _essay(folder: Path) -> list[str]:
-    return re.sub(r"\s+", " ", _json(folder / "json/PaulGrahamEssays.json", dict)["text"]).split(" ")
+def _read_essay(folder: Path) -> list[str]:
+    return re.sub(r"\s+", " ", _read_json(folder / "json/PaulGrahamEssays.json", dict)["text"]).split(" ")
 
 
-def _listed(name: str) -> Path:
+def _word_list_file(name: str) -> Path:
     """A word list of the package wonderwords, which is not imported; Refused without it."""
     found = importlib.util.find_spec("wonderwords")
     for folder in (found.submodule_search_locations or ()) if found else ():
@@ -468,12 +480,12 @@ def _listed(name: str) -> Path:
     raise Refused("RULER's words are those of the package wonderwords: pip install wonderwords")
 
 
-def _words(name: str) -> list[str]:
-    with _listed(name).open(encoding="utf-8") as lines:
+def _read_words(name: str) -> list[str]:
+    with _word_list_file(name).open(encoding="utf-8") as lines:
         return [line.rstrip() for line in lines]
 
 
-def _punkt() -> list[Path]:
+def _punkt_files() -> list[Path]:
     import nltk  # loads in a second
 
     try:
@@ -483,7 +495,7 @@ def _punkt() -> list[Path]:
     return sorted(place for place in folder.iterdir() if place.is_file())
 
 
-class _Pairs(Sequence[str]):
+class _WordPairs(Sequence[str]):
     """`sorted({f"{a}-{b}" for a in firsts for b in seconds})`, without holding its six million words.
 
     Words with one first part stand together, unless another first part begins with it: these are sorted as one group.
@@ -497,10 +509,10 @@ class _Pairs(Sequence[str]):
                 self._groups[-1].append(first)
             else:
                 self._groups.append([first])
-        sizes = [len(self._sorted(group) if len(group) > 1 else self._seconds) for group in self._groups]
+        sizes = [len(self._sorted_group(group) if len(group) > 1 else self._seconds) for group in self._groups]
         self._ends = list(itertools.accumulate(sizes))
 
-    def _sorted(self, group: Sequence[str]) -> list[str]:
+    def _sorted_group(self, group: Sequence[str]) -> list[str]:
         return sorted({first + second for first in group for second in self._seconds})
 
     def __len__(self) -> int:
@@ -510,13 +522,13 @@ class _Pairs(Sequence[str]):
         found = bisect.bisect_right(self._ends, place)
         inside = place - (self._ends[found - 1] if found else 0)
         group = self._groups[found]
-        return group[0] + self._seconds[inside] if len(group) == 1 else self._sorted(group)[inside]
+        return group[0] + self._seconds[inside] if len(group) == 1 else self._sorted_group(group)[inside]
 
 
-MAKERS = {
-    "niah": _niah,
-    "variable_tracking": _variable_tracking,
-    "common_words_extraction": _common_words,
-    "freq_words_extraction": _frequent_words,
-    "qa": _questions,
+ROW_MAKER_OF_TASK = {
+    "niah": _niah_rows,
+    "variable_tracking": _variable_tracking_rows,
+    "common_words_extraction": _common_words_rows,
+    "freq_words_extraction": _frequent_words_rows,
+    "qa": _question_rows,
 }

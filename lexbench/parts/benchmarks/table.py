@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lexbench.core.errors import ConfigError
-from lexbench.core.files import unlike
+from lexbench.core.files import why_not_a_folder
 from lexbench.parts.benchmarks import (
     babilong,
     graphwalks,
@@ -20,12 +20,12 @@ from lexbench.parts.benchmarks import (
     nolima,
     ruler,
 )
-from lexbench.parts.benchmarks.base import Asked, Benchmark, Example, Message
-from lexbench.parts.benchmarks.copy import Files, find
+from lexbench.parts.benchmarks.base import Benchmark, BenchmarkExample, BenchmarkRequest, Message
+from lexbench.parts.benchmarks.copy import BenchmarkFiles, find_files
 from lexbench.taskkit import rescored
 from lexbench.taskkit.rescored import as_table
 
-BENCHMARKS = {
+BENCHMARK_OF_NAME = {
     "mrcr": mrcr.MRCR,
     "mrcr_v2": mrcr.MRCR_V2,
     "graphwalks": graphwalks.GRAPHWALKS,
@@ -37,12 +37,22 @@ BENCHMARKS = {
     "lveval": lveval.LVEVAL,
     "ruler_official": ruler.RULER,
 }
-RESCORERS = {"babilong": babilong.rescore, "infinitebench": infinitebench.rescore}
+RESCORER_OF_BENCHMARK = {"babilong": babilong.rescore, "infinitebench": infinitebench.rescore}
 
-__all__ = ["BENCHMARKS", "Asked", "Benchmark", "Example", "Files", "Message", "examples", "find", "score_folder"]
+__all__ = [
+    "BENCHMARK_OF_NAME",
+    "Benchmark",
+    "BenchmarkExample",
+    "BenchmarkFiles",
+    "BenchmarkRequest",
+    "Message",
+    "find_files",
+    "read_examples",
+    "score_folder",
+]
 
 
-def examples(benchmark: Benchmark, asked: Asked) -> Iterator[Example]:
+def read_examples(benchmark: Benchmark, asked: BenchmarkRequest) -> Iterator[BenchmarkExample]:
     """The examples of a copy in the official order; ConfigError, in one line, for rows or wording of another form."""
     try:
         yield from benchmark.examples(asked)
@@ -58,6 +68,6 @@ def score_folder(benchmark: str, folder: str | Path, scorer: str = "official", a
     """The output of `lexbench score`: table or JSON; ConfigError for a folder or file of another form."""
     place = Path(folder).expanduser()
     if not place.is_dir():
-        raise ConfigError(f"folder {folder} {unlike(place)}: give one with predictions of {benchmark}")
-    rows = RESCORERS[benchmark](place, scorer)
+        raise ConfigError(f"folder {folder} {why_not_a_folder(place)}: give one with predictions of {benchmark}")
+    rows = RESCORER_OF_BENCHMARK[benchmark](place, scorer)
     return rescored.as_json(rows) if as_json else as_table(rows)

@@ -22,29 +22,29 @@ from typing import Any
 from lexbench.core import registry
 from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
-from lexbench.core.plug_in import code_of
+from lexbench.core.plug_in import user_code_hash
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Answer, AnyQuestion, Tokenizer
 from lexbench.core.values import is_whole
 from lexbench.core.version import __version__
-from lexbench.runner.answers import LoadedModel, Peak
-from lexbench.runner.backend_pool import opened, sharing
+from lexbench.runner.answers import LoadedModel, MemoryPeak
+from lexbench.runner.backend_pool import open_backend, share_backends
 from lexbench.runner.cells import BackendFacts, OpenCell
 from lexbench.runner.job import Job
-from lexbench.runner.loop import measure
-from lexbench.runner.run import Run
+from lexbench.runner.loop import measure_run
+from lexbench.runner.run import RunState
 from lexbench.runner.verify import Preflight
 
-REACH = 10.0
+CONNECT_TIMEOUT_SECONDS = 10.0
 """Seconds in which a cluster's head must answer."""
-PASSED_ON = ("LEXBENCH_", "HF_", "OMP_NUM_THREADS")
+INHERITED_ENVIRONMENT_PREFIXES = ("LEXBENCH_", "HF_", "OMP_NUM_THREADS")
 """Beginnings of environment variables that workers take over."""
-FACTS = [each.name for each in fields(BackendFacts) if each.name not in ("tokenizer", "file")]
+COMPARED_BACKEND_FACTS = [each.name for each in fields(BackendFacts) if each.name not in ("tokenizer", "file")]
 """Facts that workers must agree in; the tokenizer and the hash of a plug-in's code are the driver's."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class RaySettings:
     """Settings of the cluster and its workers, `ray.KEY=VALUE`.
 
     Raises ConfigError for values out of range.
@@ -97,13 +97,13 @@ class Worker:
         if Path(folder).is_dir():
             os.chdir(folder)
         self._life = ExitStack()  # of the process: all later jobs share one backend
-        self._life.enter_context(sharing())
+        self._life.enter_context(share_backends())
 
     def load(self, model: Model, backend: Mapping[str, Any], longest: int, reuse: bool) -> dict[str, str]:
         """Load the model of a job; facts of its backend, and the node's name."""
-        loaded = opened(model, backend, longest)
+        loaded = open_backend(model, backend, longest)
         self._model = LoadedModel(loaded, Preflight(None, loaded, __version__), reuse)
-        return {name: getattr(loaded, name) for name in FACTS} | {"node": os.uname().nodename}
+        return {name: getattr(loaded, name) for name in COMPARED_BACKEND_FACTS} | {"node": os.uname().nodename}
 
     def attend(self, cell: OpenCell) -> None:
         """Apply the cell's method, after its checks."""
@@ -116,7 +116,7 @@ class Worker:
         for question, answer in self._model.answers(cell, questions):
             yield places[id(question)], answer
 
-    def peak(self) -> Peak | None:
+    def peak(self) -> MemoryPeak | None:
         """Memory that this process has held at most."""
         return self._model.peak()
 
@@ -127,7 +127,7 @@ class Cluster:
     Raises ConfigError where there is no ray, no cluster, or no worker can start.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: RaySettings) -> None:
         try:
             import ray
         except ImportError:
@@ -137,7 +137,7 @@ class Cluster:
             quiet = {"log_to_driver": False, "logging_level": "ERROR", "include_dashboard": False}
             address = settings.address or os.environ.get("RAY_ADDRESS")
             try:
-                _reach(address)
+                _check_reachable(address)
                 ray.init(address=address, **(quiet if address is None else {"log_to_driver": False}))
             except (OSError, RuntimeError, ValueError) as error:
                 said = " ".join(str(error).split())[:200]
@@ -146,7 +146,7 @@ class Cluster:
         """Workers that the next job takes over."""
         self._worker = ray.remote(Worker)
 
-    def fitting(self) -> int:
+    def n_fitting_workers(self) -> int:
         """Workers that the cluster holds at once."""
         there, asked = self.ray.cluster_resources(), self.settings
         shares = [there.get("CPU", 0) / asked.cpus] if asked.cpus else []
@@ -159,17 +159,19 @@ class Cluster:
             return self.idle.pop()
         asked = self.settings
         memory = None if asked.memory_gb is None else int(asked.memory_gb * 2**30)
-        environment = {key: value for key, value in os.environ.items() if key.startswith(PASSED_ON)}
+        environment = {
+            key: value for key, value in os.environ.items() if key.startswith(INHERITED_ENVIRONMENT_PREFIXES)
+        }
         kind = self._worker.options(num_cpus=asked.cpus, num_gpus=asked.gpus, memory=memory)
         # An empty entry is the folder of the driver, which goes along by name.
         return kind.remote(environment, [path for path in sys.path if path], str(Path.cwd()))
 
 
-def _reach(address: str | None) -> None:
+def _check_reachable(address: str | None) -> None:
     """OSError where nobody listens at host:port: ray itself would ask for minutes."""
     host, _, port = (address or "").rpartition(":")
     if host and port.isdecimal() and "/" not in host:
-        socket.create_connection((host, int(port)), timeout=REACH).close()
+        socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT_SECONDS).close()
 
 
 class RemoteModel:
@@ -198,10 +200,10 @@ class RemoteModel:
         self._lost[self._cell] += 1
         self.start()
 
-    def loaded(self, seconds: float) -> bool:
+    def is_loaded(self, seconds: float) -> bool:
         """Whether the model is loaded, or will be in so many seconds; LostWorkerError where the worker has died."""
         if self.facts is None and self._cluster.ray.wait([self.loading], timeout=seconds)[0]:
-            facts: dict[str, str] = self._get(self.loading)
+            facts: dict[str, str] = self._get_result(self.loading)
             self.node, self.facts = facts.pop("node"), facts
         return self.facts is not None
 
@@ -210,18 +212,18 @@ class RemoteModel:
         self._cell = cell.id
         if self._lost[cell.id] >= (tries := self._cluster.settings.tries):
             raise Deferred(f"{tries} workers were lost on it: give workers more memory")
-        self._get(self._actor.attend.remote(_portable(cell)))
+        self._get_result(self._actor.attend.remote(_cell_without_code(cell)))
 
     def answers(self, cell: OpenCell, questions: Sequence[AnyQuestion]) -> Iterator[tuple[AnyQuestion, Answer]]:
         """Yield each question with its answer, as soon as the worker has it."""
-        for answered in self._actor.answers.remote(_portable(cell), list(questions)):
-            place, answer = self._get(answered)
+        for answered in self._actor.answers.remote(_cell_without_code(cell), list(questions)):
+            place, answer = self._get_result(answered)
             yield questions[place], answer
 
-    def peak(self) -> Peak | None:
+    def peak(self) -> MemoryPeak | None:
         """The worker's; None where it is lost."""
         try:
-            return self._get(self._actor.peak.remote()) if self.alive else None
+            return self._get_result(self._actor.peak.remote()) if self.alive else None
         except LostWorkerError:
             return None
 
@@ -237,7 +239,7 @@ class RemoteModel:
         self.alive = False
         self._cluster.ray.kill(self._actor)
 
-    def _get(self, reference: Any) -> Any:
+    def _get_result(self, reference: Any) -> Any:
         """Get what a worker returns; raise its Refused, ConfigError and OSError here."""
         errors = self._cluster.ray.exceptions
         try:
@@ -254,7 +256,7 @@ class RemoteModel:
             raise RuntimeError("a worker failed") from error.cause
 
 
-def _portable(cell: OpenCell) -> OpenCell:
+def _cell_without_code(cell: OpenCell) -> OpenCell:
     """The cell without its method and task, whose code a worker need not have."""
     return replace(cell, step=replace(cell.step, method=None, task=None))  # type: ignore[arg-type]
 
@@ -271,10 +273,10 @@ class Workers:
 
     def __init__(self, cluster: Cluster, job: Job, cells: int, tokenizer: Tokenizer) -> None:
         self._cluster, self._lost, self._died = cluster, Counter[str](), 0
-        count = min(cluster.settings.workers or max(cluster.fitting(), len(cluster.idle)), max(cells, 1))
+        count = min(cluster.settings.workers or max(cluster.n_fitting_workers(), len(cluster.idle)), max(cells, 1))
         self.models = [RemoteModel(cluster, job, self._lost) for _ in range(count)]
         self._failures: list[BaseException] = []
-        self._tokenizer, self._file = tokenizer, code_of(registry.class_of(job.backend, "backend"))
+        self._tokenizer, self._file = tokenizer, user_code_hash(registry.class_of(job.backend, "backend"))
 
     @functools.cached_property
     def facts(self) -> BackendFacts:
@@ -283,15 +285,15 @@ class Workers:
         while True:
             for model in self.models:
                 try:
-                    if model.loaded(seconds=0.1 / len(self.models)):
+                    if model.is_loaded(seconds=0.1 / len(self.models)):
                         assert model.facts is not None
                         return BackendFacts(**model.facts, tokenizer=self._tokenizer, file=self._file)
                 except LostWorkerError:
                     self._replace_unloaded(model)
             if time.monotonic() > until:
-                raise self._no_worker()
+                raise self._no_worker_error()
 
-    def measure(self, run: Run, tokenizer: Tokenizer) -> None:
+    def measure(self, run: RunState, tokenizer: Tokenizer) -> None:
         """Measure all open cells of a run, a thread for each worker; the first error of any ends all."""
         threads = [threading.Thread(target=self._serve, args=(model, run, tokenizer)) for model in self.models]
         try:
@@ -310,12 +312,12 @@ class Workers:
         if self._failures:
             raise self._failures[0]
 
-    def _serve(self, model: RemoteModel, run: Run, tokenizer: Tokenizer) -> None:
+    def _serve(self, model: RemoteModel, run: RunState, tokenizer: Tokenizer) -> None:
         """Measure with one worker until no cell is left, and replace it when it is lost."""
         try:
-            while self._ready(model, run):
+            while self._wait_until_loaded(model, run):
                 try:
-                    measure(run, model, tokenizer, by_method=True)
+                    measure_run(run, model, tokenizer, by_method=True)
                     return
                 except LostWorkerError:
                     if run.queue.closed:  # we have ended the worker ourselves
@@ -324,20 +326,20 @@ class Workers:
         except BaseException as error:  # rises in the main thread
             self._failures.append(error)
 
-    def _ready(self, model: RemoteModel, run: Run) -> bool:
+    def _wait_until_loaded(self, model: RemoteModel, run: RunState) -> bool:
         """Wait until a worker has loaded its model; False where no cell is left for it."""
         until = time.monotonic() + self._cluster.settings.patience
         while run.queue.open and not self._failures:
             try:
-                if model.loaded(seconds=0.2):
-                    self._check_alike(model)
+                if model.is_loaded(seconds=0.2):
+                    self._check_same_facts(model)
                     return True
             except LostWorkerError:
                 self._replace_unloaded(model)
             if run.queue.at_work:
                 until = time.monotonic() + self._cluster.settings.patience
             elif time.monotonic() > until:
-                raise self._no_worker()
+                raise self._no_worker_error()
         return False
 
     def _replace_unloaded(self, model: RemoteModel) -> None:
@@ -348,9 +350,9 @@ class Workers:
             )
         model.start()
 
-    def _check_alike(self, model: RemoteModel) -> None:
+    def _check_same_facts(self, model: RemoteModel) -> None:
         assert model.facts is not None
-        for name in FACTS:
+        for name in COMPARED_BACKEND_FACTS:
             here, there = getattr(self.facts, name), model.facts[name]
             if here != there:
                 raise ConfigError(
@@ -358,24 +360,24 @@ class Workers:
                     "install the same versions and the same model on all nodes"
                 )
 
-    def _no_worker(self) -> ConfigError:
+    def _no_worker_error(self) -> ConfigError:
         return ConfigError(
             f"ray has started no worker for {self._cluster.settings.patience:.0f} seconds: see `ray status`, "
             "and ray.cpus, ray.gpus, ray.memory_gb"
         )
 
 
-_cluster: tuple[Settings, Cluster] | None = None
+_cluster: tuple[RaySettings, Cluster] | None = None
 """The cluster that all jobs of this process share."""
 
 
-def settings_of(job: Job) -> Settings:
+def settings_of(job: Job) -> RaySettings:
     """The settings of a job's cluster; ConfigError where one is unknown or wrong, whatever executor the job has."""
-    known = [each.name for each in fields(Settings)]
+    known = [each.name for each in fields(RaySettings)]
     if odd := sorted(set(job.ray) - set(known)):
-        near = f"did you mean ray.{close}? " if (close := registry.closest(odd[0], known)) else ""
+        near = f"did you mean ray.{close}? " if (close := registry.closest_choice(odd[0], known)) else ""
         raise ConfigError(f"unknown setting ray.{odd[0]}: {near}choose from {', '.join(known)}")
-    return Settings(**job.ray)
+    return RaySettings(**job.ray)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lexbench.core.attention import Floats, Positions
-from lexbench.parts.kv.forms import FORMATS, WINDOW, Rounding
+from lexbench.parts.kv.forms import BITS_OF_FORMAT, SNAPKV_WINDOW_QUERIES, Rounding
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,7 +27,7 @@ class Compression:
     bits: int | None
     """Bits of uniform quantisation; None: no quantisation."""
     format: str | None
-    """One of `FORMATS`; None: none."""
+    """One of `BITS_OF_FORMAT`; None: none."""
     keys: str
     """channel or token: the direction of a group of keys."""
     values: str
@@ -47,7 +47,7 @@ class Compression:
     @property
     def looks(self) -> int | None:
         """Last queries of the prompt by which tokens are chosen."""
-        return None if self.keep == 1 else WINDOW
+        return None if self.keep == 1 else SNAPKV_WINDOW_QUERIES
 
     @property
     def rounding(self) -> Rounding:
@@ -67,21 +67,21 @@ class Compression:
         by_channel = self.bits is not None and "channel" in (self.keys, self.values)
         return seen // self.group * self.group if by_channel else seen
 
-    def kept(self, keys: "Tensor", values: "Tensor", layer: int) -> "tuple[Tensor, Tensor]":
+    def kept_keys_and_values(self, keys: "Tensor", values: "Tensor", layer: int) -> "tuple[Tensor, Tensor]":
         """[B, KV, K, D] first keys and values of a layer as the cache gives them back."""
         from lexbench.parts.kv import rounding
 
         form = self.rounding
-        return rounding.kept(keys, form, self.keys), rounding.kept(values, form, self.values)
+        return rounding.round_numbers(keys, form, self.keys), rounding.round_numbers(values, form, self.values)
 
     def by_definition(self, keys: Floats, values: Floats) -> tuple[Floats, Floats]:
         """The same as `kept` for keys and values [KV, K, D] of NumPy, in float64, each group by itself."""
         from lexbench.parts.kv import definition
 
         form = self.rounding
-        return definition.kept(keys, form, self.keys), definition.kept(values, form, self.values)
+        return definition.round_numbers(keys, form, self.keys), definition.round_numbers(values, form, self.values)
 
-    def held(self, queries: "Tensor", keys: "Tensor", scaling: float) -> "Tensor":
+    def held_tokens(self, queries: "Tensor", keys: "Tensor", scaling: float) -> "Tensor":
         """[B, KV, P] whether a head holds each token of the prompt."""
         from lexbench.parts.kv import eviction
 
@@ -91,7 +91,7 @@ class Compression:
     def bits_a_number(self, head_dim: int) -> tuple[float, float]:
         """Bits of a number of keys, and of values, with their group's share of scales, at full precision 16 each."""
         if self.format is not None:
-            return (FORMATS[self.format],) * 2
+            return (BITS_OF_FORMAT[self.format],) * 2
         if self.bits is None:
             return 16.0, 16.0
         sizes = [self.group if way == "channel" else min(self.group, head_dim) for way in (self.keys, self.values)]

@@ -5,17 +5,17 @@ from collections.abc import Callable
 import numpy as np
 
 from lexbench.core.attention import Floats
-from lexbench.parts.kv.forms import BLOCK, Rounding, signs
+from lexbench.parts.kv.forms import LLAMA_CPP_BLOCK_NUMBERS, Rounding, signs
 
 
-def kept(numbers: Floats, form: Rounding, way: str) -> Floats:
+def round_numbers(numbers: Floats, form: Rounding, way: str) -> Floats:
     """[KV, K, D] numbers after rounding; `way`: channel or token."""
     if not form.rounds:
         return numbers
     heads, count, width = numbers.shape
-    mix = _mixing(width) if form.hadamard else np.eye(width)
+    mix = _mixing_matrix(width) if form.hadamard else np.eye(width)
     found = np.empty_like(numbers)
-    size = BLOCK if form.format in ("q8_0", "q4_0") else min(form.group, width)
+    size = LLAMA_CPP_BLOCK_NUMBERS if form.format in ("q8_0", "q4_0") else min(form.group, width)
     for head in range(heads):
         mixed = numbers[head] @ mix
         if form.bits is not None and way == "channel":
@@ -24,7 +24,7 @@ def kept(numbers: Floats, form: Rounding, way: str) -> Floats:
                     place = slice(start, start + form.group), channel
                     mixed[place] = uniform(mixed[place], form.bits)
         else:
-            rule = FORMS[form.format] if form.format is not None else _uniform_of(form.bits or 0)
+            rule = ROUNDING_OF_FORMAT[form.format] if form.format is not None else _uniform_of(form.bits or 0)
             for token in range(count):
                 for start in range(0, width, size):
                     mixed[token, start : start + size] = rule(mixed[token, start : start + size])
@@ -67,10 +67,10 @@ def q4_0(group: Floats) -> Floats:
     return levels * float(np.float16(step))
 
 
-FORMS: dict[str, Callable[[Floats], Floats]] = {"fp8": fp8, "q8_0": q8_0, "q4_0": q4_0}
+ROUNDING_OF_FORMAT: dict[str, Callable[[Floats], Floats]] = {"fp8": fp8, "q8_0": q8_0, "q4_0": q4_0}
 
 
-def _mixing(width: int) -> Floats:
+def _mixing_matrix(width: int) -> Floats:
     """[D, D] random signs, then the Hadamard matrix over the root of D: sign (-1)^(bits that i and j share)."""
     shared = np.array([[bin(i & j).count("1") for j in range(width)] for i in range(width)])
     return np.asarray(signs(width)[:, None] * (-1.0) ** shared / np.sqrt(width))

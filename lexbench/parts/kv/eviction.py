@@ -5,8 +5,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lexbench.core.record import Refused
-from lexbench.kernels.heads import per_group
-from lexbench.parts.kv.forms import KERNEL, WINDOW
+from lexbench.kernels.heads import multiply_per_group
+from lexbench.parts.kv.forms import SNAPKV_POOLED_KEYS, SNAPKV_WINDOW_QUERIES
 
 
 def norm(keys: Tensor) -> Tensor:
@@ -26,15 +26,18 @@ def snapkv(queries: Tensor, keys: Tensor, scaling: float) -> Tensor:
         keys: [B, KV, P, D] rotated.
         scaling: factor on the logits.
     """
-    total, count = keys.shape[2], min(WINDOW, queries.shape[2])
-    if total <= WINDOW:
-        raise Refused(f"kv by snapkv looks back from the last {WINDOW} tokens of a prompt, it has {total}: use by=norm")
+    total, count = keys.shape[2], min(SNAPKV_WINDOW_QUERIES, queries.shape[2])
+    if total <= SNAPKV_WINDOW_QUERIES:
+        raise Refused(
+            f"kv by snapkv looks back from the last {SNAPKV_WINDOW_QUERIES} tokens of a prompt, it has {total}: use "
+            "by=norm"
+        )
     asking = queries[:, :, -count:]
     precise = torch.promote_types(asking.dtype, torch.float32)
-    scores = per_group(asking.to(precise) * scaling, keys.to(precise).mT)
+    scores = multiply_per_group(asking.to(precise) * scaling, keys.to(precise).mT)
     later = torch.arange(total, device=keys.device) > torch.arange(total - count, total, device=keys.device)[:, None]
     weights = scores.masked_fill(later, -torch.inf).softmax(-1)[..., : total - count].mean(2)
-    pooled = F.avg_pool1d(weights, kernel_size=KERNEL, padding=KERNEL // 2, stride=1)
+    pooled = F.avg_pool1d(weights, kernel_size=SNAPKV_POOLED_KEYS, padding=SNAPKV_POOLED_KEYS // 2, stride=1)
     mean = pooled.reshape(len(pooled), keys.shape[1], -1, pooled.shape[2]).mean(2)
     return F.pad(mean, (0, count), value=float(mean.max()) + 1)
 

@@ -7,14 +7,14 @@ import numpy as np
 
 from lexbench.core.attention import Floats
 
-FORMATS = {"fp8": 8.0, "q8_0": 8.5, "q4_0": 4.5}
+BITS_OF_FORMAT = {"fp8": 8.0, "q8_0": 8.5, "q4_0": 4.5}
 """Formats of serving engines, and their bits a number: e4m3 as vLLM casts to it, and llama.cpp's blocks of 32 numbers
 with a scale of 16 bits."""
-BLOCK = 32
+LLAMA_CPP_BLOCK_NUMBERS = 32
 """Numbers of a block of q8_0 and q4_0."""
-SIGNS = 2402
+HADAMARD_SIGNS_SEED = 2402
 """Seed of the signs in front of the Hadamard matrix."""
-WINDOW, KERNEL = 64, 5
+SNAPKV_WINDOW_QUERIES, SNAPKV_POOLED_KEYS = 64, 5
 """SnapKV's last queries of a prompt, and the keys over which it pools (arXiv 2404.14469)."""
 
 
@@ -35,7 +35,7 @@ class Rounding:
 
 def signs(width: int) -> Floats:
     """[D] random 1 and -1, always the same, in front of the Hadamard matrix."""
-    return np.random.default_rng(SIGNS).choice([-1.0, 1.0], width)
+    return np.random.default_rng(HADAMARD_SIGNS_SEED).choice([-1.0, 1.0], width)
 
 
 def is_power_of_two(count: int) -> bool:

@@ -5,20 +5,20 @@ import functools
 import torch
 from torch import Tensor
 
-from lexbench.parts.kv.forms import BLOCK, Rounding, signs
+from lexbench.parts.kv.forms import LLAMA_CPP_BLOCK_NUMBERS, Rounding, signs
 
 LARGEST_FP8 = 448.0
 """Largest number of e4m3."""
-E4M3, HALF = (3, -6), (10, -14)
+E4M3_FORMAT, FLOAT16_FORMAT = (3, -6), (10, -14)
 """Bits behind the leading one, and the least exponent with one."""
 
 
-def kept(numbers: Tensor, form: Rounding, way: str) -> Tensor:
+def round_numbers(numbers: Tensor, form: Rounding, way: str) -> Tensor:
     """[B, KV, K, D] numbers after rounding, in float32 or float64; `way`: channel or token."""
     if not form.rounds or not numbers.shape[2]:
         return numbers
     precise = numbers.to(torch.promote_types(numbers.dtype, torch.float32))
-    mix = mixing(numbers.shape[3], precise.dtype, precise.device) if form.hadamard else None
+    mix = mixing_matrix(numbers.shape[3], precise.dtype, precise.device) if form.hadamard else None
     mixed = precise if mix is None else precise @ mix
     rounded = _in_format(mixed, form.format) if form.format is not None else _uniform(mixed, form, way)
     return rounded if mix is None else rounded @ mix.T
@@ -37,15 +37,15 @@ def _uniform(numbers: Tensor, form: Rounding, way: str) -> Tensor:
 def _levels(groups: Tensor, bits: int) -> Tensor:
     """[..., group] numbers in 2^bits levels from the group's least to its largest."""
     least, most = groups.amin(-1, keepdim=True), groups.amax(-1, keepdim=True)
-    step, lowest = (to_float(each, *HALF) for each in ((most - least) / (2**bits - 1), least))
+    step, lowest = (to_float(each, *FLOAT16_FORMAT) for each in ((most - least) / (2**bits - 1), least))
     level = ((groups - lowest) / step.where(step > 0, 1.0)).round().clamp(0, 2**bits - 1)
     return lowest + level * step
 
 
 def _in_format(numbers: Tensor, name: str | None) -> Tensor:
     if name == "fp8":
-        return to_float(numbers.clamp(-LARGEST_FP8, LARGEST_FP8), *E4M3)
-    blocks = numbers.reshape(*numbers.shape[:-1], -1, BLOCK)
+        return to_float(numbers.clamp(-LARGEST_FP8, LARGEST_FP8), *E4M3_FORMAT)
+    blocks = numbers.reshape(*numbers.shape[:-1], -1, LLAMA_CPP_BLOCK_NUMBERS)
     if name == "q8_0":
         step = blocks.abs().amax(-1, keepdim=True) / 127
         levels = _to_nearest(blocks * _inverse(step))
@@ -54,7 +54,7 @@ def _in_format(numbers: Tensor, name: str | None) -> Tensor:
         place = blocks.abs().argmax(-1, keepdim=True)
         step = blocks.gather(-1, place) / -8
         levels = (blocks * _inverse(step) + 8.5).trunc().clamp(0, 15) - 8
-    return (levels * to_float(step, *HALF)).flatten(-2)
+    return (levels * to_float(step, *FLOAT16_FORMAT)).flatten(-2)
 
 
 def to_float(numbers: Tensor, digits: int, least: int) -> Tensor:
@@ -80,7 +80,7 @@ def _to_nearest(numbers: Tensor) -> Tensor:
 
 
 @functools.lru_cache(maxsize=8)
-def mixing(width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+def mixing_matrix(width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """[D, D] orthogonal: random signs, then the Hadamard matrix over the root of D, a power of two."""
     matrix = torch.ones(1, 1, dtype=torch.float64)
     while len(matrix) < width:

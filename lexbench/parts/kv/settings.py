@@ -8,14 +8,14 @@ import yaml
 from lexbench.core.errors import ConfigError
 from lexbench.methods.composition import method_config
 
-USUAL = (
+DEFAULT_KV_SETTINGS = (
     *("bits=8", "bits=4", "bits=3", "bits=2", "bits=4,rotate=hadamard", "bits=2,rotate=hadamard"),
     *("format=fp8", "format=q8_0", "format=q4_0", "keep=0.5", "keep=0.5,by=snapkv", "bits=4,keep=0.5,by=snapkv"),
 )
 """Settings that are compared where none are asked for."""
 
 
-def compressed(base: Mapping[str, Any], setting: str) -> dict[str, Any]:
+def compress_method(base: Mapping[str, Any], setting: str) -> dict[str, Any]:
     """The config of a method of positions with a compressed cache; of `none` the cache alone.
 
     Args:
@@ -37,4 +37,4 @@ def compressed(base: Mapping[str, Any], setting: str) -> dict[str, Any]:
 
 def methods(base: Mapping[str, Any], settings: Sequence[str]) -> list[dict[str, Any]]:
     """The method with each setting."""
-    return [compressed(base, setting) for setting in settings]
+    return [compress_method(base, setting) for setting in settings]

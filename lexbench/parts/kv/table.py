@@ -8,18 +8,18 @@ from lexbench.core.model import Model
 from lexbench.core.record import Cell, Sample
 from lexbench.parts.kv.compression import Compression
 from lexbench.report import formats
-from lexbench.report.grid import EMPTY, Entry, Grid, Line
-from lexbench.stats.divergence import Level, judged, level, slope
-from lexbench.stats.wording import some
-from lexbench.store.format import Finished
+from lexbench.report.grid import EMPTY_ENTRY, Grid, GridEntry, Line
+from lexbench.stats.divergence import DivergenceLevel, judge_divergence, level, slope
+from lexbench.stats.wording import join_first_few
+from lexbench.store.format import FinishedCell
 
-MARGIN = 0.01
+DEFAULT_MARGIN_NATS = 0.01
 """Nats per token that the sentence allows where no margin is asked for."""
-DIVERGES, RETRIEVES = "kld", "accuracy"
+DIVERGENCE_METRIC, RETRIEVAL_METRIC = "kld", "accuracy"
 
 
 @dataclass
-class Row:
+class KvRow:
     """One setting: samples of both tasks by length, and why a length has none."""
 
     key: MethodKey
@@ -30,9 +30,9 @@ class Row:
     refused: dict[int, str] = field(default_factory=dict)
 
 
-def rows_of(finished: Sequence[Finished], caches: Mapping[MethodKey, Compression | None]) -> list[Row]:
+def rows_of(finished: Sequence[FinishedCell], caches: Mapping[MethodKey, Compression | None]) -> list[KvRow]:
     """The measured settings in the order of `caches`; of several cells of one length the samples of all."""
-    rows = {key: Row(key, cache) for key, cache in caches.items()}
+    rows = {key: KvRow(key, cache) for key, cache in caches.items()}
     for each in finished:
         row, length = rows.get(each.cell.method), each.cell.length
         if row is None:
@@ -46,7 +46,7 @@ def rows_of(finished: Sequence[Finished], caches: Mapping[MethodKey, Compression
     return list(rows.values())
 
 
-def page(rows: Sequence[Row], about: Cell, model: Model, lengths: Sequence[int], margin: float | None) -> str:
+def page(rows: Sequence[KvRow], about: Cell, model: Model, lengths: Sequence[int], margin: float | None) -> str:
     """The tables and sentences in Markdown.
 
     Args:
@@ -56,15 +56,15 @@ def page(rows: Sequence[Row], about: Cell, model: Model, lengths: Sequence[int],
         lengths: in tokens.
         margin: nats of a certificate; None: without one.
     """
-    texts = [formats.markdown(_divergences(rows, about, model, lengths))]
+    texts = [formats.grid_markdown(_divergences(rows, about, model, lengths))]
     if any(row.retrievals for row in rows):
-        texts.append(formats.markdown(_retrieval(rows, lengths)))
+        texts.append(formats.grid_markdown(_retrieval(rows, lengths)))
     if margin is not None:
-        texts += [formats.markdown(_certificate(rows, length, margin)) for length in lengths]
-    return "\n".join([sentence(rows, model, lengths, margin or MARGIN), "", *texts])
+        texts += [formats.grid_markdown(_certificate(rows, length, margin)) for length in lengths]
+    return "\n".join([sentence(rows, model, lengths, margin or DEFAULT_MARGIN_NATS), "", *texts])
 
 
-def sentence(rows: Sequence[Row], model: Model, lengths: Sequence[int], margin: float) -> str:
+def sentence(rows: Sequence[KvRow], model: Model, lengths: Sequence[int], margin: float) -> str:
     """The setting of fewest bytes whose divergence at the longest length lies below a margin, and its slope."""
     longest = max(lengths)
     found = [(_bytes(row, model, longest), row, level(row.divergences.get(longest, ()))) for row in rows if row.cache]
@@ -74,22 +74,22 @@ def sentence(rows: Sequence[Row], model: Model, lengths: Sequence[int], margin: 
     size, row, each = min(held, key=lambda entry: entry[0])
     full = _full(model)
     climb = slope(row.divergences)
-    more = f"; each doubling of the length adds {_shown(climb)}" if climb else ""
+    more = f"; each doubling of the length adds {_show_value(climb)}" if climb else ""
     return (
         f"At {longest} tokens {row.key} keeps a token in {size:,.0f} bytes ({size / full:.0%} of 16 bits a number) and "
-        f"diverges by {_shown(each)} nats per token: of all settings whose interval lies below {margin:g} the "
+        f"diverges by {_show_value(each)} nats per token: of all settings whose interval lies below {margin:g} the "
         f"smallest{more}."
     )
 
 
-def _divergences(rows: Sequence[Row], about: Cell, model: Model, lengths: Sequence[int]) -> Grid:
+def _divergences(rows: Sequence[KvRow], about: Cell, model: Model, lengths: Sequence[int]) -> Grid:
     longest = max(lengths)
     head = ["setting", f"bytes a token at {longest}", *(f"KLD at {length}" for length in lengths)]
     head += [f"same top token at {longest}", f"rise of NLL at {longest}", "KLD a doubling"]
     lines = list[Line]()
     for row in rows:
         at_longest = row.divergences.get(longest, ())
-        line: Line = [row.key, Entry(text=f"{_bytes(row, model, longest):,.0f}")]
+        line: Line = [row.key, GridEntry(text=f"{_bytes(row, model, longest):,.0f}")]
         line += [_entry(level(row.divergences.get(length, ())), row.refused.get(length)) for length in lengths]
         top, rise = level(at_longest, "same_top"), level(at_longest, "nll_rise")
         lines.append(
@@ -109,34 +109,34 @@ def _divergences(rows: Sequence[Row], about: Cell, model: Model, lengths: Sequen
     )
 
 
-def _samples(rows: Sequence[Row]) -> Iterator[str]:
+def _samples(rows: Sequence[KvRow]) -> Iterator[str]:
     counts = {len(samples): None for row in rows for _, samples in sorted(row.divergences.items())}
     if counts:
-        yield f"samples a cell: {some([*counts])}"
+        yield f"samples a cell: {join_first_few([*counts])}"
 
 
-def _retrieval(rows: Sequence[Row], lengths: Sequence[int]) -> Grid:
+def _retrieval(rows: Sequence[KvRow], lengths: Sequence[int]) -> Grid:
     lines: list[Line] = [
-        [row.key, *(_entry(level(row.retrievals.get(length, ()), RETRIEVES), None, ".3f") for length in lengths)]
+        [row.key, *(_entry(level(row.retrievals.get(length, ()), RETRIEVAL_METRIC), None, ".3f") for length in lengths)]
         for row in rows
     ]
     remark = "Accuracy of questions behind a text; the cache is compressed before a question is read."
     return Grid(title="Retrieval", head=["setting", *map(str, lengths)], rows=lines, remarks=[remark])
 
 
-def _certificate(rows: Sequence[Row], length: int, margin: float) -> Grid:
+def _certificate(rows: Sequence[KvRow], length: int, margin: float) -> Grid:
     """The settings proven to diverge by less than a margin, by more, and those undecided."""
     lines = list[Line]()
     for row in [row for row in rows if row.cache]:
         samples = row.divergences.get(length, ())
-        found = judged(samples, margin)
+        found = judge_divergence(samples, margin)
         if found is None:
-            lines.append([row.key, Entry(text="no value"), EMPTY, EMPTY])
+            lines.append([row.key, GridEntry(text="no value"), EMPTY_ENTRY, EMPTY_ENTRY])
             continue
         words = {"below": f"less than {margin:g}", "above": f"more than {margin:g}", "undecided": "undecided"}
         more = "" if found.kind != "undecided" else f"{found.more:,} more" if found.more else "none foreseen"
-        proven = Entry(text=str(found.at)) if found.at is not None else EMPTY
-        lines.append([row.key, Entry(text=words[found.kind]), proven, Entry(text=more)])
+        proven = GridEntry(text=str(found.at)) if found.at is not None else EMPTY_ENTRY
+        lines.append([row.key, GridEntry(text=words[found.kind]), proven, GridEntry(text=more)])
     return Grid(
         title=f"Proven at {length} tokens: divergence against {margin:g} nats per token",
         head=["setting", "proven", "documents until then", "documents that would decide"],
@@ -145,14 +145,14 @@ def _certificate(rows: Sequence[Row], length: int, margin: float) -> Grid:
     )
 
 
-def _entry(found: Level | None, refused: str | None, digits: str = ".3g") -> Entry:
+def _entry(found: DivergenceLevel | None, refused: str | None, digits: str = ".3g") -> GridEntry:
     if found is None:
-        return Entry(text="refused", notes=(refused,)) if refused else EMPTY
+        return GridEntry(text="refused", notes=(refused,)) if refused else EMPTY_ENTRY
     ends = None if found.low is None or found.high is None else (f"{found.low:{digits}}", f"{found.high:{digits}}")
-    return Entry(text=f"{found.value:{digits}}", ends=ends)
+    return GridEntry(text=f"{found.value:{digits}}", ends=ends)
 
 
-def _shown(found: Level) -> str:
+def _show_value(found: DivergenceLevel) -> str:
     ends = "" if found.low is None or found.high is None else f" [{found.low:.3g}, {found.high:.3g}]"
     return f"{found.value:.3g}{ends}"
 
@@ -162,7 +162,7 @@ def _sizes(model: Model) -> tuple[int, int, int]:
     return model.head_dim, model.kv_heads or model.heads or 1, model.layers or 1
 
 
-def _bytes(row: Row, model: Model, length: int) -> float:
+def _bytes(row: KvRow, model: Model, length: int) -> float:
     return _full(model) if row.cache is None else row.cache.bytes_a_token(*_sizes(model), length)
 
 

@@ -15,7 +15,7 @@ from lexbench.backends.causal import looks_ahead
 from lexbench.backends.devices import check_device, device_of
 from lexbench.backends.draft import Draft
 from lexbench.backends.embedded import check_embedded
-from lexbench.checkpoints.checkpoint import end_tokens, fingerprint, folder_of, weight_files
+from lexbench.checkpoints.checkpoint import checkpoint_fingerprint, end_tokens, folder_of, weight_files
 from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.core.attention import Attention, sees_prompt_end
 from lexbench.core.errors import ConfigError
@@ -23,30 +23,30 @@ from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.task import (
     Choose,
-    Chosen,
-    Diverge,
-    Diverged,
-    Mark,
-    Marked,
-    Probe,
-    Probed,
-    Score,
-    Scored,
+    ChooseAnswer,
+    ClassifyTokens,
+    ClassifyTokensAnswer,
+    Generate,
+    GenerateAnswer,
+    Loglikelihood,
+    LoglikelihoodAnswer,
+    MeasureDivergence,
+    MeasureDivergenceAnswer,
+    ProbeAttention,
+    ProbeAttentionAnswer,
     Tokens,
-    Write,
-    Written,
 )
 from lexbench.kernels import likelihood, rotations
 from lexbench.kernels.observed import Observer
 from lexbench.methods.composition import other_attention
 from lexbench.parts.lab.encodings import Encoding, Rotate
 from lexbench.parts.lab.encodings.rope import Rope
-from lexbench.parts.lab.native.attend import together
-from lexbench.parts.lab.native.folder import load
-from lexbench.parts.lab.native.reading import Pass, Reading
+from lexbench.parts.lab.native.attend import merge_slots
+from lexbench.parts.lab.native.folder import load_model
+from lexbench.parts.lab.native.reading import AttentionPass, TextReading
 
-DTYPES = {"float32": torch.float32, "float64": torch.float64}
-WORTH = 0.5
+TORCH_DTYPES = {"float32": torch.float32, "float64": torch.float64}
+MIN_REUSED_PROMPT_SHARE = 0.5
 """Smallest cached share of a prompt worth reusing: the rest is then computed without PyTorch's fused kernel."""
 
 
@@ -63,7 +63,7 @@ class Native(Backend):
 
     name = "native"
     kernel = "dense"
-    capabilities = Capabilities(recalls=True)
+    capabilities = Capabilities(prefix_reuse=True)
 
     def __init__(self, model: Model, dtype: str = "float32", device: str = "cpu") -> None:
         self.check_settings({"dtype": dtype, "device": device}, model)
@@ -74,15 +74,15 @@ class Native(Backend):
         self.model = model
         self.dtype = dtype
         self.version = f"torch {torch.__version__}"
-        self.revision = fingerprint(folder)
+        self.revision = checkpoint_fingerprint(folder)
         self.tokenizer = load_tokenizer(folder, model.bos)
         self._ends = end_tokens(folder)
-        self._decoder = load(folder, DTYPES[dtype]).to(self._device)
+        self._decoder = load_model(folder, TORCH_DTYPES[dtype]).to(self._device)
         self.parts = [type(each) for each in self._decoder.modules() if isinstance(each, Encoding)]
         self._attention = Attention()
         self._passes: tuple[Attention, ...] = (self._attention,)
         self.reuse = False
-        self._prefix_cache = PrefixCache[Reading]()
+        self._prefix_cache = PrefixCache[TextReading]()
         vocabulary, encoding = self._decoder.shape.vocabulary, self._decoder.encoding
         if looks_ahead(lambda ids: self.logits(ids, [len(ids)], len(ids)), vocabulary, encoding.longest):
             raise ConfigError(
@@ -94,7 +94,7 @@ class Native(Backend):
     def check_settings(cls, settings: Mapping[str, Any], model: Model) -> None:
         """ConfigError for a parameter that is wrong on every machine."""
         dtype, device = settings.get("dtype", "float32"), settings.get("device", "cpu")
-        if dtype not in DTYPES:
+        if dtype not in TORCH_DTYPES:
             raise ConfigError(f"backend.dtype must be float32 or float64, got {dtype}")
         if device == "all":
             raise ConfigError("backend.device all needs backend=hf: native holds a model on one device, name it")
@@ -133,45 +133,47 @@ class Native(Backend):
             # Settle every layer now: slots that clash are refused here, not in the middle of a question.
             for one in passes:
                 for layer in range(shape.layers):
-                    self._settled(one, layer)
+                    self._layer_attention(one, layer)
         except ValueError as error:
             raise Refused(str(error)) from None
         self._passes, self._attention = passes, attention
         self._prefix_cache.forget()
 
-    def sees_no_future(self) -> bool:
+    def is_causal(self) -> bool:
         """Whether the states of a prefix do not depend on what follows it, nor on the length of the text."""
         parts = [part for one in self._passes for part in one.parts()]
         ranked = any(part.head_ratios is not None for part in parts)
         split = any(part.cache is not None and sees_prompt_end(part.cache) for part in parts)
         return not ranked and not split and "positions" not in self._decoder.encoding.hooks
 
-    def _settled(self, whole: Attention, layer: int) -> tuple[Attention, Rotate]:
+    def _layer_attention(self, whole: Attention, layer: int) -> tuple[Attention, Rotate]:
         """The Attention of a layer, joined with the encoding's own slots, and its rotation of queries and keys."""
         encoding, method = self._decoder.encoding.at(layer), whole.at(layer)
-        rotate = encoding.rotating(method)
+        rotate = encoding.rotation(method)
         if method.keep_first is not None:
-            rotate = rotations.keeping_first(method.keep_first, encoding.rotate, rotate)
-        return together(method, encoding.attention, encoding.name), rotate
+            rotate = rotations.rotate_keeping_first(method.keep_first, encoding.rotate, rotate)
+        return merge_slots(method, encoding.attention, encoding.name), rotate
 
-    def _read(self, prompt: int, length: int) -> Reading:
+    def _begin_text(self, prompt: int, length: int) -> TextReading:
         """Begin a text, to be read piece by piece; Refused if the encoding has no positions for its length."""
         longest = self._decoder.encoding.longest
         if longest is not None and length > longest:
             raise Refused(f"{self._decoder.encoding.name} has positions for {longest} tokens, asked for {length}")
-        return Reading([Pass(self._decoder, whole, self._settled, prompt, length) for whole in self._passes])
+        return TextReading(
+            [AttentionPass(self._decoder, whole, self._layer_attention, prompt, length) for whole in self._passes]
+        )
 
-    def _prompted(self, question: Write | Choose) -> tuple[Reading, Tensor]:
+    def _read_prompt(self, question: Generate | Choose) -> tuple[TextReading, Tensor]:
         """Read a prompt, reusing its common prefix with the previous one; and its [1, vocabulary] next-token logits."""
         prompt, whole = question.prompt, len(question.prompt)
-        end = question.text or whole if self._attention.keepings else whole
-        text, begun = self._read(end, question.length), 0
+        end = question.text_tokens or whole if self._attention.keepings else whole
+        text, begun = self._begin_text(end, question.length), 0
         taken = self._prefix_cache.take(prompt)
-        if taken and taken[1] >= WORTH * len(prompt):
-            text.begun_as(*taken)
+        if taken and taken[1] >= MIN_REUSED_PROMPT_SHARE * len(prompt):
+            text.take_over_prefix(*taken)
             _, begun = taken
         last = text(self._ids(prompt[begun:]))[-1:]
-        if self.reuse and self.sees_no_future():
+        if self.reuse and self.is_causal():
             self._prefix_cache.keep(prompt, text)  # what the answer adds comes behind it
         return text, last
 
@@ -182,68 +184,70 @@ class Native(Backend):
     @torch.inference_mode()
     def logits(self, tokens: Tokens, pieces: Sequence[int], prompt: int) -> Tensor:
         """[T, vocabulary] next-token logits of a text read in pieces of these sizes; the first holds the prompt."""
-        text = self._read(prompt, len(tokens))
+        text = self._begin_text(prompt, len(tokens))
         return torch.cat([text(piece) for piece in torch.split(self._ids(tokens), list(pieces))])
 
     @torch.inference_mode()
-    def score(self, question: Score) -> Scored:
+    def score(self, question: Loglikelihood) -> LoglikelihoodAnswer:
         """NLL of the targets, from all logits at once."""
         ids = self._ids(question.tokens)
-        logits = self._read(question.start, len(ids))(ids[:-1])[question.start - 1 :]
-        return Scored(nll=F.cross_entropy(logits, ids[question.start :], reduction="none").float().cpu().numpy())
+        logits = self._begin_text(question.first_target, len(ids))(ids[:-1])[question.first_target - 1 :]
+        return LoglikelihoodAnswer(
+            nll=F.cross_entropy(logits, ids[question.first_target :], reduction="none").float().cpu().numpy()
+        )
 
     @torch.inference_mode()
-    def diverge(self, question: Diverge) -> Diverged:
+    def diverge(self, question: MeasureDivergence) -> MeasureDivergenceAnswer:
         """Differences of next-token distributions, from all logits at once."""
-        ids, start, own = self._ids(question.tokens), question.start, self._attention
+        ids, start, own = self._ids(question.tokens), question.first_target, self._attention
         other = other_attention(question.against, own, self.model, question.length)
         sides = []
         for attention in (own, other):
             self.attend(attention)
-            sides.append(self._read(start, len(ids))(ids[:-1])[None, start - 1 :])
+            sides.append(self._begin_text(start, len(ids))(ids[:-1])[None, start - 1 :])
         self.attend(own)
         found = likelihood.divergences(sides[0], sides[1], lambda logits: logits, ids[start:])
         apart, same, nll, other_nll = (each.cpu().numpy() for each in found)
-        return Diverged(divergence=apart, same_top=same, nll=nll, other_nll=other_nll)
+        return MeasureDivergenceAnswer(divergence=apart, same_top=same, nll=nll, other_nll=other_nll)
 
     @torch.inference_mode()
-    def choose(self, question: Choose) -> Chosen:
+    def choose(self, question: Choose) -> ChooseAnswer:
         """NLL of each option; the prompt is read once."""
-        prompt, last = self._prompted(question)
+        prompt, last = self._read_prompt(question)
         sums = []
         for option in map(self._ids, question.options):
             # The first token follows from the end of the prompt, and nothing follows from the last one: it is not read.
-            logits = torch.cat([last, prompt.forked()(option[:-1])]) if len(option) > 1 else last
+            logits = torch.cat([last, prompt.fork()(option[:-1])]) if len(option) > 1 else last
             sums.append(F.cross_entropy(logits, option, reduction="none").double().sum())
-        return Chosen(nll=torch.stack(sums).cpu().numpy())
+        return ChooseAnswer(nll=torch.stack(sums).cpu().numpy())
 
     @torch.inference_mode()
-    def mark(self, question: Mark) -> Marked:
+    def mark(self, question: ClassifyTokens) -> ClassifyTokensAnswer:
         """NLL of the options, from all logits at once."""
         tokens = self._ids(question.tokens[: question.places[-1]])
-        text = self._read(int(question.places[0]), question.length)
+        text = self._begin_text(int(question.places[0]), question.length)
         logits = text(tokens)[torch.from_numpy(question.places - 1).to(self._device)]
-        return Marked(nll=-logits.log_softmax(-1)[:, self._ids(question.options)].float().cpu().numpy())
+        return ClassifyTokensAnswer(nll=-logits.log_softmax(-1)[:, self._ids(question.options)].float().cpu().numpy())
 
     @torch.inference_mode()
-    def write(self, question: Write) -> Written:
+    def write(self, question: Generate) -> GenerateAnswer:
         """Greedy, token by token; Refused where logits are NaN."""
-        text, logits = self._prompted(question)
+        text, logits = self._read_prompt(question)
         draft = Draft(question, self.tokenizer, self._ends, self.dtype)
         while True:
             following = logits[-1].argmax()[None]
             draft.add(following.tolist(), [bool(logits[-1].isnan().any())])
             if draft.ended:
-                return draft.written()
+                return draft.as_answer()
             logits = text(following)
 
     @torch.inference_mode()
-    def probe(self, question: Probe) -> Probed:
+    def probe(self, question: ProbeAttention) -> ProbeAttentionAnswer:
         """Attention statistics of one forward pass."""
         if len(self._passes) > 1:
             raise Refused("native cannot probe a mixture: its passes have different attention weights")
         if not self._decoder.encoding.weighs:
             raise Refused(f"{self._decoder.encoding.name} has no attention weights to probe: it has no softmax")
         observer = Observer(question.length, question.first, question.last, question.shortest)
-        self._read(question.length, question.length).passes[0](self._ids(question.tokens), observer)
-        return Probed(statistics=observer.statistics())
+        self._begin_text(question.length, question.length).passes[0](self._ids(question.tokens), observer)
+        return ProbeAttentionAnswer(statistics=observer.statistics())

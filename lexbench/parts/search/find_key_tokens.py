@@ -13,25 +13,25 @@ from tqdm import tqdm
 
 from lexbench.backends import Backend
 from lexbench.core.attention import Attention
-from lexbench.core.console import without_bar
+from lexbench.core.console import must_hide_bar
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import check_writable
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
-from lexbench.core.task import Score, Tokens
+from lexbench.core.task import Loglikelihood, Tokens
 from lexbench.core.values import is_whole
 from lexbench.core.version import __version__
 from lexbench.corpora import Corpus
 from lexbench.methods.composition import read_method
 from lexbench.methods.scaled import attention_of
-from lexbench.runner.backend_pool import using
+from lexbench.runner.backend_pool import backend_for_job
 from lexbench.runner.cells import BackendFacts
-from lexbench.runner.journal import conditions, resumed
-from lexbench.taskkit.key_tokens import FORMAT, KeyTokens, Rule, read, spans_of
-from lexbench.taskkit.perplexity import EncodedCorpus, or_fewer
+from lexbench.runner.journal import measuring_conditions, resume_journal
+from lexbench.taskkit.key_tokens import FILE_FORMAT_VERSION, KeyTokens, Rule, read_key_tokens, spans_of
+from lexbench.taskkit.perplexity import EncodedCorpus, fewer_samples_remedy
 
 
-def find(
+def find_in_corpus(
     *,
     model: Model,
     method: Mapping[str, Any],
@@ -67,39 +67,39 @@ def find(
     """
     rule = Rule.of(model, longest, short, window, gain=gain, loss=loss)
     name, built, key = read_method(method)
-    file = _checked(model, name, rule, out, n)
+    file = _check_options(model, name, rule, out, n)
     attention = attention_of(built, model, rule.longest)
-    with using(model, backend, rule.longest) as loaded:
+    with backend_for_job(model, backend, rule.longest) as loaded:
         texts = EncodedCorpus(corpus, loaded.tokenizer)
-        chosen = _documents(texts, rule, n)
-        header = _header(loaded, str(key), attention, rule, corpus.fingerprint(), len(chosen))
+        chosen = _documents_to_read(texts, rule, n)
+        header = _file_header(loaded, str(key), attention, rule, corpus.fingerprint(), len(chosen))
         part = file.with_name(f"{file.name}.part")
-        done = len(resumed(part, header))
+        done = len(resume_journal(part, header))
         loaded.attend(attention)
         with part.open("a", encoding="utf-8") as stream:
-            for document in tqdm(chosen[done:], "documents", len(chosen), initial=done, disable=without_bar()):
-                stream.write(json.dumps(_row(loaded, texts, document, rule), ensure_ascii=False) + "\n")
+            for document in tqdm(chosen[done:], "documents", len(chosen), initial=done, disable=must_hide_bar()):
+                stream.write(json.dumps(_document_row(loaded, texts, document, rule), ensure_ascii=False) + "\n")
                 stream.flush()
     part.replace(file)
-    return read(file)
+    return read_key_tokens(file)
 
 
-def places(backend: Backend, ids: Tokens, rule: Rule, name: str) -> NDArray[np.int64]:
+def key_token_places(backend: Backend, ids: Tokens, rule: Rule, name: str) -> NDArray[np.int64]:
     """Ascending places of the key tokens among a text's tokens, with the backend's present Attention."""
     first = rule.short + rule.window  # earlier tokens have no long context
-    full = _nll(backend, ids, first, name)
+    full = _tail_nll(backend, ids, first, name)
     # One short context per window: its targets see `short` to `short + window` tokens.
     begins = range(rule.window, len(ids) - rule.short, rule.window)
-    cut = [_nll(backend, ids[begin : begin + first], rule.short, name) for begin in begins]
+    cut = [_tail_nll(backend, ids[begin : begin + first], rule.short, name) for begin in begins]
     gain = np.concatenate([*cut, np.empty(0, np.float32)]) - full
     return first + np.flatnonzero((gain > rule.gain) & (full < rule.loss))
 
 
-def _nll(backend: Backend, ids: Tokens, first: int, name: str) -> NDArray[np.float32]:
+def _tail_nll(backend: Backend, ids: Tokens, first: int, name: str) -> NDArray[np.float32]:
     """NLL of ids[first:], each given BOS and all tokens before it."""
     prefix = np.asarray(backend.tokenizer.prefix, np.int64)
     tokens = np.concatenate([prefix, ids])
-    question = Score(index=0, cluster=name, tokens=tokens, start=len(prefix) + first, bytes=0, words=0)
+    question = Loglikelihood(index=0, cluster=name, tokens=tokens, first_target=len(prefix) + first, bytes=0, words=0)
     nll = backend.score(question).nll
     if not np.isfinite(nll).all():
         raise Refused(
@@ -108,7 +108,7 @@ def _nll(backend: Backend, ids: Tokens, first: int, name: str) -> NDArray[np.flo
     return nll
 
 
-def _checked(model: Model, method: str, rule: Rule, out: str | Path | None, n: int | None) -> Path:
+def _check_options(model: Model, method: str, rule: Rule, out: str | Path | None, n: int | None) -> Path:
     """The file to write; ConfigError for wrong options."""
     if out is None:
         raise ConfigError("keys needs a file to write: give out=FILE.jsonl")
@@ -125,7 +125,7 @@ def _checked(model: Model, method: str, rule: Rule, out: str | Path | None, n: i
     return Path(out)
 
 
-def _documents(texts: EncodedCorpus, rule: Rule, n: int | None) -> list[int]:
+def _documents_to_read(texts: EncodedCorpus, rule: Rule, n: int | None) -> list[int]:
     """Places of the documents to read, in the corpus's order."""
     # By hash: documents are drawn evenly, and the same ones whatever their order in the corpus.
     order = sorted(range(len(texts)), key=lambda place: hashlib.sha256(texts.name(place).encode()).digest())
@@ -133,24 +133,25 @@ def _documents(texts: EncodedCorpus, rule: Rule, n: int | None) -> list[int]:
     if len(long) < (n or 1):
         raise Refused(
             f"keys needs {n or 1} documents of more than {rule.short + rule.window} tokens, the corpus has {len(long)} "
-            f"(its longest has {texts.longest()}): lower short, or use longer documents{or_fewer(len(long))}"
+            f"(its longest has {texts.longest()}): lower short, or use longer "
+            f"documents{fewer_samples_remedy(len(long))}"
         )
     return sorted(long[:n])
 
 
-def _header(
+def _file_header(
     backend: Backend, method: str, attention: Attention, rule: Rule, corpus: str, documents: int
 ) -> dict[str, Any]:
     stated = json.dumps(attention.as_data(), sort_keys=True)
     evaluator = {
-        **conditions(backend),
+        **measuring_conditions(backend),
         "file": BackendFacts.of(backend).file,
         "begins_with": list(backend.tokenizer.prefix),
         "method": method,
         "attention": hashlib.sha256(stated.encode()).hexdigest()[:16],
     }
     return {
-        "key_tokens": FORMAT,
+        "key_tokens": FILE_FORMAT_VERSION,
         "evaluator": evaluator,
         "rule": asdict(rule),
         "corpus": corpus,
@@ -159,10 +160,10 @@ def _header(
     }
 
 
-def _row(backend: Backend, texts: EncodedCorpus, document: int, rule: Rule) -> dict[str, Any]:
+def _document_row(backend: Backend, texts: EncodedCorpus, document: int, rule: Rule) -> dict[str, Any]:
     """A line of the file: one document with its key tokens."""
     encoded, name = texts[document], texts.name(document)
     ids = encoded.ids[: rule.longest - len(texts.prefix)]
-    spans = spans_of(encoded, places(backend, ids, rule, name))
+    spans = spans_of(encoded, key_token_places(backend, ids, rule, name))
     end = int(encoded.starts[len(ids)]) if len(ids) < len(encoded.ids) else len(encoded.text)
     return {"document": name, "tokens": len(ids), "end": end, "spans": spans}

@@ -8,46 +8,46 @@ from pathlib import Path
 from typing import Any
 
 from lexbench.core.files import sha256
-from lexbench.core.method_key import BASELINE
+from lexbench.core.method_key import BASELINE_METHOD
 from lexbench.core.version import __version__
 from lexbench.report.check.check import Check
-from lexbench.stats.intervals import CONFIDENCE, LEVEL
+from lexbench.stats.intervals import CONFIDENCE_LEVEL, SIGNIFICANCE_LEVEL
 from lexbench.stats.metrics import is_score
 from lexbench.stats.regressions import Verdict, VerdictStatus
-from lexbench.stats.wording import scale, short_unit, unit
+from lexbench.stats.wording import display_factor, display_unit, short_unit
 
-FORMAT = 1
+CERTIFICATE_FORMAT_VERSION = 1
 
 
-def certificate(found: Check, baseline: Path) -> dict[str, Any]:
+def certificate_data(found: Check, baseline: Path) -> dict[str, Any]:
     """The certificate of a check as plain data; `certified` is false where anything is lost or not proven."""
     return {
-        "format": FORMAT,
+        "format": CERTIFICATE_FORMAT_VERSION,
         "certified": found.code == 0,
         "verdict": found.word.lower(),
-        "statement": statement(found),
-        "level": LEVEL,
+        "statement": certificate_statement(found),
+        "level": SIGNIFICANCE_LEVEL,
         "claims": [_claim(each) for each in found.verdicts if each.metric is not None],
-        "run": _run(found),
+        "run": _run_provenance(found),
         "changes": [str(each) for each in found.changes],
         "baseline": {"sha256": sha256(baseline), "measured": found.measured},
         "lexbench": __version__,
     }
 
 
-def statement(found: Check) -> str:
+def certificate_statement(found: Check) -> str:
     """What is certified, in a sentence; or that it is not."""
     if found.code != 0:
         return f"Not certified: {found.word.lower()}."
     claims: dict[str, dict[str, None]] = {}  # by model and method, each once: several seeds claim the same
     for each in found.of(VerdictStatus.PROVEN):
-        method = "" if each.cell.method == BASELINE else f" with {each.cell.method}"
-        claims.setdefault(f"{each.cell.model}{method}", {})[_said(each)] = None
+        method = "" if each.cell.method == BASELINE_METHOD else f" with {each.cell.method}"
+        claims.setdefault(f"{each.cell.model}{method}", {})[_claim_sentence(each)] = None
     said = "; ".join(f"{subject} loses {'; '.join(texts)}" for subject, texts in claims.items())
-    return f"At {100 * CONFIDENCE:g} %, {said}."
+    return f"At {100 * CONFIDENCE_LEVEL:g} %, {said}."
 
 
-def _said(claim: Verdict) -> str:
+def _claim_sentence(claim: Verdict) -> str:
     """A claim in words; of losses that have no bound, with the size up to which each counts."""
     proof, unit_ = claim.proof, short_unit(claim.metric or "")
     said = f"less than {claim.tolerance:g}{unit_} of {claim.cell.task} at {claim.cell.length} tokens"
@@ -61,13 +61,19 @@ def _claim(verdict: Verdict) -> dict[str, Any]:
     cell, metric = verdict.cell, verdict.metric or ""
     about = {name: getattr(cell, name) for name in ("model", "task", "length", "seed", "protocol")}
     about["method"] = str(cell.method)
-    row = {**about, "metric": metric, "unit": unit(metric), "margin": verdict.tolerance, "status": verdict.status.value}
+    row = {
+        **about,
+        "metric": metric,
+        "unit": display_unit(metric),
+        "margin": verdict.tolerance,
+        "status": verdict.status.value,
+    }
     return {**row, "reason": verdict.reason, "proof": proof_of(verdict)}
 
 
 def proof_of(verdict: Verdict) -> dict[str, Any] | None:
     """Numbers of a proof, in the unit of the metric; None without one."""
-    proof, by = verdict.proof, scale(verdict.metric or "")
+    proof, by = verdict.proof, display_factor(verdict.metric or "")
     if proof is None:
         return None
     return {
@@ -82,7 +88,7 @@ def proof_of(verdict: Verdict) -> dict[str, Any] | None:
     }
 
 
-def _run(found: Check) -> list[dict[str, Any]]:
+def _run_provenance(found: Check) -> list[dict[str, Any]]:
     """Software and weights of the run, each once."""
     runs = {}
     for each in found.verdicts:

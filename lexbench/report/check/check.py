@@ -8,11 +8,11 @@ from typing import Any
 
 from lexbench.core.errors import ConfigError
 from lexbench.stats import baseline, records
-from lexbench.stats.cell_outcomes import Change, changes, kept, unspoken_texts
-from lexbench.stats.intervals import LEVEL
+from lexbench.stats.cell_outcomes import SettingChange, changed_settings, outcomes_of_cell, texts_not_learned
+from lexbench.stats.intervals import SIGNIFICANCE_LEVEL
 from lexbench.stats.metrics import is_score
 from lexbench.stats.pairs import LimitKind
-from lexbench.stats.regressions import Verdict, VerdictStatus, judge, same_cell
+from lexbench.stats.regressions import Verdict, VerdictStatus, check_cell_key, judge_cells
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -21,7 +21,7 @@ class Check:
 
     baseline: str
     verdicts: list[Verdict]
-    changes: list[Change]
+    changes: list[SettingChange]
     """Settings in which the run differs from the baseline, apart from its questions."""
     problems: list[str]
     """Files that could not be read."""
@@ -65,7 +65,7 @@ class Check:
     def powerless(self) -> list[Verdict]:
         """Tested verdicts with too few samples to detect any loss."""
         compared = self.compared
-        return [each for each in compared if each.found and each.found.least * len(compared) > LEVEL]
+        return [each for each in compared if each.found and each.found.min_p * len(compared) > SIGNIFICANCE_LEVEL]
 
     @property
     def blind(self) -> list[Verdict]:
@@ -79,7 +79,7 @@ def _at_floor(verdict: Verdict) -> bool:
     return limit is not None and limit.kind is LimitKind.FLOOR
 
 
-def check(
+def check_runs(
     folders: Sequence[Path], file: Path, tolerances: Mapping[str, float] | None = None, certify: bool = False
 ) -> Check:
     """Compare a run with a baseline file.
@@ -93,33 +93,33 @@ def check(
 
     Raises ConfigError where there is nothing to compare.
     """
-    base = baseline.read(file)
-    loaded = records.load(folders)
+    base = baseline.read_baseline(file)
+    loaded = records.load_cells(folders)
     # A cell of which every sample failed does not name its metrics: the baseline does.
     expected = sorted({name for each in base.cells for name in each.outcomes})
-    new = [kept(finished, expected) for finished in loaded.finished]
-    baseline.single(new)
-    verdicts, pairs = judge(base.cells, new, tolerances or {}, certify)
-    begun = {same_cell(cell) for cell in loaded.unfinished}
+    new = [outcomes_of_cell(finished, expected) for finished in loaded.finished]
+    baseline.refuse_duplicate_cells(new)
+    verdicts, pairs = judge_cells(base.cells, new, tolerances or {}, certify)
+    begun = {check_cell_key(cell) for cell in loaded.unfinished}
     return Check(
         baseline=str(file),
-        verdicts=_told_apart([_explained(verdict, begun) for verdict in verdicts]),
-        changes=changes(pairs),
+        verdicts=_name_corpora([_explain_absence(verdict, begun) for verdict in verdicts]),
+        changes=changed_settings(pairs),
         problems=loaded.problems,
         measured=base.measured,
         checked=base.checked,
-        unspoken=list(unspoken_texts(pairs).values()),
+        unspoken=list(texts_not_learned(pairs).values()),
         certify=certify,
     )
 
 
-def _explained(verdict: Verdict, begun: set[tuple[Any, ...]]) -> Verdict:
-    if verdict.absent and same_cell(verdict.cell) in begun:
+def _explain_absence(verdict: Verdict, begun: set[tuple[Any, ...]]) -> Verdict:
+    if verdict.absent and check_cell_key(verdict.cell) in begun:
         return replace(verdict, reason="unfinished: repeat the run command to finish it")
     return verdict
 
 
-def _told_apart(verdicts: list[Verdict]) -> list[Verdict]:
+def _name_corpora(verdicts: list[Verdict]) -> list[Verdict]:
     """Verdicts whose tasks say their corpus, `last_segment on stdlib`, where a task has several."""
     corpora: dict[str, set[str | None]] = {}
     for each in verdicts:

@@ -8,71 +8,87 @@ from typing import Any
 from lexbench.report import formats
 from lexbench.report.grid import Grid, Line, difference_entry, difference_notes
 from lexbench.report.verdicts import verdict_text
-from lexbench.stats.compare import AtLength, Compared, Comparison, compare
-from lexbench.stats.intervals import LEVEL
-from lexbench.stats.wording import digits, escaped, plain, scale, small, some, times, unit, value
+from lexbench.stats.compare import Comparison, LengthComparison, TaskComparison, compare_runs
+from lexbench.stats.intervals import SIGNIFICANCE_LEVEL
+from lexbench.stats.wording import (
+    display_factor,
+    display_unit,
+    escape_markdown,
+    format_metric_value,
+    format_p_value,
+    format_ratio,
+    join_first_few,
+    metric_format,
+    plain_text,
+)
 
-LEGEND = f"""\
+COMPARISON_LEGEND = f"""\
 B minus A over the same questions. Brackets hold 95 % intervals, pairs kept together: of NLL the bootstrap-t over
 documents, of answers that are right or wrong recovered variances (MOVER). p: two-sided, the larger one of sign flips
 over documents or haystacks and of a test for skewed differences, after Holm's correction over all lengths and tasks
-below; `*`: up to {LEVEL}.
+below; `*`: up to {SIGNIFICANCE_LEVEL}.
 """
 
 
-def command(
+def compare_command(
     a: Path, b: Path, *, select_a: Sequence[str] = (), select_b: Sequence[str] = (), as_data: bool = False
 ) -> str:
     """`lexbench compare`: the text to print."""
-    found = compare(a, b, select_a, select_b)
-    return formats.as_json(data_of(found)) if as_data else markdown(found)
+    found = compare_runs(a, b, select_a, select_b)
+    return formats.as_json(comparison_data(found)) if as_data else comparison_markdown(found)
 
 
-def markdown(found: Comparison) -> str:
+def comparison_markdown(found: Comparison) -> str:
     """The verdict on each task, with a table by length."""
-    lines = ["# B against A", "", f"- A: {escaped(found.a)}", f"- B: {escaped(found.b)}"]
-    lines += [f"- {escaped(change)}" for change in _differs(found)]
-    lines += ["", LEGEND]
+    lines = ["# B against A", "", f"- A: {escape_markdown(found.a)}", f"- B: {escape_markdown(found.b)}"]
+    lines += [f"- {escape_markdown(change)}" for change in _changed_settings_lines(found)]
+    lines += ["", COMPARISON_LEGEND]
     for task in found.tasks:
         lines += _section(task)
     for side, cells in (("A", found.only_a), ("B", found.only_b)):
         if cells:
-            lines.append(f"Only in {side}: {escaped(some(cells, 3))}.  ")
-    lines += [f"Not readable: {escaped(problem)}.  " for problem in found.problems]
+            lines.append(f"Only in {side}: {escape_markdown(join_first_few(cells, 3))}.  ")
+    lines += [f"Not readable: {escape_markdown(problem)}.  " for problem in found.problems]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _differs(found: Comparison) -> Iterator[str]:
+def _changed_settings_lines(found: Comparison) -> Iterator[str]:
     """Describe the settings that differ between both sides."""
     if not found.changes:
         yield "nothing else differs that is recorded"
     for each in found.changes:
-        yield f"{plain(each.name)}: A {plain(each.one)}, B {plain(each.other)}"
+        yield f"{plain_text(each.name)}: A {plain_text(each.one)}, B {plain_text(each.other)}"
 
 
-def _section(task: Compared) -> list[str]:
+def _section(task: TaskComparison) -> list[str]:
     """One task: its verdict, its table, its notes."""
     metric = task.metric or ""
-    title = f"## {escaped(task.task)}" + (f", {escaped(metric)} ({unit(metric)})" if metric else "")
+    title = f"## {escape_markdown(task.task)}" + (
+        f", {escape_markdown(metric)} ({display_unit(metric)})" if metric else ""
+    )
     seeds = len({entry.seed for entry in task.entries}) > 1
     head = ["length", "A", "B", "B - A", "p (Holm)", "pairs"]
     grid = Grid(head=head, rows=[_row(task, entry, seeds) for entry in task.entries])
     said = verdict_text(task)
-    verdict = escaped(f"{said[:1].upper()}{said[1:]}.")
-    return [title, "", f"**{verdict}**", "", formats.markdown(grid)]
+    verdict = escape_markdown(f"{said[:1].upper()}{said[1:]}.")
+    return [title, "", f"**{verdict}**", "", formats.grid_markdown(grid)]
 
 
-def _row(task: Compared, entry: AtLength, seeds: bool) -> Line:
+def _row(task: TaskComparison, entry: LengthComparison, seeds: bool) -> Line:
     metric, found, notes = task.metric or "", entry.found, list(_notes(entry))
-    length = f"{entry.length} ({times(entry.length / task.trained_length)})" + (f" seed {entry.seed}" if seeds else "")
-    difference = difference_entry(found, digits(metric), scale(metric), star=entry.significant, notes=notes)
+    length = f"{entry.length} ({format_ratio(entry.length / task.trained_length)})" + (
+        f" seed {entry.seed}" if seeds else ""
+    )
+    difference = difference_entry(
+        found, metric_format(metric), display_factor(metric), star=entry.significant, notes=notes
+    )
     if found is None or found.difference is None:
         return [length, "", "", difference, "", ""]
-    values = [value(metric, number or 0.0) for number in (found.baseline_value, found.value)]
-    return [length, *values, difference, small(found.p_holm or 0.0), str(found.pairs)]
+    values = [format_metric_value(metric, number or 0.0) for number in (found.baseline_value, found.value)]
+    return [length, *values, difference, format_p_value(found.p_holm or 0.0), str(found.pairs)]
 
 
-def _notes(entry: AtLength) -> Iterator[str]:
+def _notes(entry: LengthComparison) -> Iterator[str]:
     """Notes on a difference."""
     if entry.found is None:
         yield entry.apart or "no pairs"
@@ -82,18 +98,18 @@ def _notes(entry: AtLength) -> Iterator[str]:
         yield from difference_notes(entry.found, (entry.found.pairs, entry.found.pairs))
 
 
-def data_of(found: Comparison) -> dict[str, Any]:
+def comparison_data(found: Comparison) -> dict[str, Any]:
     """The comparison as plain data; values and differences in the unit of their task."""
     return {
         "a": found.a,
         "b": found.b,
-        "level": LEVEL,
+        "level": SIGNIFICANCE_LEVEL,
         "changes": [asdict(each) for each in found.changes],
         "tasks": [
             {
                 **{name: getattr(task, name) for name in ("task", "metric", "trained_length")},
                 "verdict": verdict_text(task),
-                "unit": unit(task.metric or ""),
+                "unit": display_unit(task.metric or ""),
                 "could_be_missed": task.smallest,
                 "entries": [_entry(task, entry) for entry in task.entries],
             }
@@ -105,11 +121,13 @@ def data_of(found: Comparison) -> dict[str, Any]:
     }
 
 
-def _entry(task: Compared, entry: AtLength) -> dict[str, Any]:
+def _entry(task: TaskComparison, entry: LengthComparison) -> dict[str, Any]:
     row = {"length": entry.length, "seed": entry.seed, "apart": entry.apart}
     found = entry.found
     if found is None:
         return row
     names = {"baseline_value": "a_value", "value": "b_value"}
-    numbers = {names.get(name, name): number for name, number in found.numbers(scale(task.metric or "")).items()}
+    numbers = {
+        names.get(name, name): number for name, number in found.numbers(display_factor(task.metric or "")).items()
+    }
     return {**row, "limit": str(found.limit) if found.limit else None, **numbers, **found.tests(), **found.counts()}

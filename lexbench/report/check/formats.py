@@ -7,19 +7,26 @@ from typing import Any
 
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import write_bytes, write_text
-from lexbench.core.parts import need
+from lexbench.core.parts import import_optional
 from lexbench.report import formats
-from lexbench.report.check.certificate import certificate, proof_of
-from lexbench.report.check.check import Check, check, tolerances_of
-from lexbench.report.check.text import NoteKind, markdown, notes, numbers, text
+from lexbench.report.check.certificate import certificate_data, proof_of
+from lexbench.report.check.check import Check, check_runs, tolerances_of
+from lexbench.report.check.text import NoteKind, check_as_markdown, check_notes, terminal_text, verdict_numbers
 from lexbench.stats import baseline
-from lexbench.stats.intervals import LEVEL, least_p
+from lexbench.stats.intervals import SIGNIFICANCE_LEVEL, min_sign_flip_p
 from lexbench.stats.regressions import Verdict, VerdictStatus
-from lexbench.stats.wording import escaped, plain, scale, several, small, unit
+from lexbench.stats.wording import (
+    count_with_noun,
+    display_factor,
+    display_unit,
+    escape_markdown,
+    format_p_value,
+    plain_text,
+)
 
-ANNOTATIONS = 10
+MAX_ANNOTATIONS_OF_KIND = 10
 """Annotations of one kind that GitHub shows per step."""
-SEVERITIES = {
+SEVERITY_OF_NOTE_KIND = {
     **dict.fromkeys((NoteKind.LOST, NoteKind.NOT_COMPARABLE, NoteKind.NOT_PROVEN), "error"),
     **dict.fromkeys((NoteKind.DOUBTED, NoteKind.UNPAIRED, NoteKind.NO_POWER, NoteKind.NOT_READABLE), "warning"),
     **dict.fromkeys((NoteKind.GAINED, NoteKind.NEW), "notice"),
@@ -27,7 +34,7 @@ SEVERITIES = {
 """Level of an annotation, by the kind of its note; other notes have none."""
 
 
-def command(
+def check_command(
     folders: Sequence[Path],
     baseline_file: Path,
     *,
@@ -46,32 +53,32 @@ def command(
     """
     tolerances = tolerances_of(tolerance)
     written = {"--certify": certificate_file, "--junit": junit_file, "--markdown": markdown_file}
-    _apart(baseline_file, written)
+    _refuse_shared_files(baseline_file, written)
     if update:
         compared = {**written, "--tolerance": tolerance, "--json": as_data}
         if given := [option for option, value in compared.items() if value]:
             raise ConfigError(f"--update writes a baseline and compares nothing: leave {given[0]} out")
-        return updated(baseline.update(folders, baseline_file), baseline_file), 0
+        return update_sentence(baseline.update_baseline(folders, baseline_file), baseline_file), 0
     try:
-        found = check(folders, baseline_file, tolerances, certify=certificate_file is not None)
+        found = check_runs(folders, baseline_file, tolerances, certify=certificate_file is not None)
     except ValueError as error:
         if not github:
             raise
-        said = f"NOT COMPARABLE: {plain(error)}"
+        said = f"NOT COMPARABLE: {plain_text(error)}"
         if markdown_file is not None:
-            write_text(markdown_file, f"## lexbench check: {escaped(said)}\n")
+            write_text(markdown_file, f"## lexbench check: {escape_markdown(said)}\n")
         return f"{said}\n::error title=lexbench check::{_data(said)}", 2
     if junit_file is not None:
-        write_bytes(junit_file, junit(found))
+        write_bytes(junit_file, junit_xml(found))
     if markdown_file is not None:
-        write_text(markdown_file, markdown(found))
+        write_text(markdown_file, check_as_markdown(found))
     if certificate_file is not None:
-        write_text(certificate_file, formats.as_json(certificate(found, baseline_file)) + "\n")
-    shown = formats.as_json(data_of(found)) if as_data else text(found, colour)
-    return "\n".join([shown, *(annotations(found) if github else [])]), found.code
+        write_text(certificate_file, formats.as_json(certificate_data(found, baseline_file)) + "\n")
+    shown = formats.as_json(check_data(found)) if as_data else terminal_text(found, colour)
+    return "\n".join([shown, *(github_annotations(found) if github else [])]), found.code
 
 
-def _apart(baseline_file: Path, written: Mapping[str, Path | None]) -> None:
+def _refuse_shared_files(baseline_file: Path, written: Mapping[str, Path | None]) -> None:
     """ConfigError where a file to write is the baseline, or that of another option."""
     taken = {baseline_file.resolve(): "the baseline"}
     for option, file in written.items():
@@ -82,30 +89,35 @@ def _apart(baseline_file: Path, written: Mapping[str, Path | None]) -> None:
         taken[file.resolve()] = f"the file of {option}"
 
 
-def updated(written: baseline.Baseline, file: Path) -> str:
+def update_sentence(written: baseline.Baseline, file: Path) -> str:
     """Say what `--update` wrote."""
     refused = sum(each.refused is not None for each in written.cells)
-    lines = [f"{file}: {several(len(written.cells), 'cell')}, {refused} of them refused, {file.stat().st_size} bytes"]
+    lines = [
+        f"{file}: {count_with_noun(len(written.cells), 'cell')}, {refused} of them refused, {file.stat().st_size} bytes"
+    ]
     clusters = [len({one.cluster for one in found}) for each in written.cells for found in each.outcomes.values()]
     fewest = min(clusters, default=0)
-    least = least_p(fewest) / 2  # one-sided
+    least = min_sign_flip_p(fewest) / 2  # one-sided
     measured = len(written.cells) - refused
-    if fewest and least * measured > LEVEL:
-        few = f"with {several(fewest, 'cluster')} no p is below {small(least)}"
-        lines.append(f"no power: {few}, too much for {several(measured, 'measured cell')}: raise n")
+    if fewest and least * measured > SIGNIFICANCE_LEVEL:
+        few = f"with {count_with_noun(fewest, 'cluster')} no p is below {format_p_value(least)}"
+        lines.append(f"no power: {few}, too much for {count_with_noun(measured, 'measured cell')}: raise n")
     return "\n".join(lines)
 
 
-def annotations(found: Check) -> list[str]:
+def github_annotations(found: Check) -> list[str]:
     """Workflow commands of GitHub Actions, at most ten of a kind; the last one says how many more there are."""
     kinds: dict[str, list[str]] = {"error": [], "warning": [], "notice": []}
-    for note in notes(found):
-        if note.kind in SEVERITIES:
-            kinds[SEVERITIES[note.kind]].append(str(note))
+    for note in check_notes(found):
+        if note.kind in SEVERITY_OF_NOTE_KIND:
+            kinds[SEVERITY_OF_NOTE_KIND[note.kind]].append(str(note))
     lines = []
     for kind, said in kinds.items():
-        if len(said) > ANNOTATIONS:
-            said = [*said[: ANNOTATIONS - 1], f"and {len(said) - ANNOTATIONS + 1} more, see the log"]
+        if len(said) > MAX_ANNOTATIONS_OF_KIND:
+            said = [
+                *said[: MAX_ANNOTATIONS_OF_KIND - 1],
+                f"and {len(said) - MAX_ANNOTATIONS_OF_KIND + 1} more, see the log",
+            ]
         lines += [
             f"::{kind} title={_property(f'lexbench check: {found.word.lower()}')}::{_data(note)}" for note in said
         ]
@@ -122,13 +134,13 @@ def _property(message: str) -> str:
     return _data(message).replace(":", "%3A").replace(",", "%2C")
 
 
-def junit(found: Check) -> bytes:
+def junit_xml(found: Check) -> bytes:
     """JUnit XML with a case per comparison: regressed is a failure, not comparable an error, new is skipped."""
-    need("junitparser", "junit", "--junit")
+    import_optional("junitparser", "junit", "--junit")
     from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
     suite = TestSuite("lexbench check")
-    suite.add_property("baseline", plain(found.baseline))
+    suite.add_property("baseline", plain_text(found.baseline))
     kinds = {
         VerdictStatus.REGRESSED: Failure,
         VerdictStatus.NOT_COMPARABLE: Error,
@@ -137,12 +149,12 @@ def junit(found: Check) -> bytes:
     }
     for each in found.verdicts:
         cell = each.cell
-        name = plain(f"{each.metric or 'nothing scored'} of {cell.method} at {cell.length}, seed {cell.seed}")
-        case = TestCase(name, plain(f"{cell.model}.{cell.task}"))
+        name = plain_text(f"{each.metric or 'nothing scored'} of {cell.method} at {cell.length}, seed {cell.seed}")
+        case = TestCase(name, plain_text(f"{cell.model}.{cell.task}"))
         if each.status in kinds:
-            case.result = [kinds[each.status](plain(numbers(each)), each.status.value)]
+            case.result = [kinds[each.status](plain_text(verdict_numbers(each)), each.status.value)]
         else:
-            case.system_out = plain(f"{each.status.value}: {numbers(each)}")
+            case.system_out = plain_text(f"{each.status.value}: {verdict_numbers(each)}")
         suite.add_testcase(case)
     page = JUnitXml("lexbench check")
     page.add_testsuite(suite)
@@ -150,13 +162,13 @@ def junit(found: Check) -> bytes:
     return bytes(page.tostring())  # type: ignore[no-untyped-call]
 
 
-def data_of(found: Check) -> dict[str, Any]:
+def check_data(found: Check) -> dict[str, Any]:
     """The check as plain data; values and differences in the unit given beside them."""
     return {
         "verdict": found.word.lower(),
         "code": found.code,
         "baseline": found.baseline,
-        "level": LEVEL,
+        "level": SIGNIFICANCE_LEVEL,
         "comparisons": len(found.compared),
         "changes": [asdict(each) for each in found.changes],
         "unspoken": found.unspoken,
@@ -171,10 +183,10 @@ def _row_of(verdict: Verdict) -> dict[str, Any]:
     cell, found, metric = verdict.cell, verdict.found, verdict.metric or ""
     about = {name: getattr(cell, name) for name in ("model", "task", "length", "seed", "trained_length")}
     about["method"] = str(cell.method)
-    row = {**about, "metric": verdict.metric, "unit": unit(metric), "status": verdict.status.value}
+    row = {**about, "metric": verdict.metric, "unit": display_unit(metric), "status": verdict.status.value}
     row["reason"] = verdict.reason
     if found is not None and found.difference is not None:
-        row |= found.numbers(scale(metric))
+        row |= found.numbers(display_factor(metric))
         row |= {name: count for name, count in found.counts().items() if name != "unpaired"}
     unpaired = str(verdict.unpaired) if verdict.unpaired else None
     if verdict.proof is not None:

@@ -7,27 +7,27 @@ from pathlib import Path
 
 from lexbench.core.errors import ConfigError
 from lexbench.report import formats
-from lexbench.report.check.check import check, tolerances_of
+from lexbench.report.check.check import check_runs, tolerances_of
 from lexbench.report.grid import Grid
-from lexbench.stats.certificates import Proof, fixed, needed
+from lexbench.stats.certificates import Proof, clusters_to_prove, fixed_test_clusters
 from lexbench.stats.regressions import Verdict
-from lexbench.stats.wording import digits, plain, scale, several, short_unit
+from lexbench.stats.wording import count_with_noun, display_factor, metric_format, plain_text, short_unit
 
-MOST = 4000
+MAX_SIMULATED_CLUSTERS = 4000
 """Clusters beyond which no deployment is simulated."""
-SAID = f"""\
+POWER_TABLE_NOTES = f"""\
 Clusters are documents or haystacks; with one question each, they are n. `8 x 4` are 8 clusters of about 4 questions:
 for such clusters n is 4 times as many. certify: after so many, half and nine tenths of 500 simulated deployments like
 the pilot are proven, at 5 %; those of scores stop by themselves, of nats run so many at once. fixed: clusters of a test
 at one fixed number, planned so that nine tenths of deployments that lose nothing, or half the margin, pass it. For a
 score, the plan takes half a question more for lost and half a one for gained: after a short pilot it is larger than
-what check says. `>{MOST}`: not within {MOST}.
+what check says. `>{MAX_SIMULATED_CLUSTERS}`: not within {MAX_SIMULATED_CLUSTERS}.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
-class Power:
-    """What one claim takes."""
+class ClaimPower:
+    """Number of questions that decide one claim, and the interval that it has now."""
 
     verdict: Verdict
     half: float
@@ -40,11 +40,13 @@ class Power:
     """Texts of the whole pilot that the model does not speak: nothing is certified of their likelihoods."""
 
 
-LEAST = 4
+MIN_PILOT_CLUSTERS = 4
 """Clusters of a pilot, at least."""
 
 
-def power(folders: Sequence[Path], file: Path, tolerance: Sequence[str], loss: float | None = None) -> list[Power]:
+def plan_claims(
+    folders: Sequence[Path], file: Path, tolerance: Sequence[str], loss: float | None = None
+) -> list[ClaimPower]:
     """What each claim of a pilot takes.
 
     Args:
@@ -60,20 +62,28 @@ def power(folders: Sequence[Path], file: Path, tolerance: Sequence[str], loss: f
     tolerances = tolerances_of(tolerance)
     if zero := [name for name, margin in tolerances.items() if margin == 0]:
         raise ConfigError(f"tolerance {zero[0]} must be above 0, got 0: no test proves that nothing is lost")
-    found, checked = [], check(folders, file, tolerances, certify=True)
+    found, checked = [], check_runs(folders, file, tolerances, certify=True)
     for each in checked.verdicts:
         if each.proof is None or each.metric is None:
             continue
-        if each.proof.clusters < LEAST:
-            about = f"{plain(each.cell.task)} {plain(each.cell.method)} at {each.cell.length}"
-            count = several(each.proof.clusters, "cluster")
+        if each.proof.clusters < MIN_PILOT_CLUSTERS:
+            about = f"{plain_text(each.cell.task)} {plain_text(each.cell.method)} at {each.cell.length}"
+            count = count_with_noun(each.proof.clusters, "cluster")
             raise ConfigError(
-                f"a pilot needs {LEAST} clusters to show how much they differ, {about} has {count}: raise n"
+                f"a pilot needs {MIN_PILOT_CLUSTERS} clusters to show how much they differ, {about} has {count}: raise "
+                "n"
             )
         margin, losses = each.proof.margin, each.proof.losses
-        half, _, most = needed(losses, each.metric, margin, MOST, None if loss is None else loss * margin)
-        planned = fixed(losses, each.metric, margin), fixed(losses, each.metric, margin, margin / 2)
-        found.append(Power(verdict=each, half=float(half), most=float(most), fixed=planned, unspoken=checked.unspoken))
+        half, _, most = clusters_to_prove(
+            losses, each.metric, margin, MAX_SIMULATED_CLUSTERS, None if loss is None else loss * margin
+        )
+        planned = (
+            fixed_test_clusters(losses, each.metric, margin),
+            fixed_test_clusters(losses, each.metric, margin, margin / 2),
+        )
+        found.append(
+            ClaimPower(verdict=each, half=float(half), most=float(most), fixed=planned, unspoken=checked.unspoken)
+        )
     if not found:
         raise ConfigError("pilot and baseline share no question with a value: run what the baseline was made from")
     return found
@@ -85,7 +95,7 @@ def _clusters(proof: Proof) -> str:
     return str(proof.clusters) if each == 1 else f"{proof.clusters} x {each}"
 
 
-def table(found: Sequence[Power]) -> str:
+def power_table(found: Sequence[ClaimPower]) -> str:
     """A row a claim."""
     head = [
         "claim",
@@ -105,13 +115,16 @@ def table(found: Sequence[Power]) -> str:
         about = verdict.cell
         rows.append(
             [
-                plain(f"{about.task} {metric} of {about.method} at {about.length}"),
+                plain_text(f"{about.task} {metric} of {about.method} at {about.length}"),
                 f"{verdict.tolerance:g}{short_unit(metric)}",
                 _clusters(proof),
-                f"{scale(metric) * proof.mean:{digits(metric)}}",
-                *(f">{MOST}" if math.isinf(count) else f"{count:.0f}" for count in (each.half, each.most)),
+                f"{display_factor(metric) * proof.mean:{metric_format(metric)}}",
+                *(
+                    f">{MAX_SIMULATED_CLUSTERS}" if math.isinf(count) else f"{count:.0f}"
+                    for count in (each.half, each.most)
+                ),
                 *map(str, each.fixed),
             ]
         )
-    silent = [f"{plain(text)}: nothing is certified of its likelihood." for text in found[0].unspoken]
-    return "\n".join([formats.markdown(Grid(head=head, rows=rows)), *silent, SAID])
+    silent = [f"{plain_text(text)}: nothing is certified of its likelihood." for text in found[0].unspoken]
+    return "\n".join([formats.grid_markdown(Grid(head=head, rows=rows)), *silent, POWER_TABLE_NOTES])

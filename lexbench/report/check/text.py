@@ -4,23 +4,35 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from lexbench.core.groups import grouped
+from lexbench.core.groups import group_by_key
 from lexbench.core.method_key import MethodKey
 from lexbench.report import formats
 from lexbench.report.check.check import Check
-from lexbench.report.grid import Entry, Grid, Line
-from lexbench.stats.intervals import LEVEL
+from lexbench.report.grid import Grid, GridEntry, Line
+from lexbench.stats.intervals import SIGNIFICANCE_LEVEL
 from lexbench.stats.metrics import is_score
-from lexbench.stats.pairs import missable
+from lexbench.stats.pairs import detectable_difference
 from lexbench.stats.regressions import Verdict, VerdictStatus
-from lexbench.stats.wording import change, escaped, listed, plain, scale, several, short_unit, small, some, unit, value
+from lexbench.stats.wording import (
+    count_with_noun,
+    display_factor,
+    display_unit,
+    escape_markdown,
+    format_metric_change,
+    format_metric_value,
+    format_p_value,
+    join_first_few,
+    join_lengths,
+    plain_text,
+    short_unit,
+)
 
 STATUSES_IN_ORDER = (
     *(VerdictStatus.PROVEN, VerdictStatus.HELD, VerdictStatus.IMPROVED, VerdictStatus.REGRESSED),
     *(VerdictStatus.NOT_PROVEN, VerdictStatus.NOT_COMPARABLE, VerdictStatus.NEW),
 )
 """Order in which a headline counts verdicts."""
-MARKS = {
+MARK_OF_STATUS = {
     VerdictStatus.REGRESSED: "LOST",
     VerdictStatus.IMPROVED: "gained",
     VerdictStatus.NOT_COMPARABLE: "?",
@@ -29,28 +41,34 @@ MARKS = {
     VerdictStatus.PROVEN: "proven",
 }
 """Marks beside a difference; what is held has none."""
-AMBER = "\x1b[33m{}\x1b[0m"
+AMBER_LINE = "\x1b[33m{}\x1b[0m"
 """A line in a terminal's yellow."""
-ROWS = 24
+MAX_TERMINAL_ROWS = 24
 """Maximum rows on a terminal; a longer table is cut to rows with a change beyond the tolerance."""
 
 
-def text(found: Check, colour: bool = False) -> str:
+def terminal_text(found: Check, colour: bool = False) -> str:
     """For a terminal: the verdict, one table, notes; with `colour` a pass that says little is amber."""
     rows = table_rows(found)
-    told = rows if len(rows) <= ROWS else [(name, group) for name, group in rows if any(map(_tells, group))]
-    left_out = [f"{several(len(rows) - len(told), 'row')} held or new, not shown"] if len(told) < len(rows) else []
-    shown = ["", _table(told, plain).rstrip()] if told else []
-    first = AMBER.format(headline(found)) if colour and is_amber(found) else headline(found)
-    return "\n".join([first, *shown, "", *left_out, *map(str, notes(found))])
+    told = (
+        rows
+        if len(rows) <= MAX_TERMINAL_ROWS
+        else [(name, group) for name, group in rows if any(map(_is_noteworthy, group))]
+    )
+    left_out = (
+        [f"{count_with_noun(len(rows) - len(told), 'row')} held or new, not shown"] if len(told) < len(rows) else []
+    )
+    shown = ["", _table(told, plain_text).rstrip()] if told else []
+    first = AMBER_LINE.format(verdict_line(found)) if colour and is_amber(found) else verdict_line(found)
+    return "\n".join([first, *shown, "", *left_out, *map(str, check_notes(found))])
 
 
-def markdown(found: Check) -> str:
+def check_as_markdown(found: Check) -> str:
     """For a pull request or a job's summary; a pass that says little has a warning's colour."""
-    said = [f"- {escaped(note)}" for note in notes(found)]
-    shown = _table(table_rows(found), escaped)
-    amber = ["> [!WARNING]", f"> {escaped(headline(found))}", ""] if is_amber(found) else []
-    return "\n".join([f"## lexbench check: {headline(found)}", "", *amber, shown, *said]) + "\n"
+    said = [f"- {escape_markdown(note)}" for note in check_notes(found)]
+    shown = _table(table_rows(found), escape_markdown)
+    amber = ["> [!WARNING]", f"> {escape_markdown(verdict_line(found))}", ""] if is_amber(found) else []
+    return "\n".join([f"## lexbench check: {verdict_line(found)}", "", *amber, shown, *said]) + "\n"
 
 
 def is_amber(found: Check) -> bool:
@@ -58,14 +76,15 @@ def is_amber(found: Check) -> bool:
     return found.code == 0 and not found.certify and bool(found.blind)
 
 
-def headline(found: Check) -> str:
+def verdict_line(found: Check) -> str:
     """The verdict in a line; of a pass, how many comparisons could not have shown a loss."""
     counts = [(len(found.of(status)), status) for status in STATUSES_IN_ORDER]
     if found.code == 0 and not found.certify:
         more = (VerdictStatus.IMPROVED, VerdictStatus.NEW)
         others = "".join(f", {count} {status.value}" for count, status in counts if count and status in more)
         return (
-            f"{found.word}: no loss found in {several(len(found.compared), 'comparison')}{_blind_text(found)}{others}"
+            f"{found.word}: no loss found in "
+            f"{count_with_noun(len(found.compared), 'comparison')}{_blind_text(found)}{others}"
         )
     return f"{found.word}: {', '.join(f'{count} {status.value}' for count, status in counts if count)}"
 
@@ -89,12 +108,12 @@ def table_rows(found: Check) -> list[tuple[str, list[Verdict]]]:
         of, metric = verdict.cell, verdict.metric or ""
         model = f"{of.model} " if len(models) > 1 else ""
         seed = f" seed {of.seed}" if len(seeds) > 1 else ""
-        return f"{model}{of.task} {metric} ({unit(metric)}): {of.method}{seed}"
+        return f"{model}{of.task} {metric} ({display_unit(metric)}): {of.method}{seed}"
 
-    return list(grouped(shown, row).items())
+    return list(group_by_key(shown, row).items())
 
 
-def _tells(verdict: Verdict) -> bool:
+def _is_noteworthy(verdict: Verdict) -> bool:
     quiet = VerdictStatus.HELD, VerdictStatus.PROVEN, VerdictStatus.NEW
     return verdict.status not in quiet or verdict.doubted
 
@@ -106,15 +125,19 @@ def _table(rows: Sequence[tuple[str, list[Verdict]]], safe: Callable[[str], str]
     for name, group in rows:
         entries = {each.cell.length: _entry(each) for each in group}
         made.append([name, *(entries.get(length, "") for length in lengths)])
-    return formats.markdown(Grid(head=["run minus baseline", *map(str, lengths)], rows=made), safe)
+    return formats.grid_markdown(Grid(head=["run minus baseline", *map(str, lengths)], rows=made), safe)
 
 
-def _entry(verdict: Verdict) -> Entry:
+def _entry(verdict: Verdict) -> GridEntry:
     found = verdict.found
-    number = "" if found is None or found.difference is None else change(verdict.metric or "", found.difference)
-    if verdict.status in MARKS:
-        return Entry(text=number, more=MARKS[verdict.status])
-    return Entry(text=number or "refused", more="~" if number and verdict.doubted else "")
+    number = (
+        ""
+        if found is None or found.difference is None
+        else format_metric_change(verdict.metric or "", found.difference)
+    )
+    if verdict.status in MARK_OF_STATUS:
+        return GridEntry(text=number, more=MARK_OF_STATUS[verdict.status])
+    return GridEntry(text=number or "refused", more="~" if number and verdict.doubted else "")
 
 
 class NoteKind(Enum):
@@ -150,105 +173,117 @@ class CheckNote:
         return f"{self.kind.value}{self.text}"
 
 
-def notes(found: Check) -> list[CheckNote]:
+def check_notes(found: Check) -> list[CheckNote]:
     """Notes in plain lines, the worst first."""
     doubted = [each for each in found.verdicts if each.doubted]
     held = [each for each in found.of(VerdictStatus.HELD) if each.reason and not each.doubted]
-    unsealed = [] if found.checked else [f"{plain(found.baseline)} has no checksum to tell an edit: --update adds one"]
+    unsealed = (
+        [] if found.checked else [f"{plain_text(found.baseline)} has no checksum to tell an edit: --update adds one"]
+    )
     told: dict[NoteKind, Iterable[str]] = {
-        NoteKind.LOST: _each(found.of(VerdictStatus.REGRESSED)),
+        NoteKind.LOST: _verdict_lines(found.of(VerdictStatus.REGRESSED)),
         NoteKind.NOT_COMPARABLE: _by_reason(found.of(VerdictStatus.NOT_COMPARABLE)),
-        NoteKind.NOT_PROVEN: _each(found.of(VerdictStatus.NOT_PROVEN)),
-        NoteKind.PROVEN: _each(found.of(VerdictStatus.PROVEN)),
-        NoteKind.DOUBTED: _each(doubted),
-        NoteKind.GAINED: _each(found.of(VerdictStatus.IMPROVED)),
+        NoteKind.NOT_PROVEN: _verdict_lines(found.of(VerdictStatus.NOT_PROVEN)),
+        NoteKind.PROVEN: _verdict_lines(found.of(VerdictStatus.PROVEN)),
+        NoteKind.DOUBTED: _verdict_lines(doubted),
+        NoteKind.GAINED: _verdict_lines(found.of(VerdictStatus.IMPROVED)),
         NoteKind.NEW: _by_reason(found.of(VerdictStatus.NEW)),
         NoteKind.HELD: _by_reason(held),
-        NoteKind.UNSPOKEN: (f"{plain(each)}: only large losses of its likelihood are found" for each in found.unspoken),
-        NoteKind.UNPAIRED: _unpaired(found),
-        NoteKind.NO_POWER: _no_power(found),
-        NoteKind.REACH: _reach(found),
-        NoteKind.CHANGED: map(plain, found.changes),
-        NoteKind.NOT_READABLE: map(plain, found.problems),
+        NoteKind.UNSPOKEN: (
+            f"{plain_text(each)}: only large losses of its likelihood are found" for each in found.unspoken
+        ),
+        NoteKind.UNPAIRED: _unpaired_notes(found),
+        NoteKind.NO_POWER: _no_power_notes(found),
+        NoteKind.REACH: _undetected_loss_notes(found),
+        NoteKind.CHANGED: map(plain_text, found.changes),
+        NoteKind.NOT_READABLE: map(plain_text, found.problems),
         NoteKind.NO_CHECKSUM: unsealed,
-        NoteKind.METHOD: _method(found),
+        NoteKind.METHOD: _method_notes(found),
     }
     return [CheckNote(kind, text) for kind, texts in told.items() for text in texts]
 
 
-def _each(verdicts: Sequence[Verdict]) -> Iterator[str]:
+def _verdict_lines(verdicts: Sequence[Verdict]) -> Iterator[str]:
     """A line each, with its numbers."""
     for each in verdicts:
-        yield f"{_places([each])}: {numbers(each)}"
+        yield f"{_places([each])}: {verdict_numbers(each)}"
 
 
-def numbers(verdict: Verdict) -> str:
+def verdict_numbers(verdict: Verdict) -> str:
     """Both values, the difference, and the test; or the reason where there are none."""
     found, metric = verdict.found, verdict.metric or ""
     if found is None or found.difference is None or found.baseline_value is None or found.value is None:
         return verdict.reason
     ends = found.interval
-    between = f" [{change(metric, ends.low)}, {change(metric, ends.high)}]" if ends else ""
-    values = f"{value(metric, found.baseline_value)} -> {value(metric, found.value)}{short_unit(metric)}"
-    p = f", p {small(verdict.p_holm)} after Holm" if verdict.p_holm is not None and verdict.p_holm < 1 else ""
+    between = f" [{format_metric_change(metric, ends.low)}, {format_metric_change(metric, ends.high)}]" if ends else ""
+    values = (
+        f"{format_metric_value(metric, found.baseline_value)} -> "
+        f"{format_metric_value(metric, found.value)}{short_unit(metric)}"
+    )
+    p = f", p {format_p_value(verdict.p_holm)} after Holm" if verdict.p_holm is not None and verdict.p_holm < 1 else ""
     reason = f"; {verdict.reason}" if verdict.reason else ""
-    return f"{values} ({change(metric, found.difference)}{between}, tolerance {verdict.tolerance:g}{p}){reason}"
+    return (
+        f"{values} ({format_metric_change(metric, found.difference)}{between}, tolerance "
+        f"{verdict.tolerance:g}{p}){reason}"
+    )
 
 
 def _by_reason(verdicts: Sequence[Verdict]) -> Iterator[str]:
     """A line per reason, with its cells."""
-    for reason, group in grouped(verdicts, lambda each: each.reason).items():
-        yield f"{_places(group)}: {plain(reason)}"
+    for reason, group in group_by_key(verdicts, lambda each: each.reason).items():
+        yield f"{_places(group)}: {plain_text(reason)}"
 
 
 def _places(verdicts: Iterable[Verdict]) -> str:
     """`passkey accuracy of ntk on lexlet at 512, 1024; ...`; seeds other than 0 are said."""
     found = []
-    for (task, metric, method, model), group in grouped(verdicts, _line).items():
-        lengths, seeds = (listed([getattr(each.cell, name) for each in group]) for name in ("length", "seed"))
+    for (task, metric, method, model), group in group_by_key(verdicts, _line).items():
+        lengths, seeds = (join_lengths([getattr(each.cell, name) for each in group]) for name in ("length", "seed"))
         seed = f", seed {seeds}" if seeds != "0" else ""
-        found.append(plain(f"{task} {metric} of {method} on {model} at {lengths}{seed}"))
-    return some(found, between="; ")
+        found.append(plain_text(f"{task} {metric} of {method} on {model} at {lengths}{seed}"))
+    return join_first_few(found, between="; ")
 
 
 def _line(verdict: Verdict) -> tuple[str, str, MethodKey, str]:
     return verdict.cell.task, verdict.metric or "", verdict.cell.method, verdict.cell.model
 
 
-def _unpaired(found: Check) -> Iterator[str]:
+def _unpaired_notes(found: Check) -> Iterator[str]:
     others = [each for each in found.compared if each.unpaired]
-    for reason, group in grouped(others, lambda each: str(each.unpaired)).items():
+    for reason, group in group_by_key(others, lambda each: str(each.unpaired)).items():
         yield f"{_places(group)}: {reason}"
 
 
-def _no_power(found: Check) -> Iterator[str]:
+def _no_power_notes(found: Check) -> Iterator[str]:
     """Comparisons in which no loss could be significant."""
     comparisons, blind = len(found.compared), found.powerless
     if blind:
         fewest = min(each.found.clusters for each in blind if each.found)
-        least = max(each.found.least for each in blind if each.found)
-        few = f"with {several(fewest, 'cluster')} no p is below {small(least)}"
-        yield f"{few}, too much for {several(comparisons, 'comparison')}: raise n ({_places(blind)})"
+        least = max(each.found.min_p for each in blind if each.found)
+        few = f"with {count_with_noun(fewest, 'cluster')} no p is below {format_p_value(least)}"
+        yield f"{few}, too much for {count_with_noun(comparisons, 'comparison')}: raise n ({_places(blind)})"
 
 
-def _reach(found: Check) -> Iterator[str]:
+def _undetected_loss_notes(found: Check) -> Iterator[str]:
     """The largest losses that could pass."""
     comparisons, reach = len(found.compared), dict[str, float]()
     for each in found.compared:
         if each.found and each.metric:
             # One-sided: half of the flips' two-sided p; that of the test for skew stays two-sided.
-            level = (2 if each.found.balanced else 1) * LEVEL / comparisons
-            size = scale(each.metric) * missable(each.found, each.metric, level)
+            level = (2 if each.found.balanced else 1) * SIGNIFICANCE_LEVEL / comparisons
+            size = display_factor(each.metric) * detectable_difference(each.found, each.metric, level)
             most = min(each.tolerance + size, 100.0) if is_score(each.metric) else each.tolerance + size
             reach[each.metric] = max(reach.get(each.metric, 0.0), most)
     if reach:
-        sizes = ", ".join(f"{plain(name)} {most:.3g}{short_unit(name)}" for name, most in reach.items())
+        sizes = ", ".join(f"{plain_text(name)} {most:.3g}{short_unit(name)}" for name, most in reach.items())
         yield sizes
 
 
-def _method(found: Check) -> Iterator[str]:
+def _method_notes(found: Check) -> Iterator[str]:
     tolerances = {each.metric: each.tolerance for each in found.compared}
-    said = ", ".join(f"{plain(name)} {tolerance:g}{short_unit(name or '')}" for name, tolerance in tolerances.items())
+    said = ", ".join(
+        f"{plain_text(name)} {tolerance:g}{short_unit(name or '')}" for name, tolerance in tolerances.items()
+    )
     if said:
-        count = several(len(found.compared), "comparison")
-        yield f"{count} with {plain(found.baseline)}, tolerance {said}; level {LEVEL} in all"
+        count = count_with_noun(len(found.compared), "comparison")
+        yield f"{count} with {plain_text(found.baseline)}, tolerance {said}; level {SIGNIFICANCE_LEVEL} in all"

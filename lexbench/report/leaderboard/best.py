@@ -7,11 +7,11 @@ from typing import Any, TypeVar
 
 from lexbench.core.record import Record, Sample
 from lexbench.stats import metrics
-from lexbench.stats.combine import combination, levels
-from lexbench.stats.floors import NGRAMS, at_floor
-from lexbench.stats.intervals import LEVEL
-from lexbench.stats.pairs import Outcome, Paired, corrected, outcomes, paired
-from lexbench.stats.values import number
+from lexbench.stats.combine import combine_levels, group_levels
+from lexbench.stats.floors import NGRAM_FLOOR_NAMES, at_floor
+from lexbench.stats.intervals import SIGNIFICANCE_LEVEL
+from lexbench.stats.pairs import Outcome, PairedDifference, correct_by_holm, outcomes_of_samples, paired_difference
+from lexbench.stats.values import format_record_value
 
 Samples = Mapping[str, Sequence[Sample]]
 Row = TypeVar("Row", bound=Hashable)
@@ -19,7 +19,7 @@ Row = TypeVar("Row", bound=Hashable)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mark:
+class RowMark:
     """Mark of a row in a column."""
 
     best: bool = False
@@ -30,7 +30,7 @@ class Mark:
     """p value of the difference to the best, adjusted over the column; None if not tested."""
 
 
-def mean(records: Sequence[Record], samples: Samples) -> Record:
+def mean_record(records: Sequence[Record], samples: Samples) -> Record:
     """The mean of the values of one row's records, each with the same weight: in nats where they are likelihoods.
 
     Its interval is that of `combine.combination`; a document at several lengths stays one cluster. That of likelihoods
@@ -38,13 +38,13 @@ def mean(records: Sequence[Record], samples: Samples) -> Record:
     """
     metric = records[0].metric or ""
     scored = metrics.is_score(metric)
-    known = levels({record.length: outcomes_of(record, samples) for record in records}, scored)
-    found = combination([(1 / len(records), known[record.length]) for record in records], scored)
-    limits: dict[str, Any] = {name: _level(records, name) for name in ("chance", *NGRAMS)}
+    known = group_levels({record.length: outcomes_of(record, samples) for record in records}, scored)
+    found = combine_levels([(1 / len(records), known[record.length]) for record in records], scored)
+    limits: dict[str, Any] = {name: _mean_floor(records, name) for name in ("chance", *NGRAM_FLOOR_NAMES)}
     return replace(
         records[0],
         value=found.value,
-        low=max(found.low, 0.0) if found.low is not None and metric in metrics.LIKELIHOODS else found.low,
+        low=max(found.low, 0.0) if found.low is not None and metric in metrics.LIKELIHOOD_LABELS else found.low,
         high=found.high,
         interval=found.kind,
         **limits,
@@ -55,19 +55,21 @@ def mean(records: Sequence[Record], samples: Samples) -> Record:
     )
 
 
-def _level(records: Sequence[Record], name: str) -> float | None:
+def _mean_floor(records: Sequence[Record], name: str) -> float | None:
     """The mean of a floor, where all records have it."""
     known = [getattr(record, name) for record in records]
     return None if None in known else math.fsum(known) / len(known)
 
 
-def exponentiated(record: Record) -> Record:
+def as_perplexity(record: Record) -> Record:
     """A mean in nats as a perplexity, exponentiated once, at the end; no value beyond float64."""
 
     def turned(nats: float | None) -> float | None:
         return None if nats is None or nats > 709 else math.exp(nats)
 
-    values: dict[str, Any] = {name: turned(getattr(record, name)) for name in ("value", "low", "high", *NGRAMS)}
+    values: dict[str, Any] = {
+        name: turned(getattr(record, name)) for name in ("value", "low", "high", *NGRAM_FLOOR_NAMES)
+    }
     return replace(record, metric="perplexity", **values)
 
 
@@ -75,15 +77,17 @@ def outcomes_of(record: Record, samples: Samples) -> list[Outcome]:
     """Outcomes of a record's cell; bits per byte as amounts in bits over units in bytes."""
     metric, cell = record.metric or "", samples.get(record.cell, ())
     if metric != "bits_per_byte":
-        return outcomes(cell, metric)
-    nats = outcomes(cell, "nll")
+        return outcomes_of_samples(cell, metric)
+    nats = outcomes_of_samples(cell, "nll")
     return [
         replace(each, amount=each.amount / math.log(2), targets=each.bytes) if each.amount is not None else each
         for each in nats
     ]
 
 
-def marks(rows: Mapping[Row, Sequence[Record]], shown: Mapping[Row, Record], samples: Samples) -> dict[Row, Mark]:
+def mark_best_rows(
+    rows: Mapping[Row, Sequence[Record]], shown: Mapping[Row, Record], samples: Samples
+) -> dict[Row, RowMark]:
     """The best of a column, and the rows that tie with it statistically.
 
     Args:
@@ -99,10 +103,12 @@ def marks(rows: Mapping[Row, Sequence[Record]], shown: Mapping[Row, Record], sam
     return marks_of(shown, asked)
 
 
-def marks_of(shown: Mapping[Row, Record], asked: Mapping[Row, Sequence[Sequence[Outcome]]]) -> dict[Row, Mark]:
-    """`marks` of outcomes: of each row those of its cells; none: nothing is tested."""
-    texts = {row: number(record, record.value) for row, record in shown.items() if record.value is not None}
-    side = max((metrics.better(shown[row].metric) for row in texts), default=0)
+def marks_of(shown: Mapping[Row, Record], asked: Mapping[Row, Sequence[Sequence[Outcome]]]) -> dict[Row, RowMark]:
+    """`mark_best_rows` of outcomes: of each row those of its cells; none: nothing is tested."""
+    texts = {
+        row: format_record_value(record, record.value) for row, record in shown.items() if record.value is not None
+    }
+    side = max((metrics.better_direction(shown[row].metric) for row in texts), default=0)
     above = [row for row in texts if not at_floor(shown[row])]
     if not side or not above or len(set(texts.values())) < 2:
         return {}
@@ -110,40 +116,45 @@ def marks_of(shown: Mapping[Row, Record], asked: Mapping[Row, Sequence[Sequence[
     tested = {}
     if asked:
         metric = shown[top].metric or ""
-        found = corrected({row: against(asked[top], asked[row], metric) for row in texts if row != top})
+        found = correct_by_holm(
+            {row: difference_from_best(asked[top], asked[row], metric) for row in texts if row != top}
+        )
         tested = {row: each.p_holm for row, each in found.items() if each.p_holm is not None}
     return {
-        row: Mark(
+        row: RowMark(
             best=text == texts[top] and row in above,
-            level=tested.get(row, 0.0) > LEVEL and text != texts[top],
+            level=tested.get(row, 0.0) > SIGNIFICANCE_LEVEL and text != texts[top],
             p_holm=tested.get(row),
         )
         for row, text in texts.items()
     }
 
 
-def against(best: Sequence[Sequence[Outcome]], other: Sequence[Sequence[Outcome]], metric: str) -> Paired:
+def difference_from_best(
+    best: Sequence[Sequence[Outcome]], other: Sequence[Sequence[Outcome]], metric: str
+) -> PairedDifference:
     """The other row minus the best: at one length, or as the difference of their means over several.
 
     Of several lengths every question weighs as in its own length's value, sum of amounts / sum of units. Documents that
     stand at several lengths stay one cluster.
     """
     if len(best) == 1:
-        return paired(best[0], other[0], metric)
+        return paired_difference(best[0], other[0], metric)
     pooled: tuple[list[Outcome], list[Outcome]] = ([], [])
     for left, right in zip(best, other, strict=True):
-        found = paired(left, right, metric)
+        found = paired_difference(left, right, metric)
         if found.difference is None:
             return found
-        for side, part in zip(pooled, _weighted(left, right, len(pooled[0])), strict=True):
+        for side, part in zip(pooled, _weighted_outcomes(left, right, len(pooled[0])), strict=True):
             side.extend(part)
-    # A length's amounts sum to its value, and `paired` divides by the questions of all: so the result is the mean.
+    # A length's amounts sum to its value, and `paired_difference` divides by the questions of all: so the result is the
+    # mean.
     scale = len(pooled[0]) / len(best)
     one, two = ([replace(each, amount=scale * (each.amount or 0.0)) for each in side] for side in pooled)
-    return paired(one, two, metric)
+    return paired_difference(one, two, metric)
 
 
-def _weighted(left: Sequence[Outcome], right: Sequence[Outcome], start: int) -> Iterator[list[Outcome]]:
+def _weighted_outcomes(left: Sequence[Outcome], right: Sequence[Outcome], start: int) -> Iterator[list[Outcome]]:
     """The questions that both sides have an amount of, numbered from `start`, amounts as shares of the value."""
     known = [{each.index: each for each in side if each.amount is not None} for side in (left, right)]
     indexes = sorted(known[0].keys() & known[1].keys())

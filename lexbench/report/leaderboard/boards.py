@@ -6,26 +6,26 @@ A board holds one setting: with methods as rows a table of the report, with mode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from lexbench.core.method_key import MethodKey, by_name
+from lexbench.core.method_key import MethodKey, sort_by_name
 from lexbench.core.record import Record
-from lexbench.report.grid import cut, value_entry
-from lexbench.report.leaderboard.best import Mark, Samples, exponentiated, marks, mean
+from lexbench.report.grid import truncated_share, value_entry
+from lexbench.report.leaderboard.best import RowMark, Samples, as_perplexity, mark_best_rows, mean_record
 from lexbench.report.tables import floor_lines, realised_line
 from lexbench.stats import metrics
-from lexbench.stats.floors import all_alike
-from lexbench.stats.intervals import LEVEL, least_p
-from lexbench.stats.wording import some
+from lexbench.stats.floors import why_all_alike
+from lexbench.stats.intervals import SIGNIFICANCE_LEVEL, min_sign_flip_p
+from lexbench.stats.wording import join_first_few
 
-MEAN, PERPLEXITY = "mean", "perplexity"
-NO_MARK = Mark()
+MEAN_COLUMN, PERPLEXITY_COLUMN = "mean", "perplexity"
+NO_MARK = RowMark()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Column:
+class BoardColumn:
     """A column: everything under one head."""
 
     name: str
-    """For programs: a length in tokens, a multiple as `2x`, `mean`, `perplexity`, or a summary's name."""
+    """For programs: a length in tokens, a multiple as `2x`, `mean_record`, `perplexity`, or a summary's name."""
     head: str
     """For people."""
     length: int | None = None
@@ -34,7 +34,7 @@ class Column:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Value:
+class BoardValue:
     """One value of a board, as data and as displayed."""
 
     shown: str
@@ -56,7 +56,7 @@ class Value:
     more: str = ""
     """Share of truncated samples, where the board has any."""
     refused: str | None = None
-    mark: Mark = NO_MARK
+    mark: RowMark = NO_MARK
     notes: tuple[str, ...] = ()
 
 
@@ -78,8 +78,8 @@ class Board:
     corner: str
     """Kind of the rows: method or model."""
     rows: list[RowName]
-    columns: list[Column]
-    entries: dict[BoardPlace, Value]
+    columns: list[BoardColumn]
+    entries: dict[BoardPlace, BoardValue]
     remarks: list[str] = field(default_factory=list)
     """Said below: order, coverage, chance, realised tokens."""
 
@@ -90,7 +90,7 @@ def lengths_board(
     caption: str,
     about: Mapping[str, object],
     corner: str,
-    columns: Sequence[Column],
+    columns: Sequence[BoardColumn],
     records: Mapping[BoardPlace, Record],
     samples: Samples,
     asked: int,
@@ -107,60 +107,75 @@ def lengths_board(
         samples: of each cell id.
         asked: samples that each cell should have.
     """
-    shared, coverage = _shared(columns, records)
+    shared, coverage = _shared_columns(columns, records)
     named = list(dict.fromkeys(row for row, _ in records))
     sources = {place: [record] for place, record in records.items()}
     heads = list(columns)
     if len(shared) > 1:
-        heads.append(Column(name=MEAN, head=f"mean of {len(shared)}"))
-        sources |= {(row, MEAN): whole for row in named if (whole := _whole(row, shared, records))}
-    shown = {place: mean(each, samples) if place[1] == MEAN else each[0] for place, each in sources.items()}
+        heads.append(BoardColumn(name=MEAN_COLUMN, head=f"mean of {len(shared)}"))
+        sources |= {(row, MEAN_COLUMN): whole for row in named if (whole := _complete_records(row, shared, records))}
+    shown = {
+        place: mean_record(each, samples) if place[1] == MEAN_COLUMN else each[0] for place, each in sources.items()
+    }
     entries = _entries(shown, asked)
     limits: list[str] = []
     for column in heads:
         here = {row: record for (row, name), record in shown.items() if name == column.name}
         cells = {row: sources[row, column.name] for row in here}
-        found = marks(cells, here, samples if corner == "method" else {})
+        found = mark_best_rows(cells, here, samples if corner == "method" else {})
         entries |= {(row, column.name): replace(entries[row, column.name], mark=mark) for row, mark in found.items()}
-        limits += _limits(column, here, found) if corner == "method" else []
-        if why := all_alike(list(here.values())):
+        limits += _missing_mark_reasons(column, here, found) if corner == "method" else []
+        if why := why_all_alike(list(here.values())):
             limits.append(f"At {column.head} no row can be told from another: {why}.")
     metric = next((record.metric for record in records.values() if record.metric), None)
     if metric == "nll" and len(shared) > 1:
-        heads.append(Column(name=PERPLEXITY, head="its perplexity"))
-        turned = {(row, PERPLEXITY): exponentiated(shown[row, MEAN]) for row, name in shown if name == MEAN}
+        heads.append(BoardColumn(name=PERPLEXITY_COLUMN, head="its perplexity"))
+        turned = {
+            (row, PERPLEXITY_COLUMN): as_perplexity(shown[row, MEAN_COLUMN])
+            for row, name in shown
+            if name == MEAN_COLUMN
+        }
         for (row, name), each in _entries(turned, asked).items():
-            entries[row, name] = replace(each, mark=entries[row, MEAN].mark)
-    rows, order = _sorted(named, shared, shown)
+            entries[row, name] = replace(each, mark=entries[row, MEAN_COLUMN].mark)
+    rows, order = _sort_rows(named, shared, shown)
     return Board(
         title=title,
         caption=caption,
-        about={**about, "metric": metric, "label": metrics.label(metric), "better": metrics.better(metric)},
+        about={
+            **about,
+            "metric": metric,
+            "label": metrics.metric_label(metric),
+            "better": metrics.better_direction(metric),
+        },
         corner=corner,
         rows=rows,
         columns=heads,
         entries=entries,
-        remarks=[order, *coverage, *limits, *_below(columns, records)],
+        remarks=[order, *coverage, *limits, *_floor_and_length_lines(columns, records)],
     )
 
 
-def _whole(row: RowName, shared: Sequence[Column], records: Mapping[BoardPlace, Record]) -> list[Record]:
+def _complete_records(
+    row: RowName, shared: Sequence[BoardColumn], records: Mapping[BoardPlace, Record]
+) -> list[Record]:
     """A row's records of all shared columns; none where one has no value."""
     found = [records[row, column.name] for column in shared if (row, column.name) in records]
     return found if len(found) == len(shared) and all(record.value is not None for record in found) else []
 
 
-def _shared(columns: Sequence[Column], records: Mapping[BoardPlace, Record]) -> tuple[list[Column], list[str]]:
+def _shared_columns(
+    columns: Sequence[BoardColumn], records: Mapping[BoardPlace, Record]
+) -> tuple[list[BoardColumn], list[str]]:
     """Columns to average over: beyond the trained length, if any is, and with a value in every row that has any."""
     valued = {place for place, record in records.items() if record.value is not None}
-    rows = sorted({row for row, _ in valued}, key=_text)
+    rows = sorted({row for row, _ in valued}, key=_row_text)
     beyond = [column for column in columns if (column.multiple or 0) > 1]
     wanted = beyond or list(columns)
     shared = [column for column in wanted if rows and all((row, column.name) in valued for row in rows)]
     if not rows or len(wanted) < 2:
         return shared, []
     lacking = "".join(
-        f"; {column.name} is lacking in {some([row for row in rows if (row, column.name) not in valued], 3)}"
+        f"; {column.name} is lacking in {join_first_few([row for row in rows if (row, column.name) not in valued], 3)}"
         for column in wanted
         if column not in shared
     )
@@ -171,18 +186,18 @@ def _shared(columns: Sequence[Column], records: Mapping[BoardPlace, Record]) -> 
     return shared, [f"Mean: over {over}, {len(shared)} of {where}, each with the same weight{lacking}."]
 
 
-def _entries(shown: Mapping[BoardPlace, Record], asked: int) -> dict[BoardPlace, Value]:
+def _entries(shown: Mapping[BoardPlace, Record], asked: int) -> dict[BoardPlace, BoardValue]:
     truncated = any(record.truncated for record in shown.values())
     return {
-        (row, name): _entry(record, truncated, None if name in (MEAN, PERPLEXITY) else asked)
+        (row, name): _entry(record, truncated, None if name in (MEAN_COLUMN, PERPLEXITY_COLUMN) else asked)
         for (row, name), record in shown.items()
     }
 
 
-def _entry(record: Record, truncated: bool, asked: int | None) -> Value:
+def _entry(record: Record, truncated: bool, asked: int | None) -> BoardValue:
     """A record as it stands in a board."""
     shown = value_entry(record, n=asked)
-    return Value(
+    return BoardValue(
         shown=shown.text,
         value=record.value,
         low=record.low,
@@ -193,53 +208,60 @@ def _entry(record: Record, truncated: bool, asked: int | None) -> Value:
         clusters=record.clusters,
         truncated=record.truncated,
         failed=record.failed,
-        more=cut(record) if truncated and record.value is not None else "",
+        more=truncated_share(record) if truncated and record.value is not None else "",
         refused=record.refused,
         notes=shown.notes,
     )
 
 
-def _limits(column: Column, shown: Mapping[RowName, Record], found: Mapping[RowName, Mark]) -> Iterator[str]:
+def _missing_mark_reasons(
+    column: BoardColumn, shown: Mapping[RowName, Record], found: Mapping[RowName, RowMark]
+) -> Iterator[str]:
     """Why rows of a column have no mark, and where marks lack power."""
     untested = [row for row, mark in found.items() if mark.p_holm is None and not mark.best]
     if untested:
-        yield f"At {column.head} not tested, as the questions are not those of the best: {some(untested, 3)}."
+        yield f"At {column.head} not tested, as the questions are not those of the best: {join_first_few(untested, 3)}."
     tests = sum(mark.p_holm is not None for mark in found.values())
     clusters = max((shown[row].clusters for row in found), default=0)
-    if tests and tests * least_p(clusters) > LEVEL:  # Holm multiplies the smallest p by the number of tests
+    if (
+        tests and tests * min_sign_flip_p(clusters) > SIGNIFICANCE_LEVEL
+    ):  # Holm multiplies the smallest p by the number of tests
         named = "1 document or haystack is" if clusters == 1 else f"{clusters} documents or haystacks are"
         yield f"At {column.head}, {named} too few to tell any row from the best."
 
 
-def _sorted(
-    named: Sequence[RowName], shared: Sequence[Column], shown: Mapping[BoardPlace, Record]
+def _sort_rows(
+    named: Sequence[RowName], shared: Sequence[BoardColumn], shown: Mapping[BoardPlace, Record]
 ) -> tuple[list[RowName], str]:
     """Rows, and their order in a sentence."""
     names = rows_by_name(named)
-    side = metrics.better(next((record.metric for record in shown.values() if record.metric), None))
+    side = metrics.better_direction(next((record.metric for record in shown.values() if record.metric), None))
     if not shared or not side:
         return names, "Rows by name."
-    by = MEAN if len(shared) > 1 else shared[0].name
+    by = MEAN_COLUMN if len(shared) > 1 else shared[0].name
     values = {row: shown[row, by].value for row in named if (row, by) in shown}
     known = {row: value for row, value in values.items() if value is not None}
     rows = sorted(known, key=lambda row: (-side * known[row], names.index(row)))
     last = [row for row in names if row not in known]
-    below = f"; last, without a value: {some(last, 3)}" if last else ""
-    return rows + last, f"Rows by {'the mean' if by == MEAN else f'the value at {shared[0].head}'}, best first{below}."
+    below = f"; last, without a value: {join_first_few(last, 3)}" if last else ""
+    return (
+        rows + last,
+        f"Rows by {'the mean' if by == MEAN_COLUMN else f'the value at {shared[0].head}'}, best first{below}.",
+    )
 
 
 def rows_by_name(rows: Iterable[RowName]) -> list[RowName]:
     """Methods, the baseline first, or models, by name."""
     known = list(rows)
-    methods = by_name(row for row in known if isinstance(row, MethodKey))
+    methods = sort_by_name(row for row in known if isinstance(row, MethodKey))
     return [*methods, *sorted(row for row in known if isinstance(row, str))]
 
 
-def _text(row: RowName) -> str:
+def _row_text(row: RowName) -> str:
     return row.text if isinstance(row, MethodKey) else row
 
 
-def _below(columns: Sequence[Column], records: Mapping[BoardPlace, Record]) -> Iterator[str]:
+def _floor_and_length_lines(columns: Sequence[BoardColumn], records: Mapping[BoardPlace, Record]) -> Iterator[str]:
     """Floors, and realised tokens."""
     found = {
         column.head: [record for (_, name), record in records.items() if name == column.name] for column in columns

@@ -6,38 +6,38 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from lexbench.core.errors import ConfigError
-from lexbench.core.groups import grouped
+from lexbench.core.groups import group_by_key
 from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Cell, Record
-from lexbench.report.headline import grid_of
+from lexbench.report.headline import grid_of_headline
 from lexbench.report.leaderboard.best import Samples
-from lexbench.report.leaderboard.boards import Board, BoardPlace, Column, RowName, lengths_board
-from lexbench.report.leaderboard.page import FORMATS, Leaderboard
-from lexbench.report.leaderboard.published import published as published_tables
+from lexbench.report.leaderboard.boards import Board, BoardColumn, BoardPlace, RowName, lengths_board
+from lexbench.report.leaderboard.page import FORMAT_WRITERS, Leaderboard
+from lexbench.report.leaderboard.published import find_published_tables as published_tables
 from lexbench.report.leaderboard.summary_boards import summary_board
 from lexbench.report.select import named_tasks
 from lexbench.stats import costs as costs_of_runs
 from lexbench.stats.costs import Cost
-from lexbench.stats.headline import headlines as headlines_of
-from lexbench.stats.records import load
-from lexbench.stats.summaries import RULES
-from lexbench.stats.tables import Table, at_length, caption, corpus_of, tables
-from lexbench.stats.wording import times
-from lexbench.store.format import Finished
+from lexbench.stats.headline import build_headlines as headlines_of
+from lexbench.stats.records import load_cells
+from lexbench.stats.summaries import EFFECTIVE_LENGTH_RULES
+from lexbench.stats.tables import Table, build_tables, corpus_of, length_heading, table_caption
+from lexbench.stats.wording import format_ratio
+from lexbench.store.format import FinishedCell
 
-ROWS = ("method", "model")
-COLUMNS = ("length", "summary")
-ROWS_OF_HEADLINES = ("method", "length")
+ROW_CHOICES = ("method", "model")
+COLUMN_CHOICES = ("length", "summary")
+ROWS_AND_COLUMNS_WITH_HEADLINES = ("method", "length")
 
 
-def leaderboard(
+def leaderboard_text(
     folders: Sequence[Path],
     rows: str = "method",
     columns: str = "length",
     tasks: Sequence[str] = (),
     form: str = "markdown",
     published: Sequence[str] = (),
-    rule: str = RULES[0],
+    rule: str = EFFECTIVE_LENGTH_RULES[0],
     margin: float | None = None,
 ) -> str:
     """The leaderboard of run folders in one of the formats; the headline metric of each task.
@@ -59,7 +59,12 @@ def leaderboard(
     Raises ConfigError in one line: for a name that is none of the choices, a rule or margin without columns=summary,
     one margin for nats and points, where nothing is measured, and where models share no protocol or no length.
     """
-    known = {"rows": (rows, ROWS), "columns": (columns, COLUMNS), "format": (form, FORMATS), "rule": (rule, RULES)}
+    known = {
+        "rows": (rows, ROW_CHOICES),
+        "columns": (columns, COLUMN_CHOICES),
+        "format": (form, FORMAT_WRITERS),
+        "rule": (rule, EFFECTIVE_LENGTH_RULES),
+    }
     for noun, (given, choices) in known.items():
         if given not in choices:
             raise ConfigError(f"unknown {noun} {given!r}: choose from {', '.join(choices)}")
@@ -68,32 +73,34 @@ def leaderboard(
             f"--margin must be a finite number of at least 0, got {margin:g}: "
             "give nats of likelihoods or points of scores, e.g. --margin 0.1"
         )
-    if columns != "summary" and (rule != RULES[0] or margin is not None):
+    if columns != "summary" and (rule != EFFECTIVE_LENGTH_RULES[0] or margin is not None):
         raise ConfigError("--rule and --margin are of the effective length, which is a summary: add --columns summary")
     papers = published_tables(published)
     if papers and form == "csv":
         raise ConfigError("published tables do not join ours in one CSV: take results/published/*.csv, or format json")
-    loaded = load(folders)
-    finished = list(_of_tasks(loaded.finished, tasks)) if loaded.finished else []
+    loaded = load_cells(folders)
+    finished = list(_cells_of_tasks(loaded.finished, tasks)) if loaded.finished else []
     if not finished:
         why = loaded.problems[0] if loaded.problems else "the run is unfinished: repeat the run command to finish it"
         raise ConfigError(f"no cell of {', '.join(map(str, folders))} can be shown: {why}")
     samples = {each.cell.id: each.samples for each in finished}
-    every, ruled = tables(finished), (rule, margin)
+    every, ruled = build_tables(finished), (rule, margin)
     if margin is not None and len({table.scored for table in every if table.scored or table.metric == "nll"}) > 1:
         raise ConfigError("margin is nats of likelihoods and points of scores: choose tasks of one kind with --task")
     if rows == "method":
-        boards = by_method(every, samples, columns, *ruled, costs_of_runs.load(folders))
+        boards = boards_by_method(every, samples, columns, *ruled, costs_of_runs.load_costs(folders))
     else:
-        boards = by_model(every, samples, columns, *ruled)
+        boards = boards_by_model(every, samples, columns, *ruled)
     if not boards:
         raise ConfigError("these runs hold no likelihood and no score, so no curve to sum up: take columns=length")
-    return FORMATS[form](
+    return FORMAT_WRITERS[form](
         Leaderboard(
             rows=rows,
             columns=columns,
             boards=boards,
-            headlines=list(map(grid_of, headlines_of(every, samples))) if (rows, columns) == ROWS_OF_HEADLINES else [],
+            headlines=list(map(grid_of_headline, headlines_of(every, samples)))
+            if (rows, columns) == ROWS_AND_COLUMNS_WITH_HEADLINES
+            else [],
             published=papers,
             unreadable=loaded.problems,
             unfinished=[f"{cell.method} {cell.task} at {cell.length} on {cell.model}" for cell in loaded.unfinished],
@@ -101,18 +108,18 @@ def leaderboard(
     )
 
 
-def _of_tasks(finished: Iterable[Finished], tasks: Sequence[str]) -> Iterator[Finished]:
+def _cells_of_tasks(finished: Iterable[FinishedCell], tasks: Sequence[str]) -> Iterator[FinishedCell]:
     """Cells of the named tasks."""
     every = list(finished)
     labels = named_tasks((each.cell for each in every), tasks)
     return (each for each in every if each.cell.task in labels)
 
 
-def headlines(every: Iterable[Table], instead_of_nll: str | None = None) -> list[Table]:
+def headline_metric_tables(every: Iterable[Table], instead_of_nll: str | None = None) -> list[Table]:
     """Keep the table of the first metric of each setting; for likelihoods another metric on request."""
     return [
         next((table for table in group if group[0].metric == "nll" and table.metric == instead_of_nll), group[0])
-        for group in grouped(every, lambda table: table.setting).values()
+        for group in group_by_key(every, lambda table: table.setting).values()
     ]
 
 
@@ -122,29 +129,32 @@ def _about(cell: Cell) -> dict[str, object]:
     return {name: getattr(cell, name) for name in names}
 
 
-def by_method(
+def boards_by_method(
     every: Sequence[Table],
     samples: Samples,
     columns: str,
-    rule: str = RULES[0],
+    rule: str = EFFECTIVE_LENGTH_RULES[0],
     margin: float | None = None,
     costs: Mapping[str, Cost] | None = None,
 ) -> list[Board]:
     """A board for every setting: methods on one model; among summaries what each method cost, where that is known."""
     boards = []
-    for table in headlines(every):
+    for table in headline_metric_tables(every):
         cell = table.cell
         title = f"{cell.task} on {cell.model}: {table.label}"
         about = {**_about(cell), "model": cell.model, "trained_length": cell.trained_length, "name": table.name}
         if columns == "summary":
             shown: dict[RowName, Table] = dict.fromkeys(table.methods, table)
             boards += summary_board(
-                title, caption(table), about, "method", shown, samples, rule=rule, margin=margin, costs=costs
+                title, table_caption(table), about, "method", shown, samples, rule=rule, margin=margin, costs=costs
             )
             continue
         heads = [
-            Column(
-                name=str(length), head=at_length(table, length), length=length, multiple=length / cell.trained_length
+            BoardColumn(
+                name=str(length),
+                head=length_heading(table, length),
+                length=length,
+                multiple=length / cell.trained_length,
             )
             for length in table.lengths
         ]
@@ -154,7 +164,7 @@ def by_method(
         boards.append(
             lengths_board(
                 title=title,
-                caption=caption(table),
+                caption=table_caption(table),
                 about=about,
                 corner="method",
                 columns=heads,
@@ -166,28 +176,34 @@ def by_method(
     return boards
 
 
-def by_model(
-    every: Sequence[Table], samples: Samples, columns: str, rule: str = RULES[0], margin: float | None = None
+def boards_by_model(
+    every: Sequence[Table],
+    samples: Samples,
+    columns: str,
+    rule: str = EFFECTIVE_LENGTH_RULES[0],
+    margin: float | None = None,
 ) -> list[Board]:
     """A board for every task and method that several models were measured by alike."""
     asked: dict[tuple[str, MethodKey], list[Table]] = {}
-    for table in headlines(every, "bits_per_byte" if columns == "length" else None):
+    for table in headline_metric_tables(every, "bits_per_byte" if columns == "length" else None):
         for method in table.methods:
             asked.setdefault((table.cell.task, method), []).append(table)
     several = {key: found for key, found in asked.items() if len({table.cell.model for table in found}) > 1}
     if not several:
-        raise ConfigError(_alone(every))
+        raise ConfigError(_why_no_shared_setting(every))
     boards = []
     for (task, method), found in several.items():
-        groups = grouped(found, lambda table: _apart_from_model(table.cell)).values()
+        groups = group_by_key(found, lambda table: _apart_from_model(table.cell)).values()
         alike = [group for group in groups if len({table.cell.model for table in group}) > 1]
         if not alike:
-            raise ConfigError(_mixed(task, method, found))
-        boards += [board for group in alike for board in _of_models(group, method, samples, columns, rule, margin)]
+            raise ConfigError(_unshared_settings(task, method, found))
+        boards += [
+            board for group in alike for board in _boards_of_models(group, method, samples, columns, rule, margin)
+        ]
     return boards
 
 
-def _alone(every: Sequence[Table]) -> str:
+def _why_no_shared_setting(every: Sequence[Table]) -> str:
     """Why nothing is shared by two models."""
     models: dict[str, dict[str, None]] = {}
     for table in every:
@@ -205,7 +221,7 @@ def _apart_from_model(cell: Cell) -> str:
     return json.dumps([shared, _about(cell)], sort_keys=True)
 
 
-def _mixed(task: str, method: MethodKey, found: Sequence[Table]) -> str:
+def _unshared_settings(task: str, method: MethodKey, found: Sequence[Table]) -> str:
     """Name what two models do not share, and the remedy."""
     one = found[0].cell
     other = next(table.cell for table in found if table.cell.model != one.model)
@@ -219,7 +235,7 @@ def _mixed(task: str, method: MethodKey, found: Sequence[Table]) -> str:
     )
 
 
-def _of_models(
+def _boards_of_models(
     group: Sequence[Table], method: MethodKey, samples: Samples, columns: str, rule: str, margin: float | None
 ) -> list[Board]:
     """Models of one setting under one method."""
@@ -243,7 +259,7 @@ def _of_models(
     about = {**_about(cell), "method": str(method), "trained_lengths": trained, "name": f"{cell.task}-{method}"}
     if columns == "summary":
         return summary_board(title, text, about, "model", shown, samples, method, rule, margin)
-    heads, records = _across(shown, method)
+    heads, records = _records_across_models(shown, method)
     return [
         lengths_board(
             title=title,
@@ -258,7 +274,9 @@ def _of_models(
     ]
 
 
-def _across(shown: dict[RowName, Table], method: MethodKey) -> tuple[list[Column], dict[BoardPlace, Record]]:
+def _records_across_models(
+    shown: dict[RowName, Table], method: MethodKey
+) -> tuple[list[BoardColumn], dict[BoardPlace, Record]]:
     """Records of several models by length where they share lengths, or else by multiple of the trained length."""
     found = {name: table.of(method) for name, table in shown.items()}
     by_length, by_multiple = (
@@ -276,7 +294,9 @@ def _across(shown: dict[RowName, Table], method: MethodKey) -> tuple[list[Column
             value = record.length if lengths else record.multiple
             label = f"{value:.6g}x" if not lengths else str(record.length)
             multiple = record.multiple if not lengths or len(trained) == 1 else None
-            head = f"{label} ({times(multiple)})" if lengths and multiple else label
-            columns[value] = Column(name=label, head=head, length=record.length if lengths else None, multiple=multiple)
+            head = f"{label} ({format_ratio(multiple)})" if lengths and multiple else label
+            columns[value] = BoardColumn(
+                name=label, head=head, length=record.length if lengths else None, multiple=multiple
+            )
             records[name, label] = record
     return [columns[value] for value in sorted(columns)], records

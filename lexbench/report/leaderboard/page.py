@@ -7,30 +7,30 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lexbench.report import formats
-from lexbench.report.grid import CUT, EMPTY, Entry, Grid
-from lexbench.report.leaderboard.boards import Board, Column, RowName, Value
-from lexbench.report.leaderboard.published import Published, grid
-from lexbench.stats.wording import escaped
+from lexbench.report.grid import EMPTY_ENTRY, TRUNCATION_NOTE, Grid, GridEntry
+from lexbench.report.leaderboard.boards import Board, BoardColumn, BoardValue, RowName
+from lexbench.report.leaderboard.published import PublishedTable, published_grid
+from lexbench.stats.wording import escape_markdown
 
-INTERVALS = "Brackets hold 95 % intervals."
-BY_LENGTH = (
+INTERVALS_SENTENCE = "Brackets hold 95 % intervals."
+INTERVALS_BY_LENGTH_SENTENCE = (
     "Brackets hold 95 % intervals: over resampled documents or haystacks (2000 times), Wilson's for independent "
     "answers that are right or wrong, and for means of scores by recovered variances (MOVER)."
 )
-BEST = (
+BEST_MARK_SENTENCE = (
     "In **bold**: best of its column at the displayed precision; never a value at its floor (chance, or what counting "
     "n-grams reaches on the same targets): one whose interval reaches it."
 )
-LEVEL = (
+TIE_MARK_SENTENCE = (
     "`≈`: ties with the best statistically, by a paired two-sided sign-flip test on the same questions at 0.05, after "
     "Holm's correction over the column. The best is picked from the same data, which flatters it: were all rows equal, "
     "one column in eight of 10 rows, and one in three of 37, could still show a row as behind. So `≈` names "
     "candidates; a claim about two methods needs them chosen beforehand, or fresh questions (another seed, "
     "`lexbench compare`)."
 )
-NO_LEVEL = "Models share no questions in pairs, so no row is tested against the best."
-NOT_TESTED = "Rows are not tested against the best."
-REFUSED = "*refused*: not measurable; reason below."
+NO_TIE_TEST_SENTENCE = "Models share no questions in pairs, so no row is tested against the best."
+NOT_TESTED_SENTENCE = "Rows are not tested against the best."
+REFUSED_SENTENCE = "*refused*: not measurable; reason below."
 """Emphasis as in Markdown, for every format to turn into its own."""
 
 
@@ -43,7 +43,7 @@ class Leaderboard:
     boards: list[Board]
     headlines: list[Grid] = field(default_factory=list)
     """What context beyond the trained length adds; before the boards, in Markdown, LaTeX and HTML."""
-    published: list[Published] = field(default_factory=list)
+    published: list[PublishedTable] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
     """Files, one line each."""
     unfinished: list[str] = field(default_factory=list)
@@ -52,8 +52,13 @@ class Leaderboard:
     def legend(self) -> list[str]:
         """Explain the marks, one sentence each."""
         if self.columns == "summary":
-            return [INTERVALS, BEST, NOT_TESTED, REFUSED]
-        return [BY_LENGTH, BEST, LEVEL if self.rows == "method" else NO_LEVEL, REFUSED]
+            return [INTERVALS_SENTENCE, BEST_MARK_SENTENCE, NOT_TESTED_SENTENCE, REFUSED_SENTENCE]
+        return [
+            INTERVALS_BY_LENGTH_SENTENCE,
+            BEST_MARK_SENTENCE,
+            TIE_MARK_SENTENCE if self.rows == "method" else NO_TIE_TEST_SENTENCE,
+            REFUSED_SENTENCE,
+        ]
 
     @property
     def missing(self) -> list[str]:
@@ -63,7 +68,7 @@ class Leaderboard:
         return left + ([f"Unfinished, not shown: {unfinished}. Repeat the command to resume."] if unfinished else [])
 
 
-def grids(page: Leaderboard) -> Iterator[Grid]:
+def page_grids(page: Leaderboard) -> Iterator[Grid]:
     """Headlines, boards, published tables."""
     yield from page.headlines
     for board in page.boards:
@@ -77,38 +82,38 @@ def grids(page: Leaderboard) -> Iterator[Grid]:
                 for row in board.rows
             ],
             remarks=board.remarks,
-            below=[CUT] if any(value.more for value in board.entries.values()) else [],
+            below=[TRUNCATION_NOTE] if any(value.more for value in board.entries.values()) else [],
         )
-    yield from map(grid, page.published)
+    yield from map(published_grid, page.published)
 
 
-def _entry(value: Value | None) -> Entry:
+def _entry(value: BoardValue | None) -> GridEntry:
     if value is None:
-        return EMPTY
+        return EMPTY_ENTRY
     mark = value.mark
-    return Entry(
+    return GridEntry(
         text=value.shown, ends=value.ends, best=mark.best, level=mark.level, more=value.more, notes=value.notes
     )
 
 
-def markdown(page: Leaderboard) -> str:
+def page_markdown(page: Leaderboard) -> str:
     """Headings, aligned tables, notes below."""
     lines = [" ".join(page.legend), ""]
     for line in page.missing:
-        lines += [f"**{escaped(line)}**", ""]
-    return "\n".join([*lines, *map(formats.markdown, grids(page))]).rstrip() + "\n"
+        lines += [f"**{escape_markdown(line)}**", ""]
+    return "\n".join([*lines, *map(formats.grid_markdown, page_grids(page))]).rstrip() + "\n"
 
 
-def latex(page: Leaderboard) -> str:
+def page_latex(page: Leaderboard) -> str:
     """A `table` of booktabs for each grid; the preamble needs \\usepackage{booktabs} and UTF-8."""
     lines = ["% needs \\usepackage{booktabs}", *(f"% {' '.join(line.split())}" for line in page.missing)]
-    for each in grids(page):
-        lines += ["", *formats.latex(each)]
+    for each in page_grids(page):
+        lines += ["", *formats.grid_latex(each)]
     legend = " ".join(re.sub(r"[`*]", "", line) for line in page.legend)
-    return "\n".join([*lines, "", f"\\par\\footnotesize {formats.tex(legend)}"]) + "\n"
+    return "\n".join([*lines, "", f"\\par\\footnotesize {formats.escape_tex(legend)}"]) + "\n"
 
 
-STYLE = """\
+PAGE_STYLE_SHEET = """\
 :root { color-scheme: light dark; }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 96rem; margin: 2rem auto; padding: 0 1rem; }
 .wide { overflow-x: auto; }
@@ -120,25 +125,26 @@ thead th.label { font-weight: bold; }
 small, .below { opacity: .75; }
 sup { line-height: 0; }
 """
-POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+CONTENT_SECURITY_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def page_html(page: Leaderboard) -> str:
     """One page without scripts or outside requests."""
     parts = [
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
+        f'<meta http-equiv="Content-Security-Policy" content="{CONTENT_SECURITY_POLICY}">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>lexbench leaderboard</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<h1>Leaderboard</h1>",
-        f"<p>{formats.emphasised(' '.join(page.legend))}</p>",
+        "<title>lexbench "
+        f"leaderboard</title>\n<style>\n{PAGE_STYLE_SHEET}</style>\n</head>\n<body>\n<h1>Leaderboard</h1>",
+        f"<p>{formats.emphasis_as_html(' '.join(page.legend))}</p>",
         *(f"<p><strong>{html.escape(line)}</strong></p>" for line in page.missing),
     ]
-    for each in grids(page):
-        parts += formats.as_html(each)
+    for each in page_grids(page):
+        parts += formats.grid_html(each)
     return "\n".join([*parts, "</body>\n</html>\n"])
 
 
-def as_json(page: Leaderboard) -> str:
+def page_json(page: Leaderboard) -> str:
     """The leaderboard as data.
 
         {"rows": "method", "columns": "length", "unreadable": [line], "unfinished": [line],
@@ -163,7 +169,7 @@ def as_json(page: Leaderboard) -> str:
             "remarks": board.remarks,
             "rows": list(map(str, board.rows)),
             "columns": [asdict(column) for column in board.columns],
-            "entries": [_data(row, column.name, entry) for row, column, entry in _in_order(board)],
+            "entries": [_data(row, column.name, entry) for row, column, entry in _entries_in_order(board)],
         }
         for board in page.boards
     ]
@@ -178,30 +184,30 @@ def as_json(page: Leaderboard) -> str:
     return formats.as_json(whole, ascii_only=False) + "\n"
 
 
-def _in_order(board: Board) -> Iterator[tuple[RowName, Column, Value]]:
+def _entries_in_order(board: Board) -> Iterator[tuple[RowName, BoardColumn, BoardValue]]:
     for row in board.rows:
         for column in board.columns:
             if (row, column.name) in board.entries:
                 yield row, column, board.entries[row, column.name]
 
 
-def _data(row: RowName, column: str, value: Value) -> dict[str, Any]:
+def _data(row: RowName, column: str, value: BoardValue) -> dict[str, Any]:
     # Not asdict, which copies every text: there may be tens of thousands of values.
     known = {key: each for key, each in vars(value).items() if key not in ("mark", "ends", "more")}
     return {"row": str(row), "column": column, **known, **vars(value.mark)}
 
 
-ABOUT = ("task", "model", "method", "metric", "protocol", "n", "seed", "corpus", "backend", "dtype", "kernel")
+SETTING_FIELDS = ("task", "model", "method", "metric", "protocol", "n", "seed", "corpus", "backend", "dtype", "kernel")
 
 
-def as_csv(page: Leaderboard) -> str:
+def page_csv(page: Leaderboard) -> str:
     """One line per entry; `kind` is entry, or unreadable or unfinished with the reason in `notes`."""
     fields = ("row", "column", "length", "multiple", "value", "low", "high", "interval", "samples", "clusters")
     more = ("truncated", "failed", "refused", "best", "level", "p_holm", "notes")
     lines: list[dict[str, Any]] = []
     for board in page.boards:
-        about = {name: board.about.get(name) for name in ABOUT}
-        for row, column, value in _in_order(board):
+        about = {name: board.about.get(name) for name in SETTING_FIELDS}
+        for row, column, value in _entries_in_order(board):
             known = _data(row, column.name, value)
             known |= {"samples": known.pop("n"), "notes": "; ".join(value.notes)}
             known.pop("shown")
@@ -209,13 +215,13 @@ def as_csv(page: Leaderboard) -> str:
             lines.append({"kind": "entry", "board": board.title, **about, **known, **own, board.corner: str(row)})
     for kind, texts in (("unreadable", page.unreadable), ("unfinished", page.unfinished)):
         lines += [{"kind": kind, "notes": text} for text in texts]
-    return formats.csv(lines, ("kind", "board", *ABOUT, *fields, *more), as_is=True)
+    return formats.rows_as_csv(lines, ("kind", "board", *SETTING_FIELDS, *fields, *more), as_is=True)
 
 
-FORMATS: Mapping[str, Callable[[Leaderboard], str]] = {
-    "markdown": markdown,
-    "csv": as_csv,
-    "latex": latex,
-    "json": as_json,
+FORMAT_WRITERS: Mapping[str, Callable[[Leaderboard], str]] = {
+    "markdown": page_markdown,
+    "csv": page_csv,
+    "latex": page_latex,
+    "json": page_json,
     "html": page_html,
 }

@@ -13,15 +13,15 @@ from pathlib import Path
 from lexbench.core.errors import ConfigError
 from lexbench.report.grid import Grid
 
-PACKAGE = Path(__file__).resolve().parents[2]
-PLACES = (PACKAGE / "published", PACKAGE.parent / "results" / "published")
+PACKAGE_FOLDER = Path(__file__).resolve().parents[2]
+PUBLISHED_FOLDERS = (PACKAGE_FOLDER / "published", PACKAGE_FOLDER.parent / "results" / "published")
 """Inside the package in a wheel, beside it in a checkout."""
-WIDEST = 20
+MAX_TABLE_COLUMNS = 20
 """Maximum columns; a wider table is transposed."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figure:
+class PublishedNumber:
     """One number as a paper prints it; empty text where something is not stated."""
 
     table: str
@@ -52,7 +52,7 @@ class Figure:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Published:
+class PublishedTable:
     """One table of a paper."""
 
     name: str
@@ -61,18 +61,19 @@ class Published:
     """Taken from a citing work, not from the paper or its repository."""
     protocol: str
     note: str
-    figures: list[Figure]
+    figures: list[PublishedNumber]
 
 
-def published(names: Iterable[str]) -> list[Published]:
+def find_published_tables(names: Iterable[str]) -> list[PublishedTable]:
     """The named tables; ConfigError for an unknown one, with the choices, and where this installation has none."""
     wanted = list(dict.fromkeys(names))
     if not wanted:
         return []
-    folder = next((place for place in PLACES if (place / "tables.csv").is_file()), None)
+    folder = next((place for place in PUBLISHED_FOLDERS if (place / "tables.csv").is_file()), None)
     if folder is None:
         raise ConfigError(
-            f"published tables are not part of this installation: {PLACES[-1]} is missing, use a checkout of lexbench"
+            f"published tables are not part of this installation: {PUBLISHED_FOLDERS[-1]} is missing, use a checkout "
+            "of lexbench"
         )
     about = {row["table"]: row for row in _rows(folder / "tables.csv")}
     for name in wanted:
@@ -88,13 +89,15 @@ def _rows(file: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(stream))
 
 
-def _table(folder: Path, about: dict[str, str]) -> Published:
+def _table(folder: Path, about: dict[str, str]) -> PublishedTable:
     figures = [
-        Figure(**{**row, **{name: int(row[name]) if row[name] else None for name in ("trained_length", "length")}})  # type: ignore[arg-type]
+        PublishedNumber(
+            **{**row, **{name: int(row[name]) if row[name] else None for name in ("trained_length", "length")}}  # type: ignore[arg-type]
+        )
         for row in _rows(folder / f"{about['file']}.csv")
         if row["table"] == about["table"]
     ]
-    return Published(
+    return PublishedTable(
         name=about["table"],
         source=about["source"],
         secondary=bool(about["secondary"]),
@@ -105,7 +108,7 @@ def _table(folder: Path, about: dict[str, str]) -> Published:
 
 
 @dataclass(frozen=True)
-class Layout:
+class TextLayout:
     """A table as text: the first columns are labels, as many as `labels`."""
 
     head: list[str]
@@ -114,75 +117,84 @@ class Layout:
     notes: list[str]
 
 
-HEADS = {"trained_length": "trained length", "at": "length"}
-LAYOUTS = (("at",), ("dataset", "metric", "at"), ("dataset", "metric"))
+COLUMN_HEADS = {"trained_length": "trained length", "at": "length"}
+COLUMN_FIELD_CHOICES = (("at",), ("dataset", "metric", "at"), ("dataset", "metric"))
 """Choices for the columns; the other differing fields become rows."""
 
 
-def caption(table: Published) -> list[str]:
+def published_caption(table: PublishedTable) -> list[str]:
     """Source, protocol, and what all figures share."""
     lines = [f"Source: {table.source}{' (not read in the original)' if table.secondary else ''}."]
     lines += [f"Protocol: {table.protocol}."]
     same = [
-        f"{HEADS.get(name, name)} {value}"
+        f"{COLUMN_HEADS.get(name, name)} {value}"
         for name in ("dataset", "model", "method", "trained_length", "at", "metric", "note")
-        if (value := _only(table.figures, name))
+        if (value := _single_value(table.figures, name))
     ]
     lines += [f"All of it: {', '.join(same)}."] if same else []
     return [*lines, f"Note: {table.note}."] if table.note else lines
 
 
-def _only(figures: Sequence[Figure], name: str) -> str:
+def _single_value(figures: Sequence[PublishedNumber], name: str) -> str:
     values = {str(getattr(figure, name) or "") for figure in figures}
     return values.pop() if len(values) == 1 else ""
 
 
-def grid(table: Published) -> Grid:
+def published_grid(table: PublishedTable) -> Grid:
     """The figures below their source and protocol."""
-    found = layout(table)
+    found = narrowest_layout(table)
     title = f"Published: {table.name}"
     return Grid(
-        title=title, above=caption(table), head=found.head, rows=found.rows, labels=found.labels, below=found.notes
+        title=title,
+        above=published_caption(table),
+        head=found.head,
+        rows=found.rows,
+        labels=found.labels,
+        below=found.notes,
     )
 
 
-def layout(table: Published) -> Layout:
+def narrowest_layout(table: PublishedTable) -> TextLayout:
     """The figures as text, in the layout that takes the least room."""
     names = ("dataset", "metric", "model", "method", "trained_length", "at")
     odd = [name for name in names if len({getattr(figure, name) for figure in table.figures}) > 1]
-    made = [_pivot(table.figures, odd, [name for name in layout if name in odd]) for layout in LAYOUTS]
+    made = [_pivot(table.figures, odd, [name for name in layout if name in odd]) for layout in COLUMN_FIELD_CHOICES]
     best = min(made, key=lambda each: (len(each.rows) + 1) * len(each.head))
-    return _turned(best) if _width(best) > WIDEST and _width(best) > len(best.rows) else best
+    return (
+        _transpose_layout(best)
+        if _layout_width(best) > MAX_TABLE_COLUMNS and _layout_width(best) > len(best.rows)
+        else best
+    )
 
 
-def _width(each: Layout) -> int:
+def _layout_width(each: TextLayout) -> int:
     return len(each.head) - each.labels
 
 
-def _pivot(figures: Sequence[Figure], odd: Sequence[str], across: Sequence[str]) -> Layout:
+def _pivot(figures: Sequence[PublishedNumber], odd: Sequence[str], across: Sequence[str]) -> TextLayout:
     down = [name for name in odd if name not in across] or ["method"]
     texts: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
     notes: dict[str, int] = {}
     for figure in figures:
         row, column = (tuple(str(getattr(figure, name) or "") for name in side) for side in (down, across))
-        odd_note = figure.note if figure.note != figure.shown and not _only(figures, "note") else ""
+        odd_note = figure.note if figure.note != figure.shown and not _single_value(figures, "note") else ""
         mark = f" ({notes.setdefault(odd_note, len(notes) + 1)})" if odd_note else ""
         texts.setdefault((row, column), []).append(figure.shown + mark)
     rows, columns = (list(dict.fromkeys(key[side] for key in texts)) for side in (0, 1))
     head = [" ".join(filter(None, column)) or "value" for column in columns]
-    return Layout(
-        head=[HEADS.get(name, name) for name in down] + head,
+    return TextLayout(
+        head=[COLUMN_HEADS.get(name, name) for name in down] + head,
         labels=len(down),
         rows=[[*row, *(", ".join(texts.get((row, column), [])) for column in columns)] for row in rows],
         notes=[f"({mark}) {text}" for text, mark in notes.items()],
     )
 
 
-def _turned(each: Layout) -> Layout:
+def _transpose_layout(each: TextLayout) -> TextLayout:
     """Rows as columns, their labels joined."""
     heads = [" ".join(filter(None, row[: each.labels])) for row in each.rows]
     body = [
         [each.head[each.labels + place], *(row[each.labels + place] for row in each.rows)]
-        for place in range(_width(each))
+        for place in range(_layout_width(each))
     ]
-    return Layout(head=["length", *heads], labels=1, rows=body, notes=each.notes)
+    return TextLayout(head=["length", *heads], labels=1, rows=body, notes=each.notes)

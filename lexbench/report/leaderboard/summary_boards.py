@@ -5,26 +5,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from lexbench.core.method_key import MethodKey
-from lexbench.report.grid import ends_of
-from lexbench.report.leaderboard.best import Mark, Samples
-from lexbench.report.leaderboard.boards import Board, BoardPlace, Column, RowName, Value, rows_by_name
+from lexbench.report.grid import interval_texts
+from lexbench.report.leaderboard.best import RowMark, Samples
+from lexbench.report.leaderboard.boards import Board, BoardColumn, BoardPlace, BoardValue, RowName, rows_by_name
 from lexbench.stats.combine import SummaryNote, SummaryNoteKind
 from lexbench.stats.costs import Cost, cost_summaries
-from lexbench.stats.summaries import RULES, Summary, effective_lengths, summaries
+from lexbench.stats.summaries import EFFECTIVE_LENGTH_RULES, Summary, curve_summaries, effective_lengths
 from lexbench.stats.tables import Table
-from lexbench.stats.values import FATES, samples_of
-from lexbench.stats.wording import signed, some
+from lexbench.stats.values import FAILED_SAMPLE_TREATMENTS, sample_count
+from lexbench.stats.wording import format_signed, join_first_few
 
-ORDER = ("area_beyond", "area", "effective_length")
+SORTING_SUMMARIES = ("area_beyond", "area", "effective_length")
 """Rows are sorted by the first of these with a value."""
-LONGER = ("effective_length", "collapse")
+HIGHER_IS_BETTER_SUMMARIES = ("effective_length", "collapse")
 """Summaries of which higher is better; areas and prices follow the metric."""
-HEIGHTS = ("area", "area_beyond", "price", "price_local")
+METRIC_DIRECTION_SUMMARIES = ("area", "area_beyond", "price", "price_local")
 OWN_NOTES = (SummaryNoteKind.BASELINE, SummaryNoteKind.ENDED)
 """Kinds of notes that always stay with their own entry."""
-COSTS = {"seconds per token": ".3g", "bytes per token": ".0f"}
+COST_DIGITS_OF_UNIT = {"seconds per token": ".3g", "bytes per token": ".0f"}
 """Digits by unit. No best mark: intervals leave out what the machine did during one cell and not another."""
-MEANING = {
+SUMMARY_MEANINGS = {
     "effective_length": "up to it every length is",
     "collapse": "from it on every length is",
     "area": "mean height of the curve over log2 of the length",
@@ -38,7 +38,7 @@ MEANING = {
     "bytes_per_token": "memory that a token of context adds",
 }
 """Meaning in words; the coverage follows."""
-TOKENIZERS = (
+TOKENIZER_NOTE = (
     "Nats per token of models with other tokenizers are not comparable: left out. Lengths that follow from them are "
     "neither ranked nor marked."
 )
@@ -52,7 +52,7 @@ def summary_board(
     shown: Mapping[RowName, Table],
     samples: Samples,
     method: MethodKey | None = None,
-    rule: str = RULES[0],
+    rule: str = EFFECTIVE_LENGTH_RULES[0],
     margin: float | None = None,
     costs: Mapping[str, Cost] | None = None,
 ) -> list[Board]:
@@ -87,30 +87,45 @@ def summary_board(
     if not found:
         return []
     names = list(dict.fromkeys(name for _, name in found))
-    entries: dict[BoardPlace, Value] = {}
+    entries: dict[BoardPlace, BoardValue] = {}
     remarks = []
     for name in list(names):
         column = {row: found[row, name] for row in shown if (row, name) in found}
         unit = next(iter(column.values())).unit
-        if unit in COSTS and all(each.value is None for each in column.values()):
+        if unit in COST_DIGITS_OF_UNIT and all(each.value is None for each in column.values()):
             names.remove(name)
             remarks.append(
-                f"{_head(name)}: not shown, {some([*dict.fromkeys(each.note for each in column.values())], 2)}."
+                f"{_column_head(name)}: not shown, "
+                f"{join_first_few([*dict.fromkeys(each.note for each in column.values())], 2)}."
             )
             continue
-        side = 0 if nats_of_several_models else 1 if name in LONGER else table.better if name in HEIGHTS else 0
+        side = (
+            0
+            if nats_of_several_models
+            else 1
+            if name in HIGHER_IS_BETTER_SUMMARIES
+            else table.better
+            if name in METRIC_DIRECTION_SUMMARIES
+            else 0
+        )
         made_entries, usual = _column(column, side)
         for row, entry in made_entries.items():
             of = method or row
             assert isinstance(of, MethodKey), "summaries are of a method"
-            counted = entry.value is not None and unit not in COSTS
-            entries[row, name] = _counted(entry, shown[row], of) if counted else entry
-        remarks.append(f"{_head(name)}{f' ({unit})' if unit != _head(name) else ''}: {_said(name, usual)}.")
+            counted = entry.value is not None and unit not in COST_DIGITS_OF_UNIT
+            entries[row, name] = _with_sample_counts(entry, shown[row], of) if counted else entry
+        remarks.append(
+            f"{_column_head(name)}{f' ({unit})' if unit != _column_head(name) else ''}: "
+            f"{_summary_sentence(name, usual)}."
+        )
     if nats_of_several_models:
-        remarks.append(TOKENIZERS)
+        remarks.append(TOKENIZER_NOTE)
     if rule == "fixed" and not table.scored:
-        remarks.append(f"The fixed threshold, RULER's, is one of scores: effective length by the {RULES[0]} rule here.")
-    rows, order = _sorted(list(shown), {} if nats_of_several_models else found, table.better)
+        remarks.append(
+            f"The fixed threshold, RULER's, is one of scores: effective length by the {EFFECTIVE_LENGTH_RULES[0]} rule "
+            "here."
+        )
+    rows, order = _sort_rows(list(shown), {} if nats_of_several_models else found, table.better)
     return [
         Board(
             title=title,
@@ -118,7 +133,7 @@ def summary_board(
             about={**about, "metric": table.metric, "label": table.label, "better": table.better},
             corner=corner,
             rows=rows,
-            columns=[Column(name=name, head=_head(name)) for name in names],
+            columns=[BoardColumn(name=name, head=_column_head(name)) for name in names],
             entries=entries,
             remarks=[order, *remarks],
         )
@@ -129,52 +144,52 @@ def _summaries(
     table: Table, samples: Samples, rule: str, margin: float | None, costs: Mapping[str, Cost]
 ) -> list[Summary]:
     """All summaries, the effective length by rule and margin; costs where any row has one."""
-    found = summaries(table, samples)
+    found = curve_summaries(table, samples)
     if found:
         known = any(record.cell in costs for record in table.entries.values())
         found += cost_summaries(table, costs) if known else []
-    if (rule == RULES[0] and margin is None) or (rule == "fixed" and not table.scored):
+    if (rule == EFFECTIVE_LENGTH_RULES[0] and margin is None) or (rule == "fixed" and not table.scored):
         return found
     ruled = {each.method: each for each in effective_lengths(table, samples, rule, margin)}
     return [ruled[each.method] if each.name == "effective_length" else each for each in found]
 
 
-def _counted(entry: Value, table: Table, method: MethodKey) -> Value:
+def _with_sample_counts(entry: BoardValue, table: Table, method: MethodKey) -> BoardValue:
     """An entry with sample counts of its row over all lengths."""
     records = [record for record in table.of(method) if not record.refused]
     n, failed, truncated = (sum(getattr(each, name) for each in records) for name in ("n", "failed", "truncated"))
-    of = f"{sum(map(samples_of, records))} samples"
-    notes = [f"over all lengths {failed} of {of} failed, {FATES[table.scored]}"] if failed else []
+    of = f"{sum(map(sample_count, records))} samples"
+    notes = [f"over all lengths {failed} of {of} failed, {FAILED_SAMPLE_TREATMENTS[table.scored]}"] if failed else []
     notes += [f"over all lengths {truncated} of {of} truncated"] if truncated else []
     return replace(entry, n=n, failed=failed, truncated=truncated, notes=(*entry.notes, *notes))
 
 
-def _head(name: str) -> str:
+def _column_head(name: str) -> str:
     return name.replace("_", " ")
 
 
-def _said(name: str, usual: Sequence[SummaryNote]) -> str:
+def _summary_sentence(name: str, usual: Sequence[SummaryNote]) -> str:
     """Meaning of a summary, and the notes that most entries share."""
-    if name in LONGER and not usual:
+    if name in HIGHER_IS_BETTER_SUMMARIES and not usual:
         return "as the notes say"
-    return (" " if name in LONGER else ", ").join(
-        filter(None, [MEANING.get(name), "; ".join(note.text for note in usual)])
+    return (" " if name in HIGHER_IS_BETTER_SUMMARIES else ", ").join(
+        filter(None, [SUMMARY_MEANINGS.get(name), "; ".join(note.text for note in usual)])
     )
 
 
-def _column(found: Mapping[RowName, Summary], side: int) -> tuple[dict[RowName, Value], list[SummaryNote]]:
+def _column(found: Mapping[RowName, Summary], side: int) -> tuple[dict[RowName, BoardValue], list[SummaryNote]]:
     """The entries of one summary, the best ones marked, and the notes that most of them share."""
     notes = {row: _notes(each) for row, each in found.items() if each.value is not None}
     every = [note for own in notes.values() for note in own if note.kind not in OWN_NOTES]
     usual = [note for note in dict.fromkeys(every) if 2 * every.count(note) > len(notes)]
     entries = {row: _entry(each, usual) for row, each in found.items()}
-    values = _ranked(found)
+    values = _ranking_values(found)
     texts = {row: entries[row].shown for row in values}
     if side and len(set(texts.values())) > 1:
         top = max(values, key=lambda row: side * values[row])
-        if math.isinf(values[top]) or not _open(found[top]):
+        if math.isinf(values[top]) or not _is_lower_limit(found[top]):
             marked = [row for row, text in texts.items() if text == texts[top] and not _at_floor(found[row], side)]
-            entries |= {row: replace(entries[row], mark=Mark(best=True)) for row in marked}
+            entries |= {row: replace(entries[row], mark=RowMark(best=True)) for row in marked}
     return entries, usual
 
 
@@ -185,19 +200,19 @@ def _at_floor(each: Summary, side: int) -> bool:
     return each.floor is not None and end is not None and side * end <= side * each.floor
 
 
-def _open(each: Summary) -> bool:
+def _is_lower_limit(each: Summary) -> bool:
     """Whether only a lower limit of the value is known."""
     return each.value is not None and math.isinf(each.value)
 
 
-def _ranked(found: Mapping[RowName, Summary]) -> dict[RowName, float]:
+def _ranking_values(found: Mapping[RowName, Summary]) -> dict[RowName, float]:
     """Values to rank rows by: a curve that ends early is known only up to its end.
 
     So `> 512` ranks between 512 and longer lengths of other rows, and where it would be the best, no row is marked.
     """
     longest = max((each.limit or 0 for each in found.values()), default=0)
     return {
-        row: (each.limit or 0) + 0.5 if _open(each) and (each.limit or 0) < longest else each.value
+        row: (each.limit or 0) + 0.5 if _is_lower_limit(each) and (each.limit or 0) < longest else each.value
         for row, each in found.items()
         if each.value is not None
     }
@@ -205,18 +220,18 @@ def _ranked(found: Mapping[RowName, Summary]) -> dict[RowName, float]:
 
 def _notes(each: Summary) -> list[SummaryNote]:
     """Notes that the value does not show already."""
-    return [note for note in each.notes if not (_open(each) and note.kind is SummaryNoteKind.BEYOND)]
+    return [note for note in each.notes if not (_is_lower_limit(each) and note.kind is SummaryNoteKind.BEYOND)]
 
 
-def _entry(each: Summary, usual: Sequence[SummaryNote]) -> Value:
+def _entry(each: Summary, usual: Sequence[SummaryNote]) -> BoardValue:
     unit = 100 if each.unit == "points" else 1  # as data, scores are shares on every board
     value, low, high = (None if end is None else end / unit for end in (each.value, each.low, each.high))
-    return Value(
+    return BoardValue(
         shown="no value" if each.value is None else _text(each, each.value),
         value=value,
         low=low,
         high=high,
-        ends=ends_of(each.low, each.high, lambda end: _text(each, end)),
+        ends=interval_texts(each.low, each.high, lambda end: _text(each, end)),
         interval=each.interval,
         notes=tuple(note.text for note in _notes(each) if note not in usual),
     )
@@ -226,21 +241,21 @@ def _text(each: Summary, value: float) -> str:
     """A length, possibly beyond the longest measured; or nats or points, signed for a difference."""
     if each.unit == "tokens":
         return f"> {each.limit}" if math.isinf(value) else f"{value:.0f}"
-    if each.unit in COSTS:
-        return f"{value:{COSTS[each.unit]}}"
+    if each.unit in COST_DIGITS_OF_UNIT:
+        return f"{value:{COST_DIGITS_OF_UNIT[each.unit]}}"
     digits = ".1f" if each.unit == "points" else ".3f"
-    return f"{value:{digits}}" if each.name in ("area", "area_beyond") else signed(value, digits)
+    return f"{value:{digits}}" if each.name in ("area", "area_beyond") else format_signed(value, digits)
 
 
-def _sorted(rows: Sequence[RowName], found: Mapping[BoardPlace, Summary], better: int) -> tuple[list[RowName], str]:
+def _sort_rows(rows: Sequence[RowName], found: Mapping[BoardPlace, Summary], better: int) -> tuple[list[RowName], str]:
     """Rows, and their order in a sentence."""
     names = rows_by_name(rows)
-    for name in ORDER:
-        values = _ranked({row: found[row, name] for row in rows if (row, name) in found})
+    for name in SORTING_SUMMARIES:
+        values = _ranking_values({row: found[row, name] for row in rows if (row, name) in found})
         if values:
-            side = 1 if name in LONGER else better
+            side = 1 if name in HIGHER_IS_BETTER_SUMMARIES else better
             ranked = sorted(values, key=lambda row: (-side * values[row], names.index(row)))
             last = [row for row in names if row not in values]
-            below = f"; last, without a value: {some(last, 3)}" if last else ""
-            return ranked + last, f"Rows by {_head(name)}, best first{below}."
+            below = f"; last, without a value: {join_first_few(last, 3)}" if last else ""
+            return ranked + last, f"Rows by {_column_head(name)}, best first{below}."
     return names, "Rows by name."

@@ -18,32 +18,32 @@ from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Sample
 from lexbench.report.looks import name_of
 from lexbench.report.plots.style import (
-    BACKED,
-    HATCHED,
-    STYLE,
+    MATPLOTLIB_STYLE,
+    REFUSED_CELL_FILL,
+    REFUSED_TEXT_BOX,
     Field,
-    characters,
-    fill,
+    draw_fields,
+    fitting_characters,
     place_empty_labels,
-    said,
-    save,
+    save_figure,
     save_numbers,
-    wrapped,
+    wrap_name,
+    wrap_text,
 )
 from lexbench.report.titles import title_of
 from lexbench.stats.intervals import Interval, mean_interval
-from lexbench.stats.metrics import direction
+from lexbench.stats.metrics import direction_phrase
 from lexbench.stats.tables import Table
-from lexbench.stats.wording import times
+from lexbench.stats.wording import format_ratio
 
-STRATA = (8, 4, 2)
-LEAST = 2
+STRATA_COUNTS = (8, 4, 2)
+MIN_STRATUM_SAMPLES = 2
 """Samples that a stratum should hold on average."""
-GAP = 0.1
+PANEL_GAP_INCHES = 0.1
 """Inches between panels."""
-UNDER = 0.35
+LENGTH_LABEL_INCHES = 0.35
 """Inches for the lengths under the last panels."""
-INK = 0.47
+MIN_BLACK_TEXT_VALUE = 0.47
 """Text is white on the colours below it, black from it on."""
 
 
@@ -52,7 +52,7 @@ Spot = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Look:
+class PanelSize:
     """Size of the panels in inches, and the text in them."""
 
     columns: int
@@ -64,8 +64,8 @@ class Look:
     """Samples and interval in each stratum, beside the value."""
 
 
-FEW = Look(columns=3, width=0.62, height=0.3, numbers=True)
-MANY = Look(columns=5, width=0.36, height=0.19, numbers=False)
+FEW_METHODS_PANEL = PanelSize(columns=3, width=0.62, height=0.3, numbers=True)
+MANY_METHODS_PANEL = PanelSize(columns=5, width=0.36, height=0.19, numbers=False)
 """Layout for more than a dozen methods."""
 
 
@@ -85,7 +85,7 @@ class Stratum:
     """Wilson's, of as many answers as there are clusters; wider than need be where scores are not only 0 and 1."""
 
 
-def heatmap(table: Table, samples: Mapping[str, Sequence[Sample]], stem: Path, png: bool = True) -> bool:
+def plot_heatmap(table: Table, samples: Mapping[str, Sequence[Sample]], stem: Path, png: bool = True) -> bool:
     """The figure as stem.svg and stem.png (unless it is not wanted), its numbers as stem.csv.
 
     False, and none, where samples have no depth. `samples` are those of each cell id.
@@ -93,22 +93,25 @@ def heatmap(table: Table, samples: Mapping[str, Sequence[Sample]], stem: Path, p
     strata = list(depth_strata(table, samples))
     if not strata:
         return False
-    look = FEW if len(table.methods) <= 12 else MANY
-    with mpl.rc_context({**STYLE, "axes.spines.left": False, "axes.spines.bottom": False}):
-        save(_figure(table, strata, look), stem, png)
+    look = FEW_METHODS_PANEL if len(table.methods) <= 12 else MANY_METHODS_PANEL
+    with mpl.rc_context({**MATPLOTLIB_STYLE, "axes.spines.left": False, "axes.spines.bottom": False}):
+        save_figure(_figure(table, strata, look), stem, png)
     names = ("method", "length", "depth", "depth_low", "depth_high", "n", "value", "low", "high")
-    save_numbers(stem, names, _lines(strata))
+    save_numbers(stem, names, _number_rows(strata))
     return True
 
 
-def _figure(table: Table, strata: Sequence[Stratum], look: Look) -> Figure:
+def _figure(table: Table, strata: Sequence[Stratum], look: PanelSize) -> Figure:
     columns = min(look.columns, len(table.methods))
     rows = math.ceil(len(table.methods) / columns)
     count = len({stratum.depth_low for stratum in strata})
     panel = max(1.8, look.width * len(table.lengths))
-    titles = [said(name_of(method), characters(panel, 8.0)) for method in table.methods]
+    titles = [wrap_name(name_of(method), fitting_characters(panel, 8.0)) for method in table.methods]
     over = 0.3 + 0.13 * max(title.count("\n") for title in titles)
-    inside = (columns * (panel + GAP) - GAP, rows * (over + look.height * count) + UNDER)
+    inside = (
+        columns * (panel + PANEL_GAP_INCHES) - PANEL_GAP_INCHES,
+        rows * (over + look.height * count) + LENGTH_LABEL_INCHES,
+    )
     size = (max(4.2, 1.2 + inside[0]), max(3.0, 1.4 + inside[1]))
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.add_subplot()  # all panels in one: an axes each takes seconds
@@ -118,16 +121,20 @@ def _figure(table: Table, strata: Sequence[Stratum], look: Look) -> Figure:
     written: dict[tuple[str, str], list[Spot]] = {}
     for place, (method, title) in enumerate(zip(table.methods, titles, strict=True)):
         row, column = divmod(place, columns)
-        at = Panel(
-            axes, column * (panel + GAP), over + row * (over + look.height * count), panel / len(table.lengths), look
+        at = HeatmapPanel(
+            axes,
+            column * (panel + PANEL_GAP_INCHES),
+            over + row * (over + look.height * count),
+            panel / len(table.lengths),
+            look,
         )
         axes.text(at.x, at.y - 0.06, title, fontsize=8, verticalalignment="bottom", in_layout=False)
         fields += _panel(at, table, [stratum for stratum in strata if stratum.method == method], count, written)
-        _refused(at, table, method, count)
+        _draw_refusals(at, table, method, count)
         if place + columns >= len(table.methods):
-            _lengths(at, table, count)
-    fill(axes, fields)
-    _stamp(axes, written, 6)
+            _draw_lengths(at, table, count)
+    draw_fields(axes, fields)
+    _draw_repeated_numbers(axes, written, 6)
     starts = [over + row * (over + look.height * count) for row in range(rows)]
     axes.set_xticks([])
     axes.set_yticks(
@@ -141,14 +148,14 @@ def _figure(table: Table, strata: Sequence[Stratum], look: Look) -> Figure:
     bar = figure.colorbar(
         mpl.cm.ScalarMappable(mpl.colors.Normalize(0, 1), "cividis"),
         ax=axes,
-        label=f"{said(table.label, 30)}{small}",
+        label=f"{wrap_name(table.label, 30)}{small}",
         shrink=min(1.0, 3.2 / size[1]),
         anchor=(0.0, 1.0),
         aspect=18,
     )
     bar.outline.set_visible(False)
-    about = f"{title_of(table)}\n{table.label}{direction(table.metric)} by depth and length"
-    figure.suptitle(wrapped(about, size[0] - 0.4, 10.0), fontsize=10)
+    about = f"{title_of(table)}\n{table.label}{direction_phrase(table.metric)} by depth and length"
+    figure.suptitle(wrap_text(about, size[0] - 0.4, 10.0), fontsize=10)
     figure.supxlabel("length: multiple of the trained length, tokens", fontsize=9)
     figure.supylabel("depth of the needle: 0 start, 1 end", fontsize=9)
     return figure
@@ -161,7 +168,7 @@ def depth_strata(table: Table, samples: Mapping[str, Sequence[Sample]]) -> Itera
         for place, record in table.entries.items()
     }
     most = max((len(group) for group in found.values()), default=0)
-    count = next((count for count in STRATA if most >= LEAST * count), 1)
+    count = next((count for count in STRATA_COUNTS if most >= MIN_STRATUM_SAMPLES * count), 1)
     metric = table.metric
     if metric is None or not table.scored or not most:
         return
@@ -178,7 +185,7 @@ def depth_strata(table: Table, samples: Mapping[str, Sequence[Sample]]) -> Itera
 
 
 @dataclass(frozen=True)
-class Panel:
+class HeatmapPanel:
     """Place of a method's strata in the axes, in inches: x to the right, y down."""
 
     axes: Axes
@@ -186,7 +193,7 @@ class Panel:
     y: float
     width: float
     """Width of a stratum."""
-    look: Look
+    look: PanelSize
 
     def field(self, column: float, row: float, rows: float = 1) -> Field:
         """x, y, width and height of strata, one above the other."""
@@ -201,7 +208,7 @@ class Panel:
 
 
 def _panel(
-    at: Panel, table: Table, strata: Sequence[Stratum], count: int, written: dict[tuple[str, str], list[Spot]]
+    at: HeatmapPanel, table: Table, strata: Sequence[Stratum], count: int, written: dict[tuple[str, str], list[Spot]]
 ) -> Iterator[tuple[Field, Any]]:
     """Fields of the strata with their colours; their numbers are drawn, or noted with their places in `written`."""
     colours = mpl.colormaps["cividis"]
@@ -212,7 +219,7 @@ def _panel(
             yield at.field(column, row), "0.92"
             continue
         yield at.field(column, row), colours(stratum.value)
-        ink = "white" if stratum.value < INK else "black"
+        ink = "white" if stratum.value < MIN_BLACK_TEXT_VALUE else "black"
         if not at.look.numbers:
             written.setdefault((f"{stratum.value:.2f}", ink), []).append(at.field(column + 0.5, row + 0.5)[:2])
             continue
@@ -223,7 +230,7 @@ def _panel(
             at.text(column + 0.5, row + 0.75, ends, color=ink, fontsize=5)
 
 
-def _stamp(axes: Axes, written: Mapping[tuple[str, str], Sequence[Spot]], size: float) -> None:
+def _draw_repeated_numbers(axes: Axes, written: Mapping[tuple[str, str], Sequence[Spot]], size: float) -> None:
     """Numbers that stand in many places, each drawn as a marker: as texts, a thousand take seconds."""
     for (text, ink), places in written.items():
         path = TextPath((0, 0), text, size=size)
@@ -234,23 +241,23 @@ def _stamp(axes: Axes, written: Mapping[tuple[str, str], Sequence[Spot]], size: 
         axes.plot(x, y, linestyle="none", marker=centred, markersize=reach, color=ink, markeredgewidth=0)
 
 
-def _refused(at: Panel, table: Table, method: MethodKey, count: int) -> None:
+def _draw_refusals(at: HeatmapPanel, table: Table, method: MethodKey, count: int) -> None:
     for column, length in enumerate(table.lengths):
         record = table.entries.get((method, length))
         if record is not None and record.refused:
             x, y, width, height = at.field(column, 0, rows=count)
-            at.axes.add_artist(Rectangle((x, y), width, height, zorder=1.5, **HATCHED))
-            at.text(column + 0.5, count / 2, "refused", color="0.2", fontsize=7, rotation=90, bbox=BACKED)
+            at.axes.add_artist(Rectangle((x, y), width, height, zorder=1.5, **REFUSED_CELL_FILL))
+            at.text(column + 0.5, count / 2, "refused", color="0.2", fontsize=7, rotation=90, bbox=REFUSED_TEXT_BOX)
 
 
-def _lengths(at: Panel, table: Table, count: int) -> None:
+def _draw_lengths(at: HeatmapPanel, table: Table, count: int) -> None:
     """The lengths under a panel."""
     for column, length in enumerate(table.lengths):
-        head = f"{times(length / table.cell.trained_length)}\n{length}"
+        head = f"{format_ratio(length / table.cell.trained_length)}\n{length}"
         at.text(column + 0.5, count + 0.05 / at.look.height, head, fontsize=7, verticalalignment="top")
 
 
-def _lines(strata: Sequence[Stratum]) -> Iterator[list[object]]:
+def _number_rows(strata: Sequence[Stratum]) -> Iterator[list[object]]:
     """Numbers of each stratum; its depth is that of its middle."""
     for each in strata:
         ends = (each.interval.low, each.interval.high) if each.interval else (None, None)

@@ -15,35 +15,42 @@ from matplotlib.transforms import Affine2D
 
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import write_text
-from lexbench.core.method_key import BASELINE, MethodKey
+from lexbench.core.method_key import BASELINE_METHOD, MethodKey
 from lexbench.core.record import Record, Sample
 from lexbench.report import looks, paper_table
 from lexbench.report.grid import value_entry
 from lexbench.report.looks import Look
 from lexbench.report.plots import over_length, value_axis
-from lexbench.report.plots.style import ARROW, LEAVES, SHAPES, STYLE, save_as, wrapped
-from lexbench.report.plots.value_axis import Scale
+from lexbench.report.plots.style import (
+    ARROW_MARKER,
+    MARKER_OF_SHAPE,
+    MATPLOTLIB_STYLE,
+    OFF_AXIS_ARROW,
+    save_figure_as,
+    wrap_text,
+)
+from lexbench.report.plots.value_axis import ValueScale
 from lexbench.report.select import check_highlight, named_methods, named_tasks
 from lexbench.report.tables import headline_tables
 from lexbench.report.titles import short_title_of
 from lexbench.stats import records
-from lexbench.stats.differences import Differences, differences
-from lexbench.stats.metrics import direction
+from lexbench.stats.differences import Differences, paired_differences
+from lexbench.stats.metrics import direction_phrase
 from lexbench.stats.tables import Table
 
-WIDTHS = {
+WIDTH_INCHES_OF_SIZE = {
     **{"neurips": 5.5, "iclr": 5.5},
     **{"icml-column": 3.25, "icml": 6.75, "acl-column": 3.03, "acl": 6.3, "ieee-column": 3.5, "ieee": 7.16},
     **{"page": 9.0, "slide": 12.0},
 }
 """Inches of a column or of a page's text; a web page and a slide."""
-LEAST = 2.2
+MIN_PANEL_WIDTH_INCHES = 2.2
 """Inches of a panel; where less room is, panels stand below one another."""
-RIGHT, LEFT = (ARROW.transformed(Affine2D().rotate_deg(turn)) for turn in (-90, 90))
+RIGHT_ARROW_MARKER, LEFT_ARROW_MARKER = (ARROW_MARKER.transformed(Affine2D().rotate_deg(turn)) for turn in (-90, 90))
 """Markers where a dot leaves the axis."""
-HEIGHT = 0.72
+PANEL_HEIGHT_SHARE = 0.72
 """Height of a panel, as a share of its width."""
-FONT = 8.0
+FONT_SIZE_POINTS = 8.0
 """Points, in print; a slide has twice as much."""
 
 
@@ -65,15 +72,15 @@ def write_figure(
         files: of the figure, one for each format.
         methods: names or labels of those to draw; none: all.
         tasks: likewise.
-        size: one of `WIDTHS`.
+        size: one of `WIDTH_INCHES_OF_SIZE`.
         highlight: methods to draw in front.
         lengths: columns of the table, tokens; none: all.
         interval: of the table: below, beside or none.
         digits: decimals of the table; None: as in reports.
     """
-    if interval not in paper_table.INTERVALS:
-        raise ConfigError(f"--interval must be one of {', '.join(paper_table.INTERVALS)}, got {interval}")
-    loaded = records.load(folders).finished
+    if interval not in paper_table.INTERVAL_PLACES:
+        raise ConfigError(f"--interval must be one of {', '.join(paper_table.INTERVAL_PLACES)}, got {interval}")
+    loaded = records.load_cells(folders).finished
     shown = named_tasks((each.cell for each in loaded), tasks)
     drawn = named_methods((each.cell.method for each in loaded), methods)
     check_highlight(drawn, highlight)
@@ -84,19 +91,19 @@ def write_figure(
     pictures = [file for file in files if file.suffix.lower() != ".tex"]
     for file in (each for each in files if each not in pictures):
         options: Any = {"lengths": lengths, "interval": interval, "digits": digits, "highlight": highlight}
-        write_text(file, paper_table.latex(tables, WIDTHS[size], **options))
+        write_text(file, paper_table.paper_latex(tables, WIDTH_INCHES_OF_SIZE[size], **options))
     if not pictures:
         return
     samples = {each.cell.id: each.samples for each in kept}
-    with mpl.rc_context({**STYLE, "font.size": FONT * (2 if size == "slide" else 1)}):
-        made = figure(tables, WIDTHS[size], highlight, samples)
+    with mpl.rc_context({**MATPLOTLIB_STYLE, "font.size": FONT_SIZE_POINTS * (2 if size == "slide" else 1)}):
+        made = paper_figure(tables, WIDTH_INCHES_OF_SIZE[size], highlight, samples)
         for file in pictures:
-            save_as(made, file)
+            save_figure_as(made, file)
 
 
-def _floor_above(axes: Axes, table: Table, scale: Scale) -> None:
+def _floor_above(axes: Axes, table: Table, scale: ValueScale) -> None:
     """Say a floor that is not drawn, as the axis ends below it."""
-    above = [level for level in over_length.floors(table).values() if scale.beyond(level)]
+    above = [level for level in over_length.visible_floors(table).values() if scale.is_above_axis(level)]
     if above:
         axes.annotate(
             f"{over_length.floor_name(table)}: {min(above):.2f}, above",
@@ -110,11 +117,11 @@ def _floor_above(axes: Axes, table: Table, scale: Scale) -> None:
 
 
 def _title(axes: Axes, table: Table, width: float) -> None:
-    words = wrapped(short_title_of(table), width - 0.75, mpl.rcParams["font.size"], lines=3)
+    words = wrap_text(short_title_of(table), width - 0.75, mpl.rcParams["font.size"], lines=3)
     axes.set_title(words, fontsize="medium", pad=8)
 
 
-def figure(
+def paper_figure(
     tables: Sequence[Table],
     width: float,
     highlight: Collection[str] = (),
@@ -123,8 +130,8 @@ def figure(
     """A row for each table, paired differences and levels beside them, and one legend below for all.
 
     A column too narrow for both has the differences alone, and their table the levels. Where nothing can be paired,
-    levels stand alone, as many tables side by side as there is room for. More than `looks.LINES` methods are ranked
-    dots.
+    levels stand alone, as many tables side by side as there is room for. More than `looks.MAX_PANEL_LINES` methods are
+    ranked dots.
 
     Args:
         tables: of headline metrics.
@@ -132,34 +139,43 @@ def figure(
         highlight: methods to draw in front.
         samples: of each cell id; none: no differences.
     """
-    methods = looks.ordered(list(dict.fromkeys(row for table in tables for row in table.methods)), highlight)
-    paired = {table.name: differences(table, samples) for table in tables} if samples else {}
+    methods = looks.order_methods(list(dict.fromkeys(row for table in tables for row in table.methods)), highlight)
+    paired = {table.name: paired_differences(table, samples) for table in tables} if samples else {}
     compared = {name: found for name, found in paired.items() if found is not None and not found.empty}
-    if len(methods) > looks.LINES:
-        return ranked(tables, width, highlight, compared)
-    known = looks.looks(methods, highlight)
-    room = max(1, int(width / LEAST))
+    if len(methods) > looks.MAX_PANEL_LINES:
+        return ranked_figure(tables, width, highlight, compared)
+    known = looks.looks_of_methods(methods, highlight)
+    room = max(1, int(width / MIN_PANEL_WIDTH_INCHES))
     columns = min(2, room) if compared else min(len(tables), room)
     places = [(table, compared.get(table.name), part) for table in tables for part in _parts(table, compared, columns)]
     rows = -(-len(places) // columns)
     each = width / columns
-    made = Figure(figsize=(width, rows * (HEIGHT * each + 0.3) + 0.55), layout="constrained")
+    made = Figure(figsize=(width, rows * (PANEL_HEIGHT_SHARE * each + 0.3) + 0.55), layout="constrained")
     handles: dict[str, Line2D] = {}
     for place, (table, found, part) in enumerate(places):
         if part is None:
             continue
         axes = made.add_subplot(rows, columns, place + 1)
         shown = [method for method in methods if method in table.methods]
-        scale = value_axis.of_table(table)
+        scale = value_axis.scale_of_table(table)
         marks = over_length.handles_of(table, shown, known, scale)
         if part == "differences" and found is not None:
             over_length.difference_panel(axes, found, shown, known)
-            axes.set_ylabel(wrapped(over_length.difference_label(found), HEIGHT * each, mpl.rcParams["font.size"], 3))
+            axes.set_ylabel(
+                wrap_text(over_length.difference_label(found), PANEL_HEIGHT_SHARE * each, mpl.rcParams["font.size"], 3)
+            )
             marks += over_length.difference_handles(found, shown)
         else:
-            over_length.panel(axes, table, shown, known, scale)
+            over_length.draw_panel(axes, table, shown, known, scale)
             _floor_above(axes, table, scale)
-            axes.set_ylabel(wrapped(table.label + direction(table.metric), HEIGHT * each, mpl.rcParams["font.size"], 3))
+            axes.set_ylabel(
+                wrap_text(
+                    table.label + direction_phrase(table.metric),
+                    PANEL_HEIGHT_SHARE * each,
+                    mpl.rcParams["font.size"],
+                    3,
+                )
+            )
         if part == "differences" or found is None:
             _title(axes, table, each)
         axes.set_xlabel("length (x trained, tokens)")
@@ -181,7 +197,7 @@ def _parts(table: Table, compared: Mapping[str, Differences], columns: int) -> S
     return ["differences", "levels"][:columns]
 
 
-def ranked(
+def ranked_figure(
     tables: Sequence[Table],
     width: float,
     highlight: Collection[str] = (),
@@ -193,7 +209,7 @@ def ranked(
     one from the best, and beyond the baseline, has an arrow instead of a dot. A grey line stands at the baseline, and a
     dotted one at the floor, where the axis reaches it.
     """
-    room = max(1, int(width / LEAST))
+    room = max(1, int(width / MIN_PANEL_WIDTH_INCHES))
     columns = min(2, room) if compared else min(len(tables), room)
     places = [(table, compared.get(table.name), part) for table in tables for part in _parts(table, compared, columns)]
     rows = -(-len(places) // columns)
@@ -229,7 +245,7 @@ def _dots(table: Table, length: int) -> tuple[list[MethodKey], list[Record]]:
 
 
 def _dot(axes: Axes, value: float, height: int, look: Look, face: str) -> None:
-    style: dict[str, Any] = {"marker": SHAPES[look.marker], "color": look.colour, "markerfacecolor": face}
+    style: dict[str, Any] = {"marker": MARKER_OF_SHAPE[look.marker], "color": look.colour, "markerfacecolor": face}
     axes.plot(value, height, markersize=4.5, **style)
 
 
@@ -237,16 +253,20 @@ def _difference_dots(
     axes: Axes, found: Differences, length: int, names: Sequence[MethodKey], highlight: Collection[str]
 ) -> None:
     """Differences to the baseline at a length; hollow: not significant."""
-    known = looks.looks(found.table.methods, highlight)
+    known = looks.looks_of_methods(found.table.methods, highlight)
     scale = over_length.difference_scale(found)
-    axes.axvline(0.0, color=looks.INK, linewidth=1.0, zorder=0)
+    axes.axvline(0.0, color=looks.INK_COLOUR, linewidth=1.0, zorder=0)
     for height, method in enumerate(names):
         each = found.entries.get((method, length))
         if each is None or each.difference is None:
             continue
         look = known[method]
-        if scale.beyond(each.difference):
-            axes.plot(scale.top, height, **{**LEAVES, "marker": RIGHT, "color": look.colour, "clip_on": False})
+        if scale.is_above_axis(each.difference):
+            axes.plot(
+                scale.top,
+                height,
+                **{**OFF_AXIS_ARROW, "marker": RIGHT_ARROW_MARKER, "color": look.colour, "clip_on": False},
+            )
             continue
         if each.low is not None and each.high is not None:
             axes.plot([each.low, each.high], [height, height], color=look.colour, linewidth=2.2 if look.front else 1.2)
@@ -263,7 +283,7 @@ def _level_dots(
 ) -> None:
     """Levels at a length."""
     lacking, dots = shown
-    known, edge = looks.looks(table.methods, highlight), _edge(table, dots)
+    known, edge = looks.looks_of_methods(table.methods, highlight), _arrow_start_value(table, dots)
     for height, method in enumerate(lacking):
         word = value_entry(table.entries.get((method, length))).text or "not measured"
         axes.annotate(word, (0.02, height), xycoords=axes.get_yaxis_transform(), va="center", color="0.4")
@@ -271,25 +291,25 @@ def _level_dots(
         look, value = known[record.method], record.value or 0.0
         low, high = (value if end is None else end for end in (record.low, record.high))
         if (value > edge) if table.better < 0 else (value < edge):
-            marker = RIGHT if table.better < 0 else LEFT
-            axes.plot(edge, height, **{**LEAVES, "marker": marker, "color": look.colour, "clip_on": False})
+            marker = RIGHT_ARROW_MARKER if table.better < 0 else LEFT_ARROW_MARKER
+            axes.plot(edge, height, **{**OFF_AXIS_ARROW, "marker": marker, "color": look.colour, "clip_on": False})
             continue
         axes.plot([low, high], [height, height], color=look.colour, linewidth=2.2 if look.front else 1.2)
         _dot(axes, value, height, look, "white" if look.hollow else look.colour)
-        if record.method == BASELINE:
+        if record.method == BASELINE_METHOD:
             axes.axvline(value, color="0.75", linewidth=0.8, zorder=0)
     left, right = axes.get_xlim()
-    if left <= (level := over_length.floors(table).get(length, math.inf)) <= right:
-        axes.axvline(level, zorder=0, **over_length.FLOOR)
-    axes.set_xlabel(f"{table.label} at {length:,} tokens{direction(table.metric)}")
+    if left <= (level := over_length.visible_floors(table).get(length, math.inf)) <= right:
+        axes.axvline(level, zorder=0, **over_length.FLOOR_LINE)
+    axes.set_xlabel(f"{table.label} at {length:,} tokens{direction_phrase(table.metric)}")
 
 
-def _edge(table: Table, found: Sequence[Record]) -> float:
+def _arrow_start_value(table: Table, found: Sequence[Record]) -> float:
     """The value from which on ranked methods have an arrow, if a side is better; `found` is sorted, the worst first."""
     values = [each.value for each in found if each.value is not None]
     if not values or not table.better:
         return -math.inf
     worst, best = values[0], values[-1]
     edge = best + 2.0 * (float(np.median(values)) - best) if len(values) > 2 else worst
-    base = [each.value for each in found if each.method == BASELINE and each.value is not None]
+    base = [each.value for each in found if each.method == BASELINE_METHOD and each.value is not None]
     return max([min(edge, worst), *base]) if table.better < 0 else min([max(edge, worst), *base])

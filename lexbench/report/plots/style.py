@@ -20,26 +20,26 @@ from numpy.typing import ArrayLike
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import write_bytes, write_text
 from lexbench.core.method_key import MethodKey
-from lexbench.report.formats import no_formula
-from lexbench.report.looks import DASHES, HIGHLIGHT, INK, Look
+from lexbench.report.formats import disarm_formula
+from lexbench.report.looks import DASH_PATTERNS, HIGHLIGHT_COLOUR, INK_COLOUR, Look
 
-COLOURS = (INK, "#0072B2", HIGHLIGHT, "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#8C6D31")
+SERIES_COLOURS = (INK_COLOUR, "#0072B2", HIGHLIGHT_COLOUR, "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#8C6D31")
 """Colours of lines that are no methods, in their order."""
-SHAPES = {
+MARKER_OF_SHAPE = {
     "circle": "o", "square": "s", "triangle-up": "^", "diamond": "D", "triangle-down": "v", "cross": "P", "x": "X",
     "star": "*", "pentagon": "p", "triangle-left": "<", "triangle-right": ">",
 }  # fmt: skip
 """Markers by the names of `report.looks`."""
-MARKERS = tuple(SHAPES.values())[:8]
-STROKES = ("-", "--", "-.", ":")
+SERIES_MARKERS = tuple(MARKER_OF_SHAPE.values())[:8]
+SERIES_STROKES = ("-", "--", "-.", ":")
 Field = tuple[float, float, float, float]
 """x, y, width and height in data units."""
-GREY: dict[str, Any] = {"color": "0.82", "linewidth": 0.8, "zorder": 1}
+BACKGROUND_LINE: dict[str, Any] = {"color": "0.82", "linewidth": 0.8, "zorder": 1}
 """A line in the background."""
-ARROW = MarkerPath([(0, 1), (-0.7, 0.1), (-0.2, 0.1), (-0.2, -1), (0.2, -1), (0.2, 0.1), (0.7, 0.1), (0, 1)])
+ARROW_MARKER = MarkerPath([(0, 1), (-0.7, 0.1), (-0.2, 0.1), (-0.2, -1), (0.2, -1), (0.2, 0.1), (0.7, 0.1), (0, 1)])
 """Marker where a curve leaves the axis: no method has it."""
-LEAVES: dict[str, Any] = {"marker": ARROW, "markersize": 8, "linestyle": "none", "markeredgewidth": 0.0}
-STYLE: dict[Any, Any] = {
+OFF_AXIS_ARROW: dict[str, Any] = {"marker": ARROW_MARKER, "markersize": 8, "linestyle": "none", "markeredgewidth": 0.0}
+MATPLOTLIB_STYLE: dict[Any, Any] = {
     "svg.hashsalt": "lexbench",  # without it the ids of clip paths are random
     "pdf.fonttype": 42,  # text stays text
     "text.parse_math": False,
@@ -52,32 +52,32 @@ STYLE: dict[Any, Any] = {
 }
 """A dollar in a name is a dollar, no mathematics. So a logarithmic axis needs a formatter of its own. Words
 without hints have one width in all formats (with hints a PNG's are up to 5 % wider), so one layout serves them all."""
-METADATA: dict[str, dict[str, str | None]] = {
+METADATA_OF_SUFFIX: dict[str, dict[str, str | None]] = {
     ".svg": {"Date": None, "Creator": "lexbench"},
     ".png": {"Software": "lexbench"},
     ".pdf": {"CreationDate": None, "Creator": "lexbench", "Producer": None},
 }
-HATCHED: dict[str, Any] = {"facecolor": "0.95", "edgecolor": "0.7", "hatch": "/////", "linewidth": 0.0}
+REFUSED_CELL_FILL: dict[str, Any] = {"facecolor": "0.95", "edgecolor": "0.7", "hatch": "/////", "linewidth": 0.0}
 """Fill of a refused cell."""
-BACKED: dict[str, Any] = {"facecolor": "0.95", "edgecolor": "none", "boxstyle": "square,pad=0.15"}
+REFUSED_TEXT_BOX: dict[str, Any] = {"facecolor": "0.95", "edgecolor": "none", "boxstyle": "square,pad=0.15"}
 """Behind words on it."""
-BANDS = 0.35
+TOTAL_BAND_OPACITY = 0.35
 """Opacity of the bands of all methods together."""
-DPI = 160
+PNG_DOTS_PER_INCH = 160
 """Resolution of PNG files."""
-COLUMNS = 2
+FAMILY_PANEL_COLUMNS = 2
 """Panels of families side by side."""
-PANEL = (5.2, 2.7)
+PANEL_SIZE_INCHES = (5.2, 2.7)
 """Inches of one of several panels, with its legend."""
-LABEL = 32
+LEGEND_LINE_CHARACTERS = 32
 """Characters of a line of a legend."""
-NARROW = 17
+NARROW_LEGEND_CHARACTERS = 17
 """The same beside one of several panels: as long as the longest name of the registry's methods."""
-EM = 0.6
+CHARACTER_WIDTH_SHARE = 0.6
 """Width of a character in names, as a share of the font size; names have more small letters than capitals."""
 
 
-def save(figure: Figure, stem: Path, png: bool = False) -> None:
+def save_figure(figure: Figure, stem: Path, png: bool = False) -> None:
     """The figure as stem.svg and, if asked for, as stem.png, without dates or random ids.
 
     Its layout is fixed from here on.
@@ -86,31 +86,31 @@ def save(figure: Figure, stem: Path, png: bool = False) -> None:
     if engine := figure.get_layout_engine():
         engine.execute(figure)
         figure.set_layout_engine(None)  # otherwise each format is laid out again, with a drawing of its own
-    save_as(figure, stem.with_name(f"{stem.name}.svg"))
+    save_figure_as(figure, stem.with_name(f"{stem.name}.svg"))
     if png:
-        save_as(figure, stem.with_name(f"{stem.name}.png"))
+        save_figure_as(figure, stem.with_name(f"{stem.name}.png"))
     else:
         stem.with_name(f"{stem.name}.png").unlink(missing_ok=True)  # an older figure's
 
 
-def save_as(figure: Figure, file: Path) -> None:
+def save_figure_as(figure: Figure, file: Path) -> None:
     """The figure as one file; ConfigError unless its suffix is .svg, .png or .pdf."""
     suffix = file.suffix.lower()
-    if suffix not in METADATA:
+    if suffix not in METADATA_OF_SUFFIX:
         raise ConfigError(f"plot must end in .png, .svg or .pdf, got {file.name}: rename it")
-    write_bytes(file, _drawn(figure, suffix), durable=False)
+    write_bytes(file, _figure_bytes(figure, suffix), durable=False)
 
 
-def _drawn(figure: Figure, suffix: str) -> bytes:
+def _figure_bytes(figure: Figure, suffix: str) -> bytes:
     FigureCanvasAgg(figure)
     stream = io.BytesIO()
-    figure.savefig(stream, format=suffix[1:], dpi=DPI, metadata=METADATA[suffix])
-    return shortened(stream.getvalue()) if suffix == ".svg" else stream.getvalue()
+    figure.savefig(stream, format=suffix[1:], dpi=PNG_DOTS_PER_INCH, metadata=METADATA_OF_SUFFIX[suffix])
+    return shorten_svg(stream.getvalue()) if suffix == ".svg" else stream.getvalue()
 
 
-def shortened(svg: bytes) -> bytes:
+def shorten_svg(svg: bytes) -> bytes:
     """An SVG without what no reader sees: coordinates below a tenth of a point, indents, repeated `L`, and metadata."""
-    svg = LONG_COORDINATE.sub(_rounded, svg)
+    svg = LONG_COORDINATE.sub(_round_number, svg)
     lines, command = list[bytes](), b""
     for line in map(bytes.strip, METADATA_BLOCK.sub(b"", svg).split(b"\n")):
         if line.startswith(b"L ") and command in (b"M", b"L"):  # a line goes on without its letter
@@ -122,7 +122,7 @@ def shortened(svg: bytes) -> bytes:
     return b"\n".join(lines)
 
 
-def _rounded(found: re.Match[bytes]) -> bytes:
+def _round_number(found: re.Match[bytes]) -> bytes:
     return found[0] if found[1] is None else f"{float(found[1]):.1f}".rstrip("0").rstrip(".").encode()
 
 
@@ -133,23 +133,23 @@ PATH_COMMAND = re.compile(rb'(?:d="|^)([MLQCz])[ "]?[^MLQC]*$')
 """The last command of a line of a path."""
 
 
-class Shown(Figure):
+class NotebookFigure(Figure):
     """A figure that a notebook shows by itself; one that pyplot has not made it would only name."""
 
     def _repr_png_(self) -> bytes:
-        return _drawn(self, ".png")
+        return _figure_bytes(self, ".png")
 
 
 def save_numbers(stem: Path, names: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """The numbers of a figure as stem.csv."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(map(no_formula, names))
-    writer.writerows([no_formula(each) for each in row] for row in rows)
+    writer.writerow(map(disarm_formula, names))
+    writer.writerows([disarm_formula(each) for each in row] for row in rows)
     write_text(stem.with_name(stem.name + ".csv"), stream.getvalue(), durable=False)
 
 
-def said(name: object, width: int, lines: int = 3) -> str:
+def wrap_name(name: object, width: int, lines: int = 3) -> str:
     """A name or title in lines of at most so many characters; of one that needs more lines, the middle is left out.
 
     Names are others' text: what cannot be printed becomes a replacement character.
@@ -161,27 +161,27 @@ def said(name: object, width: int, lines: int = 3) -> str:
     return "\n".join(found)
 
 
-def characters(inches: float, points: float) -> int:
+def fitting_characters(inches: float, points: float) -> int:
     """Count the characters of a name that fit into a line, at a font size."""
-    return int(inches * 72 / (EM * points))
+    return int(inches * 72 / (CHARACTER_WIDTH_SHARE * points))
 
 
-def wrapped(text: str, inches: float, points: float, lines: int = 2) -> str:
+def wrap_text(text: str, inches: float, points: float, lines: int = 2) -> str:
     """A text whose lines fit into so many inches at a font size, each broken into a few lines at most."""
-    width = characters(inches, points)
-    return "\n".join(said(line, width, lines) for line in text.split("\n"))
+    width = fitting_characters(inches, points)
+    return "\n".join(wrap_name(line, width, lines) for line in text.split("\n"))
 
 
-def title(axes: Axes, text: str, pad: float = 6.0) -> None:
+def draw_title(axes: Axes, text: str, pad: float = 6.0) -> None:
     """Over the axes and what is beside them; each of the text's lines wrapped."""
     figure = axes.get_figure(root=True)
     assert figure is not None
-    axes.set_title(wrapped(text, figure.get_figwidth() - 0.8, 10.0), pad=pad)
+    axes.set_title(wrap_text(text, figure.get_figwidth() - 0.8, 10.0), pad=pad)
 
 
 def pairs_for(
     shown: Sequence[tuple[str, Sequence[MethodKey]]], heading: str, x: str, left: str, right: str
-) -> tuple["Shown", Sequence[tuple[Axes, Axes]]]:
+) -> tuple["NotebookFigure", Sequence[tuple[Axes, Axes]]]:
     """A figure with two panels side by side for each title: differences, and levels beside them.
 
     Args:
@@ -192,22 +192,24 @@ def pairs_for(
         right: the same on the right.
     """
     alone = len(shown) == 1
-    size = (10.4, 4.2) if alone else (PANEL[0] * COLUMNS, 0.8 + PANEL[1] * len(shown))
-    figure = Shown(figsize=size, layout="constrained")
+    size = (
+        (10.4, 4.2) if alone else (PANEL_SIZE_INCHES[0] * FAMILY_PANEL_COLUMNS, 0.8 + PANEL_SIZE_INCHES[1] * len(shown))
+    )
+    figure = NotebookFigure(figsize=size, layout="constrained")
     pairs = [(row[0], row[1]) for row in figure.subplots(len(shown), 2, squeeze=False)]
     for pair, (name, _) in zip(pairs, shown, strict=True):
         for axes, label in zip(pair, (left, right), strict=True):
-            axes.set_ylabel(said(label, 40 if alone else 26), fontsize=9 if alone else 8)
+            axes.set_ylabel(wrap_name(label, 40 if alone else 26), fontsize=9 if alone else 8)
             axes.set_title(name, fontsize=9, pad=12)
     figure.supxlabel(x, fontsize=9)
     heading += "" if alone else "\ngrey: the methods of the other panels"
-    figure.suptitle(wrapped(heading, figure.get_figwidth() - 0.4, 10.0), fontsize=10)
+    figure.suptitle(wrap_text(heading, figure.get_figwidth() - 0.4, 10.0), fontsize=10)
     return figure, pairs
 
 
 def panels_for(
     shown: Sequence[tuple[str, Sequence[MethodKey]]], heading: str, x: str, y: str
-) -> tuple["Shown", Sequence[Axes]]:
+) -> tuple["NotebookFigure", Sequence[Axes]]:
     """A figure with one panel, or with several side by side, of so many titles.
 
     Args:
@@ -217,15 +219,17 @@ def panels_for(
         y: the same.
     """
     if len(shown) == 1:
-        figure = Shown(figsize=(7.2, 4.0), layout="constrained")
+        figure = NotebookFigure(figsize=(7.2, 4.0), layout="constrained")
         axes = figure.add_subplot()
         axes.set_xlabel(x)
-        axes.set_ylabel(said(y, 44))
-        title(axes, heading, pad=14)
+        axes.set_ylabel(wrap_name(y, 44))
+        draw_title(axes, heading, pad=14)
         return figure, [axes]
-    lines = -(-len(shown) // COLUMNS)
-    figure = Shown(figsize=(PANEL[0] * COLUMNS, 0.8 + PANEL[1] * lines), layout="constrained")
-    panels = list(figure.subplots(lines, COLUMNS, squeeze=False).ravel())
+    lines = -(-len(shown) // FAMILY_PANEL_COLUMNS)
+    figure = NotebookFigure(
+        figsize=(PANEL_SIZE_INCHES[0] * FAMILY_PANEL_COLUMNS, 0.8 + PANEL_SIZE_INCHES[1] * lines), layout="constrained"
+    )
+    panels = list(figure.subplots(lines, FAMILY_PANEL_COLUMNS, squeeze=False).ravel())
     for axes, (name, _) in zip(panels, shown, strict=False):
         axes.set_title(name, fontsize=9, pad=12)
     for axes in panels[len(shown) :]:
@@ -234,11 +238,11 @@ def panels_for(
     figure.supxlabel(x, fontsize=9)
     figure.supylabel(y, fontsize=9)
     heading += "\ngrey: the methods of the other panels"
-    figure.suptitle(wrapped(heading, figure.get_figwidth() - 0.4, 10.0), fontsize=10)
+    figure.suptitle(wrap_text(heading, figure.get_figwidth() - 0.4, 10.0), fontsize=10)
     return figure, panels[: len(shown)]
 
 
-def fill(axes: Axes, fields: Sequence[tuple[Field, Any]]) -> None:
+def draw_fields(axes: Axes, fields: Sequence[tuple[Field, Any]]) -> None:
     """Fields with their colours and white edges as one artist: each by itself would take half a millisecond."""
     boxes = [((x, y), (x + width, y), (x + width, y + height), (x, y + height)) for (x, y, width, height), _ in fields]
     colours = [colour for _, colour in fields]
@@ -255,24 +259,26 @@ def place_empty_labels(panels: Iterable[Axes]) -> None:
         axes.yaxis.set_label_coords(0.0, 0.5)
 
 
-def behind(axes: Axes, curves: Sequence[ArrayLike]) -> None:
+def draw_background_curves(axes: Axes, curves: Sequence[ArrayLike]) -> None:
     """Curves in the background, each [points, 2], as one artist: each by itself would take a millisecond."""
-    axes.add_collection(LineCollection([curve for curve in curves if len(np.asarray(curve))], **GREY), autolim=False)
+    axes.add_collection(
+        LineCollection([curve for curve in curves if len(np.asarray(curve))], **BACKGROUND_LINE), autolim=False
+    )
 
 
-def band(count: int) -> float:
+def band_opacity(count: int) -> float:
     """Opacity of one band, so that many overlapping ones stay readable."""
-    return float(1 - (1 - BANDS) ** (1 / count))
+    return float(1 - (1 - TOTAL_BAND_OPACITY) ** (1 / count))
 
 
-def line(look: Look, size: float = 5.0, width: float = 1.5) -> dict[str, Any]:
+def line_style(look: Look, size: float = 5.0, width: float = 1.5) -> dict[str, Any]:
     """A method's line for matplotlib; thicker, with a larger marker, and above others where it is in front."""
     grown = 1.5 if look.front else 1.15 if look.tone == 0 else 1.0
     star = 1.5 if look.marker == "star" else 1.0
     return {
         "color": look.colour,
-        "marker": SHAPES[look.marker],
-        "linestyle": (0, DASHES[look.dash]) if DASHES[look.dash] else "-",
+        "marker": MARKER_OF_SHAPE[look.marker],
+        "linestyle": (0, DASH_PATTERNS[look.dash]) if DASH_PATTERNS[look.dash] else "-",
         "markersize": size * star * (1.2 if look.front else 1.0),
         "linewidth": width * grown,
         "markerfacecolor": "white" if look.hollow else look.colour,
@@ -280,44 +286,48 @@ def line(look: Look, size: float = 5.0, width: float = 1.5) -> dict[str, Any]:
     }
 
 
-def mark(look: Look, size: float = 5.0) -> dict[str, Any]:
+def marker_style(look: Look, size: float = 5.0) -> dict[str, Any]:
     """A method's marker alone."""
-    return {**line(look, size), "linestyle": "none"}
+    return {**line_style(look, size), "linestyle": "none"}
 
 
-def series(place: int) -> dict[str, Any]:
+def series_style(place: int) -> dict[str, Any]:
     """Looks of a line that is no method: the ninth has the first one's colour, with another marker and stroke."""
-    again = place + place // len(COLOURS)
+    again = place + place // len(SERIES_COLOURS)
     return {
-        "color": COLOURS[place % len(COLOURS)],
-        "marker": MARKERS[again % len(MARKERS)],
-        "linestyle": STROKES[again % len(STROKES)],
+        "color": SERIES_COLOURS[place % len(SERIES_COLOURS)],
+        "marker": SERIES_MARKERS[again % len(SERIES_MARKERS)],
+        "linestyle": SERIES_STROKES[again % len(SERIES_STROKES)],
         "markersize": 5,
         "linewidth": 1.5,
     }
 
 
-def legend(axes: Axes, handles: Sequence[Line2D], interval: str, alone: bool | None = None) -> None:
+def draw_legend(axes: Axes, handles: Sequence[Line2D], interval: str, alone: bool | None = None) -> None:
     """The methods and marks, to the right of the axes; the figure grows where they are many or long.
 
     Args:
         axes: beside which it stands.
         handles: lines with their names.
-        interval: how 95 % intervals are drawn, `bars` or `band`; empty: they are not.
+        interval: how 95 % intervals are drawn, `bars` or `band_opacity`; empty: they are not.
         alone: whether no other axes stand below; None: the figure has these alone.
     """
     figure = axes.get_figure(root=True)
     assert figure is not None
     alone = len(figure.axes) == 1 if alone is None else alone
     for handle in handles:
-        handle.set_label(said(str(handle.get_label()), LABEL if alone else NARROW))
+        handle.set_label(
+            wrap_name(str(handle.get_label()), LEGEND_LINE_CHARACTERS if alone else NARROW_LEGEND_CHARACTERS)
+        )
     labels = [str(handle.get_label()).split("\n") for handle in handles]
     longest = max((len(line) for lines in labels for line in lines), default=0)
     points = sum(4.5 + 10.8 * len(lines) for lines in labels)
     # An axes alone gives the legend room by a larger figure, instead of becoming narrow beside it.
     if alone:
         width, height = figure.get_size_inches()
-        figure.set_size_inches(width + max(0, longest - 20) * EM * 9 / 72, max(height, points / 72 + 1.2))
+        figure.set_size_inches(
+            width + max(0, longest - 20) * CHARACTER_WIDTH_SHARE * 9 / 72, max(height, points / 72 + 1.2)
+        )
     made = axes.legend(
         handles=handles,
         title=f"method{f' ({interval}: 95 %)' if interval else ''}",

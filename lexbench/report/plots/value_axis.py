@@ -14,22 +14,22 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import ArrayLike, NDArray
 
-from lexbench.core.method_key import BASELINE, MethodKey
+from lexbench.core.method_key import BASELINE_METHOD, MethodKey
 from lexbench.report.plots.style import value_limits
-from lexbench.stats.metrics import MEASURES
+from lexbench.stats.metrics import MEASURE_LABELS
 from lexbench.stats.tables import Table
 
-LOGARITHMIC = ("perplexity", "word_perplexity")
+LOGARITHMIC_METRICS = ("perplexity", "word_perplexity")
 Ends = tuple[float, float | None, float | None]
 """A value and the ends of its interval."""
-LEAST = 0.5
+MIN_METHODS_HEIGHT_SHARE = 0.5
 """Share of the height that the methods besides the baseline keep."""
-SHARE = 0.75
+UNCOMPRESSED_HEIGHT_SHARE = 0.75
 """Share of the height below the compressed part."""
 
 
 @dataclass(frozen=True)
-class Scale:
+class ValueScale:
     """Ends of a value axis, and from where on it is compressed; all in nats where it is logarithmic."""
 
     low: float
@@ -62,20 +62,21 @@ class Scale:
 
     @property
     def _slope(self) -> float:
-        # What lies beyond the fold gets the rest of the height: (1 - SHARE) / SHARE of what lies below it.
+        # What lies beyond the fold gets the rest of the height: (1 - UNCOMPRESSED_HEIGHT_SHARE) /
+        # UNCOMPRESSED_HEIGHT_SHARE of what lies below it.
         assert self.fold is not None
-        return (self.fold - self.low) * (1 / SHARE - 1) / (self.top - self.fold)
+        return (self.fold - self.low) * (1 / UNCOMPRESSED_HEIGHT_SHARE - 1) / (self.top - self.fold)
 
-    def beyond(self, value: float | None) -> bool:
+    def is_above_axis(self, value: float | None) -> bool:
         """Whether a value lies above the axis."""
         return value is not None and bool(self.base(value) > self.top)
 
-    def below(self, value: float) -> bool:
+    def is_below_axis(self, value: float) -> bool:
         """Whether a value lies below the axis."""
         return bool(self.base(value) < self.low)
 
 
-def scale_of(curves: Mapping[MethodKey, Sequence[Ends]], scored: bool, logarithmic: bool) -> Scale:
+def scale_of(curves: Mapping[MethodKey, Sequence[Ends]], scored: bool, logarithmic: bool) -> ValueScale:
     """The axis of curves on which lower is better, or of scores.
 
     Args:
@@ -83,45 +84,45 @@ def scale_of(curves: Mapping[MethodKey, Sequence[Ends]], scored: bool, logarithm
         scored: values lie in [0, 1].
         logarithmic: values are exponentials of nats.
     """
-    unit = Scale(0.0, 1.0, logarithmic=logarithmic)
+    unit = ValueScale(0.0, 1.0, logarithmic=logarithmic)
     spans = {
         name: [unit.base([end for end in each if end is not None]) for each in ends] for name, ends in curves.items()
     }
     spans = {name: each for name, each in spans.items() if each}
     if scored or not spans:
-        return Scale(-0.04, 1.04)
+        return ValueScale(-0.04, 1.04)
     worst = {name: max(float(unit.base(value)) for value, _, _ in curves[name]) for name in spans}
     low = min(float(span.min()) for each in spans.values() for span in each)
     tops = {name: max(float(span.max()) for span in each) for name, each in spans.items()}
-    rest = [name for name in spans if name != BASELINE] or list(spans)
+    rest = [name for name in spans if name != BASELINE_METHOD] or list(spans)
     _, top = value_limits([worst[name] for name in rest], low, max(tops[name] for name in rest))
-    bottom, own = low - 0.05 * (top - low), tops.get(BASELINE, top)
+    bottom, own = low - 0.05 * (top - low), tops.get(BASELINE_METHOD, top)
     if own <= top:
-        return Scale(bottom, top, logarithmic=logarithmic)
-    folded = (top - low) / (own - low) < LEAST
+        return ValueScale(bottom, top, logarithmic=logarithmic)
+    folded = (top - low) / (own - low) < MIN_METHODS_HEIGHT_SHARE
     end = own + 0.05 * (own - (top if folded else low))
-    return Scale(bottom, end, top if folded else None, logarithmic)
+    return ValueScale(bottom, end, top if folded else None, logarithmic)
 
 
-def everything(curves: Mapping[MethodKey, Sequence[Ends]]) -> Scale:
+def full_scale(curves: Mapping[MethodKey, Sequence[Ends]]) -> ValueScale:
     """The axis that shows all of the values."""
     ends = [end for each in curves.values() for value in each for end in value if end is not None]
     margin = 0.05 * (max(ends) - min(ends)) or 0.05 * abs(ends[0]) or 1.0
-    return Scale(min(ends) - margin, max(ends) + margin)
+    return ValueScale(min(ends) - margin, max(ends) + margin)
 
 
-def of_table(table: Table) -> Scale:
+def scale_of_table(table: Table) -> ValueScale:
     """The axis of a table's values."""
     curves = {
         method: [(each.value, each.low, each.high) for each in table.of(method) if each.value is not None]
         for method in table.methods
     }
-    if any(curves.values()) and (table.metric in MEASURES or not (table.scored or table.better < 0)):
-        return everything(curves)
-    return scale_of(curves, table.scored, table.metric in LOGARITHMIC)
+    if any(curves.values()) and (table.metric in MEASURE_LABELS or not (table.scored or table.better < 0)):
+        return full_scale(curves)
+    return scale_of(curves, table.scored, table.metric in LOGARITHMIC_METRICS)
 
 
-def draw(axes: Axes, scale: Scale) -> None:
+def draw_value_axis(axes: Axes, scale: ValueScale) -> None:
     """Set up the y axis: ends, ticks, and the compressed part on grey."""
     # Made of functions even where it is logarithmic: matplotlib's own logarithmic scale cannot be folded.
     axes.set_yscale("function", functions=(scale.forward, scale.inverse))
@@ -149,7 +150,7 @@ def draw(axes: Axes, scale: Scale) -> None:
     axes.yaxis.set_minor_locator(mpl.ticker.NullLocator())
 
 
-def _ticks(scale: Scale, low: float, top: float, count: int) -> list[float]:
+def _ticks(scale: ValueScale, low: float, top: float, count: int) -> list[float]:
     """Round values between two places."""
     if scale.logarithmic:
         steps = (1.0, 2.0, 5.0) if top - low > 3 else (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)

@@ -21,36 +21,36 @@ from matplotlib.patches import Patch
 from matplotlib.transforms import ScaledTranslation
 
 from lexbench.core.attention import Attention, Floats, seen_distances
-from lexbench.core.method_key import BASELINE, MethodKey
+from lexbench.core.method_key import BASELINE_METHOD, MethodKey
 from lexbench.core.model import Model
 from lexbench.report import looks
-from lexbench.report.plots.style import LABEL, line, said, series
-from lexbench.report.show.table import own_frequencies, without_pairs
+from lexbench.report.plots.style import LEGEND_LINE_CHARACTERS, line_style, series_style, wrap_name
+from lexbench.report.show.table import own_frequencies, why_no_frequencies
 
-LABELS = 30.0
+LEGEND_OFFSET_POINTS = 30.0
 """Points from an axis to the legend below its labels."""
-NARROW = 24
+SHORT_LABEL_CHARACTERS = 24
 """Characters of a label of which two stand side by side."""
-GRID = 96
+MAP_SIDE_POSITIONS = 96
 """Positions along each side of a map of distances."""
-POINTS = 1000
+MAX_LINE_POINTS = 1000
 """Most points of a line over distances or positions."""
-TRAINED: dict[str, Any] = {"color": "0.45", "linewidth": 1.0, "linestyle": (0, (4, 3)), "zorder": 0}
-LENGTH: dict[str, Any] = {"color": "0.45", "linewidth": 1.0, "linestyle": ":", "zorder": 0}
-BEYOND: dict[str, Any] = {"facecolor": "#E08A4F", "edgecolor": "0.15", "hatch": "////", "linewidth": 0.0}
+TRAINED_LENGTH_LINE: dict[str, Any] = {"color": "0.45", "linewidth": 1.0, "linestyle": (0, (4, 3)), "zorder": 0}
+ASKED_LENGTH_LINE: dict[str, Any] = {"color": "0.45", "linewidth": 1.0, "linestyle": ":", "zorder": 0}
+BEYOND_TRAINED_FILL: dict[str, Any] = {"facecolor": "#E08A4F", "edgecolor": "0.15", "hatch": "////", "linewidth": 0.0}
 """Seen from farther than in training."""
-PLAIN: dict[str, Any] = {"color": looks.INK, "linewidth": 1.5}
+UNCHANGED_LINE: dict[str, Any] = {"color": looks.INK_COLOUR, "linewidth": 1.5}
 """What a method leaves as it is."""
-MASKED: dict[str, Any] = {"facecolor": "0.85", "edgecolor": "0.6", "linewidth": 0.0}
+MASKED_KEYS_FILL: dict[str, Any] = {"facecolor": "0.85", "edgecolor": "0.6", "linewidth": 0.0}
 
 
 Row = tuple[str, str, float, float, int | None]
 """Panel, name, x, y, and the query's position where there is one."""
-Panel = Callable[[Axes, "Shown"], list[Row]]
+Panel = Callable[[Axes, "ShownAttention"], list[Row]]
 
 
 @dataclass(frozen=True, eq=False)
-class Shown:
+class ShownAttention:
     """The subject of a figure."""
 
     model: Model
@@ -66,10 +66,10 @@ class Shown:
 
     def line(self, place: int) -> dict[str, Any]:
         """The line of the part at a place: a method's own look, or one of a series where parts are of one method."""
-        if len(self.parts) > 1 or self.method == BASELINE:
-            return series(place)
-        drawn = (BASELINE, self.method)
-        return line(looks.looks(drawn)[drawn[place]])
+        if len(self.parts) > 1 or self.method == BASELINE_METHOD:
+            return series_style(place)
+        drawn = (BASELINE_METHOD, self.method)
+        return line_style(looks.looks_of_methods(drawn)[drawn[place]])
 
     def sparse(self, place: int, points: int) -> dict[str, Any]:
         """The same with about eight markers."""
@@ -79,18 +79,18 @@ class Shown:
         return look
 
 
-def panels_of(shown: Shown) -> list[Panel]:
+def panels_of(shown: ShownAttention) -> list[Panel]:
     """Panels that fit the method; the model's own wavelengths if nothing else does."""
     frequencies = shown.places("inv_freq", "dynamic", "growing")
-    panels: list[Panel] = [wavelengths] if frequencies else []
+    panels: list[Panel] = [wavelengths_panel] if frequencies else []
     if frequencies and own_frequencies(shown.model) is not None:
-        panels.append(slower)
-    panels += [distances_seen] if shown.places("remap") else []
-    panels += [_map(name, part) for _, name, part in shown.places("remap", "mask")]
-    panels += [_biases] if shown.places("bias") else []
-    panels += [query_scales] if shown.places("query_scale") else []
-    panels += [_head_ratios] if shown.places("head_ratios") else []
-    return panels or [wavelengths]
+        panels.append(slowdown_panel)
+    panels += [distances_seen_panel] if shown.places("remap") else []
+    panels += [_distance_map_panel(name, part) for _, name, part in shown.places("remap", "mask")]
+    panels += [_biases_panel] if shown.places("bias") else []
+    panels += [query_scales_panel] if shown.places("query_scale") else []
+    panels += [_head_ratios_panel] if shown.places("head_ratios") else []
+    return panels or [wavelengths_panel]
 
 
 def _rows(panel: str, name: str, x: np.ndarray, y: np.ndarray, query: int | None = None) -> list[Row]:
@@ -100,7 +100,7 @@ def _rows(panel: str, name: str, x: np.ndarray, y: np.ndarray, query: int | None
 # frequencies
 
 
-def frequencies(model: Model, part: Attention, length: int) -> Floats | None:
+def part_frequencies(model: Model, part: Attention, length: int) -> Floats | None:
     """[pairs] radians per token at a length; None where the model's own are unknown.
 
     Those of `growing` are the last query's. Those of `dynamic` are transformers', at a text of that length: b (s n / L
@@ -115,22 +115,22 @@ def frequencies(model: Model, part: Attention, length: int) -> Floats | None:
     return own_frequencies(model) if part.inv_freq is None else part.inv_freq
 
 
-def _curves(shown: Shown) -> Iterator[tuple[int, str, Floats]]:
+def _curves(shown: ShownAttention) -> Iterator[tuple[int, str, Floats]]:
     """The model's own frequencies, then those of each part that changes them."""
     own = own_frequencies(shown.model)
     if own is not None:
         yield 0, f"{shown.model.name}, plain RoPE", own
     for place, name, part in shown.places("inv_freq", "dynamic", "growing"):
-        found = frequencies(shown.model, part, shown.length)
+        found = part_frequencies(shown.model, part, shown.length)
         if found is not None:
             yield place, name, found
 
 
-def wavelengths(axes: Axes, shown: Shown) -> list[Row]:
+def wavelengths_panel(axes: Axes, shown: ShownAttention) -> list[Row]:
     """2 pi / radians in tokens, over the pairs; in words where no frequencies are known."""
     curves = list(_curves(shown))
     if not curves:
-        words = said(without_pairs(shown.model), 40, lines=6)
+        words = wrap_name(why_no_frequencies(shown.model), 40, lines=6)
         axes.text(0.5, 0.5, words, ha="center", va="center", transform=axes.transAxes)
         axes.set_axis_off()
         return []
@@ -140,7 +140,9 @@ def wavelengths(axes: Axes, shown: Shown) -> list[Row]:
     for place, name, radians in curves:
         turning = np.flatnonzero(radians)
         waves = 2 * np.pi / radians[turning]
-        [line] = axes.plot(turning, waves, label=said(name, LABEL), **shown.sparse(place, len(turning)))
+        [line] = axes.plot(
+            turning, waves, label=wrap_name(name, LEGEND_LINE_CHARACTERS), **shown.sparse(place, len(turning))
+        )
         handles.append(line)
         rows += [
             ("wavelength", name, float(pair), float(wave), None) for pair, wave in zip(turning, waves, strict=True)
@@ -153,9 +155,9 @@ def wavelengths(axes: Axes, shown: Shown) -> list[Row]:
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter(mpl.ticker.FuncFormatter(lambda value, _: f"{value:,.10g}"))
     trained = shown.model.trained_length
-    handles.append(axes.axhline(trained, label=f"trained length, {trained}", **TRAINED))
+    handles.append(axes.axhline(trained, label=f"trained length, {trained}", **TRAINED_LENGTH_LINE))
     if shown.length != trained:
-        handles.append(axes.axhline(shown.length, label=f"length, {shown.length}", **LENGTH))
+        handles.append(axes.axhline(shown.length, label=f"length, {shown.length}", **ASKED_LENGTH_LINE))
     top = axes.get_ylim()[1]
     if top > trained:
         handles.append(
@@ -164,54 +166,56 @@ def wavelengths(axes: Axes, shown: Shown) -> list[Row]:
         axes.set_ylim(top=top)
     axes.set(xlabel="pair, fast to slow", ylabel="wavelength (tokens)")
     axes.xaxis.set_major_locator(mpl.ticker.MaxNLocator(integer=True))
-    _below(axes, handles)
+    _draw_legend_below(axes, handles)
     return rows
 
 
-def slower(axes: Axes, shown: Shown) -> list[Row]:
+def slowdown_panel(axes: Axes, shown: ShownAttention) -> list[Row]:
     """The model's own radians over the method's, of the pairs that turn."""
     own = own_frequencies(shown.model)
     assert own is not None
     axes.set_title("times slower than the model's own")
-    axes.axhline(1.0, **PLAIN)
+    axes.axhline(1.0, **UNCHANGED_LINE)
     handles: list[Any] = []
     rows: list[Row] = []
     for place, name, radians in list(_curves(shown))[1:]:
         turning = np.flatnonzero(radians)
         times = own[turning] / radians[turning]
-        handles += axes.plot(turning, times, label=said(name, LABEL), **shown.sparse(place, len(turning)))
+        handles += axes.plot(
+            turning, times, label=wrap_name(name, LEGEND_LINE_CHARACTERS), **shown.sparse(place, len(turning))
+        )
         rows += _rows("slower", name, turning, times)
     stretch = shown.length / shown.model.trained_length
     if stretch > 1:
-        handles.append(axes.axhline(stretch, label=f"length / trained, {stretch:.4g}", **LENGTH))
+        handles.append(axes.axhline(stretch, label=f"length / trained, {stretch:.4g}", **ASKED_LENGTH_LINE))
     if max((row[3] for row in rows), default=1.0) > 8 * max(stretch, 1.0):  # one runs away from the others
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter(mpl.ticker.FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axes.set(xlabel="pair, fast to slow", ylabel="times slower")
     axes.xaxis.set_major_locator(mpl.ticker.MaxNLocator(integer=True))
-    _below(axes, handles)
+    _draw_legend_below(axes, handles)
     return rows
 
 
 # distances
 
 
-def _spread(length: int, count: int) -> np.ndarray:
+def _spread_positions(length: int, count: int) -> np.ndarray:
     """[count, or fewer] whole numbers from 0 to length - 1, evenly spread."""
     return np.unique(np.linspace(0, length - 1, min(length, count)).round().astype(np.int64))
 
 
-def distances_seen(axes: Axes, shown: Shown) -> list[Row]:
+def distances_seen_panel(axes: Axes, shown: ShownAttention) -> list[Row]:
     """Distances as the last query sees them, over true ones; a gap where keys are masked."""
     axes.set_title("distance that the last query sees")
-    distances, last = _spread(shown.length, POINTS), np.array([shown.length - 1])
-    [unchanged] = axes.plot(distances, distances, label="unchanged", **PLAIN)
+    distances, last = _spread_positions(shown.length, MAX_LINE_POINTS), np.array([shown.length - 1])
+    [unchanged] = axes.plot(distances, distances, label="unchanged", **UNCHANGED_LINE)
     handles: list[Any] = [unchanged]
     rows: list[Row] = []
     for place, name, part in shown.places("remap"):
-        seen, look = _seen(part, last, last[0] - distances)[0], shown.sparse(place, len(distances))
+        seen, look = _seen_distances(part, last, last[0] - distances)[0], shown.sparse(place, len(distances))
         bands = seen.shape[1]
-        label = said(name, LABEL) + (f"\n{bands} bands of pairs" if bands > 1 else "")
+        label = wrap_name(name, LEGEND_LINE_CHARACTERS) + (f"\n{bands} bands of pairs" if bands > 1 else "")
         handles += axes.plot(distances, seen[:, 0], label=label, **look)
         for band in range(1, bands):
             axes.plot(distances, seen[:, band], **look)
@@ -220,46 +224,48 @@ def distances_seen(axes: Axes, shown: Shown) -> list[Row]:
             of = f"{name}, band {band}" if bands > 1 else name
             rows += _rows("distance", of, distances[known], seen[known, band], int(last[0]))
     if shown.length > shown.model.trained_length:
-        axes.axhline(shown.model.trained_length, **TRAINED)
+        axes.axhline(shown.model.trained_length, **TRAINED_LENGTH_LINE)
     _mark_trained(axes, shown, handles)
     axes.set(xlabel="distance of the key (tokens)", ylabel="distance as seen (tokens)")
-    _below(axes, handles)
+    _draw_legend_below(axes, handles)
     return rows
 
 
-def _seen(part: Attention, queries: np.ndarray, keys: np.ndarray) -> Floats:
+def _seen_distances(part: Attention, queries: np.ndarray, keys: np.ndarray) -> Floats:
     """[queries, keys, bands of pairs] the distance at which a key is seen; NaN where it is not."""
     seen = seen_distances(part.remap, queries, keys).reshape(len(queries), len(keys), -1)
     return seen if part.mask is None else np.where(part.mask.allowed(queries, keys)[:, :, None], seen, np.nan)
 
 
-def _map(name: str, part: Attention) -> Panel:
+def _distance_map_panel(name: str, part: Attention) -> Panel:
     """The panel of one part: queries down, keys across."""
 
-    def panel(axes: Axes, shown: Shown) -> list[Row]:
-        places, trained = _spread(shown.length, GRID), shown.model.trained_length
-        each = _seen(part, places, places)
+    def panel(axes: Axes, shown: ShownAttention) -> list[Row]:
+        places, trained = _spread_positions(shown.length, MAP_SIDE_POSITIONS), shown.model.trained_length
+        each = _seen_distances(part, places, places)
         seen = each.max(axis=2)
         causal = places[None, :] <= places[:, None]
         axes.set_title(("largest " if each.shape[2] > 1 else "") + "distance at which each key is seen")
         axes.set_facecolor("white")
         edges = (-0.5, shown.length - 0.5, shown.length - 0.5, -0.5)
         hidden = np.where(causal & np.isnan(seen), 1.0, np.nan)
-        axes.imshow(hidden, cmap=mpl.colors.ListedColormap([MASKED["facecolor"]]), extent=edges, aspect="auto")
+        axes.imshow(
+            hidden, cmap=mpl.colors.ListedColormap([MASKED_KEYS_FILL["facecolor"]]), extent=edges, aspect="auto"
+        )
         near = np.where(seen < trained, seen, np.nan)
         image = axes.imshow(near, cmap="cividis", vmin=0, vmax=trained - 1, extent=edges, aspect="auto")
-        handles = [Patch(label="masked", **MASKED)] if np.nansum(hidden) else []
+        handles = [Patch(label="masked", **MASKED_KEYS_FILL)] if np.nansum(hidden) else []
         if (seen >= trained).any():
             axes.imshow(
                 np.where(seen >= trained, 1.0, np.nan),
-                cmap=mpl.colors.ListedColormap([BEYOND["facecolor"]]),
+                cmap=mpl.colors.ListedColormap([BEYOND_TRAINED_FILL["facecolor"]]),
                 extent=edges,
                 aspect="auto",
             )
             # imshow knows no hatches: contours draw them over it, for prints without colour.
             far = np.where(np.isnan(seen), 0.0, seen)
             axes.contourf(places, places, far, levels=[trained - 1, far.max() + 1], colors="none", hatches=["////"])
-            handles.append(Patch(label=f"as {trained} or more, never trained", **BEYOND))
+            handles.append(Patch(label=f"as {trained} or more, never trained", **BEYOND_TRAINED_FILL))
         axes.set(xlabel="key (position)", ylabel="query (position)")
         figure = axes.get_figure(root=True)
         assert figure is not None
@@ -268,7 +274,9 @@ def _map(name: str, part: Attention) -> Panel:
         bar.ax.tick_params(labelsize=7)
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_locator(mpl.ticker.MaxNLocator(5, integer=True))
-        _below(axes, [Line2D([], [], label=said(name, LABEL), linestyle="none"), *handles])
+        _draw_legend_below(
+            axes, [Line2D([], [], label=wrap_name(name, LEGEND_LINE_CHARACTERS), linestyle="none"), *handles]
+        )
         known = ~np.isnan(seen)
         whole = zip(places.tolist(), seen, known, strict=True)
         return [row for query, line, held in whole for row in _rows("map", name, places[held], line[held], query)]
@@ -279,9 +287,9 @@ def _map(name: str, part: Attention) -> Panel:
 # what else there is
 
 
-def _biases(axes: Axes, shown: Shown) -> list[Row]:
+def _biases_panel(axes: Axes, shown: ShownAttention) -> list[Row]:
     axes.set_title("bias on the logits of each head")
-    distances = _spread(shown.length, POINTS)
+    distances = _spread_positions(shown.length, MAX_LINE_POINTS)
     handles: list[Any] = []
     rows: list[Row] = []
     for place, name, part in shown.places("bias"):
@@ -290,60 +298,67 @@ def _biases(axes: Axes, shown: Shown) -> list[Row]:
             look = {**shown.line(place), "marker": "", "linewidth": 0.9}
             [line] = axes.plot(distances, -slope * distances, **look)
             rows += _rows("bias", f"{name}, head {head}", distances[[0, -1]], -slope * distances[[0, -1]])
-        line.set_label(f"{said(name, LABEL)}\n{len(part.bias.slopes)} heads")
+        line.set_label(f"{wrap_name(name, LEGEND_LINE_CHARACTERS)}\n{len(part.bias.slopes)} heads")
         handles.append(line)
     _mark_trained(axes, shown, handles)
     axes.set(xlabel="distance of the key (tokens)", ylabel="added to the logit")
-    _below(axes, handles)
+    _draw_legend_below(axes, handles)
     return rows
 
 
-def query_scales(axes: Axes, shown: Shown) -> list[Row]:
+def query_scales_panel(axes: Axes, shown: ShownAttention) -> list[Row]:
     """Factor of each query."""
     axes.set_title("factor of each query")
-    positions = _spread(shown.length, POINTS)
-    handles: list[Any] = [axes.axhline(1.0, label="unchanged", **PLAIN)]
+    positions = _spread_positions(shown.length, MAX_LINE_POINTS)
+    handles: list[Any] = [axes.axhline(1.0, label="unchanged", **UNCHANGED_LINE)]
     rows: list[Row] = []
     for place, name, part in shown.places("query_scale"):
         assert part.query_scale is not None
         factors = part.query_scale(positions)
-        handles += axes.plot(positions, factors, label=said(name, LABEL), **shown.sparse(place, len(positions)))
+        handles += axes.plot(
+            positions, factors, label=wrap_name(name, LEGEND_LINE_CHARACTERS), **shown.sparse(place, len(positions))
+        )
         rows += _rows("query_scale", name, positions, factors)
     _mark_trained(axes, shown, handles)
     axes.set(xlabel="position of the query (tokens)", ylabel="factor")
-    _below(axes, handles)
+    _draw_legend_below(axes, handles)
     return rows
 
 
-def _head_ratios(axes: Axes, shown: Shown) -> list[Row]:
+def _head_ratios_panel(axes: Axes, shown: ShownAttention) -> list[Row]:
     axes.set_title("what positions are divided by")
-    handles: list[Any] = [axes.axhline(1.0, label="unchanged", **PLAIN)]
+    handles: list[Any] = [axes.axhline(1.0, label="unchanged", **UNCHANGED_LINE)]
     rows: list[Row] = []
     for place, name, part in shown.places("head_ratios"):
         assert part.head_ratios is not None
         ratios = part.head_ratios.ratios
-        handles += axes.plot(range(len(ratios)), ratios, label=said(name, LABEL), **shown.sparse(place, len(ratios)))
+        handles += axes.plot(
+            range(len(ratios)),
+            ratios,
+            label=wrap_name(name, LEGEND_LINE_CHARACTERS),
+            **shown.sparse(place, len(ratios)),
+        )
         rows += _rows("head_ratios", name, np.arange(len(ratios)), np.array(ratios))
     axes.set(xlabel="key head, by how aware it is of positions, the most first", ylabel="ratio")
     axes.xaxis.set_major_locator(mpl.ticker.MaxNLocator(integer=True))
-    _below(axes, handles)
+    _draw_legend_below(axes, handles)
     return rows
 
 
-def _mark_trained(axes: Axes, shown: Shown, handles: list[Any]) -> None:
+def _mark_trained(axes: Axes, shown: ShownAttention, handles: list[Any]) -> None:
     """The trained length, where it lies on the x axis."""
     trained = shown.model.trained_length
     axes.xaxis.set_major_locator(mpl.ticker.MaxNLocator(5, integer=True))
     if shown.length > trained:
-        handles.append(axes.axvline(trained, label=f"trained length, {trained}", **TRAINED))
+        handles.append(axes.axvline(trained, label=f"trained length, {trained}", **TRAINED_LENGTH_LINE))
 
 
 def legend_columns(labels: Iterable[str]) -> int:
     """Two where all labels are short."""
-    return 2 if all(len(line) <= NARROW for label in labels for line in label.split("\n")) else 1
+    return 2 if all(len(line) <= SHORT_LABEL_CHARACTERS for label in labels for line in label.split("\n")) else 1
 
 
-def _below(axes: Axes, handles: Sequence[Any]) -> None:
+def _draw_legend_below(axes: Axes, handles: Sequence[Any]) -> None:
     """The legend, where no line can cross it."""
     columns = legend_columns(str(each.get_label()) for each in handles)
     figure = axes.get_figure(root=True)
@@ -352,7 +367,7 @@ def _below(axes: Axes, handles: Sequence[Any]) -> None:
         handles=handles,
         loc="upper center",
         bbox_to_anchor=(0.5, 0.0),
-        bbox_transform=axes.transAxes + ScaledTranslation(0, -LABELS / 72, figure.dpi_scale_trans),
+        bbox_transform=axes.transAxes + ScaledTranslation(0, -LEGEND_OFFSET_POINTS / 72, figure.dpi_scale_trans),
         ncols=columns,
         frameon=False,
         fontsize=8,

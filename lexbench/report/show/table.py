@@ -8,32 +8,32 @@ from typing import Any
 
 import numpy as np
 
-from lexbench.checkpoints.structure import ranges
+from lexbench.checkpoints.structure import format_ranges
 from lexbench.core.attention import (
     Attention,
     Blocks,
     Chunks,
     Floats,
-    Middle,
     Positions,
     Remap,
     Remapping,
     Segments,
     Stairs,
+    TopKMask,
     Window,
     count_bands,
     seen_distances,
 )
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
-from lexbench.methods.scaled import ropes
-from lexbench.report.formats import columns
+from lexbench.methods.scaled import ropes_of_model
+from lexbench.report.formats import markdown_columns
 
-SLOTS = tuple(field.name for field in fields(Attention))
+SLOT_NAMES = tuple(field.name for field in fields(Attention))
 
 
-def as_data(model: Model, label: str, attention: Attention, length: int) -> dict[str, Any]:
-    """Content of `table` as plain JSON values; missing parts are None.
+def attention_data(model: Model, label: str, attention: Attention, length: int) -> dict[str, Any]:
+    """Content of `attention_table` as plain JSON values; missing parts are None.
 
     Pairs: radians per token, wavelength 2 pi / radians in tokens, turns within the trained length, and how many times
     slower than the model's own pair. A pair that never turns has no wavelength.
@@ -51,7 +51,7 @@ def as_data(model: Model, label: str, attention: Attention, length: int) -> dict
         "pairs": _pairs(model, attention),
         "scale": scale,
         "logits_factor": scale**2,
-        "distances": remap and _rows("distance", some, "seen_as", seen_by_the_last(remap, some, length)),
+        "distances": remap and _rows("distance", some, "seen_as", distances_seen_by_last(remap, some, length)),
         "query_scales": query_scale and _rows("position", some, "factor", query_scale(some)),
     }
 
@@ -84,7 +84,7 @@ def _pairs(model: Model, attention: Attention) -> list[dict[str, float | None]] 
     ]
 
 
-def seen_by_the_last(remap: Remapping, distances: Positions, length: int) -> Floats:
+def distances_seen_by_last(remap: Remapping, distances: Positions, length: int) -> Floats:
     """[n] distance at which the last query of `length` tokens sees keys that are so many tokens before it.
 
     [n, bands] where bands of pairs see distances of their own.
@@ -98,18 +98,18 @@ def own_frequencies(model: Model) -> Floats | None:
     return model.inv_freq() if model.rope_base is not None and model.rope_scaling is None else None
 
 
-def _starts(model: Model) -> Iterator[str]:
+def _rope_lines(model: Model) -> Iterator[str]:
     """What methods start from on a model that scales its RoPE, or has several: a line for each RoPE."""
     if model.rope_scaling is None:
         return
     try:
-        found = ropes(model)
+        found = ropes_of_model(model)
     except Refused as refusal:
         yield refusal.reason
         yield ""
         return
     for rope in found:
-        layers = "" if rope.layers is None else f" of the {rope.kind} layers {ranges(rope.layers)}"
+        layers = "" if rope.layers is None else f" of the {rope.kind} layers {format_ranges(rope.layers)}"
         kind, base = rope.parameters["rope_type"], rope.parameters["rope_theta"]
         line = f"- RoPE{layers}: {kind}, base {base:,.0f}"
         if rope.scaled:
@@ -145,31 +145,31 @@ def _rows(left: str, keys: Positions, right: str, values: Floats) -> list[dict[s
 # as text
 
 
-def table(
+def attention_table(
     model: Model, label: str, attention: Attention, length: int, own: Mapping[str, str] = MappingProxyType({})
 ) -> str:
     """The same as Markdown that reads well in a terminal; slots that are left alone are named last, then `own`.
 
     These are the model's own properties (`lexbench.checkpoints.structure`).
     """
-    data = as_data(model, label, attention, length)
+    data = attention_data(model, label, attention, length)
     attention = _changed_first(model, attention)
     parts = [
-        headline(model, label, length),
+        attention_title(model, label, length),
         "",
-        *_starts(model),
+        *_rope_lines(model),
         *_pair_table(model, attention, data["pairs"]),
         "",
     ]
-    parts += [f"- {line}" for line in in_words(model, attention, data)]
-    alone = [name for name in SLOTS if name not in (*attention.slots(), "layers", "otherwise", "mixture")]
+    parts += [f"- {line}" for line in slot_lines(model, attention, data)]
+    alone = [name for name in SLOT_NAMES if name not in (*attention.slots(), "layers", "otherwise", "mixture")]
     parts.append(f"- the model's own: {', '.join(alone) or 'nothing'}")
     if own:
         parts += ["", "The model itself, under every method:", "", *(f"- {name}: {said}" for name, said in own.items())]
     return "\n".join(parts)
 
 
-def headline(model: Model, label: str, length: int) -> str:
+def attention_title(model: Model, label: str, length: int) -> str:
     """Title in one line of Markdown."""
     multiple = length / model.trained_length
     times = f"{multiple:.4g} times the trained {model.trained_length}" if multiple != 1 else "as trained"
@@ -178,15 +178,15 @@ def headline(model: Model, label: str, length: int) -> str:
 
 def _pair_table(model: Model, attention: Attention, pairs: list[dict[str, float | None]] | None) -> Iterator[str]:
     if pairs is None:
-        yield without_pairs(model)
+        yield why_no_frequencies(model)
         return
     yield f"Rotary pairs {'as the method sets them' if attention.inv_freq is not None else 'of the model itself'}:"
     yield ""
     head = ("pair", "radians per token", "wavelength (tokens)", f"turns in {model.trained_length}", "times slower")
-    yield from columns(head, [[_number(value) for value in row.values()] for row in pairs])
+    yield from markdown_columns(head, [[_number(value) for value in row.values()] for row in pairs])
 
 
-def without_pairs(model: Model) -> str:
+def why_no_frequencies(model: Model) -> str:
     """Why there are no frequencies to show."""
     if model.rope_scaling is None:
         return "The model has no rotary positions, there are no frequencies to show."
@@ -194,8 +194,9 @@ def without_pairs(model: Model) -> str:
     return f"The model scales its angles itself ({kind}), and they stay so: its frequencies are not shown here."
 
 
-def in_words(model: Model, attention: Attention, data: dict[str, Any]) -> Iterator[str]:
-    """A line for every slot in use, each beginning with the slot's name, but for the pairs. `data`: of `as_data`."""
+def slot_lines(model: Model, attention: Attention, data: dict[str, Any]) -> Iterator[str]:
+    """A line for every slot in use, each beginning with the slot's name, but for the pairs. `data`: of
+    `attention_data`."""
     if attention.scale is not None:
         yield f"scale: cos and sin times {attention.scale:.6g}, so logits times {attention.scale**2:.6g}"
     if attention.query_scale is not None:
@@ -222,19 +223,19 @@ def in_words(model: Model, attention: Attention, data: dict[str, Any]) -> Iterat
         yield f"cache: {attention.cache.words()}"
     if attention.layers is not None:
         total = f" of {model.layers}" if model.layers else ""
-        yield f"layers: only {ranges(attention.layers)}{total}"
+        yield f"layers: only {format_ranges(attention.layers)}{total}"
         for line in (
-            in_words(model, attention.otherwise, as_data(model, "", attention.otherwise, data["length"]))
+            slot_lines(model, attention.otherwise, attention_data(model, "", attention.otherwise, data["length"]))
             if (attention.otherwise)
             else ["the model's own"]
         ):
             yield f"  other layers: {line}"
     for number, one in enumerate(attention.mixture or ()):
-        inner = as_data(model, "", one, data["length"])
+        inner = attention_data(model, "", one, data["length"])
         if one.inv_freq is not None:
             slowest = _number(inner["pairs"][-1]["radians_per_token"])
             yield f"pass {number + 1}: inv_freq, {slowest} radians per token at the slowest"
-        for line in in_words(model, one, inner):
+        for line in slot_lines(model, one, inner):
             yield f"pass {number + 1}: {line}"
 
 
@@ -256,8 +257,8 @@ def _remap(remap: Remapping) -> str:
     return f"{remap}"
 
 
-def _mask(mask: Window | Middle | Blocks | Segments) -> str:
-    if isinstance(mask, Middle):
+def _mask(mask: Window | TopKMask | Blocks | Segments) -> str:
+    if isinstance(mask, TopKMask):
         return f"{_mask(Window(mask.size, mask.sinks))}, and the {mask.count} of largest logit between"
     if isinstance(mask, Segments):
         return f"a query sees its own segment of {mask.size} keys"

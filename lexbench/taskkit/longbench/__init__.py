@@ -1,41 +1,41 @@
 """LongBench and LongBench-E (Bai et al., arXiv 2308.14508): data sets, official metrics, published predictions."""
 
 from lexbench.taskkit.longbench.datasets import (
-    BUCKETS,
-    DATASETS,
+    BUCKET_BOUNDS_WORDS,
+    CODE_SIMILARITIES,
+    LONGBENCH_DATASETS,
     LONGBENCH_E,
-    SIMILARITIES,
     Dataset,
-    bucket,
     bucket_names,
+    bucket_of_length,
     check_similarity,
-    known,
-    official,
+    dataset_named,
+    official_score,
     summary_scores,
 )
-from lexbench.taskkit.longbench.examples import Missing, Source, from_hub, read_examples
-from lexbench.taskkit.longbench.rescore import rescore, score_folder
+from lexbench.taskkit.longbench.examples import Missing, Source, read_examples, source_from_hub
+from lexbench.taskkit.longbench.rescore import rescore_predictions, score_folder
 from lexbench.taskkit.rescored import Rescored, as_data, as_table
 
 __all__ = [
-    "BUCKETS",
-    "DATASETS",
+    "BUCKET_BOUNDS_WORDS",
+    "CODE_SIMILARITIES",
+    "LONGBENCH_DATASETS",
     "LONGBENCH_E",
-    "SIMILARITIES",
     "Dataset",
     "Missing",
     "Rescored",
     "Source",
     "as_data",
     "as_table",
-    "bucket",
     "bucket_names",
+    "bucket_of_length",
     "check_similarity",
-    "from_hub",
-    "known",
-    "official",
+    "dataset_named",
+    "official_score",
     "read_examples",
-    "rescore",
+    "rescore_predictions",
     "score_folder",
+    "source_from_hub",
     "summary_scores",
 ]

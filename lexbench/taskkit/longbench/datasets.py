@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from lexbench.core.errors import ConfigError
 from lexbench.taskkit.longbench import metrics
 
-SIMILARITIES = ("difflib", "levenshtein")
+CODE_SIMILARITIES = ("difflib", "levenshtein")
 """Two ways to compute code similarity. Published numbers use either: fuzzywuzzy takes what is installed."""
-BUCKETS = (4000, 8000)
+BUCKET_BOUNDS_WORDS = (4000, 8000)
 """Bounds of LongBench-E's buckets, in words."""
 
 
@@ -48,7 +48,7 @@ class Dataset:
         return f"{self.metric}_{similarity}" if self.metric == "code_sim" else self.metric
 
 
-DATASETS: Mapping[str, Dataset] = {
+LONGBENCH_DATASETS: Mapping[str, Dataset] = {
     "narrativeqa": Dataset("single-document", "qa_f1", 128),
     "qasper": Dataset("single-document", "qa_f1", 128, n_e=224),
     "multifieldqa_en": Dataset("single-document", "qa_f1", 64, n=150, n_e=150),
@@ -73,26 +73,26 @@ DATASETS: Mapping[str, Dataset] = {
 }
 """In the official order (pred.py), with limits from dataset2maxlen.json, metrics from eval.py, sizes from task.md."""
 
-LONGBENCH_E = tuple(name for name, dataset in DATASETS.items() if dataset.n_e is not None)
+LONGBENCH_E = tuple(name for name, dataset in LONGBENCH_DATASETS.items() if dataset.n_e is not None)
 
 
-def known(name: str, choices: Iterable[str] = DATASETS) -> Dataset:
+def dataset_named(name: str, choices: Iterable[str] = LONGBENCH_DATASETS) -> Dataset:
     """A data set by name; ConfigError with the choices for an unknown name."""
     names = list(choices)
     if name not in names:
         close = difflib.get_close_matches(name, names, n=1)
         hint = f"did you mean {close[0]}? " if close else ""
         raise ConfigError(f"unknown data set {name!r}: {hint}choose from {', '.join(names)}")
-    return DATASETS[name]
+    return LONGBENCH_DATASETS[name]
 
 
 def check_similarity(similarity: str) -> None:
     """ConfigError with the choices for an unknown kind of similarity."""
-    if similarity not in SIMILARITIES:
-        raise ConfigError(f"similarity must be one of {', '.join(SIMILARITIES)}, got {similarity!r}")
+    if similarity not in CODE_SIMILARITIES:
+        raise ConfigError(f"similarity must be one of {', '.join(CODE_SIMILARITIES)}, got {similarity!r}")
 
 
-def official(
+def official_score(
     dataset: str, prediction: str, answers: Sequence[str], classes: Sequence[str] | None, similarity: str = "difflib"
 ) -> float:
     """The official score of one prediction, in [0, 1]: the best over all right answers.
@@ -104,30 +104,30 @@ def official(
         prediction: the written answer.
         answers: all right answers.
         classes: for classification, in the data's order, which affects the score (see `metrics.classification`).
-        similarity: for code, one of `SIMILARITIES`.
+        similarity: for code, one of `CODE_SIMILARITIES`.
     """
-    metric = DATASETS[dataset].metric_name(similarity)
+    metric = LONGBENCH_DATASETS[dataset].metric_name(similarity)
     if metric == "classification":
         return _best(dataset, prediction, answers, lambda p, a: metrics.classification(p, a, classes or ()))
-    # Metrics are functions of `metrics` by their names in DATASETS.
+    # Metrics are functions of `metrics` by their names in LONGBENCH_DATASETS.
     return _best(dataset, prediction, answers, getattr(metrics, metric))
 
 
 def summary_scores(dataset: str, prediction: str, answers: Sequence[str]) -> dict[str, float]:
     """ROUGE-L of `rouge-score` by name, if the official metric is a ROUGE-L; otherwise empty."""
-    metric = DATASETS[dataset].metric
+    metric = LONGBENCH_DATASETS[dataset].metric
     if not metric.startswith("rouge_l"):
         return {}
     name = metric.removesuffix("_official")
     return {name: _best(dataset, prediction, answers, getattr(metrics, name))}
 
 
-def bucket(length: int, bounds: Sequence[int] = BUCKETS) -> str:
+def bucket_of_length(length: int, bounds: Sequence[int] = BUCKET_BOUNDS_WORDS) -> str:
     """The bucket of a length: `0-4k`, `4-8k`, `8k+`; a bound belongs to the higher bucket."""
     return bucket_names(bounds)[sum(length >= bound for bound in bounds)]
 
 
-def bucket_names(bounds: Sequence[int] = BUCKETS) -> list[str]:
+def bucket_names(bounds: Sequence[int] = BUCKET_BOUNDS_WORDS) -> list[str]:
     """All buckets in order; ConfigError unless the bounds are above 0 and ascend."""
     edges = [0, *bounds]
     if not bounds or any(low >= high for low, high in itertools.pairwise(edges)):
@@ -137,6 +137,6 @@ def bucket_names(bounds: Sequence[int] = BUCKETS) -> list[str]:
 
 
 def _best(dataset: str, prediction: str, answers: Sequence[str], metric: Callable[[str, str], float]) -> float:
-    if DATASETS[dataset].first_line:
+    if LONGBENCH_DATASETS[dataset].first_line:
         prediction = prediction.lstrip("\n").split("\n")[0]
     return max([0.0, *(metric(prediction, answer) for answer in answers)])

@@ -13,10 +13,16 @@ from lexbench.core.errors import ConfigError
 from lexbench.core.files import parse_object
 from lexbench.core.record import Refused
 
-HUB = "THUDM/LongBench"
-ARCHIVE = "data.zip"
-STRING, STRINGS, WHOLE = "a string", "a list of strings", "a whole number"
-FIELDS = {"input": STRING, "context": STRING, "answers": STRINGS, "length": WHOLE, "_id": STRING}
+HUB_DATASET = "THUDM/LongBench"
+ARCHIVE_FILE = "data.zip"
+STRING_TYPE, STRING_LIST_TYPE, WHOLE_NUMBER_TYPE = "a string", "a list of strings", "a whole number"
+REQUIRED_FIELDS = {
+    "input": STRING_TYPE,
+    "context": STRING_TYPE,
+    "answers": STRING_LIST_TYPE,
+    "length": WHOLE_NUMBER_TYPE,
+    "_id": STRING_TYPE,
+}
 """Needed fields of an example; classification also needs `all_classes`."""
 
 
@@ -82,7 +88,7 @@ class Missing:
     __repr__ = __str__
 
 
-def from_hub(stem: str) -> Source:
+def source_from_hub(stem: str) -> Source:
     """`stem`.jsonl in the hub's archive, from the cache or downloaded; Refused if it cannot be fetched."""
     archive, reason = _archive()
     if archive is None:
@@ -100,7 +106,7 @@ def read_examples(source: Source, classes: bool) -> tuple[Mapping[str, Any], ...
         source: the file.
         classes: whether `all_classes` is needed.
     """
-    needed = {**FIELDS, "all_classes": STRINGS} if classes else FIELDS
+    needed = {**REQUIRED_FIELDS, "all_classes": STRING_LIST_TYPE} if classes else REQUIRED_FIELDS
     return tuple(row for _, row in read_rows(source.name, source.read(), needed))
 
 
@@ -119,18 +125,18 @@ def read_rows(name: str, content: bytes, needed: Mapping[str, str]) -> Iterator[
             continue
         empty = False
         row = parse_object(line, f"{name}:{number}", "correct or remove the line")
-        once(known, row.get("_id", row.get("id")), number, name)
+        check_new_id(known, row.get("_id", row.get("id")), number, name)
         for key, wanted in needed.items():
             if key not in row:
                 raise ConfigError(f"{name}:{number} has no field {key!r}: it must be {wanted}")
-            if not _is(row[key], wanted):
+            if not _has_type(row[key], wanted):
                 raise ConfigError(f"{name}:{number} has a wrong {key}: it must be {wanted}")
         yield number, row
     if empty:
         raise ConfigError(f"{name} is empty: give a file with one JSON object per line")
 
 
-def once(known: dict[str, int], name: Any, number: int, file: str) -> None:
+def check_new_id(known: dict[str, int], name: Any, number: int, file: str) -> None:
     """ConfigError for an id that an earlier line has, whose example would count twice; None is no id.
 
     Args:
@@ -145,10 +151,10 @@ def once(known: dict[str, int], name: Any, number: int, file: str) -> None:
         )
 
 
-def _is(value: Any, wanted: str) -> bool:
-    if wanted == STRING:
+def _has_type(value: Any, wanted: str) -> bool:
+    if wanted == STRING_TYPE:
         return isinstance(value, str)
-    if wanted == WHOLE:
+    if wanted == WHOLE_NUMBER_TYPE:
         return isinstance(value, int) and not isinstance(value, bool)
     return isinstance(value, list) and all(isinstance(each, str) for each in value)
 
@@ -181,7 +187,7 @@ def _archive() -> tuple[Path | None, str]:
 
     transport = cast(type[Exception], vars(errors)["HTTPError"])  # its HTTP library depends on the hub's version
     try:
-        return Path(hf_hub_download(HUB, ARCHIVE, repo_type="dataset")), ""
+        return Path(hf_hub_download(HUB_DATASET, ARCHIVE_FILE, repo_type="dataset")), ""
     except (OSError, ValueError, errors.EntryNotFoundError, transport) as error:
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        return None, f"{HUB} cannot be fetched: {reason.split('. ')[0].rstrip('.')}"
+        return None, f"{HUB_DATASET} cannot be fetched: {reason.split('. ')[0].rstrip('.')}"

@@ -14,8 +14,8 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from lexbench.core.errors import ConfigError
-from lexbench.core.parts import need
-from lexbench.taskkit.matching import normalised
+from lexbench.core.parts import import_optional
+from lexbench.taskkit.matching import normalise_as_squad
 
 CHINESE_PUNCTUATION = (
     "！？｡。＂＃＄％＆＇（）＊＋，－／：；＜＝＞＠［＼］＾＿｀｛｜｝～｟｠｢｣､、〃"
@@ -23,14 +23,14 @@ CHINESE_PUNCTUATION = (
 )
 """Punctuation in Chinese answers, besides ASCII's; the opening 《 is missing."""
 
-DEEPEST = 990
+MAX_LCS_STEPS = 990
 """Most steps through an LCS table in the official scorer, which recurses once per step: Python's limit of 1000, minus
 nine calls around them and a last one. Beyond, it fails and scores 0. The Chinese metric has one more outer call."""
 
 
 def qa_f1(prediction: str, answer: str) -> float:
     """F1 of the common words, normalised as in SQuAD."""
-    return _f1(normalised(prediction).split(), normalised(answer).split())
+    return _f1(normalise_as_squad(prediction).split(), normalise_as_squad(answer).split())
 
 
 def qa_f1_zh(prediction: str, answer: str) -> float:
@@ -45,14 +45,14 @@ def rouge_l_official(prediction: str, answer: str) -> float:
 
     u is the set of words on the longest common subsequence of any written sentence and any sentence of the answer.
     Every full stop ends a sentence, also the one in 3.5; blanks separate words. If a text has no sentence, or a pair of
-    sentences needs more than `DEEPEST` steps, the official scorer fails and scores 0.
+    sentences needs more than `MAX_LCS_STEPS` steps, the official scorer fails and scores 0.
     """
-    return _rouge_l(prediction, answer, DEEPEST)
+    return _rouge_l(prediction, answer, MAX_LCS_STEPS)
 
 
 def rouge_l_zh_official(prediction: str, answer: str) -> float:
     """The same over Chinese words; a Chinese text is one sentence, as its full stop is another character."""
-    return _rouge_l(" ".join(chinese_words(prediction)), " ".join(chinese_words(answer)), DEEPEST - 1)
+    return _rouge_l(" ".join(chinese_words(prediction)), " ".join(chinese_words(answer)), MAX_LCS_STEPS - 1)
 
 
 def rouge_l_zh_without(prediction: str, answer: str, ignored: Collection[str]) -> float:
@@ -62,7 +62,7 @@ def rouge_l_zh_without(prediction: str, answer: str, ignored: Collection[str]) -
         words = map(_bare, chinese_words(" ".join(chinese_words(text))))
         return " ".join(word for word in words if word not in ignored)
 
-    return _rouge_l(kept(prediction), kept(answer), DEEPEST - 1)
+    return _rouge_l(kept(prediction), kept(answer), MAX_LCS_STEPS - 1)
 
 
 def rouge_l(prediction: str, answer: str) -> float:
@@ -130,7 +130,7 @@ def code_sim_levenshtein(prediction: str, answer: str) -> float:
 @functools.lru_cache(maxsize=4096)
 def chinese_words(text: str) -> tuple[str, ...]:
     """Words of a Chinese text, by jieba in its exact mode."""
-    jieba = need("jieba", "longbench", "LongBench in Chinese")
+    jieba = import_optional("jieba", "longbench", "LongBench in Chinese")
     logging.getLogger("jieba").setLevel(logging.WARNING)  # hides that it loads its dictionary
     return tuple(jieba.cut(text, cut_all=False))
 

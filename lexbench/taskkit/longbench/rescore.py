@@ -7,23 +7,23 @@ from pathlib import Path
 import numpy as np
 
 from lexbench.core.errors import ConfigError
-from lexbench.core.files import unlike
+from lexbench.core.files import why_not_a_folder
 from lexbench.taskkit import rescored
 from lexbench.taskkit.longbench.datasets import (
-    BUCKETS,
-    DATASETS,
-    bucket,
+    BUCKET_BOUNDS_WORDS,
+    LONGBENCH_DATASETS,
     bucket_names,
+    bucket_of_length,
     check_similarity,
-    known,
-    official,
+    dataset_named,
+    official_score,
     summary_scores,
 )
-from lexbench.taskkit.longbench.examples import STRING, STRINGS, WHOLE, read_rows
+from lexbench.taskkit.longbench.examples import STRING_LIST_TYPE, STRING_TYPE, WHOLE_NUMBER_TYPE, read_rows
 from lexbench.taskkit.rescored import Rescored, as_table
 
 
-def rescore(
+def rescore_predictions(
     folder: str | Path, e: bool | None = None, buckets: Sequence[int] | None = None, similarity: str = "difflib"
 ) -> list[Rescored]:
     """Score a folder of predictions: DATASET.jsonl with `pred`, `answers`, `all_classes` and `length` per line.
@@ -39,7 +39,7 @@ def rescore(
     """
     check_similarity(similarity)
     files = _files(Path(folder).expanduser())
-    bounds = BUCKETS if buckets is None and (_is_e(folder) if e is None else e) else tuple(buckets or ())
+    bounds = BUCKET_BOUNDS_WORDS if buckets is None and (_is_e(folder) if e is None else e) else tuple(buckets or ())
     names: list[str | None] = [*bucket_names(bounds)] if bounds else [None]
     found = []
     for file in files:
@@ -47,7 +47,7 @@ def rescore(
         for metric in rows[0][1]:
             for name in names:
                 values = [scores[metric] for place, scores in rows if place == name]
-                is_official = metric == DATASETS[file.stem].metric_name(similarity)
+                is_official = metric == LONGBENCH_DATASETS[file.stem].metric_name(similarity)
                 found.append(Rescored(file.stem, metric, name, _mean(values, name), len(values), is_official))
     return found
 
@@ -59,24 +59,25 @@ def score_folder(
     similarity: str = "difflib",
     as_json: bool = False,
 ) -> str:
-    """The output of `lexbench score longbench` (see `rescore`): table or JSON; of an empty bucket NaN or null."""
-    found = rescore(folder, e, buckets, similarity)
+    """The output of `lexbench score longbench` (see `rescore_predictions`): table or JSON; of an empty bucket NaN or
+    null."""
+    found = rescore_predictions(folder, e, buckets, similarity)
     return rescored.as_json(found) if as_json else as_table(found, _remarks(found))
 
 
 def _files(folder: Path) -> list[Path]:
     """The folder's files in the official order of data sets."""
     if not folder.is_dir():
-        raise ConfigError(f"folder {folder} {unlike(folder)}: give one with predictions, DATASET.jsonl")
+        raise ConfigError(f"folder {folder} {why_not_a_folder(folder)}: give one with predictions, DATASET.jsonl")
     files = sorted(folder.glob("*.jsonl"))
     if not files:
         raise ConfigError(f"folder {folder} has no .jsonl: give one with predictions, DATASET.jsonl")
     for file in files:
         try:
-            known(file.stem)
+            dataset_named(file.stem)
         except ValueError as error:
             raise ConfigError(f"{file}: {error}") from None
-    return sorted(files, key=lambda file: list(DATASETS).index(file.stem))
+    return sorted(files, key=lambda file: list(LONGBENCH_DATASETS).index(file.stem))
 
 
 def _is_e(folder: str | Path) -> bool:
@@ -87,20 +88,20 @@ def _is_e(folder: str | Path) -> bool:
 def _scores(file: Path, bounds: Sequence[int], similarity: str) -> list[tuple[str | None, dict[str, float]]]:
     """Bucket and scores by metric of each prediction, the official metric first."""
     name = file.stem
-    needed = {"pred": STRING, "answers": STRINGS}
-    if DATASETS[name].metric == "classification":
-        needed["all_classes"] = STRINGS
+    needed = {"pred": STRING_TYPE, "answers": STRING_LIST_TYPE}
+    if LONGBENCH_DATASETS[name].metric == "classification":
+        needed["all_classes"] = STRING_LIST_TYPE
     if bounds:
-        needed["length"] = WHOLE
-    metric = DATASETS[name].metric_name(similarity)
+        needed["length"] = WHOLE_NUMBER_TYPE
+    metric = LONGBENCH_DATASETS[name].metric_name(similarity)
     found = []
     for number, row in read_rows(str(file), file.read_bytes(), needed):
         try:
-            score = official(name, row["pred"], row["answers"], row.get("all_classes"), similarity)
+            score = official_score(name, row["pred"], row["answers"], row.get("all_classes"), similarity)
         except ValueError as error:
             raise ConfigError(f"{file}:{number}: {error}") from None
         scores = {metric: score, **summary_scores(name, row["pred"], row["answers"])}
-        found.append((bucket(row["length"], bounds) if bounds else None, scores))
+        found.append((bucket_of_length(row["length"], bounds) if bounds else None, scores))
     return found
 
 
@@ -122,7 +123,7 @@ def _remarks(rescored: Sequence[Rescored]) -> list[str]:
             counts[row.dataset] = counts.get(row.dataset, 0) + row.n
     remarks = []
     for name, n in counts.items():
-        sizes = {DATASETS[name].n, DATASETS[name].n_e} - {None}
+        sizes = {LONGBENCH_DATASETS[name].n, LONGBENCH_DATASETS[name].n_e} - {None}
         if n not in sizes:
             expected = " or ".join(map(str, sorted(sizes, key=str)))
             remarks.append(f"{name} has {n} predictions, its official data {expected}")

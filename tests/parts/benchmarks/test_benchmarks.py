@@ -106,8 +106,8 @@ def test_columns_and_rows_of_a_csv_file_stand_there_once(content: str, said: str
 
 
 def test_an_average_needs_every_length_of_every_task(tmp_path: Path) -> None:
-    for task in babilong.HEADLINE:
-        target = babilong.LABELS[task][0]
+    for task in babilong.AVERAGED_TASKS:
+        target = babilong.ANSWERS_OF_TASK[task][0]
         for length, answer in (("1k", target), ("0k", "nothing")):
             (tmp_path / f"{task}_{length}_p.csv").write_text(f",target,output,question\n0,{target},{answer},Where?\n")
     averages = [row for row in babilong.rescore(tmp_path) if row.dataset.startswith("average")]
@@ -145,7 +145,7 @@ def test_traps_of_babilong(
 
 def test_the_sides_of_qa19_are_the_official_ones() -> None:
     official = "e,e e,n e,s n,e n,n n,w s,e s,s s,w w,n w,s w,w"  # babilong/metrics.py
-    assert sorted(babilong.LABELS["qa19"]) == official.split()
+    assert sorted(babilong.ANSWERS_OF_TASK["qa19"]) == official.split()
 
 
 def test_chance_of_babilong_is_the_best_score_of_a_uniform_guess(shared: Path) -> None:
@@ -156,10 +156,10 @@ def test_chance_of_babilong_is_the_best_score_of_a_uniform_guess(shared: Path) -
             asked = [(row["target"], row["question"]) for row in csv.DictReader(file)]
         stated, guessed = [], []
         for target, question in asked:
-            labels = babilong.LABELS[task]
+            labels = babilong.ANSWERS_OF_TASK[task]
             usable = [label for label in labels if babilong.score(task, label, label, question)]
             guessed.append(sum(babilong.score(task, target, label, question) for label in usable) / len(usable))
-            stated.append(babilong.chance(task, target, question))
+            stated.append(babilong.chance_of_guess(task, target, question))
         assert stated == pytest.approx(guessed)
         assert expected is None or sum(stated) / len(stated) == pytest.approx(expected)
 
@@ -169,9 +169,9 @@ def test_answers_that_pandas_takes_for_missing_are_empty_officially(tmp_path: Pa
     assert [babilong.rescore(tmp_path, scorer)[0].value for scorer in ("official", "repaired")] == [50.0, 100.0]
 
 
-@pytest.mark.parametrize("task", babilong.TASKS)
+@pytest.mark.parametrize("task", babilong.TASK_NAMES)
 def test_a_perfect_answer_is_right_but_for_none_in_qa7(task: str) -> None:
-    for label in babilong.LABELS[task]:
+    for label in babilong.ANSWERS_OF_TASK[task]:
         expected = 0.0 if (task, label) == ("qa7", "none") else 1.0
         assert (babilong.score(task, label, label, "?"), babilong.score(task, label, label, "?", "repaired")) == (
             expected,

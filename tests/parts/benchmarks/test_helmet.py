@@ -6,8 +6,8 @@ from pathlib import Path
 from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.core import registry
 from lexbench.parts.benchmarks import helmet
-from lexbench.parts.benchmarks.base import Asked
-from lexbench.parts.benchmarks.copy import Files
+from lexbench.parts.benchmarks.base import BenchmarkRequest
+from lexbench.parts.benchmarks.copy import BenchmarkFiles
 
 
 def test_a_hundred_of_many_queries_are_ranked(tmp_path: Path) -> None:
@@ -21,8 +21,10 @@ def test_a_hundred_of_many_queries_are_ranked(tmp_path: Path) -> None:
         ]
         files.append(tmp_path / name)
         files[-1].write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
-    lexlet = load_tokenizer(registry.PACKAGE / "lexlet")
-    asked = Asked("msmarco", Files.of(files), None, "50", "", lexlet, 1000)
-    ranked = list(helmet._reranked(asked, "{demos}{context} {question}", "Ranking:", "{title} {text}", "{text}"))
+    lexlet = load_tokenizer(registry.PACKAGE_FOLDER / "lexlet")
+    asked = BenchmarkRequest("msmarco", BenchmarkFiles.of(files), None, "50", "", lexlet, 1000)
+    ranked = list(
+        helmet._reranking_examples(asked, "{demos}{context} {question}", "Ranking:", "{title} {text}", "{text}")
+    )
     assert len({each.cluster for each in ranked}) == 100
     assert len(ranked) == 200

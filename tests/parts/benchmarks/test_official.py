@@ -14,10 +14,10 @@ import pyarrow.parquet
 import pytest
 
 import lexbench
-from lexbench import Refused, Write, Written
+from lexbench import Generate, GenerateAnswer, Refused
 from lexbench.checkpoints.tokenizer import FastTokenizer
-from lexbench.parts.benchmarks.helmet_long import BOOKS
-from lexbench.parts.benchmarks.table import BENCHMARKS
+from lexbench.parts.benchmarks.helmet_long import INFINITEBENCH_FILE_OF_PART
+from lexbench.parts.benchmarks.table import BENCHMARK_OF_NAME
 
 SMALL = 1500
 """Tokens for all of these examples."""
@@ -172,26 +172,26 @@ def made(tmp_path: Path) -> Callable[..., lexbench.Task]:
     return make
 
 
-def asked(task: lexbench.Task, tokenizer: FastTokenizer, length: int = SMALL, n: int = 3) -> list[Write]:
-    return [each for each in task.questions(tokenizer, length, n, 0) if isinstance(each, Write)]
+def asked(task: lexbench.Task, tokenizer: FastTokenizer, length: int = SMALL, n: int = 3) -> list[Generate]:
+    return [each for each in task.questions(tokenizer, length, n, 0) if isinstance(each, Generate)]
 
 
-def said(text: str) -> Written:
-    return Written(tokens=np.empty(0, np.int64), text=text, hit_room=False)
+def said(text: str) -> GenerateAnswer:
+    return GenerateAnswer(tokens=np.empty(0, np.int64), text=text, hit_room=False)
 
 
 def test_every_benchmark_has_a_yaml_of_its_name() -> None:
-    assert {name: getattr(lexbench.task(name), "benchmark", None) for name in BENCHMARKS} == {
-        name: name for name in BENCHMARKS
+    assert {name: getattr(lexbench.task(name), "benchmark", None) for name in BENCHMARK_OF_NAME} == {
+        name: name for name in BENCHMARK_OF_NAME
     }
-    assert MADE.keys() == BENCHMARKS.keys()
+    assert MADE.keys() == BENCHMARK_OF_NAME.keys()
 
 
 @pytest.mark.parametrize("name", MADE)
 def test_a_copy_is_asked_in_its_own_words_and_a_right_answer_is_right(
     name: str, made: Callable[..., lexbench.Task], lexlet: FastTokenizer
 ) -> None:
-    for scorer in BENCHMARKS[name].scorers:
+    for scorer in BENCHMARK_OF_NAME[name].scorers:
         task = made(name, scorer=scorer)
         questions = asked(task, lexlet)
         for question in questions:
@@ -216,7 +216,7 @@ def test_without_data_or_wording_a_benchmark_is_refused_by_name(
     (tmp_path / "empty").mkdir()
     with pytest.raises(Refused, match=rf"^{name} needs .* lack .*: give task.data=DIR, your copy"):
         asked(lexbench.task(name, data=str(tmp_path / "empty")), lexlet)
-    if BENCHMARKS[name].prompts:
+    if BENCHMARK_OF_NAME[name].prompts:
         with pytest.raises(Refused, match=rf"^{name} needs the official wording: give task.prompts=FILE, "):
             asked(made(name, prompts=None), lexlet)
 
@@ -228,8 +228,10 @@ def test_texts_are_told_to_be_at_most_as_long_as_asked_and_missing_data_at_once(
     task = made(name)
     told, questions = task.outline(lexlet, SMALL, 3, 0), asked(task, lexlet)
     assert len(questions) <= told.questions == 3 and told.length == SMALL
-    assert all(question.length <= told.length and question.room == told.room for question in questions)
-    for lacking in (lexbench.task(name), *([made(name, prompts=None)] if BENCHMARKS[name].prompts else [])):
+    assert all(
+        question.length <= told.length and question.max_new_tokens == told.max_new_tokens for question in questions
+    )
+    for lacking in (lexbench.task(name), *([made(name, prompts=None)] if BENCHMARK_OF_NAME[name].prompts else [])):
         with pytest.raises(Refused) as foreseen:
             lacking.outline(lexlet, SMALL, 3, 0)
         with pytest.raises(Refused) as refused:
@@ -521,8 +523,8 @@ def test_helmets_recall_books_and_citations_are_asked_in_its_words(
         assert re.fullmatch(form, lexlet.decode(question.prompt).strip(), re.DOTALL) or part.startswith("ruler")
         assert not part.startswith("ruler") or lexlet.decode(question.prompt).strip() == form
         assert list(task.score(question, said(question.answer)).scores.values()) == [1.0]
-        assert question.facts["cut"] == (part in BOOKS)
-        assert question.length <= 480 and (part not in BOOKS or question.length > 440)
+        assert question.facts["cut"] == (part in INFINITEBENCH_FILE_OF_PART)
+        assert question.length <= 480 and (part not in INFINITEBENCH_FILE_OF_PART or question.length > 440)
 
 
 def test_helmets_books_and_citations_are_chats_without_the_cue(
@@ -539,7 +541,10 @@ def test_helmets_books_and_citations_are_chats_without_the_cue(
     assert not asked(helmet_copy("ruler_niah_mv"), talking)[0].messages
     # four questions on one book, cut or whole
     for length in (480, SMALL):
-        assert [len({each.cluster for each in asked(helmet_copy(book), lexlet, length, 4)}) for book in BOOKS] == [1, 1]
+        assert [
+            len({each.cluster for each in asked(helmet_copy(book), lexlet, length, 4)})
+            for book in INFINITEBENCH_FILE_OF_PART
+        ] == [1, 1]
     with pytest.raises(ValueError, match="infbench_qa_eng has no classes of length, got axis=8192: leave it out"):
         helmet_copy("infbench_qa_eng", axis=8192)
     (tmp_path / "prompts" / "asqa_revised.json").write_text("{")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import lexbench
-from lexbench import Refused, Write
+from lexbench import Generate, Refused
 from lexbench.checkpoints.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.core import registry
 from lexbench.parts.benchmarks import ruler_made
@@ -144,7 +144,7 @@ WRITTEN = {
 
 @pytest.fixture(scope="module")
 def lexlet() -> FastTokenizer:
-    return load_tokenizer(registry.PACKAGE / "lexlet")
+    return load_tokenizer(registry.PACKAGE_FOLDER / "lexlet")
 
 
 @pytest.fixture(scope="module")
@@ -157,20 +157,20 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
         patch.syspath_prepend(str(folder / "site"))
         patch.setattr(nltk.data, "path", [str(folder / "nltk_data")])
-        for name in ruler_made.SCRIPTS:
+        for name in ruler_made.SCRIPT_HASH_OF_TASK:
             digest = hashlib.sha256((scripts / f"{name}.py").read_bytes()).hexdigest()[:8]
-            patch.setitem(ruler_made.SCRIPTS, name, digest)
+            patch.setitem(ruler_made.SCRIPT_HASH_OF_TASK, name, digest)
         yield folder
 
 
 def rows(
     folder: Path, part: str, length: int, tokenizer: FastTokenizer, n: int = 3, framing: int = 0
-) -> list[ruler_made.Row]:
+) -> list[ruler_made.RulerRow]:
     def count(text: str) -> int:
         return len(tokenizer.encode(text).ids)
 
-    wanted = ruler_made.Wanted(folder / "scripts/data/synthetic", part, length, framing, 0, count)
-    return [row for row, _ in zip(ruler_made.made(wanted), range(n), strict=False)]
+    wanted = ruler_made.RulerArguments(folder / "scripts/data/synthetic", part, length, framing, 0, count)
+    return [row for row, _ in zip(ruler_made.generate_rows(wanted), range(n), strict=False)]
 
 
 QUICK = (2000, "fwe"), (2000, "vt"), (2000, "qa_1"), (4100, "niah_single_2")
@@ -198,7 +198,7 @@ def test_the_length_counts_the_tokens_around_the_prompt(known: Path, lexlet: Fas
 def test_a_checkout_is_asked_with_its_own_prompts(known: Path, lexlet: FastTokenizer) -> None:
     """The first n rows, in any order; the length counts BOS only where it is not stated by the axis."""
     task = lexbench.task("ruler_official", part="niah_multikey_2", data=str(known), axis=2000)
-    questions = [each for each in task.questions(lexlet, 2100, 3, 0) if isinstance(each, Write)]
+    questions = [each for each in task.questions(lexlet, 2100, 3, 0) if isinstance(each, Generate)]
     made = rows(known, "niah_multikey_2", 2000, lexlet)
     assert {lexlet.decode(each.prompt).strip() for each in questions} == {row.input + row.answer_prefix for row in made}
     assert sorted(each.facts["outputs"] for each in questions) == sorted(list(row.outputs) for row in made)
@@ -227,7 +227,7 @@ def test_questions_on_one_paragraph_are_one_cluster(known: Path, lexlet: FastTok
 
 def test_words_are_sorted_as_if_all_pairs_were_made() -> None:
     firsts, seconds = ("b", "a", "a-b", "a-b-c", "ab", "a", "a b"), ("c-d", "d", "b-d", "c", "b-c-d")
-    pairs = ruler_made._Pairs(firsts, seconds)
+    pairs = ruler_made._WordPairs(firsts, seconds)
     assert list(pairs) == sorted({f"{first}-{second}" for first in firsts for second in seconds})
     assert random.Random(3).choice(pairs) == random.Random(3).choice(list(pairs))
 
@@ -246,10 +246,10 @@ def test_another_version_and_missing_texts_are_refused(
         ("qa_1", lambda: (synthetic / "json/squad.json").unlink(), "checkout of RULER lacks synthetic/json/squad.json"),
         ("cwe", lambda: monkeypatch.setattr("sys.path", []), "RULER's words are those of the package wonderwords"),
     ):
-        monkeypatch.setitem(ruler_made.SCRIPTS, "niah", ruler_made.SCRIPTS["niah"])
+        monkeypatch.setitem(ruler_made.SCRIPT_HASH_OF_TASK, "niah", ruler_made.SCRIPT_HASH_OF_TASK["niah"])
         change()
         if part == "niah_single_2":
             digest = hashlib.sha256((synthetic / "niah.py").read_bytes()).hexdigest()[:8]
-            monkeypatch.setitem(ruler_made.SCRIPTS, "niah", digest)
+            monkeypatch.setitem(ruler_made.SCRIPT_HASH_OF_TASK, "niah", digest)
         with pytest.raises(Refused, match=message):
             lexbench.task("ruler_official", part=part, data=str(tmp_path)).questions(lexlet, 2000, 1, 0)

@@ -22,7 +22,7 @@ from lexbench.core.errors import ConfigError
 
 pytestmark = pytest.mark.filterwarnings(r"ignore:\s*'hydra/launcher/\w+' is validated against ConfigStore schema")
 ROOT = Path(__file__).parents[3]
-YAMLS = sorted((registry.asset("configs") / "hydra" / "launcher").glob("*.yaml"))
+YAMLS = sorted((registry.asset_folder("configs") / "hydra" / "launcher").glob("*.yaml"))
 NAMES = [file.stem for file in YAMLS]
 CHANCE = ["backend=chance", "task=passkey", "lengths=[128]", "n=2"]
 
@@ -30,7 +30,7 @@ CHANCE = ["backend=chance", "task=passkey", "lengths=[128]", "n=2"]
 def composed(*words: str) -> Any:
     """What hydra makes of a launcher and settings of it."""
     hydra_config._store_names()
-    with initialize_config_dir(str(registry.asset("configs")), version_base="1.3"):
+    with initialize_config_dir(str(registry.asset_folder("configs")), version_base="1.3"):
         return compose("run", list(words), return_hydra_config=True).hydra.launcher
 
 
@@ -65,7 +65,7 @@ def test_what_a_job_gets_is_a_setting(name: str, setting: str, value: object) ->
 
 
 def test_every_launcher_has_an_extra_that_installs_it() -> None:
-    assert sorted(hydra_config.LAUNCHERS) == NAMES
+    assert sorted(hydra_config.MODULE_OF_LAUNCHER) == NAMES
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert {name.partition("_")[0] for name in NAMES} <= set(extras)
 
@@ -74,7 +74,7 @@ def test_every_launcher_has_an_extra_that_installs_it() -> None:
 def test_a_missing_package_is_named_by_its_extra(
     module: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(hydra_config.LAUNCHERS, "submitit_slurm", module)
+    monkeypatch.setitem(hydra_config.MODULE_OF_LAUNCHER, "submitit_slurm", module)
     line = failed(["-m", *CHANCE, "hydra/launcher=submitit_slurm"], capfd)
     assert "launcher submitit_slurm needs a package that is not installed" in line
     assert line.endswith('pip install "lexbench[submitit]"')
@@ -165,7 +165,7 @@ def test_an_error_ends_one_job_of_a_sweep(
         return f"{choices['method']} {config['seed']}"
 
     with pytest.raises(ValueError, match="seed 1 is wrong"):
-        hydra_config.jobs(run.COMMAND, job, ["-m", "method=ntk", "seed=0,1,2"], kept.append)
+        hydra_config.run_jobs(run.COMMAND, job, ["-m", "method=ntk", "seed=0,1,2"], kept.append)
     assert kept == ["ntk 0", "ntk 2"]
 
 

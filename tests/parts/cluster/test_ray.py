@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 import lexbench
-from lexbench import Write
+from lexbench import Generate
 from lexbench.checkpoints.checkpoint import read_model
 from lexbench.commands import main
 from lexbench.core import registry
 from lexbench.parts.cluster import ray
-from lexbench.parts.cluster.ray import Settings
-from lexbench.report.doctor import examine
+from lexbench.parts.cluster.ray import RaySettings
+from lexbench.report.doctor import examine_runs
 from lexbench.store.store import Store
 from tests.runner.open_cells import open_cell
 from tests.runner.slow_runs import at_once, command, contents, slow_backend, wait_for
@@ -36,7 +36,7 @@ RAY = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
 def test_settings_out_of_range_are_named(name: str, value: Any) -> None:
     kind = "whole number" if name in ("workers", "tries") else "number"
     with pytest.raises(ValueError, match=rf"ray\.{name} must be a {kind} of at least .*got {value!r}"):
-        Settings(**{name: value})
+        RaySettings(**{name: value})
 
 
 @pytest.mark.parametrize(
@@ -92,15 +92,15 @@ def test_a_node_that_dies_loses_and_doubles_nothing(tmp_path: Path, nodes: Any) 
     _, said = process.communicate(timeout=240)
     assert process.returncode == 0, said.decode()
     assert contents(tmp_path / "far") == contents(tmp_path / "whole")
-    assert examine([tmp_path / "far"]).faults == []
+    assert examine_runs([tmp_path / "far"]).faults == []
     assert {each.refused for each in Store(tmp_path / "far").load()} == {None}
     costs = [json.loads(line) for line in (tmp_path / "far/costs.jsonl").read_text().splitlines()]
     assert sorted(row["cell"] for row in costs) == sorted(file.stem for file in (tmp_path / "far/cells").iterdir())
 
 
 def test_a_worker_keeps_the_model_for_later_jobs_and_answers_what_it_is_given(tmp_path: Path) -> None:
-    model = read_model(registry.read("model", "lexlet"))
-    backend = {**registry.read("backend", "chance"), "name": "chance"}
+    model = read_model(registry.read_named_config("model", "lexlet"))
+    backend = {**registry.read_named_config("backend", "chance"), "name": "chance"}
     worker = ray.Worker({}, [], str(tmp_path / "not there"))
     facts = worker.load(model, backend, 200, True)
     assert {name: facts[name] for name in ("name", "dtype", "revision")} == {
@@ -112,11 +112,11 @@ def test_a_worker_keeps_the_model_for_later_jobs_and_answers_what_it_is_given(tm
     worker.load(model, backend, 128, True)
     assert worker._model.backend is first
     questions = lexbench.task("passkey", corpus="synthetic").questions(first.tokenizer, 128, 3, 0)
-    cell = ray._portable(open_cell("none", 128, attention={}))
+    cell = ray._cell_without_code(open_cell("none", 128, attention={}))
     worker.attend(cell)
     found = dict(worker.answers(cell, questions[1:]))
     for place, question in enumerate(questions[1:]):
-        assert isinstance(question, Write)
+        assert isinstance(question, Generate)
         assert found[place].tokens.tolist() == first.write(question).tokens.tolist()  # type: ignore[union-attr]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from lm_eval.utils import make_table
 
-from lexbench.checkpoints.checkpoint import locate
+from lexbench.checkpoints.checkpoint import locate_checkpoint
 from lexbench.commands import main
 from lexbench.core.record import Record
 from lexbench.parts.exchange.lm_eval.results.command import import_lm_eval
@@ -47,7 +47,7 @@ def results(harness: Path, method: str, length: int) -> dict[str, Any]:
 
 
 def accuracies(folder: Path) -> dict[tuple[int, str], Record]:
-    every = records.build([folder])
+    every = records.build_records([folder])
     return {(each.length, each.method.bare): each for each in every if each.metric == "accuracy"}
 
 
@@ -96,7 +96,7 @@ def test_cells_of_one_task_stand_in_files_of_their_own(tmp_path: Path) -> None:
         ],
     )
     share_files([tmp_path / "run"], "lm_eval", tmp_path / "out")
-    measured = [each for each in records.build([tmp_path / "run"]) if each.metric in ("perplexity", "accuracy")]
+    measured = [each for each in records.build_records([tmp_path / "run"]) if each.metric in ("perplexity", "accuracy")]
     files = [json.loads(file.read_text())["results"] for file in (tmp_path / "out").rglob("results_*.json")]
     values = [task[key] for each in files for task in each.values() for key in task if key in VALUES]
     assert sorted(values) == sorted(each.value for each in measured if each.value is not None)
@@ -111,11 +111,11 @@ def test_an_export_keeps_tokens_cuts_and_chance_and_is_read_with_and_without_a_t
     samples = [replace(each, truncated=each.index % 4 == 0, chance=0.125) for each in one.samples]
     keep(tmp_path / "run", [replace(one, samples=samples)])
     share_files([tmp_path / "run"], "lm_eval", tmp_path / "out")
-    (before,) = [each for each in records.build([tmp_path / "run"]) if each.metric == "accuracy"]
-    for tokenizer in (None, locate("lexbench:lexlet", None)):
+    (before,) = [each for each in records.build_records([tmp_path / "run"]) if each.metric == "accuracy"]
+    for tokenizer in (None, locate_checkpoint("lexbench:lexlet", None)):
         into = tmp_path / f"into {tokenizer is None}"
         import_lm_eval([tmp_path / "out"], into, tokenizer=tokenizer)
-        (after,) = [each for each in records.build([into]) if each.metric == "accuracy"]
+        (after,) = [each for each in records.build_records([into]) if each.metric == "accuracy"]
         assert (after.value, after.tokens_min, after.tokens_max) == (before.value, before.tokens_min, before.tokens_max)
         assert after.truncated == before.truncated == 8
         assert after.chance == before.chance == 0.125

@@ -16,12 +16,12 @@ from tokenizers import models, pre_tokenizers, processors
 from lexbench.commands import main
 from lexbench.core.record import Record
 from lexbench.parts.exchange import lm_eval
-from lexbench.parts.exchange.lm_eval.results.command import Imported, import_lm_eval
+from lexbench.parts.exchange.lm_eval.results.command import ImportOutcome, import_lm_eval
 from lexbench.report import tables as report
-from lexbench.report.doctor import examine
-from lexbench.report.formats import markdown
+from lexbench.report.doctor import examine_runs
+from lexbench.report.formats import grid_markdown
 from lexbench.stats import records, tables
-from lexbench.store.format import Finished
+from lexbench.store.format import FinishedCell
 from lexbench.store.store import Store
 
 DATE = "2026-11-22T00-00-19.472563"
@@ -148,7 +148,7 @@ def words(tmp_path: Path) -> Path:
     return folder
 
 
-def imported(tmp_path: Path, tasks: Tasks, **options: Any) -> tuple[Imported, list[Finished]]:
+def imported(tmp_path: Path, tasks: Tasks, **options: Any) -> tuple[ImportOutcome, list[FinishedCell]]:
     """What becomes of tasks; the options of `write` go there."""
     config, kind = options.pop("config", HF), options.pop("kind", "multiple_choice")
     more = options.pop("more", {})
@@ -158,7 +158,7 @@ def imported(tmp_path: Path, tasks: Tasks, **options: Any) -> tuple[Imported, li
     return found, Store(tmp_path / "run").load()
 
 
-def record(finished: Finished, metric: str) -> Record:
+def record(finished: FinishedCell, metric: str) -> Record:
     return next(each for each in records.records_of(finished) if each.metric == metric)
 
 
@@ -369,7 +369,7 @@ def test_a_cell_whose_prompts_were_truncated_has_its_records(tmp_path: Path, wor
     """Prompts longer than the method's length: no sample of a report has more tokens than its cell is long."""
     rows = [choice(i, 0, pair, text="one " * (3 + i), acc_norm=1.0) for i, pair in enumerate(LOSSES)]
     imported(tmp_path, {"colours": (RIGHT, rows)}, config=ours(5), tokenizer=words, length=None)
-    (found,) = [each for each in records.build([tmp_path / "run"]) if each.metric == "accuracy"]
+    (found,) = [each for each in records.build_records([tmp_path / "run"]) if each.metric == "accuracy"]
     assert (found.n, found.truncated, found.tokens_min, found.tokens_max) == (4, 2, 5, 5)  # of 5, 6, 7 and 8
 
 
@@ -385,7 +385,7 @@ def test_methods_and_lengths_of_our_own_model_stand_in_one_table_and_pair(tmp_pa
     for number, config in enumerate([ours(8), ours(32), ours(8, "none"), ours(32, "none")]):
         write(tmp_path / "out" / str(number), {"colours": (RIGHT, COLOURS)}, config)
     import_lm_eval([tmp_path / "out"], tmp_path / "run")
-    found = [table for table in tables.tables(Store(tmp_path / "run").load()) if table.metric == "accuracy"]
+    found = [table for table in tables.build_tables(Store(tmp_path / "run").load()) if table.metric == "accuracy"]
     assert [(list(map(str, table.methods)), table.lengths, len(table.entries)) for table in found] == [
         (["none", "yarn"], [8, 32], 4)
     ]
@@ -396,7 +396,7 @@ def test_a_method_set_to_one_length_says_so_where_the_task_asks_for_several(tmp_
     write(tmp_path / "out" / "none", task, ours(32, "none"), "generate_until")
     write(tmp_path / "out" / "yarn", task, ours(32), "generate_until")
     import_lm_eval([tmp_path / "out"], tmp_path / "run")
-    (table,) = tables.tables(Store(tmp_path / "run").load())
+    (table,) = tables.build_tables(Store(tmp_path / "run").load())
     assert (list(map(str, table.methods)), table.lengths) == (["none", "yarn(at=32)"], [16, 32])
 
 
@@ -436,7 +436,7 @@ def test_what_only_stretches_stands_beside_none(tmp_path: Path) -> None:
         config = {**HF, "model_args": {"pretrained": "a/b", **({"hf_overrides": override} if override else {})}}
         write(tmp_path / "out" / str(number), {"colours": (RIGHT, COLOURS)}, config)
     import_lm_eval([tmp_path / "out"], tmp_path / "run", trained_length=8, length=8)
-    found = {tuple(map(str, table.methods)) for table in tables.tables(Store(tmp_path / "run").load())}
+    found = {tuple(map(str, table.methods)) for table in tables.build_tables(Store(tmp_path / "run").load())}
     assert found == {("none", "rope(rope_type='yarn')"), ("rope(rope_type='yarn')",)}
 
 
@@ -490,7 +490,7 @@ def test_what_numbers_depend_on_is_never_mixed(tmp_path: Path, change: str, valu
     file = write(tmp_path / "two", {"colours": (RIGHT, COLOURS)})
     file.write_text(json.dumps({**json.loads(file.read_text()), change: value}))
     import_lm_eval([tmp_path / "one", tmp_path / "two"], tmp_path / "run", trained_length=8, length=8)
-    settings = {table.setting for table in tables.tables(Store(tmp_path / "run").load())}
+    settings = {table.setting for table in tables.build_tables(Store(tmp_path / "run").load())}
     assert len(settings) == 2
 
 
@@ -564,8 +564,8 @@ def test_what_a_stranger_writes_is_text(tmp_path: Path) -> None:
     shown = found.text()
     assert "\x1b" not in shown and "\n## c" not in shown
     assert [finished.cell.model, finished.samples[0].prompt] == ["a|b ## c [31m<script>", "?|\n"]
-    for table in tables.tables([finished]):
-        page = "\n".join([*report.setting_heading(table), markdown(report.grid_of(table))])
+    for table in tables.build_tables([finished]):
+        page = "\n".join([*report.setting_heading(table), grid_markdown(report.table_grid(table))])
         assert "\x1b" not in page and "\n## c" not in page
 
 
@@ -620,7 +620,7 @@ metadata: {{version: 3}}
         words += ["--include_path", str(tmp_path), "--tasks", "colours", "--log_samples"]
         assert lm_eval.main([*words, "--output_path", str(tmp_path / "out")]) == 0
     import_lm_eval([tmp_path / "out"], tmp_path / "run", tokenizer="lexbench:lexlet")
-    assert examine([tmp_path / "run"]).faults == []
+    assert examine_runs([tmp_path / "run"]).faults == []
     cells = {str(finished.cell.method): finished for finished in Store(tmp_path / "run").load()}
     for file in (tmp_path / "out").rglob("results_*.json"):
         content = json.loads(file.read_text())

@@ -11,8 +11,8 @@ import pytest
 
 from lexbench.commands.main import main
 from lexbench.core.errors import ConfigError
-from lexbench.parts.exchange.files.sample_comparison import command, compare
-from lexbench.parts.exchange.files.sample_logs import USUAL, Line, read
+from lexbench.parts.exchange.files.sample_comparison import compare, compare_command
+from lexbench.parts.exchange.files.sample_logs import DEFAULT_COLUMNS, Line, read
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -23,7 +23,7 @@ def lines(file: Path, rows: Rows) -> Path:
 
 
 def told(a: Path, b: Path, *columns: str) -> list[dict[str, Any]]:
-    tasks: list[dict[str, Any]] = json.loads(command(a, b, columns, as_data=True))["tasks"]
+    tasks: list[dict[str, Any]] = json.loads(compare_command(a, b, columns, as_data=True))["tasks"]
     return tasks
 
 
@@ -60,7 +60,7 @@ def test_columns_are_named_and_tasks_corrected_together(tmp_path: Path) -> None:
     law, art = told(a, b, "id=q", "score=ok", "task=subject", "cluster=source")
     assert (law["task"], law["p"], law["p_holm"]) == ("law", pytest.approx(2 / 2**8), pytest.approx(2 * 2 / 2**8))
     assert art["difference"] == 0 and not art["significant"] and law["significant"]
-    assert "| law" in command(a, b, ["id=q", "score=ok", "task=subject"])
+    assert "| law" in compare_command(a, b, ["id=q", "score=ok", "task=subject"])
 
 
 def test_a_null_score_counts_as_wrong_and_is_counted(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_samples_of_lm_eval_are_recognised_by_task_metric_and_filter(tmp_path: P
     assert found["gsm acc,last"]["difference"] == 0
     other = lines(tmp_path / "samples_arc_2026-11-27T11-00-00.jsonl", [harness(0, True, 1, doc_hash="another")])
     with pytest.raises(ConfigError, match="sample 0 of arc acc is not the same in A and B"):
-        command(tmp_path / "a" / "samples_arc_2026-11-27T10-00-00.123456.jsonl", other)
+        compare_command(tmp_path / "a" / "samples_arc_2026-11-27T10-00-00.123456.jsonl", other)
 
 
 def inspect_log(values: Sequence[Any]) -> dict[str, Any]:
@@ -133,10 +133,10 @@ def test_logs_of_inspect_are_read_as_json_and_as_eval_with_epochs_as_clusters(tm
     assert (found["clusters"], found["pairs"], found["failed"]) == (6, 12, 1)
     b.write_bytes(b"PK\x03\x04 and then nothing")
     with pytest.raises(ConfigError, match="cannot be unpacked"):
-        command(a, b)
+        compare_command(a, b)
     a.write_text('{"results": {}}')
     with pytest.raises(ConfigError, match="no Inspect log with samples"):
-        command(a, a)
+        compare_command(a, a)
 
 
 def batch(name: str, logprobs: Any, **changed: Any) -> dict[str, Any]:
@@ -172,7 +172,7 @@ def test_prompts_of_vllms_run_batch_are_compared_by_their_loss(tmp_path: Path) -
         ([None, {**token(1), "5": {}}], "several tokens at a place"),
     ):
         with pytest.raises(ConfigError, match=said):
-            read(lines(tmp_path / "c.jsonl", [batch("r", logprobs)]), USUAL, own=False)
+            read(lines(tmp_path / "c.jsonl", [batch("r", logprobs)]), DEFAULT_COLUMNS, own=False)
 
 
 # refusals
@@ -199,7 +199,7 @@ def test_a_file_that_cannot_be_compared_is_refused_in_one_line(
 ) -> None:
     a, b = lines(tmp_path / "a.jsonl", rows), lines(tmp_path / "b.jsonl", [{"id": 1, "score": 1}])
     with pytest.raises(ConfigError, match=said):
-        command(a, b, columns)
+        compare_command(a, b, columns)
 
 
 def test_numbers_that_are_not_finite_have_no_value() -> None:

@@ -20,10 +20,10 @@ from huggingface_hub import DatasetCard, EvalResult, ModelCard, ModelCardData
 
 from lexbench.core.record import Sample
 from lexbench.parts.exchange.hub import dataset_files, model_card
-from lexbench.parts.exchange.hub.card_yaml import head, with_key
-from lexbench.parts.exchange.hub.dataset_files import configurations
+from lexbench.parts.exchange.hub.card_yaml import read_head, set_head_key
+from lexbench.parts.exchange.hub.dataset_files import configuration_names
 from lexbench.parts.exchange.share import share_card, share_files, share_samples
-from lexbench.store.format import Finished
+from lexbench.store.format import FinishedCell
 from lexbench.store.store import Store
 from tests.report.fake_run import cell, fake_cells, finished, keep, likelihood_sample
 
@@ -164,7 +164,7 @@ def test_everything_else_on_a_card_stays_to_the_letter(tmp_path: Path) -> None:
         assert text.count("\n") == text.count(end)
         share(tmp_path)
         assert card.read_bytes() == once
-    index = head(text)["model-index"]
+    index = read_head(text)["model-index"]
     assert [entry["name"] for entry in index] == ["lexlet", "another"]
     theirs, ours = index[0]["results"]
     assert theirs == yaml.safe_load(OTHERS.split("---\n")[1])["model-index"][0]["results"][0]
@@ -192,7 +192,7 @@ def test_everything_else_on_a_card_stays_to_the_letter(tmp_path: Path) -> None:
     ],
 )
 def test_one_key_of_a_head_is_replaced_alone(card: str, expected: str) -> None:
-    assert with_key(card, "k", 1) == expected
+    assert set_head_key(card, "k", 1) == expected
 
 
 @pytest.mark.parametrize(
@@ -245,9 +245,9 @@ def test_names_that_nobody_chose_with_care_come_back(tmp_path: Path) -> None:
         output=NASTY + "\x00",
         facts={NASTY: [NASTY, None, 0.1]},
     )
-    keep(tmp_path, [Finished(this, [sample])])
+    keep(tmp_path, [FinishedCell(this, [sample])])
     [result] = share(tmp_path)
-    assert head((tmp_path / "README.md").read_text())["model-index"][0]["name"] == NASTY
+    assert read_head((tmp_path / "README.md").read_text())["model-index"][0]["name"] == NASTY
     conditions = result.dataset_args or {}
     assert (conditions["task"], conditions["method"]) == (this.task, str(this.method))
     assert conditions["protocol"] == conditions["corpus"] == conditions["kernel"] == result.metric_type == NASTY
@@ -269,7 +269,7 @@ def test_cells_that_differ_in_more_than_length_and_method_are_results_of_their_o
     cells[-1] = replace(cells[-1], cell=replace(cells[-1].cell, identity={"model": "other"}))
     keep(tmp_path, cells)
     share(tmp_path)
-    one, other = head((tmp_path / "README.md").read_text())["model-index"]
+    one, other = read_head((tmp_path / "README.md").read_text())["model-index"]
     assert (one["name"], other["name"]) == ("lexlet", "other")
     assert [[metric["args"]["length"] for metric in result["metrics"]] for result in one["results"]] == [[256, 512]] * 5
     shown = {
@@ -288,13 +288,13 @@ def test_cells_that_differ_in_more_than_length_and_method_are_results_of_their_o
 def test_random_answers_are_on_no_card(tmp_path: Path) -> None:
     asked = cell("passkey", "none", 128, n=2, model="lexlet", backend="chance")
     sample = Sample(index=0, cluster="a", tokens=128, scores={"accuracy": 1.0})
-    keep(tmp_path, [Finished(asked, [sample, replace(sample, index=1)])])
+    keep(tmp_path, [FinishedCell(asked, [sample, replace(sample, index=1)])])
     with pytest.raises(ValueError, match="no cell has a value to share: all are of backend=chance, which answers at"):
         share_card([tmp_path], "-")
     with pytest.raises(ValueError, match="has a value to share"):
         share_files([tmp_path], "every_eval_ever", tmp_path / "out", by="us", developer="us")
     real = cell("passkey", "none", 128, n=2, model="lexlet")
-    keep(tmp_path, [Finished(real, [replace(sample, scores={"accuracy": 0.0}), replace(sample, index=1)])])
+    keep(tmp_path, [FinishedCell(real, [replace(sample, scores={"accuracy": 0.0}), replace(sample, index=1)])])
     card = tmp_path / "README.md"
     _, notes = share_card([tmp_path], str(card))
     assert [result.metric_value for result in on(card)] == [0.5]
@@ -307,9 +307,9 @@ def test_of_many_methods_a_card_shows_none_unless_others_are_named(
 ) -> None:
     keep(tmp_path, fake_cells(["last_segment"], n=4))  # 5 methods at 5 lengths, one of them refused
     assert len(share(tmp_path)) == 24
-    monkeypatch.setattr(model_card, "MOST", 24)
+    monkeypatch.setattr(model_card, "MAX_CARD_VALUES", 24)
     assert len(share(tmp_path)) == 24
-    monkeypatch.setattr(model_card, "MOST", 23)
+    monkeypatch.setattr(model_card, "MAX_CARD_VALUES", 23)
     assert {(result.dataset_args or {})["method"] for result in share(tmp_path)} == {"none"}
     keep(tmp_path, [finished("passkey", "none", 128, n=4), finished("passkey", "rerope", 2048, n=4)])  # refused both
     _, notes = share_card([tmp_path], "-")
@@ -321,7 +321,7 @@ def test_of_many_methods_a_card_shows_none_unless_others_are_named(
         tmp_path / "bare",
         fake_cells(["last_segment"], losses={"ntk": 0.2, "pi": 0.1, "rerope": 0, "yarn(factor=8.0)": 0}, n=4),
     )
-    monkeypatch.setattr(model_card, "MOST", 18)
+    monkeypatch.setattr(model_card, "MAX_CARD_VALUES", 18)
     with pytest.raises(
         ValueError, match=r"card with 19 values .*at most 18.*choose --method from ntk, pi, rerope, yarn"
     ):
@@ -345,7 +345,8 @@ def test_what_is_left_out_is_said(tmp_path: Path) -> None:
     huge = replace(likelihood_sample(0, 512, 0.0), nll=np.full(64, 1000, np.float32))
     alive = finished("last_segment", "none", 256)
     store = keep(
-        tmp_path, [Finished(cell("last_segment", "none", 512, n=1), [huge]), finished("passkey", "none", 128), alive]
+        tmp_path,
+        [FinishedCell(cell("last_segment", "none", 512, n=1), [huge]), finished("passkey", "none", 128), alive],
     )
     store.append(cell("last_segment", "none", 2048), huge)
     (tmp_path / "cells" / "broken.parquet").write_bytes(b"x")
@@ -367,9 +368,9 @@ def test_a_committed_run_loads_as_one_dataset_and_task_by_task(committed: tuple[
     every = load_dataset(str(out), split="test")
     assert len(every) == len(load_dataset("parquet", data_files=f"{out}/*/*.parquet", split="train")) == 32 * 66 == 2112
     assert Counter(every["cell"]) == dict.fromkeys(cells, 32)
-    about = head((out / "README.md").read_text())
+    about = read_head((out / "README.md").read_text())
     assert about["size_categories"] == ["1K<n<10K"] and about["task_categories"] == ["text-generation"]
-    named = configurations(row["task"] for row in rows)
+    named = configuration_names(row["task"] for row in rows)
     assert datasets.get_dataset_config_names(str(out)) == ["all", *named.values()]
     for task in ("passkey", "last_segment"):
         name = named[task]
@@ -454,7 +455,7 @@ def test_cells_are_read_and_written_a_few_at_a_time(tmp_path: Path, monkeypatch:
     asked: list[int] = []
     load = Store.load
 
-    def counted(store: Store, ids: Collection[str] | None = None) -> list[Finished]:
+    def counted(store: Store, ids: Collection[str] | None = None) -> list[FinishedCell]:
         asked.append(10**9 if ids is None else len(ids))
         return load(store, ids)
 
@@ -512,7 +513,7 @@ def test_a_dataset_card_keeps_what_was_added_by_hand(tmp_path: Path) -> None:
     keep(tmp_path / "run", [finished("passkey", "none", 256)])
     changed = written()
     assert changed.split("\n---\n")[1] == mine.split("\n---\n")[1] and "license: mit  # ours" in changed
-    assert [each["config_name"] for each in head(changed)["configs"]] == ["all", "last_segment", "passkey"]
+    assert [each["config_name"] for each in read_head(changed)["configs"]] == ["all", "last_segment", "passkey"]
     assert len(load_dataset(str(tmp_path / "out"), split="test")) == 64
     card.write_text("---\n[\n---\n")
     with pytest.raises(ValueError, match=r"README.md cannot be parsed: its head is not YAML"):
@@ -533,17 +534,17 @@ def test_configurations_are_names_of_folders_on_any_disk() -> None:
         "..",
         "a/b:c*?",
     ]
-    names = configurations(tasks)
+    names = configuration_names(tasks)
     assert sorted(names) == sorted(tasks) and names["Passkey"] == "Passkey"
     assert len({name.lower() for name in names.values()} | {"all"}) == len(tasks) + 1
     for name in names.values():
         assert len(name) < 90 and not set(name) & set('<>:"/\\|?*[]{}()') and name[0] not in "._-"
-    assert configurations(["needle(options=4)"]) == {"needle(options=4)": "needle-options-4"}
+    assert configuration_names(["needle(options=4)"]) == {"needle(options=4)": "needle-options-4"}
 
 
 def test_rows_lead_with_the_unchanged_model_and_sort_by_length(tmp_path: Path) -> None:
     places = [(method, length) for method in ("pi", "abf", "none") for length in (1024, 256)]
-    keep(tmp_path, [Finished(cell("x", *place), [likelihood_sample(0, place[1], 0.0)]) for place in places])
+    keep(tmp_path, [FinishedCell(cell("x", *place), [likelihood_sample(0, place[1], 0.0)]) for place in places])
     share_samples([tmp_path], tmp_path / "out")
     rows: Iterator[dict[str, Any]] = iter(load_dataset(str(tmp_path / "out"), split="test"))
     order = [(row["method"], row["length"]) for row in rows]

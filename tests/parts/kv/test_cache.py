@@ -10,14 +10,14 @@ import torch
 from transformers.models.llama import modeling_llama
 
 import lexbench
-from lexbench import Attention, Choose, ConfigError, Diverge, Refused, Score, Write
+from lexbench import Attention, Choose, ConfigError, Generate, Loglikelihood, MeasureDivergence, Refused
 from lexbench.backends.hf.backend import Hf
 from lexbench.backends.hf.reading.reader import Reader
 from lexbench.checkpoints.checkpoint import read_model
 from lexbench.parts.kv.compression import Compression
 from lexbench.parts.kv.methods.kv import Kv
 from lexbench.parts.lab.backend import Native
-from lexbench.runner.verify import failure, verify
+from lexbench.runner.verify import failure_of_checks, verify_attention
 from tests.backends.test_hf import VOCABULARY, save
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -142,8 +142,8 @@ def nll(logits: Heads, targets: Heads) -> Heads:
     return np.asarray(-normal[np.arange(len(targets)), targets])
 
 
-def asked(start: int = START) -> Score:
-    return Score(index=0, cluster="", tokens=TOKENS, start=start, bytes=1, words=1)
+def asked(start: int = START) -> Loglikelihood:
+    return Loglikelihood(index=0, cluster="", tokens=TOKENS, first_target=start, bytes=1, words=1)
 
 
 @pytest.mark.everyday("kivi")
@@ -177,7 +177,7 @@ def test_yarn_and_four_bits_are_both_there(hf: Hf) -> None:
 def test_divergence_is_that_of_the_two_models_own_distributions(hf: Hf) -> None:
     method = Kv(bits=2, group=8, residual=0)
     hf.attend(method.attention(hf.model, len(TOKENS)))
-    found = hf.diverge(Diverge(index=0, cluster="", tokens=TOKENS, start=START))
+    found = hf.diverge(MeasureDivergence(index=0, cluster="", tokens=TOKENS, first_target=START))
     sides = [Dense(hf).logits(TOKENS, form, START)[START - 1 : -1] for form in (method.compression(), None)]
     ours, theirs = (
         np.exp(-np.stack([nll(side, np.full(len(side), v)) for v in range(side.shape[1])], 1)) for side in sides
@@ -191,7 +191,7 @@ def test_divergence_is_that_of_the_two_models_own_distributions(hf: Hf) -> None:
 
 def test_of_any_two_methods_the_divergence_is_that_of_their_scores(hf: Hf) -> None:
     hf.attend(lexbench.method("pi", factor=2.0).attention(hf.model, len(TOKENS)))
-    found = hf.diverge(Diverge(index=0, cluster="", tokens=TOKENS, start=START, against="none"))
+    found = hf.diverge(MeasureDivergence(index=0, cluster="", tokens=TOKENS, first_target=START, against="none"))
     hf.attend(Attention())
     np.testing.assert_allclose(found.other_nll, hf.score(asked()).nll, atol=1e-6)
     assert found.divergence.min() >= 0 and found.divergence.max() > 1e-3
@@ -212,9 +212,9 @@ def test_a_text_in_pieces_is_the_text_at_once(name: str, hf: Hf) -> None:
 @pytest.mark.parametrize("name", [*FORMS, "snapkv"])
 def test_kv_passes_its_self_check(base: str, name: str, hf: Hf) -> None:
     form = {**FORMS, "snapkv": {"keep": 0.4, "by": "snapkv"}}[name]
-    attention = lexbench.method(base).attention(hf.model, 256).merged(Kv(**form).attention(hf.model, 256))
-    checks = {check.name: check for check in verify(hf, attention, 256)}
-    assert failure([*checks.values()]) is None, checks
+    attention = lexbench.method(base).attention(hf.model, 256).merge_with(Kv(**form).attention(hf.model, 256))
+    checks = {check.name: check for check in verify_attention(hf, attention, 256)}
+    assert failure_of_checks([*checks.values()]) is None, checks
     if base == "none" and form.get("prefill") == "compressed":
         assert checks["applied"].passed
 
@@ -270,7 +270,7 @@ def test_formats_of_llama_cpp_are_those_of_its_own_python_package(form: str) -> 
     expected = quants.dequantize(quants.quantize(numbers, kind), kind)
     compression = Kv(format=form).compression()
     given = torch.from_numpy(numbers)[None]
-    for found in compression.kept(given, given, 0):
+    for found in compression.kept_keys_and_values(given, given, 0):
         np.testing.assert_array_equal(found[0].numpy(), expected)
     for defined in compression.by_definition(numbers.astype(float), numbers.astype(float)):
         np.testing.assert_array_equal(defined.astype(np.float32), expected)
@@ -282,7 +282,7 @@ def test_fp8_is_torchs_own_cast_of_float32() -> None:
     given = numbers.float()
     expected = given.clamp(-448, 448).to(torch.float8_e4m3fn).float()
     assert (given.abs() > 448).any() and (given.abs() < 2**-6).any()
-    assert torch.equal(Kv(format="fp8").compression().kept(given, given, 0)[0], expected)
+    assert torch.equal(Kv(format="fp8").compression().kept_keys_and_values(given, given, 0)[0], expected)
 
 
 @pytest.mark.everyday("bits")
@@ -291,8 +291,8 @@ def test_a_wrong_scale_in_one_layer_fails_the_self_check(
     kind: dict[str, Any], hf: Hf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attention = Kv(**kind, residual=8).attention(hf.model, 128)
-    right = Compression.kept
-    assert failure(verify(hf, attention, 128)) is None
+    right = Compression.kept_keys_and_values
+    assert failure_of_checks(verify_attention(hf, attention, 128)) is None
 
     def wrong(
         self: Compression, keys: torch.Tensor, values: torch.Tensor, layer: int
@@ -300,8 +300,8 @@ def test_a_wrong_scale_in_one_layer_fails_the_self_check(
         old_keys, old_values = right(self, keys, values, layer)
         return (old_keys * 1.02, old_values) if layer == 1 else (old_keys, old_values)
 
-    monkeypatch.setattr(Compression, "kept", wrong)
-    assert "realised" in (failure(verify(hf, attention, 128)) or "")
+    monkeypatch.setattr(Compression, "kept_keys_and_values", wrong)
+    assert "realised" in (failure_of_checks(verify_attention(hf, attention, 128)) or "")
 
 
 @pytest.mark.everyday("keep")
@@ -311,13 +311,13 @@ def test_a_question_stands_behind_a_cache_that_is_made_of_the_text_alone(given: 
     text, prompt = 40, TOKENS[:60]
     method = Kv(**given)
     hf.attend(method.attention(hf.model, 64))
-    written = hf.write(Write(index=0, cluster="", prompt=prompt, room=2, text=text)).tokens
+    written = hf.write(Generate(index=0, cluster="", prompt=prompt, max_new_tokens=2, text_tokens=text)).tokens
     known = prompt
     for token in written:
         assert token == Dense(hf).logits(known, method.compression(), text)[-1].argmax()
         known = np.append(known, token)
     options = tuple(np.array([option, 7]) for option in (5, 9, 11))
-    chosen = hf.choose(Choose(index=0, cluster="", prompt=prompt, options=options, expected=0, text=text))
+    chosen = hf.choose(Choose(index=0, cluster="", prompt=prompt, options=options, expected=0, text_tokens=text))
     for option, found in zip(options, chosen.nll, strict=True):
         logits = Dense(hf).logits(np.append(prompt, option), method.compression(), text)[59:61]
         assert found == pytest.approx(nll(logits, option).sum(), abs=2e-6)
@@ -333,15 +333,15 @@ def test_both_backends_keep_the_same(name: str) -> None:
     form = {**FORMS, "snapkv": {"keep": 0.4, "by": "snapkv"}, "rerope": FORMS["kivi"]}[name]
     attention = Kv(**form).attention(LEXLET, 150)
     if name == "rerope":
-        attention = lexbench.method("rerope", window=40).attention(LEXLET, 150).merged(attention)
+        attention = lexbench.method("rerope", window=40).attention(LEXLET, 150).merge_with(attention)
     # Frequencies that float32 can hold, as which transformers keeps them.
     inv_freq = LEXLET.inv_freq().astype(np.float32).astype(np.float64)
     tokens = np.random.default_rng(5).permutation(400)[:150]
     found = []
     for backend in (Hf(LEXLET, dtype="float64", device="cpu"), Native(LEXLET, dtype="float64")):
         backend.attend(replace(attention, inv_freq=inv_freq))
-        found.append(backend.diverge(Diverge(index=0, cluster="", tokens=tokens, start=100)))
-        scored = backend.score(Score(index=0, cluster="", tokens=tokens, start=100, bytes=1, words=1))
+        found.append(backend.diverge(MeasureDivergence(index=0, cluster="", tokens=tokens, first_target=100)))
+        scored = backend.score(Loglikelihood(index=0, cluster="", tokens=tokens, first_target=100, bytes=1, words=1))
         np.testing.assert_allclose(scored.nll, found[-1].nll, atol=1e-6)
     for one, other in zip(vars(found[0]).values(), vars(found[1]).values(), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6)
@@ -357,7 +357,7 @@ def test_a_prompt_is_read_once_for_all_compressed_caches(hf: Hf, monkeypatch: py
         return states(self, tokens, *more)
 
     monkeypatch.setattr(Reader, "states", counted)
-    question = Diverge(index=0, cluster="", tokens=TOKENS, start=START)
+    question = MeasureDivergence(index=0, cluster="", tokens=TOKENS, first_target=START)
     further = len(TOKENS) - 1 - START
     found = []
     for bits in (8, 2):

@@ -6,7 +6,7 @@ import pytest
 
 from lexbench import ConfigError, Model, Sample
 from lexbench.commands import main
-from lexbench.core.method_key import BASELINE
+from lexbench.core.method_key import BASELINE_METHOD
 from lexbench.core.record import Cell
 from lexbench.methods.composition import read_method
 from lexbench.parts.kv import settings, table
@@ -15,7 +15,7 @@ from lexbench.parts.kv.methods.kv import Kv
 MODEL = Model(name="m", trained_length=512, head_dim=64, kv_heads=3, layers=30)
 ABOUT = Cell(
     model="m",
-    method=BASELINE,
+    method=BASELINE_METHOD,
     task="divergence",
     length=512,
     trained_length=512,
@@ -37,15 +37,15 @@ def samples(kld: float, n: int = 40) -> list[Sample]:
     return [Sample(index=index, cluster=f"d{index}", tokens=8, scores=each) for index, each in enumerate(scores)]
 
 
-def row(setting: str, by_length: dict[int, float]) -> table.Row:
-    _, method, key = read_method(settings.compressed({"name": "none"}, setting))
+def row(setting: str, by_length: dict[int, float]) -> table.KvRow:
+    _, method, key = read_method(settings.compress_method({"name": "none"}, setting))
     assert isinstance(method, Kv)
-    return table.Row(key, method.compression(), {length: samples(kld) for length, kld in by_length.items()})
+    return table.KvRow(key, method.compression(), {length: samples(kld) for length, kld in by_length.items()})
 
 
 def test_the_page_states_levels_bytes_slopes_and_what_is_proven() -> None:
     rows = [
-        table.Row(BASELINE, None, {512: samples(0.0), 2048: samples(0.0)}),
+        table.KvRow(BASELINE_METHOD, None, {512: samples(0.0), 2048: samples(0.0)}),
         row("format=q8_0", {512: 0.0002, 2048: 0.0004}),
         row("format=q4_0", {512: 0.002, 2048: 0.004}),
         row("keep=0.5", {512: 0.1, 2048: 0.3}),
@@ -69,16 +69,19 @@ def test_the_page_states_levels_bytes_slopes_and_what_is_proven() -> None:
 
 
 def test_a_setting_joins_the_method_of_positions() -> None:
-    assert read_method(settings.compressed({"name": "none"}, "bits=2,rotate=hadamard"))[2].bare == "kv"
-    found = settings.compressed({"name": "yarn", "factor": 4.0}, "bits=8")
+    assert read_method(settings.compress_method({"name": "none"}, "bits=2,rotate=hadamard"))[2].bare == "kv"
+    found = settings.compress_method({"name": "yarn", "factor": 4.0}, "bits=8")
     assert str(read_method(found)[2]) == "yarn(factor=4.0)+kv(bits=8)"
-    assert len({str(read_method(each)[2]) for each in settings.methods({"name": "none"}, settings.USUAL)}) == 12
+    assert (
+        len({str(read_method(each)[2]) for each in settings.methods({"name": "none"}, settings.DEFAULT_KV_SETTINGS)})
+        == 12
+    )
 
 
 @pytest.mark.parametrize("setting", ["bits", "bits=", "=4"])
 def test_what_is_no_setting_is_said(setting: str) -> None:
     with pytest.raises(ConfigError, match="--settings must be parameters of kv"):
-        settings.compressed({"name": "none"}, setting)
+        settings.compress_method({"name": "none"}, setting)
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,11 @@ from torch.nn import functional as F
 from transformers import AutoModelForCausalLM
 
 import lexbench
-from lexbench import Attention, Model, Refused, Score, Write
-from lexbench.checkpoints.checkpoint import on_disk, read_model
-from lexbench.core.attention import Dynamic, HeadRatios, Line, Remap, Slopes
+from lexbench import Attention, Generate, Loglikelihood, Model, Refused
+from lexbench.checkpoints.checkpoint import local_folder, read_model
+from lexbench.core.attention import Dynamic, HeadRatios, PositionMap, Remap, Slopes
 from lexbench.parts.lab.backend import Native
-from lexbench.parts.lab.encodings.base import Rotary
+from lexbench.parts.lab.encodings.base import RotaryEncoding
 from lexbench.parts.lab.native import attend
 
 LEXLET = read_model({"path": "lexbench:lexlet"})
@@ -31,14 +31,14 @@ def native() -> Native:
 
 @pytest.fixture(scope="module")
 def folder() -> Path:
-    found = on_disk("lexbench:lexlet")
+    found = local_folder("lexbench:lexlet")
     assert found is not None
     return found
 
 
-def question(length: int = 300, start: int = 200) -> Score:
+def question(length: int = 300, start: int = 200) -> Loglikelihood:
     tokens = np.random.default_rng(0).integers(2, 2048, length)
-    return Score(index=0, cluster="", tokens=tokens, start=start, bytes=1, words=1)
+    return Loglikelihood(index=0, cluster="", tokens=tokens, first_target=start, bytes=1, words=1)
 
 
 def test_scores_are_those_of_transformers(native: Native, folder: Path) -> None:
@@ -46,8 +46,8 @@ def test_scores_are_those_of_transformers(native: Native, folder: Path) -> None:
     asked = question()
     theirs = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     with torch.inference_mode():
-        logits = theirs(torch.from_numpy(asked.tokens)[None]).logits[0, asked.start - 1 : -1]
-    expected = F.cross_entropy(logits, torch.from_numpy(asked.tokens[asked.start :]), reduction="none")
+        logits = theirs(torch.from_numpy(asked.tokens)[None]).logits[0, asked.first_target - 1 : -1]
+    expected = F.cross_entropy(logits, torch.from_numpy(asked.tokens[asked.first_target :]), reduction="none")
     np.testing.assert_allclose(native.score(asked).nll, expected.numpy(), atol=2e-4)
 
 
@@ -57,8 +57,8 @@ def test_linear_frequencies_are_transformers_linear_scaling(native: Native, fold
     rope = {"rope_type": "linear", "factor": 4.0, "rope_theta": LEXLET.rope_base}
     theirs = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, rope_parameters=rope)
     with torch.inference_mode():
-        logits = theirs(torch.from_numpy(asked.tokens)[None]).logits[0, asked.start - 1 : -1]
-    expected = F.cross_entropy(logits, torch.from_numpy(asked.tokens[asked.start :]), reduction="none")
+        logits = theirs(torch.from_numpy(asked.tokens)[None]).logits[0, asked.first_target - 1 : -1]
+    expected = F.cross_entropy(logits, torch.from_numpy(asked.tokens[asked.first_target :]), reduction="none")
     np.testing.assert_allclose(native.score(asked).nll, expected.numpy(), atol=2e-4)
 
 
@@ -124,7 +124,7 @@ def test_the_processor_by_its_name_gives_the_same_numbers(native: Native) -> Non
 @pytest.mark.slow
 def test_float64_agrees_with_float32(native: Native) -> None:
     precise = Native(LEXLET, dtype="float64")
-    remap = Attention(remap=Remap(64, Line(float("inf"), 64), Line(float("inf"))))
+    remap = Attention(remap=Remap(64, PositionMap(float("inf"), 64), PositionMap(float("inf"))))
     for attention in (Attention(), remap):
         native.attend(attention)
         precise.attend(attention)
@@ -148,7 +148,7 @@ def test_it_writes_what_transformers_generates(native: Native, folder: Path) -> 
     prompt = np.concatenate([[0], native.tokenizer.encode("def __init__(self, ").ids])
     theirs = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     generated = theirs.generate(torch.from_numpy(prompt)[None], max_new_tokens=12, do_sample=False)
-    written = native.write(Write(index=0, cluster="", prompt=prompt, room=12))
+    written = native.write(Generate(index=0, cluster="", prompt=prompt, max_new_tokens=12))
     new = generated[0, len(prompt) :].tolist()
     assert written.tokens.tolist() == new[: new.index(1)] if 1 in new else new
     assert written.text == native.tokenizer.decode(written.tokens)
@@ -159,7 +159,7 @@ def test_a_token_is_never_taken_from_logits_that_are_nan() -> None:
     with torch.no_grad():
         next(spoilt._decoder.parameters()).fill_(torch.nan)
     with pytest.raises(Refused, match="logits are NaN in float32: use another dtype"):
-        spoilt.write(Write(index=0, cluster="", prompt=question(20, 10).tokens, room=3))
+        spoilt.write(Generate(index=0, cluster="", prompt=question(20, 10).tokens, max_new_tokens=3))
 
 
 def test_bad_dtypes_and_other_models_are_refused(shared: Path) -> None:
@@ -195,18 +195,18 @@ def test_a_key_is_rotated_once_for_all_questions_behind_its_text(
 ) -> None:
     """Four layers rotate each key that is read: 60 of the text, then 3 of the end and 7 written of each question."""
     native.attend(Attention())
-    turned, own = list[int](), Rotary.rotate
+    turned, own = list[int](), RotaryEncoding.rotate
 
-    def counted(self: Rotary, vectors: Tensor, positions: Tensor) -> Tensor:
+    def counted(self: RotaryEncoding, vectors: Tensor, positions: Tensor) -> Tensor:
         turned.extend([vectors.shape[2]] * (vectors.shape[1] == 4))  # key heads; queries have 8
         return own(self, vectors, positions)
 
-    monkeypatch.setattr(Rotary, "rotate", counted)
+    monkeypatch.setattr(RotaryEncoding, "rotate", counted)
     monkeypatch.setattr(native, "reuse", True)
     text = question(60, 50).tokens
     for end in ([5, 6, 7], [8, 9, 10]):
         prompt = np.concatenate([text, end])
-        written = native.write(Write(index=0, cluster="", prompt=prompt, room=8))
+        written = native.write(Generate(index=0, cluster="", prompt=prompt, max_new_tokens=8))
         assert len(written.tokens) == 8, "no end of text among the answer"
     assert sum(turned) == 4 * (60 + 2 * (3 + 7))
 
@@ -218,5 +218,5 @@ def test_logits_from_kept_rotated_keys_are_those_of_keys_rotated_anew(
     native.attend(SHAPED[name] if name in SHAPED else lexbench.method(name).attention(LEXLET, 1024))
     tokens, pieces = question(400, 200).tokens, (380, 7, 1, 1, 11)
     kept = native.logits(tokens, pieces, 380)
-    monkeypatch.setattr(attend, "REGIONS", 0)
+    monkeypatch.setattr(attend, "MAX_KEPT_REGIONS", 0)
     torch.testing.assert_close(kept, native.logits(tokens, pieces, 380), atol=1e-5, rtol=1e-5)

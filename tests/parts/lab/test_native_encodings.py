@@ -12,18 +12,18 @@ import torch
 from torch.nn import functional as F
 
 import lexbench
-from lexbench import Attention, Choose, Model, Probe, Refused, Score, Write
+from lexbench import Attention, Choose, Generate, Loglikelihood, Model, ProbeAttention, Refused
 from lexbench.backends.hf.backend import Hf
-from lexbench.checkpoints.checkpoint import on_disk, read_model
+from lexbench.checkpoints.checkpoint import local_folder, read_model
 from lexbench.core import registry
 from lexbench.core.attention import Slopes
 from lexbench.parts.lab.backend import Native
 from lexbench.parts.lab.native import build
-from lexbench.parts.lab.native.decoder import Decoder, Shape
-from lexbench.parts.lab.native.folder import save
+from lexbench.parts.lab.native.decoder import Decoder, DecoderShape
+from lexbench.parts.lab.native.folder import save_model
 
 TRAINED = 32
-SHAPE = Shape(vocabulary=2048, layers=2, width=32, heads=4, kv_heads=2, hidden=48)
+SHAPE = DecoderShape(vocabulary=2048, layers=2, width=32, heads=4, kv_heads=2, hidden=48)
 ROTATING = ("rope", "xpos", "coca", "interleave")
 GIVEN: dict[str, dict[str, Any]] = {
     "bipe": {"separators": [10, 20]},
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @pytest.fixture
 def trained(tmp_path: Path) -> Callable[..., Model]:
     """The facts of a folder with an encoding, weights at random and lexlet's tokenizer."""
-    lexlet = on_disk("lexbench:lexlet")
+    lexlet = local_folder("lexbench:lexlet")
     assert lexlet is not None
 
     def made(name: str, **parameters: Any) -> Model:
@@ -47,12 +47,12 @@ def trained(tmp_path: Path) -> Callable[..., Model]:
         folder.mkdir()
         for file in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
             shutil.copy(lexlet / file, folder)
-        spec = build.resolved({"name": name, **parameters})
-        decoder = Decoder(SHAPE, build.encoding(spec, SHAPE, TRAINED))
+        spec = build.resolve_spec({"name": name, **parameters})
+        decoder = Decoder(SHAPE, build.build_encoding(spec, SHAPE, TRAINED))
         decoder.initialise(0)
         for weight in decoder.parameters():
             weight.data = weight.data * 5
-        save(decoder, folder, TRAINED, bos=0, eos=1, dtype=torch.float32, encoding=spec)
+        save_model(decoder, folder, TRAINED, bos=0, eos=1, dtype=torch.float32, encoding=spec)
         return read_model({"path": str(folder)})
 
     return made
@@ -73,7 +73,7 @@ def test_scores_follow_alibis_formula(trained: Callable[..., Model]) -> None:
     model, text = trained("alibi"), tokens(60)
     native = Native(model, dtype="float64")
     native.attend(Attention())
-    got = native.score(Score(tokens=text, start=20, bytes=1, words=1, **PREFIX)).nll
+    got = native.score(Loglikelihood(tokens=text, first_target=20, bytes=1, words=1, **PREFIX)).nll
 
     # The same weights without an encoding, under a method that brings the slopes 2^-2, 2^-4, 2^-6, 2^-8.
     config = json.loads((Path(model.path or "") / "config.json").read_text())
@@ -81,7 +81,7 @@ def test_scores_follow_alibis_formula(trained: Callable[..., Model]) -> None:
     (Path(model.path or "") / "config.json").write_text(json.dumps(config))
     plain = Native(model, dtype="float64")
     plain.attend(Attention(bias=Slopes((2**-2, 2**-4, 2**-6, 2**-8))))
-    expected = plain.score(Score(tokens=text, start=20, bytes=1, words=1, **PREFIX)).nll
+    expected = plain.score(Loglikelihood(tokens=text, first_target=20, bytes=1, words=1, **PREFIX)).nll
     np.testing.assert_allclose(got, expected, rtol=1e-6)
 
 
@@ -89,7 +89,7 @@ def test_written_and_chosen_tokens_are_those_of_full_forward_passes(trained: Cal
     native = Native(trained("xpos"), dtype="float64")
     native.attend(lexbench.method("bca").attention(native.model, 80))
     prompt = tokens(70)
-    written = native.write(Write(prompt=prompt, room=6, answer="", **PREFIX)).tokens
+    written = native.write(Generate(prompt=prompt, max_new_tokens=6, answer="", **PREFIX)).tokens
     text = list(prompt)
     for token in written:
         logits = native.logits(np.array(text), [len(text)], len(prompt))
@@ -105,7 +105,7 @@ def test_written_and_chosen_tokens_are_those_of_full_forward_passes(trained: Cal
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", registry.names("encoding"))
+@pytest.mark.parametrize("name", registry.registered_names("encoding"))
 def test_prompts_that_begin_alike_give_the_numbers_of_each_alone(name: str, trained: Callable[..., Model]) -> None:
     native, text = Native(trained(name, **GIVEN.get(name, {})), dtype="float64"), tokens(30)
     native.attend(Attention())
@@ -114,30 +114,34 @@ def test_prompts_that_begin_alike_give_the_numbers_of_each_alone(name: str, trai
 
     def answers() -> list[Any]:
         chosen = [native.choose(Choose(prompt=each, options=options, expected=0, **PREFIX)).nll for each in prompts]
-        return [chosen, [native.write(Write(prompt=each, room=4, answer="", **PREFIX)).tokens for each in prompts]]
+        return [
+            chosen,
+            [native.write(Generate(prompt=each, max_new_tokens=4, answer="", **PREFIX)).tokens for each in prompts],
+        ]
 
     (alone, written), native.reuse = answers(), True
     again, rewritten = answers()
     np.testing.assert_allclose(again, alone, rtol=1e-9)
     assert [list(each) for each in rewritten] == [list(each) for each in written]
     own_places = ("abacus", "bipe", "cape", "coupling", "clex", "pose", "randomized", "shape")
-    assert native.sees_no_future() == (name not in own_places)
-    if native.sees_no_future():
+    assert native.is_causal() == (name not in own_places)
+    if native.is_causal():
         long, short = (
-            native.score(Score(tokens=each, start=5, bytes=1, words=1, **PREFIX)).nll for each in (text, text[:18])
+            native.score(Loglikelihood(tokens=each, first_target=5, bytes=1, words=1, **PREFIX)).nll
+            for each in (text, text[:18])
         )
         np.testing.assert_allclose(long[: len(short)], short, rtol=1e-6)
 
 
 def test_what_prompts_share_is_read_once(trained: Callable[..., Model], monkeypatch: pytest.MonkeyPatch) -> None:
     native, text, read = Native(trained("rope")), tokens(60), list[int]()
-    hidden = Decoder.hidden
+    hidden = Decoder.hidden_states
 
     def counted(decoder: Decoder, ids: torch.Tensor, *more: Any, **named: Any) -> torch.Tensor:
         read.append(ids.shape[1])
         return hidden(decoder, ids, *more, **named)
 
-    monkeypatch.setattr(Decoder, "hidden", counted)
+    monkeypatch.setattr(Decoder, "hidden_states", counted)
 
     def reads(*prompts: Any) -> list[int]:
         read.clear()
@@ -157,7 +161,7 @@ def test_what_prompts_share_is_read_once(trained: Callable[..., Model], monkeypa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", registry.names("encoding"))
+@pytest.mark.parametrize("name", registry.registered_names("encoding"))
 def test_every_encoding_is_probed_and_takes_masks_or_refuses_with_a_reason(
     trained: Callable[..., Model], name: str
 ) -> None:
@@ -165,7 +169,7 @@ def test_every_encoding_is_probed_and_takes_masks_or_refuses_with_a_reason(
     native = Native(trained(name, **given))
     longest = native._decoder.encoding.longest
     length = 48 if longest is None else longest
-    asked = Probe(tokens=tokens(length), first=1, **PREFIX)
+    asked = ProbeAttention(tokens=tokens(length), first=1, **PREFIX)
     native.attend(Attention())
     if name == "gla":
         with pytest.raises(Refused, match="gla has no attention weights to probe: it has no softmax"):
@@ -180,7 +184,7 @@ def test_every_encoding_is_probed_and_takes_masks_or_refuses_with_a_reason(
             native.attend(bca)
     else:
         native.attend(bca)
-        losses = native.score(Score(tokens=tokens(length), start=4, bytes=1, words=1, **PREFIX)).nll
+        losses = native.score(Loglikelihood(tokens=tokens(length), first_target=4, bytes=1, words=1, **PREFIX)).nll
         assert np.isfinite(losses).all()
 
 
@@ -188,7 +192,7 @@ def test_a_table_that_ends_is_refused(trained: Callable[..., Model]) -> None:
     native = Native(trained("learned"))
     native.attend(Attention())
     with pytest.raises(Refused, match="learned has positions for 32 tokens, asked for 33"):
-        native.score(Score(tokens=tokens(33), start=4, bytes=1, words=1, **PREFIX))
+        native.score(Loglikelihood(tokens=tokens(33), first_target=4, bytes=1, words=1, **PREFIX))
 
 
 def test_methods_apply_where_there_is_something_to_change(trained: Callable[..., Model]) -> None:

@@ -13,7 +13,13 @@ from lexbench import Refused
 from lexbench.core import console
 from lexbench.core.attention import Floats
 from lexbench.parts.search.longrope_search import evolution
-from lexbench.parts.search.longrope_search.evolution import Candidate, Found, Settings, Space, search
+from lexbench.parts.search.longrope_search.evolution import (
+    EvolutionResult,
+    EvolutionSettings,
+    FactorCandidate,
+    FactorSpace,
+    search_factors,
+)
 
 PAIRS, STRETCH, CRITICAL = 16, 8.0, 7
 PLACES = np.arange(PAIRS) / (PAIRS - 1)
@@ -21,7 +27,7 @@ SEEDS = [np.full(PAIRS, STRETCH), STRETCH**PLACES, 1 + (STRETCH - 1) * np.clip(2
 """As PI, NTK and YaRN are: even, geometric, a ramp."""
 SLOPE = 1 + 8.7 / (1 + np.exp(-9 * (PLACES - 0.45)))
 """From 1.15 to 9.64, above s and below 1.25 s."""
-SHORT = Settings(population=20, iterations=6, parents=8, mutations=5, crossovers=5)
+SHORT = EvolutionSettings(population=20, iterations=6, parents=8, mutations=5, crossovers=5)
 
 
 class Hill:
@@ -29,9 +35,9 @@ class Hill:
 
     def __init__(self, optimum: Floats, start_tokens: int = 0, falls_at: int | None = None) -> None:
         self.optimum, self.start_tokens, self.falls_at = optimum, start_tokens, falls_at
-        self.asked: list[Candidate] = []
+        self.asked: list[FactorCandidate] = []
 
-    def __call__(self, candidate: Candidate) -> float:
+    def __call__(self, candidate: FactorCandidate) -> float:
         if len(self.asked) == self.falls_at:
             raise KeyboardInterrupt
         self.asked.append(candidate)
@@ -40,23 +46,23 @@ class Hill:
 
 
 def run(
-    hill: Callable[[Candidate], float],
-    settings: Settings,
+    hill: Callable[[FactorCandidate], float],
+    settings: EvolutionSettings,
     journal: Path,
     seeds: Sequence[Floats] = SEEDS,
     **identity: Any,
-) -> Found:
+) -> EvolutionResult:
     space = settings.space(PAIRS, STRETCH, CRITICAL)
-    return search(hill, space, seeds, settings, journal, identity)
+    return search_factors(hill, space, seeds, settings, journal, identity)
 
 
 @pytest.mark.everyday("0")
 @pytest.mark.parametrize("seed", range(3))
 def test_the_published_settings_come_within_6_percent_of_an_optimum(seed: int, tmp_path: Path) -> None:
     hill = Hill(SLOPE)
-    found = run(hill, Settings(seed=seed), tmp_path / "search.jsonl")
+    found = run(hill, EvolutionSettings(seed=seed), tmp_path / "search.jsonl")
     assert math.sqrt(found.nll) < 0.06  # root mean square of the factors' relative error, 0.34 for the best seed
-    assert found.nll < min(Hill(SLOPE)(Candidate(tuple(factors))) for factors in SEEDS) / 30
+    assert found.nll < min(Hill(SLOPE)(FactorCandidate(tuple(factors))) for factors in SEEDS) / 30
     assert found.evaluations == len(hill.asked) == 64 + 40 * (16 + 16)
 
 
@@ -64,7 +70,7 @@ def test_the_published_settings_come_within_6_percent_of_an_optimum(seed: int, t
 def test_longrope2_comes_within_1_percent_where_its_rule_holds(tmp_path: Path) -> None:
     upper = np.array([8.3, 8.9, 9.0, 10.5, 11.0, 12.0, 14.2, 15.0, 15.8])
     hill = Hill(np.concatenate([8.3 ** (np.arange(7) / 7), upper]))
-    found = run(hill, Settings(rule="longrope2"), tmp_path / "search.jsonl")
+    found = run(hill, EvolutionSettings(rule="longrope2"), tmp_path / "search.jsonl")
     assert math.sqrt(found.nll) < 0.01
 
 
@@ -87,7 +93,7 @@ def test_where_no_bar_is_drawn_each_generation_has_a_line_with_the_best_so_far(
         for number, nll in enumerate(found.curve)
     ]
     assert [re.sub(r"^\d\d:\d\d<\d\d:\d\d, ", "", line) for line in lines] == ends
-    monkeypatch.setattr(console, "EVERY", 0.0)
+    monkeypatch.setattr(console, "LINE_INTERVAL_SECONDS", 0.0)
     run(Hill(SLOPE), SHORT, tmp_path / "often.jsonl")
     assert len(capsys.readouterr().err.splitlines()) == 1 + 80
     monkeypatch.setenv("TQDM_DISABLE", "1")
@@ -97,7 +103,7 @@ def test_where_no_bar_is_drawn_each_generation_has_a_line_with_the_best_so_far(
 
 def test_factors_never_fall_and_stay_between_1_and_the_papers_ceiling(tmp_path: Path) -> None:
     hill = Hill(np.linspace(0.5, 20, PAIRS))  # draws to both ends
-    run(hill, Settings(iterations=10), tmp_path / "search.jsonl")
+    run(hill, EvolutionSettings(iterations=10), tmp_path / "search.jsonl")
     factors = np.array([candidate.factors for candidate in hill.asked])
     assert (np.diff(factors, axis=1) >= 0).all()
     assert factors.min() == 1 and 9.9 < factors.max() <= 10  # 1.25 * 8
@@ -108,7 +114,7 @@ def test_factors_never_fall_and_stay_between_1_and_the_papers_ceiling(tmp_path: 
 
 def test_longrope2_interpolates_the_untrained_pairs_fully_and_the_others_by_ntk(tmp_path: Path) -> None:
     hill = Hill(np.linspace(0.5, 30, PAIRS))
-    run(hill, Settings(rule="longrope2", iterations=10), tmp_path / "search.jsonl")
+    run(hill, EvolutionSettings(rule="longrope2", iterations=10), tmp_path / "search.jsonl")
     factors = np.array([candidate.factors for candidate in hill.asked])
     assert (np.diff(factors, axis=1) >= 0).all()
     assert factors[:, 7:].min() == 8 and 15.8 < factors.max() <= 16
@@ -121,7 +127,7 @@ def test_longrope2_interpolates_the_untrained_pairs_fully_and_the_others_by_ntk(
 
 def test_ceiling_step_and_critical_pair_are_the_users(tmp_path: Path) -> None:
     hill = Hill(np.linspace(0.5, 40, PAIRS))
-    settings = Settings(rule="longrope2", critical_pair=12, ceiling=3, step=0.5, iterations=10)
+    settings = EvolutionSettings(rule="longrope2", critical_pair=12, ceiling=3, step=0.5, iterations=10)
     run(hill, settings, tmp_path / "search.jsonl")
     factors = np.array([candidate.factors for candidate in hill.asked])
     assert factors[:, 12].min() == 8 and factors[:, 11].min() == pytest.approx(8 ** (11 / 12)) and factors.max() == 24
@@ -130,7 +136,7 @@ def test_ceiling_step_and_critical_pair_are_the_users(tmp_path: Path) -> None:
 
 def test_start_tokens_are_searched_with_the_factors(tmp_path: Path) -> None:
     hill = Hill(SLOPE, start_tokens=8)
-    settings = Settings(start_tokens=(0, 2, 8, 64), iterations=10)
+    settings = EvolutionSettings(start_tokens=(0, 2, 8, 64), iterations=10)
     assert run(hill, settings, tmp_path / "search.jsonl").best.start_tokens == 8
     assert {candidate.start_tokens for candidate in hill.asked} == {0, 2, 8, 64}
     assert all(candidate.start_tokens == 0 for candidate in hill.asked[:3])
@@ -140,7 +146,7 @@ def test_each_generation_comes_from_the_best_so_far(tmp_path: Path, monkeypatch:
     hill, seen = Hill(SLOPE), []
     children = evolution._Breed.children
 
-    def watched(self: evolution._Breed, parents: Sequence[Candidate]) -> list[Candidate]:
+    def watched(self: evolution._Breed, parents: Sequence[FactorCandidate]) -> list[FactorCandidate]:
         seen.append((list(parents), list(hill.asked)))
         return children(self, parents)
 
@@ -156,7 +162,7 @@ def test_each_generation_comes_from_the_best_so_far(tmp_path: Path, monkeypatch:
 def test_the_same_seed_gives_the_same_search_and_another_one_another(tmp_path: Path) -> None:
     hills = [Hill(SLOPE) for _ in range(3)]
     found = [
-        run(hill, Settings(iterations=3, seed=seed), tmp_path / str(number))
+        run(hill, EvolutionSettings(iterations=3, seed=seed), tmp_path / str(number))
         for number, (hill, seed) in enumerate(zip(hills, (5, 5, 6), strict=True))
     ]
     assert found[0] == found[1] and hills[0].asked == hills[1].asked
@@ -184,10 +190,10 @@ def test_a_journal_torn_in_its_first_line_begins_anew(tmp_path: Path) -> None:
 
 
 def test_more_iterations_go_on_with_an_old_journal(tmp_path: Path) -> None:
-    at_once = run(Hill(SLOPE), Settings(iterations=5), tmp_path / "at_once")
-    run(Hill(SLOPE), Settings(iterations=2), tmp_path / "parts")
+    at_once = run(Hill(SLOPE), EvolutionSettings(iterations=5), tmp_path / "at_once")
+    run(Hill(SLOPE), EvolutionSettings(iterations=2), tmp_path / "parts")
     rest = Hill(SLOPE)
-    assert run(rest, Settings(iterations=5), tmp_path / "parts") == at_once
+    assert run(rest, EvolutionSettings(iterations=5), tmp_path / "parts") == at_once
     assert len(rest.asked) == 3 * 32
 
 
@@ -198,7 +204,7 @@ def test_another_search_in_an_old_journal_is_refused_by_what_changed(tmp_path: P
     with pytest.raises(ValueError, match=r"has length 2048, now 4096: give another out="):
         run(Hill(SLOPE), SHORT, journal, length=4096)
     with pytest.raises(ValueError, match=r"has population 20, now 64; parents 8, now 32; mutations 5, now 16"):
-        run(Hill(SLOPE), Settings(), journal, length=2048)
+        run(Hill(SLOPE), EvolutionSettings(), journal, length=2048)
     with pytest.raises(ValueError, match=r"has seeds \[\["):
         run(Hill(SLOPE), SHORT, journal, seeds=SEEDS[:2], length=2048)
     assert journal.read_bytes() == before
@@ -215,7 +221,7 @@ def test_a_file_that_is_no_journal_is_left_alone(tmp_path: Path) -> None:
 def test_a_candidate_without_a_finite_value_is_the_worst(tmp_path: Path) -> None:
     hill = Hill(SLOPE)
 
-    def value(candidate: Candidate) -> float:
+    def value(candidate: FactorCandidate) -> float:
         return math.nan if len(set(candidate.factors)) > 1 else hill(candidate)
 
     found = run(value, SHORT, tmp_path / "some", seeds=[SEEDS[1], SEEDS[0]])
@@ -227,14 +233,14 @@ def test_a_candidate_without_a_finite_value_is_the_worst(tmp_path: Path) -> None
 
 
 def test_a_space_without_new_candidates_ends_the_search(tmp_path: Path) -> None:
-    asked: list[Candidate] = []
+    asked: list[FactorCandidate] = []
 
-    def value(candidate: Candidate) -> float:
+    def value(candidate: FactorCandidate) -> float:
         asked.append(candidate)
         return sum(candidate.factors)
 
-    space = Settings(step=1, ceiling=1).space(2, 2.0, 1)
-    found = search(value, space, [np.full(2, 2.0)], SHORT, tmp_path / "search.jsonl", {})
+    space = EvolutionSettings(step=1, ceiling=1).space(2, 2.0, 1)
+    found = search_factors(value, space, [np.full(2, 2.0)], SHORT, tmp_path / "search.jsonl", {})
     assert sorted(candidate.factors for candidate in asked) == [(1, 1), (1, 2), (2, 2)]
     assert found.best.factors == (1, 1) and found.evaluations == 3
 
@@ -242,9 +248,9 @@ def test_a_space_without_new_candidates_ends_the_search(tmp_path: Path) -> None:
 @pytest.mark.parametrize("probability", [0.3, 0.8])
 def test_a_mutation_draws_that_share_of_the_factors_evenly_between_their_neighbours(probability: float) -> None:
     rng = np.random.default_rng(0)
-    space = Space(4, 1.0, 41.0, 0, 0.01, (0,))
-    parent = Candidate((10.0, 20.0, 30.0, 40.0))
-    mutants = np.array([space.mutant(parent, probability, rng).factors for _ in range(4000)])
+    space = FactorSpace(4, 1.0, 41.0, 0, 0.01, (0,))
+    parent = FactorCandidate((10.0, 20.0, 30.0, 40.0))
+    mutants = np.array([space.mutate_factors(parent, probability, rng).factors for _ in range(4000)])
     changed = mutants != parent.factors
     assert changed.mean() == pytest.approx(probability, abs=0.015)
     alone = changed.sum(1) == 1
@@ -256,36 +262,36 @@ def test_a_mutation_draws_that_share_of_the_factors_evenly_between_their_neighbo
 
 def test_only_whole_steps_between_the_neighbours_are_drawn() -> None:
     rng = np.random.default_rng(0)
-    space = Space(2, 1.25, 1.75, 0, 0.5, (0,))
-    drawn = {space.mutant(Candidate((1.3, 1.6)), 0.5, rng).factors for _ in range(200)}
+    space = FactorSpace(2, 1.25, 1.75, 0, 0.5, (0,))
+    drawn = {space.mutate_factors(FactorCandidate((1.3, 1.6)), 0.5, rng).factors for _ in range(200)}
     assert drawn == {(1.3, 1.6), (1.5, 1.6), (1.3, 1.5), (1.5, 1.5)}
 
 
 def test_factors_that_fall_or_leave_the_bounds_move_into_the_space() -> None:
-    space = Space(4, 1.0, 8.0, 0, 0.01, (0,))
-    assert space.nearest(np.array([0.5, 3.0, 2.0, 9.0])).factors == (1.0, 3.0, 3.0, 8.0)
+    space = FactorSpace(4, 1.0, 8.0, 0, 0.01, (0,))
+    assert space.nearest_candidate(np.array([0.5, 3.0, 2.0, 9.0])).factors == (1.0, 3.0, 3.0, 8.0)
 
 
 def test_two_parents_are_two_the_better_one_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     crossed: list[tuple[float, float]] = []
-    child, value = Space.child, Hill(SLOPE)
+    child, value = FactorSpace.cross_factors, Hill(SLOPE)
 
     def watched(
-        self: Space, one: Candidate, two: Candidate, share: float, rng: np.random.Generator
-    ) -> Candidate | None:
+        self: FactorSpace, one: FactorCandidate, two: FactorCandidate, share: float, rng: np.random.Generator
+    ) -> FactorCandidate | None:
         crossed.append((value(one), value(two)))
         return child(self, one, two, share, rng)
 
-    monkeypatch.setattr(Space, "child", watched)
+    monkeypatch.setattr(FactorSpace, "cross_factors", watched)
     run(Hill(SLOPE), SHORT, tmp_path / "search.jsonl")
     assert len(crossed) >= 30 and all(one < two for one, two in crossed)
 
 
 def test_a_crossover_takes_that_share_of_the_factors_from_the_second_parent() -> None:
     rng = np.random.default_rng(0)
-    space = Space(4, 1.0, 8.0, 0, 0.01, (0, 4))
-    one, two = Candidate((1.0, 3.0, 5.0, 7.0), 0), Candidate((2.0, 4.0, 6.0, 8.0), 4)
-    children = [space.child(one, two, 0.3, rng) for _ in range(4000)]
+    space = FactorSpace(4, 1.0, 8.0, 0, 0.01, (0, 4))
+    one, two = FactorCandidate((1.0, 3.0, 5.0, 7.0), 0), FactorCandidate((2.0, 4.0, 6.0, 8.0), 4)
+    children = [space.cross_factors(one, two, 0.3, rng) for _ in range(4000)]
     factors = np.array([child.factors for child in children if child is not None])
     assert len(factors) == 4000
     assert set(np.unique(factors - one.factors)) == {0.0, 1.0}
@@ -295,9 +301,9 @@ def test_a_crossover_takes_that_share_of_the_factors_from_the_second_parent() ->
 
 def test_a_crossover_that_would_fall_gives_no_child() -> None:
     rng = np.random.default_rng(0)
-    space = Space(3, 1.0, 8.0, 0, 0.01, (0,))
-    one, two = Candidate((1.0, 1.0, 1.0)), Candidate((2.0, 2.0, 2.0))
-    children = {space.child(one, two, 0.5, rng) for _ in range(200)}
+    space = FactorSpace(3, 1.0, 8.0, 0, 0.01, (0,))
+    one, two = FactorCandidate((1.0, 1.0, 1.0)), FactorCandidate((2.0, 2.0, 2.0))
+    children = {space.cross_factors(one, two, 0.5, rng) for _ in range(200)}
     rising = {(1.0, 1.0, 1.0), (1.0, 1.0, 2.0), (1.0, 2.0, 2.0), (2.0, 2.0, 2.0)}
     assert {child.factors for child in children if child} == rising and None in children
 
@@ -323,10 +329,10 @@ def test_a_crossover_that_would_fall_gives_no_child() -> None:
 )
 def test_settings_outside_their_range_are_named(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words.replace("(", r"\(")):
-        Settings(**settings)
+        EvolutionSettings(**settings)
 
 
 @pytest.mark.parametrize("critical", [0, 16])
 def test_a_critical_pair_outside_the_head_is_refused(critical: int) -> None:
     with pytest.raises(ValueError, match=f"critical_pair must be from 1 to 15, of 16 pairs, got {critical}"):
-        Settings(rule="longrope2", critical_pair=critical).space(16, 8.0, 7)
+        EvolutionSettings(rule="longrope2", critical_pair=critical).space(16, 8.0, 7)

@@ -15,14 +15,20 @@ from lexbench import Attention, Model, Refused, api
 from lexbench.backends.chance import Chance
 from lexbench.checkpoints.checkpoint import read_model
 from lexbench.core import registry
-from lexbench.core.task import Score, Scored
+from lexbench.core.task import Loglikelihood, LoglikelihoodAnswer
 from lexbench.corpora.synthetic import Synthetic
-from lexbench.parts.search.longrope_search.evolution import Candidate, Settings
-from lexbench.parts.search.longrope_search.search import Result, critical_pair, find, mean_nll, stretched
+from lexbench.parts.search.longrope_search.evolution import EvolutionSettings, FactorCandidate
+from lexbench.parts.search.longrope_search.search import (
+    FactorSearchResult,
+    candidate_attention,
+    critical_pair,
+    find_factors,
+    mean_nll,
+)
 
 OPTIMUM = np.geomspace(1.1, 4.4, 16)
 TEXTS = Synthetic(count=6, words=1000)
-SETTINGS = Settings(population=20, iterations=6, parents=8, mutations=5, crossovers=5, seed=3)
+SETTINGS = EvolutionSettings(population=20, iterations=6, parents=8, mutations=5, crossovers=5, seed=3)
 
 
 class Fake(Chance):
@@ -37,12 +43,12 @@ class Fake(Chance):
         self.factors = own / (own if attention.inv_freq is None else attention.inv_freq)
         self.scale = attention.scale
 
-    def score(self, question: Score) -> Scored:
+    def score(self, question: Loglikelihood) -> LoglikelihoodAnswer:
         if len(Fake.asked) >= Fake.dies_after:
             raise KeyboardInterrupt
         Fake.asked += (question.cluster,)
         away = np.mean((np.log(self.factors) - np.log(OPTIMUM)) ** 2) + worth(question.cluster)
-        return Scored(nll=np.full(question.length - question.start, away, dtype=np.float32))
+        return LoglikelihoodAnswer(nll=np.full(question.length - question.first_target, away, dtype=np.float32))
 
 
 def worth(cluster: str) -> float:
@@ -60,10 +66,10 @@ def _fake_backend(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def lexlet() -> Model:
-    return read_model(registry.read("model", "lexlet"))
+    return read_model(registry.read_named_config("model", "lexlet"))
 
 
-def run(model: Model, out: Path | str | None, **changed: Any) -> Result:
+def run(model: Model, out: Path | str | None, **changed: Any) -> FactorSearchResult:
     asked: dict[str, Any] = {
         "corpus": TEXTS,
         "backend": {"_target_": "fake_backend.Fake", "name": "fake"},
@@ -71,16 +77,16 @@ def run(model: Model, out: Path | str | None, **changed: Any) -> Result:
         "n": 2,
         "settings": SETTINGS,
     }
-    return find(model=model, out=out, **{**asked, **changed})
+    return find_factors(model=model, out=out, **{**asked, **changed})
 
 
 def test_a_candidate_divides_frequencies_and_scales_as_longrope_does() -> None:
     tiny = Model(name="tiny", trained_length=16, head_dim=8, rope_base=10_000.0)
-    attention = stretched(tiny, 64, Candidate((1.0, 2.0, 3.0, 4.0)))
+    attention = candidate_attention(tiny, 64, FactorCandidate((1.0, 2.0, 3.0, 4.0)))
     np.testing.assert_allclose(attention.inv_freq, [1, 0.05, 0.01 / 3, 0.00025], rtol=1e-12)  # type: ignore[arg-type]
     assert attention.scale == pytest.approx(1.2247449, abs=1e-7)  # as transformers computes it
     assert attention.slots() == ("inv_freq", "scale")
-    assert stretched(tiny, 64, Candidate((1.0,) * 4, 8)).keep_first == 8
+    assert candidate_attention(tiny, 64, FactorCandidate((1.0,) * 4, 8)).keep_first == 8
 
 
 @pytest.mark.parametrize(
@@ -99,19 +105,22 @@ def test_the_critical_pair_is_the_first_that_never_came_round(
 
 def test_the_mean_is_over_targets_not_over_texts(lexlet: Model) -> None:
     class Told(Chance):
-        def score(self, question: Score) -> Scored:
-            return Scored(nll=np.full(question.length - question.start, question.index, dtype=np.float32))
+        def score(self, question: Loglikelihood) -> LoglikelihoodAnswer:
+            return LoglikelihoodAnswer(
+                nll=np.full(question.length - question.first_target, question.index, dtype=np.float32)
+            )
 
     tokens = np.arange(8)
     questions = [
-        Score(index=i, cluster="a", tokens=tokens, start=start, bytes=1, words=1) for i, start in ((1, 2), (5, 6))
+        Loglikelihood(index=i, cluster="a", tokens=tokens, first_target=start, bytes=1, words=1)
+        for i, start in ((1, 2), (5, 6))
     ]
     told: Any = Told(lexlet)
     assert mean_nll(told, questions, Attention()) == (6 * 1 + 2 * 5) / 8
 
 
 def test_a_search_writes_the_method_that_it_found(lexlet: Model, tmp_path: Path) -> None:
-    result = run(lexlet, tmp_path / "my/method/found.yaml", settings=Settings())
+    result = run(lexlet, tmp_path / "my/method/found.yaml", settings=EvolutionSettings())
     written = yaml.safe_load(result.file.read_text())
     assert written == {
         "_target_": "lexbench.methods.longrope.Longrope",
@@ -126,15 +135,17 @@ def test_a_search_writes_the_method_that_it_found(lexlet: Model, tmp_path: Path)
 def test_the_written_method_is_the_one_that_was_measured(
     lexlet: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = Settings(population=8, parents=4, iterations=1, start_tokens=(4, 16))
+    settings = EvolutionSettings(population=8, parents=4, iterations=1, start_tokens=(4, 16))
     best = run(lexlet, tmp_path / "method/mine.yaml", settings=settings).found.best
     monkeypatch.setenv("LEXBENCH_CONFIG_PATH", str(tmp_path))
-    assert api.method("mine").attention(lexlet, 1024).as_data() == stretched(lexlet, 1024, best).as_data()
+    assert api.method("mine").attention(lexlet, 1024).as_data() == candidate_attention(lexlet, 1024, best).as_data()
 
 
 @pytest.mark.slow
 def test_start_tokens_are_written_where_there_are_some(lexlet: Model, tmp_path: Path) -> None:
-    result = run(lexlet, tmp_path / "found.yaml", settings=Settings(population=2, parents=2, start_tokens=(16,)))
+    result = run(
+        lexlet, tmp_path / "found.yaml", settings=EvolutionSettings(population=2, parents=2, start_tokens=(16,))
+    )
     assert yaml.safe_load(result.file.read_text())["start_tokens"] == 16
 
 
@@ -142,10 +153,12 @@ def test_a_text_that_the_model_does_not_speak_is_said(
     lexlet: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard = Fake.score
-    result = run(lexlet, tmp_path / "spoken.yaml", settings=Settings(population=2, parents=2, iterations=1))
+    result = run(lexlet, tmp_path / "spoken.yaml", settings=EvolutionSettings(population=2, parents=2, iterations=1))
     assert result.unspoken is None and "claimed" not in result.table()
-    monkeypatch.setattr(Fake, "score", lambda self, question: Scored(nll=heard(self, question).nll + np.float32(9)))
-    result = run(lexlet, tmp_path / "unspoken.yaml", settings=Settings(population=2, parents=2, iterations=1))
+    monkeypatch.setattr(
+        Fake, "score", lambda self, question: LoglikelihoodAnswer(nll=heard(self, question).nll + np.float32(9))
+    )
+    result = run(lexlet, tmp_path / "unspoken.yaml", settings=EvolutionSettings(population=2, parents=2, iterations=1))
     said = "No gain is claimed: lexlet does not speak this text: none has "
     assert result.table().splitlines()[-1].startswith(said) and f"# {said}" in result.file.read_text()
 
@@ -201,7 +214,7 @@ def test_a_search_that_was_killed_writes_what_it_would_have_written(
         ({"n": 1}, "n 2, now 1"),
         ({"length": 512}, "length 1024, now 512"),
         ({"corpus": Synthetic(count=7, words=1000)}, "corpus "),
-        ({"settings": Settings(seed=4)}, "population 20, now 64; parents 8, now 32; .*seed 3, now 4"),
+        ({"settings": EvolutionSettings(seed=4)}, "population 20, now 64; parents 8, now 32; .*seed 3, now 4"),
     ],
 )
 def test_a_journal_serves_one_search_only(changed: dict[str, Any], words: str, lexlet: Model, tmp_path: Path) -> None:
@@ -215,13 +228,13 @@ def test_a_plug_in_backend_whose_code_has_changed_takes_no_number_of_the_earlier
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     code = """
-from lexbench import Scored
+from lexbench import LoglikelihoodAnswer
 from tests.parts.search.test_search import Fake
 
 
 class Own(Fake):
     def score(self, question):
-        return Scored(nll=BY * super().score(question).nll)
+        return LoglikelihoodAnswer(nll=BY * super().score(question).nll)
 """
     for module, by in (("own_before", "1"), ("own_now", "2")):
         (tmp_path / f"{module}.py").write_text(code.replace("BY", by))
@@ -239,7 +252,7 @@ class Own(Fake):
         ({"length": None}, "^search needs a length above the trained length 256: .* give length=2048"),
         ({"length": 256}, "a length above the trained length 256, got 256"),
         (
-            {"settings": Settings(start_tokens=(0, 1024))},
+            {"settings": EvolutionSettings(start_tokens=(0, 1024))},
             r"^search's start_tokens must be below the length 1024, got 1024: e.g. start_tokens=\[0,4\]",
         ),
         ({"n": 0}, "search's n must be at least 1 text, got 0"),
@@ -272,7 +285,7 @@ def test_a_file_of_another_kind_and_a_known_name_are_kept(lexlet: Model, tmp_pat
 def test_the_plan_counts_all_seeds_where_the_population_is_smaller(
     lexlet: Model, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    small = Settings(population=2, parents=2, iterations=1, mutations=1, crossovers=1)
+    small = EvolutionSettings(population=2, parents=2, iterations=1, mutations=1, crossovers=1)
     run(lexlet, tmp_path / "found.yaml", settings=small)  # pi, ntk and yarn, one mutation and one crossover
     assert "search: 5 candidates at most, in 2 generations" in capsys.readouterr().err
 
@@ -294,13 +307,15 @@ def test_a_model_without_plain_rotary_positions_is_refused(lexlet: Model, tmp_pa
 
 
 def test_the_commands_settings_are_the_evolutions_own_defaults() -> None:
-    config = yaml.safe_load((registry.home_of("search") / "search.yaml").read_text())
-    defaults = {**asdict(Settings()), "start_tokens": [0]}
+    config = yaml.safe_load((registry.command_config_folder("search") / "search.yaml").read_text())
+    defaults = {**asdict(EvolutionSettings()), "start_tokens": [0]}
     assert {key: config[key] for key in defaults} == defaults
     assert {*config} - {*defaults} == {"defaults", "length", "out", "n", "hydra"}
     asked = {**{key: config[key] for key in defaults}, "start_tokens": [0, 4], "population": 32}
-    built = registry.build({"_target_": "lexbench.parts.search.longrope_search.evolution.Settings", **asked}, "search")
-    assert built == Settings(start_tokens=(0, 4), population=32)
+    built = registry.build_object(
+        {"_target_": "lexbench.parts.search.longrope_search.evolution.EvolutionSettings", **asked}, "search"
+    )
+    assert built == EvolutionSettings(start_tokens=(0, 4), population=32)
 
 
 @pytest.mark.slow
@@ -311,9 +326,9 @@ def test_the_embedded_model_gets_factors_that_load_as_a_method(
         lexlet,
         tmp_path / "method/longrope_lexlet.yaml",
         corpus=api.corpus("stdlib"),
-        backend={**registry.read("backend", "hf"), "name": "hf"},
+        backend={**registry.read_named_config("backend", "hf"), "name": "hf"},
         length=512,
-        settings=Settings(population=5, parents=3, mutations=1, crossovers=1, iterations=2),
+        settings=EvolutionSettings(population=5, parents=3, mutations=1, crossovers=1, iterations=2),
     )
     rows = {row.name: row for row in result.rows}
     assert result.found.evaluations == 9
@@ -322,6 +337,6 @@ def test_the_embedded_model_gets_factors_that_load_as_a_method(
     assert 1 < rows["found"].fresh < rows["none"].fresh < math.log(2048)  # the model's own attention fails at twice 256
     monkeypatch.setenv("LEXBENCH_CONFIG_PATH", str(tmp_path))
     method = api.method("longrope_lexlet")
-    assert method.attention(lexlet, 512).as_data() == stretched(lexlet, 512, result.found.best).as_data()
+    assert method.attention(lexlet, 512).as_data() == candidate_attention(lexlet, 512, result.found.best).as_data()
     within = method.attention(lexlet, 256)
     assert within.scale == 1 and np.array_equal(within.inv_freq, lexlet.inv_freq())  # type: ignore[arg-type]

@@ -11,18 +11,18 @@ from huggingface_hub import constants
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from lexbench.callbacks import LengthCurve
-from lexbench.checkpoints.checkpoint import locate
+from lexbench.checkpoints.checkpoint import locate_checkpoint
 from lexbench.commands.main import main
 from lexbench.core import registry
 from lexbench.core.errors import ConfigError
 from lexbench.parts.search.trace import checkpoints, measure, page
-from lexbench.parts.search.trace.checkpoints import Checkpoint, has_all_bytes, named, step_named
-from lexbench.parts.search.trace.choose import order, ranked
+from lexbench.parts.search.trace.checkpoints import Checkpoint, checkpoints_of_words, has_all_bytes, step_named
+from lexbench.parts.search.trace.choose import order, rank_finalists
 from lexbench.parts.search.trace.falls import changes, falls, harms
-from lexbench.parts.search.trace.measure import Column, Row, columns_of, kept_rows
+from lexbench.parts.search.trace.measure import CheckpointRow, Column, columns_of, kept_rows
 from lexbench.parts.search.trace.settings import Settings
-from lexbench.parts.search.trace.trace import trace, traced, watch
-from lexbench.stats.cell_outcomes import Kept
+from lexbench.parts.search.trace.trace import summarise_checkpoints, trace, watch
+from lexbench.stats.cell_outcomes import CellOutcomes
 from lexbench.stats.pairs import Outcome
 from tests.report.fake_run import cell
 
@@ -30,10 +30,12 @@ DOCUMENTS = 16
 BLIND: Mapping[str, float] = {"chance": 0.25}
 
 
-def row(step: int, levels: Mapping[Column, Sequence[float]], metric: str = "nll", targets: int | None = 10) -> Row:
+def row(
+    step: int, levels: Mapping[Column, Sequence[float]], metric: str = "nll", targets: int | None = 10
+) -> CheckpointRow:
     """A checkpoint with an amount for each question, one a document."""
     kept = {
-        column: Kept(
+        column: CellOutcomes(
             id=f"{step} {column}",
             cell=cell(column.task, "none", column.length, n=len(amounts)),
             outcomes={
@@ -46,7 +48,7 @@ def row(step: int, levels: Mapping[Column, Sequence[float]], metric: str = "nll"
         )
         for column, amounts in levels.items()
     }
-    return Row(checkpoint=Checkpoint(path=f"step-{step}", step=step), kept=kept)
+    return CheckpointRow(checkpoint=Checkpoint(path=f"step-{step}", step=step), kept=kept)
 
 
 def text(length: int) -> Column:
@@ -114,16 +116,16 @@ def test_more_text_hurts_where_the_same_targets_are_less_likely_behind_it() -> N
     [near, far] = harms([row(0, levels)], columns_of([row(0, levels)]))
     assert (near.shorter, near.longer, near.hurts) == (128, 160, False)
     assert far.hurts and far.found.difference == pytest.approx(4 / 10)  # nats over 10 targets of each document
-    other = Row(checkpoint=Checkpoint(path="x"), kept={**row(0, levels).kept, text(512): _other_targets(33)})
+    other = CheckpointRow(checkpoint=Checkpoint(path="x"), kept={**row(0, levels).kept, text(512): _other_targets(33)})
     assert [(each.shorter, each.longer) for each in harms([other], columns_of([other]))] == [(128, 160)]
 
 
-def _other_targets(level: float) -> Kept:
+def _other_targets(level: float) -> CellOutcomes:
     kept = row(0, {text(512): steady(level)}).kept[text(512)]
     moved = [
         Outcome(index=each.index, cluster="elsewhere", amount=each.amount, targets=10) for each in kept.outcomes["nll"]
     ]
-    return Kept(id="moved", cell=kept.cell, outcomes={"nll": moved})
+    return CellOutcomes(id="moved", cell=kept.cell, outcomes={"nll": moved})
 
 
 def test_finalists_are_judged_on_fresh_questions_alone() -> None:
@@ -132,19 +134,19 @@ def test_finalists_are_judged_on_fresh_questions_alone() -> None:
     assert order(chosen, columns)[:3] == [1, 2, 3]
     fresh = {0: 30.0, 1: 29.0, 2: 28.0, 3: 29.5}
     asked = {step: row(step, {each: steady(level) for each in columns}) for step, level in fresh.items()}
-    found = ranked(chosen, asked, [1, 2, 3], columns)
+    found = rank_finalists(chosen, asked, [1, 2, 3], columns)
     assert [each.place for each in found] == [2, 1, 3]
     best, second, _ = found
     # Of the best: 2 nats over 10 targets better than the first; it seemed 3 of 10 better. Behind it: 1 of 10.
     assert best.to_first.difference == pytest.approx(-0.2) and best.seemed == pytest.approx(-0.3)
     assert best.behind.difference is None and second.behind.difference == pytest.approx(0.1) and not second.tied
     close = {**asked, 1: row(1, {each: steady(28, 5.0) for each in columns})}
-    assert [each.tied for each in ranked(chosen, close, [1, 2], columns)] == [False, True]
+    assert [each.tied for each in rank_finalists(chosen, close, [1, 2], columns)] == [False, True]
 
 
 def test_a_page_names_the_cliff_and_recommends_nothing_before_fresh_questions(tmp_path: Path) -> None:
     rows = [row(step, {text(128): steady(30 - step), text(512): steady(29 + step)}) for step in (0, 1000)]
-    said = page.markdown(found := traced(rows))
+    said = page.markdown(found := summarise_checkpoints(rows))
     assert "Cliff of last_segment at 512 tokens after step 0" in said and "while last_segment at 128 gains" in said
     assert "No checkpoint is recommended yet" in said and "from step 1,000 on" in page.markdown(found)
     assert page.write(found, tmp_path) == tmp_path / "trace.md" and (tmp_path / "trace.svg").stat().st_size > 1000
@@ -152,11 +154,11 @@ def test_a_page_names_the_cliff_and_recommends_nothing_before_fresh_questions(tm
 
 def test_checkpoints_with_other_questions_are_refused() -> None:
     rows = [row(step, {text(512): steady(30)}) for step in (0, 1)]
-    rows[1] = Row(checkpoint=rows[1].checkpoint, kept={text(512): _other_targets(30)})
+    rows[1] = CheckpointRow(checkpoint=rows[1].checkpoint, kept={text(512): _other_targets(30)})
     with pytest.raises(ConfigError, match=r"question 0 of last_segment at 512 is not the same for step 0 and step 1"):
-        traced(rows)
+        summarise_checkpoints(rows)
     with pytest.raises(ConfigError, match="no task and length"):
-        traced([row(0, {text(512): steady(30)}), row(1, {text(128): steady(30)})])
+        summarise_checkpoints([row(0, {text(512): steady(30)}), row(1, {text(128): steady(30)})])
 
 
 # names of checkpoints
@@ -178,7 +180,7 @@ def model(folder: Path, seed: int = 0, tokenizer: bool = True) -> Path:
         LlamaConfig(vocab_size=2048, max_position_embeddings=64, tie_word_embeddings=True, **size)
     ).save_pretrained(folder)
     for name in ("tokenizer.json", "tokenizer_config.json") if tokenizer else ():
-        (folder / name).write_bytes((locate("lexbench:lexlet", None) / name).read_bytes())
+        (folder / name).write_bytes((locate_checkpoint("lexbench:lexlet", None) / name).read_bytes())
     return folder
 
 
@@ -187,10 +189,10 @@ def test_checkpoints_come_in_the_order_of_their_steps(tmp_path: Path) -> None:
         model(tmp_path / f"checkpoint-{step}", tokenizer=False)
     other = model(tmp_path / "final", tokenizer=False)
     (other / "trainer_state.json").write_text('{"global_step": 1500}')
-    assert [each.name for each in named([str(tmp_path / "*")])] == ["200", "1000", "1500"]
-    assert [each.step for each in named([str(tmp_path)])] == [200, 1000, 1500]
+    assert [each.name for each in checkpoints_of_words([str(tmp_path / "*")])] == ["200", "1000", "1500"]
+    assert [each.step for each in checkpoints_of_words([str(tmp_path)])] == [200, 1000, 1500]
     with pytest.raises(ConfigError, match="are both 200"):
-        named([str(tmp_path), str(model(tmp_path / "again" / "step-200", tokenizer=False))])
+        checkpoints_of_words([str(tmp_path), str(model(tmp_path / "again" / "step-200", tokenizer=False))])
 
 
 def test_a_checkpoint_that_is_being_written_is_waited_for_or_refused(tmp_path: Path) -> None:
@@ -199,9 +201,9 @@ def test_a_checkpoint_that_is_being_written_is_waited_for_or_refused(tmp_path: P
     whole = weights.read_bytes()
     assert has_all_bytes(weights)
     weights.write_bytes(whole[:-1])
-    assert not has_all_bytes(weights) and named([str(tmp_path / "*")], waiting=True) == []
+    assert not has_all_bytes(weights) and checkpoints_of_words([str(tmp_path / "*")], waiting=True) == []
     with pytest.raises(ConfigError, match=r"checkpoint-1 is incomplete \(model.safetensors\): wait"):
-        named([str(tmp_path / "*")])
+        checkpoints_of_words([str(tmp_path / "*")])
     weights.write_bytes(b"\xff" * 4)
     assert not has_all_bytes(weights)
 
@@ -216,11 +218,11 @@ def test_a_word_that_names_no_checkpoint_is_refused(
     monkeypatch.chdir(tmp_path)
     if word:
         with pytest.raises(ConfigError, match=said):
-            named([word])
-        assert named([word], waiting=True) == []
+            checkpoints_of_words([word])
+        assert checkpoints_of_words([word], waiting=True) == []
     else:
         with pytest.raises(ConfigError, match=r"has no config\.json, nor has a folder in it"):
-            named([str(tmp_path)])
+            checkpoints_of_words([str(tmp_path)])
 
 
 def test_revisions_are_found_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,10 +232,13 @@ def test_revisions_are_found_in_the_cache(tmp_path: Path, monkeypatch: pytest.Mo
         (refs / name).write_text("0" * 40)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(checkpoints, "hub_is_reached", lambda: False)
-    assert [(each.revision, each.step) for each in named(["org/name@step*"])] == [("step200", 200), ("step3000", 3000)]
-    assert named(["org/name@main"]) == [Checkpoint(path="org/name", revision="main")]
+    assert [(each.revision, each.step) for each in checkpoints_of_words(["org/name@step*"])] == [
+        ("step200", 200),
+        ("step3000", 3000),
+    ]
+    assert checkpoints_of_words(["org/name@main"]) == [Checkpoint(path="org/name", revision="main")]
     with pytest.raises(ConfigError, match="no revision of org/name matches v"):
-        named(["org/name@v*"])
+        checkpoints_of_words(["org/name@v*"])
 
 
 @pytest.mark.everyday("misspelt", "adapter")
@@ -272,9 +277,9 @@ def test_a_mistake_is_told_in_one_line_and_claims_no_folder(
 def asked(out: Path, **changed: Any) -> dict[str, Any]:
     """A short trace."""
     return {
-        "tasks": [{**registry.read("task", "last_segment"), "name": "last_segment"}],
-        "corpus": {**registry.read("corpus", "synthetic"), "name": "synthetic"},
-        "backend": {**registry.read("backend", "native"), "name": "native"},
+        "tasks": [{**registry.read_named_config("task", "last_segment"), "name": "last_segment"}],
+        "corpus": {**registry.read_named_config("corpus", "synthetic"), "name": "synthetic"},
+        "backend": {**registry.read_named_config("backend", "native"), "name": "native"},
         "settings": Settings(**{"lengths": [32, 64], "n": 4, "out": str(out), **changed}),
     }
 
@@ -292,7 +297,7 @@ def test_a_trace_resumes_and_watches(tmp_path: Path, monkeypatch: pytest.MonkeyP
         raise AssertionError("measured twice")
 
     with monkeypatch.context() as patched:  # nothing is measured again, not even loaded
-        patched.setattr(measure, "execute", fails)
+        patched.setattr(measure, "execute_job", fails)
         again = trace([str(runs)], **asked(out))
     assert page.markdown(again) == page.markdown(found)
     with pytest.raises(ConfigError, match=r"has n 4, now 5"):
@@ -325,7 +330,7 @@ def test_a_trace_resumes_and_watches(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_curves_kept_during_a_training_make_the_same_page(tmp_path: Path) -> None:
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(locate("lexbench:lexlet", None))
+    tokenizer = AutoTokenizer.from_pretrained(locate_checkpoint("lexbench:lexlet", None))
     curve = LengthCurve(tokenizer, [32, 64], every=5, share=1, n=4, keep=tmp_path, corpus="synthetic")
     for step in (5, 10):
         network = LlamaForCausalLM.from_pretrained(model(tmp_path / "model", step))

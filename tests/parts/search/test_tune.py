@@ -21,24 +21,24 @@ from lexbench import Attention, Model, Refused
 from lexbench.backends.chance import Chance
 from lexbench.checkpoints.checkpoint import read_model
 from lexbench.core import console, registry
-from lexbench.core.method_key import key_from
+from lexbench.core.method_key import parse_label
 from lexbench.core.record import Deferred
-from lexbench.core.task import Score, Scored, Write, Written
+from lexbench.core.task import Generate, GenerateAnswer, Loglikelihood, LoglikelihoodAnswer
 from lexbench.methods import export
 from lexbench.methods.composition import method_config
 from lexbench.parts.search.tune import bench
-from lexbench.parts.search.tune.halving import halve, rungs
-from lexbench.parts.search.tune.page import ranking, screen
-from lexbench.parts.search.tune.ranking import Finalist, Measured, rank
-from lexbench.parts.search.tune.result import Result
-from lexbench.parts.search.tune.search import Search
-from lexbench.parts.search.tune.settings import Settings
-from lexbench.parts.search.tune.space import Candidate, Draws, Range, parameters_of
+from lexbench.parts.search.tune.halving import halve_entrants, rung_counts
+from lexbench.parts.search.tune.page import ranking_markdown, terminal_text
+from lexbench.parts.search.tune.ranking import CandidateOutcomes, Finalist, rank_finalists
+from lexbench.parts.search.tune.result import TuneResult
+from lexbench.parts.search.tune.search import TuneSearch
+from lexbench.parts.search.tune.settings import TuneSettings
+from lexbench.parts.search.tune.space import Candidate, CandidateDraws, ParameterRange, parameters_of
 from lexbench.parts.search.tune.tune import tune
-from lexbench.report.doctor import examine
-from lexbench.runner.journal import changes
+from lexbench.report.doctor import examine_runs
+from lexbench.runner.journal import describe_changes
 from lexbench.stats.intervals import Interval
-from lexbench.stats.pairs import Outcome, Paired
+from lexbench.stats.pairs import Outcome, PairedDifference
 from lexbench.store.store import Store
 
 BEST = 9.0
@@ -69,16 +69,20 @@ class Fake(Chance):
         self.divisor = float((own / (own if attention.inv_freq is None else attention.inv_freq))[-1])
         self.last = attention
 
-    def score(self, question: Score) -> Scored:
+    def score(self, question: Loglikelihood) -> LoglikelihoodAnswer:
         self._count(question.cluster, question.length, question.index)
         inside = question.length <= self.model.trained_length
         loss = 0.5 * (self.last.scale is not None) if inside else math.log(self.divisor / BEST) ** 2
-        return Scored(nll=np.full(question.length - question.start, loss + worth(question.cluster), dtype=np.float32))
+        return LoglikelihoodAnswer(
+            nll=np.full(question.length - question.first_target, loss + worth(question.cluster), dtype=np.float32)
+        )
 
-    def write(self, question: Write) -> Written:
+    def write(self, question: Generate) -> GenerateAnswer:
         self._count("needle", question.length, question.index)
         found = question.length <= self.model.trained_length or self.divisor > 2
-        return Written(tokens=np.zeros(1, np.int64), text=question.answer if found else " nothing", hit_room=False)
+        return GenerateAnswer(
+            tokens=np.zeros(1, np.int64), text=question.answer if found else " nothing", hit_room=False
+        )
 
     def _count(self, what: str, length: int, index: int) -> None:
         if len(Fake.asked) >= Fake.dies_after:
@@ -103,10 +107,10 @@ def _fake_backend(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def lexlet() -> Model:
-    return read_model(registry.read("model", "lexlet"))
+    return read_model(registry.read_named_config("model", "lexlet"))
 
 
-def run(model: Model, out: Path, backend: str = "fake_backend.Fake", **changed: Any) -> Result:
+def run(model: Model, out: Path, backend: str = "fake_backend.Fake", **changed: Any) -> TuneResult:
     asked: dict[str, Any] = {
         "length": 1024,
         "budget": 4,
@@ -119,9 +123,9 @@ def run(model: Model, out: Path, backend: str = "fake_backend.Fake", **changed: 
     }
     return tune(
         model=model,
-        corpus={**registry.read("corpus", "synthetic"), "count": 20, "words": 600, "name": "synthetic"},
+        corpus={**registry.read_named_config("corpus", "synthetic"), "count": 20, "words": 600, "name": "synthetic"},
         backend={"_target_": backend, "name": "fake"},
-        settings=Settings(**{**asked, **changed}),
+        settings=TuneSettings(**{**asked, **changed}),
     )
 
 
@@ -130,11 +134,11 @@ def run(model: Model, out: Path, backend: str = "fake_backend.Fake", **changed: 
 
 def test_rungs_are_those_of_hyperband() -> None:
     """Li et al. 2018, table 1: R = 81, eta = 3, brackets s = 4 to 0 by the least resource."""
-    assert rungs(1, 81, 3) == (1, 3, 9, 27, 81)
-    assert rungs(9, 81, 3) == (9, 27, 81)
-    assert rungs(81, 81, 3) == (81,)
-    assert rungs(4, 32, 2) == (4, 8, 16, 32)
-    assert rungs(4, 10, 2) == (5, 10)
+    assert rung_counts(1, 81, 3) == (1, 3, 9, 27, 81)
+    assert rung_counts(9, 81, 3) == (9, 27, 81)
+    assert rung_counts(81, 81, 3) == (81,)
+    assert rung_counts(4, 32, 2) == (4, 8, 16, 32)
+    assert rung_counts(4, 10, 2) == (5, 10)
 
 
 def test_successive_halving_measures_as_many_as_published() -> None:
@@ -145,7 +149,7 @@ def test_successive_halving_measures_as_many_as_published() -> None:
         seen.append((entrant, count))
         return 80 - entrant
 
-    halve(range(81), rungs(1, 81, 3), 3, measure)
+    halve_entrants(range(81), rung_counts(1, 81, 3), 3, measure)
     assert Counter(count for _, count in seen) == {1: 81, 3: 27, 9: 9, 27: 3, 81: 1}
     assert seen[-1] == (80, 81)
     assert [entrant for entrant, count in seen if count == 3] == list(range(80, 53, -1))  # the best ones first
@@ -157,7 +161,7 @@ def test_successive_halving_measures_as_many_as_published() -> None:
 def test_halving_in_the_narrow_sense_ends_with_one() -> None:
     """Jamieson and Talwalkar 2016: |S_k| = floor(n / 2^k), ceil(log2 n) rounds; 11 arms give 11, 5, 2, 1."""
     seen: list[int] = []
-    halve(range(11), (1, 2, 4, 8), 2, lambda entrant, count: seen.append(count) or entrant)  # type: ignore[func-returns-value]
+    halve_entrants(range(11), (1, 2, 4, 8), 2, lambda entrant, count: seen.append(count) or entrant)  # type: ignore[func-returns-value]
     assert Counter(seen) == {1: 11, 2: 5, 4: 2, 8: 1}
 
 
@@ -168,7 +172,7 @@ def test_who_is_out_goes_no_further_and_who_is_kept_does() -> None:
         seen.append((entrant, count))
         return None if entrant < 6 else entrant
 
-    halve(range(8), (1, 2, 4), 2, measure, keep=lambda entrant: entrant == 7)
+    halve_entrants(range(8), (1, 2, 4), 2, measure, keep=lambda entrant: entrant == 7)
     assert seen[8:] == [(6, 2), (7, 2), (6, 4), (7, 4)]
 
 
@@ -183,9 +187,9 @@ def test_ranges_follow_model_and_length(lexlet: Model) -> None:
     def read(name: str, length: int = 1024, **given: Any) -> Any:
         return parameters_of({**method_config(name), **given}, space, common, lexlet, length)
 
-    assert read("ntk") == {"factor": Range(2.0, 16.0, True, False)}
-    assert read("ntk", 384) == {"factor": Range(1.0, 6.0, True, False)}
-    assert read("rerope") == {"window": Range(32, 240, False, True)}
+    assert read("ntk") == {"factor": ParameterRange(2.0, 16.0, True, False)}
+    assert read("ntk", 384) == {"factor": ParameterRange(1.0, 6.0, True, False)}
+    assert read("rerope") == {"window": ParameterRange(32, 240, False, True)}
     assert read("abf") == {"base": (1e5, 1e6)}
     assert read("ntk", factor=8.0) == read("resonance") == {}
     assert parameters_of(method_config("yarn+log_n"), space, common, lexlet, 1024) == {}
@@ -216,15 +220,18 @@ def test_a_range_that_is_none_is_said(entry: dict[str, Any], said: str, lexlet: 
 
 
 def test_the_same_seed_and_results_give_the_same_draws_within_the_ranges() -> None:
-    asked = [({"name": "a"}, {"x": Range(2, 9, True, True), "y": Range(0, 1, False, False)}), ({"name": "b"}, {})]
+    asked = [
+        ({"name": "a"}, {"x": ParameterRange(2, 9, True, True), "y": ParameterRange(0, 1, False, False)}),
+        ({"name": "b"}, {}),
+    ]
 
     def drawn(seed: int) -> list[dict[str, Any]]:
-        draws = Draws(asked, seed)
-        draws.learn_default(0, [(2, 0.5)], True)
+        draws = CandidateDraws(asked, seed)
+        draws.report_default(0, [(2, 0.5)], True)
         found = []
         for number in range(30):
-            config, trial = draws.draw() or ({}, None)
-            draws.learn(trial, [(2, config["y"])] if number % 3 else [], bool(number % 2))
+            config, trial = draws.draw_config() or ({}, None)
+            draws.report_draw(trial, [(2, config["y"])] if number % 3 else [], bool(number % 2))
             found.append(config)
         return found
 
@@ -232,15 +239,15 @@ def test_the_same_seed_and_results_give_the_same_draws_within_the_ranges() -> No
     assert once == drawn(0) != drawn(1)
     assert all(config["name"] == "a" and config["x"] in range(2, 10) and 0 <= config["y"] <= 1 for config in once)
     assert all(config["y"] == float(f"{config['y']:.3g}") for config in once)
-    assert Draws(asked[1:], 0).draw() is None
+    assert CandidateDraws(asked[1:], 0).draw_config() is None
 
 
 def test_draws_come_nearer_to_what_did_well() -> None:
     """Of 40 draws, those of the second half are nearer to the optimum of (y - 0.2)^2 than uniform ones (0.34)."""
-    draws, found = Draws([({"name": "a"}, {"y": Range(0, 1, False, False)})], 0), []
+    draws, found = CandidateDraws([({"name": "a"}, {"y": ParameterRange(0, 1, False, False)})], 0), []
     for _ in range(40):
-        config, trial = draws.draw() or ({}, None)
-        draws.learn(trial, [(1, (config["y"] - 0.2) ** 2)], True)
+        config, trial = draws.draw_config() or ({}, None)
+        draws.report_draw(trial, [(1, (config["y"] - 0.2) ** 2)], True)
         found.append(abs(config["y"] - 0.2))
     assert np.mean(found[20:]) < 0.34 / 2
 
@@ -254,7 +261,11 @@ def test_candidates_that_cannot_be_have_a_reason(lexlet: Model) -> None:
 
 
 def test_by_default_methods_that_hide_no_key_are_taken(lexlet: Model) -> None:
-    moves = {name for name in registry.names("method") if Candidate.of(method_config(name), lexlet, 1024).moves}
+    moves = {
+        name
+        for name in registry.registered_names("method")
+        if Candidate.of(method_config(name), lexlet, 1024).changes_positions
+    }
     assert {"yarn", "ntk", "rerope", "self_extend", "dca", "longrope2"} < moves
     assert not moves & {"none", "log_n", "bca", "sliding_window", "streaming_llm", "lambda_mask", "attention_buckets"}
 
@@ -270,8 +281,8 @@ def needle(index: int, found: float) -> Outcome:
     return Outcome(index=index, cluster=str(index), amount=found)
 
 
-def measured(losses: list[float], found: list[float], inside: list[float]) -> Measured:
-    return Measured(
+def measured(losses: list[float], found: list[float], inside: list[float]) -> CandidateOutcomes:
+    return CandidateOutcomes(
         text=[text(index, nll) for index, nll in enumerate(losses)],
         needles=[needle(index, each) for index, each in enumerate(found)],
         inside=[text(index, nll) for index, nll in enumerate(inside)],
@@ -279,14 +290,16 @@ def measured(losses: list[float], found: list[float], inside: list[float]) -> Me
 
 
 def test_the_loss_weighs_text_by_targets_and_needles_by_their_worth() -> None:
-    uneven = Measured(text=[text(0, 2.0, 1), text(1, 1.0, 3)], needles=[needle(0, 1.0), needle(1, 0.0)], inside=[])
+    uneven = CandidateOutcomes(
+        text=[text(0, 2.0, 1), text(1, 1.0, 3)], needles=[needle(0, 1.0), needle(1, 0.0)], inside=[]
+    )
     assert uneven.loss(1.0) == pytest.approx((2 + 3) / 4 + 0.5)
     assert uneven.loss(0.2) == pytest.approx(1.25 + 0.1)
-    assert Measured(text=uneven.text, needles=[], inside=[]).loss(1.0) == pytest.approx(1.25)
+    assert CandidateOutcomes(text=uneven.text, needles=[], inside=[]).loss(1.0) == pytest.approx(1.25)
 
 
 def candidates(*names: str) -> list[Candidate]:
-    return [Candidate({"name": name}, key_from(name), None, None) for name in names]
+    return [Candidate({"name": name}, parse_label(name), None, None) for name in names]
 
 
 def test_rows_are_ranked_and_those_above_the_price_come_last() -> None:
@@ -294,7 +307,7 @@ def test_rows_are_ranked_and_those_above_the_price_come_last() -> None:
     dear = measured([1.0] * 6, [1.0] * 6, [1.03] * 6)
     near = measured([2.0] * 6, [1.0] * 6, [1.019] * 6)
     far = measured([2.5] * 6, [0.5] * 6, [0.9] * 6)
-    rows = rank(
+    rows = rank_finalists(
         list(zip(candidates("none", "dear", "near", "far"), (none, dear, near, far), strict=True)), none, 0.02, 1
     )
     assert [row.candidate.label for row in rows] == ["near", "far", "none", "dear"]
@@ -323,7 +336,7 @@ def test_the_p_value_flips_texts_and_needles_alike() -> None:
     flips = [
         sum(s * each for s, each in zip(signs, parts, strict=True)) for signs in itertools.product((1, -1), repeat=7)
     ]
-    rows = rank(list(zip(candidates("best", "other"), (best, other), strict=True)), best, 0.02, worth_)
+    rows = rank_finalists(list(zip(candidates("best", "other"), (best, other), strict=True)), best, 0.02, worth_)
     behind = next(row.behind for row in rows if row.behind.difference)
     sign = 1 if rows[1].candidate.label == "other" else -1
     assert behind.difference == pytest.approx(sign * truth)
@@ -337,7 +350,7 @@ def test_the_interval_of_the_loss_is_put_together_from_both_parts() -> None:
     all lost, reaches to the right only: l = 6 / (6 + 1.96^2), and the far end is -(1 - sqrt(2) (1 - l))."""
     none = measured([1.0] * 6, [1.0] * 6, [1.0] * 6)
     other = measured([1.3, 1.1, 1.0, 1.2, 1.0, 2.4], [0.0] * 6, [1.0] * 6)
-    row = rank(list(zip(candidates("none", "other"), (none, other), strict=True)), none, 0.02, 0.4)[1]
+    row = rank_finalists(list(zip(candidates("none", "other"), (none, other), strict=True)), none, 0.02, 0.4)[1]
     assert row.text.interval and row.text.difference == pytest.approx(2 / 6)
     end = -(1 - math.sqrt(2) * (1 - 6 / (6 + 1.959964**2)))
     low = 2 / 6 + 0.4 - math.hypot(2 / 6 - row.text.interval.low, 0.4 * (end + 1))
@@ -354,7 +367,7 @@ def test_the_interval_of_the_loss_covers_as_often_as_it_says() -> None:
         best = measured([2.0] * 40, [0.0] * 40, [1.0] * 2)
         gains = rng.random(40) < 0.5
         other = measured(list(2.3 + 0.2 * rng.standard_normal(40)), list(gains.astype(float)), [1.0] * 2)
-        rows = rank(list(zip(candidates("best", "other"), (best, other), strict=True)), best, 0.02, 0.4)
+        rows = rank_finalists(list(zip(candidates("best", "other"), (best, other), strict=True)), best, 0.02, 0.4)
         behind = next(row.behind for row in rows if row.behind.difference)
         sign = 1 if rows[1].candidate.label == "other" else -1
         assert behind.interval is not None
@@ -365,7 +378,7 @@ def test_the_interval_of_the_loss_covers_as_often_as_it_says() -> None:
 def test_a_price_whose_interval_reaches_above_the_stated_one_is_doubtful() -> None:
     none = measured([2.0] * 4, [], [1.0] * 4)
     found = measured([1.0] * 4, [], [1.0, 1.0, 1.0, 1.06])  # 0.015 on average; a resample has the dear one twice
-    rows = rank(list(zip(candidates("found", "none"), (found, none), strict=True)), none, 0.02, 1.0)
+    rows = rank_finalists(list(zip(candidates("found", "none"), (found, none), strict=True)), none, 0.02, 1.0)
     assert [(row.candidate.label, row.dear, row.doubtful) for row in rows] == [
         ("found", False, True),
         ("none", False, False),
@@ -376,7 +389,7 @@ def test_what_is_too_dear_may_be_in_doubt_as_well() -> None:
     none = measured([2.0] * 4, [], [1.0] * 4)
     far = measured([1.0] * 4, [], [1.06] * 4)
     near = measured([1.5] * 4, [], [1.0, 1.0, 1.0, 1.2])  # 0.05 on average; one resample in three lacks the dear one
-    rows = rank(list(zip(candidates("far", "near", "none"), (far, near, none), strict=True)), none, 0.02, 1.0)
+    rows = rank_finalists(list(zip(candidates("far", "near", "none"), (far, near, none), strict=True)), none, 0.02, 1.0)
     assert [(row.candidate.label, row.dear, row.doubtful) for row in rows] == [
         ("none", False, False),
         ("far", True, False),
@@ -388,7 +401,7 @@ def test_what_is_compared_with_itself_has_no_interval() -> None:
     """By definition a difference from itself is 0; Newcombe's interval of right answers has a width even then."""
     none = measured([1.0, 2.0, 3.0], [1.0, 0.0, 1.0], [1.0] * 3)
     found = measured([0.5, 1.5, 2.0], [1.0, 0.0, 1.0], [1.0] * 3)
-    best, second = rank(list(zip(candidates("none", "found"), (none, found), strict=True)), none, 0.02, 1.0)
+    best, second = rank_finalists(list(zip(candidates("none", "found"), (none, found), strict=True)), none, 0.02, 1.0)
     assert (best.candidate.label, second.candidate.label) == ("found", "none")
     assert (best.behind.difference, best.behind.interval) == (0.0, None)
     assert second.needles and (second.needles.difference, second.needles.interval) == (0.0, None)
@@ -399,7 +412,7 @@ def test_two_alike_are_not_told_apart() -> None:
     rng = np.random.default_rng(1)
     best, other = (measured(list(2 + 0.1 * rng.standard_normal(12)), [1.0] * 12, [1.0] * 12) for _ in range(2))
     none = measured([4.0] * 12, [0.0] * 12, [1.0] * 12)
-    rows = rank(list(zip(candidates("none", "a", "b"), (none, best, other), strict=True)), none, 0.02, 1.0)
+    rows = rank_finalists(list(zip(candidates("none", "a", "b"), (none, best, other), strict=True)), none, 0.02, 1.0)
     assert [row.tied for row in rows] == [False, True, False]
 
 
@@ -418,9 +431,9 @@ def test_two_alike_are_not_told_apart() -> None:
 def test_a_finalist_is_behind_where_both_test_and_interval_say_so(
     p: float | None, interval: Interval | None, rival: bool, tied: bool
 ) -> None:
-    behind = Paired(difference=0.15, interval=interval, p_holm=p)
+    behind = PairedDifference(difference=0.15, interval=interval, p_holm=p)
     [candidate] = candidates("other")
-    text, inside = Paired(), Paired()
+    text, inside = PairedDifference(), PairedDifference()
     row = Finalist(candidate=candidate, loss=1, text=text, needles=None, inside=inside, behind=behind, rival=rival)
     assert row.tied is tied
 
@@ -428,7 +441,7 @@ def test_a_finalist_is_behind_where_both_test_and_interval_say_so(
 def test_of_one_text_nobody_is_better() -> None:
     """One cluster has neither an interval nor signs to flip."""
     none, found = measured([2.0], [], [1.0]), measured([1.0], [], [1.0])
-    rows = rank(list(zip(candidates("found", "none"), (found, none), strict=True)), none, 0.02, 1.0)
+    rows = rank_finalists(list(zip(candidates("found", "none"), (found, none), strict=True)), none, 0.02, 1.0)
     assert [(row.candidate.label, row.tied) for row in rows] == [("found", False), ("none", True)]
 
 
@@ -496,7 +509,7 @@ def test_an_interrupted_tune_ends_as_an_undisturbed_one_and_asks_nothing_twice(
     monkeypatch.setattr(Fake, "dies_after", math.inf)
     again = run(lexlet, tmp_path / "parts", budget=8)
     assert len(Fake.asked) == before
-    assert ranking(again) == ranking(whole)
+    assert ranking_markdown(again) == ranking_markdown(whole)
     for name in ("result.md", "result.csv", "candidates.csv", "settings.json"):
         assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     run(lexlet, tmp_path / "parts", budget=8)
@@ -524,8 +537,8 @@ def test_a_cell_of_a_tune_that_was_killed_after_its_last_answer_is_finished_by_t
     monkeypatch.setattr(Store, "finish", finish)
     again = run(lexlet, tmp_path / "parts", budget=2)
     assert left.with_suffix(".parquet").exists() and not left.exists()
-    assert len(Fake.asked) == 2 * asked and ranking(again) == ranking(whole)
-    assert (examine([tmp_path / "parts"]).faults, examine([tmp_path / "parts/final"]).unfinished) == ([], 0)
+    assert len(Fake.asked) == 2 * asked and ranking_markdown(again) == ranking_markdown(whole)
+    assert (examine_runs([tmp_path / "parts"]).faults, examine_runs([tmp_path / "parts/final"]).unfinished) == ([], 0)
 
 
 @pytest.mark.slow
@@ -534,7 +547,7 @@ def test_a_candidate_whose_backend_was_away_is_measured_by_the_next_tune(
 ) -> None:
     score = Fake.score
 
-    def away(self: Fake, question: Score) -> Scored:
+    def away(self: Fake, question: Loglikelihood) -> LoglikelihoodAnswer:
         if self.last.scale is not None:
             raise Deferred("the server is away")
         return score(self, question)
@@ -546,7 +559,7 @@ def test_a_candidate_whose_backend_was_away_is_measured_by_the_next_tune(
     monkeypatch.setattr(Fake, "score", score)
     after = {each.candidate.label: each.out for each in run(lexlet, tmp_path, budget=2, methods=methods).tried}
     assert after["yarn"] == "too dear inside the trained length"  # Fake: 0.5 nats, where 0.02 are allowed
-    assert examine([tmp_path]).faults == []
+    assert examine_runs([tmp_path]).faults == []
 
 
 @pytest.mark.slow
@@ -563,7 +576,7 @@ def test_where_no_bar_is_drawn_each_round_has_a_line_with_the_best_so_far(
         rf"with loss {best.curve[-1][1]:.4f}",
         lines[-1],
     )
-    monkeypatch.setattr(console, "EVERY", 0.0)
+    monkeypatch.setattr(console, "LINE_INTERVAL_SECONDS", 0.0)
     run(lexlet, tmp_path / "two", budget=6)
     assert ", round 1, 2 questions: pi(factor=4); 0 candidates measured\n" in capsys.readouterr().err.replace(
         "pi;", "pi(factor=4);"
@@ -595,8 +608,8 @@ def test_a_budget_of_time_is_kept_and_more_of_it_goes_on(lexlet: Model, tmp_path
     assert result.rows and 2 <= result.fresh <= 8  # 40 seconds for up to 6 finalists of 3 answers a question
     final = [json.loads(line)["seconds"] for line in (tmp_path / "final/costs.jsonl").read_text().splitlines()]
     assert 30 < sum(final) <= 40
-    asked, table = Fake.asked, ranking(result)
-    assert ranking(run(lexlet, tmp_path, budget="120s")) == table
+    asked, table = Fake.asked, ranking_markdown(result)
+    assert ranking_markdown(run(lexlet, tmp_path, budget="120s")) == table
     assert Fake.asked == asked
     longer = run(lexlet, tmp_path, budget="6min")
     assert Fake.asked[: len(asked)] == asked and 180 < len(Fake.asked) <= 360
@@ -609,10 +622,10 @@ def test_a_tune_that_has_ended_asks_nothing_though_its_model_loads_faster_now(
     lexlet: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Fake, "loading", 20.0)
-    table, asked = ranking(run(lexlet, tmp_path, budget="120s")), Fake.asked
+    table, asked = ranking_markdown(run(lexlet, tmp_path, budget="120s")), Fake.asked
     assert len(asked) <= 100
     monkeypatch.setattr(Fake, "loading", 0.0)
-    assert ranking(run(lexlet, tmp_path, budget="120s")) == table
+    assert ranking_markdown(run(lexlet, tmp_path, budget="120s")) == table
     assert Fake.asked == asked
 
 
@@ -632,7 +645,7 @@ def test_a_budget_that_ends_early_leaves_the_ranking_so_far(lexlet: Model, tmp_p
     result = run(lexlet, tmp_path / "some", budget="38s")  # 8 needles, 2 * 3 of none, 6 of each of 2 candidates
     assert not result.rows or result.fresh < 8
     assert result.winner is not None
-    assert "BUDGET" in ranking(result).upper()
+    assert "BUDGET" in ranking_markdown(result).upper()
 
 
 @pytest.mark.slow
@@ -656,16 +669,16 @@ def test_where_nothing_within_the_price_beats_none_what_lies_above_it_is_shown(
 ) -> None:
     """Inside, yarn loses 0.8 nats on 2 texts of 8: 0.2 on average, and one resample in ten has neither."""
 
-    def score(self: Fake, question: Score) -> Scored:
+    def score(self: Fake, question: Loglikelihood) -> LoglikelihoodAnswer:
         self._count(question.cluster, question.length, question.index)
         yarn = self.last.scale is not None
         loss = 0.8 * (yarn and question.index % 4 == 0) if question.length == 256 else 0.9 - 0.8 * yarn
-        return Scored(nll=np.full(question.length - question.start, loss, dtype=np.float32))
+        return LoglikelihoodAnswer(nll=np.full(question.length - question.first_target, loss, dtype=np.float32))
 
     monkeypatch.setattr(Fake, "score", score)
     result = run(lexlet, tmp_path, methods=("yarn",), space={}, budget=1)
     assert [(row.candidate.label, row.dear) for row in result.rows] == [("none", False), ("yarn", True)]
-    table = ranking(result)
+    table = ranking_markdown(result)
     first = table.splitlines()[0]
     assert first.startswith(
         "Keep lexlet at 1024 tokens, 4 times the trained length, unmodified: no method that costs at"
@@ -683,9 +696,9 @@ def test_nothing_wins_on_a_text_that_the_model_does_not_speak(
 ) -> None:
     """Inside the trained length it has 9 nats, and a uniform guess among its tokens less; beyond it pi is better."""
 
-    def score(self: Fake, question: Score) -> Scored:
+    def score(self: Fake, question: Loglikelihood) -> LoglikelihoodAnswer:
         nll = 9.0 if question.length == 256 else 10.0 - bool(self.last.slots())
-        return Scored(nll=np.full(question.length - question.start, nll, dtype=np.float32))
+        return LoglikelihoodAnswer(nll=np.full(question.length - question.first_target, nll, dtype=np.float32))
 
     assert math.log(lexlet.vocabulary or 0) < 9.0
     monkeypatch.setattr(Fake, "score", score)
@@ -695,10 +708,10 @@ def test_nothing_wins_on_a_text_that_the_model_does_not_speak(
     assert result.answers == 8
     said = "Nothing is recommended for lexlet at 1024 tokens, 4 times the trained length: lexlet does not speak this "
     said += "text: none has 9.000"
-    assert screen(result).splitlines()[0].endswith("Give a text that it speaks: corpus=FILE.")
+    assert terminal_text(result).splitlines()[0].endswith("Give a text that it speaks: corpus=FILE.")
     page = (tmp_path / "result.md").read_text()
-    assert said in screen(result) and said in page and "lexbench.extend" not in page
-    assert not re.search(r"\bbest\b", screen(result), re.IGNORECASE)
+    assert said in terminal_text(result) and said in page and "lexbench.extend" not in page
+    assert not re.search(r"\bbest\b", terminal_text(result), re.IGNORECASE)
     kept = json.loads((tmp_path / "result.json").read_text())
     assert kept["winner"] is None and not kept["exports"] and kept["unspoken"] == result.unspoken
 
@@ -709,14 +722,14 @@ def test_a_winner_whose_text_is_at_its_floor_is_said(
 ) -> None:
     """At the length pi has 7 nats, less than none, and more than pairs of tokens counted."""
 
-    def score(self: Fake, question: Score) -> Scored:
+    def score(self: Fake, question: Loglikelihood) -> LoglikelihoodAnswer:
         nll = 1.0 if question.length == 256 else 8.0 - bool(self.last.slots())
-        return Scored(nll=np.full(question.length - question.start, nll, dtype=np.float32))
+        return LoglikelihoodAnswer(nll=np.full(question.length - question.first_target, nll, dtype=np.float32))
 
     monkeypatch.setattr(Fake, "score", score)
     result = run(lexlet, tmp_path, methods=("pi",), space={}, budget=1)
     assert result.winner is not None and result.winner.label == "pi"
-    assert re.search(r"^Deploy pi for .* Its text is no better there than the bigram floor \(", screen(result))
+    assert re.search(r"^Deploy pi for .* Its text is no better there than the bigram floor \(", terminal_text(result))
 
 
 @pytest.mark.slow
@@ -770,7 +783,7 @@ def test_all_of_the_folder_says_the_same(lexlet: Model, tmp_path: Path) -> None:
     assert [float(row["loss"]) for row in rows] == [row.loss for row in result.rows]
     assert [float(row["behind_difference"]) for row in rows] == [row.behind.difference for row in result.rows]
     assert [row["method"] for row in tried] == [each.candidate.label for each in result.tried]
-    assert ranking(result) in (tmp_path / "result.md").read_text()
+    assert ranking_markdown(result) in (tmp_path / "result.md").read_text()
 
 
 def test_the_winner_is_ready_to_paste(lexlet: Model, tmp_path: Path) -> None:
@@ -778,8 +791,8 @@ def test_the_winner_is_ready_to_paste(lexlet: Model, tmp_path: Path) -> None:
     page, winner = (tmp_path / "result.md").read_text(), result.winner
     assert winner is not None and winner.method is not None
     data = json.loads((tmp_path / "result.json").read_text())["exports"]
-    for target in export.TARGETS:
-        pasted = export.export(winner.method, winner.label, lexlet, 1024, target)
+    for target in export.EXPORT_TARGETS:
+        pasted = export.export_text(winner.method, winner.label, lexlet, 1024, target)
         assert f"\n{pasted}\n```" in page and data[target] == {"text": pasted, "refused": ""}
     assert f"with lexbench.extend(network, 'pi', factor={winner.config['factor']}, length=1024):" in page
 
@@ -788,12 +801,14 @@ def test_the_winner_is_ready_to_paste(lexlet: Model, tmp_path: Path) -> None:
 def test_beside_a_winner_that_cannot_be_exported_stands_the_best_that_can(
     lexlet: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def score(self: Fake, question: Score) -> Scored:
+    def score(self: Fake, question: Loglikelihood) -> LoglikelihoodAnswer:
         """Best under any remap, the better the narrower; ntk is the worst of all and pi next to it."""
         self._count(question.cluster, question.length, question.index)
         remap = self.last.remap
         loss = 5.0 - self.divisor / 100 if remap is None else getattr(remap, "window", 0) / 1000
-        return Scored(nll=np.full(question.length - question.start, loss * (question.length > 256), dtype=np.float32))
+        return LoglikelihoodAnswer(
+            nll=np.full(question.length - question.first_target, loss * (question.length > 256), dtype=np.float32)
+        )
 
     monkeypatch.setattr(Fake, "score", score)
     space = {"rerope": {"window": [16, 32, 64, 96, 112, 144]}, "ntk_old": {}, "pi": {}}
@@ -805,26 +820,28 @@ def test_beside_a_winner_that_cannot_be_exported_stands_the_best_that_can(
     assert asked["pi"] == 4 and asked["ntk_old"] == 1  # pi went on, though half of the ReRoPEs beat it
     assert sum(each == 4 for each in asked.values()) == 1 + result.rounds
     page = (tmp_path / "result.md").read_text()
-    assert page.count("The best one that can: pi.") == len(export.TARGETS)
+    assert page.count("The best one that can: pi.") == len(export.EXPORT_TARGETS)
     pi = next(row.candidate for row in result.rows if row.candidate.label == "pi")
     assert pi.method is not None
-    assert export.export(pi.method, "pi", lexlet, 1024, "vllm") in page
+    assert export.export_text(pi.method, "pi", lexlet, 1024, "vllm") in page
 
 
 @pytest.mark.slow
 def test_where_only_what_is_worse_than_none_can_be_exported_none_is_advised(
     lexlet: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def score(self: Fake, question: Score) -> Scored:
+    def score(self: Fake, question: Loglikelihood) -> LoglikelihoodAnswer:
         loss = 1.0 if self.last.remap else 2.0 if not self.last.slots() else 4.0
         loss = loss if question.length > 256 else 0.5 * (self.last.scale is not None)
-        return Scored(nll=np.full(question.length - question.start, loss, dtype=np.float32))
+        return LoglikelihoodAnswer(nll=np.full(question.length - question.first_target, loss, dtype=np.float32))
 
     monkeypatch.setattr(Fake, "score", score)
     run(lexlet, tmp_path, methods=("rerope", "pi", "yarn"), space={}, budget=3, worth=0.0)
     page = (tmp_path / "result.md").read_text()
-    assert page.count("can be exported: serve the model itself.") == len(export.TARGETS)
-    assert page.count("above the price inside the trained length: yarn +0.500 [+0.500, +0.500].") == len(export.TARGETS)
+    assert page.count("can be exported: serve the model itself.") == len(export.EXPORT_TARGETS)
+    assert page.count("above the price inside the trained length: yarn +0.500 [+0.500, +0.500].") == len(
+        export.EXPORT_TARGETS
+    )
     assert "```json" not in page
 
 
@@ -838,7 +855,7 @@ def test_a_method_of_ones_own_is_tried_as_it_is_or_in_a_range_of_ones_own(
     monkeypatch.setenv("LEXBENCH_CONFIG_PATH", str(tmp_path / "mine"))
     alone = run(lexlet, tmp_path / "alone", methods=("a|b",), space={}, budget=3)
     assert [tried.candidate.label for tried in alone.tried] == ["a|b", "none"]
-    assert r"Deploy a\|b for" in ranking(alone) and r"| 1. a\|b" in ranking(alone)
+    assert r"Deploy a\|b for" in ranking_markdown(alone) and r"| 1. a\|b" in ranking_markdown(alone)
 
 
 @pytest.mark.slow
@@ -848,7 +865,7 @@ def test_a_model_that_finds_no_needles_is_judged_by_text_alone(
     monkeypatch.setattr(Fake, "write", Chance.write)
     result = run(lexlet, tmp_path / "none")
     assert result.needles is None and all(row.needles is None for row in result.rows)
-    assert "the model finds none inside its trained length" in ranking(result)
+    assert "the model finds none inside its trained length" in ranking_markdown(result)
     assert result.rows[0].loss == pytest.approx(result.rows[0].text.value)
     monkeypatch.setattr(Fake, "asked", ())
     assert run(lexlet, tmp_path / "worthless", worth=0.0).needles is None
@@ -859,20 +876,20 @@ def test_a_model_that_finds_no_needles_is_judged_by_text_alone(
 def test_where_none_is_best_its_needles_have_no_interval(
     lexlet: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def score(self: Fake, question: Score) -> Scored:
+    def score(self: Fake, question: Loglikelihood) -> LoglikelihoodAnswer:
         loss = float(question.length > 256 and bool(self.last.slots()))
-        return Scored(nll=np.full(question.length - question.start, loss, dtype=np.float32))
+        return LoglikelihoodAnswer(nll=np.full(question.length - question.first_target, loss, dtype=np.float32))
 
     monkeypatch.setattr(Fake, "score", score)
     result = run(lexlet, tmp_path, methods=("abf",), space={}, budget=1, worth=0.0001)
     assert result.winner is not None and result.winner.label == "none"
-    assert screen(result).startswith("Keep lexlet at 1024 tokens, 4 times the trained length, unmodified: ")
-    [row] = [line for line in ranking(result).splitlines() if line.startswith("| 1. unmodified (none)")]
+    assert terminal_text(result).startswith("Keep lexlet at 1024 tokens, 4 times the trained length, unmodified: ")
+    [row] = [line for line in ranking_markdown(result).splitlines() if line.startswith("| 1. unmodified (none)")]
     assert [cell.strip() for cell in row.split("|")][5] == "0.00, 0"
 
 
 def test_a_tune_without_needles_says_that_none_were_used(lexlet: Model, tmp_path: Path) -> None:
-    page = ranking(run(lexlet, tmp_path, methods=("pi",), space={}, budget=1, needles=()))
+    page = ranking_markdown(run(lexlet, tmp_path, methods=("pi",), space={}, budget=1, needles=()))
     assert "needles: not used." in page and "the model finds none" not in page
 
 
@@ -883,17 +900,19 @@ def test_finalists_that_all_fail_on_fresh_texts_are_said(
     """Beyond the trained length the model has no likelihood, and pi none on what the search has not read."""
     fresh: list[int] = []
 
-    def score(self: Fake, question: Score) -> Scored:
+    def score(self: Fake, question: Loglikelihood) -> LoglikelihoodAnswer:
         wild = question.length > 256 and (not self.last.slots() or bool(fresh))
-        return Scored(nll=np.full(question.length - question.start, math.nan if wild else 1.0, dtype=np.float32))
+        return LoglikelihoodAnswer(
+            nll=np.full(question.length - question.first_target, math.nan if wild else 1.0, dtype=np.float32)
+        )
 
     monkeypatch.setattr(Fake, "score", score)
 
-    def planned(self: Search) -> int:
+    def planned(self: TuneSearch) -> int:
         fresh.append(8)
         return 8
 
-    monkeypatch.setattr(Search, "planned", planned)
+    monkeypatch.setattr(TuneSearch, "planned_questions", planned)
     with pytest.raises(Refused, match="no finalist has finite likelihoods of all fresh texts: use another dtype"):
         run(lexlet, tmp_path, methods=("pi",), space={}, budget=1)
 
@@ -904,14 +923,14 @@ def test_without_fresh_questions_what_is_too_dear_is_not_advised(
 ) -> None:
     """yarn loses 0.8 nats inside on 2 texts of 8: 0.2, with an interval around the price; rerope is free."""
 
-    def score(self: Fake, question: Score) -> Scored:
+    def score(self: Fake, question: Loglikelihood) -> LoglikelihoodAnswer:
         self._count(question.cluster, question.length, question.index)
         loss = 0.8 * (self.last.scale is not None and question.index % 4 == 0) if question.length == 256 else 1.0
         loss -= 0.5 * (self.last.remap is not None and question.length > 256)
-        return Scored(nll=np.full(question.length - question.start, loss, dtype=np.float32))
+        return LoglikelihoodAnswer(nll=np.full(question.length - question.first_target, loss, dtype=np.float32))
 
     monkeypatch.setattr(Fake, "score", score)
-    monkeypatch.setattr(Search, "final", lambda self, bench, questions: ([], 0))
+    monkeypatch.setattr(TuneSearch, "rank_on_fresh_questions", lambda self, bench, questions: ([], 0))
     result = run(lexlet, tmp_path, methods=("rerope", "yarn"), space={}, budget=2, worth=0.0)
     prices = {tried.candidate.label: tried.price and tried.price.difference for tried in result.tried}
     assert prices["yarn"] == pytest.approx(0.2) and not result.rows
@@ -923,9 +942,11 @@ def test_without_fresh_questions_what_is_too_dear_is_not_advised(
 def test_a_candidate_without_finite_likelihood_is_out(
     lexlet: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def score(self: Fake, question: Score) -> Scored:
+    def score(self: Fake, question: Loglikelihood) -> LoglikelihoodAnswer:
         wild = self.divisor == 4 and question.length > 256
-        return Scored(nll=np.full(question.length - question.start, math.nan if wild else 1.0, dtype=np.float32))
+        return LoglikelihoodAnswer(
+            nll=np.full(question.length - question.first_target, math.nan if wild else 1.0, dtype=np.float32)
+        )
 
     monkeypatch.setattr(Fake, "score", score)
     result = run(lexlet, tmp_path)
@@ -987,15 +1008,15 @@ def test_what_cannot_be_tuned_is_said_in_one_line(
 def test_a_text_file_of_few_places_is_enough(lexlet: Model, tmp_path: Path) -> None:
     """Where it has fewer places than `n`, all candidates get half as many questions, or a quarter."""
     (tmp_path / "book.txt").write_text(" ".join(f"Word {number} follows word {number - 1}." for number in range(1200)))
-    asked = Settings(
+    asked = TuneSettings(
         length=1024, budget=1, methods=("pi",), n=256, first=2, needles=("passkey",), out=str(tmp_path / "o")
     )
-    config = {**registry.read("corpus", "files"), "path": str(tmp_path / "book.txt"), "name": "files"}
+    config = {**registry.read_named_config("corpus", "files"), "path": str(tmp_path / "book.txt"), "name": "files"}
     result = tune(
         model=lexlet, corpus=config, backend={"_target_": "fake_backend.Fake", "name": "fake"}, settings=asked
     )
     assert result.settings.n in (8, 16, 32, 64, 128) and result.rows
-    answer = screen(result).splitlines()[0]
+    answer = terminal_text(result).splitlines()[0]
     assert "all texts are of one document, which has no interval" in answer
     assert "For more certainty give more documents: corpus=FOLDER." in answer
 
@@ -1024,9 +1045,9 @@ def test_a_folder_serves_one_tune_only(lexlet: Model, tmp_path: Path) -> None:
 def test_of_settings_in_settings_only_those_that_differ_are_named() -> None:
     before = {"n": 8, "space": {"yarn": {"beta_fast": {"low": 4, "high": 64}}, "pi": {"factor": [2]}}}
     now = {"n": 8, "space": {"yarn": {"beta_fast": {"low": 16, "high": 64}}, "pi": {"factor": [2]}, "ntk": {"a": 1}}}
-    assert changes(before, now) == "space.yarn.beta_fast.low 4, now 16; space.ntk None, now {'a': 1}"
-    assert changes(before, before) == ""
-    assert changes({"seeds": [2] * 100}, {"seeds": [3]}) == f"seeds [{'2, ' * 19}2, ..., now [3]"
+    assert describe_changes(before, now) == "space.yarn.beta_fast.low 4, now 16; space.ntk None, now {'a': 1}"
+    assert describe_changes(before, before) == ""
+    assert describe_changes({"seeds": [2] * 100}, {"seeds": [3]}) == f"seeds [{'2, ' * 19}2, ..., now [3]"
 
 
 @pytest.mark.parametrize("content", ["{", "[1]", "[]", "null", '"n"'])
@@ -1054,38 +1075,39 @@ def test_what_a_folder_has_spent_leaves_out_lines_that_are_no_cost(tmp_path: Pat
 
 @pytest.mark.parametrize(("text_", "seconds"), [("90s", 90), ("30min", 1800), ("1.5h", 5400), ("2 h", 7200)])
 def test_budgets_are_times(text_: str, seconds: float) -> None:
-    assert Settings(budget=text_).seconds == seconds and Settings(budget=text_).candidates is None
-    assert Settings(budget="40").candidates == Settings(budget=40).candidates == 40
+    assert TuneSettings(budget=text_).seconds == seconds and TuneSettings(budget=text_).candidates is None
+    assert TuneSettings(budget="40").candidates == TuneSettings(budget=40).candidates == 40
 
 
 @pytest.mark.slow
 def test_the_commands_settings_are_the_defaults_and_its_space_fits_all_methods(lexlet: Model) -> None:
-    config = yaml.safe_load((registry.home_of("tune") / "tune.yaml").read_text())
+    config = yaml.safe_load((registry.command_config_folder("tune") / "tune.yaml").read_text())
     names = set(config) - {"defaults", "hydra"}
-    built = registry.build(
-        {"_target_": "lexbench.parts.search.tune.settings.Settings", **{name: config[name] for name in names}}, "tune"
+    built = registry.build_object(
+        {"_target_": "lexbench.parts.search.tune.settings.TuneSettings", **{name: config[name] for name in names}},
+        "tune",
     )
-    plain = Settings()
+    plain = TuneSettings()
     for name in names - {"space", "common"}:
         assert getattr(built, name) == getattr(plain, name)
-    assert names | {"to"} == set(Settings.__dataclass_fields__)  # an option, not a setting
-    for method in registry.names("method"):
+    assert names | {"to"} == set(TuneSettings.__dataclass_fields__)  # an option, not a setting
+    for method in registry.registered_names("method"):
         for length in (512, 1024, 4096):
             drawn = parameters_of(method_config(method), built.space, built.common, lexlet, length)
-            assert all(isinstance(each, Range) and each.low < each.high for each in drawn.values())
+            assert all(isinstance(each, ParameterRange) and each.low < each.high for each in drawn.values())
             for end in ("low", "high"):
                 Candidate.of(
                     {**method_config(method), **{name: getattr(each, end) for name, each in drawn.items()}},
                     lexlet,
                     length,
                 )
-    assert set(built.space) <= set(registry.names("method"))
+    assert set(built.space) <= set(registry.registered_names("method"))
 
 
 @pytest.mark.slow
 def test_the_embedded_model_is_told_to_take_rerope(lexlet: Model, tmp_path: Path) -> None:
     """At twice its length lexlet collapses; ReRoPE holds text and needles, pi and a critical base lose both."""
-    settings = Settings(
+    settings = TuneSettings(
         length=512,
         budget=3,
         methods=("critical_base", "pi", "rerope"),
@@ -1094,10 +1116,10 @@ def test_the_embedded_model_is_told_to_take_rerope(lexlet: Model, tmp_path: Path
         out=str(tmp_path),
         space={},
     )
-    backend = {**registry.read("backend", "hf"), "name": "hf"}
+    backend = {**registry.read_named_config("backend", "hf"), "name": "hf"}
     result = tune(
         model=lexlet,
-        corpus={**registry.read("corpus", "stdlib"), "name": "stdlib"},
+        corpus={**registry.read_named_config("corpus", "stdlib"), "name": "stdlib"},
         backend=backend,
         settings=settings,
     )
@@ -1121,7 +1143,7 @@ def test_a_target_is_offered_only_what_it_can_express(lexlet: Model, tmp_path: P
     assert became["pi(factor=9.0)"] is None
     for label in ("rerope(window=64)", "log_n"):
         assert (became[label] or "").startswith("cannot be deployed: vllm cannot express ")
-    said = screen(result)
+    said = terminal_text(result)
     answer = said.splitlines()[0]
     assert answer.startswith(
         "Deploy pi(factor=9.0) for lexlet at 1024 tokens, 4 times the trained length. Against the "
@@ -1135,23 +1157,23 @@ def test_a_target_is_offered_only_what_it_can_express(lexlet: Model, tmp_path: P
     assert "\nPaste:\nvllm serve" in said and "**" not in said and "| " not in said
     assert len(said.splitlines()) <= 24  # one screen
     unsure = [replace(row, behind=replace(row.behind, interval=Interval(-0.1, 0.2, ""))) for row in result.rows]
-    answer = screen(replace(result, rows=unsure)).splitlines()[0]
+    answer = terminal_text(replace(result, rows=unsure)).splitlines()[0]
     # Both gains exclude 0 in the same line, so the reason stands there, too.
     assert (
         "not told apart from unmodified (none), as the interval of its loss behind the best, of text and needles "
         "together, holds 0, though that of text and of needles alone excludes it. For more certainty: about " in answer
     )
     flat = [replace(row, behind=replace(row.behind, p_holm=0.06)) for row in result.rows]
-    answer = screen(replace(result, rows=flat)).splitlines()[0]
+    answer = terminal_text(replace(result, rows=flat)).splitlines()[0]
     assert (
         "not told apart from unmodified (none), as p is 0.06 after Holm's correction for 1 comparison, though" in answer
     )
-    assert "no other finalist is within the price." in screen(replace(result, rows=result.rows[:1]))
+    assert "no other finalist is within the price." in terminal_text(replace(result, rows=result.rows[:1]))
     reropes = tuple({"name": "rerope", "window": window} for window in (16, 32, 64, 128))
     with pytest.raises(Refused, match=r"measure no candidate: (rerope\(window=\d+\) [^;]*; ){2}[^;]* and 1 more$"):
         run(lexlet, tmp_path / "none", methods=reropes, budget=4, to="vllm")
     with pytest.raises(ValueError, match="tune's to must be one of transformers, vllm"):
-        Settings(to="tgi")
+        TuneSettings(to="tgi")
 
 
 def test_fresh_questions_are_as_many_as_tell_the_best_two_apart() -> None:
@@ -1168,10 +1190,10 @@ def test_fresh_questions_are_as_many_as_tell_the_best_two_apart() -> None:
             settings=SimpleNamespace(n=n, worth=1.0),
             tried=[SimpleNamespace(candidate=name, asked=len(gaps)) for name in names],
             bench=None,
-            _finalists=lambda: list(names),
-            measured=lambda bench, candidate, count: measured[candidate],
+            _choose_finalists=lambda: list(names),
+            measure_candidate=lambda bench, candidate, count: measured[candidate],
         )
-        return Search.planned(search)  # type: ignore[arg-type]
+        return TuneSearch.planned_questions(search)  # type: ignore[arg-type]
 
     gaps = [0.1, 0.5, -0.2, 0.4, 0.0, 0.3, -0.1, 0.2]
     error = np.std(gaps, ddof=1) / math.sqrt(8)

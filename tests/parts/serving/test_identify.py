@@ -16,26 +16,31 @@ from lexbench.backends.function import Function
 from lexbench.commands import main
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
-from lexbench.core.task import Answer, AnyQuestion, Tokens, Write, Written
-from lexbench.methods.scaled import ropes
+from lexbench.core.task import Answer, AnyQuestion, Generate, GenerateAnswer, Tokens
+from lexbench.methods.scaled import ropes_of_model
 from lexbench.parts.serving.identify import identify, pack, probes
-from lexbench.parts.serving.identify.make import make
-from lexbench.parts.serving.identify.setups import OWN, setups
+from lexbench.parts.serving.identify.make import make_pack
+from lexbench.parts.serving.identify.setups import OWN_SETUP_LABEL, possible_setups
 
 PLAIN = Model(name="plain", trained_length=256, head_dim=32, rope_base=10_000.0, layers=2)
 TEXTS, TARGETS = 12, 200
 
 
-def made(noise: float = 0.02) -> pack.Pack:
+def made(noise: float = 0.02) -> pack.ReferencePack:
     """Two near setups and a far one, and the noise of rounding."""
     rng = np.random.default_rng(0)
     own = rng.exponential(2, (TEXTS, TARGETS))
     steps = [0.01 * rng.normal(size=own.shape), 0.5 * rng.normal(size=own.shape)]
-    about = {"format": pack.FORMAT, "labels": [OWN, "near", "far = away"], "model": "one", "vocabulary": 9}
+    about = {
+        "format": pack.PACK_FORMAT_VERSION,
+        "labels": [OWN_SETUP_LABEL, "near", "far = away"],
+        "model": "one",
+        "vocabulary": 9,
+    }
     tokens = rng.integers(0, 9, (TEXTS, 2 * TARGETS))
     rounding = noise * rng.normal(size=(2, *own.shape))
     nll = np.stack([own, *(own + each for each in steps)])
-    return pack.Pack(about=about, tokens=tokens, nll=nll, noise=rounding, written=tokens[:, :4])
+    return pack.ReferencePack(about=about, tokens=tokens, nll=nll, noise=rounding, written=tokens[:, :4])
 
 
 def test_a_setup_is_named_through_noise_twice_its_distance() -> None:
@@ -49,11 +54,11 @@ def test_a_setup_is_named_through_noise_twice_its_distance() -> None:
 def test_what_is_none_of_them_is_said_so() -> None:
     one, rng = made(), np.random.default_rng(2)
     other = identify.identify(one, one.nll[0] + 0.1 * rng.normal(size=(TEXTS, TARGETS)))
-    assert other.verdict == identify.NONE and "rounding explains 0.06" in other.why
+    assert other.verdict == identify.NO_SETUP_VERDICT and "rounding explains 0.06" in other.why
     for share in (0.5, 0.3):
         served = one.nll[0] + share * (one.nll[1] - one.nll[0])
         between = identify.identify(one, served)
-        assert between.verdict == identify.NONE and f"{100 * share:.0f} % of the way" in between.why
+        assert between.verdict == identify.NO_SETUP_VERDICT and f"{100 * share:.0f} % of the way" in between.why
 
 
 @pytest.mark.parametrize(("texts", "ends", "quantile"), [(12, [200], 3.1058), (6, [64, 128, 200], 2.8982)])
@@ -91,54 +96,56 @@ def test_longer_texts_are_asked_for_what_they_hold() -> None:
     whole = replace(one, longer=longer)
     noise = 0.4 * rng.normal(size=(TEXTS, TARGETS))
     found = identify.identify(whole, one.nll[1] + noise)
-    assert not found.named and set(found.alike) | {found.verdict} == {OWN, "near"}
-    assert identify.undecided(whole, found) is longer
+    assert not found.named and set(found.alike) | {found.verdict} == {OWN_SETUP_LABEL, "near"}
+    assert identify.longer_texts_to_decide(whole, found) is longer
     told = identify.identify(longer, longer.nll[1] + noise)
     assert (told.verdict, told.alike) == ("near", [])
-    assert identify.undecided(whole, told) is None
-    assert identify.undecided(one, found) is None
-    assert identify.undecided(whole, replace(found, alike=["far = away"])) is None  # not among the longer ones
-    assert identify.undecided(whole, replace(found, verdict=identify.NONE)) is None
+    assert identify.longer_texts_to_decide(whole, told) is None
+    assert identify.longer_texts_to_decide(one, found) is None
+    assert (
+        identify.longer_texts_to_decide(whole, replace(found, alike=["far = away"])) is None
+    )  # not among the longer ones
+    assert identify.longer_texts_to_decide(whole, replace(found, verdict=identify.NO_SETUP_VERDICT)) is None
 
 
 def test_setups_that_the_texts_do_not_tell_apart_are_listed() -> None:
     one = made()
     same = replace(one, nll=one.nll[[0, 0, 2]])
     found = identify.identify(same, same.nll[0])
-    assert (found.verdict, found.alike, found.named) == (OWN, ["near"], False)
-    assert "cannot be told on these texts from: near" in identify.text(found)
+    assert (found.verdict, found.alike, found.named) == (OWN_SETUP_LABEL, ["near"], False)
+    assert "cannot be told on these texts from: near" in identify.identification_text(found)
 
 
 def test_a_pack_is_read_as_it_was_written_and_nothing_else_is(tmp_path: Path) -> None:
     one, file = made(), tmp_path / "pack.npz"
-    content = pack.as_bytes(one)
+    content = pack.pack_bytes(one)
     file.write_bytes(content)
-    again = pack.read(file)
+    again = pack.read_pack(file)
     assert again.about == one.about and (again.tokens == one.tokens).all() and (again.written == one.written).all()
     np.testing.assert_allclose(again.nll, one.nll, atol=2e-3)  # changes have 16 bits
-    assert content == pack.as_bytes(one) and len(content) < pack.LARGEST and again.longer is None
+    assert content == pack.pack_bytes(one) and len(content) < pack.MAX_PACK_BYTES and again.longer is None
     longer = replace(one, tokens=one.tokens[:, ::-1], written=one.written[:, :0])
-    file.write_bytes(pack.as_bytes(replace(one, longer=longer)))
-    both = pack.read(file)
+    file.write_bytes(pack.pack_bytes(replace(one, longer=longer)))
+    both = pack.read_pack(file)
     assert both.longer is not None and both.labels == both.longer.labels == one.labels
     assert (both.tokens == one.tokens).all() and (both.longer.tokens == longer.tokens).all()
     for odd in (b"", b"PK\x03\x04", content[:500], content.replace(b"tokens", b"tokenz")):
         file.write_bytes(odd)
         with pytest.raises(ValueError, match="is no fingerprint"):
-            pack.read(file)
+            pack.read_pack(file)
 
 
 @pytest.mark.slow
 def test_a_small_file_of_large_parts_is_no_fingerprint(tmp_path: Path) -> None:
     """300 MB of zeros in 300 KB, which would be several times as many bytes as float64."""
     one, file = made(), tmp_path / "pack.npz"
-    parts = pack._parts(one)
+    parts = pack._pack_arrays(one)
     np.savez_compressed(file, **{**parts, "changes": np.zeros((2, 500, 150_000), np.float16)})  # type: ignore[arg-type]
-    assert file.stat().st_size < pack.LARGEST
+    assert file.stat().st_size < pack.MAX_PACK_BYTES
     tracemalloc.start()
     try:
         with pytest.raises(ValueError, match=r"is no fingerprint \(its parts have more than 67108864 bytes"):
-            pack.read(file)
+            pack.read_pack(file)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -147,21 +154,23 @@ def test_a_small_file_of_large_parts_is_no_fingerprint(tmp_path: Path) -> None:
 
 def test_what_a_newcomer_gets_wrong_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"fingerprint .*none\.npz does not exist: make it with lexbench fingerprint"):
-        pack.read(tmp_path / "none.npz")
+        pack.read_pack(tmp_path / "none.npz")
     with pytest.raises(
         ValueError, match=r"no setup 'nera': did you mean near\? choose from as its .*, near, far, away"
     ):
-        identify.setup_named(made(), "nera")
-    assert identify.setup_named(made(), "AWAY") == "far = away"
+        identify.find_setup_label(made(), "nera")
+    assert identify.find_setup_label(made(), "AWAY") == "far = away"
     given: dict[str, Any] = {"model": PLAIN, "corpus": None, "backend": {"name": "hf"}, "seed": 0}
     with pytest.raises(ValueError, match="one text of 32 tokens leaves no error to estimate: give n=2"):
-        make(**given, length=32, n=1, out=tmp_path / "a.npz")
+        make_pack(**given, length=32, n=1, out=tmp_path / "a.npz")
     with pytest.raises(ValueError, match=r"is a folder: give --out a file, e\.g\. --out .*model\.npz"):
-        make(**given, length=32, n=2, out=tmp_path)
-    most = int(pack.LARGEST / (0.75 * 2 * (len(setups(PLAIN, 32)) - 1) * (8 + 16)))  # 16 bits, 24 targets a text
+        make_pack(**given, length=32, n=2, out=tmp_path)
+    most = int(
+        pack.MAX_PACK_BYTES / (0.75 * 2 * (len(possible_setups(PLAIN, 32)) - 1) * (8 + 16))
+    )  # 16 bits, 24 targets a text
     for length, n, said in ((32, 10**5, f"give n={most} at most, or a shorter length"), (10**5, 2, "give a shorter")):
         with pytest.raises(ValueError, match=rf"the pack has .* MB, it must have at most 1.05: {said}"):
-            make(**given, length=length, n=n, out=tmp_path / "a.npz")
+            make_pack(**given, length=length, n=n, out=tmp_path / "a.npz")
 
 
 def test_a_pack_of_the_first_format_is_read(tmp_path: Path) -> None:
@@ -174,7 +183,7 @@ def test_a_pack_of_the_first_format_is_read(tmp_path: Path) -> None:
         changes=(one.nll[1:] - one.nll[:1]).astype(np.float16),
         noise=one.noise[0].astype(np.float16),
     )
-    again = pack.read(file)
+    again = pack.read_pack(file)
     assert (again.opening, again.written.size, again.noise.shape) == (0, 0, (1, TEXTS, TARGETS))
     assert identify.identify(again, one.nll[0]).named
 
@@ -203,40 +212,40 @@ class Served(Function):
 
     def answers(self, questions: Sequence[AnyQuestion]) -> Iterator[Answer]:
         for each in questions:
-            yield self.write(each) if isinstance(each, Write) else self.score(each)  # type: ignore[arg-type]
+            yield self.write(each) if isinstance(each, Generate) else self.score(each)  # type: ignore[arg-type]
 
-    def write(self, question: Write) -> Written:
+    def write(self, question: Generate) -> GenerateAnswer:
         text = question.prompt
-        for _ in range(question.room):
+        for _ in range(question.max_new_tokens):
             text = np.append(text, np.argsort(SERVED[text[-1]])[-2 if self.slips else -1])
-        return Written(tokens=text[len(question.prompt) :], text="", hit_room=True)
+        return GenerateAnswer(tokens=text[len(question.prompt) :], text="", hit_room=True)
 
 
 class Drawing(Served):
     """A served table that was seen to draw, and so refuses to write."""
 
-    def write(self, question: Write) -> Written:
+    def write(self, question: Generate) -> GenerateAnswer:
         raise Refused("it does not write greedily")
 
 
 def test_what_else_is_wrong_with_a_server_is_said() -> None:
     tokens = np.random.default_rng(6).integers(0, 9, (5, 40))
     healthy = Served()
-    nll = pack.losses(healthy, tokens, 4, 24)
+    nll = pack.text_losses(healthy, tokens, 4, 24)
     chances = SERVED - np.log(np.exp(SERVED).sum(axis=1, keepdims=True))
     assert nll.shape == (5, 24)
     assert nll[:, 0] == pytest.approx(-chances[tokens[:, 0], tokens[:, 1]], rel=1e-5)
     assert nll[:, 4] == pytest.approx(-chances[tokens[:, 19], tokens[:, 20]], rel=1e-5)
-    written = pack.writes(healthy, tokens, 8)
+    written = pack.continue_texts(healthy, tokens, 8)
     assert (written[:, 0] == SERVED[tokens[:, 31]].argmax(axis=1)).all()
-    about = {"format": pack.FORMAT, "labels": [OWN, "far"], "opening": 4}
-    one = pack.Pack(
+    about = {"format": pack.PACK_FORMAT_VERSION, "labels": [OWN_SETUP_LABEL, "far"], "opening": 4}
+    one = pack.ReferencePack(
         about=about, tokens=tokens, nll=np.stack([nll, nll + 1]), noise=np.full((2, 5, 24), 0.01), written=written
     )
 
     def said(server: Served) -> list[str]:
-        served = one.asked(server)
-        return probes.odd(one, server, served, identify.identify(one, served))
+        served = one.served_nats(server)
+        return probes.find_faults(one, server, served, identify.identify(one, served))
 
     assert said(Served()) == []
     [opening] = said(Served(bos=False))
@@ -254,9 +263,9 @@ def test_setups_are_transformers_numbers() -> None:
     from transformers import LlamaConfig
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-    found = {each.label: each.attention for each in setups(PLAIN, 256)}
+    found = {each.label: each.attention for each in possible_setups(PLAIN, 256)}
     inv_freq = {label: np.asarray(each.inv_freq, np.float64) for label, each in found.items() if each.slots()}
-    assert next(iter(found)) == f"{OWN} = plain"
+    assert next(iter(found)) == f"{OWN_SETUP_LABEL} = plain"
     original = {"original_max_position_embeddings": 256}
     for label, kind, more in (
         ("linear 4", "linear", {"factor": 4.0}),
@@ -271,15 +280,15 @@ def test_setups_are_transformers_numbers() -> None:
     assert found["YaRN 8 without attention factor"].scale is None
     assert inv_freq["base a percent above"] == pytest.approx(10_100.0 ** (-np.arange(0, 32, 2) / 32))
     assert inv_freq["NTK 4"][-1] == pytest.approx(PLAIN.inv_freq()[-1] / 4)  # the slowest pair is interpolated
-    assert "dynamic NTK 2" not in found and "dynamic NTK 2" in {each.label for each in setups(PLAIN, 512)}
+    assert "dynamic NTK 2" not in found and "dynamic NTK 2" in {each.label for each in possible_setups(PLAIN, 512)}
 
 
 def test_a_scaling_that_is_lost_or_lost_in_part_has_a_name() -> None:
     yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
     model = Model(name="scaled", trained_length=256, head_dim=32, rope_base=10_000.0, rope_scaling=yarn)
-    found = {each.label: each.attention for each in setups(model, 256)}
-    [own] = ropes(model)
-    assert {f"{OWN} = YaRN 4", "plain (scaling not applied)"} <= found.keys()
+    found = {each.label: each.attention for each in possible_setups(model, 256)}
+    [own] = ropes_of_model(model)
+    assert {f"{OWN_SETUP_LABEL} = YaRN 4", "plain (scaling not applied)"} <= found.keys()
     dropped = found["YaRN 4 without attention factor = its scaling without attention factor"]
     np.testing.assert_allclose(np.asarray(dropped.inv_freq, np.float64), np.asarray(own.own(256)[0], np.float64))
     assert dropped.scale == 1.0
@@ -290,10 +299,10 @@ def test_a_scaling_that_is_lost_or_lost_in_part_has_a_name() -> None:
     two = Model(
         name="two", trained_length=256, head_dim=32, layers=2, rope_scaling=kinds, layer_types=tuple(reversed(kinds))
     )
-    labels = {each.label for each in setups(two, 256)}
+    labels = {each.label for each in possible_setups(two, 256)}
     assert any("layer types lost: all rotate as full_attention" in label for label in labels)
     with pytest.raises(Refused, match="no rotary positions to name"):
-        setups(Model(name="none", trained_length=256, head_dim=32), 256)
+        possible_setups(Model(name="none", trained_length=256, head_dim=32), 256)
 
 
 @pytest.mark.slow
@@ -304,11 +313,11 @@ def test_a_planted_setup_is_named_from_the_command_line(tmp_path: Path, capsys: 
     said = capsys.readouterr().out
     assert "on 6 texts of 96 tokens\n3 that rounding hides there, on 2 texts of 256 tokens\n" in said
     for words, verdict, code in (
-        ([], OWN, 0),
+        ([], OWN_SETUP_LABEL, 0),
         (["method=yarn", "method.factor=4"], "YaRN 4", 0),
-        (["method=pi", "method.factor=3"], identify.NONE, 1),
-        (["--expect", "linear 2"], OWN, 1),
-        (["backend.dtype=bfloat16"], OWN, 0),  # told from a base a percent off by the longer texts
+        (["method=pi", "method.factor=3"], identify.NO_SETUP_VERDICT, 1),
+        (["--expect", "linear 2"], OWN_SETUP_LABEL, 1),
+        (["backend.dtype=bfloat16"], OWN_SETUP_LABEL, 0),  # told from a base a percent off by the longer texts
     ):
         assert main.main(["identify", file, "model=lexlet", *words]) == code
         assert capsys.readouterr().out.startswith(verdict)

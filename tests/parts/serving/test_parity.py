@@ -15,12 +15,23 @@ from lexbench import Attention
 from lexbench.backends.chance import Chance
 from lexbench.backends.hf.backend import Hf
 from lexbench.core import registry
-from lexbench.core.attention import Line, Remap
+from lexbench.core.attention import PositionMap, Remap
 from lexbench.core.model import Model
 from lexbench.core.record import Deferred, Refused
-from lexbench.core.task import Answer, AnyQuestion, Choose, Chosen, Mark, Marked, Score, Scored, Write, Written
+from lexbench.core.task import (
+    Answer,
+    AnyQuestion,
+    Choose,
+    ChooseAnswer,
+    ClassifyTokens,
+    ClassifyTokensAnswer,
+    Generate,
+    GenerateAnswer,
+    Loglikelihood,
+    LoglikelihoodAnswer,
+)
 from lexbench.parts.serving.parity import compare
-from lexbench.parts.serving.parity.tolerance import Tolerance, differences, tolerance
+from lexbench.parts.serving.parity.tolerance import Tolerance, answer_differences, rounding_tolerance
 
 ROOT = Path(__file__).parents[3]
 NONE = np.empty(0, np.int64)
@@ -58,7 +69,7 @@ class Faulty(Hf):
             asked = own if attention.inv_freq is None else attention.inv_freq
             attention = replace(attention, inv_freq=asked * off / own)
         if self._fault == "queries late by one":
-            attention = replace(attention, remap=Remap(1, Line(offset=1.0), Line()))
+            attention = replace(attention, remap=Remap(1, PositionMap(offset=1.0), PositionMap()))
         super().attend(attention)
 
 
@@ -94,18 +105,20 @@ class Scripted(Chance):
             yield self._answer(question)
 
     def _answer(self, question: AnyQuestion) -> Answer:
-        if isinstance(question, Score):
-            return Scored(nll=np.full(question.length - question.start, self._nll, np.float32))
-        if isinstance(question, Mark):
-            return Marked(nll=np.full((len(question.places), len(question.options)), self._nll, np.float32))
-        assert isinstance(question, Write)
+        if isinstance(question, Loglikelihood):
+            return LoglikelihoodAnswer(nll=np.full(question.length - question.first_target, self._nll, np.float32))
+        if isinstance(question, ClassifyTokens):
+            return ClassifyTokensAnswer(
+                nll=np.full((len(question.places), len(question.options)), self._nll, np.float32)
+            )
+        assert isinstance(question, Generate)
         tokens = np.array(self._writes, np.int64)
-        return Written(tokens=tokens, text=self.tokenizer.decode(tokens), hit_room=False)
+        return GenerateAnswer(tokens=tokens, text=self.tokenizer.decode(tokens), hit_room=False)
 
-    def choose(self, question: Choose) -> Chosen:
+    def choose(self, question: Choose) -> ChooseAnswer:
         """Every token id is its own likelihood, in tenths of nats."""
         EVENTS.append(f"choose {[option.tolist() for option in question.options]} after {question.prompt[-1]}")
-        return Chosen(nll=np.array([0.1 * option.sum() for option in question.options]))
+        return ChooseAnswer(nll=np.array([0.1 * option.sum() for option in question.options]))
 
     def close(self) -> None:
         EVENTS.append(f"close {self._nll}")
@@ -126,15 +139,22 @@ def point(method: str = "none", length: Any = 64, **given: Any) -> tuple[dict[st
     """One point of a sweep, as hydra composes it: its config, and the chosen names."""
     names = {"method": method, "task": "last_segment", "corpus": "synthetic", "backend": "hf"}
     names |= {group: given.pop(group) for group in list(given) if group in names}
-    config = {group: registry.read(group, name) for group, name in names.items()}
+    config = {group: registry.read_named_config(group, name) for group, name in names.items()}
     parameters = {group: given.pop(f"{group}_parameters") for group in names if f"{group}_parameters" in given}
     for group, more in parameters.items():
         config[group] |= more
-    return {"model": registry.read("model", "lexlet"), "length": length, "n": None, "seed": 0, **config, **given}, names
+    return {
+        "model": registry.read_named_config("model", "lexlet"),
+        "length": length,
+        "n": None,
+        "seed": 0,
+        **config,
+        **given,
+    }, names
 
 
-def compared(points: Sequence[tuple[Mapping[str, Any], Mapping[str, str]]], *against: str) -> compare.Parity:
-    return compare.compare(compare.job_of(points), [compare.against(word) for word in against])
+def compared(points: Sequence[tuple[Mapping[str, Any], Mapping[str, str]]], *against: str) -> compare.ParityResult:
+    return compare.compare_backends(compare.job_of(points), [compare.backend_config_of_word(word) for word in against])
 
 
 def share(row: compare.CellAgreement) -> float:
@@ -143,7 +163,7 @@ def share(row: compare.CellAgreement) -> float:
     return max(row.largest / row.largest_allowed, row.mean / row.mean_allowed)
 
 
-def by_backend(found: compare.Parity) -> dict[str, list[compare.CellAgreement]]:
+def by_backend(found: compare.ParityResult) -> dict[str, list[compare.CellAgreement]]:
     return {side.label: [row for row in found.rows if row.backend == side.label] for side in found.others}
 
 
@@ -151,42 +171,44 @@ def by_backend(found: compare.Parity) -> dict[str, list[compare.CellAgreement]]:
 
 
 def test_the_tolerance_is_its_formula() -> None:
-    found = tolerance(["float32", "float32"], 512, 128)
+    found = rounding_tolerance(["float32", "float32"], 512, 128)
     assert found.largest == (128 + 64 * 512) * 2.0**-24
     assert found.mean == pytest.approx((16 + 2 * 512 + (128 + 64 * 512) / 128) * 2.0**-24, rel=1e-12)
     for dtypes in (["float32", "bfloat16"], ["bfloat16", "float64"], ["bfloat16", None], ["unknown", "bfloat16"]):
-        assert tolerance(dtypes, 0, 8) == Tolerance(0.5, 0.0625 + 0.0625)
-    assert tolerance(["float16"], 0, 10**9).mean == pytest.approx(2.0**-7, rel=1e-6)
-    assert tolerance(["float64", "float64"], 1024, 1).largest == pytest.approx(2.0**-8, rel=1e-10)  # the angles' part
+        assert rounding_tolerance(dtypes, 0, 8) == Tolerance(0.5, 0.0625 + 0.0625)
+    assert rounding_tolerance(["float16"], 0, 10**9).mean == pytest.approx(2.0**-7, rel=1e-6)
+    assert rounding_tolerance(["float64", "float64"], 1024, 1).largest == pytest.approx(
+        2.0**-8, rel=1e-10
+    )  # the angles' part
 
 
-def written(text: str, *tokens: int, room: bool = False) -> Written:
-    return Written(tokens=np.array(tokens, np.int64), text=text, hit_room=room)
+def written(text: str, *tokens: int, room: bool = False) -> GenerateAnswer:
+    return GenerateAnswer(tokens=np.array(tokens, np.int64), text=text, hit_room=room)
 
 
-def unasked(question: Choose) -> Chosen:
+def unasked(question: Choose) -> ChooseAnswer:
     raise AssertionError("nobody needs to ask")
 
 
 def test_likelihoods_differ_by_their_distance() -> None:
     tokens = np.arange(4)
-    score = Score(index=0, cluster="a", tokens=tokens, start=2, bytes=1, words=1)
-    one, two = (Scored(nll=np.array(nll, np.float32)) for nll in ([1.0, 2.0], [1.5, 1.75]))
-    assert differences(score, one, two, unasked, NONE).tolist() == [0.5, 0.25]
-    mark = Mark(index=0, cluster="a", tokens=tokens, places=np.array([1, 3]), options=np.array([1, 3]))
-    high, low = (Marked(nll=np.array(nll, np.float32)) for nll in ([[1, 2], [3, 4]], [[1, 1], [3, 8]]))
-    assert differences(mark, high, low, unasked, NONE).tolist() == [0, 1, 0, 4]
+    score = Loglikelihood(index=0, cluster="a", tokens=tokens, first_target=2, bytes=1, words=1)
+    one, two = (LoglikelihoodAnswer(nll=np.array(nll, np.float32)) for nll in ([1.0, 2.0], [1.5, 1.75]))
+    assert answer_differences(score, one, two, unasked, NONE).tolist() == [0.5, 0.25]
+    mark = ClassifyTokens(index=0, cluster="a", tokens=tokens, places=np.array([1, 3]), options=np.array([1, 3]))
+    high, low = (ClassifyTokensAnswer(nll=np.array(nll, np.float32)) for nll in ([[1, 2], [3, 4]], [[1, 1], [3, 8]]))
+    assert answer_differences(mark, high, low, unasked, NONE).tolist() == [0, 1, 0, 4]
     choose = Choose(index=0, cluster="a", prompt=tokens, options=(np.array([1]), np.array([1, 2, 3])), expected=0)
-    ours, theirs = (Chosen(nll=np.array(nll)) for nll in ([1.0, 6.0], [1.25, 4.5]))
-    assert differences(choose, ours, theirs, unasked, NONE).tolist() == [0.25, 0.5]  # 1.5 nats over three tokens
+    ours, theirs = (ChooseAnswer(nll=np.array(nll)) for nll in ([1.0, 6.0], [1.25, 4.5]))
+    assert answer_differences(choose, ours, theirs, unasked, NONE).tolist() == [0.25, 0.5]  # 1.5 nats over three tokens
 
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf])
 def test_what_is_no_number_is_no_difference_that_can_pass(wrong: float) -> None:
-    score = Score(index=0, cluster="a", tokens=np.arange(3), start=1, bytes=1, words=1)
-    one = Scored(nll=np.array([1.0, wrong], np.float32))
-    for other in (one, Scored(nll=np.array([1.0, 1.0], np.float32))):
-        assert not np.isfinite(differences(score, one, other, unasked, NONE)).all()
+    score = Loglikelihood(index=0, cluster="a", tokens=np.arange(3), first_target=1, bytes=1, words=1)
+    one = LoglikelihoodAnswer(nll=np.array([1.0, wrong], np.float32))
+    for other in (one, LoglikelihoodAnswer(nll=np.array([1.0, 1.0], np.float32))):
+        assert not np.isfinite(answer_differences(score, one, other, unasked, NONE)).all()
 
 
 ENDS = np.array([8, 9])
@@ -202,16 +224,16 @@ ENDS = np.array([8, 9])
     ],
 )
 def test_texts_differ_by_half_of_what_the_reference_tells_them_apart(
-    ours: Written, theirs: Written, options: list[list[int]], after: list[int]
+    ours: GenerateAnswer, theirs: GenerateAnswer, options: list[list[int]], after: list[int]
 ) -> None:
     asked: list[Choose] = []
 
-    def choose(question: Choose) -> Chosen:
+    def choose(question: Choose) -> ChooseAnswer:
         asked.append(question)
-        return Chosen(nll=np.array([0.1 * option.sum() ** 2 for option in question.options]))
+        return ChooseAnswer(nll=np.array([0.1 * option.sum() ** 2 for option in question.options]))
 
-    question = Write(index=0, cluster="a", prompt=np.array([7]), room=4)
-    found = differences(question, ours, theirs, choose, ENDS)
+    question = Generate(index=0, cluster="a", prompt=np.array([7]), max_new_tokens=4)
+    found = answer_differences(question, ours, theirs, choose, ENDS)
     own = [0.1 * option[0] ** 2 for option in options[: len(ENDS) if options[0] == [8] else 1]]
     other = [0.1 * option[0] ** 2 for option in options[len(own) :]]
     assert [option.tolist() for option in asked[0].options] == options
@@ -229,22 +251,22 @@ def test_texts_differ_by_half_of_what_the_reference_tells_them_apart(
         (written("ab", 1, 2), written("ab", 5), 1),  # a server that gives no tokens has them from its text
     ],
 )
-def test_texts_that_count_as_one_do_not_differ(ours: Written, theirs: Written, tokens: int) -> None:
-    question = Write(index=0, cluster="a", prompt=np.array([7]), room=4, until=("\n",))
-    assert differences(question, ours, theirs, unasked, ENDS).tolist() == [0.0] * tokens
+def test_texts_that_count_as_one_do_not_differ(ours: GenerateAnswer, theirs: GenerateAnswer, tokens: int) -> None:
+    question = Generate(index=0, cluster="a", prompt=np.array([7]), max_new_tokens=4, until=("\n",))
+    assert answer_differences(question, ours, theirs, unasked, ENDS).tolist() == [0.0] * tokens
 
 
 def test_texts_that_only_look_alike_differ() -> None:
-    def choose(question: Choose) -> Chosen:
-        return Chosen(nll=np.array([0.0, 3.0]))
+    def choose(question: Choose) -> ChooseAnswer:
+        return ChooseAnswer(nll=np.array([0.0, 3.0]))
 
-    question = Write(index=0, cluster="a", prompt=np.array([7]), room=4)
-    assert differences(question, written("\ufffd", 1), written("\ufffd", 2), choose, ENDS).tolist() == [1.5]
+    question = Generate(index=0, cluster="a", prompt=np.array([7]), max_new_tokens=4)
+    assert answer_differences(question, written("\ufffd", 1), written("\ufffd", 2), choose, ENDS).tolist() == [1.5]
 
 
 def test_a_text_that_ends_without_an_end_token_cannot_pass() -> None:
-    question = Write(index=0, cluster="a", prompt=np.array([7]), room=4)
-    assert differences(question, written("ab", 1, 2), written("a", 1), unasked, NONE).tolist() == [math.inf]
+    question = Generate(index=0, cluster="a", prompt=np.array([7]), max_new_tokens=4)
+    assert answer_differences(question, written("ab", 1, 2), written("a", 1), unasked, NONE).tolist() == [math.inf]
 
 
 @pytest.mark.parametrize(
@@ -270,10 +292,10 @@ def test_native_agrees_with_hf_on_every_kind_of_method_and_chance_does_not() -> 
     places = [(method, length) for method in ("none", "yarn", "rerope", "longrope") for length in (128, 288)]
     assert [(row.method, row.length) for row in native] == places
     assert not any(row.failed or row.refused for row in native)
-    assert {row.tokens for row in found.rows} == {compare.N * 64}  # half of the shortest length
+    assert {row.tokens for row in found.rows} == {compare.DEFAULT_N_QUESTIONS * 64}  # half of the shortest length
     assert all(row.failed and share(row) > 1000 for row in chance)
     assert found.failed
-    text = compare.table(found)
+    text = compare.agreement_table(found)
     assert text.count("| ok ") == len(native) and text.count("| FAILED ") == len(chance)
 
 
@@ -298,7 +320,7 @@ def test_every_method_is_as_near_and_as_far_off_as_the_page_states() -> None:
     assert min(map(share, base)) > 10
     assert min(map(share, late)) > 140
     assert max(map(share, coarse)) < 0.6
-    exact = [tolerance(["float32", "float32"], row.length, row.tokens) for row in coarse]
+    exact = [rounding_tolerance(["float32", "float32"], row.length, row.tokens) for row in coarse]
     claimed = [
         replace(row, largest_allowed=allowed.largest, mean_allowed=allowed.mean)
         for row, allowed in zip(coarse, exact, strict=True)
@@ -335,13 +357,16 @@ def test_writing_and_marking_agree(task: str) -> None:
 @pytest.mark.slow
 def test_a_published_checkpoint_from_half_to_eight_times_its_trained_length(shared: Path) -> None:
     model = {"name": "stories260K", "path": str(shared / "stories260K-hf")}
-    text = {"_target_": registry.read("corpus", "files")["_target_"], "path": str(shared / "text" / "tinystories.txt")}
+    text = {
+        "_target_": registry.read_named_config("corpus", "files")["_target_"],
+        "path": str(shared / "text" / "tinystories.txt"),
+    }
     places = [(method, length) for method in METHODS for length in (256, 1024)]
     places += [(method, 4096) for method in ("none", "yarn", "longrope")]  # nothing, a scale, factors
     given: dict[str, Any] = {"task_parameters": {"stream": True}, "corpus": "files", "corpus_parameters": text}
     points = [point(method, length, model=model, n=1, **given) for method, length in places]
     found = compared(points, "native")
-    assert not any(row.failed or row.refused for row in found.rows), compare.table(found)
+    assert not any(row.failed or row.refused for row in found.rows), compare.agreement_table(found)
     assert {row.tokens for row in found.rows} == {128}
 
 
@@ -367,7 +392,7 @@ def test_each_backend_is_opened_once_for_all_cells_and_ended_before_the_next() -
 def test_what_is_no_number_fails() -> None:
     found = compared([point(backend="scripted", backend_parameters={"nll": math.inf})], "scripted,nll=.inf")
     assert found.failed and found.rows[0].largest is None and found.rows[0].tokens > 0
-    assert "FAILED: no number" in compare.table(found)
+    assert "FAILED: no number" in compare.agreement_table(found)
     assert json.loads(json.dumps(found.as_data(), allow_nan=False))["rows"][0]["mean"] is None
 
 
@@ -406,7 +431,7 @@ def test_refusals_are_said_once_and_fail_nothing() -> None:
     assert [row.refused for row in closed] == ["nobody | is at home\n# today"] * 3
     assert [row.refused for row in breaks] == ["gone in the middle"] * 3
     assert not found.failed
-    table, _, notes = compare.table(found).partition("\n\n")
+    table, _, notes = compare.agreement_table(found).partition("\n\n")
     assert table.count("refused (1)") == 3 and "nobody \\| is at home # today" in notes
     assert "scripted(fault=closed): not loaded." in notes
     assert EVENTS.count("close 0.0") == 3  # two others and the reference: what was not opened is not closed
@@ -425,7 +450,7 @@ def test_what_the_reference_refuses_is_said_and_so_is_a_cell_without_an_answer()
 
 
 def test_text_of_unknown_origin_begins_no_column_and_no_line() -> None:
-    text = compare.table(compared([point(backend="scripted")], "scripted,fault=a|b"))
+    text = compare.agreement_table(compared([point(backend="scripted")], "scripted,fault=a|b"))
     table, _, notes = text.partition("\n\n")
     assert [line.replace("\\|", "").count("|") for line in table.splitlines()] == [4, 4, 4]
     assert "scripted(fault=a\\|b)" in table
@@ -441,22 +466,24 @@ def test_data_holds_what_the_table_shows_and_the_machine() -> None:
     assert restored(data) == replace(found, protocols=dict(found.protocols))
 
 
-def restored(data: Mapping[str, Any]) -> compare.Parity:
+def restored(data: Mapping[str, Any]) -> compare.ParityResult:
     """What was compared, from its data."""
     given = {key: value for key, value in data.items() if key not in ("provenance", "failed")}
     rows = [
         compare.CellAgreement(**{key: value for key, value in row.items() if key != "failed"}) for row in data["rows"]
     ]
-    sides = [compare.Side(**side) for side in data["others"]]
-    return compare.Parity(**{**given, "rows": rows, "others": sides, "reference": compare.Side(**data["reference"])})
+    sides = [compare.ComparedBackend(**side) for side in data["others"]]
+    return compare.ParityResult(
+        **{**given, "rows": rows, "others": sides, "reference": compare.ComparedBackend(**data["reference"])}
+    )
 
 
 # what a user writes
 
 
 def test_a_backend_is_written_with_its_parameters() -> None:
-    assert compare.against("hf") == {**registry.read("backend", "hf"), "name": "hf"}
-    found = compare.against("scripted,url=http://a.b:8000/v1?x=1,2,share=0.1,list=[1,2],on=true")
+    assert compare.backend_config_of_word("hf") == {**registry.read_named_config("backend", "hf"), "name": "hf"}
+    found = compare.backend_config_of_word("scripted,url=http://a.b:8000/v1?x=1,2,share=0.1,list=[1,2],on=true")
     assert {key: value for key, value in found.items() if key != "_target_"} == {
         "name": "scripted",
         "url": "http://a.b:8000/v1?x=1,2",
@@ -465,15 +492,15 @@ def test_a_backend_is_written_with_its_parameters() -> None:
         "on": True,
     }
     with pytest.raises(ValueError, match="unknown backend 'vlm'"):
-        compare.against("vlm")
+        compare.backend_config_of_word("vlm")
     with pytest.raises(ValueError, match="--against hf,dtype=\\[ cannot be read"):
-        compare.against("hf,dtype=[")
+        compare.backend_config_of_word("hf,dtype=[")
 
 
 def test_a_sweep_is_one_job() -> None:
     job = compare.job_of([point(method, length) for method in ("none", "pi") for length in (128, 64)])
     assert [method.label for method in job.methods] == ["none", "pi"]
-    assert list(job.lengths) == [64, 128] and job.n == compare.N and list(job.seeds) == [0]
+    assert list(job.lengths) == [64, 128] and job.n == compare.DEFAULT_N_QUESTIONS and list(job.seeds) == [0]
     assert compare.job_of([point(length=None)]).lengths == [512]  # twice the trained length
     assert compare.job_of([point(n=5)]).n == 5
 
@@ -511,7 +538,7 @@ def test_a_comparison_needs_others_each_once_and_no_probes() -> None:
 def test_the_committed_tables_are_the_committed_records(name: str, table: str, others: set[str]) -> None:
     folder = ROOT / "results" / "parity"
     found = restored(json.loads((folder / f"{name}.json").read_text()))
-    assert (folder / f"{table}.md").read_text() == compare.table(found) + "\n"
+    assert (folder / f"{table}.md").read_text() == compare.agreement_table(found) + "\n"
     assert not found.failed
     answering = {row.backend.partition("(")[0] for row in found.rows if row.refused is None}
     assert answering == others

@@ -47,7 +47,7 @@ def counts() -> dict[tuple[str, int], list[tuple[int, int, int]]]:
 
 
 def test_right_answers_add_up_to_the_accuracies_of_the_records() -> None:
-    records = [row.record for row in page.load(FOLDER)[0] if row.record.task == "parity"]
+    records = [row.record for row in page.read_page_data(FOLDER)[0] if row.record.task == "parity"]
     values = {
         (each.model.removesuffix("-seed0"), each.length): each.value for each in records if each.metric == "accuracy"
     }

@@ -19,16 +19,16 @@ import numpy as np
 import pytest
 
 from lexbench.commands import main
-from lexbench.core.method_key import key_from
+from lexbench.core.method_key import parse_label
 from lexbench.core.record import Sample
 from lexbench.parts.web.page import about, data, headlines, page, safety, samples
-from lexbench.report.grid import Entry
+from lexbench.report.grid import GridEntry
 from lexbench.stats import records
-from lexbench.stats.differences import differences
-from lexbench.stats.records import Loaded
-from lexbench.stats.summaries import summaries
-from lexbench.stats.tables import tables
-from lexbench.store.format import Finished
+from lexbench.stats.differences import paired_differences
+from lexbench.stats.records import LoadedCells
+from lexbench.stats.summaries import curve_summaries
+from lexbench.stats.tables import build_tables
+from lexbench.store.format import FinishedCell
 from tests.report.fake_run import LENGTHS, cell, fake_cells, fake_run, finished, keep, likelihood_sample
 
 HOSTILE = "</script><script>alert(1)</script><!--<img src=x onerror=alert(1)>\u202e"
@@ -75,13 +75,13 @@ class Parsed(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def cells() -> list[Finished]:
+def cells() -> list[FinishedCell]:
     return fake_cells()
 
 
 @pytest.fixture(scope="module")
-def parsed(cells: list[Finished]) -> Parsed:
-    return Parsed(page.render(Loaded(cells, [], []), [Path("runs/fake")]))
+def parsed(cells: list[FinishedCell]) -> Parsed:
+    return Parsed(page.render_page(LoadedCells(cells, [], []), [Path("runs/fake")]))
 
 
 def entry(found: Sequence[dict[str, Any]], setting: dict[str, Any], method: str, length: int) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def entry(found: Sequence[dict[str, Any]], setting: dict[str, Any], method: str,
 # What it shows --------------------------------------------------------------------------------------------------------
 
 
-def test_values_are_those_of_the_records(parsed: Parsed, cells: list[Finished]) -> None:
+def test_values_are_those_of_the_records(parsed: Parsed, cells: list[FinishedCell]) -> None:
     seen = 0
     settings = {setting["label"]: setting for setting in parsed.data["settings"]}
     for each in cells:
@@ -117,7 +117,7 @@ def test_a_refused_cell_says_why_and_has_no_value(parsed: Parsed) -> None:
     assert found["notes"] == ["refused: out of memory at batch 1: 2048 tokens need 61 GiB, a smaller model may fit"]
 
 
-def test_depths_are_means_of_their_strata(parsed: Parsed, cells: list[Finished]) -> None:
+def test_depths_are_means_of_their_strata(parsed: Parsed, cells: list[FinishedCell]) -> None:
     [setting] = [each for each in parsed.data["settings"] if each["label"] == "passkey"]
     [cell] = [
         each for each in cells if (each.cell.task, str(each.cell.method), each.cell.length) == ("passkey", "none", 512)
@@ -131,10 +131,10 @@ def test_depths_are_means_of_their_strata(parsed: Parsed, cells: list[Finished])
         assert low <= value <= high
 
 
-def test_paired_differences_are_those_of_the_report(parsed: Parsed, cells: list[Finished]) -> None:
+def test_paired_differences_are_those_of_the_report(parsed: Parsed, cells: list[FinishedCell]) -> None:
     known = {each.cell.id: each.samples for each in cells}
-    table = next(each for each in tables(cells) if each.metric == "nll")
-    found = differences(table, known)
+    table = next(each for each in build_tables(cells) if each.metric == "nll")
+    found = paired_differences(table, known)
     assert found is not None
     [setting] = [each for each in parsed.data["settings"] if each["label"] == "last_segment"]
     for (method, length), each in found.entries.items():
@@ -150,8 +150,8 @@ def test_paired_differences_are_those_of_the_report(parsed: Parsed, cells: list[
 def test_the_same_attention_has_no_difference_on_the_page() -> None:
     own, other = (cell("last_segment", method, 512) for method in ("none", "own"))
     other = replace(other, identity={**other.identity, "attention": {}})
-    made = [Finished(each, [plain(index, 1.0) for index in range(4)]) for each in (own, other)]
-    [setting] = data.settings(data.Measured.of(made))
+    made = [FinishedCell(each, [plain(index, 1.0) for index in range(4)]) for each in (own, other)]
+    [setting] = data.settings_data(data.PageData.of(made))
     [row] = setting["metrics"][0]["paired"]["rows"]
     assert row["text"] == "same attention" and "value" not in row
 
@@ -159,9 +159,11 @@ def test_the_same_attention_has_no_difference_on_the_page() -> None:
 def test_sections_without_content_are_not_there(parsed: Parsed) -> None:
     """The made-up run has refusals; a run of one method without any has nothing to miss and nothing to compare."""
     whole = {attributes.get("id") for tag, attributes in parsed.elements if tag == "section"}
-    made = [Finished(cell("last_segment", "none", at), [plain(index, 3.0) for index in range(4)]) for at in (256, 512)]
+    made = [
+        FinishedCell(cell("last_segment", "none", at), [plain(index, 3.0) for index in range(4)]) for at in (256, 512)
+    ]
     made = [replace(each, cell=replace(each.cell, n=4)) for each in made]
-    few = Parsed(page.render(Loaded(made, [], []), [Path("runs/fake")]))
+    few = Parsed(page.render_page(LoadedCells(made, [], []), [Path("runs/fake")]))
     assert whole - {attributes.get("id") for tag, attributes in few.elements if tag == "section"} == {"missing"}
     assert "#missing" not in {attributes.get("href") for tag, attributes in few.elements if tag == "a"}
 
@@ -173,10 +175,10 @@ def test_places_are_those_of_the_paired_test() -> None:
     """
     worse = {"none": [0.0] * 12, "yarn": [0.1] * 12, "ntk": [0.101, -0.099] * 6}
     made = [
-        Finished(cell("last_segment", name, 512, n=12), [plain(at, 2.0 + (at % 3) + more[at]) for at in range(12)])
+        FinishedCell(cell("last_segment", name, 512, n=12), [plain(at, 2.0 + (at % 3) + more[at]) for at in range(12)])
         for name, more in worse.items()
     ]
-    table = next(each for each in tables(made) if each.metric == "nll")
+    table = next(each for each in build_tables(made) if each.metric == "nll")
     samples = {each.cell.id: each.samples for each in made}
     found = {str(method): place for (method, _), place in data.places(table, samples).items()}
     assert found == {"none": "1st", "ntk": "tied", "yarn": "behind"}
@@ -188,25 +190,25 @@ def test_methods_stand_by_their_mean_past_the_trained_length() -> None:
     """Over lengths that all have: `early` leads at 512 alone, and `late`'s best length is one that `early` lacks."""
     losses = {("none", 512): 3.0, ("none", 1024): 4.0, ("early", 512): 1.0, ("late", 512): 2.0, ("late", 1024): 0.5}
     made = [
-        Finished(cell("last_segment", method, length), [plain(index, loss) for index in range(4)])
+        FinishedCell(cell("last_segment", method, length), [plain(index, loss) for index in range(4)])
         for (method, length), loss in losses.items()
     ]
-    made.append(Finished(cell("last_segment", "early", 1024), [], "too long"))
-    table = next(each for each in tables(made) if each.metric == "nll")
-    assert data.past(table) == [512]
-    assert list(map(str, data.ranked(table))) == ["early", "late", "none"]
-    assert data.ranking(table) == "the mean past the trained length"
-    assert data.ranking(replace(table, metric="entropy")) is None  # neither side is better
-    inside = Finished(cell("last_segment", "none", 128), [plain(index, 1.0) for index in range(4)])
-    assert data.ranking(next(iter(tables([inside])))) == "the mean over the lengths that all share"
+    made.append(FinishedCell(cell("last_segment", "early", 1024), [], "too long"))
+    table = next(each for each in build_tables(made) if each.metric == "nll")
+    assert data.lengths_past_trained(table) == [512]
+    assert list(map(str, data.rank_methods(table))) == ["early", "late", "none"]
+    assert data.ranking_measure(table) == "the mean past the trained length"
+    assert data.ranking_measure(replace(table, metric="entropy")) is None  # neither side is better
+    inside = FinishedCell(cell("last_segment", "none", 128), [plain(index, 1.0) for index in range(4)])
+    assert data.ranking_measure(next(iter(build_tables([inside])))) == "the mean over the lengths that all share"
 
 
 def plain(index: int, loss: float) -> Sample:
     return Sample(index=index, cluster=str(index), tokens=512, nll=np.full(4, loss, np.float32), bytes=9, words=2)
 
 
-def test_the_headline_names_the_best_and_what_cannot_be_told_from_it(cells: list[Finished]) -> None:
-    nll, passkey = headlines.headlines(data.Measured.of(cells))
+def test_the_headline_names_the_best_and_what_cannot_be_told_from_it(cells: list[FinishedCell]) -> None:
+    nll, passkey = headlines.metric_headlines(data.PageData.of(cells))
     means = {}
     for method in ("none", "ntk", "pi", "rerope", "yarn(factor=8.0)"):
         values = [
@@ -224,47 +226,51 @@ def test_the_headline_names_the_best_and_what_cannot_be_told_from_it(cells: list
     assert [entry.best for entry in shown.values()] == [True, False, False, False]
     column = nll["columns"][0]
     assert (column["head"], column["unit"]) == ("mean past 256", "512 to 1,024, 2 lengths")
-    assert all(each["means"] in headlines.TERMS.values() for each in nll["columns"])  # hover and legend say one thing
+    assert all(
+        each["means"] in headlines.MEANING_OF_COLUMN.values() for each in nll["columns"]
+    )  # hover and legend say one thing
     assert passkey["label"] == "accuracy"
 
 
 def test_the_page_begins_with_the_likelihoods_whatever_the_names_of_other_tasks() -> None:
-    made = [Finished(cell("last_segment", "none", at), [plain(index, 3.0) for index in range(4)]) for at in (256, 512)]
+    made = [
+        FinishedCell(cell("last_segment", "none", at), [plain(index, 3.0) for index in range(4)]) for at in (256, 512)
+    ]
     made += [
-        Finished(cell(task, "none", 512), [Sample(index=0, cluster="0", tokens=512, scores={"accuracy": 1.0})])
+        FinishedCell(cell(task, "none", 512), [Sample(index=0, cluster="0", tokens=512, scores={"accuracy": 1.0})])
         for task in ("distractor_qa", "passkey")
     ]
-    names = [group[0].cell.task for group in data.Measured.of(made).settings]
+    names = [group[0].cell.task for group in data.PageData.of(made).settings]
     assert names == ["last_segment", "distractor_qa", "passkey"]
 
 
-def test_summaries_of_a_few_methods_are_those_of_all(cells: list[Finished]) -> None:
+def test_summaries_of_a_few_methods_are_those_of_all(cells: list[FinishedCell]) -> None:
     known = {each.cell.id: each.samples for each in cells}
-    for table in tables(cells):
-        few = headlines._few(table, [key_from("none"), key_from("pi")])
-        whole = [each for each in summaries(table, known) if str(each.method) in ("none", "pi")]
-        assert [each for each in summaries(few, known) if str(each.method) in ("none", "pi")] == whole
+    for table in build_tables(cells):
+        few = headlines._restrict_table(table, [parse_label("none"), parse_label("pi")])
+        whole = [each for each in curve_summaries(table, known) if str(each.method) in ("none", "pi")]
+        assert [each for each in curve_summaries(few, known) if str(each.method) in ("none", "pi")] == whole
 
 
 def test_lengths_of_summaries_are_said_in_words() -> None:
     from lexbench.stats.summaries import Summary
 
-    row = key_from("a")
+    row = parse_label("a")
 
-    def said(name: str, value: float, low: float | None, high: float | None, longest: int = 2048) -> Entry:
-        return headlines._tokens(
+    def said(name: str, value: float, low: float | None, high: float | None, longest: int = 2048) -> GridEntry:
+        return headlines._length_entry(
             Summary(method=row, name=name, value=value, low=low, high=high, unit="tokens", notes=(), limit=2048),
             longest,
         )
 
-    assert said("effective_length", math.inf, 1024, math.inf) == Entry(text="≥ 2,048", ends=("1,024", "≥ 2,048"))
-    assert said("collapse", math.inf, math.inf, math.inf) == Entry(text="never")
-    assert said("collapse", math.inf, math.inf, math.inf, longest=4096) == Entry(text="> 2,048")
-    assert said("collapse", 1024, None, None) == Entry(text="1,024", more="no interval")
+    assert said("effective_length", math.inf, 1024, math.inf) == GridEntry(text="≥ 2,048", ends=("1,024", "≥ 2,048"))
+    assert said("collapse", math.inf, math.inf, math.inf) == GridEntry(text="never")
+    assert said("collapse", math.inf, math.inf, math.inf, longest=4096) == GridEntry(text="> 2,048")
+    assert said("collapse", 1024, None, None) == GridEntry(text="1,024", more="no interval")
 
 
-def test_refusals_of_one_reason_stand_together(cells: list[Finished]) -> None:
-    found = about.refusals(data.Measured.of(cells))
+def test_refusals_of_one_reason_stand_together(cells: list[FinishedCell]) -> None:
+    found = about.refused_cells(data.PageData.of(cells))
     assert [(each["task"], tuple(each["methods"]), each["lengths"]) for each in found] == [
         ("last_segment", ("rerope",), [2048]),
         ("passkey", ("none",), [128]),
@@ -272,12 +278,12 @@ def test_refusals_of_one_reason_stand_together(cells: list[Finished]) -> None:
     ]
 
 
-def test_failed_truncated_and_missing_samples_are_counted(cells: list[Finished]) -> None:
+def test_failed_truncated_and_missing_samples_are_counted(cells: list[FinishedCell]) -> None:
     fewer = [
         replace(each, samples=each.samples[:30]) if str(each.cell.method) == "yarn(factor=8.0)" else each
         for each in cells
     ]
-    found = about.losses(data.Measured.of(fewer))
+    found = about.incomplete_cells(data.PageData.of(fewer))
     counts = {(each["task"], each["method"], each["length"]): each for each in found}
     one = counts["last_segment", "ntk", 1024]
     assert (one["failed"], one["truncated"], one["missing"]) == (1, 0, 0)
@@ -305,7 +311,7 @@ def test_jobs_of_one_provenance_and_configuration_stand_together(tmp_path: Path)
         (tmp_path / "jobs" / f"{number}.json").write_text(json.dumps(job))
     (tmp_path / "jobs" / "broken.json").write_text('{"config": 7')
     (tmp_path / "jobs" / "empty.json").write_text("[]")
-    provenances, configurations, problems = about.jobs([tmp_path])
+    provenances, configurations, problems = about.read_jobs([tmp_path])
     assert provenances == [{"git": "abc", "cores": 2, "jobs": 3}]
     assert configurations == [
         {"model": {"name": "lexlet"}, "methods": [{"name": "none"}, {"name": "yarn"}], "tasks": [{"name": "passkey"}]}
@@ -329,7 +335,7 @@ def test_a_sample_is_shown_with_all_that_a_reader_needs() -> None:
         statistics={"option_nll": np.array([1.25, 0.5], np.float32)},
         facts={"expected": ["12", ["34"]], "depth": 0.0, "keys": ["a"]},
     )
-    found = json.loads(samples.as_json(Finished(cell("passkey", "none", 128), [sample])))
+    found = json.loads(samples.samples_json(FinishedCell(cell("passkey", "none", 128), [sample])))
     assert found == {
         "cell": cell("passkey", "none", 128).id,
         "samples": [
@@ -353,35 +359,35 @@ def test_a_sample_is_shown_with_all_that_a_reader_needs() -> None:
 def test_nll_is_summed_up_and_not_kept_in_full() -> None:
     losses = np.arange(200, dtype=np.float32)
     sample = replace(likelihood_sample(0, 256, 0.0), nll=losses)
-    [row] = json.loads(samples.as_json(Finished(cell("last_segment", "none", 256), [sample])))["samples"]
+    [row] = json.loads(samples.samples_json(FinishedCell(cell("last_segment", "none", 256), [sample])))["samples"]
     nll = row["nll"]
     assert (nll["targets"], nll["first"], nll["mean"], nll["median"], nll["largest"]) == (200, 56, 99.5, 99.5, 199.0)
     assert len(nll["curve"]) == 64
     begins = [place * 200 // 64 for place in range(65)]
     assert nll["curve"] == [(low + high - 1) / 2 for low, high in itertools.pairwise(begins)]
-    assert len(samples._stretches([3.0])) == 1 and samples._stretches([]) == []
+    assert len(samples._stretch_means([3.0])) == 1 and samples._stretch_means([]) == []
 
 
 def test_numbers_that_json_has_not_are_texts() -> None:
     sample = Sample(index=0, cluster="0", tokens=9, scores={"entropy": math.nan, "first_mass": math.inf})
-    found = json.loads(samples.as_json(Finished(cell("passkey", "none", 128), [sample])))
+    found = json.loads(samples.samples_json(FinishedCell(cell("passkey", "none", 128), [sample])))
     assert found["samples"][0]["scores"] == {"entropy": "nan", "first_mass": "inf"}
 
 
-def test_all_samples_are_embedded_where_they_fit(parsed: Parsed, cells: list[Finished]) -> None:
+def test_all_samples_are_embedded_where_they_fit(parsed: Parsed, cells: list[FinishedCell]) -> None:
     assert parsed.data["kept"] is None
     for each in cells:
         if each.samples:
-            assert parsed.samples(each.cell.id) == json.loads(samples.as_json(each))
+            assert parsed.samples(each.cell.id) == json.loads(samples.samples_json(each))
 
 
-def test_beyond_the_budget_the_first_of_each_cell_are_embedded(cells: list[Finished]) -> None:
+def test_beyond_the_budget_the_first_of_each_cell_are_embedded(cells: list[FinishedCell]) -> None:
     few = [each for each in cells if each.cell.task == "passkey"]
-    whole, kept = samples.embedded(few)
+    whole, kept = samples.embed_samples(few)
     size = sum(map(len, whole.values()))
     assert kept is None
     for budget, expected in ((size, None), (size - 1, 16), (size // 2, 8), (10, 0)):
-        found, kept = samples.embedded(few, budget)
+        found, kept = samples.embed_samples(few, budget)
         assert kept == expected
         assert sum(map(len, found.values())) <= budget
         for name, packed in found.items():
@@ -391,10 +397,10 @@ def test_beyond_the_budget_the_first_of_each_cell_are_embedded(cells: list[Finis
             assert [row["index"] for row in rows] == [sample.index for sample in every[: len(rows)]]
 
 
-def test_a_page_that_does_not_hold_all_says_so(cells: list[Finished]) -> None:
+def test_a_page_that_does_not_hold_all_says_so(cells: list[FinishedCell]) -> None:
     few = [each for each in cells if each.cell.task == "passkey"]
-    size = sum(map(len, samples.embedded(few)[0].values()))
-    shown = Parsed(page.render(Loaded(few, [], []), [Path("runs/fake")], budget=size - 1))
+    size = sum(map(len, samples.embed_samples(few)[0].values()))
+    shown = Parsed(page.render_page(LoadedCells(few, [], []), [Path("runs/fake")], budget=size - 1))
     assert shown.data["kept"] == 16
     text = " ".join(shown.text.split())
     assert "This page holds the first 16 samples of each cell. All of them: lexbench view runs/fake" in text
@@ -404,18 +410,18 @@ def test_a_page_that_does_not_hold_all_says_so(cells: list[Finished]) -> None:
 
 
 def test_hidden_characters_are_written_out() -> None:
-    assert safety.visible("a\u202eb\x1b[0m\tc\n\ud800\u2066") == "a⟨U+202E⟩b⟨U+001B⟩[0m\tc\n⟨U+D800⟩⟨U+2066⟩"
-    assert safety.visible("שלום 你好 é 🙂") == "שלום 你好 é 🙂"
+    assert safety.make_visible("a\u202eb\x1b[0m\tc\n\ud800\u2066") == "a⟨U+202E⟩b⟨U+001B⟩[0m\tc\n⟨U+D800⟩⟨U+2066⟩"
+    assert safety.make_visible("שלום 你好 é 🙂") == "שלום 你好 é 🙂"
 
 
 @pytest.mark.parametrize(
     "text", ["\\u001b", "\\\x1b", "\\\\\x00", '"\x07"', "\x7f\u200f", "\n\t\\n", HOSTILE, "\u2028&"]
 )
 def test_json_holds_the_text_as_it_is_seen_and_no_tag(text: str) -> None:
-    dumped = safety.as_json({text: [text]})
-    assert json.loads(dumped) == {safety.visible(text): [safety.visible(text)]}
+    dumped = safety.script_json({text: [text]})
+    assert json.loads(dumped) == {safety.make_visible(text): [safety.make_visible(text)]}
     assert "<" not in dumped
-    assert not safety.HIDDEN.search(dumped)
+    assert not safety.HIDDEN_CHARACTERS_PATTERN.search(dumped)
 
 
 def test_the_policy_allows_what_the_page_holds_and_nothing_else(parsed: Parsed) -> None:
@@ -427,7 +433,7 @@ def test_the_policy_allows_what_the_page_holds_and_nothing_else(parsed: Parsed) 
     policy = parsed.policy
     assert policy["script-src"].split() == [hashed(text) for text in run]
     assert set(policy["style-src"].split()) == {hashed(text) for text in styles}
-    assert len(run) == len(page.SCRIPTS)
+    assert len(run) == len(page.PAGE_SCRIPTS)
     assert {name: policy[name] for name in policy if name not in ("script-src", "style-src")} == {
         "default-src": "'none'",
         "img-src": "data:",
@@ -459,7 +465,7 @@ def test_untrusted_text_makes_no_element_and_no_attribute(tmp_path: Path) -> Non
         for each in fake_cells(losses={"none": 0.0, "pi": 0.0}):
             changed: dict[str, Any] = dict.fromkeys(("model", "protocol", "backend", "dtype", "kernel", "corpus"), name)
             method = str(each.cell.method) if str(each.cell.method) == "none" else name
-            this = replace(each.cell, task=f"{name} {each.cell.task}", method=key_from(method), **changed)
+            this = replace(each.cell, task=f"{name} {each.cell.task}", method=parse_label(method), **changed)
             identity = {**this.identity, "method": {"name": method}, "task": {"name": this.task}}
             identity["backend"] = dict.fromkeys(("name", "dtype", "kernel"), name)
             identity["model"] = {**this.identity["model"], "name": name}
@@ -468,7 +474,7 @@ def test_untrusted_text_makes_no_element_and_no_attribute(tmp_path: Path) -> Non
                 for one in each.samples
             ]
             rows = [replace(one, failed=name, scores={}) if one.index == 2 else one for one in rows]
-            made.append(Finished(replace(this, identity=identity), rows, name if each.refused else None))
+            made.append(FinishedCell(replace(this, identity=identity), rows, name if each.refused else None))
         keep(folder, made)
         (folder / "jobs").mkdir()
         job = {
@@ -476,7 +482,7 @@ def test_untrusted_text_makes_no_element_and_no_attribute(tmp_path: Path) -> Non
             "provenance": {"git": name, "packages": {"a": name}},
         }
         (folder / "jobs" / "a.json").write_text(json.dumps(job))
-        return Parsed(page.render(records.load([folder]), [folder]))
+        return Parsed(page.render_page(records.load_cells([folder]), [folder]))
 
     tame, wild = shown("tame"), shown(HOSTILE)
     assert [tag for tag, _ in wild.elements] == [tag for tag, _ in tame.elements]
@@ -493,7 +499,7 @@ def test_text_of_a_job_is_read_as_it_is(tmp_path: Path) -> None:
     keep(tmp_path, [finished("passkey", "none", 512)])
     (tmp_path / "jobs").mkdir()
     (tmp_path / "jobs" / "a.json").write_text(json.dumps({"config": {"note": "a &lt; b <i>"}, "provenance": {}}))
-    shown = Parsed(page.render(records.load([tmp_path]), [tmp_path]))
+    shown = Parsed(page.render_page(records.load_cells([tmp_path]), [tmp_path]))
     assert '"note": "a &lt; b <i>"' in shown.text
 
 
@@ -521,8 +527,11 @@ def test_damaged_files_are_named_and_the_rest_is_shown(tmp_path: Path) -> None:
 
 
 def test_a_run_without_scores_has_a_page() -> None:
-    for loaded in (Loaded([], [cell("passkey", "none", 512)], []), Loaded([finished("passkey", "none", 128)], [], [])):
-        shown = Parsed(page.render(loaded, [Path("runs/new")], served=True))
+    for loaded in (
+        LoadedCells([], [cell("passkey", "none", 512)], []),
+        LoadedCells([finished("passkey", "none", 128)], [], []),
+    ):
+        shown = Parsed(page.render_page(loaded, [Path("runs/new")], served=True))
         assert "No scores yet" in shown.text
 
 
@@ -531,18 +540,18 @@ def test_no_run_is_one_line(tmp_path: Path) -> None:
         page.write_page([tmp_path])
 
 
-def test_the_served_page_embeds_no_samples_and_may_ask_its_server(cells: list[Finished]) -> None:
-    content = page.render(Loaded(cells, [], []), [Path("runs/fake")], served=True)
+def test_the_served_page_embeds_no_samples_and_may_ask_its_server(cells: list[FinishedCell]) -> None:
+    content = page.render_page(LoadedCells(cells, [], []), [Path("runs/fake")], served=True)
     shown = Parsed(content)
     assert not any(attributes.get("type") == "text/plain" for _, attributes in shown.elements)
     assert "data-served" in dict(shown.elements)["body"]
     assert ("section", {"id": "progress", "hidden": None}) in shown.elements
     assert shown.policy["connect-src"] == "'self'"
-    live = Path(page.__file__).parent / page.LIVE
+    live = Path(page.__file__).parent / page.LIVE_SCRIPT
     scripts = [
         text for tag, attributes, text in shown.contents if tag == "script" and attributes.get("type") not in INERT
     ]
-    assert len(scripts) == len(page.SCRIPTS) + live.is_file()
+    assert len(scripts) == len(page.PAGE_SCRIPTS) + live.is_file()
     stated = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', content)
     assert stated and html.unescape(stated[1]).startswith("default-src 'none'")
 

@@ -15,15 +15,15 @@ from xml.etree import ElementTree
 import pytest
 
 from lexbench.core import registry
-from lexbench.core.method_key import key_from
+from lexbench.core.method_key import parse_label
 from lexbench.core.record import Sample
 from lexbench.parts.web.page import page
 from lexbench.report import looks
 from lexbench.stats import records
-from lexbench.stats.intervals import holm
-from lexbench.stats.pairs import outcomes, paired
-from lexbench.stats.tables import Table, tables
-from lexbench.store.format import Finished
+from lexbench.stats.intervals import adjust_by_holm
+from lexbench.stats.pairs import outcomes_of_samples, paired_difference
+from lexbench.stats.tables import Table, build_tables
+from lexbench.store.format import FinishedCell
 from tests.report import fake_run
 
 pytestmark = pytest.mark.slow
@@ -44,7 +44,7 @@ EVIL = (
 )
 
 
-def with_prompt(finished: Finished) -> Finished:
+def with_prompt(finished: FinishedCell) -> FinishedCell:
     """Samples as the runner keeps them: the question, the key inside it."""
     if not finished.cell.task.startswith("passkey"):
         return finished
@@ -53,7 +53,7 @@ def with_prompt(finished: Finished) -> Finished:
         replace(each, prompt=f"{noise * 40}The pass key is {each.facts['expected']}.{noise * 40}What is the pass key?")
         for each in finished.samples
     ]
-    return Finished(finished.cell, samples, finished.refused)
+    return FinishedCell(finished.cell, samples, finished.refused)
 
 
 @dataclass
@@ -115,13 +115,13 @@ def opened(chromium: Any, address: str, **context: Any) -> Tab:
 
 
 @pytest.fixture(scope="module")
-def cells() -> list[Finished]:
+def cells() -> list[FinishedCell]:
     """A made-up run."""
     return [with_prompt(each) for each in fake_run.fake_cells()]
 
 
 @pytest.fixture(scope="module")
-def file(cells: list[Finished], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def file(cells: list[FinishedCell], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Its page."""
     folder = tmp_path_factory.mktemp("run")
     fake_run.keep(folder, cells)
@@ -147,8 +147,8 @@ def tab(theme: str, chromium: Any, file: Path) -> Iterator[Tab]:
     watched.tab.context.close()
 
 
-def table_of(cells: list[Finished], task: str, metric: str) -> Table:
-    return next(each for each in tables(cells) if each.cell.task == task and each.metric == metric)
+def table_of(cells: list[FinishedCell], task: str, metric: str) -> Table:
+    return next(each for each in build_tables(cells) if each.cell.task == task and each.metric == metric)
 
 
 def test_curves_show_the_baseline_and_the_best_and_any_method_that_is_chosen(tab: Tab) -> None:
@@ -166,7 +166,7 @@ def test_curves_show_the_baseline_and_the_best_and_any_method_that_is_chosen(tab
     assert tab.tab.locator("#curve-table tbody tr").count() == 1
 
 
-def test_the_table_sorts_filters_and_says_who_is_tied_for_the_first_place(tab: Tab, cells: list[Finished]) -> None:
+def test_the_table_sorts_filters_and_says_who_is_tied_for_the_first_place(tab: Tab, cells: list[FinishedCell]) -> None:
     """By hand: tied are those whose paired test against the best has p above 0.05 after Holm's correction."""
     table = table_of(cells, "last_segment", "nll")
     assert tab.tab.locator("#curve-table th[aria-sort=ascending], #curve-table th[aria-sort=descending]").count() == 0
@@ -184,12 +184,12 @@ def test_the_table_sorts_filters_and_says_who_is_tied_for_the_first_place(tab: T
 
     assert orders() == ["none", None, "none", "none", "ascending", "none", "none"]  # losses, the best first
     answers = {
-        str(each.cell.method): outcomes(each.samples, "nll")
+        str(each.cell.method): outcomes_of_samples(each.samples, "nll")
         for each in cells
         if each.cell.id in {record.cell for record in here.values()}
     }
     first, *others = shown
-    tested = holm([paired(answers[first], answers[name], "nll").p or 0.0 for name in others])
+    tested = adjust_by_holm([paired_difference(answers[first], answers[name], "nll").p or 0.0 for name in others])
     places = ["tied for 1st of 5" if p > 0.05 else "behind" for p in tested]
     first_place = "tied for 1st of 5" if "tied for 1st of 5" in places else "1st of 5"
     assert [row.split("\t")[1].strip() for row in rows.all_inner_texts()] == [first_place, *places]
@@ -225,7 +225,7 @@ def test_a_chart_is_saved_as_a_picture_of_its_own(tab: Tab, tmp_path: Path) -> N
     assert tab.said == []
 
 
-def test_two_methods_answer_one_question_side_by_side(tab: Tab, cells: list[Finished]) -> None:
+def test_two_methods_answer_one_question_side_by_side(tab: Tab, cells: list[FinishedCell]) -> None:
     tab.tab.select_option("#setting", "1")
     tab.tab.focus("#curve-chart")
     tab.walk("Home", "End", "Enter")  # none at 2048 tokens
@@ -262,7 +262,7 @@ def test_every_metric_and_axis_can_be_drawn(tab: Tab) -> None:
     assert ticks == ["0.5x", "1x", "2x", "4x", "8x"]
 
 
-def test_keys_walk_along_the_points_and_say_value_interval_and_n(tab: Tab, cells: list[Finished]) -> None:
+def test_keys_walk_along_the_points_and_say_value_interval_and_n(tab: Tab, cells: list[FinishedCell]) -> None:
     table = table_of(cells, "last_segment", "nll")
     tab.tab.focus("#curve-chart")
     tab.walk("ArrowRight", "ArrowDown", "End")
@@ -271,7 +271,7 @@ def test_keys_walk_along_the_points_and_say_value_interval_and_n(tab: Tab, cells
     assert "out of memory at batch 1" in refused
     assert tab.tab.locator("#curve-chart path.refused").count() > 0  # a cross above the lengths that a method refused
     tab.walk("ArrowLeft")
-    record = table.entries[key_from("rerope"), 1024]
+    record = table.entries[parse_label("rerope"), 1024]
     expected = (
         f"rerope at 1,024 tokens (4x): {record.value:.3f} [{record.low:.3f}, {record.high:.3f}], n 32 in 8 clusters"
     )
@@ -280,7 +280,7 @@ def test_keys_walk_along_the_points_and_say_value_interval_and_n(tab: Tab, cells
     assert tab.tab.get_attribute("#curve-said", "aria-live") == "polite"
 
 
-def test_a_pointer_over_a_point_shows_it_and_a_click_reads_its_samples(tab: Tab, cells: list[Finished]) -> None:
+def test_a_pointer_over_a_point_shows_it_and_a_click_reads_its_samples(tab: Tab, cells: list[FinishedCell]) -> None:
     tab.tab.select_option("#setting", "1")
     tab.tab.click("#pick-none")
     tab.method("none").check()
@@ -290,7 +290,7 @@ def test_a_pointer_over_a_point_shows_it_and_a_click_reads_its_samples(tab: Tab,
     point.scroll_into_view_if_needed()
     box = point.bounding_box()
     tab.tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    record = table_of(cells, "passkey", "accuracy").entries[key_from("none"), 512]
+    record = table_of(cells, "passkey", "accuracy").entries[parse_label("none"), 512]
     tab.waits("!document.querySelector('#curve-chart .tip').hidden")
     shown = tab.text("#curve-chart .tip")
     assert f"{record.value:.2f} [{record.low:.2f}, {record.high:.2f}]" in shown
@@ -300,7 +300,7 @@ def test_a_pointer_over_a_point_shows_it_and_a_click_reads_its_samples(tab: Tab,
     assert tab.tab.input_value("#sample-method") == "0"
 
 
-def test_depth_maps_hold_the_mean_scores_of_each_stratum(tab: Tab, cells: list[Finished]) -> None:
+def test_depth_maps_hold_the_mean_scores_of_each_stratum(tab: Tab, cells: list[FinishedCell]) -> None:
     links = tab.tab.locator("nav a[href='#depths']")
     assert not tab.tab.is_visible("#depths") and not links.is_visible()  # likelihoods have no depth
     tab.tab.select_option("#setting", "1")
@@ -323,12 +323,12 @@ def test_depth_maps_hold_the_mean_scores_of_each_stratum(tab: Tab, cells: list[F
     assert tab.tab.input_value("#sample-length") == "4"
 
 
-def test_the_paired_table_is_that_of_the_report(tab: Tab, cells: list[Finished]) -> None:
-    from lexbench.stats.differences import differences
+def test_the_paired_table_is_that_of_the_report(tab: Tab, cells: list[FinishedCell]) -> None:
+    from lexbench.stats.differences import paired_differences
 
-    found = differences(table_of(cells, "last_segment", "nll"), {each.cell.id: each.samples for each in cells})
+    found = paired_differences(table_of(cells, "last_segment", "nll"), {each.cell.id: each.samples for each in cells})
     assert found is not None
-    each = found.entries[key_from("pi"), 2048]
+    each = found.entries[parse_label("pi"), 2048]
     row = tab.tab.locator("#paired-table tbody tr", has=tab.tab.locator("th", has_text=re.compile("^pi$")))
     text = row.locator("td").nth(4).inner_text().split()
     assert text[0].rstrip("*0123456789") == f"{each.difference:+.3f}".rstrip("0123456789")
@@ -349,7 +349,7 @@ def test_a_difference_that_cannot_be_told_says_why_in_the_paired_table(tab: Tab)
     assert said == "cannot be told: both at the ceiling (1.00)"
 
 
-def test_samples_are_read_with_what_is_expected_marked(tab: Tab, cells: list[Finished]) -> None:
+def test_samples_are_read_with_what_is_expected_marked(tab: Tab, cells: list[FinishedCell]) -> None:
     tab.tab.select_option("#setting", "1")
     tab.tab.focus("#curve-chart")
     tab.walk("Home", "End", "Enter")  # none at 2048 tokens
@@ -371,7 +371,7 @@ def test_samples_are_read_with_what_is_expected_marked(tab: Tab, cells: list[Fin
     assert tab.text("#sample") == "No sample of this cell is failed."
 
 
-def test_the_nll_of_a_sample_is_summed_up_and_drawn(tab: Tab, cells: list[Finished]) -> None:
+def test_the_nll_of_a_sample_is_summed_up_and_drawn(tab: Tab, cells: list[FinishedCell]) -> None:
     tab.tab.focus("#curve-chart")
     tab.walk("Home", "Enter")  # none at 128 tokens
     tab.reads()
@@ -516,7 +516,7 @@ def test_the_first_screen_has_one_sentence_and_a_curve_below_it(
 
 @pytest.mark.parametrize("right", [True, False])
 def test_labels_of_a_chart_that_begins_at_the_trained_length_do_not_cross(
-    right: bool, chromium: Any, cells: list[Finished], tmp_path: Path
+    right: bool, chromium: Any, cells: list[FinishedCell], tmp_path: Path
 ) -> None:
     """The trained length has its name above all points where no answer is right."""
     guessed = [
@@ -553,7 +553,7 @@ def test_it_prints_in_light_on_paper(chromium: Any, file: Path, tmp_path: Path) 
     assert watched.said == []
 
 
-def evil_cells() -> list[Finished]:
+def evil_cells() -> list[FinishedCell]:
     """A run whose every name, text and reason is an attack."""
     made = []
     for place, evil in enumerate(EVIL):
@@ -562,7 +562,7 @@ def evil_cells() -> list[Finished]:
             for length in (128, 512):
                 shape = "passkey" if place % 2 else "last_segment"
                 finished = fake_run.finished(shape, "pi", length, n=8)
-                cell = replace(finished.cell, task=evil, method=key_from(method), **changed)
+                cell = replace(finished.cell, task=evil, method=parse_label(method), **changed)
                 cell = replace(
                     cell,
                     identity={
@@ -586,7 +586,7 @@ def evil_cells() -> list[Finished]:
                     for each in finished.samples
                 ]
                 refused = evil if length == 128 and method != "none" else None
-                made.append(Finished(cell, [] if refused else samples, refused))
+                made.append(FinishedCell(cell, [] if refused else samples, refused))
     return made
 
 
@@ -665,14 +665,14 @@ def test_the_reference_run_opens_clean(chromium: Any, tmp_path: Path) -> None:
 
 
 def test_the_served_page_fetches_the_samples_of_the_cell_that_is_picked(
-    chromium: Any, cells: list[Finished], tmp_path: Path
+    chromium: Any, cells: list[FinishedCell], tmp_path: Path
 ) -> None:
     fake_run.keep(tmp_path, cells)
-    loaded = records.load([tmp_path])
-    (tmp_path / "index.html").write_text(page.render(loaded, [tmp_path], served=True))
+    loaded = records.load_cells([tmp_path])
+    (tmp_path / "index.html").write_text(page.render_page(loaded, [tmp_path], served=True))
     (tmp_path / "samples").mkdir()
     for each in loaded.finished:
-        (tmp_path / "samples" / f"{each.cell.id}.json").write_text(page.samples.as_json(each))
+        (tmp_path / "samples" / f"{each.cell.id}.json").write_text(page.samples.samples_json(each))
     handler = functools.partial(Quiet, directory=str(tmp_path))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -704,8 +704,8 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 def test_many_methods_have_panels_in_each_of_which_the_baseline_is_whole(
     chromium: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = registry.names("method")
-    families = [[name for name in known if looks.family_of(name) == family] for family in looks.FAMILIES]
+    known = registry.registered_names("method")
+    families = [[name for name in known if looks.family_of(name) == family] for family in looks.METHOD_FAMILIES]
     names = ["none", "mine", *(name for members in families for name in members[:2])]
     losses = {name: 0.01 * place for place, name in enumerate(names)} | {"none": 7.0, "critical_base": 20.0}
     monkeypatch.setattr(fake_run, "LOSS", losses)  # nats for each doubling past the trained length
@@ -715,13 +715,13 @@ def test_many_methods_have_panels_in_each_of_which_the_baseline_is_whole(
     assert watched.tab.evaluate("chosen.methods.map((method) => setting().methods[method])")[:2] == ["none", "mine"]
     watched.tab.locator("#pick-all").click()
     panels = watched.tab.locator("#curve-chart .panel")
-    assert panels.count() >= 2 * len(looks.FAMILIES)  # differences, and levels beside them
+    assert panels.count() >= 2 * len(looks.METHOD_FAMILIES)  # differences, and levels beside them
     panels = watched.tab.locator("#curve-chart .panel:not(.differences)")
     told = watched.text("#curve-said")
     assert "A panel for each family of methods" in told and "the value axis is compressed" in told
     assert panels.locator(".curve.hue-0").count() == panels.count()  # one baseline a panel, nowhere cut off
     assert panels.locator(".arrow.hue-0").count() == 0 < panels.locator(".arrow").count()
-    red, green, blue = (int(looks.HIGHLIGHT[place : place + 2], 16) for place in (1, 3, 5))
+    red, green, blue = (int(looks.HIGHLIGHT_COLOUR[place : place + 2], 16) for place in (1, 3, 5))
     front = panels.locator(".curve.front")
     assert front.count() == panels.count()
     assert {front.nth(place).evaluate("e => getComputedStyle(e).color") for place in range(front.count())} == {

@@ -21,14 +21,14 @@ import pytest
 
 from lexbench.core.record import Cell
 from lexbench.parts.web.page import samples
-from lexbench.parts.web.view import serve, server
-from lexbench.parts.web.view.estimate import remaining, span, typical
-from lexbench.parts.web.view.folders import Job, Planned, Watch
-from lexbench.parts.web.view.make import read
-from lexbench.parts.web.view.pages import Content, Maker, Pages
-from lexbench.parts.web.view.progress import progress
-from lexbench.stats.records import Loaded
-from lexbench.store.format import Finished
+from lexbench.parts.web.view import bind_server, serve
+from lexbench.parts.web.view.estimate import cell_seconds, remaining_seconds, seconds_per_token
+from lexbench.parts.web.view.folders import FolderWatch, JobCell, WatchedJob
+from lexbench.parts.web.view.make import read_cells
+from lexbench.parts.web.view.pages import PageCache, PageContent, PageMaker
+from lexbench.parts.web.view.progress import progress_data
+from lexbench.stats.records import LoadedCells
+from lexbench.store.format import FinishedCell
 from lexbench.store.store import Store
 from tests.report.fake_run import cell, finished, keep
 
@@ -61,7 +61,7 @@ class Client:
 
 
 def served(folder: Path) -> Iterator[Client]:
-    with server([folder], 0) as serving:
+    with bind_server([folder], 0) as serving:
         threading.Thread(target=serving.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         try:
             yield Client(serving.server_port)
@@ -118,7 +118,7 @@ def test_samples_are_those_of_the_cells_file(get: Client, run: Path) -> None:
     for each in Store(run).load():
         answer = get(f"/samples/{each.cell.id}.json")
         assert (answer.status, answer.headers["Content-Type"]) == (200, "application/json; charset=utf-8")
-        assert answer.body == samples.as_json(each)
+        assert answer.body == samples.samples_json(each)
 
 
 @pytest.mark.parametrize("path", ["/", "/progress.json", "/favicon.ico", "/nothing", "/samples/0123456789abcdef.json"])
@@ -201,7 +201,7 @@ def test_only_those_who_mean_this_server_are_answered(get: Client) -> None:
 
 
 def test_it_listens_on_loopback_alone(run: Path) -> None:
-    with server([run], 0) as serving:
+    with bind_server([run], 0) as serving:
         assert serving.server_address[0] == "127.0.0.1"
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.2", serving.server_port), timeout=5)
@@ -232,17 +232,17 @@ def test_nothing_in_the_folder_is_written(get: Client, run: Path) -> None:
 
 def test_a_port_that_cannot_be_had_is_said_with_the_remedy(run: Path) -> None:
     with (
-        server([run], 0) as first,
+        bind_server([run], 0) as first,
         pytest.raises(ValueError, match=rf"port {first.server_port} is taken: give another, e\.g\. --port 0"),
     ):
-        server([run], first.server_port)
+        bind_server([run], first.server_port)
     for port in (-1, 65536):
         with pytest.raises(ValueError, match=f"port must be between 0 and 65535, got {port}"):
-            server([run], port)
+            bind_server([run], port)
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    for call in (server, serve):
+    for call in (bind_server, serve):
         with pytest.raises(ValueError, match=r"run folder .*absent does not exist"):
             call([tmp_path, tmp_path / "absent"], 0)
 
@@ -291,11 +291,11 @@ def write_plan(folder: Path, planned: Sequence[Cell], name: str = "0123", **chan
     return file
 
 
-def planned(*lengths: int, method: str = "pi", task: str = "passkey") -> list[Finished]:
+def planned(*lengths: int, method: str = "pi", task: str = "passkey") -> list[FinishedCell]:
     return [finished(task, method, length, n=8) for length in lengths]
 
 
-def measured(folder: Path, each: Finished, seconds: float, written: float) -> None:
+def measured(folder: Path, each: FinishedCell, seconds: float, written: float) -> None:
     """A finished cell that took so long, written at that time."""
     store = Store(folder)
     if each.refused:
@@ -308,7 +308,7 @@ def measured(folder: Path, each: Finished, seconds: float, written: float) -> No
     os.utime(folder / "cells" / f"{each.cell.id}.parquet", (written, written))
 
 
-def begun(folder: Path, each: Finished, count: int, written: float) -> Path:
+def begun(folder: Path, each: FinishedCell, count: int, written: float) -> Path:
     """An unfinished cell with so many samples more."""
     file = folder / "cells" / f"{each.cell.id}.jsonl"
     there = max(0, file.read_bytes().count(b"\n") - 1) if file.exists() else 0
@@ -319,7 +319,7 @@ def begun(folder: Path, each: Finished, count: int, written: float) -> Path:
 
 
 def tell(folder: Path, now: float = NOW) -> dict[str, Any]:
-    return progress(Watch([folder]).runs(), now)
+    return progress_data(FolderWatch([folder]).read_runs(), now)
 
 
 def test_progress_by_hand(tmp_path: Path) -> None:
@@ -407,24 +407,26 @@ def test_cells_alike_in_all_but_the_seed_take_the_same_time(tmp_path: Path) -> N
 
 def test_estimates_hold_what_the_committed_run_took() -> None:
     """The run once more, cell by cell: before each the rest of its job is estimated, and compared with the truth."""
-    [run] = Watch([Path(__file__).parents[3] / "results" / "reference" / "lexlet"]).runs()
+    [run] = FolderWatch([Path(__file__).parents[3] / "results" / "reference" / "lexlet"]).read_runs()
     costs = [json.loads(line) for line in (run.folder / "costs.jsonl").read_text().splitlines()]
     cells = {each.cell.id: each.cell for each in heads(run.folder)}
-    jobs: dict[tuple[str, str], dict[str, Planned]] = {}
+    jobs: dict[tuple[str, str], dict[str, JobCell]] = {}
     for row in costs:
         each = cells[row["cell"]]
-        planned = Planned(str(each.method), each.task, each.length, each.seed, row["tokens"])
+        planned = JobCell(str(each.method), each.task, each.length, each.seed, row["tokens"])
         jobs.setdefault((str(each.method), each.task), {})[each.id] = planned
-    plan = [Job(str(number), "lexlet", 32, 0.0, job) for number, job in enumerate(jobs.values())]
+    plan = [WatchedJob(str(number), "lexlet", 32, 0.0, job) for number, job in enumerate(jobs.values())]
     done: dict[str, float] = {}
     held = []
     for job in plan:
         for each_cell in job.planned:
             done[each_cell] = 0.0
             left = {other: planned for other, planned in job.planned.items() if other not in done}
-            known = typical(replace(run, finished=done, jobs=plan), "lexlet")
+            known = seconds_per_token(replace(run, finished=done, jobs=plan), "lexlet")
             if left and known:
-                estimated = remaining({other: span(planned, known, None) for other, planned in left.items()}, {})
+                estimated = remaining_seconds(
+                    {other: cell_seconds(planned, known, None) for other, planned in left.items()}, {}
+                )
                 truth = sum(run.seconds[other] for other in left)
                 assert estimated
                 held.append(estimated["low"] <= truth <= estimated["high"])
@@ -432,12 +434,12 @@ def test_estimates_hold_what_the_committed_run_took() -> None:
     assert sum(held) / len(held) > 0.85
 
 
-def heads(folder: Path) -> list[Finished]:
+def heads(folder: Path) -> list[FinishedCell]:
     """Cells without their samples."""
     found = []
     for file in (folder / "cells").glob("*.parquet"):
         about = pq.read_metadata(file).metadata
-        found.append(Finished(Cell(**json.loads(about[b"cell"])), []))
+        found.append(FinishedCell(Cell(**json.loads(about[b"cell"])), []))
     return found
 
 
@@ -446,11 +448,11 @@ def test_a_cells_own_samples_tell_more_than_other_cells(tmp_path: Path) -> None:
     [each] = planned(256)
     write_plan(tmp_path, [each.cell])
     (tmp_path / "cells").mkdir()
-    watch = Watch([tmp_path])
+    watch = FolderWatch([tmp_path])
     begun(tmp_path, each, 2, NOW - 20)
-    assert progress(watch.runs(), NOW)["remaining"] is None
+    assert progress_data(watch.read_runs(), NOW)["remaining"] is None
     begun(tmp_path, each, 3, NOW - 8)
-    assert progress(watch.runs(), NOW)["remaining"] == {"low": 12.0, "high": 12.0}
+    assert progress_data(watch.read_runs(), NOW)["remaining"] == {"low": 12.0, "high": 12.0}
 
 
 def test_refused_cells_take_no_time_and_count_as_finished(tmp_path: Path) -> None:
@@ -546,10 +548,10 @@ def test_the_committed_run_is_finished() -> None:
 
 def test_lines_are_counted_as_they_come_torn_or_cut(tmp_path: Path) -> None:
     [each] = planned(256)
-    watch = Watch([tmp_path])
+    watch = FolderWatch([tmp_path])
 
     def samples() -> int | None:
-        running = progress(watch.runs(), NOW)["running"]
+        running = progress_data(watch.read_runs(), NOW)["running"]
         return running[0]["samples"] if running else None
 
     (tmp_path / "cells").mkdir()
@@ -636,11 +638,11 @@ class Made:
         self.may = threading.Event()
         self.counts: list[int] = []
 
-    def __call__(self) -> Content:
-        state, count = Watch([self.folder]).state()
+    def __call__(self) -> PageContent:
+        state, count = FolderWatch([self.folder]).folders_state()
         assert self.may.wait(30)
         self.counts.append(count)
-        return Content(state, count, f"{count} cells")
+        return PageContent(state, count, f"{count} cells")
 
 
 def test_the_page_is_made_again_only_when_a_finished_cell_changes(tmp_path: Path) -> None:
@@ -648,7 +650,7 @@ def test_the_page_is_made_again_only_when_a_finished_cell_changes(tmp_path: Path
     keep(tmp_path, [one])
     made = Made(tmp_path)
     made.may.set()
-    pages = Pages(Watch([tmp_path]), made)
+    pages = PageCache(FolderWatch([tmp_path]), made)
 
     def shown() -> str:
         page = pages.get(30)
@@ -670,8 +672,8 @@ def test_readers_wait_for_one_page_and_take_a_young_one(tmp_path: Path) -> None:
     one, two = planned(128, 256)
     keep(tmp_path, [one])
     made = Made(tmp_path)
-    pages = Pages(Watch([tmp_path]), made)
-    assert pages.get(0) is None and pages.making
+    pages = PageCache(FolderWatch([tmp_path]), made)
+    assert pages.get(0) is None and pages.is_making
     readers = [threading.Thread(target=pages.get, args=(30,)) for _ in range(8)]
     for reader in readers:
         reader.start()
@@ -692,12 +694,12 @@ def test_the_page_that_is_not_ready_says_so_and_the_one_that_fails_too(
 ) -> None:
     ready = threading.Event()
 
-    def make(maker: Maker) -> Content:
+    def make(maker: PageMaker) -> PageContent:
         ready.wait(30)
         raise RuntimeError(f"secret of {tmp_path}")
 
-    monkeypatch.setattr(Maker, "__call__", make)
-    monkeypatch.setattr("lexbench.parts.web.view.loopback.PATIENCE", 0.05)
+    monkeypatch.setattr(PageMaker, "__call__", make)
+    monkeypatch.setattr("lexbench.parts.web.view.loopback.PAGE_PATIENCE_SECONDS", 0.05)
     keep(tmp_path / "<b>", planned(128))
     for get in served(tmp_path / "<b>"):
         answer = get("/")
@@ -712,7 +714,7 @@ def test_the_page_that_is_not_ready_says_so_and_the_one_that_fails_too(
 @pytest.mark.slow
 def test_a_page_that_cannot_be_made_is_said_in_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(subprocess.CalledProcessError):
-        Maker([tmp_path / "absent"])()
+        PageMaker([tmp_path / "absent"])()
     said = capfd.readouterr().err
     assert re.fullmatch(r"lexbench: page cannot be made \(ConfigError: run folder .*absent does not exist.*\)\n", said)
 
@@ -723,7 +725,7 @@ def test_what_lies_where_we_are_is_not_run(tmp_path: Path, monkeypatch: pytest.M
     keep(tmp_path, planned(128))
     (tmp_path / "jinja2.py").write_text("raise SystemExit('run')")
     monkeypatch.chdir(tmp_path)
-    assert "<body data-served>" in Maker([Path()])().html
+    assert "<body data-served>" in PageMaker([Path()])().html
 
 
 def test_closing_ends_the_making(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -731,7 +733,7 @@ def test_closing_ends_the_making(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     slow.write_text("#!/bin/sh\nexec sleep 60\n")
     slow.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(slow))
-    maker = Maker([tmp_path])
+    maker = PageMaker([tmp_path])
     failed: list[BaseException] = []
 
     def make() -> None:
@@ -749,9 +751,9 @@ def test_closing_ends_the_making(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     make()
     assert len(failed) == 2
     begun = time.monotonic()
-    with server([tmp_path], 0) as serving:
-        assert serving.pages.get(0) is None and serving.pages.making
-    assert time.monotonic() - begun < 20 and not serving.pages.making
+    with bind_server([tmp_path], 0) as serving:
+        assert serving.pages.get(0) is None and serving.pages.is_making
+    assert time.monotonic() - begun < 20 and not serving.pages.is_making
 
 
 def test_ctrl_c_at_the_terminal_is_not_for_the_one_who_makes_the_page(
@@ -761,21 +763,21 @@ def test_ctrl_c_at_the_terminal_is_not_for_the_one_who_makes_the_page(
     apart.write_text(f"#!{sys.executable}\nimport os\nprint('state', 0, os.getsid(0))\n")
     apart.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(apart))
-    assert int(Maker([tmp_path])().html) != os.getsid(0)
+    assert int(PageMaker([tmp_path])().html) != os.getsid(0)
 
 
 def test_a_cell_that_finishes_while_it_is_read_is_read_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keep(tmp_path, planned(128))
     asked: list[Any] = []
 
-    def load(folders: Any) -> Loaded:
+    def load(folders: Any) -> LoadedCells:
         asked.append(folders)
         if len(asked) < 3:
             raise FileNotFoundError("cells/x.jsonl")
-        return Loaded([], [], [])
+        return LoadedCells([], [], [])
 
-    monkeypatch.setattr("lexbench.stats.records.load", load)
-    assert read(Watch([tmp_path])) == Loaded([], [], [])
+    monkeypatch.setattr("lexbench.stats.records.load_cells", load)
+    assert read_cells(FolderWatch([tmp_path])) == LoadedCells([], [], [])
     assert asked == [[tmp_path]] * 3
 
 
@@ -794,7 +796,7 @@ def test_requests_while_cells_are_added(fresh: Client, tmp_path: Path) -> None:
 
     def load() -> None:
         while not done.is_set():
-            read(Watch([tmp_path]))
+            read_cells(FolderWatch([tmp_path]))
 
     paths = ["/", "/progress.json", "/progress.json", f"/samples/{cells[0].cell.id}.json"]
     threads = [*(threading.Thread(target=ask, args=(path,)) for path in paths), threading.Thread(target=load)]
@@ -815,7 +817,7 @@ def test_a_young_page_is_not_given_to_a_reader_who_has_seen_it(tmp_path: Path) -
     keep(tmp_path, [one])
     made = Made(tmp_path)
     made.may.set()
-    pages = Pages(Watch([tmp_path]), made)
+    pages = PageCache(FolderWatch([tmp_path]), made)
     first = pages.get(30)
     assert first
     object.__setattr__(first, "seconds", 1000.0)  # it took long, and stays young

@@ -14,8 +14,8 @@ from typing import Literal
 import pytest
 from playwright import sync_api
 
-from lexbench.parts.web.view import server
-from lexbench.parts.web.view.pages import Content, Maker
+from lexbench.parts.web.view import bind_server
+from lexbench.parts.web.view.pages import PageContent, PageMaker
 from tests.parts.web.test_view import begun, write_plan
 from tests.report.fake_run import finished, keep
 
@@ -109,7 +109,7 @@ def test_a_running_sweep(tmp_path: Path, chromium: sync_api.Browser) -> None:
     expect = sync_api.expect
     allow(tmp_path, 2 * 12 + 3)
     (tmp_path / "run").mkdir()
-    with server([tmp_path / "run"], 0) as serving, ExitStack() as ending:
+    with bind_server([tmp_path / "run"], 0) as serving, ExitStack() as ending:
         threading.Thread(target=serving.serve_forever, daemon=True).start()
         for scheme, seen in both.items():
             seen.page.goto(serving.url)
@@ -173,7 +173,7 @@ def test_names_of_a_running_sweep_are_text(tmp_path: Path, seen: Seen) -> None:
     write_plan(tmp_path, [each.cell])
     begun(tmp_path, each, 3, time.time())
     seen.page.clock.install()
-    with server([tmp_path], 0) as serving:
+    with bind_server([tmp_path], 0) as serving:
         threading.Thread(target=serving.serve_forever, daemon=True).start()
         seen.page.goto(serving.url)
         region = seen.page.get_by_role("region", name="Jobs")
@@ -190,15 +190,15 @@ def test_names_of_a_running_sweep_are_text(tmp_path: Path, seen: Seen) -> None:
 
 
 def test_the_page_that_takes_long_comes_by_itself(tmp_path: Path, seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
-    make, ready = Maker.__call__, threading.Event()
+    make, ready = PageMaker.__call__, threading.Event()
 
-    def late(maker: Maker) -> Content:
+    def late(maker: PageMaker) -> PageContent:
         ready.wait(60)
         return make(maker)
 
-    monkeypatch.setattr(Maker, "__call__", late)
+    monkeypatch.setattr(PageMaker, "__call__", late)
     keep(tmp_path, [finished("passkey", "pi", length, n=8) for length in (128, 256)])
-    with server([tmp_path], 0) as serving:
+    with bind_server([tmp_path], 0) as serving:
         threading.Thread(target=serving.serve_forever, daemon=True).start()
         seen.page.goto(serving.url)
         sync_api.expect(seen.page.get_by_text("The page is being made")).to_be_visible()

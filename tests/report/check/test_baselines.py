@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from lexbench.commands.main import main
-from lexbench.report.check.check import check
+from lexbench.report.check.check import check_runs
 from lexbench.stats import baseline
-from lexbench.stats.cell_outcomes import kept
-from lexbench.store.format import Finished
+from lexbench.stats.cell_outcomes import outcomes_of_cell
+from lexbench.store.format import FinishedCell
 from lexbench.store.store import Store
 from tests.report.outcomes import answers, folder, right, texts
 
@@ -38,7 +38,7 @@ def test_numbers_that_no_answer_has_are_no_baseline(
 ) -> None:
     run = folder(tmp_path / "run", GOOD)
     file = tmp_path / "b.json"
-    content = baseline.as_text([kept(GOOD)], [])
+    content = baseline.baseline_text([outcomes_of_cell(GOOD)], [])
     assert '"amount":[12,' in content
     file.write_text(content)
     assert main(["check", str(run[0]), "--baseline", str(file)]) == 0
@@ -61,7 +61,7 @@ def test_a_baseline_that_lost_a_part_is_one_line(
 ) -> None:
     run = folder(tmp_path / "run", GOOD)
     file = tmp_path / "b.json"
-    content = baseline.as_text([kept(GOOD)], [])
+    content = baseline.baseline_text([outcomes_of_cell(GOOD)], [])
     assert old in content
     file.write_text(content.replace(old, new))
     assert main(["check", str(run[0]), "--baseline", str(file)]) == 2
@@ -71,7 +71,7 @@ def test_a_baseline_that_lost_a_part_is_one_line(
 
 def edited(change: Callable[[dict[str, Any]], Any], checksum: bool) -> str:
     """The good baseline's text after a change, as an older version or an editor leaves it."""
-    page = json.loads(baseline.as_text([kept(GOOD)], []))
+    page = json.loads(baseline.baseline_text([outcomes_of_cell(GOOD)], []))
     if not checksum:
         del page["checksum"]
     change(page)
@@ -151,9 +151,9 @@ def test_a_text_without_a_target_is_written_and_read_again(tmp_path: Path) -> No
             replace(each, nll=each.nll[:0]) if each.nll is not None and not each.index else each
             for each in made.samples
         ]
-        sides.append(folder(tmp_path / str(level), Finished(made.cell, cut)))
-    baseline.update(sides[0], tmp_path / "b.json")
-    [verdict] = check(sides[1], tmp_path / "b.json").verdicts
+        sides.append(folder(tmp_path / str(level), FinishedCell(made.cell, cut)))
+    baseline.update_baseline(sides[0], tmp_path / "b.json")
+    [verdict] = check_runs(sides[1], tmp_path / "b.json").verdicts
     assert verdict.found is not None and verdict.found.difference == 0.5
     assert verdict.status.value == "regressed"
 
@@ -161,13 +161,13 @@ def test_a_text_without_a_target_is_written_and_read_again(tmp_path: Path) -> No
 def test_targets_and_the_name_of_a_corpus_are_needed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = folder(tmp_path / "run", GOOD)
     file = tmp_path / "b.json"
-    page = json.loads(baseline.as_text([kept(GOOD)], []))
+    page = json.loads(baseline.baseline_text([outcomes_of_cell(GOOD)], []))
     [asked] = page["questions"].values()
     del asked["targets"]
     file.write_text(json.dumps(page))
     assert main(["check", str(run[0]), "--baseline", str(file)]) == 2
     assert "an answer has an nll and no targets" in capsys.readouterr().err
-    page = json.loads(baseline.as_text([kept(GOOD)], []))
+    page = json.loads(baseline.baseline_text([outcomes_of_cell(GOOD)], []))
     page["cells"][0]["cell"]["identity"]["corpus"] = {"fingerprint": "0"}
     file.write_text(json.dumps(page))
     assert main(["check", str(run[0]), "--baseline", str(file)]) == 2

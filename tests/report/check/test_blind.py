@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from lexbench.report.check.check import check
-from lexbench.report.check.text import headline, is_amber, markdown, text
+from lexbench.report.check.check import check_runs
+from lexbench.report.check.text import check_as_markdown, is_amber, terminal_text, verdict_line
 from lexbench.stats import baseline
 from tests.report.outcomes import answers, folder, right
 
@@ -31,9 +31,9 @@ def test_a_pass_counts_the_comparisons_that_could_not_have_shown_a_loss(
 ) -> None:
     cells = [answers("none", right(*side), length) for length, side in sides.items()]
     runs = folder(tmp_path / "run", *cells)
-    baseline.update(runs, tmp_path / "b.json")
-    found = check(runs, tmp_path / "b.json")
-    assert found.code == 0 and headline(found) == said and is_amber(found) == amber
-    assert text(found).splitlines()[0] == said
-    assert text(found, colour=True).splitlines()[0] == (f"\x1b[33m{said}\x1b[0m" if amber else said)
-    assert markdown(found).startswith(f"## lexbench check: {said}\n\n" + "> [!WARNING]\n> PASS" * amber)
+    baseline.update_baseline(runs, tmp_path / "b.json")
+    found = check_runs(runs, tmp_path / "b.json")
+    assert found.code == 0 and verdict_line(found) == said and is_amber(found) == amber
+    assert terminal_text(found).splitlines()[0] == said
+    assert terminal_text(found, colour=True).splitlines()[0] == (f"\x1b[33m{said}\x1b[0m" if amber else said)
+    assert check_as_markdown(found).startswith(f"## lexbench check: {said}\n\n" + "> [!WARNING]\n> PASS" * amber)

@@ -14,14 +14,14 @@ from junitparser import Error, Failure, JUnitXml, Skipped
 from scipy.stats import binomtest, permutation_test, t, ttest_ind
 
 from lexbench.core.method_key import MethodKey
-from lexbench.report.check.check import Check, check, tolerances_of
-from lexbench.report.check.formats import annotations, command, data_of, junit
-from lexbench.report.check.text import markdown, text
+from lexbench.report.check.check import Check, check_runs, tolerances_of
+from lexbench.report.check.formats import check_command, check_data, github_annotations, junit_xml
+from lexbench.report.check.text import check_as_markdown, terminal_text
 from lexbench.stats import baseline, regressions
-from lexbench.stats.cell_outcomes import Kept, kept
+from lexbench.stats.cell_outcomes import CellOutcomes, outcomes_of_cell
 from lexbench.stats.intervals import cluster_sums, skewed_p, unpaired_interval, unpaired_p
-from lexbench.stats.regressions import Verdict, VerdictStatus, judge
-from lexbench.store.format import Finished
+from lexbench.stats.regressions import Verdict, VerdictStatus, judge_cells
+from lexbench.store.format import FinishedCell
 from lexbench.store.store import Store
 from tests.report.outcomes import answers, folder, refused, right, texts
 
@@ -29,14 +29,14 @@ REFERENCE = Path(__file__).parent.parents[2] / "results/reference/lexlet"
 
 
 def judged(
-    old: Sequence[Finished], new: Sequence[Finished], tolerances: Mapping[str, float] | None = None
+    old: Sequence[FinishedCell], new: Sequence[FinishedCell], tolerances: Mapping[str, float] | None = None
 ) -> list[Verdict]:
-    sides = [[kept(each, ["nll", "accuracy"]) for each in side] for side in (old, new)]
-    verdicts, _ = judge(sides[0], sides[1], tolerances or {})
+    sides = [[outcomes_of_cell(each, ["nll", "accuracy"]) for each in side] for side in (old, new)]
+    verdicts, _ = judge_cells(sides[0], sides[1], tolerances or {})
     return verdicts
 
 
-def one(old: Finished, new: Finished, **tolerances: float) -> Verdict:
+def one(old: FinishedCell, new: FinishedCell, **tolerances: float) -> Verdict:
     [verdict] = judged([old], [new], tolerances)
     return verdict
 
@@ -97,11 +97,11 @@ def test_holm_counts_every_comparison_of_the_check() -> None:
 def test_questions_of_one_document_are_one_observation() -> None:
     """Four documents of four texts: all of them lose, and no p is below 2^-4."""
 
-    def four(cells: Finished) -> Finished:
-        return Finished(cells.cell, [replace(each, cluster=str(each.index // 4)) for each in cells.samples])
+    def four(cells: FinishedCell) -> FinishedCell:
+        return FinishedCell(cells.cell, [replace(each, cluster=str(each.index // 4)) for each in cells.samples])
 
     verdict = one(four(texts("pi", [3.0] * 16)), four(texts("pi", [3.5] * 16)))
-    assert (verdict.p, verdict.found and verdict.found.least, verdict.found and verdict.found.clusters) == (
+    assert (verdict.p, verdict.found and verdict.found.min_p, verdict.found and verdict.found.clusters) == (
         1 / 16,
         1 / 16,
         4,
@@ -220,25 +220,25 @@ def test_what_is_no_longer_answered_is_regressed() -> None:
     lost = [
         replace(each, failed="no finite likelihood", nll=None) if each.index < 2 else each for each in failed.samples
     ]
-    verdict = one(texts("pi", [3.0] * 8), Finished(failed.cell, lost))
+    verdict = one(texts("pi", [3.0] * 8), FinishedCell(failed.cell, lost))
     assert verdict.status.value == "regressed"
     assert verdict.reason == "2 questions of 8 failed that the baseline answers: no finite likelihood"
     every = [replace(each, failed="the server is gone", nll=None) for each in failed.samples]
-    assert one(texts("pi", [3.0] * 8), Finished(failed.cell, every)).status.value == "regressed"
-    unlike = Finished(texts("pi", [3.0] * 8, seed=1).cell, lost)
+    assert one(texts("pi", [3.0] * 8), FinishedCell(failed.cell, every)).status.value == "regressed"
+    unlike = FinishedCell(texts("pi", [3.0] * 8, seed=1).cell, lost)
     assert one(texts("pi", [3.0] * 8), unlike).status.value == "regressed"
-    assert one(Finished(failed.cell, lost), Finished(failed.cell, lost)).status.value == "held"
+    assert one(FinishedCell(failed.cell, lost), FinishedCell(failed.cell, lost)).status.value == "held"
 
 
 def test_a_failed_answer_scores_nothing_and_is_tested_like_any_other() -> None:
     base = answers("yarn", right(14, 14))
     failed = [replace(each, failed="timeout", scores={}) if each.index < 10 else each for each in base.samples]
-    verdict = one(base, Finished(base.cell, failed))
+    verdict = one(base, FinishedCell(base.cell, failed))
     assert (verdict.status.value, verdict.p, verdict.found and verdict.found.value) == ("regressed", 2.0**-10, 4 / 14)
     one_lost = [replace(each, failed="timeout", scores={}) if each.index < 1 else each for each in base.samples]
-    assert one(base, Finished(base.cell, one_lost)).status.value == "held"
+    assert one(base, FinishedCell(base.cell, one_lost)).status.value == "held"
     all_lost = [replace(each, failed="timeout", scores={}) for each in base.samples]
-    verdict = one(base, Finished(base.cell, all_lost))
+    verdict = one(base, FinishedCell(base.cell, all_lost))
     assert (verdict.status.value, verdict.p) == ("regressed", 2.0**-14)
 
 
@@ -281,7 +281,7 @@ def test_what_only_a_newer_version_knows_of_a_task_does_not_part_it() -> None:
 def test_another_question_under_the_same_name_is_not_comparable() -> None:
     new = texts("pi", [3.0] * 8)
     odd = [replace(each, bytes=17) if each.index == 3 else each for each in new.samples]
-    verdict = one(texts("pi", [3.0] * 8), Finished(new.cell, odd))
+    verdict = one(texts("pi", [3.0] * 8), FinishedCell(new.cell, odd))
     assert verdict.status.value == "not comparable"
     assert verdict.reason.startswith("question 3 is another one, though task version, seed and corpus agree")
 
@@ -344,7 +344,7 @@ def test_cells_that_vanished_are_not_comparable_and_new_ones_fail_nothing() -> N
 
 def test_a_loss_that_no_test_could_show_is_not_comparable_and_one_within_tolerance_holds() -> None:
     verdict = one(texts("pi", [3.0] * 4), texts("pi", [3.03] * 4))
-    assert (verdict.status.value, verdict.p, verdict.found and verdict.found.least) == (
+    assert (verdict.status.value, verdict.p, verdict.found and verdict.found.min_p) == (
         "not comparable",
         1 / 16,
         1 / 16,
@@ -355,13 +355,13 @@ def test_a_loss_that_no_test_could_show_is_not_comparable_and_one_within_toleran
     assert one(texts("pi", [3.0] * 4), texts("pi", [3.01] * 4)).status.value == "held"
     assert one(texts("pi", [3.0] * 5), texts("pi", [3.5] * 5)).status.value == "regressed"  # 1/32
     single = one(texts("pi", [3.0]), texts("pi", [3.5], seed=1))
-    assert (single.status.value, single.found and single.found.least) == ("not comparable", 1.0)
+    assert (single.status.value, single.found and single.found.min_p) == ("not comparable", 1.0)
 
 
 def test_a_loss_beyond_the_floor_is_judged_as_any_other() -> None:
     """Both sides worse than counting words: the loss goes on growing, a score at chance cannot fall."""
 
-    def worse_than_counting(nats: Sequence[float]) -> Finished:
+    def worse_than_counting(nats: Sequence[float]) -> FinishedCell:
         made = texts("yarn", nats)
         return replace(made, samples=[replace(each, floors={"bigram": 1.5}) for each in made.samples])
 
@@ -380,10 +380,12 @@ def test_a_loss_beyond_the_floor_is_judged_as_any_other() -> None:
 
 
 def test_scores_beside_the_headline_are_compared_where_they_are_named() -> None:
-    def both(contains: int) -> Finished:
+    def both(contains: int) -> FinishedCell:
         cells = answers("yarn", right(8, 8))
         given = zip(cells.samples, right(contains, 8), strict=True)
-        return Finished(cells.cell, [replace(each, scores={**each.scores, "contains": part}) for each, part in given])
+        return FinishedCell(
+            cells.cell, [replace(each, scores={**each.scores, "contains": part}) for each, part in given]
+        )
 
     assert [each.metric for each in judged([both(8)], [both(0)])] == ["accuracy"]
     found = judged([both(8)], [both(0)], {"contains": 5})
@@ -457,13 +459,13 @@ def test_tolerances_as_words() -> None:
 # The baseline file
 
 
-def gate(path: Path, old: Sequence[Finished], new: Sequence[Finished], **settings: Any) -> Check:
+def gate(path: Path, old: Sequence[FinishedCell], new: Sequence[FinishedCell], **settings: Any) -> Check:
     """A check through files."""
-    baseline.update(folder(path / "old", *old), path / "baseline.json")
-    return check(folder(path / "new", *new), path / "baseline.json", settings.get("tolerances"))
+    baseline.update_baseline(folder(path / "old", *old), path / "baseline.json")
+    return check_runs(folder(path / "new", *new), path / "baseline.json", settings.get("tolerances"))
 
 
-def same(left: Kept, right_: Kept) -> bool:
+def same(left: CellOutcomes, right_: CellOutcomes) -> bool:
     return (left.id, left.cell, left.outcomes, left.refused) == (
         right_.id,
         right_.cell,
@@ -477,8 +479,8 @@ def test_a_baseline_keeps_every_outcome(tmp_path: Path) -> None:
     failed = answers("pi", [1.0, 0.5, 0.0])
     failed.samples[1] = replace(failed.samples[1], failed="gone", scores={}, truncated=True)
     cells = [nats, failed, refused("yarn")]
-    written = baseline.update(folder(tmp_path / "run", *cells), tmp_path / "b.json")
-    expected = {each.id: each for each in map(kept, cells)}
+    written = baseline.update_baseline(folder(tmp_path / "run", *cells), tmp_path / "b.json")
+    expected = {each.id: each for each in map(outcomes_of_cell, cells)}
     assert len(written.cells) == 3
     for each in written.cells:
         if "nll" in each.outcomes:
@@ -498,7 +500,7 @@ def test_the_same_run_gives_the_same_bytes_with_provenance_once(tmp_path: Path) 
             (tmp_path / name / "jobs").mkdir(exist_ok=True)
             said = {"config": {"method": job}, "provenance": {"processor": machine, "lexbench": "0.1.0"}}
             (tmp_path / name / "jobs" / f"{job}.json").write_text(json.dumps(said))
-        baseline.update([tmp_path / name], tmp_path / f"{name}.json")
+        baseline.update_baseline([tmp_path / name], tmp_path / f"{name}.json")
     assert (tmp_path / "one.json").read_bytes() == (tmp_path / "two.json").read_bytes()
     page = json.loads((tmp_path / "one.json").read_text())
     assert page["measured"] == [{"lexbench": "0.1.0", "processor": machine} for machine in ("X", "Y")]
@@ -536,16 +538,16 @@ def test_what_is_no_baseline_is_named(tmp_path: Path, content: str | None, said:
     if content is not None:
         file.write_text(content)
     with pytest.raises(ValueError, match=rf"baseline .*b\.json .*{said}"):
-        check(folder(tmp_path / "run", texts("pi", [3.0])), file)
+        check_runs(folder(tmp_path / "run", texts("pi", [3.0])), file)
 
 
 def test_a_cell_that_a_merge_has_left_twice_is_named(tmp_path: Path) -> None:
     run, file = folder(tmp_path / "run", texts("pi", [3.0])), tmp_path / "b.json"
-    baseline.update(run, file)
+    baseline.update_baseline(run, file)
     page = json.loads(file.read_text())
     file.write_text(json.dumps({**page, "cells": page["cells"] * 2}))
     with pytest.raises(ValueError, match=r"cannot be read \(ConfigError: a cell stands there twice\): write it again"):
-        check(run, file)
+        check_runs(run, file)
 
 
 def test_half_a_run_makes_no_baseline(tmp_path: Path) -> None:
@@ -554,28 +556,28 @@ def test_half_a_run_makes_no_baseline(tmp_path: Path) -> None:
     content = broken.read_bytes()
     broken.write_bytes(content[: len(content) // 2])
     with pytest.raises(ValueError, match=f"run cannot become a baseline: cell .*{broken.name} cannot be read"):
-        baseline.update(whole, tmp_path / "b.json")
+        baseline.update_baseline(whole, tmp_path / "b.json")
     broken.unlink()
     begun = texts("yarn", [3.0])
     Store(tmp_path / "run").append(begun.cell, begun.samples[0])
     with pytest.raises(ValueError, match="run has 1 unfinished cell"):
-        baseline.update(whole, tmp_path / "b.json")
+        baseline.update_baseline(whole, tmp_path / "b.json")
     assert not (tmp_path / "b.json").exists()
 
 
 def test_an_update_replaces_a_baseline_whole_or_damaged_and_nothing_else(tmp_path: Path) -> None:
     run, file = folder(tmp_path / "run", texts("pi", [3.0])), tmp_path / "b.json"
-    baseline.update(run, file)
+    baseline.update_baseline(run, file)
     written = file.read_bytes()
     laid_out = json.dumps(json.loads(written), indent=2).encode()
     for before in (written, written[: len(written) // 2], laid_out, b""):
         file.write_bytes(before)
-        baseline.update(run, file)
+        baseline.update_baseline(run, file)
         assert file.read_bytes() == written
     for other in (b"# A readme\n", b'{"name": "mine"}\n', b"\xff\x00"):
         file.write_bytes(other)
         with pytest.raises(ValueError, match=r"baseline .*b.json is no baseline, and --update would replace it: give"):
-            baseline.update(run, file)
+            baseline.update_baseline(run, file)
         assert file.read_bytes() == other
 
 
@@ -584,22 +586,22 @@ def test_a_folder_with_two_runs_of_one_name_is_refused_with_what_differs(tmp_pat
     run = folder(tmp_path / "run", texts("pi", [3.0] * 8), twin)
     said = "the run holds 2 cells of pi last_segment at 512, seed 0, which differ in model.revision: give a folder"
     with pytest.raises(ValueError, match=said):
-        baseline.update(run, tmp_path / "b.json")
+        baseline.update_baseline(run, tmp_path / "b.json")
 
 
 def test_unfinished_cells_and_broken_files_are_said(tmp_path: Path) -> None:
     cells = [texts(method, [3.0] * 8) for method in ("ntk", "pi", "yarn")]
-    baseline.update(folder(tmp_path / "old", *cells), tmp_path / "b.json")
+    baseline.update_baseline(folder(tmp_path / "old", *cells), tmp_path / "b.json")
     run = folder(tmp_path / "new", cells[0], cells[1])
     Store(run[0]).append(cells[2].cell, cells[2].samples[0])
     (tmp_path / "new/cells" / f"{cells[1].cell.id}.parquet").write_bytes(b"PAR1")
-    found = check(run, tmp_path / "b.json")
+    found = check_runs(run, tmp_path / "b.json")
     assert found.code == 2
     assert {str(each.cell.method): each.reason for each in found.of(VerdictStatus.NOT_COMPARABLE)} == {
         "pi": "the run has no such cell: run what the baseline was made from, or --update",
         "yarn": "unfinished: repeat the run command to finish it",
     }
-    assert "not readable: cell " in text(found)
+    assert "not readable: cell " in terminal_text(found)
 
 
 def test_no_word_of_a_reason_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -607,14 +609,16 @@ def test_no_word_of_a_reason_decides(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(regressions, "NO_SUCH_CELL", "qqq")
     base = [answers("yarn", right(8, 8)), texts("pi", [3.0] * 8), texts("ntk", [3.0] * 8)]
     run = folder(tmp_path / "new", answers("yarn", right(7, 8)), base[1])
-    baseline.update(folder(tmp_path / "old", *base), tmp_path / "b.json")
+    baseline.update_baseline(folder(tmp_path / "old", *base), tmp_path / "b.json")
     Store(run[0]).append(base[2].cell, base[2].samples[0])
-    found = check(run, tmp_path / "b.json")
+    found = check_runs(run, tmp_path / "b.json")
     [unfinished] = found.of(VerdictStatus.NOT_COMPARABLE)
     assert unfinished.reason == "unfinished: repeat the run command to finish it"
     silent = [replace(each, reason="") for each in found.verdicts]
     other = Check(baseline="b.json", verdicts=silent, changes=[], problems=[], measured=[])
-    tables = [[line for line in markdown(each).splitlines() if line.startswith("|")] for each in (found, other)]
+    tables = [
+        [line for line in check_as_markdown(each).splitlines() if line.startswith("|")] for each in (found, other)
+    ]
     assert tables[0] == tables[1] and any("-12.5 ~" in line for line in tables[0])
 
 
@@ -648,7 +652,7 @@ def mixed(tmp_path: Path) -> Check:
 
 def test_the_terminal_shows_one_table_and_what_it_takes(mixed: Check) -> None:
     assert mixed.code == 1
-    shown = text(mixed)
+    shown = terminal_text(mixed)
     # 14 of 16 flips: 2^-14, times 3 comparisons; the intervals are Newcombe's of 14 and 2 of 16 lost and none gained
     expected = f"""\
 REGRESSED: 1 held, 1 improved, 1 regressed, 1 not comparable, 1 new
@@ -679,7 +683,7 @@ def test_a_long_table_shows_what_has_changed(tmp_path: Path) -> None:
     methods = [f"method{index}" for index in range(30)]
     old = [texts(method, [3.0] * 12) for method in methods]
     new = [texts(method, [3.0 + (method == "method7")] * 12) for method in methods]
-    shown = text(gate(tmp_path, old, new))
+    shown = terminal_text(gate(tmp_path, old, new))
     assert shown.count("last_segment nll (nats per token)") == 1 and "29 rows held or new, not shown" in shown
     assert "| last_segment nll (nats per token): method7 | +1.000 LOST |" in shown
 
@@ -688,28 +692,28 @@ def test_a_long_table_shows_what_has_changed(tmp_path: Path) -> None:
 def test_many_names_are_cut_short(tmp_path: Path) -> None:
     base = [texts("none", [3.0] * 12)]
     more = [texts(f"method{index:02}", [3.0] * 12) for index in range(30)]
-    shown = text(gate(tmp_path, base, base + more))
+    shown = terminal_text(gate(tmp_path, base, base + more))
     places = "; ".join(f"last_segment nll of method{index:02} on lexlet at 512" for index in range(6))
     assert f"new: {places} and 24 more: not in the baseline\n" in shown
     assert "31 rows held or new, not shown" in shown
 
 
 def test_two_corpora_of_one_task_have_a_row_and_a_name_each(tmp_path: Path) -> None:
-    def sides(loss: float) -> list[Finished]:
+    def sides(loss: float) -> list[FinishedCell]:
         corpora = [("stdlib", 3.0), ("packages", loss)]
         return [texts("pi", [each] * 12, corpus=name, identity={"corpus": {"name": name}}) for name, each in corpora]
 
     found = gate(tmp_path, sides(3.0), sides(3.5))
-    shown = text(found)
+    shown = terminal_text(found)
     assert re.search(r"\| last_segment on stdlib nll \(nats per token\): pi +\| +0\.000 \|", shown)
     assert re.search(r"\| last_segment on packages nll \(nats per token\): pi +\| \+0\.500 LOST \|", shown)
     assert "lost: last_segment on packages nll of pi on lexlet at 512: " in shown
-    [suite] = JUnitXml.fromstring(junit(found))
+    [suite] = JUnitXml.fromstring(junit_xml(found))
     assert sorted(case.classname for case in suite) == [
         "lexlet.last_segment on packages",
         "lexlet.last_segment on stdlib",
     ]
-    assert [row["task"] for row in data_of(found)["verdicts"] if row["status"] == "regressed"] == [
+    assert [row["task"] for row in check_data(found)["verdicts"] if row["status"] == "regressed"] == [
         "last_segment on packages"
     ]
 
@@ -720,27 +724,29 @@ def test_too_few_clusters_are_said_even_where_all_holds(tmp_path: Path) -> None:
     found = gate(tmp_path, cells, cells)
     assert found.code == 0
     few = "no power: with 5 clusters no p is below 0.031, too much for 3 comparisons: raise n"
-    assert f"{few} (last_segment nll of pi on lexlet at 512, 1024, 2048)" in text(found)
+    assert f"{few} (last_segment nll of pi on lexlet at 512, 1024, 2048)" in terminal_text(found)
     enough = [texts("pi", [3.0] * 6, length) for length in lengths]  # 3 / 64 < 0.05
-    assert "no power" not in text(gate(tmp_path / "more", enough, enough))
+    assert "no power" not in terminal_text(gate(tmp_path / "more", enough, enough))
 
 
 def test_the_size_of_a_loss_that_can_pass_is_said(tmp_path: Path) -> None:
     """Sign flips of 12 answers: 4 lost are 2^-4 one-sided, 5 are 2^-5; the tolerance of 2 points comes on top."""
     assert [binomtest(lost, lost, alternative="greater").pvalue <= 0.05 for lost in (4, 5)] == [False, True]
-    same_answers = text(gate(tmp_path / "same", [answers("yarn", right(12, 12))], [answers("yarn", right(12, 12))]))
+    same_answers = terminal_text(
+        gate(tmp_path / "same", [answers("yarn", right(12, 12))], [answers("yarn", right(12, 12))])
+    )
     assert "a loss of up to so much can pass: accuracy 43.7 points" in same_answers  # 2 + 100 * 5 / 12
     # Two comparisons share the level: 6 lost answers are 2^-6 = 0.016, 5 are 0.031, more than 0.05 / 2.
     assert [binomtest(lost, lost, alternative="greater").pvalue <= 0.05 / 2 for lost in (5, 6)] == [False, True]
     two = [answers("yarn", right(12, 12), length) for length in (512, 1024)]
-    assert "a loss of up to so much can pass: accuracy 52 points" in text(gate(tmp_path / "two", two, two))
+    assert "a loss of up to so much can pass: accuracy 52 points" in terminal_text(gate(tmp_path / "two", two, two))
     passed = gate(tmp_path / "four", [answers("yarn", right(12, 12))], [answers("yarn", right(8, 12))])
     assert passed.code == 0
     rng = np.random.default_rng(2)
     losses = rng.normal(0, 0.1, 16)
     loud = gate(tmp_path / "nats", [texts("pi", [3.0] * 16)], [texts("pi", (3 + losses - losses.mean()).tolist())])
     least = 0.02 + t.ppf(0.975, 0.75 * 4) * losses.std(ddof=1) / 4  # the test for skew, two-sided
-    said = re.search(r"can pass: nll ([\d.]+) nats", text(loud))
+    said = re.search(r"can pass: nll ([\d.]+) nats", terminal_text(loud))
     assert said is not None and float(said[1]) == pytest.approx(least, rel=1e-2)
 
 
@@ -748,35 +754,35 @@ def test_other_questions_are_said(tmp_path: Path) -> None:
     found = gate(tmp_path, [texts("pi", [3.0, 3.1] * 4)], [texts("pi", [3.1, 3.0] * 4, seed=3)])
     place = "last_segment nll of pi on lexlet at 512, seed 3"
     said = f"other questions, compared unpaired, with less power: {place}: seed 0 -> 3"
-    assert said in text(found)
+    assert said in terminal_text(found)
 
 
 def test_fewer_questions_fail_the_check_in_every_form(tmp_path: Path) -> None:
     file = tmp_path / "b.json"
-    baseline.update(folder(tmp_path / "old", answers("yarn", right(12, 12)), texts("pi", [3.0] * 12)), file)
+    baseline.update_baseline(folder(tmp_path / "old", answers("yarn", right(12, 12)), texts("pi", [3.0] * 12)), file)
     run = folder(tmp_path / "new", answers("yarn", right(0, 2), seed=1), texts("pi", [3.0] * 12))
-    said, code = command(run, file, github=True, junit_file=tmp_path / "c.xml", markdown_file=tmp_path / "c.md")
+    said, code = check_command(run, file, github=True, junit_file=tmp_path / "c.xml", markdown_file=tmp_path / "c.md")
     assert code == 2 and said.startswith("NOT COMPARABLE: 1 held, 1 not comparable\n")
     reason = "10 of the baseline's 12 questions are missing: run with n=12, or --update"
     assert f"not comparable: passkey accuracy of yarn on lexlet at 512, seed 1: {reason}" in said
     assert said.splitlines()[-1].startswith("::error title=") and said.splitlines()[-1].endswith(reason)
     assert JUnitXml.fromfile(str(tmp_path / "c.xml")).errors == 1
     assert "NOT COMPARABLE" in (tmp_path / "c.md").read_text()
-    page = json.loads(command(run, file, as_data=True)[0])
+    page = json.loads(check_command(run, file, as_data=True)[0])
     assert (page["verdict"], page["code"]) == ("not comparable", 2)
     assert [row["reason"] for row in page["verdicts"] if row["status"] == "not comparable"] == [reason]
 
 
 def test_annotations_name_lengths_and_methods_and_are_escaped(mixed: Check) -> None:
-    lines = annotations(mixed)
+    lines = github_annotations(mixed)
     kinds = [line.split(" ")[0] for line in lines]
     assert kinds == ["::error", "::error", "::warning", "::notice", "::notice"]
     head = "::error title=lexbench check%3A regressed::lost: "
     assert lines[0].startswith(head + "passkey accuracy of yarn on lexlet at 512: 100.0 -> 12.5 points")
     odd = replace(
-        mixed.verdicts[1], cell=replace(mixed.verdicts[1].cell, method=MethodKey.named("50%\r\n::error::x##[y]"))
+        mixed.verdicts[1], cell=replace(mixed.verdicts[1].cell, method=MethodKey.of_method("50%\r\n::error::x##[y]"))
     )
-    [line] = annotations(Check(baseline="b", verdicts=[odd], changes=[], problems=[], measured=[]))
+    [line] = github_annotations(Check(baseline="b", verdicts=[odd], changes=[], problems=[], measured=[]))
     assert "passkey accuracy of '50%25\\r\\n::error::x#\\x23[y]' on lexlet at 512" in line
     assert len(line.splitlines()) == 1
 
@@ -784,13 +790,13 @@ def test_annotations_name_lengths_and_methods_and_are_escaped(mixed: Check) -> N
 def test_annotations_are_ten_of_a_kind_at_most(tmp_path: Path) -> None:
     old = [texts(f"method{index}", [3.0] * 12) for index in range(13)]
     new = [texts(f"method{index}", [4.0] * 12) for index in range(13)]
-    lines = annotations(gate(tmp_path, old, new))
+    lines = github_annotations(gate(tmp_path, old, new))
     assert len(lines) == 10 and lines[-1].endswith("::and 4 more, see the log")
 
 
 def test_junit_can_be_read_back(mixed: Check, tmp_path: Path) -> None:
     file = tmp_path / "check.xml"
-    file.write_bytes(junit(mixed))
+    file.write_bytes(junit_xml(mixed))
     [suite] = JUnitXml.fromfile(str(file))
     assert (suite.tests, suite.failures, suite.errors, suite.skipped) == (5, 1, 1, 1)
     cases = {case.name: case for case in suite}
@@ -810,18 +816,20 @@ def test_names_of_others_can_do_nothing(tmp_path: Path) -> None:
     found = gate(tmp_path, [old], [new])
     clean = r"'a|b\n\x1b[31m<script>`[x](y)\x00'"
     safe = r"'a\|b\\n\\x1b[31m\<script>\`[x]\(y)\\x00'"
-    assert "\x1b" not in text(found) and f"passkey accuracy of {clean} on lexlet at 512" in text(found)
-    shown = markdown(found)
+    assert "\x1b" not in terminal_text(found) and f"passkey accuracy of {clean} on lexlet at 512" in terminal_text(
+        found
+    )
+    shown = check_as_markdown(found)
     assert f"| passkey accuracy (points): {safe} | -87.5 LOST |" in shown
     assert f"- lost: passkey accuracy of {safe} on lexlet at 512: 100.0 -> 12.5 points" in shown
     file = tmp_path / "x.xml"
-    file.write_bytes(junit(found))
+    file.write_bytes(junit_xml(found))
     [suite] = JUnitXml.fromfile(str(file))
     assert [case.name for case in suite] == [f"accuracy of {clean} at 512, seed 0"]
 
 
 def test_all_of_it_as_data(mixed: Check) -> None:
-    page = json.loads(json.dumps(data_of(mixed), allow_nan=False))
+    page = json.loads(json.dumps(check_data(mixed), allow_nan=False))
     assert (page["verdict"], page["code"], page["comparisons"], page["level"]) == ("regressed", 1, 3, 0.05)
     [row] = [row for row in page["verdicts"] if row["method"] == "yarn"]
     values = {
@@ -846,21 +854,21 @@ def test_all_of_it_as_data(mixed: Check) -> None:
 def test_the_command_writes_a_baseline_then_holds_then_fails(tmp_path: Path) -> None:
     run = folder(tmp_path / "run", *(answers("yarn", right(16, 16), length) for length in (512, 1024)))
     file = tmp_path / "deep/b.json"
-    said, code = command(run, file, update=True)
+    said, code = check_command(run, file, update=True)
     assert code == 0 and said == f"{file}: 2 cells, 0 of them refused, {file.stat().st_size} bytes"
-    assert command(run, file)[1] == 0
+    assert check_command(run, file)[1] == 0
     worse = folder(tmp_path / "worse", answers("yarn", right(16, 16)), answers("yarn", right(3, 16), 1024))
-    said, code = command(worse, file, github=True, junit_file=tmp_path / "c.xml", markdown_file=tmp_path / "c.md")
+    said, code = check_command(worse, file, github=True, junit_file=tmp_path / "c.xml", markdown_file=tmp_path / "c.md")
     assert code == 1
     assert said.splitlines()[-1].startswith("::error title=") and "of yarn on lexlet at 1024" in said.splitlines()[-1]
     assert (tmp_path / "c.md").read_text().startswith("## lexbench check: REGRESSED: 1 held, 1 regressed\n")
     assert JUnitXml.fromfile(str(tmp_path / "c.xml")).failures == 1
-    assert json.loads(command(worse, file, as_data=True)[0])["code"] == 1
-    assert command(worse, file, tolerance=["accuracy=90"])[1] == 0
+    assert json.loads(check_command(worse, file, as_data=True)[0])["code"] == 1
+    assert check_command(worse, file, tolerance=["accuracy=90"])[1] == 0
 
 
 def test_an_update_says_that_a_gate_has_no_power(tmp_path: Path) -> None:
-    said, _ = command(folder(tmp_path / "run", texts("pi", [3.0] * 4)), tmp_path / "b.json", update=True)
+    said, _ = check_command(folder(tmp_path / "run", texts("pi", [3.0] * 4)), tmp_path / "b.json", update=True)
     assert said.endswith("no power: with 4 clusters no p is below 0.062, too much for 1 measured cell: raise n")
 
 
@@ -868,19 +876,21 @@ def test_refused_cells_take_no_power(tmp_path: Path) -> None:
     """Six texts: 2^-6 is below 0.05 / 3, and not below 0.05 / 4."""
     cells = [texts("pi", [3.0] * 6, length) for length in (256, 512, 1024)]
     short = [refused("pi", length) for length in (64, 128)]
-    assert "no power" not in command(folder(tmp_path / "three", *cells, *short), tmp_path / "b.json", update=True)[0]
+    assert (
+        "no power" not in check_command(folder(tmp_path / "three", *cells, *short), tmp_path / "b.json", update=True)[0]
+    )
     more = texts("pi", [3.0] * 6, 2048)
-    said, _ = command(folder(tmp_path / "four", *cells, more, *short), tmp_path / "b.json", update=True)
+    said, _ = check_command(folder(tmp_path / "four", *cells, more, *short), tmp_path / "b.json", update=True)
     assert said.endswith("no power: with 6 clusters no p is below 0.016, too much for 4 measured cells: raise n")
 
 
 def test_what_fails_now_is_counted_beside_what_failed_before_on_other_questions() -> None:
     """Of another seed one more failure than before is a loss; as many are none."""
 
-    def failing(count: int, seed: int) -> Finished:
+    def failing(count: int, seed: int) -> FinishedCell:
         made = texts("pi", [3.0 + place / 20 for place in range(8)], seed=seed)
         gone = [replace(each, nll=None, failed="gone") if each.index < count else each for each in made.samples]
-        return Finished(made.cell, gone)
+        return FinishedCell(made.cell, gone)
 
     same, more = one(failing(2, 0), failing(2, 1)), one(failing(2, 0), failing(3, 1))
     assert same.status.value in ("held", "not comparable") and "failed" not in same.reason

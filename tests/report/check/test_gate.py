@@ -15,8 +15,8 @@ from lexbench.commands.main import main
 from lexbench.methods import ntk
 from lexbench.methods.rotary import ntk_base
 from lexbench.stats import baseline
-from lexbench.stats.records import load
-from lexbench.store.format import Finished
+from lexbench.stats.records import load_cells
+from lexbench.store.format import FinishedCell
 from tests.report.fake_run import keep
 from tests.report.outcomes import answers, folder, right
 
@@ -30,14 +30,14 @@ RUN = "task=[last_segment,passkey] corpus=synthetic multiples=[1,2,4] n=24"
 
 
 @pytest.fixture(scope="module")
-def committed() -> list[Finished]:
+def committed() -> list[FinishedCell]:
     """The committed records of a few methods."""
-    return [each for each in load([REFERENCE]).finished if str(each.cell.method) in METHODS]
+    return [each for each in load_cells([REFERENCE]).finished if str(each.cell.method) in METHODS]
 
 
 @pytest.mark.slow
 def test_a_method_that_is_not_applied_fails_with_its_lengths(
-    committed: list[Finished], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    committed: list[FinishedCell], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Cells that say ntk and hold what none gave: the regression is what results/reference/lexlet.md tells of ntk."""
     of_none = {
@@ -73,7 +73,7 @@ def test_a_method_that_is_not_applied_fails_with_its_lengths(
 
 
 def test_the_committed_baseline_is_small_and_says_where_it_comes_from() -> None:
-    found = baseline.read(BASELINE)
+    found = baseline.read_baseline(BASELINE)
     places = {(str(each.cell.method), each.cell.task, each.cell.length) for each in found.cells}
     tasks, lengths = ("last_segment", "passkey"), (256, 512, 1024)
     prices = {(method, task, 256) for method in ("ntk(factor=4.0)", "yarn(factor=4.0)") for task in tasks}
@@ -236,7 +236,7 @@ def test_the_action_checks_and_says_so(
     action: dict[str, Any], tmp_path: Path, tolerance: str, code: int, summary: str
 ) -> None:
     old, new = answers("yarn", right(16, 16)), answers("yarn", right(4, 16))
-    baseline.update(folder(tmp_path / "old", old), tmp_path / "b.json")
+    baseline.update_baseline(folder(tmp_path / "old", old), tmp_path / "b.json")
     folder(tmp_path / "a run", new)
     on_path(tmp_path, "lexbench", f'exec {sys.executable} -m lexbench "$@"')
     (tmp_path / "summary").write_text("before\n")

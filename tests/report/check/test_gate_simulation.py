@@ -14,10 +14,10 @@ import pytest
 from scipy.stats import binom
 
 from lexbench.stats import intervals
-from lexbench.stats.cell_outcomes import Kept, kept
-from lexbench.stats.intervals import LEVEL
+from lexbench.stats.cell_outcomes import CellOutcomes, outcomes_of_cell
+from lexbench.stats.intervals import SIGNIFICANCE_LEVEL
 from lexbench.stats.pairs import Outcome
-from lexbench.stats.regressions import judge
+from lexbench.stats.regressions import judge_cells
 from tests.report.outcomes import answers, texts
 
 LENGTHS = (256, 512, 1024, 2048, 4096)
@@ -28,14 +28,14 @@ Draw = Callable[[Generator, int], tuple[np.ndarray, np.ndarray]]
 
 
 @functools.cache
-def shell(metric: str, length: int, seed: int) -> Kept:
+def shell(metric: str, length: int, seed: int) -> CellOutcomes:
     """A cell of one question."""
-    return kept(
+    return outcomes_of_cell(
         texts("yarn", [3.0], length, seed=seed) if metric == "nll" else answers("yarn", [1.0], length, seed=seed)
     )
 
 
-def side(metric: str, length: int, values: np.ndarray, per_cluster: int = 1, seed: int = 0) -> Kept:
+def side(metric: str, length: int, values: np.ndarray, per_cluster: int = 1, seed: int = 0) -> CellOutcomes:
     """A cell whose questions gave these values."""
     targets = TARGETS if metric == "nll" else None
     found = [
@@ -69,7 +69,7 @@ def alarms(
             after = after if length in lost_at else before
             old.append(side(metric, length, before, per_cluster))
             new.append(side(metric, length, after, per_cluster, new_seed))
-        verdicts, _ = judge(old, new, tolerances or {})
+        verdicts, _ = judge_cells(old, new, tolerances or {})
         regressed = {each.cell.length for each in verdicts if each.status.value == "regressed"}
         alarmed += bool(regressed)
         wrong += bool(regressed - set(lost_at))
@@ -144,7 +144,7 @@ QUIET: dict[str, tuple[Draw, dict[str, object]]] = {
 def test_false_alarms_are_rare(what: str) -> None:
     draw, settings = QUIET[what]
     alarmed, _ = alarms(60, draw, **settings)  # type: ignore[arg-type]
-    at_most(LEVEL, alarmed, 60, what)
+    at_most(SIGNIFICANCE_LEVEL, alarmed, 60, what)
 
 
 def test_a_planted_loss_is_found_where_it_is() -> None:
@@ -158,13 +158,13 @@ def test_a_planted_loss_is_found_where_it_is() -> None:
 def test_false_alarms_stay_below_the_level(what: str) -> None:
     draw, settings = QUIET[what]
     alarmed, _ = alarms(300, draw, **settings)  # type: ignore[arg-type]
-    at_most(LEVEL, alarmed, 300, f"{what}, n {settings.get('n', 12)}")
+    at_most(SIGNIFICANCE_LEVEL, alarmed, 300, f"{what}, n {settings.get('n', 12)}")
 
 
 @pytest.mark.slow
 def test_false_alarms_stay_below_the_level_at_the_usual_n() -> None:
     alarmed, _ = alarms(150, nats(0.02), n=32)
-    at_most(LEVEL, alarmed, 150, "a loss of the tolerance, 0.02 nats, n 32")
+    at_most(SIGNIFICANCE_LEVEL, alarmed, 150, "a loss of the tolerance, 0.02 nats, n 32")
 
 
 @pytest.mark.slow
@@ -182,7 +182,9 @@ def test_power_for_nats() -> None:
 
 @pytest.mark.slow
 def test_power_for_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(intervals, "FEW", 1000)  # draws are the same for every check, and most of the time
+    monkeypatch.setattr(
+        intervals, "MAX_CACHED_DRAW_CLUSTERS", 1000
+    )  # draws are the same for every check, and most of the time
     settings = {"n": 1000, "metric": "accuracy", "tolerances": {"accuracy": 0.0}, "lost_at": (2048,)}
     alarmed, wrong = alarms(60, flips(0.025, 0.005), **settings)  # type: ignore[arg-type]
     at_least(0.8, alarmed, 60, "2 points at one of 5 lengths, 1000 questions of which 3 % turn, tolerance 0")

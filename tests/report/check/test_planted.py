@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from lexbench.stats import baseline
-from lexbench.stats.cell_outcomes import Kept, kept
-from lexbench.stats.regressions import judge
-from lexbench.store.format import Finished
+from lexbench.stats.cell_outcomes import CellOutcomes, outcomes_of_cell
+from lexbench.stats.regressions import judge_cells
+from lexbench.store.format import FinishedCell
 from tests.report.outcomes import answers, refused, texts
 
 KINDS = ("none", "noise", "gain", "loss", "missing", "fewer", "other seed", "nan", "refused", "renamed")
@@ -24,7 +24,7 @@ TOLERATED = ("none", "noise", "gain")
 """What exit code 0 may follow: nothing is lost beyond the tolerance."""
 
 
-def cell(rng: np.random.Generator, kind: str, method: str) -> tuple[Finished, list[Finished], bool]:
+def cell(rng: np.random.Generator, kind: str, method: str) -> tuple[FinishedCell, list[FinishedCell], bool]:
     """A cell of a baseline, what the run has of it, and whether a loss beyond the tolerance was planted."""
     n, likelihood = int(rng.integers(5, 25)), bool(rng.integers(2))
     lost = kind == "loss" or (kind not in TOLERATED and bool(rng.integers(2)))
@@ -48,7 +48,7 @@ def cell(rng: np.random.Generator, kind: str, method: str) -> tuple[Finished, li
         return old, [make(method, after.tolist(), seed=1)], lost
     if kind == "refused":
         new = make(method, after.tolist())
-        return old, [Finished(new.cell, [], "out of memory")], lost
+        return old, [FinishedCell(new.cell, [], "out of memory")], lost
     if kind == "renamed":
         return old, [make(f"{method}2", after.tolist())], lost
     if kind == "nan":
@@ -59,11 +59,11 @@ def cell(rng: np.random.Generator, kind: str, method: str) -> tuple[Finished, li
     return old, [make(method, after.tolist())], lost
 
 
-def through_a_file(cells: Sequence[Kept], folder: Path) -> list[Kept]:
+def through_a_file(cells: Sequence[CellOutcomes], folder: Path) -> list[CellOutcomes]:
     """The cells as a baseline file gives them back."""
     file = folder / "baseline.json"
-    file.write_text(baseline.as_text(cells, []))
-    return baseline.read(file).cells
+    file.write_text(baseline.baseline_text(cells, []))
+    return baseline.read_baseline(file).cells
 
 
 def planted(number: int, folder: Path) -> tuple[list[str], bool, int]:
@@ -72,10 +72,10 @@ def planted(number: int, folder: Path) -> tuple[list[str], bool, int]:
     kinds = [KINDS[int(rng.integers(len(KINDS)))] for _ in range(int(rng.integers(1, 7)))]
     made = [cell(rng, kind, f"m{place}") for place, kind in enumerate(kinds)]
     must = any(lost or kind not in (*TOLERATED, "other seed") for kind, (_, _, lost) in zip(kinds, made, strict=True))
-    old = through_a_file([kept(one) for one, _, _ in made], folder)
-    new = [kept(each) for _, after, _ in made for each in after]
+    old = through_a_file([outcomes_of_cell(one) for one, _, _ in made], folder)
+    new = [outcomes_of_cell(each) for _, after, _ in made for each in after]
     try:
-        verdicts, _ = judge(old, new, {})
+        verdicts, _ = judge_cells(old, new, {})
     except ValueError:  # nothing to compare
         return kinds, must, 2
     statuses = {verdict.status.value for verdict in verdicts}
@@ -105,11 +105,17 @@ def test_no_loss_is_held_and_what_is_unchanged_is(tmp_path: Path) -> None:
 
 
 def test_a_refused_cell_is_held_where_it_is_refused_again_and_missed_where_it_is_gone() -> None:
-    verdicts, _ = judge([kept(refused("yarn")), kept(texts("pi", [3.0] * 8))], [kept(texts("pi", [3.0] * 8))], {})
+    verdicts, _ = judge_cells(
+        [outcomes_of_cell(refused("yarn")), outcomes_of_cell(texts("pi", [3.0] * 8))],
+        [outcomes_of_cell(texts("pi", [3.0] * 8))],
+        {},
+    )
     assert {verdict.status.value for verdict in verdicts} == {"held", "not comparable"}
     again = replace(refused("yarn"), refused="still out of memory")
-    verdicts, _ = judge(
-        [kept(refused("yarn")), kept(texts("pi", [3.0] * 8))], [kept(again), kept(texts("pi", [3.0] * 8))], {}
+    verdicts, _ = judge_cells(
+        [outcomes_of_cell(refused("yarn")), outcomes_of_cell(texts("pi", [3.0] * 8))],
+        [outcomes_of_cell(again), outcomes_of_cell(texts("pi", [3.0] * 8))],
+        {},
     )
     assert {verdict.status.value for verdict in verdicts} == {"held"}
 

@@ -11,7 +11,7 @@ import numpy as np
 from torch import nn
 
 from lexbench.backends.hf.exact.extended import model_of
-from lexbench.backends.hf.exact.rope_modules import RotaryModule, modules_of, read_module
+from lexbench.backends.hf.exact.rope_modules import RotaryModule, read_module, rotary_modules
 from lexbench.backends.rope_causes import RopeMismatch, WantedRope, likely_cause
 from lexbench.backends.rope_reading import RopeReading, places_up_to
 from lexbench.checkpoints import config_facts
@@ -21,9 +21,9 @@ from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.values import is_whole
 from lexbench.methods.composition import Method, method_config, read_method
-from lexbench.methods.scaled import Fixed, OnScaled, Rope, attention_of, ropes
+from lexbench.methods.scaled import Fixed, LayerRope, OnScaled, attention_of, ropes_of_model
 
-OWN = "the model's own RoPE"
+OWN_ROPE_LABEL = "the model's own RoPE"
 
 
 def assert_rope(
@@ -48,9 +48,9 @@ def assert_rope(
     if not is_whole(length, 1):
         raise ConfigError(f"length must be a whole number of at least 1 token, got {length!r}: the longest text")
     model = _facts(given, facts, trained_length)
-    wanted = _wanted(model, method, length, parameters)
+    wanted = _wanted_ropes(model, method, length, parameters)
     places = places_up_to(length)
-    modules = list(modules_of(given, model))
+    modules = list(rotary_modules(given, model))
     if not modules:
         raise Refused(
             f"{type(given).__name__} holds no rotary module that is known here: give the module itself, with "
@@ -68,7 +68,7 @@ def assert_rope(
     if wrong:
         module, reading, candidates = wrong[0]
         unmet = [each for each in candidates if each.rope.kind not in met]  # nothing else rotates by these
-        raise _mismatch(module, reading, unmet or candidates, wanted)
+        raise _mismatch_error(module, reading, unmet or candidates, wanted)
     if missing := [each for each in wanted if each.rope.kind not in met]:
         cause = "scaling of one kind of layers lost"
         by = f"{missing[0].label}{missing[0].layers}"
@@ -88,20 +88,20 @@ def _facts(given: Any, facts: Model | None, trained_length: int | None) -> Model
                 f"assert_rope needs a model's facts, {type(holder).__name__} has no config of transformers: "
                 "give facts=lexbench.Model(name=..., trained_length=..., head_dim=..., rope_base=...)"
             )
-        if trained_length is None and "trained_length" not in config_facts.facts(config.to_dict()):
-            facts = model_of(holder, _original(config))
+        if trained_length is None and "trained_length" not in config_facts.facts_of_config(config.to_dict()):
+            facts = model_of(holder, _original_length(config))
         else:
             facts = model_of(holder, trained_length)
-    return facts if trained_length is None else _trained_on(facts, trained_length)
+    return facts if trained_length is None else _with_trained_length(facts, trained_length)
 
 
-def _original(config: Any) -> int | None:
+def _original_length(config: Any) -> int | None:
     """The original length that a config's scaling states for all layers."""
     stated = (getattr(config, "rope_parameters", None) or {}).get("original_max_position_embeddings")
     return stated if isinstance(stated, int) else None
 
 
-def _trained_on(model: Model, tokens: int) -> Model:
+def _with_trained_length(model: Model, tokens: int) -> Model:
     """The model as if trained on texts of so many tokens before any scaling."""
 
     def stated(rope: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -114,25 +114,25 @@ def _trained_on(model: Model, tokens: int) -> Model:
     return replace(model, trained_length=tokens, rope_scaling=scaling)
 
 
-def _wanted(model: Model, given: Any, length: int, parameters: Mapping[str, Any]) -> list[WantedRope]:
+def _wanted_ropes(model: Model, given: Any, length: int, parameters: Mapping[str, Any]) -> list[WantedRope]:
     """The RoPE of each kind of layers under the method; Refused for a method that is not all in cos and sin."""
-    found = ropes(model)
+    found = ropes_of_model(model)
     if not found:
         raise Refused(f"{model.name} has no rotary positions: give a model with RoPE, or facts with a rope_base")
     if given is None:
         if parameters:
             raise ConfigError(f"assert_rope takes {next(iter(parameters))} with a method's name only: name a method")
-        return [WantedRope(rope, OWN, *rope.own(length), None, length) for rope in found]
+        return [WantedRope(rope, OWN_ROPE_LABEL, *rope.own(length), None, length) for rope in found]
     method, label, over = _method(given, parameters)
     attention = attention_of(over, model, length)
     wanted = []
     for rope in found:
-        part = _part(attention, rope, label, model)
+        part = _attention_of_rope(attention, rope, label, model)
         if part.inv_freq is not None:
             wanted.append(WantedRope(rope, label, part.inv_freq, part.scale or 1.0, method, length))
             continue
         inv_freq, scale = rope.own(length)  # other layers than those that the method changes, or a scale alone
-        said = label if part.slots() else OWN
+        said = label if part.slots() else OWN_ROPE_LABEL
         wanted.append(WantedRope(rope, said, inv_freq, part.scale or scale, None, length))
     return wanted
 
@@ -155,7 +155,7 @@ def _method(given: Any, parameters: Mapping[str, Any]) -> tuple[Method, str, Met
     return method.method if isinstance(method, Fixed) else method, label, OnScaled(method, **start)
 
 
-def _part(attention: Attention, rope: Rope, label: str, model: Model) -> Attention:
+def _attention_of_rope(attention: Attention, rope: LayerRope, label: str, model: Model) -> Attention:
     """The Attention of the layers of one RoPE; Refused where it has slots that cos and sin do not show."""
     if attention.mixture is not None:
         raise Refused(f"assert_rope reads one set of cos and sin, {label} has several (mixture)")
@@ -171,12 +171,12 @@ def _part(attention: Attention, rope: Rope, label: str, model: Model) -> Attenti
 # what runs
 
 
-def _mismatch(
+def _mismatch_error(
     module: RotaryModule, reading: RopeReading, candidates: list[WantedRope], every: list[WantedRope]
 ) -> RopeMismatch:
     """The error for a module that rotates by none of the candidates."""
     places = reading.places
-    wanted = min(candidates, key=lambda each: reading.share_off(each.inv_freq, each.scale))
+    wanted = min(candidates, key=lambda each: reading.share_of_wrong_angles(each.inv_freq, each.scale))
     errors, slack = reading.errors(wanted.inv_freq, wanted.scale)
     row, pair = np.unravel_index(np.argmax(np.minimum(errors, 4.0) - slack), errors.shape)
     first, error = places[(errors > slack).any(axis=1)][0], float(errors[row, pair])

@@ -7,16 +7,16 @@ import numpy as np
 import torch
 
 from lexbench.backends.hf.exact.hook import Hook
-from lexbench.backends.hf.exact.layers import within
-from lexbench.core.attention import Attention, Positions, regions
-from lexbench.kernels.reference import Angles, weights
+from lexbench.backends.hf.exact.layers import attention_within_view
+from lexbench.core.attention import Attention, Positions, regions_of
+from lexbench.kernels.reference import Angles, attention_weights
 
-SHARES = (1.0, 0.75, 0.4)
+CHECKED_QUERY_PLACES = (1.0, 0.75, 0.4)
 """Positions of the checked queries, as fractions of the text."""
 
 
 @torch.inference_mode()
-def of_weights(hook: Hook, own: Mapping[int, Angles], device: torch.device, length: int) -> float:
+def weights_difference(hook: Hook, own: Mapping[int, Angles], device: torch.device, length: int) -> float:
     """Largest difference between attention weights and the formula, over a random text of `length` tokens.
 
     Needs an earlier forward pass, which records the modules of the layers. Layers with the same Attention are checked
@@ -32,7 +32,7 @@ def of_weights(hook: Hook, own: Mapping[int, Angles], device: torch.device, leng
         return max(of_cache(hook, layer, own[id(hook.layers[layer])], device, length) for layer in sorted(hook.modules))
     # Reversed, so that of equal layers the first one stays.
     kinds = {id(held): layer for layer, held in reversed([*enumerate(hook.layers)]) if layer in hook.modules}
-    rows = sorted({max(0, round(share * length) - 1) for share in SHARES})
+    rows = sorted({max(0, round(share * length) - 1) for share in CHECKED_QUERY_PLACES})
     return max(
         _of_query(hook, layer, own[id(hook.layers[layer])], device, length, row)
         for layer in kinds.values()
@@ -51,7 +51,7 @@ def of_cache(hook: Hook, layer: int, own: Angles, device: torch.device, length: 
     rng = np.random.default_rng([layer, length])
     given = [rng.standard_normal((count, length, size)) * 2 for count in (heads, kv_heads, kv_heads)]
     queries, keys, values = (each.astype(np.float32).astype(np.float64) for each in given)
-    attention, prompt = within(held.attention, held.view, length), max(1, length // 2)
+    attention, prompt = attention_within_view(held.attention, held.view, length), max(1, length // 2)
     if hook.rotated or held.turn is None:  # what arrives is as it stays
         attention, own = replace(attention, inv_freq=None, scale=None, keep_first=None), Angles(np.empty(0))
     q, k, v = (torch.from_numpy(vectors).to(device, torch.float32)[None] for vectors in (queries, keys, values))
@@ -60,7 +60,7 @@ def of_cache(hook: Hook, layer: int, own: Angles, device: torch.device, length: 
     chosen = hook.prompts[layer, 0][1]
     hook.begin(None)
     errors = []
-    for row in {length - 1, round(SHARES[1] * length) - 1}:
+    for row in {length - 1, round(CHECKED_QUERY_PLACES[1] * length) - 1}:
         known, content = keys[:, : row + 1].copy(), values[:, : row + 1].copy()
         if held.attention.cache is not None and (row >= prompt or held.attention.cache.in_prompt):
             border = int(held.attention.cache.kept_before(np.array([row]))[0])
@@ -69,7 +69,7 @@ def of_cache(hook: Hook, layer: int, own: Angles, device: torch.device, length: 
                 known[:, :border], content[:, :border] = old
         for head in {0, heads - 1}:
             mine = head * kv_heads // heads
-            share = weights(attention, own, queries[head, row], known[mine], row, size**-0.5, head)
+            share = attention_weights(attention, own, queries[head, row], known[mine], row, size**-0.5, head)
             if chosen is not None and row >= prompt:
                 share[:prompt] *= chosen[0, mine].cpu().numpy()
                 share /= share.sum()
@@ -85,10 +85,10 @@ def _of_query(hook: Hook, layer: int, own: Angles, device: torch.device, length:
     # Logits of deviation 4: weights far from equal, in which a wrong angle shows.
     queries = rng.standard_normal((heads, length, size)) * 2
     keys = rng.standard_normal((kv_heads, length, size)) * 2
-    attention = within(held.attention, held.view, length)
+    attention = attention_within_view(held.attention, held.view, length)
     if hook.rotated or held.turn is None:  # what arrives is as it stays
         attention, own = replace(attention, inv_freq=None, scale=None, keep_first=None), Angles(np.empty(0))
-    watched = _watched(attention, row, size)
+    watched = _watched_keys(attention, row, size)
     # Value vectors are one-hot: dimension d of the output is the attention weight of key watched[d].
     values = np.zeros((kv_heads, length, size))
     values[:, watched, np.arange(len(watched))] = 1
@@ -99,18 +99,18 @@ def _of_query(hook: Hook, layer: int, own: Angles, device: torch.device, length:
     ratios = hook.ratios.get((layer, 0), (1.0,) * kv_heads)
     for head in {0, heads - 1}:
         known, ratio = keys[head // group, : row + 1], ratios[head // group]
-        expected = weights(attention, own, queries[head, row], known, row, size**-0.5, head, ratio)
+        expected = attention_weights(attention, own, queries[head, row], known, row, size**-0.5, head, ratio)
         got = mixed[0, row, head, : len(watched)].double().cpu().numpy()
         errors.append(float(abs(got - expected[watched]).max()))
     hook.begin(None)
     return max(errors)
 
 
-def _watched(attention: Attention, row: int, size: int) -> Positions:
+def _watched_keys(attention: Attention, row: int, size: int) -> Positions:
     """At most `size` keys of a query: both sides of every border of the remap and the mask, then evenly spaced ones."""
     here, there = np.array([row]), np.arange(row + 1)
     kinds = np.zeros(row + 1, dtype=np.int64)
-    for number, region in enumerate(regions(attention.remap)):
+    for number, region in enumerate(regions_of(attention.remap)):
         kinds[region.holds(here[:, None], there[None, :])[0]] = number
     if attention.mask is not None:
         kinds[~attention.mask.allowed(here, there)[0]] = -1

@@ -9,17 +9,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lexbench.backends.hf.exact.layers import frequencies, kinds_of
-from lexbench.backends.hf.exact.network import towers
+from lexbench.backends.hf.exact.layers import rotary_frequencies, rotary_kinds
+from lexbench.backends.hf.exact.network import tower_candidates
 from lexbench.backends.hf.exact.rotary import AttentionInstaller
-from lexbench.checkpoints.config_facts import facts
+from lexbench.checkpoints.config_facts import facts_of_config
 from lexbench.core.attention import Attention, Floats
 from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.values import is_whole
 from lexbench.methods.composition import Method
-from lexbench.methods.scaled import attention_of, ropes
+from lexbench.methods.scaled import attention_of, ropes_of_model
 
 _extended: "weakref.WeakSet[Any]" = weakref.WeakSet()
 """Networks with a method applied now."""
@@ -61,7 +61,7 @@ class Extended:
             raise ConfigError(f"length must be a whole number of at least 1 token, got {length!r}: prompt and answer")
         self.model = model_of(network, trained_length)
         check_frequencies(network, self.model)
-        self.attention = _at(method, self.model, length)
+        self.attention = _attention_at(method, self.model, length)
         if self.attention.mixture is not None:
             raise Refused("extend cannot realise mixture: it needs several passes, use backend=hf")
         self._installer = AttentionInstaller(network, self.model.name, self.model.trained_length)
@@ -86,7 +86,7 @@ class Extended:
 
 def model_of(network: Any, trained_length: int | None, name: str | None = None) -> Model:
     """The Model of a loaded network, read from its config."""
-    found = facts(network.config.to_dict())
+    found = facts_of_config(network.config.to_dict())
     if trained_length is not None:
         found["trained_length"] = trained_length
     if "trained_length" not in found:
@@ -106,13 +106,13 @@ def check_frequencies(network: Any, model: Model) -> None:
     A frequency in bfloat16 is off by up to 1/512: at position 8192 by 16 radians in a pair that turns by 1 a token.
     """
     try:
-        known = {rope.kind: rope.own(1)[0] for rope in ropes(model)}
+        known = {rope.kind: rope.own(1)[0] for rope in ropes_of_model(model)}
     except Refused:
         known = {}
-    for module in towers(network)[0].modules():
-        for kind in kinds_of(module):
+    for module in tower_candidates(network)[0].modules():
+        for kind in rotary_kinds(module):
             expected = known.get(kind, next(iter(known.values())) if len(known) == 1 else None)
-            if (dtype := _rounded_to(frequencies(module, kind), expected)) is not None:
+            if (dtype := _rounding_dtype(rotary_frequencies(module, kind), expected)) is not None:
                 name = str(dtype).removeprefix("torch.")
                 raise ConfigError(
                     f"the rotary frequencies of {model.name} must be float32, a cast has rounded them to {name}: "
@@ -120,7 +120,7 @@ def check_frequencies(network: Any, model: Model) -> None:
                 )
 
 
-def _rounded_to(found: Tensor, expected: Floats | None) -> torch.dtype | None:
+def _rounding_dtype(found: Tensor, expected: Floats | None) -> torch.dtype | None:
     """The dtype to which frequencies were rounded, once or now; None: they were not."""
     for dtype in (torch.bfloat16, torch.float16):
         if expected is None or len(expected) != len(found):
@@ -134,7 +134,7 @@ def _rounded_to(found: Tensor, expected: Floats | None) -> torch.dtype | None:
     return None
 
 
-def _at(method: Method, model: Model, length: int | None) -> Attention:
+def _attention_at(method: Method, model: Model, length: int | None) -> Attention:
     """The Attention at a length; without a length, ConfigError if it is not the same at all lengths."""
     if length is not None:
         return attention_of(method, model, length)

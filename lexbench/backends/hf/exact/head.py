@@ -11,7 +11,7 @@ from lexbench.kernels import likelihood
 from lexbench.kernels.likelihood import ToLogits
 
 
-class Head:
+class LanguageModelHead:
     """The part of a network behind its text tower.
 
     Where logits are the states times a weight, that product is all. Otherwise the network's own code is run with the
@@ -32,11 +32,11 @@ class Head:
         seen: list[Any] = []
         handle = tower.register_forward_hook(lambda module, given, returned: seen.append(returned))
         try:
-            theirs = precise(network(input_ids=tokens, use_cache=False).logits).to(self.device)
+            theirs = to_full_precision(network(input_ids=tokens, use_cache=False).logits).to(self.device)
         finally:
             handle.remove()
         self._returned: Any = seen[-1] if seen else None
-        states = states_of(tower(input_ids=tokens, use_cache=False)).to(self.device)
+        states = last_hidden_states(tower(input_ids=tokens, use_cache=False)).to(self.device)
 
         def fits(ours: Tensor) -> bool:
             return ours.shape == theirs.shape and bool((ours - theirs).std() <= tolerance * theirs.std())
@@ -50,36 +50,38 @@ class Head:
     def __call__(self, states: Tensor) -> Tensor:
         """[P, T, V] logits of [P, T, width] states, in float32 or float64; a plain product is rounded before."""
         if self.plain and self._last is not None:
-            return precise(self._last(states.to(self._last.weight.dtype)))  # some towers add up in float32
-        return self._replayed(states)
+            return to_full_precision(self._last(states.to(self._last.weight.dtype)))  # some towers add up in float32
+        return self._replay_head(states)
 
     def exact(self) -> ToLogits:
         """The function from [P, T, width] states to [P, T, V] logits; its last product is in float32 or float64."""
         if self.plain:
             assert isinstance(self._last, nn.Linear)
-            return likelihood.linear(self._last.weight, self._last.bias)
-        return self._replayed
+            return likelihood.linear_head(self._last.weight, self._last.bias)
+        return self._replay_head
 
-    def _replayed(self, states: Tensor) -> Tensor:
+    def _replay_head(self, states: Tensor) -> Tensor:
         """Logits by the network's own code behind the tower."""
         ids = torch.zeros(states.shape[:2], dtype=torch.int64, device=states.device)
-        with self._given(states):
-            return precise(self._network(input_ids=ids, use_cache=False).logits)
+        with self._with_states(states):
+            return to_full_precision(self._network(input_ids=ids, use_cache=False).logits)
 
     @contextmanager
-    def _given(self, states: Tensor) -> Iterator[None]:
+    def _with_states(self, states: Tensor) -> Iterator[None]:
         """Let the tower return these states, and the last product be computed in float32 or float64."""
         was = self._returned
         returned = (states, *was[1:]) if isinstance(was, tuple) else type(was)(last_hidden_state=states)
         with ExitStack() as stack:
-            stack.enter_context(_running(self._tower, lambda *_, **__: returned))
+            stack.enter_context(_replace_forward(self._tower, lambda *_, **__: returned))
             if isinstance(self._last, nn.Linear):
-                stack.enter_context(_running(self._last, likelihood.linear(self._last.weight, self._last.bias)))
+                stack.enter_context(
+                    _replace_forward(self._last, likelihood.linear_head(self._last.weight, self._last.bias))
+                )
             yield
 
 
 @contextmanager
-def _running(module: Any, forward: Callable[..., Any]) -> Iterator[None]:
+def _replace_forward(module: Any, forward: Callable[..., Any]) -> Iterator[None]:
     """Let a module run other code inside the block."""
     own = vars(module).get("forward")  # as set by accelerate, which spreads layers over devices
     module.forward = forward
@@ -92,12 +94,12 @@ def _running(module: Any, forward: Callable[..., Any]) -> Iterator[None]:
             module.forward = own
 
 
-def states_of(returned: Any) -> Tensor:
+def last_hidden_states(returned: Any) -> Tensor:
     """[B, T, width] last hidden states in what a tower returns."""
     states: Tensor = returned[0] if isinstance(returned, tuple) else returned.last_hidden_state
     return states
 
 
-def precise(values: Tensor) -> Tensor:
+def to_full_precision(values: Tensor) -> Tensor:
     """Values in float32, or float64 if they are float64."""
     return values.to(torch.promote_types(values.dtype, torch.float32))

@@ -14,18 +14,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lexbench.backends.hf.exact.layers import ENDLESS, Turn, ask, is_relative, within
-from lexbench.backends.hf.exact.state import KeptLayer, Keys
+from lexbench.backends.hf.exact.layers import ENDLESS_TEXT_TOKENS, Turn, attention_within_view, call_rotary, is_relative
+from lexbench.backends.hf.exact.state import KeptLayer, KeyValueState
 from lexbench.core.attention import Attention, Segments, Window
 from lexbench.core.record import Refused
 from lexbench.kernels import decode, fast, kept, looped, rotations
 from lexbench.kernels.heads import Rotate
 from lexbench.kernels.logits import Logits
-from lexbench.kernels.spans import token_positions
+from lexbench.kernels.spans import position_tensor
 
 kernel = fast.attend
 """Computes attention with slots that the stock kernel does not have."""
-ANGLES = 1 << 16
+MAX_CACHED_ANGLE_POSITIONS = 1 << 16
 """Positions whose cos and sin are kept during a forward pass."""
 Row = tuple[slice, tuple[int, int]]
 """Rows of a batch that are computed together, and the begin and end of their texts among the keys."""
@@ -66,7 +66,7 @@ class Hook:
     """Length of the prompt; None: the first forward pass is the prompt."""
     watch: Watch | None = None
     """Called with every layer's queries and keys, for probes."""
-    text: Keys | None = None
+    text: KeyValueState | None = None
     """State of the texts that are being read; None: they are not ours, or nothing is kept of them."""
     calls: int = 0
     form: fast.Form = "merged"
@@ -127,7 +127,7 @@ class Hook:
             self._angles.clear()
         # One token of each text: by the rotated keys that the cache keeps, without a look at masks.
         known = softcap is None and self.watch is None
-        kept = self._kept(layer, held, attention, query, key, value) if known else None
+        kept = self._kept_layer(layer, held, attention, query, key, value) if known else None
         mixed = self._one_token(held, attention, query, kept, scaling, s_aux)
         if mixed is None:
             more = {name: given for name, given in (("sinks", s_aux), ("cap", softcap)) if given is not None}
@@ -157,7 +157,7 @@ class Hook:
         if self.text is None:
             return None
         if self.text.loop is not None and kept is None:
-            raise Unrealisable("it sees keys that stand in no few ranges, and cannot repeat a recorded step")
+            raise Unrealisable("it cannot repeat a recorded step: the visible keys are no list of ranges")
         if kept is None or self.text.step is None or self.form == "dense":
             return None
         rotate = None if self.rotated and held.attention.keep_first is None else self._rotation(held)
@@ -237,7 +237,7 @@ class Hook:
     ) -> Tensor:
         held = self.layers[layer]
         total, n_queries = key.shape[2], query.shape[2]
-        positions = token_positions(total - n_queries, total, query.device)
+        positions = position_tensor(total - n_queries, total, query.device)
         rotate = self._rotation(held)
         ratios = None
         if held.attention.head_ratios is not None:
@@ -257,7 +257,7 @@ class Hook:
             logits = Logits(attention=held.attention, rotate=rotate, ratios=ratios, scaling=scaling)
             self.watch(layer, query, key, logits)
         if ratios is not None:
-            rotate = rotations.per_head(ratios, rotate)
+            rotate = rotations.rotate_per_head(ratios, rotate)
         if attention.cache is not None:
             return self._over_cache(layer, query, key, value, attention, rotate, scaling, row or 0, more)
         return kernel(query, key, value, positions, attention, rotate, scaling, **more, form=self.form)
@@ -289,7 +289,7 @@ class Hook:
             )
 
         def plain(queries: Tensor, keys: Tensor, values: Tensor, rest: Attention) -> Tensor:
-            places = token_positions(keys.shape[2] - queries.shape[2], keys.shape[2], queries.device)
+            places = position_tensor(keys.shape[2] - queries.shape[2], keys.shape[2], queries.device)
             return kernel(queries, keys, values, places, rest, rotate, scaling, **more, form=self.form)
 
         # A text that was begun under another Attention: what was read there is the prompt.
@@ -300,10 +300,14 @@ class Hook:
     def repeats(self) -> bool:
         """Whether it attends in all layers, each of which sees keys in few ranges, in texts of any length."""
         try:
-            inside = [within(each.attention, each.view, total) for each in self.layers for total in (1, ENDLESS)]
+            inside = [
+                attention_within_view(each.attention, each.view, total)
+                for each in self.layers
+                for total in (1, ENDLESS_TEXT_TOKENS)
+            ]
         except Refused:
             return False
-        few = all(each.cache is None and decode.reaches(each) is not None for each in inside)
+        few = all(each.cache is None and decode.key_ranges(each) is not None for each in inside)
         return self.attends is None and few
 
     def _inside(self, held: LayerAttention, total: int) -> Attention:
@@ -312,7 +316,7 @@ class Hook:
             return held.attention
         # Attentions are hashed by identity, and kernels keep their plans by them.
         if id(held) not in self._windowed:
-            self._windowed[id(held)] = within(held.attention, held.view, total)
+            self._windowed[id(held)] = attention_within_view(held.attention, held.view, total)
         return self._windowed[id(held)]
 
     @functools.cached_property
@@ -320,7 +324,7 @@ class Hook:
         """The first layer that calls this function in a forward pass."""
         return min(self.attends or (0,))
 
-    def _kept(
+    def _kept_layer(
         self, layer: int, held: LayerAttention, attention: Attention, query: Tensor, key: Tensor, value: Tensor
     ) -> KeptLayer | None:
         """The cache layer of the keys, where one token is read and its keys stand in few ranges; else None."""
@@ -335,15 +339,15 @@ class Hook:
         # Some code casts or repeats keys behind the cache: then the buffers are not what attention is to see.
         if kept.keys.data_ptr() != key.data_ptr() or kept.keys.shape != key.shape:
             return None
-        return None if decode.reaches(attention) is None else kept
+        return None if decode.key_ranges(attention) is None else kept
 
     def _rotation(self, held: LayerAttention) -> Rotate:
         """Rotation of a layer's queries and keys; the same object for every step, which keeps things by it."""
         if id(held) not in self._rotations:
-            rotate = no_rotation if self.rotated else rotation(held, held.rotary, self._angles)
+            rotate = no_rotation if self.rotated else layer_rotation(held, held.rotary, self._angles)
             if held.attention.keep_first is not None:
-                rotate = rotations.keeping_first(
-                    held.attention.keep_first, rotation(held, self.stock, self._angles), rotate
+                rotate = rotations.rotate_keeping_first(
+                    held.attention.keep_first, layer_rotation(held, self.stock, self._angles), rotate
                 )
             self._rotations[id(held)] = rotate
         return self._rotations[id(held)]
@@ -396,20 +400,20 @@ def no_rotation(vectors: Tensor, positions: Tensor) -> Tensor:
 def _angles(rotary: nn.Module, vectors: Tensor, positions: Tensor, kind: str | None, row: int) -> Any:
     """Cos and sin of a rotary module for positions [T], or for [T, bands] where each band of pairs has its own."""
     if positions.dim() == 1:
-        return ask(rotary, vectors, positions[None], kind)
+        return call_rotary(rotary, vectors, positions[None], kind)
 
     def tables(places: Tensor) -> Tensor:
-        made = ask(rotary, vectors, places[None], kind)
+        made = call_rotary(rotary, vectors, places[None], kind)
         return made if isinstance(made, Tensor) else torch.stack(made)
 
     joined = rotations.joined_bands(tables, positions, row)
     return joined if joined.is_complex() else tuple(joined)
 
 
-def rotation(held: LayerAttention, rotary: nn.Module | None, made: dict[Any, tuple[Tensor, Any]]) -> Rotate:
+def layer_rotation(held: LayerAttention, rotary: nn.Module | None, made: dict[Any, tuple[Tensor, Any]]) -> Rotate:
     """Rotation at any positions by a rotary module's cos and sin, as the layer's own code rotates.
 
-    What the module gives is kept in `made` by the positions' own identity, up to `ANGLES` numbers.
+    What the module gives is kept in `made` by the positions' own identity, up to `MAX_CACHED_ANGLE_POSITIONS` numbers.
     """
     turn, kind = held.turn, held.kind
     if rotary is None or turn is None:
@@ -422,7 +426,10 @@ def rotation(held: LayerAttention, rotary: nn.Module | None, made: dict[Any, tup
         known = made.get(name)
         if known is None:
             known = positions, _angles(rotary, vectors, positions, kind, turn.row)
-            if len(made) < 512 and sum(len(each) for each, _ in made.values()) + len(positions) <= ANGLES:
+            if (
+                len(made) < 512
+                and sum(len(each) for each, _ in made.values()) + len(positions) <= MAX_CACHED_ANGLE_POSITIONS
+            ):
                 made[name] = known
         return turn(vectors, known[1])
 

@@ -16,24 +16,24 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from lexbench.core.attention import Attention, Blocks, Middle, Positions, Remap, Segments, Window
-from lexbench.core.layer_types import attends, is_chunked, is_windowed
+from lexbench.core.attention import Attention, Blocks, Positions, Remap, Segments, TopKMask, Window
+from lexbench.core.layer_types import has_attention, is_chunked, is_windowed
 from lexbench.core.record import Refused
 
-WINDOWS = ("sliding_window", "attention_chunk_size")
+WINDOW_CONFIG_ENTRIES = ("sliding_window", "attention_chunk_size")
 """Entries of configs for the sizes of windows and chunks, in tokens."""
-ENDLESS = 1 << 60
+ENDLESS_TEXT_TOKENS = 1 << 60
 """Tokens, more than any text has."""
-ROTATION = "apply_rotary_pos_emb"
+ROTATION_FUNCTION_NAME = "apply_rotary_pos_emb"
 """Function of a modeling file that rotates queries and keys by cos and sin."""
-SMALL = 8
+TRIAL_WINDOW_TOKENS = 8
 """Window of a trial, in tokens."""
 
 
 # rotary modules: one table of frequencies, or one for each kind of layers
 
 
-def kinds_of(rotary: Any) -> list[str | None]:
+def rotary_kinds(rotary: Any) -> list[str | None]:
     """Kinds of layers with frequencies of their own in a rotary module; [None] if all share them, [] if it has none."""
     if hasattr(rotary, "inv_freq"):
         return [None]
@@ -43,20 +43,20 @@ def kinds_of(rotary: Any) -> list[str | None]:
     return [name.removesuffix(ends[0]) for name in found if name.endswith(ends[0]) and not name.endswith(ends[1:])]
 
 
-def entry(kind: str | None, name: str) -> str:
+def attribute_of_kind(kind: str | None, name: str) -> str:
     """Name of a rotary module's attribute for a kind of layers."""
     return name if kind is None else f"{kind}_{name}"
 
 
-def frequencies(rotary: Any, kind: str | None) -> Tensor:
+def rotary_frequencies(rotary: Any, kind: str | None) -> Tensor:
     """[pairs] radians per token."""
-    found: Tensor = getattr(rotary, entry(kind, "inv_freq"))
+    found: Tensor = getattr(rotary, attribute_of_kind(kind, "inv_freq"))
     return found
 
 
-def scale(rotary: Any, kind: str | None) -> float:
+def rotary_scale(rotary: Any, kind: str | None) -> float:
     """Scale of cos and sin."""
-    return float(getattr(rotary, entry(kind, "attention_scaling"), 1.0))
+    return float(getattr(rotary, attribute_of_kind(kind, "attention_scaling"), 1.0))
 
 
 def rope_types(rotary: Any) -> list[str]:
@@ -65,12 +65,12 @@ def rope_types(rotary: Any) -> list[str]:
     return [str(each) for each in found.values()] if isinstance(found, Mapping) else [str(found)]
 
 
-def ask(rotary: Any, x: Tensor, positions: Tensor, kind: str | None) -> Any:
+def call_rotary(rotary: Any, x: Tensor, positions: Tensor, kind: str | None) -> Any:
     """What a rotary module returns: cos and sin, or both as one complex tensor."""
     return rotary(x, positions) if kind is None else rotary(x, positions, kind)
 
 
-def cos_sin(made: Any) -> tuple[Tensor, Tensor] | None:
+def as_cos_sin(made: Any) -> tuple[Tensor, Tensor] | None:
     """[B, T, width] cos and sin of text; None for anything else."""
     if isinstance(made, Tensor) and made.is_complex():
         return made.real, made.imag
@@ -123,7 +123,7 @@ class Turn:
         """Numbers of a table from that of the first pair to that of the last one."""
         return 2 * self.pairs if self.alternating else self.pairs
 
-    def mispaired(self) -> "Turn":
+    def with_wrong_pairs(self) -> "Turn":
         """The same angles for other pairs of dimensions."""
         return replace(self, layout="interleaved" if self.layout == "half" else "half", apply=None)
 
@@ -135,7 +135,7 @@ class Turn:
             width = cos.shape[-1]
             rotated, _ = self.apply(vectors[..., :width], vectors[:, :0, :, :width], cos, sin)  # no heads as keys
             return rotated if width == vectors.shape[-1] else torch.cat([rotated, vectors[..., width:]], dim=-1)
-        tables = cos_sin(made)
+        tables = as_cos_sin(made)
         assert tables is not None, "the rotary module returns what it returned before"
         # Tables hold the number of a pair twice: side by side, or in two halves.
         places = slice(0, None, 2) if self.alternating else slice(self.pairs)
@@ -143,7 +143,7 @@ class Turn:
         if fused:  # in float32, whatever the dtype of the tables: some families keep them in float32
             from lexbench.kernels import triton_rotate
 
-            return triton_rotate.rotate(vectors, cos, sin, self.layout == "half", self.offset)
+            return triton_rotate.rotate_pairs(vectors, cos, sin, self.layout == "half", self.offset)
         cos, sin = (each[:, None].to(vectors.dtype) for each in (cos, sin))
         end = self.offset + 2 * self.pairs
         inside = vectors[..., self.offset : end]
@@ -167,22 +167,22 @@ def plain_turn(before: Tensor, after: Tensor, made: Any, pairs: int, tolerance: 
         for alternating in (False, True)
         if offset >= 0
     )
-    return next((turn for turn in turns if _agrees(turn, before, after, made, tolerance)), None)
+    return next((turn for turn in turns if _turn_agrees(turn, before, after, made, tolerance)), None)
 
 
 def turn_of(module: nn.Module, before: Tensor, after: Tensor, made: Any, pairs: int, tolerance: float) -> Turn | None:
     """The Turn that makes queries `after` [B, H, T, D] from those `before`; None if none does."""
     found = plain_turn(before, after, made, pairs, tolerance)
-    theirs = vars(sys.modules[type(module).__module__]).get(ROTATION)
+    theirs = vars(sys.modules[type(module).__module__]).get(ROTATION_FUNCTION_NAME)
     # The family's own function rounds as the model does: it goes first where it fits.
     if theirs is not None:
         family = replace(found or Turn(pairs, "half", 0, False), apply=theirs, known=found is not None)
-        if _agrees(family, before, after, made, tolerance):
+        if _turn_agrees(family, before, after, made, tolerance):
             return family
     return found
 
 
-def _agrees(turn: Turn, before: Tensor, after: Tensor, made: Any, tolerance: float) -> bool:
+def _turn_agrees(turn: Turn, before: Tensor, after: Tensor, made: Any, tolerance: float) -> bool:
     try:
         found = turn(before, made)
     except (RuntimeError, TypeError, ValueError, IndexError):  # another signature, or other sizes
@@ -235,7 +235,7 @@ def types_of(config: Any) -> Sequence[str] | None:
     return None if found is None else [str(each) for each in found]
 
 
-def stated(config: Any, name: str) -> int | None:
+def stated_size(config: Any, name: str) -> int | None:
     """A size in a config; None if it has none, or not one for all layers."""
     try:
         found = getattr(config, name, None)
@@ -254,12 +254,12 @@ def is_set(config: Any, name: str) -> bool:
 
 def views_of(config: Any) -> list[Window | Segments | None]:
     """Which keys each layer sees by itself; None: all."""
-    window, chunk = (stated(config, name) for name in WINDOWS)
+    window, chunk = (stated_size(config, name) for name in WINDOW_CONFIG_ENTRIES)
     kinds = types_of(config) or ["sliding" if window else "full"] * config.num_hidden_layers
-    return [_view(kind, window, chunk) for kind in kinds]
+    return [_layer_view(kind, window, chunk) for kind in kinds]
 
 
-def _view(kind: str, window: int | None, chunk: int | None) -> Window | Segments | None:
+def _layer_view(kind: str, window: int | None, chunk: int | None) -> Window | Segments | None:
     if not is_windowed(kind):
         return None
     if is_chunked(kind):
@@ -270,17 +270,22 @@ def _view(kind: str, window: int | None, chunk: int | None) -> Window | Segments
 @contextmanager
 def small_windows(*configs: Any) -> Iterator[None]:
     """Windows of a few tokens inside the block, so that a short text is longer."""
-    before = [(config, name, size) for config in configs for name in WINDOWS if (size := stated(config, name))]
+    before = [
+        (config, name, size)
+        for config in configs
+        for name in WINDOW_CONFIG_ENTRIES
+        if (size := stated_size(config, name))
+    ]
     try:
         for config, name, size in before:
-            setattr(config, name, min(SMALL, size))
+            setattr(config, name, min(TRIAL_WINDOW_TOKENS, size))
         yield
     finally:
         for config, name, size in before:
             setattr(config, name, size)
 
 
-def within(attention: Attention, view: Window | Segments | None, total: int) -> Attention:
+def attention_within_view(attention: Attention, view: Window | Segments | None, total: int) -> Attention:
     """An Attention in a layer that sees a part of `total` keys by itself."""
     if view is None or total <= view.size:
         return attention
@@ -289,7 +294,7 @@ def within(attention: Attention, view: Window | Segments | None, total: int) -> 
         remap = None
     if isinstance(mask, Window) and mask.size >= view.size:
         mask = None
-    if isinstance(mask, Middle):
+    if isinstance(mask, TopKMask):
         raise Refused(f"keys chosen among all do not fit layers that see {view.size} tokens: leave middle out")
     both: Any = view if mask is None else Both(view, mask)
     return replace(attention, remap=remap, mask=both)
@@ -297,7 +302,7 @@ def within(attention: Attention, view: Window | Segments | None, total: int) -> 
 
 def changes_nothing(attention: Attention, view: Window | Segments | None, rotates: bool) -> bool:
     """Whether a layer that sees `view` by itself computes the same under an Attention, however long the text."""
-    inside = within(attention, view, ENDLESS)
+    inside = attention_within_view(attention, view, ENDLESS_TEXT_TOKENS)
     left = set(inside.slots()) - ({"mask"} if inside.mask is view else set())
     return not (left if rotates else left - {"inv_freq", "scale", "keep_first", "head_ratios", "remap"})
 
@@ -312,4 +317,4 @@ def is_relative(attention: Attention) -> bool:
 
 def without_attention(config: Any) -> frozenset[int]:
     """Layers that have no attention to change: recurrent and convolutional ones, by their kinds."""
-    return frozenset(layer for layer, kind in enumerate(types_of(config) or []) if not attends(kind))
+    return frozenset(layer for layer, kind in enumerate(types_of(config) or []) if not has_attention(kind))

@@ -12,22 +12,24 @@ import transformers
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, PreTrainedModel
 
-from lexbench.backends.hf.exact.layers import WINDOWS, stated
+from lexbench.backends.hf.exact.layers import WINDOW_CONFIG_ENTRIES, stated_size
 from lexbench.checkpoints.checkpoint import check_architecture, weight_bytes
 from lexbench.core.errors import ConfigError
 from lexbench.core.memory import is_out_of_memory
 
-DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in ("float32", "bfloat16", "float16", "float64")}
-WAYS = (
+TORCH_DTYPES: dict[str, torch.dtype] = {
+    name: getattr(torch, name) for name in ("float32", "bfloat16", "float16", "float64")
+}
+MODEL_LOADERS = (
     (AutoModelForCausalLM, transformers.MODEL_FOR_CAUSAL_LM_MAPPING),
     (AutoModelForImageTextToText, transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING),
 )
 """What opens a checkpoint, in this order: the text tower alone where its weights have that form, else all towers."""
-FILLED = 0.8
+MAX_WEIGHT_MEMORY_SHARE = 0.8
 """Share of a GPU's free memory that weights may take; the rest is for activations."""
 
 
-def spreads(device: str, folder: Path, dtype: str) -> bool:
+def must_shard(device: str, folder: Path, dtype: str) -> bool:
     """Whether layers are spread over several GPUs: with `all`, and with `auto` where one cannot hold the weights."""
     if device == "all":
         if not torch.cuda.is_available():
@@ -35,10 +37,10 @@ def spreads(device: str, folder: Path, dtype: str) -> bool:
         return True
     if device != "auto" or torch.cuda.device_count() < 2:
         return False
-    return weight_bytes(folder, dtype) > FILLED * torch.cuda.mem_get_info(0)[0]
+    return weight_bytes(folder, dtype) > MAX_WEIGHT_MEMORY_SHARE * torch.cuda.mem_get_info(0)[0]
 
 
-def load(folder: Path, dtype: torch.dtype, spread: bool = False) -> Any:
+def load_network(folder: Path, dtype: torch.dtype, spread: bool = False) -> Any:
     """Load the network; ConfigError for an unknown architecture, or if weights are missing (they would be random).
 
     Args:
@@ -54,7 +56,7 @@ def load(folder: Path, dtype: torch.dtype, spread: bool = False) -> Any:
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         network, missing = None, []
-        for auto, known in WAYS:
+        for auto, known in MODEL_LOADERS:
             # The next way only where the one before leaves weights missing.
             if type(config) in known and (network is None or missing):
                 network, found = auto.from_pretrained(
@@ -69,7 +71,7 @@ def load(folder: Path, dtype: torch.dtype, spread: bool = False) -> Any:
                 missing = sorted(found["missing_keys"])
     except ImportError as error:
         raise ConfigError(
-            f"checkpoint {folder} needs a library that is not here ({_line(error)}): install it"
+            f"checkpoint {folder} needs a library that is not here ({_first_sentence(error)}): install it"
         ) from None
     except Exception as error:  # transformers raises many classes for broken files
         if isinstance(error, ConfigError | OSError) or is_out_of_memory(error):
@@ -101,7 +103,7 @@ def load(folder: Path, dtype: torch.dtype, spread: bool = False) -> Any:
     return network.eval()
 
 
-def _line(error: Exception) -> str:
+def _first_sentence(error: Exception) -> str:
     """The first sentence of an error of several lines."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
@@ -127,15 +129,15 @@ def language_models(network: Any) -> list[Any]:
     """
     if network.config.is_encoder_decoder:
         return [network]
-    return [network, *(model for model in _inside(network) if model.get_output_embeddings() is not None)]
+    return [network, *(model for model in _inner_models(network) if model.get_output_embeddings() is not None)]
 
 
-def _inside(network: Any) -> list[Any]:
+def _inner_models(network: Any) -> list[Any]:
     """The models that a network is made of, without itself."""
     return [module for module in network.modules() if isinstance(module, PreTrainedModel) and module is not network]
 
 
-def needs(network: Any, error: Exception) -> str:
+def explain_missing_inputs(network: Any, error: Exception) -> str:
     """What a network needs that did not run on tokens alone, and what to do."""
     if network.config.is_encoder_decoder:
         return (
@@ -150,17 +152,17 @@ def needs(network: Any, error: Exception) -> str:
 
 def windows_of(config: Any) -> list[int]:
     """Sizes of the sliding and chunked windows that a text config states."""
-    found = [stated(config, name) for name in (*WINDOWS, "attention_window_size")]
+    found = [stated_size(config, name) for name in (*WINDOW_CONFIG_ENTRIES, "attention_window_size")]
     return [size for size in found if size is not None and size > 0]
 
 
-def towers(network: Any) -> list[Any]:
+def tower_candidates(network: Any) -> list[Any]:
     """The modules that could make last hidden states of tokens, the innermost first, so that no image tower is part.
 
     Those that read the network's own embeddings.
     """
     own = _embeddings(network)
-    found = [module for module in _inside(network) if own is not None and _embeddings(module) is own]
+    found = [module for module in _inner_models(network) if own is not None and _embeddings(module) is own]
     return found[::-1] or [network.base_model]
 
 
@@ -172,7 +174,7 @@ def _embeddings(module: Any) -> Any:
 
 
 @torch.inference_mode()
-def positions_end(tower: Any, token: Tensor) -> int | None:
+def position_table_size(tower: Any, token: Tensor) -> int | None:
     """Number of positions in the model's table of learned or fixed embeddings; None if it has no table.
 
     Found by the names that transformers uses: `wpe` (GPT-2), `embed_positions` with an `offset` (OPT), and so on.

@@ -3,9 +3,9 @@
 - `inv_freq`, `scale` and `dynamic`: replace the model's rotary module with a changed copy; the stock attention stays.
   Kinds of layers may have frequencies of their own in it.
 - Slots that change scores: also register our attention function with transformers (`hook`).
-- Slots that rotate keys at other positions than their own (`UNROTATED`): also replace the rotary module with
-  IdentityRotary. Queries and keys then arrive unrotated, the cache holds unrotated keys, and our attention function
-  rotates them as the layer's own code does (`layers`).
+- Slots that rotate keys at other positions than their own (`UNROTATED_VECTOR_SLOTS`): also replace the rotary module
+  with IdentityRotary. Queries and keys then arrive unrotated, the cache holds unrotated keys, and our attention
+  function rotates them as the layer's own code does (`layers`).
 """
 
 import copy
@@ -21,51 +21,51 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
-from lexbench.backends.eval_mode import evaluating
+from lexbench.backends.eval_mode import in_eval_mode
 from lexbench.backends.hf.exact import evidence, layers
 from lexbench.backends.hf.exact.hook import Hook, LayerAttention, Unrealisable, Watch
 from lexbench.backends.hf.exact.layers import (
     IdentityRotary,
     Recorder,
     Turn,
-    ask,
+    as_cos_sin,
+    attribute_of_kind,
+    call_rotary,
     changes_nothing,
-    cos_sin,
-    entry,
-    kinds_of,
     rope_types,
+    rotary_kinds,
     small_windows,
-    stated,
+    stated_size,
     turn_of,
     types_of,
     views_of,
     without_attention,
 )
-from lexbench.backends.hf.exact.memory import trying
-from lexbench.backends.hf.exact.network import towers
-from lexbench.core.attention import Attention, Floats, Line, Positions, Remap, Window, count_bands
+from lexbench.backends.hf.exact.memory import probe_forward
+from lexbench.backends.hf.exact.network import tower_candidates
+from lexbench.core.attention import Attention, Floats, PositionMap, Positions, Remap, Window, count_bands
 from lexbench.core.memory import is_out_of_memory
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.kernels.fast import Form
 from lexbench.kernels.reference import Angles
-from lexbench.methods.scaled import ropes
+from lexbench.methods.scaled import ropes_of_model
 
-TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 4e-2}
+LOGITS_TOLERANCE_OF_DTYPE = {torch.float64: 1e-6, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 4e-2}
 """Largest difference of logits computed in two ways, as a fraction of their standard deviation."""
-ANGLES = ("inv_freq", "scale", "dynamic")
+ROTARY_MODULE_SLOTS = ("inv_freq", "scale", "dynamic")
 """Slots that a rotary module holds."""
-ROTARY = ("inv_freq", "scale", "keep_first", "head_ratios", "dynamic", "remap")
+NEEDS_ROTARY_SLOTS = ("inv_freq", "scale", "keep_first", "head_ratios", "dynamic", "remap")
 """Slots that need a rotary module."""
-UNROTATED = ("keep_first", "head_ratios", "remap")
+UNROTATED_VECTOR_SLOTS = ("keep_first", "head_ratios", "remap")
 """Slots that need unrotated vectors: they rotate at other positions, or not all tokens alike."""
-SCORES = (*UNROTATED, "query_scale", "mask", "bias", "cache", "layers")
+BEYOND_STOCK_SLOTS = (*UNROTATED_VECTOR_SLOTS, "query_scale", "mask", "bias", "cache", "layers")
 """Slots that the stock attention does not have."""
-PROBES = "probes"
+PROBES_LABEL = "probes"
 """Named in a refusal in place of a slot, when attention is only probed."""
-ALWAYS = "backend.attention=lexbench"
+ALWAYS_LEXBENCH_LABEL = "backend.attention=lexbench"
 """Named in a refusal in place of a slot, when our attention function is asked for without one."""
-UNREGISTERED = "its attention does not use transformers' registry of attention functions"
+UNREGISTERED_REASON = "its attention does not use transformers' registry of attention functions"
 """Why our attention function cannot take over some layers."""
 _numbers = itertools.count()
 
@@ -124,7 +124,7 @@ class AttentionInstaller:
         form: Form = "merged",
     ) -> None:
         self._network = network
-        self._base = towers(network)[0] if tower is None else tower
+        self._base = tower_candidates(network)[0] if tower is None else tower
         self._config = network.config.get_text_config()
         self._name = name
         self.always = False
@@ -137,7 +137,7 @@ class AttentionInstaller:
         self._kernels = [(model.config, model.config._attn_implementation) for model in (self._base, *models)]
         # A registry name of its own: several networks in one process may have different methods.
         self._registered = f"lexbench_{next(_numbers)}"
-        places = [place for place, module in self._base.named_modules() if kinds_of(module)]
+        places = [place for place, module in self._base.named_modules() if rotary_kinds(module)]
         # Of several modules with frequencies it is not known which layers use which: none is changed.
         self._place = places[0] if len(places) == 1 else None
         self._original: nn.Module | None = self._base.get_submodule(self._place) if self._place else None
@@ -159,14 +159,16 @@ class AttentionInstaller:
         The method computed them from these facts: types with a rule of their own in code, which config.json does not
         state in the usual names, would get wrong ones.
         """
-        used = [slot for slot in ANGLES if any(getattr(part, slot) is not None for part in attention.parts())]
+        used = [
+            slot for slot in ROTARY_MODULE_SLOTS if any(getattr(part, slot) is not None for part in attention.parts())
+        ]
         if not used or self._stock is None or model.frequencies is not None:
             return
         try:
-            found = {rope.kind: rope.own(1) for rope in ropes(model)}
+            found = {rope.kind: rope.own(1) for rope in ropes_of_model(model)}
         except Refused:  # the method says so itself
             return
-        for kind in kinds_of(self._stock):
+        for kind in rotary_kinds(self._stock):
             expected = found.get(kind) or (next(iter(found.values())) if len(found) == 1 else None)
             if kind in self._kinds and expected is not None and (why := self._otherwise(kind, *expected)):
                 raise self._refusal(used, f"{why}: its code does not follow its config.json")
@@ -174,14 +176,17 @@ class AttentionInstaller:
     def _otherwise(self, kind: str | None, inv_freq: Floats, scale: float) -> str | None:
         """In what the stock module's angles differ from these; None: in nothing."""
         of = f" of {kind} layers" if kind else ""
-        own = layers.frequencies(self._stock, kind).double().cpu().numpy()
+        own = layers.rotary_frequencies(self._stock, kind).double().cpu().numpy()
         if len(own) != len(inv_freq):
             return f"its rotary module{of} turns {len(own)} pairs, its config says {len(inv_freq)}"
         if not np.allclose(own, inv_freq, rtol=1e-3, atol=1e-12):
             pair = int(np.argmax(abs(own - inv_freq) / np.maximum(inv_freq, 1e-12)))
             return f"pair {pair}{of} turns by {own[pair]:.3g} a token, by its config {inv_freq[pair]:.3g}"
-        if not np.isclose(layers.scale(self._stock, kind), scale, rtol=1e-3):
-            return f"its rotary module{of} scales by {layers.scale(self._stock, kind):.4g}, its config says {scale:.4g}"
+        if not np.isclose(layers.rotary_scale(self._stock, kind), scale, rtol=1e-3):
+            return (
+                f"its rotary module{of} scales by {layers.rotary_scale(self._stock, kind):.4g}, its config says "
+                f"{scale:.4g}"
+            )
         return None
 
     def prepare(self, attention: Attention, watch: Watch | None = None, always: bool = False) -> Placement:
@@ -189,8 +194,8 @@ class AttentionInstaller:
 
         With `always`, our attention function also where the stock one would do.
         """
-        if stated(self._config, "num_hidden_layers") is None:
-            if wanted := attention.slots() or ([PROBES] if watch else []):
+        if stated_size(self._config, "num_hidden_layers") is None:
+            if wanted := attention.slots() or ([PROBES_LABEL] if watch else []):
                 raise self._refusal(wanted, "its config does not state one number of layers")
             return Placement(attention, self._own.rotary)
         for part in attention.parts():
@@ -201,30 +206,30 @@ class AttentionInstaller:
         self._check_sizes(attention, parts)
         by_kind: dict[str | None, dict[Any, Attention]] = {}
         for kind, part in zip(self._kinds, parts, strict=True):
-            by_kind.setdefault(kind, {}).setdefault(_angles(part), part)
+            by_kind.setdefault(kind, {}).setdefault(_rotary_values(part), part)
         # The model's own attention suffices where all layers of a kind have the same angles.
         one_each = all(len(different) == 1 for different in by_kind.values())
-        wanted = self._wanted(attention)
+        wanted = self._slots_beyond_stock(attention)
         if one_each and None not in by_kind and wanted == ["layers"]:
             wanted = []  # the stock attention takes frequencies by kinds of layers
         # One module rotates for all layers, before our function sees their vectors; else each layer's own module,
         # inside it.
         alike = {kind: next(iter(different.values())) for kind, different in by_kind.items()}
-        rotated = one_each and not set(UNROTATED) & set(wanted)
+        rotated = one_each and not set(UNROTATED_VECTOR_SLOTS) & set(wanted)
         if rotated and any(part.scale not in (None, 1.0) for part in parts) and self._erases_scale():
             # A norm behind the rotation takes the scale away: rotate behind the norm, in our function.
             rotated, wanted = False, [*wanted, "scale"]
-        changed = self._changed(alike) if rotated else None
+        changed = self._changed_rotary(alike) if rotated else None
         if not (wanted or always or self.always) and watch is None and rotated:
             return Placement(attention, changed)
-        self._check_hook(wanted or ([PROBES] if watch else [ALWAYS]), rotated)
+        self._check_hook(wanted or ([PROBES_LABEL] if watch else [ALWAYS_LEXBENCH_LABEL]), rotated)
         banded = any(count_bands(part.remap) > 1 for part in parts)
         if banded and any(turn is not None and not turn.known for turn in self._turns.values()):
             raise self._refusal(
                 ["remap"], "bands of pairs need to know how its layers pair dimensions: that is not known"
             )
         if watch is not None and self._attends is not None:
-            raise self._refusal([PROBES], UNREGISTERED)
+            raise self._refusal([PROBES_LABEL], UNREGISTERED_REASON)
         views = views_of(self._config)
         rotating = [
             rotated or layer not in self._turns or self._turns[layer] is not None for layer in range(len(parts))
@@ -239,12 +244,12 @@ class AttentionInstaller:
         same: dict[Any, LayerAttention] = {}
         held_layers = []
         for layer, (part, kind, view) in enumerate(zip(parts, self._kinds, views, strict=True)):
-            angles, turn, rotary = (kind, _angles(part)), None if rotated else self._turns.get(layer), changed
+            angles, turn, rotary = (kind, _rotary_values(part)), None if rotated else self._turns.get(layer), changed
             if turn is not None and self._form == "triton":
                 turn = replace(turn, fused=True)
             if not rotated:
                 if angles not in rotaries:
-                    rotaries[angles] = self._changed({kind: part})
+                    rotaries[angles] = self._changed_rotary({kind: part})
                 rotary = rotaries[angles]
             held = LayerAttention(part, rotary, kind, turn, view)
             held_layers.append(same.setdefault((json.dumps(part.as_data()), kind, turn, view), held))
@@ -279,7 +284,7 @@ class AttentionInstaller:
 
     def explain(self, obstacle: Unrealisable) -> Refused:
         """The refusal for an obstacle found while answering; adds the slots."""
-        return self._refusal(self._wanted(self._placement.attention) or [PROBES], str(obstacle))
+        return self._refusal(self._slots_beyond_stock(self._placement.attention) or [PROBES_LABEL], str(obstacle))
 
     # the model's modules
 
@@ -302,19 +307,19 @@ class AttentionInstaller:
             return None
         first = torch.zeros(1, 1, dtype=torch.int64, device=self._network.device)
         x, stock = torch.zeros(1, device=first.device), copy.deepcopy(self._stock)
-        return IdentityRotary({kind: ask(stock, x, first, kind) for kind in kinds_of(stock)})
+        return IdentityRotary({kind: call_rotary(stock, x, first, kind) for kind in rotary_kinds(stock)})
 
     def _kinds_of_layers(self) -> list[str | None]:
         """The kind of layers of the rotary module, for each layer; None where it has one for all."""
-        count = stated(self._config, "num_hidden_layers") or 0
-        if self._stock is None or kinds_of(self._stock) == [None]:
+        count = stated_size(self._config, "num_hidden_layers") or 0
+        if self._stock is None or rotary_kinds(self._stock) == [None]:
             return [None] * count
         found = types_of(self._config)
         return [None] * count if found is None else [*found]
 
-    def _changed(self, parts: Mapping[str | None, Attention]) -> nn.Module | None:
+    def _changed_rotary(self, parts: Mapping[str | None, Attention]) -> nn.Module | None:
         """A copy of the rotary module with each kind's frequencies and scale, checked against them."""
-        if all(_angles(part) == _angles(Attention()) for part in parts.values()):
+        if all(_rotary_values(part) == _rotary_values(Attention()) for part in parts.values()):
             return self._own.rotary
         changed: Any = copy.deepcopy(self._stock)
         for kind, attention in parts.items():
@@ -325,27 +330,27 @@ class AttentionInstaller:
                 changed.rope_type = "dynamic"
                 changed.max_seq_len_cached = changed.original_max_seq_len = attention.dynamic.trained_length
                 return cast(nn.Module, changed)
-            if kind not in kinds_of(changed):  # layers without rotation
+            if kind not in rotary_kinds(changed):  # layers without rotation
                 continue
             if attention.inv_freq is not None:
                 # Any other type lets transformers recompute inv_freq.
                 changed.rope_type = "default" if kind is None else {**changed.rope_type, kind: "default"}
-                device = layers.frequencies(changed, kind).device
+                device = layers.rotary_frequencies(changed, kind).device
                 values = torch.from_numpy(attention.inv_freq.copy()).to(device, torch.float32)
-                setattr(changed, entry(kind, "inv_freq"), values)
+                setattr(changed, attribute_of_kind(kind, "inv_freq"), values)
                 # transformers goes back to this copy on short texts.
-                setattr(changed, entry(kind, "original_inv_freq"), values.clone())
+                setattr(changed, attribute_of_kind(kind, "original_inv_freq"), values.clone())
             if attention.scale is not None:
-                setattr(changed, entry(kind, "attention_scaling"), attention.scale)
+                setattr(changed, attribute_of_kind(kind, "attention_scaling"), attention.scale)
             self._compare(changed, kind, attention, 4 * self._trained_length)
         return cast(nn.Module, changed)
 
     # checks
 
-    def _wanted(self, attention: Attention) -> list[str]:
+    def _slots_beyond_stock(self, attention: Attention) -> list[str]:
         """Slots used in any layer that the stock attention does not have."""
         used = {*attention.slots(), *(slot for part in attention.parts() for slot in part.slots())}
-        return [slot for slot in SCORES if slot in used]
+        return [slot for slot in BEYOND_STOCK_SLOTS if slot in used]
 
     def _refusal(self, slots: Sequence[str], why: str) -> Refused:
         return Refused(f"hf cannot realise {', '.join(slots)} on {self._name}: {why}")
@@ -353,7 +358,7 @@ class AttentionInstaller:
     def _check(self, attention: Attention) -> None:
         """Refused or ConfigError if slots and model do not fit, as far as known without running the model."""
         assert attention.mixture is None, "the backend splits a mixture into passes"
-        rotary = [slot for slot in ROTARY if slot in attention.slots()]
+        rotary = [slot for slot in NEEDS_ROTARY_SLOTS if slot in attention.slots()]
         if rotary and self._stock is None:
             raise self._refusal(rotary, "it has no rotary module with one table of frequencies")
         kind = ", ".join(dict.fromkeys(rope_types(self._stock)))
@@ -365,20 +370,20 @@ class AttentionInstaller:
             raise self._refusal(["dynamic"], f"it already scales its angles ({kind})")
 
     def _check_sizes(self, attention: Attention, parts: Sequence[Attention]) -> None:
-        heads = stated(self._config, "num_attention_heads")
+        heads = stated_size(self._config, "num_attention_heads")
         if heads is None:  # no attention at all, or layers that differ in it
             if attention.slots():
                 raise self._refusal(attention.slots(), "its config does not state one number of attention heads")
             return
         count = len(parts)
-        kv_heads = stated(self._config, "num_key_value_heads")
+        kv_heads = stated_size(self._config, "num_key_value_heads")
         attention.check_fits(self._name, pairs=None, heads=heads, kv_heads=kv_heads or heads, layers=count)
         for kind, part in zip(self._kinds, parts, strict=True):
-            if self._stock is not None and kind in kinds_of(self._stock):
-                pairs = len(layers.frequencies(self._stock, kind))
+            if self._stock is not None and kind in rotary_kinds(self._stock):
+                pairs = len(layers.rotary_frequencies(self._stock, kind))
                 part.check_fits(self._name, pairs=pairs, heads=heads, kv_heads=kv_heads or heads, layers=count)
 
-    def realised(self, placement: Placement, model: Model, length: int) -> float | None:
+    def difference_from_method(self, placement: Placement, model: Model, length: int) -> float | None:
         """Largest difference between the installed computation and the formula, up to position `length`.
 
         Compares attention weights if our attention function is installed (call it after a forward pass), else cos and
@@ -388,12 +393,12 @@ class AttentionInstaller:
         errors = []
         if hook is not None:
             own = {id(held): self._own_angles(model, held) for held in hook.layers}
-            errors.append(evidence.of_weights(hook, own, self._network.device, length))
+            errors.append(evidence.weights_difference(hook, own, self._network.device, length))
         if hook is None or hook.rotated:
             if rotary is None or placement.grows:
                 return errors[0] if errors else None
             for layer, kind in enumerate(self._kinds):
-                if kind in kinds_of(rotary) and kind not in self._kinds[:layer]:
+                if kind in rotary_kinds(rotary) and kind not in self._kinds[:layer]:
                     errors.append(self._compare(rotary, kind, placement.attention.at(layer), length))
         return max(errors)
 
@@ -401,9 +406,9 @@ class AttentionInstaller:
         """How a layer rotates by itself, as the queries of our attention function show it."""
         if self._stock is None or held.turn is None:
             return Angles(np.empty(0))
-        inv_freq = layers.frequencies(self._stock, held.kind).double().cpu().numpy()
+        inv_freq = layers.rotary_frequencies(self._stock, held.kind).double().cpu().numpy()
         plain = held.kind is None and model.rope_base is not None and model.rope_scaling is None
-        scale = layers.scale(self._stock, held.kind)
+        scale = layers.rotary_scale(self._stock, held.kind)
         return Angles(model.inv_freq() if plain else inv_freq, scale, held.turn.layout, held.turn.offset)
 
     def _compare(self, rotary: nn.Module, kind: str | None, attention: Attention, length: int) -> float:
@@ -413,8 +418,8 @@ class AttentionInstaller:
         """
         frequencies = attention.inv_freq
         if frequencies is None:
-            frequencies = layers.frequencies(rotary, kind).double().cpu().numpy()
-        scale = layers.scale(rotary, kind)
+            frequencies = layers.rotary_frequencies(rotary, kind).double().cpu().numpy()
+        scale = layers.rotary_scale(rotary, kind)
         places = np.unique(np.linspace(0, length, 9).astype(np.int64))
         angles = places[:, None] * frequencies
         # In float32 a frequency and its product with the position are each off by 2^-24 of themselves at most.
@@ -434,7 +439,9 @@ class AttentionInstaller:
     def _cos_sin(self, rotary: nn.Module, places: Positions, kind: str | None) -> list[Floats]:
         """Cos and sin at the positions, each [n, width]."""
         device = self._network.device
-        found = cos_sin(ask(rotary, torch.zeros(1, device=device), torch.from_numpy(places)[None].to(device), kind))
+        found = as_cos_sin(
+            call_rotary(rotary, torch.zeros(1, device=device), torch.from_numpy(places)[None].to(device), kind)
+        )
         if found is None:
             raise self._refusal(["inv_freq"], "its rotary module does not return cos and sin")
         return [values[0].double().cpu().numpy() for values in found]
@@ -444,7 +451,7 @@ class AttentionInstaller:
         if rotated not in self._obstacles:
             before = self._placement
             try:
-                with evaluating(self._network):  # dropout would part the two passes that are compared
+                with in_eval_mode(self._network):  # dropout would part the two passes that are compared
                     self._obstacles[rotated] = self._try_hook(rotated)
             except Unrealisable as obstacle:
                 self._obstacles[rotated] = str(obstacle)
@@ -478,8 +485,8 @@ class AttentionInstaller:
             if rotated or self._stock is None:
                 nothing = Attention(mask=Window(1 << 40))
             else:
-                nothing = Attention(remap=Remap(1 << 40, Line(), Line()))
-            stock = self._fixed(tokens)
+                nothing = Attention(remap=Remap(1 << 40, PositionMap(), PositionMap()))
+            stock = self._fixed_rotary(tokens)
             known = zip(self._kinds, views_of(self._config), strict=True)
             held = [
                 LayerAttention(nothing, stock, kind, self._turns.get(layer), view)
@@ -490,7 +497,7 @@ class AttentionInstaller:
             if idle:
                 got, pieces = [self._network(input_ids=tokens, use_cache=False).logits.double()], [tokens]
             else:
-                cache = whole_cache(self._config)
+                cache = new_full_cache(self._config)
                 # What a text is continued by: a prompt, a single token, several at once.
                 pieces = tokens.split([limit - 3, 1, 2], dim=1)
                 got = [
@@ -499,11 +506,11 @@ class AttentionInstaller:
                 ]
         # Each layer calls our function once in each pass: fewer calls leave some to another attention.
         if not hook.modules or hook.calls != len(pieces) * (count - len(idle)):
-            return UNREGISTERED
+            return UNREGISTERED_REASON
         if set(hook.modules) != set(range(count)) - idle:
             return "it runs layers several times for a text, each time with other weights of attention"
         error = torch.cat(got, dim=1) - expected
-        if not error.std() <= TOLERANCE[self._network.dtype] * expected.std():
+        if not error.std() <= LOGITS_TOLERANCE_OF_DTYPE[self._network.dtype] * expected.std():
             return "our attention function without a method does not reproduce its logits"
         self._attends = frozenset(hook.modules) if idle else None
         return None
@@ -515,14 +522,14 @@ class AttentionInstaller:
             before = self._placement
             tokens = (torch.arange(2) * 7919 % self._config.vocab_size)[None].to(self._network.device)
             doubled: Any = copy.deepcopy(self._stock)
-            for kind in kinds_of(doubled):
-                setattr(doubled, entry(kind, "attention_scaling"), 2 * layers.scale(doubled, kind))
+            for kind in rotary_kinds(doubled):
+                setattr(doubled, attribute_of_kind(kind, "attention_scaling"), 2 * layers.rotary_scale(doubled, kind))
             seen = []
             try:
                 for rotary in (copy.deepcopy(self._stock), doubled, self._identity()):
                     recorder = Recorder()
                     self.put(Placement(Attention(), rotary, cast(Any, recorder)))
-                    with trying():
+                    with probe_forward():
                         self._network(input_ids=tokens, use_cache=False)
                     seen.append({layer: queries for layer, (_, queries) in recorder.seen.items()})
             finally:
@@ -534,14 +541,14 @@ class AttentionInstaller:
             self._erases = any(torch.allclose(once[layer], twice[layer], rtol=1e-2) for layer in turning)
         return self._erases
 
-    def _fixed(self, tokens: Tensor) -> nn.Module | None:
+    def _fixed_rotary(self, tokens: Tensor) -> nn.Module | None:
         """The model's rotary module, with the angles of a text as long as this one for any positions."""
         if not self._own.grows:
             return self._stock
         fixed: Any = copy.deepcopy(self._stock)
         places = torch.arange(tokens.shape[1], device=tokens.device)[None]
-        for kind in kinds_of(fixed):
-            ask(fixed, torch.zeros(1, device=places.device), places, kind)
+        for kind in rotary_kinds(fixed):
+            call_rotary(fixed, torch.zeros(1, device=places.device), places, kind)
         fixed.rope_type = dict.fromkeys(fixed.rope_type, "default") if isinstance(fixed.rope_type, dict) else "default"
         return cast(nn.Module, fixed)
 
@@ -562,10 +569,13 @@ class AttentionInstaller:
             self._turns[layer] = None
             if torch.equal(turned, unturned):
                 continue
-            if kind not in kinds_of(self._stock):
+            if kind not in rotary_kinds(self._stock):
                 return f"layer {layer} rotates by angles of another kind of layers"
-            made = ask(copy.deepcopy(self._stock), turned, places.to(turned.device), kind)
-            pairs, tolerance = len(layers.frequencies(self._stock, kind)), TOLERANCE[self._network.dtype]
+            made = call_rotary(copy.deepcopy(self._stock), turned, places.to(turned.device), kind)
+            pairs, tolerance = (
+                len(layers.rotary_frequencies(self._stock, kind)),
+                LOGITS_TOLERANCE_OF_DTYPE[self._network.dtype],
+            )
             turn = turn_of(module, unturned, turned, made, pairs, tolerance)
             if turn is None:
                 return f"how layer {layer} rotates its queries is not known here"
@@ -577,18 +587,18 @@ def _as_loaded(rotary: nn.Module | None) -> nn.Module | None:
     """A copy with the frequencies that the module was loaded with: those of a text of one token."""
     stock = copy.deepcopy(rotary)
     if stock is not None and Placement(Attention(), stock).grows:
-        for kind in kinds_of(stock):
-            first = torch.zeros(1, 1, dtype=torch.int64, device=layers.frequencies(stock, kind).device)
-            ask(stock, torch.zeros(1, device=first.device), first, kind)
+        for kind in rotary_kinds(stock):
+            first = torch.zeros(1, 1, dtype=torch.int64, device=layers.rotary_frequencies(stock, kind).device)
+            call_rotary(stock, torch.zeros(1, device=first.device), first, kind)
     return stock
 
 
-def _angles(part: Attention) -> tuple[Any, ...]:
+def _rotary_values(part: Attention) -> tuple[Any, ...]:
     """What of an Attention a rotary module holds; equal for equal ones."""
     return None if part.inv_freq is None else part.inv_freq.tobytes(), part.scale, part.dynamic
 
 
-def whole_cache(config: Any) -> DynamicCache:
+def new_full_cache(config: Any) -> DynamicCache:
     """An empty cache that keeps all keys, also of layers with a window, which our attention function masks."""
     cache = DynamicCache(config=config)
     cache.layers = [DynamicLayer() if type(layer) is DynamicSlidingWindowLayer else layer for layer in cache.layers]

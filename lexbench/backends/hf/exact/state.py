@@ -18,16 +18,16 @@ from torch import Tensor
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
-from lexbench.backends.hf.exact.head import states_of
-from lexbench.backends.hf.exact.memory import trying
-from lexbench.kernels.decode import Step
+from lexbench.backends.hf.exact.head import last_hidden_states
+from lexbench.backends.hf.exact.memory import probe_forward
+from lexbench.kernels.decode import DecodeStep
 from lexbench.kernels.looped import Loop
 
-GROWTH = 64
+CACHE_GROWTH_TOKENS = 64
 """Further tokens for which a full cache layer gets room."""
 
 
-class State:
+class TextState:
     """The state of one batch of texts of one length, under one pass; empty at first."""
 
     tokens = 0
@@ -40,7 +40,7 @@ class State:
         raise NotImplementedError
 
     @contextmanager
-    def aside(self) -> Iterator[Self]:
+    def branch(self) -> Iterator[Self]:
         """A state to go on with inside the block; this one is as before behind it."""
         yield copy.deepcopy(self)
 
@@ -52,7 +52,7 @@ class KeptLayer(DynamicLayer):  # type: ignore[misc]
         room: tokens to come behind the first ones.
     """
 
-    def __init__(self, room: int = GROWTH) -> None:
+    def __init__(self, room: int = CACHE_GROWTH_TOKENS) -> None:
         super().__init__()
         self.keys: Tensor
         self.values: Tensor
@@ -63,7 +63,7 @@ class KeptLayer(DynamicLayer):  # type: ignore[misc]
         self._new: Tensor | None = None
 
     @classmethod
-    def padded(cls, keys: Tensor, values: Tensor, rows: int, total: int, room: int) -> Self:
+    def with_capacity(cls, keys: Tensor, values: Tensor, rows: int, total: int, room: int) -> Self:
         """One to fill, for `rows` texts of up to `total` tokens, in the shapes of keys and values [., KV, ., D]."""
         made = cls(room)
         made.lazy_initialization(keys, values)
@@ -100,7 +100,7 @@ class KeptLayer(DynamicLayer):  # type: ignore[misc]
         if begin := self.get_seq_length():
             for buffer, held in zip(buffers, (self.keys, self.values), strict=True):
                 buffer[:, :, :begin] = held
-        self._buffers, self._room = buffers, GROWTH
+        self._buffers, self._room = buffers, CACHE_GROWTH_TOKENS
 
     def begin_loop(self, loop: Loop) -> None:
         """Show whole buffers, with room for all tokens of the loop; `update` puts each into the loop's column."""
@@ -136,7 +136,7 @@ class KeptLayer(DynamicLayer):  # type: ignore[misc]
             # Once in a step: several ranges may share a view.
             loop, new = self._loop, self._new
             assert new is not None
-            return loop.once((self, line), lambda: view.index_copy_(2, loop.column, turn(new, end)))
+            return loop.make_once((self, line), lambda: view.index_copy_(2, loop.column, turn(new, end)))
         if filled == 0 or room > view.shape[2]:
             made = keys.new_zeros(*keys.shape[:2], room, keys.shape[3])
             made[:, :, :filled] = view[:, :, :filled]
@@ -154,7 +154,7 @@ class KeptLayer(DynamicLayer):  # type: ignore[misc]
         self._show(end)
 
 
-class Keys(State):
+class KeyValueState(TextState):
     """Keys and values of all tokens.
 
     Args:
@@ -162,9 +162,9 @@ class Keys(State):
         room: tokens to come behind the first ones.
     """
 
-    def __init__(self, config: Any = None, room: int = GROWTH) -> None:
+    def __init__(self, config: Any = None, room: int = CACHE_GROWTH_TOKENS) -> None:
         self.cache = DynamicCache() if config is None else DynamicCache(config=config)
-        self.step: Step | None = None
+        self.step: DecodeStep | None = None
         """What layers share while one token of each text is read; None: more are read."""
         self.pads: list[int] = []
         """Columns of padding before each text; empty: there is none."""
@@ -181,18 +181,20 @@ class Keys(State):
         if (loop := self.loop) is not None:
             loop.begin()
             places = loop.of("token", lambda lengths: lengths - 1)[:, None]
-            found = states_of(tower(input_ids=tokens, past_key_values=self.cache, use_cache=True, position_ids=places))
+            found = last_hidden_states(
+                tower(input_ids=tokens, past_key_values=self.cache, use_cache=True, position_ids=places)
+            )
             loop.end()
             return found
         rows, count = tokens.shape
         begun, self.tokens, self._rows = self.tokens, self.tokens + count, rows
-        self.step = Step(self.lengths()) if count == 1 else None
+        self.step = DecodeStep(self.lengths()) if count == 1 else None
         more = {}
         if self.pads:
             columns = torch.arange(self.tokens, device=tokens.device)
             pads = torch.tensor(self.pads, device=tokens.device)[:, None]
             more = {"position_ids": columns[begun:] - pads, "attention_mask": (columns >= pads).long()}
-        return states_of(tower(input_ids=tokens, past_key_values=self.cache, use_cache=True, **more))
+        return last_hidden_states(tower(input_ids=tokens, past_key_values=self.cache, use_cache=True, **more))
 
     @property
     def loop(self) -> Loop | None:
@@ -200,7 +202,7 @@ class Keys(State):
         return self.step if isinstance(self.step, Loop) else None
 
     @contextmanager
-    def looping(self, count: int) -> Iterator[Loop]:
+    def loop_steps(self, count: int) -> Iterator[Loop]:
         """Read `count` further tokens of each text, one in each call of `read`, by the same calls on the device.
 
         `Loop.done` tells the state how many were read.
@@ -229,16 +231,16 @@ class Keys(State):
         """Sizes of the windows of layers that drop old keys."""
         return [layer.sliding_window for layer in self.cache.layers if isinstance(layer, DynamicSlidingWindowLayer)]
 
-    def empty(self, sizes: Sequence[int], room: int) -> "Keys":
+    def empty(self, sizes: Sequence[int], room: int) -> "KeyValueState":
         """A state like this one for several texts of these sizes, padded on the left, to be filled by `take`."""
-        made, total = Keys(), max(sizes)
-        made.cache.layers = [_like(layer, len(sizes), total, room) for layer in self.cache.layers]
+        made, total = KeyValueState(), max(sizes)
+        made.cache.layers = [_empty_layer_like(layer, len(sizes), total, room) for layer in self.cache.layers]
         made.tokens, made._rows = total, len(sizes)
         if min(sizes) < total:
             made.pads = [total - size for size in sizes]
         return made
 
-    def take(self, rows: Sequence[int], state: "Keys", texts: Sequence[int]) -> None:
+    def take(self, rows: Sequence[int], state: "KeyValueState", texts: Sequence[int]) -> None:
         """Copy texts of another state into these rows, from the left end of its columns to the right end of these.
 
         Args:
@@ -272,19 +274,19 @@ class Keys(State):
         self.tokens = tokens
 
     @contextmanager
-    def aside(self) -> Iterator[Self]:
+    def branch(self) -> Iterator[Self]:
         """The state itself; behind the block it is cut back."""
         before = self.tokens
         yield self
         self.cut(before)
 
 
-def _like(layer: Any, rows: int, total: int, room: int) -> Any:
+def _empty_layer_like(layer: Any, rows: int, total: int, room: int) -> Any:
     """An empty layer of a cache for several texts, as the layer of one of them; as wide as the longest needs."""
     if not isinstance(layer, DynamicSlidingWindowLayer):
         if not layer.is_initialized:  # it shares another layer's keys
             return KeptLayer(room)
-        return KeptLayer.padded(layer.keys, layer.values, rows, total, room)
+        return KeptLayer.with_capacity(layer.keys, layer.values, rows, total, room)
     made = DynamicSlidingWindowLayer(sliding_window=layer.sliding_window)
     if layer.is_initialized:
         made.lazy_initialization(layer.keys, layer.values)
@@ -294,7 +296,7 @@ def _like(layer: Any, rows: int, total: int, room: int) -> Any:
     return made
 
 
-class Handed(State):
+class ReturnedState(TextState):
     """All that the network returns beside its states and takes again: a cache of its own kind, a recurrent state.
 
     Args:
@@ -317,11 +319,11 @@ class Handed(State):
             )
             self._kept = {name: given[name] for name in self._names}
             self.tokens += part.shape[1]
-            found.append(states_of(given))
+            found.append(last_hidden_states(given))
         return torch.cat(found, dim=1)
 
 
-class Unkept(State):
+class RereadState(TextState):
     """Only the tokens: each reading reads the whole text again."""
 
     afresh = True
@@ -333,15 +335,15 @@ class Unkept(State):
         """[B, T, width] last hidden states of the next tokens [B, T]."""
         whole = tokens if self._before is None else torch.cat([self._before, tokens], dim=1)
         self._before, self.tokens = whole, whole.shape[1]
-        return states_of(tower(input_ids=whole, use_cache=False))[:, -tokens.shape[1] :]
+        return last_hidden_states(tower(input_ids=whole, use_cache=False))[:, -tokens.shape[1] :]
 
     @contextmanager
-    def aside(self) -> Iterator[Self]:
+    def branch(self) -> Iterator[Self]:
         """Shallow copy; the token tensor is shared."""
         yield copy.copy(self)
 
 
-def keeps_all(cache: Any, tokens: int) -> bool:
+def is_full_cache(cache: Any, tokens: int) -> bool:
     """Whether a cache made by the model holds keys and values of all `tokens` tokens, and nothing else.
 
     Only such a cache can be cropped: the state of a recurrent or convolutional layer cannot go back to an earlier
@@ -354,7 +356,7 @@ def keeps_all(cache: Any, tokens: int) -> bool:
     return read == {tokens}
 
 
-def state_of(tower: Any, tokens: Tensor, tolerance: float) -> Callable[[], State]:
+def state_maker(tower: Any, tokens: Tensor, tolerance: float) -> Callable[[], TextState]:
     """What makes an empty state of the first kind that reads `tokens` in pieces as at once.
 
     Between the pieces another end is read and taken back.
@@ -364,17 +366,17 @@ def state_of(tower: Any, tokens: Tensor, tolerance: float) -> Callable[[], State
         tokens: [B, T] ids to try it on.
         tolerance: largest difference of states, as a fraction of their standard deviation.
     """
-    whole = states_of(tower(input_ids=tokens, use_cache=False))
+    whole = last_hidden_states(tower(input_ids=tokens, use_cache=False))
     size = tokens.shape[1]
     # A prompt, two single tokens, and the rest at once: each is a path of its own in some code.
     pieces = [size - size // 2, *[1] * min(2, size // 2), max(0, size // 2 - 2)]
     parts = tokens.split([piece for piece in pieces if piece], dim=1)  # type: ignore[no-untyped-call]
 
-    def fits(make: Callable[[], State]) -> bool:
+    def fits(make: Callable[[], TextState]) -> bool:
         state = make()
-        with trying():
+        with probe_forward():
             found = [state.read(tower, parts[0])]
-            with state.aside() as other:  # another end, which is taken back
+            with state.branch() as other:  # another end, which is taken back
                 other.read(tower, tokens[:, -3:].flip(1))
             pieced = torch.cat([*found, *(state.read(tower, part) for part in parts[1:])], dim=1)
             return bool((pieced - whole).std() <= tolerance * whole.std())
@@ -382,13 +384,13 @@ def state_of(tower: Any, tokens: Tensor, tolerance: float) -> Callable[[], State
 
     cache, names = None, tuple[str, ...]()
     taken = inspect.signature(tower.forward).parameters
-    with trying():
+    with probe_forward():
         given = tower(input_ids=tokens, use_cache=True)
         cache = given.get("past_key_values")
         names = tuple(name for name, value in given.items() if name in taken and value is not None)
-    kinds: list[Callable[[], State]] = [Keys] if keeps_all(cache, size) else []
+    kinds: list[Callable[[], TextState]] = [KeyValueState] if is_full_cache(cache, size) else []
     if names:
         # The fewest helps first: no positions told, several tokens at once.
         ways = itertools.product((False, True) if "position_ids" in taken else (False,), (False, True))
-        kinds += [functools.partial(Handed, names, *way) for way in ways]
-    return next((kind for kind in kinds if fits(kind)), Unkept)
+        kinds += [functools.partial(ReturnedState, names, *way) for way in ways]
+    return next((kind for kind in kinds if fits(kind)), RereadState)

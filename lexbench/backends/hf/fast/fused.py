@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lexbench.backends.hf.exact.layers import ROTATION, plain_turn
-from lexbench.backends.hf.exact.memory import trying
+from lexbench.backends.hf.exact.layers import ROTATION_FUNCTION_NAME, plain_turn
+from lexbench.backends.hf.exact.memory import probe_forward
 
 Norm = Callable[[Tensor], Tensor]
 Pair = tuple[Tensor, Tensor]
@@ -35,22 +35,22 @@ class Fused:
         found = {module: norm_of(module) for module in network.modules()}
         self._norms = {module: norm for module, norm in found.items() if norm is not None}
         names = sorted({type(module).__module__ for module in network.modules()})
-        self._files = [sys.modules[name] for name in names if ROTATION in vars(sys.modules[name])]
+        self._files = [sys.modules[name] for name in names if ROTATION_FUNCTION_NAME in vars(sys.modules[name])]
 
     @contextmanager
     def put(self) -> Iterator[None]:
         """Use our kernels inside the block."""
         with ExitStack() as stack:
             for module, norm in self._norms.items():
-                stack.enter_context(_with(module, "forward", norm))
+                stack.enter_context(_replace_function(module, "forward", norm))
             for file in self._files:
-                ours = rotation_of(getattr(file, ROTATION), self._tolerance)
-                stack.enter_context(_with(file, ROTATION, ours))
+                ours = rotation_of(getattr(file, ROTATION_FUNCTION_NAME), self._tolerance)
+                stack.enter_context(_replace_function(file, ROTATION_FUNCTION_NAME, ours))
             yield
 
 
 @contextmanager
-def _with(holder: Any, name: str, function: Callable[..., Any]) -> Iterator[None]:
+def _replace_function(holder: Any, name: str, function: Callable[..., Any]) -> Iterator[None]:
     """Another function of an object inside the block; its own may be that of its class."""
     before = vars(holder).get(name)
     setattr(holder, name, function)
@@ -77,7 +77,7 @@ def norm_of(module: nn.Module) -> Norm | None:
     ours = functools.partial(triton_norm.rms_norm, weight=weight, eps=eps)
     # As Llama, GPT-OSS and Gemma do.
     calls = [functools.partial(ours, rounded=True), ours, functools.partial(ours, from_one=True)]
-    with trying():
+    with probe_forward():
         own, least = module(tried), torch.finfo(weight.dtype).eps
         apart = [float(((call(tried) - own).abs() / own.abs().clamp_min(least)).max()) for call in calls]
         best = min(range(len(calls)), key=apart.__getitem__)
@@ -103,7 +103,7 @@ def rotation_of(own: Callable[..., Pair], tolerance: float) -> Callable[..., Pai
         if name not in known:
             found = own(queries, keys, cos, sin, *more, **named)
             plain = not (more or named)
-            known[name] = _turn(queries, found[0], (cos, sin), tolerance) if plain else None
+            known[name] = _find_rotation(queries, found[0], (cos, sin), tolerance) if plain else None
             return found
         turn = known[name]
         if turn is None:
@@ -113,7 +113,9 @@ def rotation_of(own: Callable[..., Pair], tolerance: float) -> Callable[..., Pai
     return rotate
 
 
-def _turn(before: Tensor, after: Tensor, made: Pair, tolerance: float) -> Callable[[Tensor, Pair], Tensor] | None:
+def _find_rotation(
+    before: Tensor, after: Tensor, made: Pair, tolerance: float
+) -> Callable[[Tensor, Pair], Tensor] | None:
     """The rotation that turns vectors `before` into those `after`; None if it is not known here."""
     if torch.equal(before, after):  # cos 1 and sin 0 (`IdentityRotary`)
         return lambda vectors, made: vectors

@@ -8,20 +8,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-LEAST = 8
+MIN_RECORDED_STEPS = 8
 """Fewest steps for which one is recorded: to record takes about as long as two single steps."""
 Found = tuple[Tensor, ...]
 
 
-class Repeated:
+class RepeatedStep:
     """Calls a step with one tensor after another: the first as it is, later ones as a graph that the second records.
 
     On a CPU, and where a step waits for the device, which no graph can hold, every step is called as it is.
 
     Args:
         step: makes tensors, by the same calls on the device each time.
-        tried: take the second step under `unwaiting`, and record the third. A step that waits raises an error there;
-            while it is recorded, it would spoil torch's allocator for the rest of the process.
+        tried: take the second step under `forbid_device_waits`, and record the third. A step that waits raises an error
+            there; while it is recorded, it would spoil torch's allocator for the rest of the process.
     """
 
     def __init__(self, step: Callable[[Tensor], Found], tried: bool = False) -> None:
@@ -44,7 +44,7 @@ class Repeated:
             if self.recorded is None and given.is_cuda and not watched:
                 self._record(self._given)
         if self._graph is None:
-            with unwaiting() if watched else nullcontext():
+            with forbid_device_waits() if watched else nullcontext():
                 found = self._step(self._given)
         else:
             self._graph.replay()
@@ -70,7 +70,7 @@ class Repeated:
 
 
 @contextmanager
-def unwaiting() -> Iterator[None]:
+def forbid_device_waits() -> Iterator[None]:
     """RuntimeError where the host waits for the device, as `nonzero` and a copy from the host do."""
     before = torch.cuda.get_sync_debug_mode()
     torch.cuda.set_sync_debug_mode("error")

@@ -38,5 +38,5 @@ COMMAND = Command(
     name="lm_eval",
     help="run lm-evaluation-harness with --model lexbench, or write it tasks: --help, tasks --help",
     call=call,
-    foreign=True,
+    passthrough=True,
 )

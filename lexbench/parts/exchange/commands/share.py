@@ -4,12 +4,12 @@ import argparse
 import sys
 from pathlib import Path
 
-from lexbench.commands.command import Command, run_folders
+from lexbench.commands.command import Command, add_run_folders
 from lexbench.core.errors import ConfigError
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    run_folders(parser)
+    add_run_folders(parser)
     parser.add_argument("--card", metavar="FILE", help="put the results into this model card; - prints them")
     parser.add_argument(
         "--samples",

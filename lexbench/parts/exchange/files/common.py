@@ -13,14 +13,14 @@ import numpy as np
 
 from lexbench.core.record import Record, Sample, expected_texts
 from lexbench.stats.records import records_of
-from lexbench.store.format import Finished
+from lexbench.store.format import FinishedCell
 
 File = tuple[str, str]
 """Path below the folder that is written, and content."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class About:
+class SharedDetails:
     """What cells do not say themselves."""
 
     measured: datetime
@@ -31,23 +31,23 @@ class About:
     """Who made the model, where its name is not ORG/NAME."""
 
 
-def whole(finished: Finished) -> list[Record]:
+def complete_records(finished: FinishedCell) -> list[Record]:
     """Records of all samples of a cell that have a value."""
     return [each for each in records_of(finished) if each.part is None and each.value is not None]
 
 
-def answer(sample: Sample) -> str | None:
+def written_answer(sample: Sample) -> str | None:
     """What the model wrote, or the likeliest option, counted from 1: `option 2`; None where it marked or scored."""
     options = sample.statistics.get("option_nll")
     return f"option {int(np.argmin(options)) + 1}" if sample.output is None and options is not None else sample.output
 
 
-def references(sample: Sample) -> list[str]:
+def reference_texts(sample: Sample) -> list[str]:
     """The texts that are right."""
     return expected_texts(sample.facts.get("expected"))
 
 
-def shared(finished: Finished) -> dict[str, Any]:
+def shared_conditions(finished: FinishedCell) -> dict[str, Any]:
     """The conditions of a cell."""
     cell = finished.cell
     names = ("length", "trained_length", "seed", "n", "protocol", "backend", "dtype", "kernel", "corpus")
@@ -59,27 +59,27 @@ def shared(finished: Finished) -> dict[str, Any]:
     }
 
 
-def part(finished: Finished, name: str) -> dict[str, Any]:
+def identity_part(finished: FinishedCell, name: str) -> dict[str, Any]:
     """A part of a cell's identity; a list, which methods that are composed have, under `compose`."""
     value = finished.cell.identity.get(name)
     return value if isinstance(value, dict) else {"compose": value} if value else {}
 
 
-def version(finished: Finished) -> Any:
+def task_version(finished: FinishedCell) -> Any:
     """Version of the task; 0 where the cell has none."""
-    return part(finished, "task").get("version", 0)
+    return identity_part(finished, "task").get("version", 0)
 
 
-def interval(record: Record) -> dict[str, Any]:
+def interval_fields(record: Record) -> dict[str, Any]:
     """What stands behind a value."""
     counts = ("low", "high", "interval", "n", "clusters", "failed", "truncated")
     names = (*counts, "chance", "uniform", "unigram", "bigram")
     return {name: value for name in names if (value := getattr(record, name)) is not None}
 
 
-def groups(cells: Sequence[Finished], *names: str) -> Iterator[list[Finished]]:
+def group_cells(cells: Sequence[FinishedCell], *names: str) -> Iterator[list[FinishedCell]]:
     """Cells that share these fields and the model's and backend's identity, sorted."""
-    found: dict[str, list[Finished]] = {}
+    found: dict[str, list[FinishedCell]] = {}
     for each in sorted(cells, key=lambda each: (each.cell.task, each.cell.length, each.cell.id)):
         identity = [each.cell.identity.get(part) for part in ("model", "method", "backend")]
         key = [each.cell.model, str(each.cell.method), *(getattr(each.cell, name) for name in names), identity]
@@ -92,12 +92,12 @@ def plain_name(name: object) -> str:
     return re.sub(r"[^A-Za-z0-9_.]+", "-", str(name)).strip("-.") or "unnamed"
 
 
-def identifier(*parts: object) -> str:
+def stable_uuid(*parts: object) -> str:
     """The same UUID, of version 4, for the same parts."""
     # `version` only sets the six bits that mark a UUID of version 4.
     return str(uuid.UUID(bytes=hashlib.sha256(json.dumps(parts, default=str).encode()).digest()[:16], version=4))
 
 
-def dumped(data: Mapping[str, Any], indent: int | None = 1) -> str:
+def dump_strict_json(data: Mapping[str, Any], indent: int | None = 1) -> str:
     """JSON without NaN and infinity, which other readers refuse."""
     return json.dumps(data, indent=indent, ensure_ascii=False, allow_nan=False)

@@ -10,22 +10,22 @@ import numpy as np
 
 from lexbench.core.record import Record, Sample
 from lexbench.parts.exchange.files import common
-from lexbench.parts.exchange.files.common import About, File
-from lexbench.store.format import Finished
+from lexbench.parts.exchange.files.common import File, SharedDetails
+from lexbench.store.format import FinishedCell
 
 
-def files(cells: Sequence[Finished], about: About) -> Iterator[File]:
+def log_files(cells: Sequence[FinishedCell], about: SharedDetails) -> Iterator[File]:
     """A log for each cell that was measured: DATE_TASK_ID.json."""
     when = about.measured.isoformat(timespec="seconds")
-    for run in common.groups(cells):
+    for run in common.group_cells(cells):
         for each in run:
             if each.samples:
                 name = "_".join([when.replace(":", "-"), common.plain_name(each.cell.task), each.cell.id])
-                unique = common.identifier(run[0].cell.model, str(run[0].cell.method))
-                yield f"{name}.json", common.dumped(_log(each, when, unique))
+                unique = common.stable_uuid(run[0].cell.model, str(run[0].cell.method))
+                yield f"{name}.json", common.dump_strict_json(_log_of_cell(each, when, unique))
 
 
-def _log(finished: Finished, when: str, run: str) -> dict[str, Any]:
+def _log_of_cell(finished: FinishedCell, when: str, run: str) -> dict[str, Any]:
     cell = finished.cell
     return {
         "version": 2,
@@ -35,8 +35,8 @@ def _log(finished: Finished, when: str, run: str) -> dict[str, Any]:
             "run_id": run,
             "created": when,
             "task": cell.task,
-            "task_id": common.identifier(cell.task, cell.length, cell.protocol),
-            "task_version": common.version(finished),
+            "task_id": common.stable_uuid(cell.task, cell.length, cell.protocol),
+            "task_version": common.task_version(finished),
             "task_display_name": f"{cell.task} at {cell.length} tokens, {cell.method}",
             "task_args": {"length": cell.length, "method": str(cell.method), "seed": cell.seed},
             "dataset": {
@@ -49,20 +49,20 @@ def _log(finished: Finished, when: str, run: str) -> dict[str, Any]:
             "model_args": {"method": str(cell.method), "dtype": cell.dtype, "kernel": cell.kernel},
             "config": {"limit": cell.n},
             "packages": {"lexbench": cell.version},
-            "metadata": common.shared(finished),
+            "metadata": common.shared_conditions(finished),
         },
         "plan": {"name": str(cell.method), "steps": [], "config": {}},
         "results": {
             "total_samples": len(finished.samples),
             "completed_samples": sum(sample.failed is None for sample in finished.samples),
-            "scores": _scores(common.whole(finished)),
+            "scores": _score_entries(common.complete_records(finished)),
         },
         "stats": {"started_at": when, "completed_at": when, "model_usage": {}},
-        "samples": [_sample(finished, sample) for sample in finished.samples],
+        "samples": [_sample_entry(finished, sample) for sample in finished.samples],
     }
 
 
-def _scores(records: Sequence[Record]) -> list[dict[str, Any]]:
+def _score_entries(records: Sequence[Record]) -> list[dict[str, Any]]:
     """A scorer for each score; one for the likelihoods, which are made of the same NLL."""
     scorers: dict[str, list[Record]] = {}
     for record in records:
@@ -77,7 +77,7 @@ def _scores(records: Sequence[Record]) -> list[dict[str, Any]]:
                     "name": shown,
                     "value": record.value,
                     "params": {},
-                    "metadata": common.interval(record),
+                    "metadata": common.interval_fields(record),
                 }
                 for record in found
             },
@@ -86,29 +86,29 @@ def _scores(records: Sequence[Record]) -> list[dict[str, Any]]:
     ]
 
 
-def _sample(finished: Finished, sample: Sample) -> dict[str, Any]:
-    written, model = common.answer(sample), f"lexbench/{finished.cell.model}"
+def _sample_entry(finished: FinishedCell, sample: Sample) -> dict[str, Any]:
+    written, model = common.written_answer(sample), f"lexbench/{finished.cell.model}"
     said = [] if written is None else [{"role": "assistant", "content": written, "source": "generate", "model": model}]
     stop = "max_tokens" if sample.hit_room else "stop"
     row: dict[str, Any] = {
         "id": sample.index,
         "epoch": 1,
         "input": sample.prompt or "",
-        "target": common.references(sample),
+        "target": common.reference_texts(sample),
         "messages": [{"role": "user", "content": sample.prompt or ""}, *said],
         "output": {
             "model": model,
             "choices": [{"message": each, "stop_reason": stop} for each in said],
             "completion": written or "",
         },
-        "scores": {name: {"value": value, "answer": written} for name, value in _values(sample).items()},
+        "scores": {name: {"value": value, "answer": written} for name, value in _sample_values(sample).items()},
         "metadata": {
             "tokens": sample.tokens,
             "cluster": sample.cluster,
             "truncated": sample.truncated,
             "depth": sample.depth,
             "parts": list(sample.parts),
-            "facts": {name: _plain(value) for name, value in sample.facts.items()},
+            "facts": {name: _to_python(value) for name, value in sample.facts.items()},
         },
         "model_usage": {},
     }
@@ -117,7 +117,7 @@ def _sample(finished: Finished, sample: Sample) -> dict[str, Any]:
     return row
 
 
-def _values(sample: Sample) -> dict[str, float]:
+def _sample_values(sample: Sample) -> dict[str, float]:
     """Scores, or the mean NLL of a sample; nothing of a failed one."""
     if sample.failed:
         return {}
@@ -126,5 +126,5 @@ def _values(sample: Sample) -> dict[str, float]:
     return {name: float(value) for name, value in sample.scores.items()}
 
 
-def _plain(value: Any) -> Any:
+def _to_python(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.generic | np.ndarray) else value

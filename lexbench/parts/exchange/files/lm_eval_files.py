@@ -16,98 +16,106 @@ import numpy as np
 
 from lexbench.core.record import Record, Sample
 from lexbench.parts.exchange.files import common
-from lexbench.parts.exchange.files.common import About, File
-from lexbench.parts.exchange.hub.dataset_files import configurations
-from lexbench.parts.exchange.lm_eval import NAME
+from lexbench.parts.exchange.files.common import File, SharedDetails
+from lexbench.parts.exchange.hub.dataset_files import configuration_names
+from lexbench.parts.exchange.lm_eval import MODEL_NAME
 from lexbench.stats import metrics
-from lexbench.store.format import Finished
+from lexbench.store.format import FinishedCell
 
-HARNESS = "0.4.13"
+HARNESS_VERSION = "0.4.13"
 """The release whose files these are like."""
-NAMES = {"accuracy": "acc"}
+HARNESS_NAME_OF_METRIC = {"accuracy": "acc"}
 
 
-def files(cells: Sequence[Finished], about: About) -> Iterator[File]:
+def harness_files(cells: Sequence[FinishedCell], about: SharedDetails) -> Iterator[File]:
     """Aggregates and samples of each model, method, length and seed.
 
     A results file names a task once: cells of one task, on several corpora for example, go into several files.
     """
     date = about.measured.strftime("%Y-%m-%dT%H-%M-%S.%f")
-    for group in common.groups(cells, "length", "seed"):
-        apart: list[dict[str, Finished]] = []
+    for group in common.group_cells(cells, "length", "seed"):
+        apart: list[dict[str, FinishedCell]] = []
         for each in (each for each in group if each.samples and _records(each)):
             kept = next((kept for kept in apart if each.cell.task not in kept), None)
             if kept is None:
                 apart.append(kept := {})
             kept[each.cell.task] = each
         for kept in apart:
-            names = configurations(kept)
+            names = configuration_names(kept)
             cell = group[0].cell
-            unique = common.identifier([each.cell.id for each in kept.values()])[:8]
+            unique = common.stable_uuid([each.cell.id for each in kept.values()])[:8]
             place = f"{common.plain_name(cell.method)}-{cell.length}-{unique}"
             folder = f"{common.plain_name(cell.model)}/{place}"
             for task, each in kept.items():
-                lines = "".join(f"{common.dumped(_line(each, sample), None)}\n" for sample in each.samples)
+                lines = "".join(
+                    f"{common.dump_strict_json(_sample_line(each, sample), None)}\n" for sample in each.samples
+                )
                 yield f"{folder}/samples_{names[task]}_{date}.jsonl", lines
             by_name = {names[task]: each for task, each in kept.items()}
-            yield f"{folder}/results_{date}.json", common.dumped(_results(by_name, about))
+            yield f"{folder}/results_{date}.json", common.dump_strict_json(_results_content(by_name, about))
 
 
-def _records(finished: Finished) -> list[Record]:
+def _records(finished: FinishedCell) -> list[Record]:
     # The harness knows no mean NLL; perplexity and bits per byte, which are made of it, say the same.
-    return [each for each in common.whole(finished) if each.metric not in metrics.MEASURES and each.metric != "nll"]
+    return [
+        each
+        for each in common.complete_records(finished)
+        if each.metric not in metrics.MEASURE_LABELS and each.metric != "nll"
+    ]
 
 
-def _kind(finished: Finished) -> str:
+def _output_type(finished: FinishedCell) -> str:
     sample = finished.samples[0]
     if sample.nll is not None:
         return "loglikelihood_rolling"
     return "multiple_choice" if "option_nll" in sample.statistics else "generate_until"
 
 
-def _name(metric: str | None) -> str:
-    return NAMES.get(str(metric), str(metric))
+def _harness_metric_name(metric: str | None) -> str:
+    return HARNESS_NAME_OF_METRIC.get(str(metric), str(metric))
 
 
-def _results(tasks: dict[str, Finished], about: About) -> dict[str, Any]:
+def _results_content(tasks: dict[str, FinishedCell], about: SharedDetails) -> dict[str, Any]:
     first = next(iter(tasks.values()))
     cell = first.cell
     config = {
         name: {
             "task": name,
             "description": each.cell.protocol,
-            "output_type": _kind(each),
-            "metadata": {"version": common.version(each)},
+            "output_type": _output_type(each),
+            "metadata": {"version": common.task_version(each)},
         }
         for name, each in tasks.items()
     }
     model = {"trained_length": cell.trained_length, "name": cell.model}
     ours = {
         "version": cell.version,
-        "model": {**model, **common.part(first, "model")},
-        "method": common.part(first, "method"),
+        "model": {**model, **common.identity_part(first, "model")},
+        "method": common.identity_part(first, "method"),
         "label": str(cell.method),
         "method_key": cell.method.as_data(),
         "length": cell.length,
-        "attention": common.part(first, "attention"),
+        "attention": common.identity_part(first, "attention"),
         "backend": {
             **{"name": cell.backend, "dtype": cell.dtype, "kernel": cell.kernel},
-            **common.part(first, "backend"),
+            **common.identity_part(first, "backend"),
         },
         "truncated": {},
         "intervals": {
-            name: {_name(each.metric): common.interval(each) for each in _records(found)}
+            name: {_harness_metric_name(each.metric): common.interval_fields(each) for each in _records(found)}
             for name, found in tasks.items()
         },
     }
     return {
-        "results": {name: _values(name, each) for name, each in tasks.items()},
+        "results": {name: _metric_values(name, each) for name, each in tasks.items()},
         "group_subtasks": {name: [] for name in tasks},
         "configs": config,
-        "versions": {name: common.version(each) for name, each in tasks.items()},
+        "versions": {name: common.task_version(each) for name, each in tasks.items()},
         "n-shot": dict.fromkeys(tasks, 0),
         "higher_is_better": {
-            name: {_name(each.metric): metrics.better(each.metric) > 0 for each in _records(found)}
+            name: {
+                _harness_metric_name(each.metric): metrics.better_direction(each.metric) > 0 for each in _records(found)
+            }
             for name, found in tasks.items()
         },
         "n-samples": {
@@ -124,20 +132,20 @@ def _results(tasks: dict[str, Finished], about: About) -> dict[str, Any]:
         "date": about.measured.timestamp(),
         "model_name": cell.model,
         "max_length": cell.length,
-        "lm_eval_version": HARNESS,
+        "lm_eval_version": HARNESS_VERSION,
     }
 
 
-def _values(name: str, finished: Finished) -> dict[str, Any]:
+def _metric_values(name: str, finished: FinishedCell) -> dict[str, Any]:
     """The harness's keys: `acc,none`, `acc_stderr,none`."""
     found: dict[str, Any] = {"alias": name, "sample_len": len(finished.samples)}
     for record in _records(finished):
-        found[f"{_name(record.metric)},none"] = record.value
-        found[f"{_name(record.metric)}_stderr,none"] = _error(finished, record)
+        found[f"{_harness_metric_name(record.metric)},none"] = record.value
+        found[f"{_harness_metric_name(record.metric)}_stderr,none"] = _standard_error(finished, record)
     return found
 
 
-def _error(finished: Finished, record: Record) -> float | str:
+def _standard_error(finished: FinishedCell, record: Record) -> float | str:
     """The harness's standard error of a mean, where examples are independent: s / sqrt(n), with n - 1 in s."""
     if not metrics.is_score(record.metric) or record.clusters < record.n or record.n < 2:
         return "N/A"
@@ -145,8 +153,8 @@ def _error(finished: Finished, record: Record) -> float | str:
     return statistics.stdev(scores) / math.sqrt(len(scores))
 
 
-def _line(finished: Finished, sample: Sample) -> dict[str, Any]:
-    kind, target = _kind(finished), "\n".join(common.references(sample))
+def _sample_line(finished: FinishedCell, sample: Sample) -> dict[str, Any]:
+    kind, target = _output_type(finished), "\n".join(common.reference_texts(sample))
     prompt = sample.prompt or ""
     options = sample.statistics.get("option_nll", np.zeros(0))
     requests: list[list[Any]]
@@ -155,15 +163,15 @@ def _line(finished: Finished, sample: Sample) -> dict[str, Any]:
         responses: list[Any] = [[[str(-float(nll)), str(nll == min(options))]] for nll in options]
         target = str(sample.facts.get("expected_option", target))
     elif kind == "generate_until":
-        requests, responses = [[prompt, {}]], [[common.answer(sample) or ""]]
+        requests, responses = [[prompt, {}]], [[common.written_answer(sample) or ""]]
     else:
-        requests, responses = [[prompt]], [[str(-_nats(sample))]]
+        requests, responses = [[prompt]], [[str(-_log_likelihood(sample))]]
     return {
         "doc_id": sample.index,
         # Our import reads the last: prompts are shortened here, and do not say how much room their answers had.
         "doc": {
             "cluster": sample.cluster,
-            NAME: {"tokens": sample.tokens, "truncated": sample.truncated, "chance": sample.chance},
+            MODEL_NAME: {"tokens": sample.tokens, "truncated": sample.truncated, "chance": sample.chance},
         },
         "target": target,
         "arguments": {
@@ -173,21 +181,21 @@ def _line(finished: Finished, sample: Sample) -> dict[str, Any]:
         "resps": responses,
         "filtered_resps": [each[0] for each in responses],
         "filter": "none",
-        "metrics": [_name(each.metric) for each in _records(finished)],
-        "doc_hash": common.identifier(sample.cluster),
-        "prompt_hash": common.identifier(prompt),
-        "target_hash": common.identifier(target),
-        **{_name(each.metric): _scored(sample, str(each.metric)) for each in _records(finished)},
+        "metrics": [_harness_metric_name(each.metric) for each in _records(finished)],
+        "doc_hash": common.stable_uuid(sample.cluster),
+        "prompt_hash": common.stable_uuid(prompt),
+        "target_hash": common.stable_uuid(target),
+        **{_harness_metric_name(each.metric): _logged_value(sample, str(each.metric)) for each in _records(finished)},
     }
 
 
-def _nats(sample: Sample) -> float:
+def _log_likelihood(sample: Sample) -> float:
     return 0.0 if sample.nll is None else float(sample.nll.astype(np.float64).sum())
 
 
-def _scored(sample: Sample, metric: str) -> Any:
+def _logged_value(sample: Sample, metric: str) -> Any:
     """A score; of a likelihood the pair (log-likelihood, units), which the harness adds up."""
     if sample.nll is None:
         return 0.0 if sample.failed or metric not in sample.scores else float(sample.scores[metric])
     units = {"bits_per_byte": sample.bytes, "word_perplexity": sample.words}.get(metric, len(sample.nll))
-    return [-_nats(sample), units]
+    return [-_log_likelihood(sample), units]

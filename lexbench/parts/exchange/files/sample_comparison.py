@@ -6,21 +6,28 @@ from pathlib import Path
 from typing import Any
 
 from lexbench.core.errors import ConfigError
-from lexbench.core.groups import grouped
+from lexbench.core.groups import group_by_key
 from lexbench.parts.exchange.files.sample_logs import Line, columns_of, is_log, read
 from lexbench.report import formats
 from lexbench.report.grid import Grid, difference_entry, difference_notes
 from lexbench.report.grid import Line as Row
-from lexbench.stats.intervals import LEVEL
+from lexbench.stats.intervals import SIGNIFICANCE_LEVEL
 from lexbench.stats.metrics import is_score
-from lexbench.stats.pairs import Outcome, Paired, corrected, missable, paired
-from lexbench.stats.wording import escaped, plain, scale, small, some, unit
+from lexbench.stats.pairs import Outcome, PairedDifference, correct_by_holm, detectable_difference, paired_difference
+from lexbench.stats.wording import (
+    display_factor,
+    display_unit,
+    escape_markdown,
+    format_p_value,
+    join_first_few,
+    plain_text,
+)
 
-__all__ = ["command", "compare", "data_of", "is_log", "markdown"]
+__all__ = ["compare", "compare_command", "data_of", "is_log", "markdown"]
 
-DIGITS = {True: ".1f", False: ".4f"}
+DECIMALS_OF_KIND = {True: ".1f", False: ".4f"}
 """Decimals of scores, in points, and of losses."""
-LEGEND = """\
+COMPARISON_LEGEND = """\
 B minus A over the samples that both files hold. Brackets hold 95 % intervals, samples of a cluster kept together. p:
 two-sided, by sign flips over clusters and a test for skewed differences, after Holm's correction over the rows; `*`: up
 to {level}. Detectable: a difference of this size would be significant as the first of the rows; a smaller one may be
@@ -34,12 +41,12 @@ class Compared:
 
     task: str
     metric: str
-    found: Paired
+    found: PairedDifference
     detectable: float
     """The difference that may be missed, in the metric's own unit (`pairs.missable`)."""
 
 
-def command(a: Path, b: Path, columns: Sequence[str] = (), as_data: bool = False) -> str:
+def compare_command(a: Path, b: Path, columns: Sequence[str] = (), as_data: bool = False) -> str:
     """`lexbench compare A.jsonl B.jsonl`: the text to print.
 
     ConfigError for a file that cannot be read, and where no sample is in both.
@@ -52,29 +59,29 @@ def command(a: Path, b: Path, columns: Sequence[str] = (), as_data: bool = False
 
 def compare(a: Sequence[Line], b: Sequence[Line]) -> tuple[list[Compared], list[str]]:
     """Every task that both sides have, and the tasks of one side alone."""
-    left, right = (grouped(side, lambda line: (line.task, line.metric)) for side in (a, b))
+    left, right = (group_by_key(side, lambda line: (line.task, line.metric)) for side in (a, b))
     shared = [key for key in left if key in right]
     alone = [f"{task} ({metric})" for task, metric in left.keys() ^ right.keys()]
-    found = {key: _paired(left[key], right[key], *key) for key in shared}
+    found = {key: _pair_task(left[key], right[key], *key) for key in shared}
     valued = {key: each for key, each in found.items() if each.difference is not None}
     if not valued:
-        named = [some([" ".join(key) for key in side], 3) for side in (left, right)]
+        named = [join_first_few([" ".join(key) for key in side], 3) for side in (left, right)]
         raise ConfigError(f"the files share no task with a sample that both have: A holds {named[0]}, B {named[1]}")
-    level = LEVEL / len(valued)
+    level = SIGNIFICANCE_LEVEL / len(valued)
     made = [
         Compared(
             task=task,
             metric=metric,
             found=each,
-            detectable=missable(each, metric, level),
+            detectable=detectable_difference(each, metric, level),
         )
-        for (task, metric), each in corrected(valued).items()
+        for (task, metric), each in correct_by_holm(valued).items()
     ]
     without = [f"{task} ({metric})" for task, metric in shared if (task, metric) not in valued]
     return made, sorted([*alone, *without])
 
 
-def _paired(left: Sequence[Line], right: Sequence[Line], task: str, metric: str) -> Paired:
+def _pair_task(left: Sequence[Line], right: Sequence[Line], task: str, metric: str) -> PairedDifference:
     """The difference of one task; ConfigError for an id that is there twice, or that is another sample."""
     names = dict.fromkeys(line.id for side in (left, right) for line in side)
     places = {name: place for place, name in enumerate(names)}
@@ -84,17 +91,20 @@ def _paired(left: Sequence[Line], right: Sequence[Line], task: str, metric: str)
         if len({*ids}) < len(ids):
             twin = next(name for name in ids if ids.count(name) > 1)
             raise ConfigError(
-                f"{side} has sample {plain(twin)} of {plain(task)} twice: an id must be a sample's own, e.g. with its "
+                f"{side} has sample {plain_text(twin)} of {plain_text(task)} twice: an id must be a sample's own, e.g. "
+                "with its "
                 "epoch or filter, or name the column that tells them apart, --columns task=COLUMN"
             )
         sides.append([_outcome(line, places[line.id]) for line in lines])
     if len({line.tokens is None for line in (*left, *right) if line.amount is not None}) > 1:
-        raise ConfigError(f"{plain(task)} has tokens for some samples and not for others: give them for all, or none")
-    found = paired(sides[0], sides[1], metric)
-    if found.unlike is not None:
-        name = plain([*names][found.unlike])
         raise ConfigError(
-            f"sample {name} of {plain(task)} is not the same in A and B (another cluster, document or number of "
+            f"{plain_text(task)} has tokens for some samples and not for others: give them for all, or none"
+        )
+    found = paired_difference(sides[0], sides[1], metric)
+    if found.first_mismatch is not None:
+        name = plain_text([*names][found.first_mismatch])
+        raise ConfigError(
+            f"sample {name} of {plain_text(task)} is not the same in A and B (another cluster, document or number of "
             "tokens): compare results on the same samples"
         )
     return found
@@ -112,25 +122,34 @@ def markdown(found: Sequence[Compared], a: Path, b: Path, alone: Sequence[str]) 
     head = ["task", "metric", "A", "B", "B - A", "p (Holm)", "detectable", "pairs"]
     rows: list[Row] = []
     for each in found:
-        values = each.found.numbers(scale(each.metric))
-        digits = DIGITS[is_score(each.metric)]
+        values = each.found.numbers(display_factor(each.metric))
+        digits = DECIMALS_OF_KIND[is_score(each.metric)]
         notes = [*difference_notes(each.found, (each.found.pairs, each.found.pairs))]
-        entry = difference_entry(each.found, digits, scale(each.metric), star=bool(each.found.significant), notes=notes)
+        entry = difference_entry(
+            each.found, digits, display_factor(each.metric), star=bool(each.found.significant), notes=notes
+        )
         rows.append(
             [
                 each.task,
-                f"{each.metric}, {unit(each.metric)}",
+                f"{each.metric}, {display_unit(each.metric)}",
                 *(f"{values[name]:{digits}}" for name in ("baseline_value", "value")),
                 entry,
-                small(each.found.p_holm or 0.0),
-                f"{scale(each.metric) * each.detectable:{digits}}",
+                format_p_value(each.found.p_holm or 0.0),
+                f"{display_factor(each.metric) * each.detectable:{digits}}",
                 str(each.found.pairs),
             ]
         )
-    lines = ["# B against A", "", f"- A: {escaped(a)}", f"- B: {escaped(b)}", "", LEGEND.format(level=LEVEL)]
-    lines.append(formats.markdown(Grid(head=head, rows=rows, labels=2)))
+    lines = [
+        "# B against A",
+        "",
+        f"- A: {escape_markdown(a)}",
+        f"- B: {escape_markdown(b)}",
+        "",
+        COMPARISON_LEGEND.format(level=SIGNIFICANCE_LEVEL),
+    ]
+    lines.append(formats.grid_markdown(Grid(head=head, rows=rows, labels=2)))
     if alone:
-        lines.append(f"In one file only, or without a pair: {escaped(some(alone, 6))}.")
+        lines.append(f"In one file only, or without a pair: {escape_markdown(join_first_few(alone, 6))}.")
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -140,16 +159,19 @@ def data_of(found: Sequence[Compared], a: Path, b: Path) -> dict[str, Any]:
     return {
         "a": str(a),
         "b": str(b),
-        "level": LEVEL,
+        "level": SIGNIFICANCE_LEVEL,
         "tasks": [
             {
                 "task": each.task,
                 "metric": each.metric,
-                "unit": unit(each.metric),
-                **{names.get(name, name): number for name, number in each.found.numbers(scale(each.metric)).items()},
+                "unit": display_unit(each.metric),
+                **{
+                    names.get(name, name): number
+                    for name, number in each.found.numbers(display_factor(each.metric)).items()
+                },
                 "interval": each.found.interval and each.found.interval.kind,
                 **each.found.tests(),
-                "detectable": scale(each.metric) * each.detectable,
+                "detectable": display_factor(each.metric) * each.detectable,
                 **each.found.counts(),
             }
             for each in found

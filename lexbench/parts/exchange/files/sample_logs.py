@@ -21,17 +21,17 @@ from pathlib import Path
 from typing import Any
 
 from lexbench.core.errors import ConfigError
-from lexbench.core.files import parse_object, read_bytes, unlike
+from lexbench.core.files import parse_object, read_bytes, why_not_a_folder
 
-LARGEST = 256 << 20
+MAX_LOG_BYTES = 256 << 20
 """Most bytes of a line, and of a log as it is unpacked."""
-USUAL = {"id": "id", "score": "score", "nll": "nll", "tokens": "tokens", "cluster": "cluster", "task": "task"}
+DEFAULT_COLUMNS = {"id": "id", "score": "score", "nll": "nll", "tokens": "tokens", "cluster": "cluster", "task": "task"}
 """Names of the columns of JSONL, by what they hold."""
-GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
+SCORE_OF_INSPECT_GRADE = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
 """Inspect's grades: correct, incorrect, partial, no answer."""
-ZSTANDARD = 93
+ZIP_METHOD_ZSTANDARD = 93
 """Its number among the methods of ZIP."""
-DATED = re.compile(r"samples_(.+)_\d{4}-\d\d-\d\dT[\d.-]+")
+DATED_LOG_NAME = re.compile(r"samples_(.+)_\d{4}-\d\d-\d\dT[\d.-]+")
 SAME_IN_VLLM = "ask for prompt_logprobs: 0, which scores the prompt"
 
 
@@ -63,11 +63,13 @@ def is_log(path: Path) -> bool:
 
 def columns_of(words: Sequence[str]) -> dict[str, str]:
     """The columns of `--columns id=question score=correct`; ConfigError for a word that is none."""
-    given = dict(USUAL) if not words else {}
+    given = dict(DEFAULT_COLUMNS) if not words else {}
     for word in words:
         name, equals, column = word.partition("=")
-        if name not in USUAL or not equals or not column:
-            raise ConfigError(f"--columns takes NAME=COLUMN with {', '.join(USUAL)}, got {word}: e.g. score=correct")
+        if name not in DEFAULT_COLUMNS or not equals or not column:
+            raise ConfigError(
+                f"--columns takes NAME=COLUMN with {', '.join(DEFAULT_COLUMNS)}, got {word}: e.g. score=correct"
+            )
         given[name] = column
     if words and ("score" in given) == ("nll" in given):
         raise ConfigError("--columns must name a score or an nll, and not both: e.g. id=question score=correct")
@@ -87,20 +89,20 @@ def read(path: Path, columns: Mapping[str, str], own: bool) -> list[Line]:
     if path.is_dir():
         return _folder(path)
     if not path.is_file():
-        raise ConfigError(f"results {path} {unlike(path)}: give a file of samples, or a run folder")
+        raise ConfigError(f"results {path} {why_not_a_folder(path)}: give a file of samples, or a run folder")
     if path.suffix == ".eval" and not own:
-        return [*_inspect(_unpacked(path), path)]
+        return [*_inspect(_unpack_log(path), path)]
     if path.suffix == ".json" and not own:
-        return [*_inspect(parse_object(_bounded(path), f"results {path}", "give an Inspect log, or JSONL"), path)]
+        return [*_inspect(parse_object(_read_bounded(path), f"results {path}", "give an Inspect log, or JSONL"), path)]
     found = [line for place, row in _rows(path) for line in _of_row(row, place, path, columns, own)]
     if not found:
         raise ConfigError(f"results {path} hold no sample: run the evaluation again")
     return found
 
 
-def _bounded(path: Path) -> bytes:
-    if path.stat().st_size > LARGEST:
-        raise ConfigError(f"results {path} are larger than {LARGEST >> 20} MiB: give JSONL, a line a sample")
+def _read_bounded(path: Path) -> bytes:
+    if path.stat().st_size > MAX_LOG_BYTES:
+        raise ConfigError(f"results {path} are larger than {MAX_LOG_BYTES >> 20} MiB: give JSONL, a line a sample")
     return read_bytes(path)
 
 
@@ -110,11 +112,11 @@ def _folder(path: Path) -> list[Line]:
     tasks = [_task_of(file) for file in files]
     if twin := next((task for task in tasks if tasks.count(task) > 1), None):
         raise ConfigError(f"folder {path} holds several evaluations of {twin}: give the samples files of one")
-    return [line for file in files for line in read(file, USUAL, False)]
+    return [line for file in files for line in read(file, DEFAULT_COLUMNS, False)]
 
 
 def _task_of(file: Path) -> str:
-    dated = DATED.fullmatch(file.stem)
+    dated = DATED_LOG_NAME.fullmatch(file.stem)
     return dated[1] if dated else file.stem.removeprefix("samples_")
 
 
@@ -123,11 +125,11 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     with path.open("rb") as stream:
         number = 0
         # Bounded: a file without line ends would be read into memory whole.
-        while line := stream.readline(LARGEST + 1):
+        while line := stream.readline(MAX_LOG_BYTES + 1):
             number += 1
             place = f"line {number} of {path}"
-            if len(line) > LARGEST:
-                raise ConfigError(f"{place} is larger than {LARGEST >> 20} MiB: write a line a sample")
+            if len(line) > MAX_LOG_BYTES:
+                raise ConfigError(f"{place} is larger than {MAX_LOG_BYTES >> 20} MiB: write a line a sample")
             if line.strip():
                 yield place, parse_object(line, place, "write a JSON object a line")
 
@@ -138,10 +140,10 @@ def _of_row(row: Mapping[str, Any], place: str, path: Path, columns: Mapping[str
     elif not own and "custom_id" in row and "response" in row:
         yield _vllm(row, place)
     else:
-        yield _columned(row, place, columns)
+        yield _line_of_columns(row, place, columns)
 
 
-def _columned(row: Mapping[str, Any], place: str, columns: Mapping[str, str]) -> Line:
+def _line_of_columns(row: Mapping[str, Any], place: str, columns: Mapping[str, str]) -> Line:
     """A sample of JSONL with columns."""
     held = {name: row[column] for name, column in columns.items() if column in row}
     if "id" not in held:
@@ -238,15 +240,17 @@ def _vllm(row: Mapping[str, Any], place: str) -> Line:
     return Line(**shared, amount=total, tokens=len(nats) or None)
 
 
-def _unpacked(path: Path) -> dict[str, Any]:
+def _unpack_log(path: Path) -> dict[str, Any]:
     """An Inspect log of the form .eval, a ZIP of header.json and samples/*.json, as one object."""
     remedy = "write it again with inspect log convert --to json"
-    content = _bounded(path)
+    content = _read_bounded(path)
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as packed:
             names = [each for each in packed.infolist() if each.filename.startswith("samples/")]
-            if sum(each.file_size for each in packed.infolist()) > LARGEST:
-                raise ConfigError(f"results {path} unpack to more than {LARGEST >> 20} MiB: {remedy}, and take a part")
+            if sum(each.file_size for each in packed.infolist()) > MAX_LOG_BYTES:
+                raise ConfigError(
+                    f"results {path} unpack to more than {MAX_LOG_BYTES >> 20} MiB: {remedy}, and take a part"
+                )
             texts = [
                 (each.filename, _member(packed, each, content)) for each in [packed.getinfo("header.json"), *names]
             ]
@@ -258,7 +262,7 @@ def _unpacked(path: Path) -> dict[str, Any]:
 
 def _member(packed: zipfile.ZipFile, member: zipfile.ZipInfo, content: bytes) -> bytes:
     """The bytes of a file in a ZIP; Zstandard, which Inspect uses, is unknown to Python's own reader before 3.14."""
-    if member.compress_type != ZSTANDARD:
+    if member.compress_type != ZIP_METHOD_ZSTANDARD:
         return packed.read(member)
     import pyarrow as pa
 
@@ -304,7 +308,7 @@ def _scores(sample: Mapping[str, Any], path: Path) -> dict[str, float | None]:
         value = score.get("value") if isinstance(score, Mapping) else score
         several = value.items() if isinstance(value, Mapping) else [("", value)]
         for part, each in several:
-            number = GRADES.get(each, each) if isinstance(each, str) else each
+            number = SCORE_OF_INSPECT_GRADE.get(each, each) if isinstance(each, str) else each
             if isinstance(number, bool | int | float) and (not math.isfinite(number) or 0 <= number <= 1):
                 name = f"{scorer}.{part}" if part else str(scorer)
                 found[name] = _amount(number, name, f"sample {sample['id']} of {path}")

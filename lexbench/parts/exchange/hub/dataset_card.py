@@ -5,17 +5,23 @@ from typing import Any
 
 from huggingface_hub import DatasetCardData
 
-from lexbench.core.method_key import by_name
-from lexbench.parts.exchange.hub.card_yaml import MARK, with_key
-from lexbench.parts.exchange.hub.dataset_files import SCORE, Head
-from lexbench.stats.wording import escaped, listed, plain, several, some
+from lexbench.core.method_key import sort_by_name
+from lexbench.parts.exchange.hub.card_yaml import BYTE_ORDER_MARK, set_head_key
+from lexbench.parts.exchange.hub.dataset_files import SCORE_COLUMN_PREFIX, CellHead
+from lexbench.stats.wording import count_with_noun, escape_markdown, join_first_few, join_lengths, plain_text
 
-OURS = "<!-- Written by lexbench share, and again each time; without this line your own text stays. -->"
-SIZES = (("n<1K", 10**3), ("1K<n<10K", 10**4), ("10K<n<100K", 10**5), ("100K<n<1M", 10**6), ("1M<n<10M", 10**7))
-HEADING = """\
+OWN_TEXT_MARK = "<!-- Written by lexbench share, and again each time; without this line your own text stays. -->"
+SIZE_CATEGORIES = (
+    ("n<1K", 10**3),
+    ("1K<n<10K", 10**4),
+    ("10K<n<100K", 10**5),
+    ("100K<n<1M", 10**6),
+    ("1M<n<10M", 10**7),
+)
+TABLE_HEADING = """\
 | configuration | task | models | methods | lengths | cells | samples |
 | --- | --- | --- | --- | --- | ---: | ---: |"""
-ABOUT = """\
+ROWS_EXPLANATION = """\
 A row is a sample: one question with the model's answer. A *cell* is (model, method, task, length,
 seed); a method changes the positions of a trained model, and `none` changes nothing. Samples of one `cluster` (a
 document, a haystack) are not independent.
@@ -39,22 +45,22 @@ protocols, backends, dtypes, methods or lengths.
 """
 
 
-def sample_card(card: str, cells: Sequence[Head], configurations: Mapping[str, str]) -> str:
+def sample_card(card: str, cells: Sequence[CellHead], configurations: Mapping[str, str]) -> str:
     """The card of a dataset; in an existing card only files and size in the head, and our own text, are replaced.
 
     Raises ConfigError if the existing card cannot be parsed.
     """
-    data = _head(cells, configurations)
-    text = f"{OURS}\n\n{_text(cells, configurations)}"
-    if not card.removeprefix(MARK).strip():
+    data = _card_head(cells, configurations)
+    text = f"{OWN_TEXT_MARK}\n\n{_card_text(cells, configurations)}"
+    if not card.removeprefix(BYTE_ORDER_MARK).strip():
         return f"---\n{DatasetCardData(**data).to_yaml()}\n---\n\n{text}"
-    own = OURS in card
+    own = OWN_TEXT_MARK in card
     for key in ("configs", "size_categories"):
-        card = with_key(card, key, data[key])
-    return card[: card.index(OURS)] + text if own else card
+        card = set_head_key(card, key, data[key])
+    return card[: card.index(OWN_TEXT_MARK)] + text if own else card
 
 
-def _head(cells: Sequence[Head], configurations: Mapping[str, str]) -> dict[str, Any]:
+def _card_head(cells: Sequence[CellHead], configurations: Mapping[str, str]) -> dict[str, Any]:
     """The head, for `datasets` and the hub."""
 
     def files(name: str) -> list[dict[str, str]]:
@@ -64,38 +70,53 @@ def _head(cells: Sequence[Head], configurations: Mapping[str, str]) -> dict[str,
     of_tasks = [{"config_name": name, "data_files": files(name)} for name in configurations.values()]
     samples = sum(each.samples for each in cells)
     return {
-        "pretty_name": _title(cells),
+        "pretty_name": _card_title(cells),
         "tags": ["lexbench", "evaluation", "long-context"],
         "task_categories": ["text-generation"],
-        "size_categories": [next((name for name, below in SIZES if samples < below), "n>10M")],
+        "size_categories": [next((name for name, below in SIZE_CATEGORIES if samples < below), "n>10M")],
         "configs": [every, *of_tasks],
     }
 
 
-def _title(cells: Sequence[Head]) -> str:
-    return f"lexbench samples of {some(sorted({each.cell.model for each in cells}), 3)}"
+def _card_title(cells: Sequence[CellHead]) -> str:
+    return f"lexbench samples of {join_first_few(sorted({each.cell.model for each in cells}), 3)}"
 
 
-def _text(cells: Sequence[Head], configurations: Mapping[str, str]) -> str:
+def _card_text(cells: Sequence[CellHead], configurations: Mapping[str, str]) -> str:
     """The text: an example of use, a table of the files, and the columns."""
     rows = []
     for task, name in configurations.items():
         of_task = [each for each in cells if each.cell.task == task and each.samples]
-        models = some(sorted({each.cell.model for each in of_task}), 3)
-        methods = by_name({each.cell.method for each in of_task})
-        lengths = listed([each.cell.length for each in of_task])
+        models = join_first_few(sorted({each.cell.model for each in of_task}), 3)
+        methods = sort_by_name({each.cell.method for each in of_task})
+        lengths = join_lengths([each.cell.length for each in of_task])
         samples = str(sum(each.samples for each in of_task))
-        rows.append([name, escaped(task), escaped(models), escaped(some(methods)), lengths, str(len(of_task)), samples])
-    table = [HEADING, *(f"| {' | '.join(row)} |" for row in rows)]
+        rows.append(
+            [
+                name,
+                escape_markdown(task),
+                escape_markdown(models),
+                escape_markdown(join_first_few(methods)),
+                lengths,
+                str(len(of_task)),
+                samples,
+            ]
+        )
+    table = [TABLE_HEADING, *(f"| {' | '.join(row)} |" for row in rows)]
     refused = [each for each in cells if each.refused]
-    scores = sorted({SCORE + name for each in cells for name in each.metrics})
+    scores = sorted({SCORE_COLUMN_PREFIX + name for each in cells for name in each.metrics})
     example = next(iter(configurations.values()))
-    lines = [f"# {escaped(_title(cells))}", "", "Questions, answers and scores behind the tables of lexbench.", ""]
+    lines = [
+        f"# {escape_markdown(_card_title(cells))}",
+        "",
+        "Questions, answers and scores behind the tables of lexbench.",
+        "",
+    ]
     lines += ["```python", "from datasets import load_dataset", ""]
     lines += [f'samples = load_dataset("FOLDER", "{example}", split="test")  # this folder, or its name on the hub']
-    code = ", ".join(f"`{plain(name).replace('`', '')}`" for name in scores) or "none"
+    code = ", ".join(f"`{plain_text(name).replace('`', '')}`" for name in scores) or "none"
     lines += ["```", "", *table, "", f"`all` is the default and holds all of them. Scores: {code}."]
     if refused:
-        reasons = escaped(some(sorted({str(each.refused) for each in refused}), 3, "; "))
-        lines += ["", f"{several(len(refused), 'cell')} refused, without samples: {reasons}."]
-    return "\n".join([*lines, "", "## Columns", "", ABOUT])
+        reasons = escape_markdown(join_first_few(sorted({str(each.refused) for each in refused}), 3, "; "))
+        lines += ["", f"{count_with_noun(len(refused), 'cell')} refused, without samples: {reasons}."]
+    return "\n".join([*lines, "", "## Columns", "", ROWS_EXPLANATION])

@@ -8,20 +8,20 @@ from inspect_ai.model import ChatMessageUser, GenerateConfig, Model, ModelOutput
 from numpy.typing import NDArray
 
 from lexbench.checkpoints.checkpoint import read_model
-from lexbench.checkpoints.tokenizer import given_tokenizer
+from lexbench.checkpoints.tokenizer import wrap_loaded_tokenizer
 from lexbench.core import registry
 from lexbench.core.errors import ConfigError
 from lexbench.core.task import Tokenizer, Tokens
 from lexbench.parts.exchange.lm_eval.questions import prompt_text
 from lexbench.runner.backend_pool import tokenizer_of
 
-SERVERS = ("openai-api-completions", "vllm-completions")
+TOKEN_PROVIDERS = ("openai-api-completions", "vllm-completions")
 """Providers that send tokens as they are."""
-REMEDY = f"use {' or '.join(SERVERS)}"
-PLAIN = "-M \"chat_template='{{ messages[0].content }}'\""
+PROVIDER_REMEDY = f"use {' or '.join(TOKEN_PROVIDERS)}"
+PLAIN_CHAT_TEMPLATE = "-M \"chat_template='{{ messages[0].content }}'\""
 
 
-class Reader(Protocol):
+class PromptReader(Protocol):
     """A model of inspect_ai that reads exact tokens."""
 
     tokenizer: Tokenizer
@@ -41,7 +41,7 @@ class Reader(Protocol):
         """[targets] NLL of tokens[start:], nats."""
 
 
-def reader_of(model: Model, provider: str, tokenizer: str | None) -> Reader:
+def reader_of(model: Model, provider: str, tokenizer: str | None) -> PromptReader:
     """The reader of a model; ConfigError for a provider that does not show the tokens that its model reads.
 
     Args:
@@ -49,12 +49,12 @@ def reader_of(model: Model, provider: str, tokenizer: str | None) -> Reader:
         provider: its name in inspect_ai.
         tokenizer: of a server's model: a folder, or a name of the registry or the hub; None: none is given.
     """
-    if provider in SERVERS:
+    if provider in TOKEN_PROVIDERS:
         if tokenizer is None:
             raise ConfigError(f"{provider} does not show its tokenizer: give -T tokenizer=FOLDER or ORG/NAME")
         return ServerReader(model, _named_tokenizer(tokenizer))
     if provider != "hf":
-        raise ConfigError(f"{provider} does not show the tokens that its model reads: {REMEDY}, or hf")
+        raise ConfigError(f"{provider} does not show the tokens that its model reads: {PROVIDER_REMEDY}, or hf")
     if tokenizer is not None:
         raise ConfigError("hf has the tokenizer of its model: leave out -T tokenizer")
     if model.api.do_sample:
@@ -115,13 +115,13 @@ class LocalReader:
         if not isinstance(api.tokenizer, KnownTexts):
             api.tokenizer = KnownTexts(api.tokenizer)
         self._api, self._known = api, api.tokenizer
-        self.tokenizer = given_tokenizer(self._known.tokenizer)
+        self.tokenizer = wrap_loaded_tokenizer(self._known.tokenizer)
 
     def message(self, tokens: Tokens) -> ChatMessageUser:
         """The prompt; ConfigError where the provider puts a chat template around it."""
         message = ChatMessageUser(content=prompt_text(self.tokenizer, tokens))
         if self._api.hf_chat([message], []) != message.text:
-            raise ConfigError(f"hf puts a chat template around the prompt: give {PLAIN}")
+            raise ConfigError(f"hf puts a chat template around the prompt: give {PLAIN_CHAT_TEMPLATE}")
         self._known.add(message.text, tokens)
         return message
 
@@ -170,5 +170,7 @@ class KnownTexts:
 
 
 def _named_tokenizer(given: str) -> Tokenizer:
-    name, path = registry.model_named(given)
-    return tokenizer_of(read_model({**registry.read("model", name), **({} if path is None else {"path": path})}))
+    name, path = registry.resolve_model_name(given)
+    return tokenizer_of(
+        read_model({**registry.read_named_config("model", name), **({} if path is None else {"path": path})})
+    )

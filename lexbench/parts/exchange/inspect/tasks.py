@@ -18,13 +18,13 @@ from inspect_ai.solver import Generate, Solver, TaskState, solver
 from lexbench.core import registry, task
 from lexbench.core.errors import ConfigError
 from lexbench.core.record import Refused
-from lexbench.parts.exchange.inspect.providers import REMEDY, Reader, reader_of
+from lexbench.parts.exchange.inspect.providers import PROVIDER_REMEDY, PromptReader, reader_of
 from lexbench.parts.exchange.lm_eval.questions import HarnessCell, prompt_text, sample_of_text
-from lexbench.runner.answers import scored
-from lexbench.runner.cells import Named
+from lexbench.runner.answers import sample_of_answer
+from lexbench.runner.cells import Component
 
-NLL = "nll"
-"""Key of a sample's metadata: NLL of its targets, or summed of each option, in nats."""
+NLL_METADATA_KEY = "nll"
+"""Key of a sample's metadata: NLL_METADATA_KEY of its targets, or summed of each option, in nats."""
 
 
 def make_task(cell: HarnessCell, model: Model, tokenizer: str | None = None) -> inspect_ai.Task:
@@ -43,52 +43,56 @@ def make_task(cell: HarnessCell, model: Model, tokenizer: str | None = None) -> 
     reader = reader_of(model, provider, tokenizer)
     asked, questions = cell.questions(reader.tokenizer)
     kind = type(questions[0])
-    if kind in (task.Score, task.Choose) and not reader.likelihoods:
-        raise ConfigError(f"{provider} gives no log-probabilities of prompts, which {asked.label} needs: {REMEDY}")
-    if kind not in (task.Score, task.Choose, task.Write):
+    if kind in (task.Loglikelihood, task.Choose) and not reader.likelihoods:
+        raise ConfigError(
+            f"{provider} gives no log-probabilities of prompts, which {asked.label} needs: {PROVIDER_REMEDY}"
+        )
+    if kind not in (task.Loglikelihood, task.Choose, task.Generate):
         raise ConfigError(f"{asked.label} measures what inspect_ai does not give: use lexbench run")
     by_index = {question.index: question for question in questions}
     return inspect_ai.Task(
         dataset=MemoryDataset([_sample(reader, question) for question in questions], name=asked.label),
         solver=_solver(reader, by_index),
-        scorer=_scorer(asked, reader, by_index, likelihood=kind is task.Score),
-        version=asked.built.edition,
+        scorer=_scorer(asked, reader, by_index, likelihood=kind is task.Loglikelihood),
+        version=asked.obj.edition,
     )
 
 
-def _sample(reader: Reader, question: task.AnyQuestion) -> Sample:
+def _sample(reader: PromptReader, question: task.AnyQuestion) -> Sample:
     """A question as inspect_ai logs it: of likelihoods, the input is the context."""
     decode = reader.tokenizer.decode
     place = {"cluster": question.cluster, "index": question.index}
-    if isinstance(question, task.Write):
+    if isinstance(question, task.Generate):
         return Sample(
             input=[reader.message(question.prompt)], target=question.answer, id=question.index, metadata=place
         )
-    if isinstance(question, task.Score):
-        prompt, target = question.tokens[: question.start], decode(question.tokens[question.start :])
+    if isinstance(question, task.Loglikelihood):
+        prompt, target = question.tokens[: question.first_target], decode(question.tokens[question.first_target :])
     else:
         assert isinstance(question, task.Choose)
         prompt, target = question.prompt, decode(question.options[question.expected])
     return Sample(input=prompt_text(reader.tokenizer, prompt), target=target, id=question.index, metadata=place)
 
 
-def _solver(reader: Reader, questions: Mapping[int, task.AnyQuestion]) -> Solver:
+def _solver(reader: PromptReader, questions: Mapping[int, task.AnyQuestion]) -> Solver:
     """Asks the model the question of a sample."""
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
         question = questions[state.metadata["index"]]
-        if isinstance(question, task.Write):
+        if isinstance(question, task.Generate):
             [message] = state.messages
-            state = await generate(state, stop_seqs=[*question.until] or None, **reader.settings(question.room))
+            state = await generate(
+                state, stop_seqs=[*question.until] or None, **reader.settings(question.max_new_tokens)
+            )
             reader.check(message, state.output)
-        elif isinstance(question, task.Score):
-            state.metadata[NLL] = (await reader.nll(question.tokens, question.start)).tolist()
+        elif isinstance(question, task.Loglikelihood):
+            state.metadata[NLL_METADATA_KEY] = (await reader.nll(question.tokens, question.first_target)).tolist()
         else:
             assert isinstance(question, task.Choose)
             rows = [
                 await reader.nll(np.append(question.prompt, each), len(question.prompt)) for each in question.options
             ]
-            state.metadata[NLL] = [float(row.sum(dtype=np.float64)) for row in rows]
+            state.metadata[NLL_METADATA_KEY] = [float(row.sum(dtype=np.float64)) for row in rows]
         return state
 
     def ask() -> Solver:
@@ -97,20 +101,22 @@ def _solver(reader: Reader, questions: Mapping[int, task.AnyQuestion]) -> Solver
     return solver("lexbench")(ask)()
 
 
-def _scorer(asked: Named, reader: Reader, questions: Mapping[int, task.AnyQuestion], likelihood: bool) -> Scorer:
+def _scorer(
+    asked: Component, reader: PromptReader, questions: Mapping[int, task.AnyQuestion], likelihood: bool
+) -> Scorer:
     """Scores an answer as the task does."""
 
     async def score(state: TaskState, target: Target) -> Score:
         question = questions[state.metadata["index"]]
-        if isinstance(question, task.Write):
+        if isinstance(question, task.Generate):
             text = state.output.completion
             return Score(value=dict(sample_of_text(asked, reader.tokenizer, question, text).scores), answer=text)
         if isinstance(question, task.Choose):
-            chosen = task.Chosen(nll=np.array(state.metadata[NLL]))
-            return Score(value=dict(scored(asked.built, reader.tokenizer, question, chosen).scores))
-        assert isinstance(question, task.Score)
-        answer = task.Scored(nll=np.array(state.metadata[NLL], dtype=np.float32))
-        sample = scored(asked.built, reader.tokenizer, question, answer)
+            chosen = task.ChooseAnswer(nll=np.array(state.metadata[NLL_METADATA_KEY]))
+            return Score(value=dict(sample_of_answer(asked.obj, reader.tokenizer, question, chosen).scores))
+        assert isinstance(question, task.Loglikelihood)
+        answer = task.LoglikelihoodAnswer(nll=np.array(state.metadata[NLL_METADATA_KEY], dtype=np.float32))
+        sample = sample_of_answer(asked.obj, reader.tokenizer, question, answer)
         if sample.nll is None:
             raise ConfigError(f"{asked.label} has more scores than inspect_ai takes: use lexbench run")
         nats, targets = float(sample.nll.astype(np.float64).sum()), len(sample.nll)
@@ -149,7 +155,7 @@ def _whole(given: Sequence[Any]) -> list[Any]:
     return [int(each) if isinstance(each, str) and each.isdecimal() else each for each in given]
 
 
-def _registered(name: str) -> Any:
+def _registered_task(name: str) -> Any:
     """The task of inspect_ai for a name of the registry."""
 
     def ask(
@@ -177,5 +183,5 @@ def _registered(name: str) -> Any:
     return inspect_ai.task(name=name)(ask)
 
 
-TASKS = {name: _registered(name) for name in registry.names("task")}
+INSPECT_TASKS = {name: _registered_task(name) for name in registry.registered_names("task")}
 """By name, as registered with inspect_ai."""

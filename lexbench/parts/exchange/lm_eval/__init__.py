@@ -13,15 +13,15 @@ from collections.abc import Sequence
 from lexbench.core.errors import ConfigError
 from lexbench.core.record import Refused
 
-NAME = "lexbench"
+MODEL_NAME = "lexbench"
 """The model's name for `--model`."""
-ROOMS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
+MAX_NEW_TOKENS_SETTINGS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
 """Generation settings for the most tokens to write; the first one given counts."""
-ROOM = 256
+DEFAULT_MAX_NEW_TOKENS = 256
 """Tokens to write by default: the harness's own default."""
 
 
-def register() -> None:
+def register_model() -> None:
     """Register our model with the installed harness, once; ConfigError if the harness is not installed."""
     try:
         import lm_eval.models  # noqa: F401  (first: the harness adds its own models only to an empty registry)
@@ -30,16 +30,16 @@ def register() -> None:
         raise ConfigError(
             f"lm-evaluation-harness cannot be imported ({error}): pip install 'lexbench[lm_eval]'"
         ) from None
-    if NAME not in registry.MODEL_REGISTRY:
+    if MODEL_NAME not in registry.MODEL_REGISTRY:
         from lexbench.parts.exchange.lm_eval.model import LexbenchModel
 
-        registry.register_model(NAME)(LexbenchModel)
+        registry.register_model(MODEL_NAME)(LexbenchModel)
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the harness's command line with our model; exit code 0, or 2 and one line for wrong input or a refusal."""
     try:
-        register()
+        register_model()
         from lm_eval.__main__ import cli_evaluate
 
         sys.argv = ["lm_eval", *arguments]  # the harness reads sys.argv only

@@ -15,26 +15,26 @@ from lexbench.core.record import Refused
 from lexbench.core.values import is_whole
 from lexbench.methods.composition import Composed, Method, method_config, read_method
 from lexbench.methods.scaled import attention_of
-from lexbench.parts.exchange.lm_eval import ROOM, ROOMS
-from lexbench.runner.backend_pool import opened
-from lexbench.runner.cells import NamedMethod
-from lexbench.runner.verify import CHEAP, failure, verify
+from lexbench.parts.exchange.lm_eval import DEFAULT_MAX_NEW_TOKENS, MAX_NEW_TOKENS_SETTINGS
+from lexbench.runner.backend_pool import open_backend
+from lexbench.runner.cells import MethodComponent
+from lexbench.runner.verify import CHECK_TEXT_TOKENS, failure_of_checks, verify_attention
 
-OURS = ("model", "path", "method", "backend", "dtype", "device", "max_length", "trained_length")
-PREFIXES = ("model", "method", "backend")
+OWN_ARGUMENTS = ("model", "path", "method", "backend", "dtype", "device", "max_length", "trained_length")
+PREFIX_NOUNS = ("model", "method", "backend")
 """Nouns with parameters of their own, as on our command line: `backend.at_once=8`."""
-NEUTRAL: Mapping[str, Any] = {"num_beams": 1, "repetition_penalty": 1.0, "use_cache": True}
+NEUTRAL_SETTING_VALUES: Mapping[str, Any] = {"num_beams": 1, "repetition_penalty": 1.0, "use_cache": True}
 """Generation settings that have no effect at these values."""
-SAMPLING = ("temperature", "top_p", "top_k", "min_p", "seed")
+SAMPLING_SETTINGS = ("temperature", "top_p", "top_k", "min_p", "seed")
 """Generation settings without effect on greedy writing."""
 
 
 @dataclass(frozen=True)
-class Setting:
+class CheckedArguments:
     """A model and a method, checked before anything is loaded."""
 
     model: Model
-    method: NamedMethod
+    method: MethodComponent
     backend: Mapping[str, Any]
     max_length: int
     """Most tokens that the model reads; the last token of an answer is scored, not read."""
@@ -42,8 +42,8 @@ class Setting:
     """The method's Attention at `max_length`."""
 
 
-def settle(arguments: Mapping[str, Any]) -> Setting:
-    """Read the harness's `model_args`: `OURS`, `PREFIXES`, and the method's own parameters.
+def read_model_arguments(arguments: Mapping[str, Any]) -> CheckedArguments:
+    """Read the harness's `model_args`: `OWN_ARGUMENTS`, `PREFIX_NOUNS`, and the method's own parameters.
 
     Raises ConfigError for wrong arguments, Refused if the model does not allow the method.
     """
@@ -51,68 +51,70 @@ def settle(arguments: Mapping[str, Any]) -> Setting:
     given = {key: value for key, value in arguments.items() if value is not None}
     if given.get("device") == "cuda:0":
         del given["device"]
-    of = {noun: _prefixed(noun, given) for noun in PREFIXES}
-    own = {key: given[key] for key in given if key not in OURS and key.partition(".")[0] not in PREFIXES}
-    model = _model(given, of["model"])
-    method = _method(given.get("method", "none"), {**own, **of["method"]})
+    of = {noun: _parameters_of_noun(noun, given) for noun in PREFIX_NOUNS}
+    own = {key: given[key] for key in given if key not in OWN_ARGUMENTS and key.partition(".")[0] not in PREFIX_NOUNS}
+    model = _read_model(given, of["model"])
+    method = _read_method(given.get("method", "none"), {**own, **of["method"]})
     name = str(given.get("backend", "hf"))
     shortcuts: dict[str, Any] = {key: given[key] for key in ("dtype", "device") if key in given}
-    backend = {**registry.read("backend", name), **shortcuts, **of["backend"], "name": name}
-    max_length = given.get("max_length", _usual_length(model, method.built))
+    backend = {**registry.read_named_config("backend", name), **shortcuts, **of["backend"], "name": name}
+    max_length = given.get("max_length", _default_max_length(model, method.obj))
     if not is_whole(max_length, 2):
         raise ConfigError(f"max_length must be a whole number of at least 2, got {max_length!r}: e.g. max_length=4096")
-    return Setting(model, method, backend, max_length, attention_of(method.built, model, max_length))
+    return CheckedArguments(model, method, backend, max_length, attention_of(method.obj, model, max_length))
 
 
-def loaded(setting: Setting) -> Backend:
+def load_backend(setting: CheckedArguments) -> Backend:
     """Load the backend and apply the method; Refused if the backend cannot realise it or the self-check fails."""
     # One more than max_length: the last token is scored, not read.
-    backend = opened(setting.model, setting.backend, setting.max_length + 1)
+    backend = open_backend(setting.model, setting.backend, setting.max_length + 1)
     if capabilities(backend).verifiable and setting.attention.slots():
-        if failed := failure(verify(backend, setting.attention, min(setting.max_length, CHEAP))):
+        if failed := failure_of_checks(
+            verify_attention(backend, setting.attention, min(setting.max_length, CHECK_TEXT_TOKENS))
+        ):
             raise Refused(f"{setting.method.label} {failed}")
     else:
         backend.attend(setting.attention)
     return backend
 
 
-def _prefixed(noun: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def _parameters_of_noun(noun: str, given: Mapping[str, Any]) -> dict[str, Any]:
     return {key.partition(".")[2]: value for key, value in given.items() if key.startswith(f"{noun}.")}
 
 
-def _model(given: Mapping[str, Any], stated: Mapping[str, Any]) -> Model:
+def _read_model(given: Mapping[str, Any], stated: Mapping[str, Any]) -> Model:
     """The registry's model, or a folder or hub name; the user's own values win."""
     if "model" not in given and "path" not in given:
         raise ConfigError("model_args name no model: give model=NAME (lexbench list model) or path=DIR or a hub name")
-    known = registry.read("model", str(given["model"])) if "model" in given else {}
+    known = registry.read_named_config("model", str(given["model"])) if "model" in given else {}
     over = {key: given[key] for key in ("path", "trained_length") if key in given}
     return read_model({**known, **over, **stated})
 
 
-def _method(given: Any, parameters: Mapping[str, Any]) -> NamedMethod:
+def _read_method(given: Any, parameters: Mapping[str, Any]) -> MethodComponent:
     """A method, by name and parameters, or several combined."""
     config = {**method_config(given), **parameters}
     if "compose" not in config:
-        takes = [*registry.parameters(registry.class_of(config, "method"))]
+        takes = [*registry.class_parameters(registry.class_of(config, "method"))]
         for key in parameters:
             if key not in takes:
-                close = difflib.get_close_matches(key, [*takes, *OURS], n=1)
+                close = difflib.get_close_matches(key, [*takes, *OWN_ARGUMENTS], n=1)
                 hint = f"did you mean {close[0]}? " if close else ""
                 own = ", ".join(takes) or "has no parameters"
                 raise ConfigError(
-                    f"unknown argument {key}: {hint}choose from {', '.join(OURS)}; {config['name']}: {own}"
+                    f"unknown argument {key}: {hint}choose from {', '.join(OWN_ARGUMENTS)}; {config['name']}: {own}"
                 )
-    return NamedMethod.of(*read_method(config))
+    return MethodComponent.of(*read_method(config))
 
 
-def _usual_length(model: Model, method: Method) -> int:
+def _default_max_length(model: Model, method: Method) -> int:
     """The default max_length: trained length times the largest factor of the method or its parts."""
     parts = method.parts if isinstance(method, Composed) else (method,)
     factors = [getattr(part, "factor", None) or 1.0 for part in parts]
     return round(model.trained_length * max(factors))
 
 
-def identity(setting: Setting, backend: Backend) -> dict[str, Any]:
+def model_identity(setting: CheckedArguments, backend: Backend) -> dict[str, Any]:
     """Everything that results depend on, as plain JSON with the keys of a cell's identity.
 
     And what was said of two files of the model's folder that begin texts with other tokens.
@@ -135,7 +137,7 @@ def identity(setting: Setting, backend: Backend) -> dict[str, Any]:
     }
 
 
-def greedy(settings: Mapping[str, Any]) -> tuple[int, tuple[str, ...]]:
+def greedy_settings(settings: Mapping[str, Any]) -> tuple[int, tuple[str, ...]]:
     """Most tokens to write, and the stop strings, from a task's generation settings.
 
     Raises ConfigError for settings that are not greedy decoding.
@@ -148,10 +150,16 @@ def greedy(settings: Mapping[str, Any]) -> tuple[int, tuple[str, ...]]:
             "give --gen_kwargs do_sample=False"
         )
     for key, value in settings.items():
-        known = key in (*SAMPLING, *ROOMS, "until", "do_sample")
-        if not known and value is not None and not (key in NEUTRAL and value == NEUTRAL[key]):
+        known = key in (*SAMPLING_SETTINGS, *MAX_NEW_TOKENS_SETTINGS, "until", "do_sample")
+        if (
+            not known
+            and value is not None
+            and not (key in NEUTRAL_SETTING_VALUES and value == NEUTRAL_SETTING_VALUES[key])
+        ):
             raise ConfigError(f"lexbench decodes greedily and cannot use {key}={value!r}: leave it out of gen_kwargs")
     until = settings.get("until") or ()
     ends = (until,) if isinstance(until, str) else tuple(until)
-    room = next((settings[name] for name in ROOMS if settings.get(name) is not None), ROOM)
+    room = next(
+        (settings[name] for name in MAX_NEW_TOKENS_SETTINGS if settings.get(name) is not None), DEFAULT_MAX_NEW_TOKENS
+    )
     return int(room), tuple(end for end in ends if end)

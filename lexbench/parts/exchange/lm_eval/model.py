@@ -12,14 +12,19 @@ from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from tqdm import tqdm
 
 from lexbench.checkpoints.checkpoint import folder_of
-from lexbench.checkpoints.tokenizer import given_tokenizer, opens_thought, put_in_front
-from lexbench.core.console import without_bar
+from lexbench.checkpoints.tokenizer import opens_thought, prepend_special_tokens, wrap_loaded_tokenizer
+from lexbench.core.console import must_hide_bar
 from lexbench.core.errors import ConfigError
-from lexbench.core.task import Score, Scored, Tokens, Write, Written
+from lexbench.core.task import Generate, GenerateAnswer, Loglikelihood, LoglikelihoodAnswer, Tokens
 from lexbench.core.version import __version__
-from lexbench.parts.exchange.lm_eval.arguments import greedy, identity, loaded, settle
-from lexbench.parts.exchange.lm_eval.asking import answers, likelihoods
-from lexbench.runner.backend_pool import done_with
+from lexbench.parts.exchange.lm_eval.arguments import (
+    greedy_settings,
+    load_backend,
+    model_identity,
+    read_model_arguments,
+)
+from lexbench.parts.exchange.lm_eval.asking import answer_longest_first, continuation_likelihoods
+from lexbench.runner.backend_pool import release_backend
 
 log = logging.getLogger(__name__)
 
@@ -40,16 +45,16 @@ class LexbenchModel(TemplateLM):  # type: ignore[misc]
         super().__init__()
         if str(batch_size or 1) != "1" or max_batch_size:
             log.warning("lexbench backends choose their own batches: batch_size=%s is ignored", batch_size)
-        self.setting = settle(arguments)
+        self.setting = read_model_arguments(arguments)
         self.max_length = self.setting.max_length
-        self._running = loaded(self.setting)
+        self._running = load_backend(self.setting)
         # The harness never closes a model.
-        atexit.register(done_with, self._running)
+        atexit.register(release_backend, self._running)
         self._prefix: list[int] = [*self._running.tokenizer.prefix]
         folder = folder_of(self.setting.model, weights=False)
         self.tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        if given_tokenizer(self.tokenizer).prefix != tuple(self._prefix):  # transformers follows another file
-            put_in_front(self.tokenizer.backend_tokenizer, self._prefix)
+        if wrap_loaded_tokenizer(self.tokenizer).prefix != tuple(self._prefix):  # transformers follows another file
+            prepend_special_tokens(self.tokenizer.backend_tokenizer, self._prefix)
         self._truncated: dict[str, Counter[str]] = {}
 
     # requests of the harness
@@ -59,19 +64,20 @@ class LexbenchModel(TemplateLM):  # type: ignore[misc]
 
         Longer than `max_length`: the first tokens are dropped, and the request is counted.
         """
-        pairs = [(request.args, *self._encoded(*request.args)) for request in requests]
+        pairs = [(request.args, *self._encode_request(*request.args)) for request in requests]
         lengths = [len(context) + len(continuation) - 1 for _, context, continuation in pairs]
-        self._count("loglikelihood", requests, [length > self.max_length for length in lengths])
+        self._count_truncated("loglikelihood", requests, [length > self.max_length for length in lengths])
         return self._loglikelihood_tokens(pairs, disable_tqdm=disable_tqdm)
 
     def _loglikelihood_tokens(
         self, requests: Sequence[tuple[Any, list[int], list[int]]], disable_tqdm: bool = False, **kwargs: Any
     ) -> list[tuple[float, bool]]:
         questions = [
-            _score(index, context, after, self.max_length) for index, (_, context, after) in enumerate(requests)
+            _loglikelihood_question(index, context, after, self.max_length)
+            for index, (_, context, after) in enumerate(requests)
         ]
-        found = ((index, (total, best)) for index, total, best in likelihoods(self._running, questions))
-        return self._gathered("loglikelihood", [texts for texts, _, _ in requests], found, disable_tqdm)
+        found = ((index, (total, best)) for index, total, best in continuation_likelihoods(self._running, questions))
+        return self._gather_results("loglikelihood", [texts for texts, _, _ in requests], found, disable_tqdm)
 
     def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
         """For each text: ln p of all its tokens (nats), in disjoint windows of `max_length` tokens.
@@ -80,9 +86,9 @@ class LexbenchModel(TemplateLM):  # type: ignore[misc]
         target; a later window on the last token of the previous one; the last window on as many earlier tokens as fill
         it.
         """
-        *first, prefix = self._opening
+        *first, prefix = self._begin_tokens
         room = self.max_length - len(first)
-        questions: list[Score] = []
+        questions: list[Loglikelihood] = []
         parts: list[int] = []
         for index, request in enumerate(requests):
             tokens = self.tok_encode(request.args[0], add_special_tokens=False)
@@ -92,22 +98,24 @@ class LexbenchModel(TemplateLM):  # type: ignore[misc]
             ]
             for number, (before, after) in enumerate(windows):
                 before = before if number else [*first, *before]
-                questions.append(_score(len(questions), before, after, self.max_length))
+                questions.append(_loglikelihood_question(len(questions), before, after, self.max_length))
                 parts.append(index)
         totals, left = [0.0] * len(requests), Counter(parts)
         empty = [(index, 0.0) for index in range(len(requests)) if not left[index]]
 
         def finished() -> Iterable[tuple[int, float]]:
             yield from empty
-            for question, answer in answers(self._running, questions, self._running.score):
-                assert isinstance(answer, Scored)
+            for question, answer in answer_longest_first(self._running, questions, self._running.score):
+                assert isinstance(answer, LoglikelihoodAnswer)
                 index = parts[question.index]
                 totals[index] -= float(answer.nll.sum(dtype=np.float64))
                 left[index] -= 1
                 if not left[index]:
                     yield index, totals[index]
 
-        return self._gathered("loglikelihood_rolling", [request.args for request in requests], finished(), disable_tqdm)
+        return self._gather_results(
+            "loglikelihood_rolling", [request.args for request in requests], finished(), disable_tqdm
+        )
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
         """For each (context, settings): the greedy continuation, up to the first stop string.
@@ -116,23 +124,23 @@ class LexbenchModel(TemplateLM):  # type: ignore[misc]
         """
         questions, cut = [], []
         for index, request in enumerate(requests):
-            context, (room, until) = request.args[0], greedy(request.args[1])
+            context, (room, until) = request.args[0], greedy_settings(request.args[1])
             if room >= self.max_length or room < 1:
                 raise ConfigError(
                     f"max_gen_toks must be at least 1 and below max_length {self.max_length}, got {room}: "
                     "give --gen_kwargs max_gen_toks=..., or raise max_length"
                 )
-            tokens = self.tok_encode(context) or self._opening
+            tokens = self.tok_encode(context) or self._begin_tokens
             # The last tokens that leave this room; the index is negative, as the room is smaller.
             kept = np.array(tokens[room - self.max_length :], dtype=np.int64)
             cut.append(len(kept) < len(tokens))
-            questions.append(Write(index=index, cluster=str(index), prompt=kept, room=room, until=until))
-        self._count("generate_until", requests, cut)
+            questions.append(Generate(index=index, cluster=str(index), prompt=kept, max_new_tokens=room, until=until))
+        self._count_truncated("generate_until", requests, cut)
         found = (
-            (question.index, _until(answer, question.until))
-            for question, answer in answers(self._running, questions, self._running.write)
+            (question.index, _cut_at_stop(answer, question.until))
+            for question, answer in answer_longest_first(self._running, questions, self._running.write)
         )
-        return self._gathered("generate_until", [request.args for request in requests], found, disable_tqdm)
+        return self._gather_results("generate_until", [request.args for request in requests], found, disable_tqdm)
 
     def get_model_info(self) -> dict[str, Any]:
         """Everything that results depend on, stored under `lexbench` in the result file's `config`.
@@ -140,7 +148,7 @@ class LexbenchModel(TemplateLM):  # type: ignore[misc]
         `truncated` counts, by kind of request and task, the requests that lost their first tokens.
         """
         truncated = {kind: dict(tasks) for kind, tasks in self._truncated.items()}
-        about = {"version": __version__, **identity(self.setting, self._running), "truncated": truncated}
+        about = {"version": __version__, **model_identity(self.setting, self._running), "truncated": truncated}
         return {"lexbench": about}
 
     # texts and tokens
@@ -154,10 +162,10 @@ class LexbenchModel(TemplateLM):  # type: ignore[misc]
     @property
     def prefix_token_id(self) -> int:
         """The last token of the context of a request without context."""
-        return self._opening[-1]
+        return self._begin_tokens[-1]
 
     @property
-    def _opening(self) -> list[int]:
+    def _begin_tokens(self) -> list[int]:
         """The context of a request without context: what begins every text; else BOS, or the end token without BOS."""
         bos = self._running.tokenizer.bos
         token = self.eot_token_id if bos is None else bos
@@ -208,13 +216,13 @@ class LexbenchModel(TemplateLM):  # type: ignore[misc]
         """Key of the tokenizer in the harness's request cache."""
         return str(self.setting.model.path).replace("/", "__")
 
-    def _encoded(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
+    def _encode_request(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
         """Tokens of both, by the harness's rules: spaces at the end of the context move to the continuation."""
         if context:
             before, after = self._encode_pair(context, continuation)
-            before = before or self._opening
+            before = before or self._begin_tokens
         else:
-            before, after = self._opening, self.tok_encode(continuation, add_special_tokens=False)
+            before, after = self._begin_tokens, self.tok_encode(continuation, add_special_tokens=False)
             if after[: len(before)] == before:
                 after = after[len(before) :]
         if not after:
@@ -223,7 +231,7 @@ class LexbenchModel(TemplateLM):  # type: ignore[misc]
 
     # counts and results
 
-    def _count(self, kind: str, requests: Sequence[Any], cut: Sequence[bool]) -> None:
+    def _count_truncated(self, kind: str, requests: Sequence[Any], cut: Sequence[bool]) -> None:
         """Count requests that lost their first tokens, and warn."""
         lost = [request for request, each in zip(requests, cut, strict=True) if each]
         self._truncated.setdefault(kind, Counter()).update(str(request.task_name) for request in lost)
@@ -233,18 +241,22 @@ class LexbenchModel(TemplateLM):  # type: ignore[misc]
                 *(len(lost), len(requests), kind, self.max_length),
             )
 
-    def _gathered(
+    def _gather_results(
         self, kind: str, texts: Sequence[Any], found: Iterable[tuple[int, Any]], disable_tqdm: bool
     ) -> list[Any]:
         """Results in the order of the requests; each goes to the harness's cache at once."""
         results: list[Any] = [None] * len(texts)
-        for index, result in tqdm(found, total=len(texts), desc=f"{kind} requests", disable=without_bar(disable_tqdm)):
+        for index, result in tqdm(
+            found, total=len(texts), desc=f"{kind} requests", disable=must_hide_bar(disable_tqdm)
+        ):
             results[index] = result
             self.cache_hook.add_partial(kind, texts[index], result)
         return results
 
 
-def _score(index: int, context: Sequence[int], continuation: Sequence[int], max_length: int) -> Score:
+def _loglikelihood_question(
+    index: int, context: Sequence[int], continuation: Sequence[int], max_length: int
+) -> Loglikelihood:
     """A Score question for the continuation; drops first tokens of a context that is too long."""
     if len(continuation) > max_length:
         raise ConfigError(
@@ -254,11 +266,11 @@ def _score(index: int, context: Sequence[int], continuation: Sequence[int], max_
     tokens: Tokens = np.array([*context, *continuation], dtype=np.int64)[-(max_length + 1) :]
     start = len(tokens) - len(continuation)
     # The harness counts bytes and words itself.
-    return Score(index=index, cluster=str(index), tokens=tokens, start=start, bytes=0, words=0)
+    return Loglikelihood(index=index, cluster=str(index), tokens=tokens, first_target=start, bytes=0, words=0)
 
 
-def _until(answer: Any, ends: Sequence[str]) -> str:
+def _cut_at_stop(answer: Any, ends: Sequence[str]) -> str:
     """The written text up to the first stop string."""
-    assert isinstance(answer, Written)
+    assert isinstance(answer, GenerateAnswer)
     places = [answer.text.find(end) for end in ends if end in answer.text]
     return answer.text[: min(places, default=len(answer.text))]

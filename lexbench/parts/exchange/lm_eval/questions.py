@@ -8,9 +8,9 @@ from lexbench.core import registry, suites
 from lexbench.core.errors import ConfigError
 from lexbench.core.model import Model
 from lexbench.core.record import Sample
-from lexbench.core.task import AnyQuestion, Tokenizer, Tokens, Write, Written
-from lexbench.runner.answers import scored
-from lexbench.runner.cells import Named
+from lexbench.core.task import AnyQuestion, Generate, GenerateAnswer, Tokenizer, Tokens
+from lexbench.runner.answers import sample_of_answer
+from lexbench.runner.cells import Component
 from lexbench.runner.job import Job
 from lexbench.runner.plan import fit_lengths
 from lexbench.runner.questions import questions_or_reason
@@ -47,7 +47,7 @@ class HarnessCell:
             raise ConfigError(f"length must be one of lengths {list(lengths)}, got {self.length}: add it")
         task = _with_yaml("task", self.task)
         if "suite" in task:
-            names = ", ".join(entry["name"] for entry in suites.entries(task))
+            names = ", ".join(entry["name"] for entry in suites.expand_suite(task))
             raise ConfigError(f"task {task['name']} is a suite of several: give each by its name, {names}")
         return Job.of(
             # The model is the harness's: questions depend on its tokenizer alone.
@@ -63,7 +63,7 @@ class HarnessCell:
             results=".",
         )
 
-    def questions(self, tokenizer: Tokenizer) -> tuple[Named, Sequence[AnyQuestion]]:
+    def questions(self, tokenizer: Tokenizer) -> tuple[Component, Sequence[AnyQuestion]]:
         """The task and its questions in the tokenizer's tokens; Refused where there are none."""
         job = fit_lengths(self.job(), tokenizer)
         [task] = job.tasks
@@ -78,13 +78,18 @@ def prompt_text(tokenizer: Tokenizer, tokens: Tokens) -> str:
     return tokenizer.decode(tokens[len(tokenizer.prefix) :])
 
 
-def sample_of_text(task: Named, tokenizer: Tokenizer, question: Write, text: str) -> Sample:
+def sample_of_text(task: Component, tokenizer: Tokenizer, question: Generate, text: str) -> Sample:
     """The sample of an answer that another harness has written, without the prompt."""
     ids = tokenizer.encode(text).ids
-    return scored(task.built, tokenizer, question, Written(tokens=ids, text=text, hit_room=len(ids) >= question.room))
+    return sample_of_answer(
+        task.obj,
+        tokenizer,
+        question,
+        GenerateAnswer(tokens=ids, text=text, hit_room=len(ids) >= question.max_new_tokens),
+    )
 
 
 def _with_yaml(group: str, given: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(given, Mapping) or not isinstance(given.get("name"), str):
         raise ConfigError(f"{group} must be a name and parameters, got {given!r}: e.g. {group}: {{name: passkey}}")
-    return {**registry.read(group, given["name"]), **given}
+    return {**registry.read_named_config(group, given["name"]), **given}

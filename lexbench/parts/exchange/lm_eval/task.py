@@ -10,9 +10,17 @@ from lm_eval.api.task import Task
 from lm_eval.config.task import TaskConfig
 from lm_eval.filters import build_filter_ensemble
 
-from lexbench.checkpoints.tokenizer import given_tokenizer
+from lexbench.checkpoints.tokenizer import wrap_loaded_tokenizer
 from lexbench.core.errors import ConfigError
-from lexbench.core.task import AnyQuestion, Choose, Chosen, Score, Scored, Tokenizer, Write
+from lexbench.core.task import (
+    AnyQuestion,
+    Choose,
+    ChooseAnswer,
+    Generate,
+    Loglikelihood,
+    LoglikelihoodAnswer,
+    Tokenizer,
+)
 from lexbench.parts.exchange.lm_eval.questions import HarnessCell, prompt_text, sample_of_text
 from lexbench.parts.exchange.lm_eval.tokens import (
     ExactPrompt,
@@ -20,17 +28,17 @@ from lexbench.parts.exchange.lm_eval.tokens import (
     asking_model,
     read_exactly,
 )
-from lexbench.runner.answers import scored
-from lexbench.runner.cells import Named
+from lexbench.runner.answers import sample_of_answer
+from lexbench.runner.cells import Component
 
-UNSET: Mapping[str, Any] = {"until": []}
+UNSET_GENERATION_SETTINGS: Mapping[str, Any] = {"until": []}
 """Generation settings until the questions are made; others are the user's --gen_kwargs."""
 
 
 class LexbenchTask(Task):  # type: ignore[misc]
     """A task of lexbench at one length: the model reads the tokens of `lexbench run`, and gets its scores.
 
-    Metrics: the scores of the task; of likelihoods those of `LIKELIHOOD`.
+    Metrics: the scores of the task; of likelihoods those of `LIKELIHOOD_METRICS`.
 
     Args:
         config: of a yaml; `metadata.lexbench` holds the settings of a `HarnessCell`.
@@ -43,18 +51,18 @@ class LexbenchTask(Task):  # type: ignore[misc]
         metadata = dict(config.get("metadata") or {})
         self._cell = HarnessCell.read(metadata.get("lexbench"))
         job = self._cell.job()
-        self.VERSION = job.tasks[0].built.edition
+        self.VERSION = job.tasks[0].obj.edition
         self._config = TaskConfig(
             task=config["task"],
             tag=config.get("tag"),
             num_fewshot=0,
-            generation_kwargs=dict(UNSET),
+            generation_kwargs=dict(UNSET_GENERATION_SETTINGS),
             metadata={**metadata, "version": self.VERSION},
         )
         self._filters = [build_filter_ensemble("none", [["take_first", None]])]
         self._instances: list[Instance] | None = None
         self.fewshot_rnd = None
-        self._asked: tuple[Named, Tokenizer, Mapping[int, AnyQuestion]] | None = None
+        self._asked: tuple[Component, Tokenizer, Mapping[int, AnyQuestion]] | None = None
         self._documents: list[dict[str, Any]] = [{"index": index} for index in range(job.n)]
         self._metrics: dict[str, None] = {}
 
@@ -107,13 +115,13 @@ class LexbenchTask(Task):  # type: ignore[misc]
             raise ConfigError(
                 f"{name} asks with exact tokens: leave out --apply_chat_template and --system_instruction"
             )
-        if self._config.generation_kwargs != UNSET:
+        if self._config.generation_kwargs != UNSET_GENERATION_SETTINGS:
             raise ConfigError(f"{name} decodes greedily, with its own stop texts: leave out --gen_kwargs")
         model = asking_model(name)
         read_exactly(model)
-        tokenizer = given_tokenizer(model.tokenizer)
+        tokenizer = wrap_loaded_tokenizer(model.tokenizer)
         task, questions = self._cell.questions(tokenizer)
-        if isinstance(questions[0], Score):
+        if isinstance(questions[0], Loglikelihood):
             check_sums_suffice(task, tokenizer, questions[0])
         self._asked = task, tokenizer, {question.index: question for question in questions}
         self._documents = [_document(tokenizer, question) for question in questions]
@@ -128,9 +136,9 @@ class LexbenchTask(Task):  # type: ignore[misc]
             request for number, doc in asked for request in self.construct_requests(doc, "", metadata=(name, number, 1))
         ]
         self.OUTPUT_TYPE = self._instances[0].request_type
-        writes = isinstance(questions[0], Write)
+        writes = isinstance(questions[0], Generate)
         self._config.output_type = "generate_until" if writes else "loglikelihood"
-        self._config.generation_kwargs = _greedily(questions[0]) if isinstance(questions[0], Write) else None
+        self._config.generation_kwargs = _greedily(questions[0]) if isinstance(questions[0], Generate) else None
 
     def construct_requests(self, doc: Mapping[str, Any], ctx: str, **given: Any) -> list[Instance]:
         """Requests of a question: one, or of a choice one for each option."""
@@ -138,11 +146,11 @@ class LexbenchTask(Task):  # type: ignore[misc]
         _, tokenizer, questions = self._asked
         question = questions[doc["index"]]
         shared = {"doc": doc, "metadata": given["metadata"]}
-        if isinstance(question, Write):
+        if isinstance(question, Generate):
             prompt = ExactPrompt(prompt_text(tokenizer, question.prompt), question.prompt)
             return [Instance("generate_until", arguments=(prompt, _greedily(question)), idx=0, **shared)]
-        if isinstance(question, Score):
-            pairs = [(question.tokens[: question.start], question.tokens[question.start :])]
+        if isinstance(question, Loglikelihood):
+            pairs = [(question.tokens[: question.first_target], question.tokens[question.first_target :])]
         elif isinstance(question, Choose):
             pairs = [(question.prompt, option) for option in question.options]
         else:
@@ -166,25 +174,30 @@ class LexbenchTask(Task):  # type: ignore[misc]
         task, tokenizer, questions = self._asked
         question = questions[doc["index"]]
         found: dict[str, Any]
-        if isinstance(question, Score):
-            units = (question.length - question.start, question.length - question.start, question.bytes, question.words)
-            found = {name: (-results[0][0], each) for name, each in zip(LIKELIHOOD, units, strict=True)}
+        if isinstance(question, Loglikelihood):
+            units = (
+                question.length - question.first_target,
+                question.length - question.first_target,
+                question.bytes,
+                question.words,
+            )
+            found = {name: (-results[0][0], each) for name, each in zip(LIKELIHOOD_METRICS, units, strict=True)}
         elif isinstance(question, Choose):
             nll = np.array([-total for total, _ in results])
-            found = dict(scored(task.built, tokenizer, question, Chosen(nll=nll)).scores)
+            found = dict(sample_of_answer(task.obj, tokenizer, question, ChooseAnswer(nll=nll)).scores)
         else:
-            assert isinstance(question, Write)
+            assert isinstance(question, Generate)
             found = dict(sample_of_text(task, tokenizer, question, results[0]).scores)
         self._metrics |= dict.fromkeys(found)
         return found
 
     def aggregation(self) -> dict[str, Callable[[Sequence[Any]], float]]:
         """Aggregation of each metric, as in the records of `lexbench run`."""
-        return {metric: LIKELIHOOD.get(metric, _mean) for metric in self._metrics}
+        return {metric: LIKELIHOOD_METRICS.get(metric, _mean) for metric in self._metrics}
 
     def higher_is_better(self) -> dict[str, bool]:
         """Scores; likelihoods are better where they are low."""
-        return {metric: metric not in LIKELIHOOD for metric in self._metrics}
+        return {metric: metric not in LIKELIHOOD_METRICS for metric in self._metrics}
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -197,7 +210,7 @@ def _per_unit(pairs: Sequence[tuple[float, int]]) -> float:
     return float(nats.sum() / units.sum())
 
 
-LIKELIHOOD: Mapping[str, Callable[[Sequence[Any]], float]] = {
+LIKELIHOOD_METRICS: Mapping[str, Callable[[Sequence[Any]], float]] = {
     "nll": _per_unit,
     "perplexity": lambda pairs: math.exp(_per_unit(pairs)),
     "bits_per_byte": lambda pairs: _per_unit(pairs) / math.log(2),
@@ -209,12 +222,12 @@ LIKELIHOOD: Mapping[str, Callable[[Sequence[Any]], float]] = {
 def _document(tokenizer: Tokenizer, question: AnyQuestion) -> dict[str, Any]:
     """A question as the harness logs it."""
     answer: Any = None
-    if isinstance(question, Write):
+    if isinstance(question, Generate):
         answer = question.answer
     elif isinstance(question, Choose):
         answer = tokenizer.decode(question.options[question.expected])
-    elif isinstance(question, Score):
-        answer = tokenizer.decode(question.tokens[question.start :])
+    elif isinstance(question, Loglikelihood):
+        answer = tokenizer.decode(question.tokens[question.first_target :])
     return {
         "index": question.index,
         "cluster": question.cluster,
@@ -224,14 +237,14 @@ def _document(tokenizer: Tokenizer, question: AnyQuestion) -> dict[str, Any]:
     }
 
 
-def _greedily(question: Write) -> dict[str, Any]:
+def _greedily(question: Generate) -> dict[str, Any]:
     """The harness's settings of generation."""
-    return {"until": [*question.until], "max_gen_toks": question.room, "do_sample": False, "temperature": 0.0}
+    return {"until": [*question.until], "max_gen_toks": question.max_new_tokens, "do_sample": False, "temperature": 0.0}
 
 
-def check_sums_suffice(task: Named, tokenizer: Tokenizer, question: Score) -> None:
+def check_sums_suffice(task: Component, tokenizer: Tokenizer, question: Loglikelihood) -> None:
     """ConfigError for a task that scores more than the sum of its targets' likelihoods, which the harness gives."""
-    targets = question.length - question.start
-    sample = scored(task.built, tokenizer, question, Scored(nll=np.zeros(targets, np.float32)))
+    targets = question.length - question.first_target
+    sample = sample_of_answer(task.obj, tokenizer, question, LoglikelihoodAnswer(nll=np.zeros(targets, np.float32)))
     if sample.scores or sample.nll is None or len(sample.nll) != targets:
         raise ConfigError(f"{task.label} scores single tokens, of which the harness gives the sum: use lexbench run")

@@ -8,7 +8,7 @@ import yaml
 from lexbench.core.files import check_folder
 from lexbench.parts.exchange.lm_eval.questions import HarnessCell
 
-CLASS = f"{__name__.rpartition('.')[0]}.task.LexbenchTask"
+TASK_CLASS_PATH = f"{__name__.rpartition('.')[0]}.task.LexbenchTask"
 
 
 def write_task_files(
@@ -50,4 +50,4 @@ def _text(name: str, task: str, settings: dict[str, object]) -> str:
     """A yaml of the harness; parameters may be added under `task` and `corpus`."""
     config = {"task": name, "tag": ["lexbench", f"lexbench_{task}"], "metadata": {"lexbench": settings}}
     # The harness's own tag, which no dumper knows.
-    return f"class: !function {CLASS}\n{yaml.safe_dump(config, sort_keys=False)}"
+    return f"class: !function {TASK_CLASS_PATH}\n{yaml.safe_dump(config, sort_keys=False)}"

@@ -10,7 +10,7 @@ from lm_eval.api.model import LM, CachingLM, TemplateLM
 from lexbench.core.errors import ConfigError
 from lexbench.core.task import Tokens
 
-LOGLIKELIHOOD = "_loglikelihood_tokens"
+LOGLIKELIHOOD_METHOD = "_loglikelihood_tokens"
 """The harness's own method for contexts and continuations of tokens, which every model with a tokenizer has."""
 
 
@@ -27,7 +27,7 @@ class ExactPrompt(str):
 
 
 class LoglikelihoodRequest(Instance):  # type: ignore[misc]
-    """A request of `LOGLIKELIHOOD`: reads as ((context, continuation), its tokens of the one, of the other).
+    """A request of `LOGLIKELIHOOD_METHOD`: reads as ((context, continuation), its tokens of the one, of the other).
 
     Args:
         context: tokens.
@@ -36,7 +36,7 @@ class LoglikelihoodRequest(Instance):  # type: ignore[misc]
     """
 
     def __init__(self, context: Tokens, continuation: Tokens, **others: Any) -> None:
-        super().__init__(request_type=LOGLIKELIHOOD, **others)
+        super().__init__(request_type=LOGLIKELIHOOD_METHOD, **others)
         self._tokens = [int(token) for token in context], [int(token) for token in continuation]
 
     def __iter__(self) -> Iterator[Any]:

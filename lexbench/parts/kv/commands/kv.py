@@ -3,7 +3,15 @@
 import argparse
 
 from lexbench.commands import hydra_config, run
-from lexbench.commands.command import CONFIG_DIR, METHOD, RESUMES, Command, Setting, method_of, settings_apart
+from lexbench.commands.command import (
+    CONFIG_DIR_HELP,
+    METHOD_SETTING,
+    RESUME_HELP,
+    Command,
+    Setting,
+    chosen_method,
+    split_settings,
+)
 from lexbench.core.errors import ConfigError
 
 
@@ -25,24 +33,24 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 def call(options: argparse.Namespace, words: list[str]) -> int:
     """Measure every setting, then print divergence, retrieval, bytes and what is proven."""
-    from lexbench.core.registry import read
+    from lexbench.core.registry import read_named_config
     from lexbench.methods.composition import read_method
     from lexbench.parts.kv import settings, table
     from lexbench.parts.kv.methods.kv import Kv
-    from lexbench.runner.execute import execute
+    from lexbench.runner.execute import execute_job
     from lexbench.store.store import Store
 
     if options.certify is not None and not options.certify > 0:
         raise ConfigError(f"--certify must be above 0 nats, got {options.certify}: e.g. --certify 0.01")
-    asked, words = _asked(options.settings, words)
-    config, choices = hydra_config.composed(COMMAND, words)
+    asked, words = _split_words(options.settings, words)
+    config, choices = hydra_config.compose_config(COMMAND, words)
     if not any(word.startswith("task=") for word in words):
-        config["task"], choices["task"] = read("task", "kv"), "kv"
+        config["task"], choices["task"] = read_named_config("task", "kv"), "kv"
     config["price"] = False
-    base = method_of(config, choices, COMMAND.name)
-    methods = [base, *settings.methods(base, asked or settings.USUAL)]
+    base = chosen_method(config, choices, COMMAND.name)
+    methods = [base, *settings.methods(base, asked or settings.DEFAULT_KV_SETTINGS)]
     job = run.job_of(config, choices, methods)
-    cells = execute(job)
+    cells = execute_job(job)
     if cells:
         caches = {}
         for each in methods:
@@ -54,22 +62,22 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     return run.exit_code([(job.results, [cell.id for cell in cells])])
 
 
-def _asked(given: list[str], words: list[str]) -> tuple[list[str], list[str]]:
+def _split_words(given: list[str], words: list[str]) -> tuple[list[str], list[str]]:
     """The settings of kv, and the words that are settings of the run: these stand behind `--settings`, too."""
-    from lexbench.core.registry import class_of, parameters
-    from lexbench.core.registry import read as read_yaml
+    from lexbench.core.registry import class_of, class_parameters
+    from lexbench.core.registry import read_named_config as read_yaml
 
-    known = parameters(class_of(read_yaml("method", "kv"), "method"))
+    known = class_parameters(class_of(read_yaml("method", "kv"), "method"))
     asked = [word for word in given if word.partition("=")[0] in known]
     others = [word for word in given if word not in asked]
-    names, behind = settings_apart(others)
+    names, behind = split_settings(others)
     if names:
         raise ConfigError(f"--settings must be parameters of kv, got {names[0]}: e.g. bits=4,rotate=hadamard")
     return asked, [*words, *behind]
 
 
-OWN = {
-    METHOD.name: METHOD,
+KV_SETTINGS = {
+    METHOD_SETTING.name: METHOD_SETTING,
     "task": Setting("task=divergence", "task or suite", default="kv: divergence, and questions behind a text"),
 }
 COMMAND = Command(
@@ -77,7 +85,7 @@ COMMAND = Command(
     help="what a compressed cache of keys and values costs, by length",
     call=call,
     arguments=_arguments,
-    settings=[OWN.get(each.name, each) for each in run.MEASURED],
+    settings=[KV_SETTINGS.get(each.name, each) for each in run.MEASURING_SETTINGS],
     config="run",
-    epilog=f"{run.EXIT_CODE}{RESUMES}{CONFIG_DIR}\n",
+    epilog=f"{run.EXIT_CODE_HELP}{RESUME_HELP}{CONFIG_DIR_HELP}\n",
 )

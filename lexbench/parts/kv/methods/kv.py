@@ -9,9 +9,9 @@ from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.values import is_whole
 from lexbench.parts.kv.compression import Compression
-from lexbench.parts.kv.forms import BLOCK, FORMATS, is_power_of_two
+from lexbench.parts.kv.forms import BITS_OF_FORMAT, LLAMA_CPP_BLOCK_NUMBERS, is_power_of_two
 
-BITS = (2, 3, 4, 8)
+ALLOWED_BITS = (2, 3, 4, 8)
 """Bits of uniform quantisation."""
 
 
@@ -54,11 +54,11 @@ class Kv:
 
     def __post_init__(self) -> None:
         choices = {
-            "bits": (self.bits, (None, *BITS)),
+            "bits": (self.bits, (None, *ALLOWED_BITS)),
             "keys": (self.keys, ("channel", "token")),
             "values": (self.values, ("channel", "token")),
             "rotate": (self.rotate, (False, "hadamard")),
-            "format": (self.format, (None, *FORMATS)),
+            "format": (self.format, (None, *BITS_OF_FORMAT)),
             "by": (self.by, ("norm", "snapkv")),
             "prefill": (self.prefill, ("exact", "compressed")),
         }
@@ -94,7 +94,7 @@ class Kv:
         """The slot `cache`; Refused where groups or the Hadamard matrix do not fit the size of a head."""
         made = self.compression()
         for width in {model.head_dim, model.global_head_dim or model.head_dim}:
-            size = BLOCK if made.format in ("q8_0", "q4_0") else min(made.group, width)
+            size = LLAMA_CPP_BLOCK_NUMBERS if made.format in ("q8_0", "q4_0") else min(made.group, width)
             by_token = made.format in ("q8_0", "q4_0") or (
                 made.bits is not None and "token" in (made.keys, made.values)
             )

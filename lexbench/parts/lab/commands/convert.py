@@ -14,13 +14,13 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 def call(options: argparse.Namespace, words: list[str]) -> int:
     """Print the new folder and its architecture."""
-    from lexbench.parts.lab.native.foreign import convert
+    from lexbench.parts.lab.native.foreign import convert_folder
 
     if not options.folder.is_dir():
         raise ConfigError(
             f"convert needs a folder on disk, {options.folder} is none: give one that lexbench train made"
         )
-    print(f"{options.into}: {convert(options.folder, options.into)}")
+    print(f"{options.into}: {convert_folder(options.folder, options.into)}")
     return 0
 
 

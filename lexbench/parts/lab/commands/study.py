@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from lexbench.commands import hydra_config
-from lexbench.commands.command import CONFIG_DIR, RESUMES, Command, Setting
+from lexbench.commands.command import CONFIG_DIR_HELP, RESUME_HELP, Command, Setting
 from lexbench.core import registry
 
 
@@ -12,7 +12,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "study",
         metavar="NAME",
-        help=f"a yaml of parts/lab/configs/study: {', '.join(registry.names('study'))}",
+        help=f"a yaml of parts/lab/configs/study: {', '.join(registry.registered_names('study'))}",
     )
     parser.add_argument(
         "--gates",
@@ -30,9 +30,9 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     def job(config: dict[str, Any], choices: dict[str, str]) -> None:
         from lexbench.parts.lab.study import study
 
-        codes.append(study.run(study.read(config, choices["study"]), options.dry_run, options.gates))
+        codes.append(study.run_study(study.read_study(config, choices["study"]), options.dry_run, options.gates))
 
-    hydra_config.jobs(COMMAND, job, [f"study={options.study}", *words])
+    hydra_config.run_jobs(COMMAND, job, [f"study={options.study}", *words])
     return max(codes, default=0)
 
 
@@ -59,5 +59,5 @@ COMMAND = Command(
         Setting("n=16", "samples of a cell", default="what the study has for each task"),
         Setting("workers=2", "processes that run at once and share the cores"),
     ),
-    epilog=f"{RESUMES}Every training and every evaluation is a process of its own.\n\n{CONFIG_DIR}\n",
+    epilog=f"{RESUME_HELP}Every training and every evaluation is a process of its own.\n\n{CONFIG_DIR_HELP}\n",
 )

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lexbench.commands import hydra_config
-from lexbench.commands.command import RESUMES, SWEEPS, Command, Setting, method_of
+from lexbench.commands.command import RESUME_HELP, SWEEP_HELP, Command, Setting, chosen_method
 from lexbench.core import registry
 
 
@@ -14,26 +14,26 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     """Train, and print the model's folder."""
 
     def job(config: dict[str, Any], choices: dict[str, str]) -> None:
-        from lexbench.parts.lab.native.train import Job, Prepared, texts, train
+        from lexbench.parts.lab.native.train import PreparedTraining, TrainingJob, build_corpora, train
 
         named = {"name": choices["encoding"]} if choices.get("encoding") else {}
         unseen = config["corpora"] if config["held_out"] is None else config["held_out"]
-        asked = Job(
-            recipe=registry.build(config["recipe"], "recipe"),
-            corpora=texts(config["corpora"], "train", "corpora"),
-            held_out=texts(unseen, "test", "corpora" if config["held_out"] is None else "held_out"),
+        asked = TrainingJob(
+            recipe=registry.build_object(config["recipe"], "recipe"),
+            corpora=build_corpora(config["corpora"], "train", "corpora"),
+            held_out=build_corpora(unseen, "test", "corpora" if config["held_out"] is None else "held_out"),
             encoding={**(config.get("encoding") or {}), **named},
             start=config["start"],
-            method=method_of(config, choices, COMMAND.name),
+            method=chosen_method(config, choices, COMMAND.name),
             command=shlex.join(["lexbench", "train", *words]),
             rows=None if config["rows"] is None else Path(config["rows"]),
         )
-        prepared = Prepared(asked)
+        prepared = PreparedTraining(asked)
         out = Path(config["out"] or Path("runs", "trained", choices["recipe"], prepared.name))
         train(prepared, out)
         print(out)
 
-    hydra_config.jobs(COMMAND, job, words)
+    hydra_config.run_jobs(COMMAND, job, words)
     return 0
 
 
@@ -67,5 +67,5 @@ COMMAND = Command(
         Setting("rows=DIR", "folder of rows drawn ahead, shared by trainings that differ in their encoding only"),
         Setting("held_out=[pydoc]", "texts of the held-out loss", default="the test split of corpora"),
     ),
-    epilog=f"{RESUMES}{SWEEPS}Example of several trainings: -m encoding=rope,alibi,xpos recipe.seed=0,1,2\n",
+    epilog=f"{RESUME_HELP}{SWEEP_HELP}Example of several trainings: -m encoding=rope,alibi,xpos recipe.seed=0,1,2\n",
 )

@@ -3,34 +3,44 @@
 One file each; `base` has the hooks, `wrappers` has encodings around another one. Plug-ins import the names below.
 """
 
+from lexbench.core.old_names import keep_old_names
 from lexbench.kernels.heads import Rotate
 from lexbench.parts.lab.encodings.base import (
     Encoding,
-    Rotary,
-    angles,
-    apart,
-    frequencies,
-    heads_apart,
-    of_distance,
-    rows,
-    turned,
+    RotaryEncoding,
+    bias_by_distance,
+    insert_head_axis,
+    relative_positions,
+    rope_frequencies,
+    rotate_half,
+    rotation_angles,
+    table_rows,
 )
-from lexbench.parts.lab.encodings.wrappers import Attending, Drawn, Layered, Over, Unrotated
+from lexbench.parts.lab.encodings.wrappers import (
+    EncodingPerLayer,
+    EncodingWrapper,
+    LayerWithSlots,
+    RandomPositions,
+    UnrotatedLayer,
+)
 
 __all__ = [
-    "Attending",
-    "Drawn",
     "Encoding",
-    "Layered",
-    "Over",
-    "Rotary",
+    "EncodingPerLayer",
+    "EncodingWrapper",
+    "LayerWithSlots",
+    "RandomPositions",
+    "RotaryEncoding",
     "Rotate",
-    "Unrotated",
-    "angles",
-    "apart",
-    "frequencies",
-    "heads_apart",
-    "of_distance",
-    "rows",
-    "turned",
+    "UnrotatedLayer",
+    "bias_by_distance",
+    "insert_head_axis",
+    "relative_positions",
+    "rope_frequencies",
+    "rotate_half",
+    "rotation_angles",
+    "table_rows",
 ]
+
+
+keep_old_names(__name__)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from lexbench.core.errors import ConfigError
-from lexbench.parts.lab.encodings.base import Encoding, apart
+from lexbench.parts.lab.encodings.base import Encoding, relative_positions
 
 
 class Alibi(Encoding):
@@ -22,14 +22,14 @@ class Alibi(Encoding):
 
     def __init__(self, heads: int) -> None:
         super().__init__()
-        self.register_buffer("slopes", torch.tensor(slopes(heads), dtype=torch.float64), persistent=False)
+        self.register_buffer("slopes", torch.tensor(head_slopes(heads), dtype=torch.float64), persistent=False)
 
     def bias(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         """[H, Q, K] float64, or [B, H, Q, K] where positions have a batch axis."""
-        return -self.slopes[:, None, None] * apart(query_positions, key_positions)
+        return -self.slopes[:, None, None] * relative_positions(query_positions, key_positions)
 
 
-def slopes(heads: int) -> list[float]:
+def head_slopes(heads: int) -> list[float]:
     """[heads] m_h; ConfigError below 1 head."""
     if heads < 1:
         raise ConfigError(f"alibi needs at least 1 head, got {heads}")

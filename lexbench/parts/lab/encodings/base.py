@@ -20,12 +20,12 @@ from torch import Generator, Tensor, nn
 from lexbench.core.attention import Attention
 from lexbench.core.errors import ConfigError
 from lexbench.core.task import Tokenizer
-from lexbench.kernels.heads import Rotate, per_group
+from lexbench.kernels.heads import Rotate, multiply_per_group
 
 F64 = torch.float64
-DEVIATION = 0.02
+WEIGHT_DEVIATION = 0.02
 """Standard deviation of the decoder's initial weights, token embeddings included."""
-HOOKS = (
+ENCODING_HOOKS = (
     *("positions", "embed", "layer_input", "gates", "prepare", "rotate", "decay", "bias", "rescore", "qk"),
     *("products", "attention", "mix"),
 )
@@ -63,7 +63,7 @@ class Encoding(nn.Module):
     @property
     def hooks(self) -> frozenset[str]:
         """The hooks that this encoding, or an encoding inside it, overrides."""
-        return overridden(self, Encoding)
+        return overridden_hooks(self, Encoding)
 
     @property
     def longest(self) -> int | None:
@@ -76,7 +76,7 @@ class Encoding(nn.Module):
         return {}
 
     @classmethod
-    def settled(cls, parameters: Mapping[str, Any], tokenizer: Tokenizer) -> Mapping[str, Any]:
+    def resolve_texts(cls, parameters: Mapping[str, Any], tokenizer: Tokenizer) -> Mapping[str, Any]:
         """Its parameters, with texts replaced by token ids of the tokenizer; called before construction."""
         return parameters
 
@@ -121,7 +121,7 @@ class Encoding(nn.Module):
         """[B, G, T, E] numbers of each token from the layer's input [B, T, width] after its norm; cached like keys."""
         return None
 
-    def gated(self, gates: Tensor) -> "Encoding":
+    def with_gates(self, gates: Tensor) -> "Encoding":
         """A copy for one forward pass, with the same weights, and the gates [B, G, K, E] of all K tokens so far."""
         other = copy.copy(self)
         other.given = gates
@@ -135,7 +135,7 @@ class Encoding(nn.Module):
         """[B, H, T, D] prepared queries or keys, rotated to their positions."""
         return vectors
 
-    def rotating(self, attention: Attention) -> Rotate:
+    def rotation(self, attention: Attention) -> Rotate:
         """`rotate` with the inv_freq and scale of an Attention; ConfigError where the encoding has no such angles."""
         if attention.inv_freq is not None or attention.scale is not None:
             raise ConfigError(f"{self.name} has no angles to change: use a method that changes none, or method=none")
@@ -190,7 +190,9 @@ class Encoding(nn.Module):
         # hence each factor may use only half of the exponents of the dtype.
         if not torch.compiler.is_compiling():  # a compiled graph cannot raise; training sees a loss that is not finite
             self._check_factors(max(float(grown.abs().max()), float(faded.max())), queries)
-        return queries * heads_apart(grown.exp()).to(queries.dtype), keys * heads_apart(faded.exp()).to(keys.dtype)
+        return queries * insert_head_axis(grown.exp()).to(queries.dtype), keys * insert_head_axis(faded.exp()).to(
+            keys.dtype
+        )
 
     def _check_factors(self, largest: float, queries: Tensor) -> None:
         if largest > (limit := math.log(torch.finfo(queries.dtype).max) / 2):
@@ -220,19 +222,19 @@ class Encoding(nn.Module):
     ) -> Tensor:
         """[B, H, Q, K] products before scaling, of the last Q of K tokens: queries [B, H, Q, D], keys [B, KV, K, D]."""
         queries, keys = self.qk(queries, keys, query_positions, key_positions, rotate)
-        return per_group(queries, keys.mT)
+        return multiply_per_group(queries, keys.mT)
 
     def mix(self, logits: Tensor, values: Tensor, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         """[B, H, Q, D] outputs, from logits [B, H, Q, K], -inf where a key is not seen, and values [B, KV, K, D]."""
-        return per_group(logits.softmax(-1), values)
+        return multiply_per_group(logits.softmax(-1), values)
 
 
-def overridden(encoding: Encoding, base: type[Encoding]) -> frozenset[str]:
+def overridden_hooks(encoding: Encoding, base: type[Encoding]) -> frozenset[str]:
     """The hooks that the encoding's class defines otherwise than `base`."""
-    return frozenset(name for name in HOOKS if getattr(type(encoding), name) is not getattr(base, name))
+    return frozenset(name for name in ENCODING_HOOKS if getattr(type(encoding), name) is not getattr(base, name))
 
 
-class Rotary(Encoding):
+class RotaryEncoding(Encoding):
     """RoPE and its variants: pair (p, p + D/2) of a query or key at position t rotates by the angle t inv_freq[p].
 
     Args:
@@ -256,18 +258,20 @@ class Rotary(Encoding):
 
     def rotate(self, vectors: Tensor, positions: Tensor) -> Tensor:
         """[B, H, T, D] rotated; angles, cos and sin are computed in float64."""
-        return turned(vectors, angles(self.inv_freq, positions))
+        return rotate_half(vectors, rotation_angles(self.inv_freq, positions))
 
-    def rotating(self, attention: Attention) -> Rotate:
+    def rotation(self, attention: Attention) -> Rotate:
         """`rotate` with the frequencies and the scale of the Attention."""
         if attention.inv_freq is None and attention.scale is None:
             return self.rotate
         own = self.inv_freq
         changed = own if attention.inv_freq is None else torch.from_numpy(attention.inv_freq.copy()).to(own.device)
-        return lambda vectors, positions: turned(vectors, angles(changed, positions), attention.scale or 1.0)
+        return lambda vectors, positions: rotate_half(
+            vectors, rotation_angles(changed, positions), attention.scale or 1.0
+        )
 
 
-def frequencies(head_dim: int, base: float) -> Tensor:
+def rope_frequencies(head_dim: int, base: float) -> Tensor:
     """[D / 2] radians per token of each pair: b^(-2p/D) (RoFormer, arXiv 2104.09864, eq. 15).
 
     Raises ConfigError where b is not above 1.
@@ -277,30 +281,30 @@ def frequencies(head_dim: int, base: float) -> Tensor:
     return base ** (-torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
 
 
-def angles(inv_freq: Tensor, positions: Tensor) -> Tensor:
+def rotation_angles(inv_freq: Tensor, positions: Tensor) -> Tensor:
     """[..., T, pairs] rotation angles, always in float64: float32 is too coarse at large positions."""
     return positions.to(torch.float64)[..., :, None] * inv_freq.to(torch.float64)
 
 
-def turned(vectors: Tensor, turn: Tensor, scale: float = 1.0) -> Tensor:
+def rotate_half(vectors: Tensor, turn: Tensor, scale: float = 1.0) -> Tensor:
     """Rotate pairs (p, p + D/2) of vectors [B, H, T, D] by angles [.., T, D / 2] (half layout), times a scale."""
-    turn = heads_apart(turn)
+    turn = insert_head_axis(turn)
     cos, sin = ((wave * scale).to(vectors.dtype) for wave in (turn.cos(), turn.sin()))
     first, second = vectors.chunk(2, dim=-1)
     return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
 
 
-def heads_apart(values: Tensor) -> Tensor:
+def insert_head_axis(values: Tensor) -> Tensor:
     """Insert a head axis into [B, T, D], for broadcasting with [B, H, T, D]; [T, D] stays."""
     return values[:, None] if values.dim() == 3 else values
 
 
-def apart(query_positions: Tensor, key_positions: Tensor) -> Tensor:
+def relative_positions(query_positions: Tensor, key_positions: Tensor) -> Tensor:
     """[.., 1, Q, K] float64 distances i - j, for broadcasting with [H, 1, 1]; negative for later keys."""
     return (query_positions[..., :, None] - key_positions[..., None, :]).to(torch.float64)[..., None, :, :]
 
 
-def rows(positions: Tensor, name: str) -> Tensor:
+def table_rows(positions: Tensor, name: str) -> Tensor:
     """Positions as row indices of a table; ConfigError for fractions and negative positions."""
     index = positions.long()
     if bool((index != positions).any() | (index < 0).any()):
@@ -308,21 +312,21 @@ def rows(positions: Tensor, name: str) -> Tensor:
     return index
 
 
-def since(gates: Tensor | None, query_positions: Tensor, key_positions: Tensor) -> Tensor:
+def cumulative_from(gates: Tensor | None, query_positions: Tensor, key_positions: Tensor) -> Tensor:
     """[B, H, Q, K] float64 sums of gates [B, H, K', 1] over the tokens after key j up to query i.
 
     Positions are plain, indices of tokens. Later keys, which are masked, have 0; without gates all are 0, [1, Q, K].
     """
     if gates is None:
-        return 0.0 * apart(query_positions, key_positions)
+        return 0.0 * relative_positions(query_positions, key_positions)
     # Differences of long sums: in float32 the last tokens of a long text would lose the digits that tell them apart.
     whole = gates[..., 0].to(torch.float64).cumsum(-1)
     here, there = whole[..., query_positions.long()], whole[..., key_positions.long()]
     between = here[..., :, None] - there[..., None, :]
-    return between.masked_fill(apart(query_positions, key_positions) <= 0, 0.0)
+    return between.masked_fill(relative_positions(query_positions, key_positions) <= 0, 0.0)
 
 
-def of_distance(bias: Callable[[Tensor], Tensor], query_positions: Tensor, key_positions: Tensor) -> Tensor:
+def bias_by_distance(bias: Callable[[Tensor], Tensor], query_positions: Tensor, key_positions: Tensor) -> Tensor:
     """[H, Q, K] of a bias that depends on i - j alone; [B, H, Q, K] where positions have a batch axis.
 
     Where positions are consecutive, as they mostly are, each distance is computed once.
@@ -332,8 +336,8 @@ def of_distance(bias: Callable[[Tensor], Tensor], query_positions: Tensor, key_p
         query_positions: [Q] or [B, Q].
         key_positions: [K] or [B, K].
     """
-    if not (_consecutive(query_positions) and _consecutive(key_positions)):
-        distances = apart(query_positions, key_positions).squeeze(-3).clamp_min(0)
+    if not (_are_consecutive(query_positions) and _are_consecutive(key_positions)):
+        distances = relative_positions(query_positions, key_positions).squeeze(-3).clamp_min(0)
         return bias(distances.flatten()).reshape(-1, *distances.shape).movedim(0, -3)
     # Row i of the matrix is row i - 1 shifted by one key: all rows are windows of one row of Q + K - 1 distances.
     n_queries, total = len(query_positions), len(key_positions)
@@ -342,7 +346,7 @@ def of_distance(bias: Callable[[Tensor], Tensor], query_positions: Tensor, key_p
     return each.unfold(-1, total, 1).flip(-2)
 
 
-def _consecutive(positions: Tensor) -> bool:
+def _are_consecutive(positions: Tensor) -> bool:
     return positions.dim() == 1 and len(positions) > 0 and bool((positions.diff() == 1).all())
 
 

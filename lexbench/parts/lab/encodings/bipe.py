@@ -8,13 +8,13 @@ from torch import Generator, Tensor, nn
 
 from lexbench.core.errors import ConfigError
 from lexbench.core.task import Tokenizer
-from lexbench.parts.lab.encodings.base import DEVIATION, Encoding
-from lexbench.parts.lab.encodings.wrappers import Over, with_token_ids
+from lexbench.parts.lab.encodings.base import WEIGHT_DEVIATION, Encoding
+from lexbench.parts.lab.encodings.wrappers import EncodingWrapper, replace_texts_by_ids
 
-REMEDY = "give encoding.separators token ids, or texts such as ['.', '\\n']"
+SEPARATORS_REMEDY = "give encoding.separators token ids, or texts such as ['.', '\\n']"
 
 
-class Bipe(Over):
+class Bipe(EncodingWrapper):
     """Two positions: a learned vector for the place in the segment, another encoding for the number of the segment.
 
         segment(n) = separators before n,   place(n) = n - first token of its segment
@@ -49,12 +49,12 @@ class Bipe(Over):
         separators: Sequence[int | str] | None = None,
         size: int = 1024,
         spread: float | None = None,
-        deviation: float = DEVIATION,
+        deviation: float = WEIGHT_DEVIATION,
     ) -> None:
         super().__init__(over)
         if not separators or any(isinstance(mark, str) for mark in separators):
             given = list(separators) if separators else "none"
-            raise ConfigError(f"bipe needs separators as token ids, got {given}: {REMEDY} and a tokenizer")
+            raise ConfigError(f"bipe needs separators as token ids, got {given}: {SEPARATORS_REMEDY} and a tokenizer")
         if size < 1:
             raise ConfigError(f"bipe's size must be at least 1, got {size}: the authors take 1024")
         first = torch.zeros(1, dtype=torch.float64)
@@ -66,10 +66,10 @@ class Bipe(Over):
         self.table, self.deviation = nn.Parameter(torch.zeros(size, width)), deviation
 
     @classmethod
-    def settled(cls, parameters: Mapping[str, Any], tokenizer: Tokenizer) -> Mapping[str, Any]:
+    def resolve_texts(cls, parameters: Mapping[str, Any], tokenizer: Tokenizer) -> Mapping[str, Any]:
         """Replace texts among the separators by the ids of all tokens that contain one of them."""
-        lack = f"bipe finds no token that contains one of {{}}: {REMEDY}"
-        return with_token_ids(parameters, "separators", tokenizer, lambda said, text: text in said, lack)
+        lack = f"bipe finds no token that contains one of {{}}: {SEPARATORS_REMEDY}"
+        return replace_texts_by_ids(parameters, "separators", tokenizer, lambda said, text: text in said, lack)
 
     def initialise(self, generator: Generator) -> None:
         """Draw the table like token embeddings: normal, of their deviation."""
@@ -78,7 +78,7 @@ class Bipe(Over):
 
     def positions(self, tokens: Tensor, length: int, generator: Generator | None = None) -> Tensor:
         """[B, T] segment numbers times the spread."""
-        return self._segments(tokens).to(torch.float64) * self.spread
+        return self._segment_numbers(tokens).to(torch.float64) * self.spread
 
     def embed(self, embedded: Tensor, tokens: Tensor, positions: Tensor) -> Tensor:
         """[B, T, width] token embeddings plus the vectors of their places in segments."""
@@ -90,7 +90,7 @@ class Bipe(Over):
         inside = place - torch.where(begins, place, 0).cummax(1).values
         return embedded + self.table[inside.clamp_max(len(self.table) - 1)].to(embedded.dtype)
 
-    def _segments(self, tokens: Tensor) -> Tensor:
+    def _segment_numbers(self, tokens: Tensor) -> Tensor:
         # A sum without the token itself: a separator belongs to the segment that it ends.
         ends = torch.isin(tokens, self.marks).long()
         return ends.cumsum(1) - ends

@@ -8,9 +8,9 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
 from lexbench.core.errors import ConfigError
-from lexbench.parts.lab.encodings.base import DEVIATION, Encoding, since
+from lexbench.parts.lab.encodings.base import WEIGHT_DEVIATION, Encoding, cumulative_from
 
-FORMS: dict[str, Callable[[Tensor], Tensor]] = {"weighted": F.relu, "relu": F.relu, "softplus": F.softplus}
+ACTIVATION_OF_FORM: dict[str, Callable[[Tensor], Tensor]] = {"weighted": F.relu, "relu": F.relu, "softplus": F.softplus}
 """Slopes of the projections, by form."""
 
 
@@ -42,7 +42,7 @@ class Cable(Encoding):
 
     def __init__(self, heads: int, width: int, form: str = "weighted") -> None:
         super().__init__()
-        if form not in FORMS:
+        if form not in ACTIVATION_OF_FORM:
             raise ConfigError(f"cable's form must be weighted, relu or softplus, got {form!r}: the paper's is weighted")
         self.form = form
         self.slope = nn.Parameter(torch.zeros(heads, width))
@@ -53,27 +53,27 @@ class Cable(Encoding):
 
     def initialise(self, generator: Generator) -> None:
         """Draw w, then u; b and c are 0."""
-        nn.init.normal_(self.slope, std=DEVIATION, generator=generator)
+        nn.init.normal_(self.slope, std=WEIGHT_DEVIATION, generator=generator)
         if self.form == "weighted":
-            nn.init.normal_(self.weight, std=DEVIATION, generator=generator)
+            nn.init.normal_(self.weight, std=WEIGHT_DEVIATION, generator=generator)
 
     def gates(self, normed: Tensor) -> Tensor:
         """[B, H, T, 1] slopes below 0; in the form weighted [B, H, T, 2], slopes and g."""
-        slopes = -FORMS[self.form](_projected(normed, self.slope, self.slope_bias))
+        slopes = -ACTIVATION_OF_FORM[self.form](_project_per_head(normed, self.slope, self.slope_bias))
         if self.form != "weighted":
             return slopes[..., None]
-        return torch.stack([slopes, F.softplus(_projected(normed, self.weight, self.weight_bias))], dim=-1)
+        return torch.stack([slopes, F.softplus(_project_per_head(normed, self.weight, self.weight_bias))], dim=-1)
 
     def bias(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         """[B, H, Q, K]; zeros [1, Q, K] before there are gates."""
-        between = since(self.given, query_positions, key_positions)
+        between = cumulative_from(self.given, query_positions, key_positions)
         if self.given is None or self.form != "weighted":
             return between
-        # Positions are plain, indices of tokens: see `since`.
+        # Positions are plain, indices of tokens: see `cumulative_from`.
         return self.given[..., 1].to(between)[..., query_positions.long(), None] * between
 
 
-def _projected(normed: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def _project_per_head(normed: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """[B, H, T] in float32 or better, of [B, T, width]."""
     found = F.linear(normed, weight.to(normed.dtype), bias.to(normed.dtype))
     return found.to(torch.promote_types(found.dtype, torch.float32)).mT

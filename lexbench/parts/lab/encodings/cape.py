@@ -8,10 +8,10 @@ from torch import Generator, Tensor
 
 from lexbench.core.errors import ConfigError
 from lexbench.parts.lab.encodings.base import Encoding
-from lexbench.parts.lab.encodings.wrappers import Drawn
+from lexbench.parts.lab.encodings.wrappers import RandomPositions
 
 
-class Cape(Drawn):
+class Cape(RandomPositions):
     """Centred positions; in training they are shifted, jittered and stretched at random.
 
         n' = (n - (N - 1) / 2 + Delta + epsilon_n) lambda,   N tokens of the text
@@ -64,25 +64,25 @@ class Cape(Drawn):
 
     @property
     def used(self) -> Encoding:
-        """The inner one, where positions at use are plain."""
+        """The inner encoding where positions are 0, 1, 2, ... at use; else this one."""
         return self if self.centred else self.over.used
 
     def positions(self, tokens: Tensor, length: int, generator: Generator | None = None) -> Tensor:
         """[T] at use, [B, T] in training."""
         # The mean of 0 .. N - 1 is (N - 1) / 2.
         plain = self.over.positions(tokens, length, generator) - ((length - 1) / 2 if self.centred else 0.0)
-        return plain if generator is None else self.drawn(plain, tokens, generator)
+        return plain if generator is None else self.draw_positions(plain, tokens, generator)
 
-    def drawn(self, plain: Tensor, tokens: Tensor, generator: Generator) -> Tensor:
+    def draw_positions(self, plain: Tensor, tokens: Tensor, generator: Generator) -> Tensor:
         """[B, T] shifted, jittered and stretched."""
         texts, count = tokens.shape
-        shift = _between(self.global_shift, (texts, 1), generator).to(plain)
-        jitter = _between(self.local_shift, (texts, count), generator).to(plain)
-        stretch = _between(self.stretch, (texts, 1), generator).to(plain).exp()
+        shift = _draw_between(self.global_shift, (texts, 1), generator).to(plain)
+        jitter = _draw_between(self.local_shift, (texts, count), generator).to(plain)
+        stretch = _draw_between(self.stretch, (texts, 1), generator).to(plain).exp()
         return (plain + shift + jitter) * stretch
 
 
-def _between(limit: float, size: tuple[int, int], generator: Generator) -> Tensor:
+def _draw_between(limit: float, size: tuple[int, int], generator: Generator) -> Tensor:
     """Uniform from -limit to limit."""
     drawn = torch.rand(size, generator=generator, device=generator.device, dtype=torch.float64)
     return (2 * drawn - 1) * limit

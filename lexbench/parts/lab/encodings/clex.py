@@ -11,13 +11,19 @@ from torch.nn import functional as F
 from lexbench.core.attention import Attention
 from lexbench.core.errors import ConfigError
 from lexbench.kernels.heads import Rotate
-from lexbench.parts.lab.encodings.base import Rotary, angles, frequencies, turned, weight_versions
+from lexbench.parts.lab.encodings.base import (
+    RotaryEncoding,
+    rope_frequencies,
+    rotate_half,
+    rotation_angles,
+    weight_versions,
+)
 
-STEP = 0.125
+MAX_INTEGRATION_STEP = 0.125
 """Largest integration step in t."""
 
 
-class Clex(Rotary):
+class Clex(RotaryEncoding):
     """RoPE whose frequencies follow a learned differential equation in t, how far the text is stretched.
 
         d ln theta_p / dt = psi(ln theta, t)_p + xi_p(t),    theta(1) = b^(-2p/d)
@@ -71,7 +77,7 @@ class Clex(Rotary):
             raise ConfigError(f"clex's hidden must be at least 1, got {hidden}: the authors take 1")
         if not 0 < gain < math.inf:
             raise ConfigError(f"clex's gain must be finite and above 0, got {gain}: the authors take 1")
-        super().__init__(frequencies(head_dim, base))
+        super().__init__(rope_frequencies(head_dim, base))
         self.trained_length, self.max_factor, self.gain = trained_length, max_factor, gain
         pairs = torch.arange(head_dim // 2, dtype=torch.float64)
         self.register_buffer("growth", -2 * pairs / (head_dim - 2), persistent=False)
@@ -122,23 +128,23 @@ class Clex(Rotary):
         return embedded
 
     @property
-    def now(self) -> Tensor:
+    def current_frequencies(self) -> Tensor:
         """[d / 2] frequencies at the t that `positions` set; at use computed once for each t."""
         # In training computed anew in each forward pass, with its own gradient; at use known by t, device and weights.
         if self._now is None:
             place = (self._t, self.inv_freq.device, weight_versions(self))
             if self.training:
-                self._now = self.stretched(self._t)
+                self._now = self.frequencies_at(self._t)
             elif place not in self._known:
-                self._known[place] = self._now = self.stretched(self._t).detach()
+                self._known[place] = self._now = self.frequencies_at(self._t).detach()
             else:
                 self._now = self._known[place]
         return self._now
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # a loop as long as t
-    def stretched(self, t: float) -> Tensor:
+    def frequencies_at(self, t: float) -> Tensor:
         """[d / 2] float64 frequencies theta(t), with a gradient to psi's weights."""
-        steps = math.ceil((t - 1) / STEP)
+        steps = math.ceil((t - 1) / MAX_INTEGRATION_STEP)
         # Runge and Kutta's rule needs psi at the ends and in the middle of each step.
         ends = torch.linspace(1, t, 2 * steps + 1, dtype=torch.float64, device=self.inv_freq.device)
         # ln ntk_p(t) = ln theta_p(1) - 2p / (d - 2) ln(2t - 1), at all ends at once.
@@ -161,11 +167,13 @@ class Clex(Rotary):
 
     def rotate(self, vectors: Tensor, positions: Tensor) -> Tensor:
         """[B, H, T, D] rotated by the frequencies at t."""
-        return turned(vectors, angles(self.now, positions))
+        return rotate_half(vectors, rotation_angles(self.current_frequencies, positions))
 
-    def rotating(self, attention: Attention) -> Rotate:
+    def rotation(self, attention: Attention) -> Rotate:
         """`rotate`, times the Attention's scale."""
         if attention.inv_freq is not None:
             raise ConfigError("clex's frequencies follow the length already: use a method that changes none")
         scale = attention.scale or 1.0
-        return lambda vectors, positions: turned(vectors, angles(self.now, positions), scale)
+        return lambda vectors, positions: rotate_half(
+            vectors, rotation_angles(self.current_frequencies, positions), scale
+        )

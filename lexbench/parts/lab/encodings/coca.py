@@ -5,12 +5,12 @@ from torch import Tensor
 
 from lexbench.core.errors import ConfigError
 from lexbench.kernels.heads import Rotate
-from lexbench.parts.lab.encodings.base import Rotary, frequencies
+from lexbench.parts.lab.encodings.base import RotaryEncoding, rope_frequencies
 
-FORMS = ("slack", "strict")
+FORM_NAMES = ("slack", "strict")
 
 
-class Coca(Rotary):
+class Coca(RotaryEncoding):
     """RoPE whose keys point in the query's direction: a key only gives each pair of the query a weight.
 
         t_p = max(0, (T_p + T_(p + d/2)) / 2),  T the projection of keys
@@ -30,8 +30,8 @@ class Coca(Rotary):
     """
 
     def __init__(self, head_dim: int, base: float = 10000.0, form: str = "slack") -> None:
-        super().__init__(frequencies(head_dim, base), base)
-        if form not in FORMS:
+        super().__init__(rope_frequencies(head_dim, base), base)
+        if form not in FORM_NAMES:
             raise ConfigError(f"coca's form must be slack or strict, got {form!r}: the released code is slack")
         self.strict = self.remaps = form == "strict"
 
@@ -45,7 +45,7 @@ class Coca(Rotary):
         one, two = queries.chunk(2, dim=-1)
         # R(i) [|q|^2, 0] . R(j) [t, 0] = sum_p |q_p|^2 t_p cos((i - j) theta_p): the einsum of eq. 17 as one dot
         # product.
-        return _padded(one * one + two * two), _padded(counting)
+        return _pad_with_zeros(one * one + two * two), _pad_with_zeros(counting)
 
     def qk(
         self, queries: Tensor, keys: Tensor, query_positions: Tensor, key_positions: Tensor, rotate: Rotate
@@ -56,5 +56,5 @@ class Coca(Rotary):
         return (turned, known) if self.strict else (queries * turned, known)
 
 
-def _padded(half: Tensor) -> Tensor:
+def _pad_with_zeros(half: Tensor) -> Tensor:
     return torch.cat([half, torch.zeros_like(half)], dim=-1)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from lexbench.core.errors import ConfigError
-from lexbench.parts.lab.encodings.base import Encoding, frequencies
+from lexbench.parts.lab.encodings.base import Encoding, rope_frequencies
 
 
 class Complex(Encoding):
@@ -39,7 +39,7 @@ class Complex(Encoding):
         super().__init__()
         if width % 2:
             raise ConfigError(f"complex needs an even width, got {width}: real and imaginary parts")
-        self.frequency = nn.Parameter(frequencies(width, base).float().repeat(vocabulary, 1))
+        self.frequency = nn.Parameter(rope_frequencies(width, base).float().repeat(vocabulary, 1))
 
     def embed(self, embedded: Tensor, tokens: Tensor, positions: Tensor) -> Tensor:
         """[B, T, width]; angles, cosines and sines are computed in float64."""

@@ -40,7 +40,7 @@ class Cope(Encoding):
         self, scores: Tensor, seen: Tensor, queries: Tensor, query_positions: Tensor, key_positions: Tensor
     ) -> Tensor:
         """[B, H, Q, K] scores plus q . e at positions between two vectors."""
-        places = self.places(scores, seen)
+        places = self.gate_distances(scores, seen)
         table = (queries @ self.vectors.to(queries.dtype).T).to(scores.dtype)  # autocast lowers their precision
         # No gradient through floor; one row less, so that floor p + 1 exists also at the last position, where its share
         # is 1.
@@ -49,7 +49,7 @@ class Cope(Encoding):
         low, high = table.gather(-1, index), table.gather(-1, index + 1)
         return scores + torch.lerp(low, high, places - below)
 
-    def places(self, scores: Tensor, seen: Tensor) -> Tensor:
+    def gate_distances(self, scores: Tensor, seen: Tensor) -> Tensor:
         """[B, H, Q, K] distances p(i, j), from scaled products."""
         # A later key must add nothing: unmasked, it would count in p of every key before it.
         gates = scores.sigmoid().masked_fill(~seen, 0.0)

@@ -8,12 +8,12 @@ from torch.nn import functional as F
 from lexbench.core.attention import Attention, LogScale
 from lexbench.core.errors import ConfigError
 from lexbench.parts.lab.encodings.base import Encoding
-from lexbench.parts.lab.encodings.wrappers import Over
+from lexbench.parts.lab.encodings.wrappers import EncodingWrapper
 
-POSITION = "position"
+SCALE_BY_POSITION = "position"
 
 
-class Cosine(Over):
+class Cosine(EncodingWrapper):
     """Logits are cosines times a fixed number, and no 1 / sqrt(d).
 
         logit(i, j) = 4 ln(n) q_i . k_j / (|q_i| |k_j|)
@@ -36,10 +36,11 @@ class Cosine(Over):
     def __init__(self, over: Encoding, trained_length: int, keys: float | str | None = None) -> None:
         super().__init__(over)
         seen = trained_length / 2 if keys is None else keys
-        self.by_position = seen == POSITION
+        self.by_position = seen == SCALE_BY_POSITION
         if not self.by_position and (isinstance(seen, str) or not 1 < seen < math.inf):
             raise ConfigError(
-                f"cosine's keys must be a finite number above 1 or {POSITION}, got {seen!r}: the article takes half "
+                f"cosine's keys must be a finite number above 1 or {SCALE_BY_POSITION}, got {seen!r}: the article "
+                "takes half "
                 "the trained length"
             )
         # By position, query_scale is ln(i + 1) / ln(n) and turns the factor ln(n) into ln(i + 1), for any n.
@@ -49,7 +50,7 @@ class Cosine(Over):
     def attention(self) -> Attention:
         """By position, queries are multiplied by ln(i + 1); a method that scales queries, too, is refused."""
         own = Attention(query_scale=LogScale(self.seen, clip=False)) if self.by_position else Attention()
-        return self.over.attention.merged(own)
+        return self.over.attention.merge_with(own)
 
     def prepare(self, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
         """Normalise both to length 1."""

@@ -27,14 +27,14 @@ class Coupling(DigitPlaces):
         deviation: of the initial token embeddings, and so of the table; a training states its own.
     """
 
-    def _delta(self, tokens: Tensor) -> Tensor | int:
+    def _position_shift(self, tokens: Tensor) -> Tensor | int:
         if self._drawn is None:
             return 0
         # A draw for the batch and a sum over the text: pieces of a batch have the same ones, and a text's is uniform.
         weights = torch.arange(1, tokens.shape[1] + 1, device=tokens.device)
         return (self._drawn + (tokens * weights).sum(1, keepdim=True)) % self.offsets
 
-    def _places(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        place, digits = super()._places(tokens)
+    def _digit_places(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        place, digits = super()._digit_places(tokens)
         behind = torch.cat([torch.zeros_like(digits[:, :1]), digits[:, :-1]], dim=1)
         return torch.where(digits, place + 1, 0), digits | behind

@@ -8,12 +8,12 @@ from torch.nn import functional as F
 
 from lexbench.core.errors import ConfigError
 from lexbench.parts.lab.encodings.base import Encoding
-from lexbench.parts.lab.encodings.wrappers import Over
+from lexbench.parts.lab.encodings.wrappers import EncodingWrapper
 
-FORMS = ("v1", "v2")
+FORM_NAMES = ("v1", "v2")
 
 
-class Dape(Over):
+class Dape(EncodingWrapper):
     """A network corrects each logit, from scores and biases of all heads for the pair, in v2 also for its neighbours.
 
         A = X + B + f(X, B),   X = scaled q . k,  B the bias of the inner encoding
@@ -45,8 +45,8 @@ class Dape(Over):
             raise ConfigError(
                 f"dape needs an encoding with a bias, {over.name} adds none: use over=kerple, alibi or fire"
             )
-        if form not in FORMS:
-            raise ConfigError(f"dape form must be one of {', '.join(FORMS)}, got {form}")
+        if form not in FORM_NAMES:
+            raise ConfigError(f"dape form must be one of {', '.join(FORM_NAMES)}, got {form}")
         if hidden < 1 or kernel < 1 or kernel % 2 == 0:
             raise ConfigError(f"dape needs hidden >= 1 and an odd kernel, got {hidden} and {kernel}: 32 and 3")
         # v1 is v2 with a kernel of one key.
@@ -84,11 +84,11 @@ class Dape(Over):
         bias = bias.to(scores.dtype).expand_as(scores).masked_fill(~seen, 0.0)
         both = torch.cat([scores, bias], dim=1)
         # Masked again: else the second convolution of v2 would read the key after the query.
-        between = F.leaky_relu(_along_keys(both, self.inner, self.inner_bias)).masked_fill(~seen, 0.0)
-        return scores + bias + _along_keys(between, self.outer, self.outer_bias)
+        between = F.leaky_relu(_convolve_along_keys(both, self.inner, self.inner_bias)).masked_fill(~seen, 0.0)
+        return scores + bias + _convolve_along_keys(between, self.outer, self.outer_bias)
 
 
-def _along_keys(channels: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def _convolve_along_keys(channels: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """[B, out, Q, K] convolution of [B, in, Q, K] along the keys, padded with zeros."""
     dtype, reach = channels.dtype, weight.shape[-1] // 2
     return F.conv2d(channels, weight.to(dtype), bias.to(dtype), padding=(0, reach))

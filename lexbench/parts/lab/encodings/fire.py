@@ -4,7 +4,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from lexbench.core.errors import ConfigError
-from lexbench.parts.lab.encodings.base import Encoding, apart, of_distance
+from lexbench.parts.lab.encodings.base import Encoding, bias_by_distance, relative_positions
 
 
 class Fire(Encoding):
@@ -73,25 +73,27 @@ class Fire(Encoding):
     def bias(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         """[H, Q, K], or [B, H, Q, K] where positions have a batch axis."""
         if torch.compiler.is_compiling():  # the number of early queries follows a learnt tau: compiled anew for each
-            return self._by_pair(query_positions, key_positions)
+            return self._bias_by_pair(query_positions, key_positions)
         tau = self.tau
         early = query_positions.flatten() <= tau.detach()
         # Queries up to tau have one denominator psi(tau): their bias depends on the distance alone.
         alike = int(early.sum()) if query_positions.dim() == 1 else 0
         if not alike or not early[:alike].all():
-            return self._by_pair(query_positions, key_positions)
-        first = of_distance(lambda n: self.function(self.share(n, tau)), query_positions[:alike], key_positions)
+            return self._bias_by_pair(query_positions, key_positions)
+        first = bias_by_distance(
+            lambda n: self.bias_of_share(self.distance_share(n, tau)), query_positions[:alike], key_positions
+        )
         if alike == len(query_positions):
             return first
-        return torch.cat([first, self._by_pair(query_positions[alike:], key_positions)], dim=-2)
+        return torch.cat([first, self._bias_by_pair(query_positions[alike:], key_positions)], dim=-2)
 
-    def _by_pair(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
+    def _bias_by_pair(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         # max(i, tau) depends on the row: each pair has a value of its own.
         bound = torch.maximum(query_positions.to(self.c.dtype), self.tau)[..., None]
-        shares = self.share(apart(query_positions, key_positions).squeeze(-3).clamp_min(0), bound)
-        return self.function(shares.flatten()).reshape(-1, *shares.shape).movedim(0, -3)
+        shares = self.distance_share(relative_positions(query_positions, key_positions).squeeze(-3).clamp_min(0), bound)
+        return self.bias_of_share(shares.flatten()).reshape(-1, *shares.shape).movedim(0, -3)
 
-    def share(self, distances: Tensor, bound: Tensor) -> Tensor:
+    def distance_share(self, distances: Tensor, bound: Tensor) -> Tensor:
         """psi(distances) / (psi(bound) + epsilon), for bound max(i, tau)."""
         return self._psi(distances.to(self.c.dtype)) / (self._psi(bound) + self.epsilon)
 
@@ -99,7 +101,7 @@ class Fire(Encoding):
         # |.| keeps the logarithm defined when training makes c negative.
         return (self.c * tokens).abs().log1p()
 
-    def function(self, shares: Tensor) -> Tensor:
+    def bias_of_share(self, shares: Tensor) -> Tensor:
         """[H, N] f of [N]."""
         hidden = (self.inner[:, None] * shares + self.inner_bias[:, None]).relu()
         return self.outer @ hidden + self.outer_bias[:, None]

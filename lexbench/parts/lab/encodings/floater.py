@@ -8,9 +8,9 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
 from lexbench.core.errors import ConfigError
-from lexbench.parts.lab.encodings.base import DEVIATION, Encoding, rows, weight_versions
+from lexbench.parts.lab.encodings.base import WEIGHT_DEVIATION, Encoding, table_rows, weight_versions
 
-SOLVERS = ("euler", "midpoint", "rk4")
+SOLVER_NAMES = ("euler", "midpoint", "rk4")
 
 
 class Floater(Encoding):
@@ -46,11 +46,11 @@ class Floater(Encoding):
         hidden: int | None = None,
         spacing: float = 0.01,
         solver: str = "midpoint",
-        deviation: float = DEVIATION,
+        deviation: float = WEIGHT_DEVIATION,
     ) -> None:
         super().__init__()
-        _odeint()
-        if solver not in SOLVERS:
+        _import_odeint()
+        if solver not in SOLVER_NAMES:
             raise ConfigError(f"floater solver must be euler, midpoint or rk4, got {solver!r}: choose one")
         if spacing <= 0:
             raise ConfigError(f"floater needs a spacing above 0, got {spacing}: 0.01 is the authors'")
@@ -78,9 +78,9 @@ class Floater(Encoding):
 
     def embed(self, embedded: Tensor, tokens: Tensor, positions: Tensor) -> Tensor:
         """Unchanged; solves the path for all layers of this forward pass."""
-        needed = int(rows(positions, self.name).max()) + 1 if positions.numel() else 1
+        needed = int(table_rows(positions, self.name).max()) + 1 if positions.numel() else 1
         if self.training or torch.is_grad_enabled():
-            self.path, self._solved_with = self._solved(self.start, 0, needed), ()
+            self.path, self._solved_with = self._solve_path(self.start, 0, needed), ()
             return embedded
         weights = weight_versions(self)
         with torch.inference_mode(False), torch.no_grad():
@@ -88,21 +88,21 @@ class Floater(Encoding):
                 self.path, self._solved_with = self.start[None], weights
             # At least twice as far each time: a text that is written token by token is solved a few times only.
             if (known := len(self.path)) < needed:
-                more = self._solved(self.path[-1], known - 1, max(needed, 2 * known))
+                more = self._solve_path(self.path[-1], known - 1, max(needed, 2 * known))
                 # The first of `more` is the last known place once more.
                 self.path = torch.cat([self.path[:-1], more])
         return embedded
 
-    def _solved(self, start: Tensor, first: int, needed: int) -> Tensor:
+    def _solve_path(self, start: Tensor, first: int, needed: int) -> Tensor:
         """[tokens, layers, width] the path at positions first to needed - 1, at least two."""
         # odeint wants two times at least.
         places = torch.arange(first, max(needed, first + 2), device=start.device, dtype=torch.float64)
         times = (places * self.spacing).to(start.dtype)
         with torch.autocast(start.device.type, enabled=False):  # small errors of each step would add up
-            path: Tensor = _odeint()(self.speed, start, times, method=self.solver)
+            path: Tensor = _import_odeint()(self.path_derivative, start, times, method=self.solver)
         return path
 
-    def speed(self, time: Tensor, place: Tensor) -> Tensor:
+    def path_derivative(self, time: Tensor, place: Tensor) -> Tensor:
         """[layers, width] h(t, p)."""
         times = time.to(place.dtype).expand(*place.shape[:-1], 1)
         inside = F.linear(torch.cat([place, times], dim=-1), self.inner, self.inner_bias).relu()
@@ -110,10 +110,10 @@ class Floater(Encoding):
 
     def at(self, layer: int) -> Encoding:
         """The path of one layer."""
-        return _Path(self, layer)
+        return _LayerPath(self, layer)
 
 
-class _Path(Encoding):
+class _LayerPath(Encoding):
     """One layer of a Floater."""
 
     def __init__(self, whole: Floater, layer: int) -> None:
@@ -127,7 +127,7 @@ class _Path(Encoding):
         return stream + path[positions.long()].to(stream.dtype)
 
 
-def _odeint() -> Any:
+def _import_odeint() -> Any:
     try:
         return importlib.import_module("torchdiffeq").odeint
     except ImportError:

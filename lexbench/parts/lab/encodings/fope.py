@@ -7,7 +7,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from lexbench.core.errors import ConfigError
-from lexbench.parts.lab.encodings.base import Encoding, angles, frequencies, heads_apart
+from lexbench.parts.lab.encodings.base import Encoding, insert_head_axis, rope_frequencies, rotation_angles
 
 
 class Fope(Encoding):
@@ -59,7 +59,7 @@ class Fope(Encoding):
             raise ConfigError(
                 f"fope needs heads of an even size, got {head_dim}: change width or heads of recipe.shape"
             )
-        plain = frequencies(head_dim, base)
+        plain = rope_frequencies(head_dim, base)
         # Pairs without a full turn in training have seen a part of a wave only; the paper gives them frequency 0.
         kept = plain[plain >= 2 * math.pi / trained_length]
         if not len(kept):
@@ -84,7 +84,7 @@ class Fope(Encoding):
 
     def rotate(self, vectors: Tensor, positions: Tensor) -> Tensor:
         """[B, H, T, D] of query heads or key heads; cos and sin are computed and mixed in float64."""
-        turn = heads_apart(angles(self.inv_freq, positions))
+        turn = insert_head_axis(rotation_angles(self.inv_freq, positions))
         each = vectors.shape[1] // len(self.cos_mix)
         cos, sin = (
             (wave @ mix.to(torch.float64)).repeat_interleave(each, dim=-3).to(vectors.dtype)

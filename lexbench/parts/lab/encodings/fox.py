@@ -4,11 +4,11 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from lexbench.parts.lab.encodings.base import DEVIATION, Encoding, since
-from lexbench.parts.lab.encodings.wrappers import Over
+from lexbench.parts.lab.encodings.base import WEIGHT_DEVIATION, Encoding, cumulative_from
+from lexbench.parts.lab.encodings.wrappers import EncodingWrapper
 
 
-class Fox(Over):
+class Fox(EncodingWrapper):
     """Each token decides how much every head forgets of what came before it.
 
         logit(i, j) = q_i . k_j / sqrt(d) + sum_{l = j+1 .. i} ln f_l,   f_l = sigmoid(w_h . x_l + b_h)
@@ -35,7 +35,7 @@ class Fox(Over):
     def initialise(self, generator: Generator) -> None:
         """Draw w like the decoder's weights; b is 0."""
         self.over.initialise(generator)
-        nn.init.normal_(self.forget, std=DEVIATION, generator=generator)
+        nn.init.normal_(self.forget, std=WEIGHT_DEVIATION, generator=generator)
 
     def gates(self, normed: Tensor) -> Tensor:
         """[B, H, T, 1] ln f."""
@@ -44,6 +44,9 @@ class Fox(Over):
 
     def bias(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         """[B, H, Q, K]; zeros [H, Q, K] before there are gates."""
-        own, inner = since(self.given, query_positions, key_positions), self.over.bias(query_positions, key_positions)
+        own, inner = (
+            cumulative_from(self.given, query_positions, key_positions),
+            self.over.bias(query_positions, key_positions),
+        )
         own = own if self.given is not None else own.expand(len(self.forget), -1, -1)
         return own if inner is None else own + inner

@@ -5,10 +5,10 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
 from lexbench.core.errors import ConfigError
-from lexbench.kernels.heads import Rotate, per_group
-from lexbench.parts.lab.encodings.base import DEVIATION, Encoding
+from lexbench.kernels.heads import Rotate, multiply_per_group
+from lexbench.parts.lab.encodings.base import WEIGHT_DEVIATION, Encoding
 
-CHUNK = 16
+KEYS_PER_CHUNK = 16
 """Keys whose decays are taken from one point."""
 
 
@@ -55,9 +55,9 @@ class Gla(Encoding):
     def initialise(self, generator: Generator) -> None:
         """Draw matrices like the decoder's, W2 with deviation rank^(-1/2); b is 0, so alpha begins near 0.958."""
         for weight, deviation in (
-            (self.down, DEVIATION),
+            (self.down, WEIGHT_DEVIATION),
             (self.up, len(self.down) ** -0.5),
-            (self.output_gate, DEVIATION),
+            (self.output_gate, WEIGHT_DEVIATION),
         ):
             nn.init.normal_(weight, std=deviation, generator=generator)
 
@@ -87,8 +87,8 @@ class Gla(Encoding):
             2, 3
         )  # [B, KV, Q, H / KV, D]
         parts = []
-        for first in range(0, total, CHUNK):
-            last = min(first + CHUNK, total)
+        for first in range(0, total, KEYS_PER_CHUNK):
+            last = min(first + KEYS_PER_CHUNK, total)
             end, mine, known = faded[:, :, last - 1 : last], faded[:, :, first:last], keys[:, :, first:last]
             # Queries up to the chunk's end need the differences themselves: there are at most as many as keys.
             inside = max(0, last - (total - count))
@@ -107,7 +107,7 @@ class Gla(Encoding):
         assert self.given is not None, "gla needs the gates of its layer"
         total, count = values.shape[2], logits.shape[2]
         # Logits are factors here: what a mask hides is 0, not -inf.
-        states = per_group(logits.masked_fill(logits == -torch.inf, 0.0), values)
+        states = multiply_per_group(logits.masked_fill(logits == -torch.inf, 0.0), values)
         gates = self.given[:, :, total - count : total, self.head_dim :]
         gates = gates.reshape(*gates.shape[:3], -1, self.head_dim)
         opened = F.silu(gates.transpose(2, 3).flatten(1, 2).to(states.dtype))

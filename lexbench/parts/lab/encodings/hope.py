@@ -2,10 +2,10 @@
 
 import math
 
-from lexbench.parts.lab.encodings.base import Rotary, frequencies
+from lexbench.parts.lab.encodings.base import RotaryEncoding, rope_frequencies
 
 
-class Hope(Rotary):
+class Hope(RotaryEncoding):
     """Pairs with a full turn within the trained length L rotate as in RoPE; the others do not rotate.
 
         inv_freq[p] = b^(-2p/d) where that is at least 2 pi / L, else 0
@@ -21,6 +21,6 @@ class Hope(Rotary):
     """
 
     def __init__(self, head_dim: int, trained_length: int, base: float = 10000.0) -> None:
-        plain = frequencies(head_dim, base)
+        plain = rope_frequencies(head_dim, base)
         # A frequency of 0 rotates by no angle at any position: the component without positions.
         super().__init__(plain * (plain >= 2 * math.pi / trained_length))

@@ -3,13 +3,13 @@
 from lexbench.core.attention import Attention, LogScale, Window
 from lexbench.core.errors import ConfigError
 from lexbench.parts.lab.encodings.base import Encoding
-from lexbench.parts.lab.encodings.wrappers import ALL_LAYERS, Attending, Over, Unrotated
+from lexbench.parts.lab.encodings.wrappers import HOOKS_OF_ALL_LAYERS, EncodingWrapper, LayerWithSlots, UnrotatedLayer
 
-SHARE = 0.75
+MAX_WINDOWS_SHARE = 0.75
 """Alpha: share of the trained length that all windows together may reach."""
 
 
-class Hwfa(Over):
+class Hwfa(EncodingWrapper):
     """All layers but the last have RoPE and a window w; the last sees all keys, without positions, logits times log n.
 
         windows reach (w - 1)(layers - 1) + 1 <= alpha N,  alpha = 3/4, w as large as that allows
@@ -27,7 +27,7 @@ class Hwfa(Over):
         window: w in tokens, the query's own included; None: by the rule.
     """
 
-    excludes = ALL_LAYERS
+    excludes = HOOKS_OF_ALL_LAYERS
 
     def __init__(self, over: Encoding, layers: int, trained_length: int, window: int | None = None) -> None:
         super().__init__(over)
@@ -36,10 +36,11 @@ class Hwfa(Over):
                 f"hwfa needs a layer with a window before the last one, got {layers} in all: raise layers"
             )
         # (w - 1)(layers - 1) + 1 <= alpha N, solved for the largest whole w.
-        fitting = int((SHARE * trained_length - 1) // (layers - 1)) + 1
+        fitting = int((MAX_WINDOWS_SHARE * trained_length - 1) // (layers - 1)) + 1
         if window is None and fitting < 2:
             raise ConfigError(
-                f"hwfa's windows of 2 tokens in {layers} layers reach more than {SHARE:g} of {trained_length} trained "
+                f"hwfa's windows of 2 tokens in {layers} layers reach more than {MAX_WINDOWS_SHARE:g} of "
+                f"{trained_length} trained "
                 "tokens: give window, or raise the trained length"
             )
         self.window = Window(fitting if window is None else window)
@@ -50,5 +51,5 @@ class Hwfa(Over):
         """The inner encoding with a window; in the last layer, without window and positions."""
         inner = self.over.at(layer)
         if layer < self.layers - 1:
-            return Attending(inner, Attention(mask=self.window), self.name)
-        return Attending(Unrotated(inner), Attention(query_scale=self.scale), self.name)
+            return LayerWithSlots(inner, Attention(mask=self.window), self.name)
+        return LayerWithSlots(UnrotatedLayer(inner), Attention(query_scale=self.scale), self.name)

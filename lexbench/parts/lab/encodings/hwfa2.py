@@ -2,13 +2,13 @@
 
 import math
 
-from lexbench.core.attention import Attention, Line, Remap, Window
+from lexbench.core.attention import Attention, PositionMap, Remap, Window
 from lexbench.core.errors import ConfigError
 from lexbench.parts.lab.encodings.base import Encoding
-from lexbench.parts.lab.encodings.wrappers import Attending, Over
+from lexbench.parts.lab.encodings.wrappers import EncodingWrapper, LayerWithSlots
 
 
-class Hwfa2(Over):
+class Hwfa2(EncodingWrapper):
     """All layers have RoPE; f of them see all keys, the others w. At use, distances in the full layers end at r.
 
         full layers at index floor(k layers / (f + 1)), k = 1 .. f, counted from 0
@@ -46,14 +46,14 @@ class Hwfa2(Over):
         self.full = frozenset(number * layers // (full + 1) for number in range(1, full + 1))
         self.window = Window(max(1, trained_length // 8) if window is None else window)
         reach = max(1, trained_length // 2) if rerope is None else rerope
-        constant = Line(divisor=math.inf)
+        constant = PositionMap(divisor=math.inf)
         # Query at r, key at 0 for all keys beyond the window r: distance r, as in the method `rerope`.
-        self.remap = Remap(window=reach, query=Line(divisor=math.inf, offset=reach), key=constant)
+        self.remap = Remap(window=reach, query=PositionMap(divisor=math.inf, offset=reach), key=constant)
 
     def at(self, layer: int) -> Encoding:
         """The inner encoding with a window; a full layer without one, at use with the remap."""
         inner = self.over.at(layer)
         if layer not in self.full:
-            return Attending(inner, Attention(mask=self.window), self.name)
+            return LayerWithSlots(inner, Attention(mask=self.window), self.name)
         # ReRoPE at use only: trained with it, a model does not extrapolate (Su, kexue.fm/archives/9948).
-        return inner if self.training else Attending(inner, Attention(remap=self.remap), self.name)
+        return inner if self.training else LayerWithSlots(inner, Attention(remap=self.remap), self.name)

@@ -2,10 +2,10 @@
 
 from lexbench.core.errors import ConfigError
 from lexbench.parts.lab.encodings.base import Encoding
-from lexbench.parts.lab.encodings.wrappers import ALL_LAYERS, Over, Unrotated
+from lexbench.parts.lab.encodings.wrappers import HOOKS_OF_ALL_LAYERS, EncodingWrapper, UnrotatedLayer
 
 
-class Interleave(Over):
+class Interleave(EncodingWrapper):
     """Every k-th layer has no positions, the others those of another encoding.
 
         layer l, counted from 1, has none where l mod k = 0
@@ -19,7 +19,7 @@ class Interleave(Over):
         every: k, at least 2.
     """
 
-    excludes = ALL_LAYERS
+    excludes = HOOKS_OF_ALL_LAYERS
 
     def __init__(self, over: Encoding, every: int = 4) -> None:
         super().__init__(over)
@@ -32,4 +32,4 @@ class Interleave(Over):
     def at(self, layer: int) -> Encoding:
         """The inner encoding; without positions in every k-th layer."""
         inner = self.over.at(layer)
-        return inner if (layer + 1) % self.every else Unrotated(inner)
+        return inner if (layer + 1) % self.every else UnrotatedLayer(inner)

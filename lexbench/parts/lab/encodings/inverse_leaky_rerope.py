@@ -2,13 +2,13 @@
 
 import math
 
-from lexbench.core.attention import Attention, Line, Remap
+from lexbench.core.attention import Attention, PositionMap, Remap
 from lexbench.core.errors import ConfigError
 from lexbench.parts.lab.encodings.base import Encoding
-from lexbench.parts.lab.encodings.wrappers import Over
+from lexbench.parts.lab.encodings.wrappers import EncodingWrapper
 
 
-class InverseLeakyRerope(Over):
+class InverseLeakyRerope(EncodingWrapper):
     """In training, distances beyond a window grow in steps far above 1; at use they are plain.
 
         distance = i - j where i - j < w, else w + (i - j - w) / k,    k = 1 / (2 expansion)
@@ -40,16 +40,16 @@ class InverseLeakyRerope(Over):
         self.window = max(1, trained_length // 4) if window is None else window
         slowdown = 1 / (2 * expansion)
         # (i / k + w - w / k) - j / k = w + (i - j - w) / k, equal to i - j at the window's end.
-        query = Line(divisor=slowdown, offset=self.window - self.window / slowdown)
-        self.remap = Remap(window=self.window, query=query, key=Line(divisor=slowdown))
+        query = PositionMap(divisor=slowdown, offset=self.window - self.window / slowdown)
+        self.remap = Remap(window=self.window, query=query, key=PositionMap(divisor=slowdown))
 
     @property
     def attention(self) -> Attention:
         """The remap, in training."""
         own = Attention(remap=self.remap) if self.training else Attention()
-        return self.over.attention.merged(own)
+        return self.over.attention.merge_with(own)
 
     @property
     def used(self) -> Encoding:
-        """The inner one."""
+        """The inner encoding."""
         return self.over

@@ -1,12 +1,12 @@
 """iRoPE: layers with chunks and RoPE, and layers without positions that see all (Llama 4, Meta 2025)."""
 
-from lexbench.core.attention import Attention, Segments, Steps
+from lexbench.core.attention import Attention, Segments, StepScale
 from lexbench.core.errors import ConfigError
 from lexbench.parts.lab.encodings.base import Encoding
-from lexbench.parts.lab.encodings.wrappers import ALL_LAYERS, Attending, Over, Unrotated
+from lexbench.parts.lab.encodings.wrappers import HOOKS_OF_ALL_LAYERS, EncodingWrapper, LayerWithSlots, UnrotatedLayer
 
 
-class Irope(Over):
+class Irope(EncodingWrapper):
     """Every k-th layer sees all keys without positions, at a temperature; the others see their own chunk, with RoPE.
 
         layer l, counted from 1, where l mod k = 0:  logit(i, j) = t(i) q_i . k_j / sqrt(d)
@@ -28,7 +28,7 @@ class Irope(Over):
         temperature: a, at least 0.
     """
 
-    excludes = ALL_LAYERS
+    excludes = HOOKS_OF_ALL_LAYERS
 
     def __init__(
         self,
@@ -48,11 +48,11 @@ class Irope(Over):
             )
         self.every = every
         size = -(-trained_length // 4) if chunk is None else chunk
-        self.chunks, self.steps = Segments(size), Steps(size, temperature)
+        self.chunks, self.steps = Segments(size), StepScale(size, temperature)
 
     def at(self, layer: int) -> Encoding:
         """The inner encoding within chunks; in every k-th layer none, with the temperature."""
         inner = self.over.at(layer)
         if (layer + 1) % self.every:
-            return Attending(inner, Attention(mask=self.chunks), self.name)
-        return Attending(Unrotated(inner), Attention(query_scale=self.steps), self.name)
+            return LayerWithSlots(inner, Attention(mask=self.chunks), self.name)
+        return LayerWithSlots(UnrotatedLayer(inner), Attention(query_scale=self.steps), self.name)

@@ -6,9 +6,9 @@ import torch
 from torch import Generator, Tensor, nn
 
 from lexbench.core.errors import ConfigError
-from lexbench.parts.lab.encodings.base import Encoding, of_distance
+from lexbench.parts.lab.encodings.base import Encoding, bias_by_distance
 
-LEAST = 0.01
+MIN_WEIGHT = 0.01
 """Smallest value of a weight, as in the released code."""
 
 
@@ -32,9 +32,9 @@ class Kerple(Encoding):
 
     def __init__(self, heads: int, form: str = "log") -> None:
         super().__init__()
-        if form not in FORMS:
-            raise ConfigError(f"kerple form must be one of {', '.join(FORMS)}, got {form}")
-        self.kernel, self.largest = FORMS[form]
+        if form not in KERNEL_OF_FORM:
+            raise ConfigError(f"kerple form must be one of {', '.join(KERNEL_OF_FORM)}, got {form}")
+        self.kernel, self.largest = KERNEL_OF_FORM[form]
         self.p = nn.Parameter(torch.ones(heads))
         self.a = nn.Parameter(torch.ones(heads))
 
@@ -46,31 +46,31 @@ class Kerple(Encoding):
     def constrain(self) -> None:
         """Clamp both; at use `scores` clamps instead, and leaves the weights as they are."""
         with torch.no_grad():
-            self.p.clamp_(LEAST, self.largest)
-            self.a.clamp_(LEAST)
+            self.p.clamp_(MIN_WEIGHT, self.largest)
+            self.a.clamp_(MIN_WEIGHT)
 
     def bias(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         """[H, Q, K], or [B, H, Q, K] where positions have a batch axis."""
-        return of_distance(self.scores, query_positions, key_positions)
+        return bias_by_distance(self.bias_at_distances, query_positions, key_positions)
 
-    def scores(self, distances: Tensor) -> Tensor:
+    def bias_at_distances(self, distances: Tensor) -> Tensor:
         """[H, N] at distances [N] of at least 0."""
-        p, a = [self.p, self.a] if self.training else [self.p.clamp(LEAST, self.largest), self.a.clamp(LEAST)]
+        p, a = [self.p, self.a] if self.training else [self.p.clamp(MIN_WEIGHT, self.largest), self.a.clamp(MIN_WEIGHT)]
         return -self.kernel(p[:, None], a[:, None], distances.to(p.dtype))
 
 
-def logarithm(p: Tensor, a: Tensor, distances: Tensor) -> Tensor:
+def logarithmic_kernel(p: Tensor, a: Tensor, distances: Tensor) -> Tensor:
     """p ln(1 + a n)."""
     return p * torch.log1p(a * distances)
 
 
-def power(p: Tensor, a: Tensor, distances: Tensor) -> Tensor:
+def power_kernel(p: Tensor, a: Tensor, distances: Tensor) -> Tensor:
     """a n^p; the gradient of p is 0 at n = 0."""
     return a * distances.pow(p)
 
 
-FORMS: dict[str, tuple[Callable[[Tensor, Tensor, Tensor], Tensor], float | None]] = {
-    "log": (logarithm, None),
-    "power": (power, 2.0),
+KERNEL_OF_FORM: dict[str, tuple[Callable[[Tensor, Tensor, Tensor], Tensor], float | None]] = {
+    "log": (logarithmic_kernel, None),
+    "power": (power_kernel, 2.0),
 }
 """Kernel and the largest p of each form."""

@@ -5,10 +5,10 @@ from torch.nn import functional as F
 
 from lexbench.core.attention import Attention, LogScale
 from lexbench.parts.lab.encodings.base import Encoding
-from lexbench.parts.lab.encodings.wrappers import Over
+from lexbench.parts.lab.encodings.wrappers import EncodingWrapper
 
 
-class KeyNorm(Over):
+class KeyNorm(EncodingWrapper):
     """Keys of length 1, queries as they are, and no 1 / sqrt(d).
 
         logit(i, j) = q_i . k_j / |k_j|,   with log_n times ln(i + 1) / ln(L)
@@ -33,7 +33,7 @@ class KeyNorm(Over):
     @property
     def attention(self) -> Attention:
         """With log_n, the scale of queries; a method that scales them, too, is refused."""
-        return self.over.attention.merged(Attention(query_scale=self.scale))
+        return self.over.attention.merge_with(Attention(query_scale=self.scale))
 
     def prepare(self, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
         """Normalise keys to length 1."""

@@ -4,7 +4,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from lexbench.core.errors import ConfigError
-from lexbench.parts.lab.encodings.base import DEVIATION, Encoding, rows
+from lexbench.parts.lab.encodings.base import WEIGHT_DEVIATION, Encoding, table_rows
 
 
 class Learned(Encoding):
@@ -25,7 +25,9 @@ class Learned(Encoding):
 
     counts = True
 
-    def __init__(self, width: int, trained_length: int, size: int | None = None, deviation: float = DEVIATION) -> None:
+    def __init__(
+        self, width: int, trained_length: int, size: int | None = None, deviation: float = WEIGHT_DEVIATION
+    ) -> None:
         super().__init__()
         size = trained_length if size is None else size
         if size < trained_length:
@@ -45,7 +47,7 @@ class Learned(Encoding):
 
     def embed(self, embedded: Tensor, tokens: Tensor, positions: Tensor) -> Tensor:
         """[B, T, width]; ConfigError beyond the table's end."""
-        index = rows(positions, self.name)
+        index = table_rows(positions, self.name)
         if index.numel() and (last := int(index.max())) >= self.longest:
             raise ConfigError(f"learned has positions for {self.longest} tokens, asked for {last + 1}: raise size")
         return embedded + self.table[index].to(embedded.dtype)

@@ -3,10 +3,10 @@
 import torch
 
 from lexbench.core.errors import ConfigError
-from lexbench.parts.lab.encodings.base import Rotary, frequencies
+from lexbench.parts.lab.encodings.base import RotaryEncoding, rope_frequencies
 
 
-class PRope(Rotary):
+class PRope(RotaryEncoding):
     """The fastest pairs rotate as in RoPE; the others do not, and carry meaning at any distance.
 
         inv_freq[p] = b^(-2p/d) where p < floor(share d/2), else 0
@@ -23,6 +23,6 @@ class PRope(Rotary):
     def __init__(self, head_dim: int, base: float = 10000.0, share: float = 0.75) -> None:
         if not 0 <= share <= 1:
             raise ConfigError(f"p_rope's share must be from 0 to 1, got {share}: the paper takes 0.75")
-        plain = frequencies(head_dim, base)
+        plain = rope_frequencies(head_dim, base)
         # int() as transformers' `proportional`: a share of a pair does not rotate.
         super().__init__(plain * (torch.arange(len(plain)) < int(share * head_dim // 2)))

@@ -5,8 +5,8 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
 from lexbench.core.errors import ConfigError
-from lexbench.kernels.heads import Rotate, per_group
-from lexbench.parts.lab.encodings.base import DEVIATION, Encoding
+from lexbench.kernels.heads import Rotate, multiply_per_group
+from lexbench.parts.lab.encodings.base import WEIGHT_DEVIATION, Encoding
 
 
 class Path(Encoding):
@@ -48,7 +48,7 @@ class Path(Encoding):
     def initialise(self, generator: Generator) -> None:
         """Draw W and b like the decoder's weights, the convolution as PyTorch draws it; c is 0."""
         for weight in (self.direction, self.strength):
-            nn.init.normal_(weight, std=DEVIATION, generator=generator)
+            nn.init.normal_(weight, std=WEIGHT_DEVIATION, generator=generator)
         bound = self.convolution.shape[-1] ** -0.5
         nn.init.uniform_(self.convolution, -bound, bound, generator=generator)
 
@@ -64,19 +64,19 @@ class Path(Encoding):
     ) -> Tensor:
         """[B, H, Q, K] q^T H .. H k."""
         total, count = keys.shape[2], queries.shape[2]
-        directions, strength = self._directions(total, keys.dtype)
+        directions, strength = self._reflection_vectors(total, keys.dtype)
         # B = diag(beta) W of the docstring.
         scaled = directions * strength
         # Row i of `met` meets the directions up to its own token.
-        met = per_group(queries, directions.mT).tril(total - count)
+        met = multiply_per_group(queries, directions.mT).tril(total - count)
         met = met.reshape(len(met), directions.shape[1], -1, total)
         system = (scaled @ directions.mT).tril(-1)
         # X (I + strict(B W^T)) = A for X: the inverse itself is never computed.
         solved: Tensor = torch.linalg.solve_triangular(system, met, upper=False, left=False, unitriangular=True)
         change = solved @ (scaled @ keys.mT).tril(-1)
-        return per_group(queries, keys.mT) - change.reshape(*queries.shape[:3], total)
+        return multiply_per_group(queries, keys.mT) - change.reshape(*queries.shape[:3], total)
 
-    def _directions(self, total: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    def _reflection_vectors(self, total: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """w [B, KV, K, D] of length 1 and beta [B, KV, K, 1] of the first K tokens."""
         assert self.given is not None, "path needs the gates of its layer"
         given = self.given[:, :, :total].to(dtype)

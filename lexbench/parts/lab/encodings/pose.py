@@ -4,11 +4,11 @@ import torch
 from torch import Generator, Tensor
 
 from lexbench.core.errors import ConfigError
-from lexbench.parts.lab.encodings.base import Encoding, Rotary
-from lexbench.parts.lab.encodings.wrappers import Drawn
+from lexbench.parts.lab.encodings.base import Encoding, RotaryEncoding
+from lexbench.parts.lab.encodings.wrappers import RandomPositions
 
 
-class Pose(Drawn):
+class Pose(RandomPositions):
     """In training, each text of T tokens is cut in two, and the second part skips ahead; plain at use.
 
         n' = n where n < c, else n + u;  c ~ U{1 .. floor((T + 1) / 2)},  u ~ U{0 .. reach - T}, for each text
@@ -29,13 +29,13 @@ class Pose(Drawn):
 
     def __init__(self, over: Encoding, trained_length: int, reach: int | None = None) -> None:
         super().__init__(over)
-        if not (isinstance(over, Rotary) or over.remaps):
+        if not (isinstance(over, RotaryEncoding) or over.remaps):
             raise ConfigError(f"pose needs an encoding that rotates, {over.name} does not: over=rope")
         self.reach = 8 * trained_length if reach is None else reach
         if self.reach < trained_length:
             raise ConfigError(f"pose needs a reach of at least {trained_length} trained tokens, got {reach}: raise it")
 
-    def drawn(self, plain: Tensor, tokens: Tensor, generator: Generator) -> Tensor:
+    def draw_positions(self, plain: Tensor, tokens: Tensor, generator: Generator) -> Tensor:
         """[B, T] plain positions, plus the skip from the cut on."""
         texts, count = tokens.shape
         if count > self.reach:

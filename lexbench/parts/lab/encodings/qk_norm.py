@@ -8,14 +8,14 @@ from torch.nn import functional as F
 
 from lexbench.core.errors import ConfigError
 from lexbench.parts.lab.encodings.base import Encoding
-from lexbench.parts.lab.encodings.wrappers import Over
+from lexbench.parts.lab.encodings.wrappers import EncodingWrapper
 
-FORMS = ("l2", "rms")
-EPSILON = 1e-6
+NORM_NAMES = ("l2", "rms")
+MEAN_SQUARE_EPSILON = 1e-6
 """Added to the mean square, as in Qwen3."""
 
 
-class QkNorm(Over):
+class QkNorm(EncodingWrapper):
     """Logits are cosines times learned factors, so that no token wins by the length of its vectors.
 
         l2    logit(i, j) = g q_i . k_j / (|q_i| |k_j|),             g one number, begins at log2(L^2 - L)
@@ -39,7 +39,7 @@ class QkNorm(Over):
 
     def __init__(self, over: Encoding, head_dim: int, trained_length: int, form: str = "rms") -> None:
         super().__init__(over)
-        if form not in FORMS:
+        if form not in NORM_NAMES:
             raise ConfigError(f"qk_norm's form must be l2 or rms, got {form!r}: Qwen3 has rms")
         self.form = form
         if form == "l2":
@@ -54,19 +54,21 @@ class QkNorm(Over):
         """Normalise both, and multiply them by the learned factors."""
         queries, keys = self.over.prepare(queries, keys)
         if self.form == "l2":
-            return _unit(queries) * self.gain.to(queries.dtype), _unit(keys)
-        return _even(queries) * self.query_gain.to(queries.dtype), _even(keys) * self.key_gain.to(keys.dtype)
+            return _to_unit_length(queries) * self.gain.to(queries.dtype), _to_unit_length(keys)
+        return _to_unit_mean_square(queries) * self.query_gain.to(queries.dtype), _to_unit_mean_square(
+            keys
+        ) * self.key_gain.to(keys.dtype)
 
     def scaling(self, head_dim: int) -> float:
         """1 for l2, else as the inner encoding."""
         return 1.0 if self.form == "l2" else self.over.scaling(head_dim)
 
 
-def _unit(vectors: Tensor) -> Tensor:
+def _to_unit_length(vectors: Tensor) -> Tensor:
     return F.normalize(vectors, dim=-1).to(vectors.dtype)
 
 
-def _even(vectors: Tensor) -> Tensor:
+def _to_unit_mean_square(vectors: Tensor) -> Tensor:
     """Vectors of mean square 1, computed in float32 or better."""
     precise = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
-    return F.rms_norm(precise, precise.shape[-1:], eps=EPSILON).to(vectors.dtype)
+    return F.rms_norm(precise, precise.shape[-1:], eps=MEAN_SQUARE_EPSILON).to(vectors.dtype)

@@ -5,12 +5,12 @@ from torch import Generator, Tensor
 
 from lexbench.core.errors import ConfigError
 from lexbench.parts.lab.encodings.base import Encoding
-from lexbench.parts.lab.encodings.wrappers import Over
+from lexbench.parts.lab.encodings.wrappers import EncodingWrapper
 
-USES = ("spread", "plain")
+POSITION_USES = ("spread", "plain")
 
 
-class Randomized(Over):
+class Randomized(EncodingWrapper):
     """In training, T tokens have T different random positions of 0 .. M - 1, in order; M is far above T.
 
         n_0 < n_1 < .. < n_(T-1),  a sample without replacement, one for a batch as in the released code
@@ -36,7 +36,7 @@ class Randomized(Over):
             raise ConfigError(
                 f"randomized needs at least {trained_length} places, one for each trained token, got {places}: raise it"
             )
-        if use not in USES:
+        if use not in POSITION_USES:
             raise ConfigError(f"randomized use must be spread or plain, got {use!r}: choose one")
         if over.longest is not None and over.longest < places:
             raise ConfigError(
@@ -47,7 +47,7 @@ class Randomized(Over):
 
     @property
     def used(self) -> Encoding:
-        """The inner one, where positions at use are plain."""
+        """The inner encoding where positions are 0, 1, 2, ... at use; else this one."""
         return self.over.used if self.use == "plain" else self
 
     @property

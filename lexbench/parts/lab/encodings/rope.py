@@ -1,9 +1,9 @@
 """Rotary position embedding (RoFormer, Su et al. 2021, arXiv 2104.09864)."""
 
-from lexbench.parts.lab.encodings.base import Rotary, frequencies
+from lexbench.parts.lab.encodings.base import RotaryEncoding, rope_frequencies
 
 
-class Rope(Rotary):
+class Rope(RotaryEncoding):
     """Pair (p, p + d/2) of a head's vector at position t rotates by t * inv_freq[p]; the half layout of Llama.
 
     Args:
@@ -12,4 +12,4 @@ class Rope(Rotary):
     """
 
     def __init__(self, head_dim: int, base: float = 10000.0) -> None:
-        super().__init__(frequencies(head_dim, base), base)
+        super().__init__(rope_frequencies(head_dim, base), base)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from lexbench.core.errors import ConfigError
-from lexbench.parts.lab.encodings.base import Encoding, of_distance
+from lexbench.parts.lab.encodings.base import Encoding, bias_by_distance
 
 
 class Sandwich(Encoding):
@@ -47,9 +47,9 @@ class Sandwich(Encoding):
 
     def bias(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         """[H, Q, K] float64, or [B, H, Q, K] where positions have a batch axis."""
-        return of_distance(self.scores, query_positions, key_positions)
+        return bias_by_distance(self.bias_at_distances, query_positions, key_positions)
 
-    def scores(self, distances: Tensor) -> Tensor:
+    def bias_at_distances(self, distances: Tensor) -> Tensor:
         """[H, N] float64 at distances [N]; cos x - 1 = -2 sin^2(x / 2) loses no digits near 0."""
         waves = (distances.to(torch.float64)[:, None] * self.halves).sin().square().sum(1)
         return -2 * self.slopes[:, None] * waves

@@ -5,10 +5,10 @@ from torch import Generator, Tensor
 
 from lexbench.core.errors import ConfigError
 from lexbench.parts.lab.encodings.base import Encoding
-from lexbench.parts.lab.encodings.wrappers import Drawn
+from lexbench.parts.lab.encodings.wrappers import RandomPositions
 
 
-class Shape(Drawn):
+class Shape(RandomPositions):
     """Positions n + delta in training, one delta ~ U{0 .. K - 1} for each text; plain positions n at use.
 
     So the model learns to ignore where a text begins; positions from trained_length + K - 1 on stay unseen. At use
@@ -32,7 +32,7 @@ class Shape(Drawn):
             )
         self.offsets = offsets
 
-    def drawn(self, plain: Tensor, tokens: Tensor, generator: Generator) -> Tensor:
+    def draw_positions(self, plain: Tensor, tokens: Tensor, generator: Generator) -> Tensor:
         """[B, T] shifted."""
         shift = torch.randint(self.offsets, (len(tokens), 1), generator=generator, device=generator.device)
         return plain + shift.to(plain)

@@ -6,8 +6,8 @@ import torch
 from torch import Generator, Tensor, nn
 
 from lexbench.core.errors import ConfigError
-from lexbench.kernels.heads import per_group
-from lexbench.parts.lab.encodings.base import DEVIATION, Encoding, apart
+from lexbench.kernels.heads import multiply_per_group
+from lexbench.parts.lab.encodings.base import WEIGHT_DEVIATION, Encoding, relative_positions
 
 
 class Shaw(Encoding):
@@ -43,7 +43,7 @@ class Shaw(Encoding):
     def initialise(self, generator: Generator) -> None:
         """Normal, with the deviation 0.02 of all other weights; the paper does not state one."""
         for vectors in self.parameters():
-            nn.init.normal_(vectors, std=DEVIATION, generator=generator)
+            nn.init.normal_(vectors, std=WEIGHT_DEVIATION, generator=generator)
 
     def rescore(
         self, scores: Tensor, seen: Tensor, queries: Tensor, query_positions: Tensor, key_positions: Tensor
@@ -51,21 +51,21 @@ class Shaw(Encoding):
         """[B, H, Q, K] scores plus q . a."""
         # All q . a_n at once, [B, H, Q, size + 1]; each pair then takes the column of its distance.
         table = queries @ self.vectors.to(queries.dtype).T * self.scaling(queries.shape[-1])
-        nearest = self.places(query_positions, key_positions)
+        nearest = self.vector_indices(query_positions, key_positions)
         return scores + table.gather(-1, nearest.expand_as(scores))
 
     def mix(self, logits: Tensor, values: Tensor, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         """[B, H, Q, D] means of values plus those of the vectors b."""
         weights = logits.softmax(-1)
-        output = per_group(weights, values)
+        output = multiply_per_group(weights, values)
         if self.value_vectors is None:
             return output
         # Sum the weights of each distance, then multiply by its vector.
         vectors = self.value_vectors.to(weights.dtype)
-        index = self.places(query_positions, key_positions).expand_as(weights)
+        index = self.vector_indices(query_positions, key_positions).expand_as(weights)
         each = weights.new_zeros(*weights.shape[:3], len(vectors)).scatter_add(-1, index, weights)
         return output + each @ vectors
 
-    def places(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
+    def vector_indices(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         """[.., 1, Q, K] indices n of the vectors, fractions cut off; 0 for later keys."""
-        return apart(query_positions, key_positions).clamp(0, len(self.vectors) - 1).long()
+        return relative_positions(query_positions, key_positions).clamp(0, len(self.vectors) - 1).long()

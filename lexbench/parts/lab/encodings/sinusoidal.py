@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from lexbench.core.errors import ConfigError
-from lexbench.parts.lab.encodings.base import DEVIATION, Encoding, angles, frequencies
+from lexbench.parts.lab.encodings.base import WEIGHT_DEVIATION, Encoding, rope_frequencies, rotation_angles
 
-LAYOUTS = ("interleaved", "halves")
+LAYOUT_NAMES = ("interleaved", "halves")
 
 
 class Sinusoidal(Encoding):
@@ -46,26 +46,26 @@ class Sinusoidal(Encoding):
         layout: str = "interleaved",
         scaled: bool = True,
         token_rms: float | None = 1.0,
-        deviation: float = DEVIATION,
+        deviation: float = WEIGHT_DEVIATION,
     ) -> None:
         super().__init__()
         if width % 2:
             raise ConfigError(f"sinusoidal needs an even width, got {width}: a sine and a cosine for each frequency")
-        if layout not in LAYOUTS:
+        if layout not in LAYOUT_NAMES:
             raise ConfigError(f"sinusoidal layout must be interleaved or halves, got {layout!r}: choose one")
         if token_rms is not None and not 0 < token_rms < math.inf:
             raise ConfigError(f"sinusoidal token_rms must be finite and above 0, got {token_rms}: the paper has 1")
         self.layout = layout
         self.factor = (width**0.5 if token_rms is None else token_rms / deviation) if scaled else 1.0
-        self.register_buffer("inv_freq", frequencies(width, base), persistent=False)
+        self.register_buffer("inv_freq", rope_frequencies(width, base), persistent=False)
 
     def embed(self, embedded: Tensor, tokens: Tensor, positions: Tensor) -> Tensor:
         """[B, T, width]; sines and cosines are computed in float64."""
-        return embedded * self.factor + self.waves(positions).to(embedded.dtype)
+        return embedded * self.factor + self.sines_and_cosines(positions).to(embedded.dtype)
 
-    def waves(self, positions: Tensor) -> Tensor:
+    def sines_and_cosines(self, positions: Tensor) -> Tensor:
         """[..., T, width] PE, float64."""
-        turn = angles(self.inv_freq, positions)
+        turn = rotation_angles(self.inv_freq, positions)
         sines, cosines = turn.sin(), turn.cos()
         if self.layout == "halves":
             return torch.cat([sines, cosines], dim=-1)

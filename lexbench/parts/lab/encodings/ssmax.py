@@ -7,10 +7,10 @@ from torch import Tensor, nn
 
 from lexbench.core.errors import ConfigError
 from lexbench.parts.lab.encodings.base import Encoding
-from lexbench.parts.lab.encodings.wrappers import Over
+from lexbench.parts.lab.encodings.wrappers import EncodingWrapper
 
 
-class Ssmax(Over):
+class Ssmax(EncodingWrapper):
     """Logits times ln n with a learned factor for each head of each layer; n keys are seen.
 
         logit(i, j) = s_h ln(n) q_i . k_j / sqrt(d),   n = i + 1

@@ -7,7 +7,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from lexbench.core.errors import ConfigError
-from lexbench.parts.lab.encodings.base import Encoding, of_distance
+from lexbench.parts.lab.encodings.base import Encoding, bias_by_distance
 
 
 class T5(Encoding):
@@ -73,11 +73,11 @@ class T5(Encoding):
 
     def bias(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         """[H, Q, K], or [B, H, Q, K] where positions have a batch axis."""
-        return of_distance(
-            lambda distances: self.gain * self.table[self.buckets(distances)].T, query_positions, key_positions
+        return bias_by_distance(
+            lambda distances: self.gain * self.table[self.distance_buckets(distances)].T, query_positions, key_positions
         )
 
-    def buckets(self, distances: Tensor) -> Tensor:
+    def distance_buckets(self, distances: Tensor) -> Tensor:
         """[...] buckets of distances [...] of at least 0, fractions cut off."""
         # right=True: a distance that begins a bucket belongs to it.
         return torch.bucketize(distances.to(torch.float64), self.starts, right=True)

@@ -4,7 +4,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from lexbench.core.errors import ConfigError
-from lexbench.parts.lab.encodings.base import Encoding, of_distance
+from lexbench.parts.lab.encodings.base import Encoding, bias_by_distance
 
 
 class Tisa(Encoding):
@@ -42,9 +42,9 @@ class Tisa(Encoding):
 
     def bias(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         """[H, Q, K], or [B, H, Q, K] where positions have a batch axis."""
-        return of_distance(lambda distances: self.scores(-distances), query_positions, key_positions)
+        return bias_by_distance(lambda distances: self.bias_at_offsets(-distances), query_positions, key_positions)
 
-    def scores(self, offsets: Tensor) -> Tensor:
+    def bias_at_offsets(self, offsets: Tensor) -> Tensor:
         """[H, N] at offsets o [N]."""
         squares = (offsets.to(self.offsets.dtype) - self.offsets[..., None]).square()
         return (self.amplitudes[..., None] * (-self.sharpness.abs()[..., None] * squares).exp()).sum(1)

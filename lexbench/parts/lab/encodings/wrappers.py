@@ -12,31 +12,31 @@ from lexbench.core.attention import Attention
 from lexbench.core.errors import ConfigError
 from lexbench.core.task import Tokenizer
 from lexbench.kernels.heads import Rotate
-from lexbench.parts.lab.encodings.base import DEVIATION, HOOKS, Encoding, overridden
+from lexbench.parts.lab.encodings.base import ENCODING_HOOKS, WEIGHT_DEVIATION, Encoding, overridden_hooks
 
-Class = TypeVar("Class", bound=type[Encoding])
-DIGITS = "give encoding.digits token ids, or texts such as ['0', '1']"
+EncodingClass = TypeVar("EncodingClass", bound=type[Encoding])
+DIGITS_REMEDY = "give encoding.digits token ids, or texts such as ['0', '1']"
 
-PASSED_ON = (
-    *HOOKS,
-    *("remaps", "rescores", "weighs", "counts", "held", "longest", "facts", "initialise", "rotating", "scaling"),
+INHERITED_ATTRIBUTES = (
+    *ENCODING_HOOKS,
+    *("remaps", "rescores", "weighs", "counts", "held", "longest", "facts", "initialise", "rotation", "scaling"),
 )
 """Attributes that a wrapper takes from the inner encoding, unless its class defines them."""
 
 
-def passing_on(names: Iterable[str], to: str) -> Callable[[Class], Class]:
+def inherit_from_inner(names: Iterable[str], to: str) -> Callable[[EncodingClass], EncodingClass]:
     """Give a class these names of `Encoding`, except those that it defines, from the encoding in its attribute `to`."""
 
-    def complete(cls: Class) -> Class:
+    def complete(cls: EncodingClass) -> EncodingClass:
         # What the class defines itself stays: a wrapper overrides a hook by writing it.
         for name in set(names) - vars(cls).keys():
-            setattr(cls, name, _passed_on(name, to))
+            setattr(cls, name, _inherited_attribute(name, to))
         return cls
 
     return complete
 
 
-def _passed_on(name: str, to: str) -> Any:
+def _inherited_attribute(name: str, to: str) -> Any:
     """A method, or a property for what is no method, that asks the encoding in attribute `to`."""
     original = getattr(Encoding, name)
     if not callable(original):
@@ -49,8 +49,8 @@ def _passed_on(name: str, to: str) -> Any:
     return method
 
 
-@passing_on(PASSED_ON, to="over")
-class Over(Encoding):
+@inherit_from_inner(INHERITED_ATTRIBUTES, to="over")
+class EncodingWrapper(Encoding):
     """An encoding around another one; hooks that it does not override are those of the inner one.
 
     Trained folders name weights of the inner encoding `over.*`, so the attribute must keep its name.
@@ -72,19 +72,19 @@ class Over(Encoding):
     @property
     def hooks(self) -> frozenset[str]:
         """Its own, and those of the inner encoding."""
-        return overridden(self, Over) | self.over.hooks
+        return overridden_hooks(self, EncodingWrapper) | self.over.hooks
 
     def at(self, layer: int) -> Encoding:
         """This wrapper around the inner encoding of that layer."""
         inner = self.over.at(layer)
-        return self if inner is self.over else self.around(inner)
+        return self if inner is self.over else self.with_inner(inner)
 
-    def gated(self, gates: Tensor) -> Encoding:
+    def with_gates(self, gates: Tensor) -> Encoding:
         """A copy with the gates: its own, or those of the inner encoding."""
-        own = type(self).gates is not Over.gates
-        return super().gated(gates) if own else self.around(self.over.gated(gates))
+        own = type(self).gates is not EncodingWrapper.gates
+        return super().with_gates(gates) if own else self.with_inner(self.over.with_gates(gates))
 
-    def around(self, inner: Encoding) -> Self:
+    def with_inner(self, inner: Encoding) -> Self:
         """A copy around another encoding, with the same weights."""
         other = copy.copy(self)
         # A shallow copy shares its parameters: both train and store the same weights.
@@ -92,31 +92,31 @@ class Over(Encoding):
         return other
 
 
-class Drawn(Over):
+class RandomPositions(EncodingWrapper):
     """An encoding that draws positions in training; at use positions are plain, and only the inner encoding is left."""
 
     excludes = frozenset({"gates", "positions"})
 
     @property
     def used(self) -> Encoding:
-        """The inner one."""
+        """The inner encoding's."""
         return self.over.used
 
     def positions(self, tokens: Tensor, length: int, generator: Generator | None = None) -> Tensor:
         """[T] at use, [B, T] in training."""
         plain = self.over.positions(tokens, length, generator)
-        return plain if generator is None else self.drawn(plain, tokens, generator)
+        return plain if generator is None else self.draw_positions(plain, tokens, generator)
 
-    def drawn(self, plain: Tensor, tokens: Tensor, generator: Generator) -> Tensor:
+    def draw_positions(self, plain: Tensor, tokens: Tensor, generator: Generator) -> Tensor:
         """[B, T] random positions of tokens [B, T], from their plain positions [T]."""
         raise NotImplementedError
 
 
-ALL_LAYERS = frozenset({"decay", "embed", "layer_input", "mix", "positions", "products", "rescore"})
-"""Hooks through which positions would also reach a layer that is `Unrotated`."""
+HOOKS_OF_ALL_LAYERS = frozenset({"decay", "embed", "layer_input", "mix", "positions", "products", "rescore"})
+"""Hooks through which positions would also reach a layer that is `UnrotatedLayer`."""
 
 
-class Unrotated(Over):
+class UnrotatedLayer(EncodingWrapper):
     """A layer without positions, among layers with positions: no rotation, no bias.
 
     Preparation, mask and scaling do not depend on positions and are those of the inner encoding. A method may change
@@ -132,7 +132,7 @@ class Unrotated(Over):
     bias = Encoding.bias
     rescore = Encoding.rescore
 
-    def rotating(self, attention: Attention) -> Rotate:
+    def rotation(self, attention: Attention) -> Rotate:
         """`rotate`, whatever angles the Attention has."""
         return self.rotate
 
@@ -142,7 +142,7 @@ class Unrotated(Over):
         return self.over.name
 
 
-class Attending(Over):
+class LayerWithSlots(EncodingWrapper):
     """A layer of an encoding that gives some layers their own mask, query_scale or remap.
 
     Args:
@@ -163,7 +163,7 @@ class Attending(Over):
     @property
     def attention(self) -> Attention:
         """Its own slots and those of the inner encoding."""
-        return self.over.attention.merged(self.own)
+        return self.over.attention.merge_with(self.own)
 
     @property
     def name(self) -> str:
@@ -171,11 +171,11 @@ class Attending(Over):
         return self.owner
 
 
-@passing_on(
+@inherit_from_inner(
     ("hooks", "rescores", "weighs", "remaps", "longest", "facts", "name", "positions", "embed", "bias"),
     to="first",
 )
-class Layered(Encoding):
+class EncodingPerLayer(Encoding):
     """One encoding for each layer; they differ in their weights alone, and may share an inner encoding.
 
     What concerns the whole model comes from the first layer. The hooks of a layer are called on `at(layer)`.
@@ -194,7 +194,7 @@ class Layered(Encoding):
     def used(self) -> Encoding:
         """Encodings that a trained folder stores, layer by layer."""
         inner = [self.at(number).used for number in range(len(self.layers))]
-        return self if all(one is two for one, two in zip(inner, self.layers, strict=True)) else Layered(inner)
+        return self if all(one is two for one, two in zip(inner, self.layers, strict=True)) else EncodingPerLayer(inner)
 
     def initialise(self, generator: Generator) -> None:
         """Draw the weights of each layer in turn."""
@@ -212,7 +212,7 @@ class Layered(Encoding):
         return self.of(layer).at(layer)
 
 
-def with_token_ids(
+def replace_texts_by_ids(
     parameters: Mapping[str, Any], name: str, tokenizer: Tokenizer, fits: Callable[[str, str], bool], lack: str
 ) -> Mapping[str, Any]:
     """Parameters of an encoding, with texts in one list of token ids replaced by the ids of all tokens that fit one.
@@ -236,7 +236,7 @@ def with_token_ids(
     return {**parameters, name: sorted(found | {int(each) for each in given if each not in texts})}
 
 
-class DigitPlaces(Over):
+class DigitPlaces(EncodingWrapper):
     """A learned vector for each digit's place in its number is added to the token embedding.
 
         x_n = embedding(n) + table[place(n) + delta],   delta ~ U{0 .. offsets - 1} in training, 0 at use
@@ -259,12 +259,12 @@ class DigitPlaces(Over):
         digits: Sequence[int | str] | None = None,
         size: int = 1024,
         offsets: int = 100,
-        deviation: float = DEVIATION,
+        deviation: float = WEIGHT_DEVIATION,
     ) -> None:
         super().__init__(over)
         if not digits or any(isinstance(digit, str) for digit in digits):
             given = list(digits) if digits else "none"
-            raise ConfigError(f"{self.name} needs digits as token ids, got {given}: {DIGITS} and a tokenizer")
+            raise ConfigError(f"{self.name} needs digits as token ids, got {given}: {DIGITS_REMEDY} and a tokenizer")
         if not 1 <= offsets <= size:
             raise ConfigError(
                 f"{self.name} offsets must be from 1 to its size {size}, got {offsets}: lower offsets or raise size"
@@ -275,10 +275,10 @@ class DigitPlaces(Over):
         self._drawn: int | None = None
 
     @classmethod
-    def settled(cls, parameters: Mapping[str, Any], tokenizer: Tokenizer) -> Mapping[str, Any]:
+    def resolve_texts(cls, parameters: Mapping[str, Any], tokenizer: Tokenizer) -> Mapping[str, Any]:
         """Replace texts among the digits by the ids of all tokens that are one of them."""
-        lack = f"{cls.__name__.lower()} finds no token that is one of {{}}: {DIGITS}"
-        return with_token_ids(parameters, "digits", tokenizer, lambda said, text: said.strip() == text, lack)
+        lack = f"{cls.__name__.lower()} finds no token that is one of {{}}: {DIGITS_REMEDY}"
+        return replace_texts_by_ids(parameters, "digits", tokenizer, lambda said, text: said.strip() == text, lack)
 
     def initialise(self, generator: Generator) -> None:
         """Draw the table like token embeddings."""
@@ -294,8 +294,8 @@ class DigitPlaces(Over):
 
     def embed(self, embedded: Tensor, tokens: Tensor, positions: Tensor) -> Tensor:
         """[B, T, width] token embeddings plus the vectors of places; ConfigError for a number beyond the table."""
-        place, marked = self._places(tokens)
-        place = place + self._delta(tokens)
+        place, marked = self._digit_places(tokens)
+        place = place + self._position_shift(tokens)
         if bool((longest := (place * marked).max()) >= len(self.table)):
             raise ConfigError(
                 f"{self.name} has {len(self.table)} places, a number needs {int(longest) + 1}: raise size"
@@ -303,11 +303,11 @@ class DigitPlaces(Over):
         added = self.table[place.clamp(0, len(self.table) - 1)] * marked[..., None]
         return self.over.embed(embedded, tokens, positions) + added.to(embedded.dtype)
 
-    def _delta(self, tokens: Tensor) -> Tensor | int:
+    def _position_shift(self, tokens: Tensor) -> Tensor | int:
         """delta of all texts, or [B, 1] of each."""
         return self._drawn or 0
 
-    def _places(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    def _digit_places(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """[B, T] places in numbers, and which tokens have one."""
         digits = torch.isin(tokens, self.get_buffer("digits"))
         index = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)

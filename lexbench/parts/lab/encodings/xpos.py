@@ -4,10 +4,10 @@ import torch
 from torch import Tensor
 
 from lexbench.core.errors import ConfigError
-from lexbench.parts.lab.encodings.base import Rotary, frequencies
+from lexbench.parts.lab.encodings.base import RotaryEncoding, rope_frequencies
 
 
-class Xpos(Rotary):
+class Xpos(RotaryEncoding):
     """RoPE in the half layout, where the part of pair p in a logit is multiplied by zeta_p^((i - j) / B).
 
         zeta_p = (p / (d/2) + gamma) / (1 + gamma),   B = L / 2
@@ -45,7 +45,7 @@ class Xpos(Rotary):
         rotated: bool = True,
         scalar: bool = False,
     ) -> None:
-        super().__init__(frequencies(head_dim, base) * rotated, base if rotated else None)
+        super().__init__(rope_frequencies(head_dim, base) * rotated, base if rotated else None)
         scale_base = trained_length / 2 if scale_base is None else scale_base
         if not (gamma > 0 and scale_base > 0):
             raise ConfigError(

@@ -3,10 +3,10 @@
 from lexbench.core.attention import Attention, Window
 from lexbench.core.errors import ConfigError
 from lexbench.parts.lab.encodings.base import Encoding
-from lexbench.parts.lab.encodings.wrappers import Attending, Over
+from lexbench.parts.lab.encodings.wrappers import EncodingWrapper, LayerWithSlots
 
 
-class Zebra(Over):
+class Zebra(EncodingWrapper):
     """One layer of each group of g sees all keys, the others w keys; positions are the same in all.
 
         layer l, counted from 0, sees all where l mod g = 0
@@ -31,4 +31,4 @@ class Zebra(Over):
     def at(self, layer: int) -> Encoding:
         """The inner encoding, with a window or without."""
         inner = self.over.at(layer)
-        return Attending(inner, Attention(mask=self.window), self.name) if layer % self.group else inner
+        return LayerWithSlots(inner, Attention(mask=self.window), self.name) if layer % self.group else inner

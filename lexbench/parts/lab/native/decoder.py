@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lexbench.core.errors import ConfigError
-from lexbench.parts.lab.encodings.base import DEVIATION, Encoding
+from lexbench.parts.lab.encodings.base import WEIGHT_DEVIATION, Encoding
 from lexbench.parts.lab.native import attend
 
 Attend = Callable[[int, Encoding, Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -20,7 +20,7 @@ Attend = Callable[[int, Encoding, Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
+class DecoderShape:
     """Sizes of a decoder."""
 
     vocabulary: int
@@ -48,30 +48,30 @@ class Shape:
         return self.width // self.heads
 
 
-def plain(layer: int, encoding: Encoding, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
+def attend_by_encoding(layer: int, encoding: Encoding, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
     """Attention under the encoding alone."""
-    return attend.Layer(encoding, encoding.attention, q, k, positions).attended(v)
+    return attend.EncodingAttention(encoding, encoding.attention, q, k, positions).attention_output(v)
 
 
 @dataclass(frozen=True)
-class Rows:
+class TokenVectors:
     """Vectors of the first `count` tokens: the first rows of `room` [B, H, R, E], which may have rows for more."""
 
     room: Tensor
     count: int
 
-    def extended(self, new: Tensor, length: int) -> "Rows":
+    def append_rows(self, new: Tensor, length: int) -> "TokenVectors":
         """With new tokens behind: in the same room where it suffices, else in one for at least `length` tokens."""
         room, total = self.room, self.count + new.shape[2]
         if total > room.shape[2]:
             room = new.new_empty(*new.shape[:2], max(total, length), new.shape[3])
             room[:, :, : self.count] = self.held
         room[:, :, self.count : total] = new
-        return Rows(room, total)
+        return TokenVectors(room, total)
 
-    def first(self, count: int) -> "Rows":
+    def first_rows(self, count: int) -> "TokenVectors":
         """The first `count` tokens or, where there are fewer, all of them."""
-        return Rows(self.room, min(count, self.count))
+        return TokenVectors(self.room, min(count, self.count))
 
     @property
     def held(self) -> Tensor:
@@ -79,7 +79,7 @@ class Rows:
         return self.room[:, :, : self.count]
 
 
-class Cache:
+class DecoderCache:
     """Tokens so far, and each layer's keys before rotation, values and gates: exact under any encoding.
 
     Beside these it keeps rotated keys, for callers whose rotations do not change with later tokens.
@@ -91,65 +91,67 @@ class Cache:
     def __init__(self, length: int) -> None:
         self.length = length
         self.tokens: Tensor | None = None
-        self._layers: dict[int, tuple[Rows, ...]] = {}
-        self._rotated: dict[tuple[int, int], Rows] = {}
+        self._layers: dict[int, tuple[TokenVectors, ...]] = {}
+        self._rotated: dict[tuple[int, int], TokenVectors] = {}
 
-    def with_tokens(self, tokens: Tensor) -> Tensor:
+    def add_tokens(self, tokens: Tensor) -> Tensor:
         """Add tokens; [B, K] all tokens so far."""
         self.tokens = tokens if self.tokens is None else torch.cat([self.tokens, tokens], dim=1)
         return self.tokens
 
-    def extended(self, layer: int, *new: Tensor) -> tuple[Tensor, ...]:
+    def append_to_layer(self, layer: int, *new: Tensor) -> tuple[Tensor, ...]:
         """Add keys, values and gates, if any, to a layer; all of its [B, KV, K, D] keys, values and gates."""
         if layer in self._layers:
             both = zip(self._layers[layer], new, strict=True)
-            self._layers[layer] = tuple(known.extended(more, self.length) for known, more in both)
+            self._layers[layer] = tuple(known.append_rows(more, self.length) for known, more in both)
         else:
-            self._layers[layer] = tuple(Rows(each, each.shape[2]) for each in new)
+            self._layers[layer] = tuple(TokenVectors(each, each.shape[2]) for each in new)
         return tuple(rows.held for rows in self._layers[layer])
 
-    def rotated(self, layer: int, region: int, count: int, turn: Callable[[int], Tensor]) -> Tensor:
+    def rotated_keys(self, layer: int, region: int, count: int, turn: Callable[[int], Tensor]) -> Tensor:
         """[B, KV, count, D] first keys of a layer as a region of its remap rotates them.
 
         `turn(n)` rotates those from the n-th on: called once for each key.
         """
         known = self._rotated.get((layer, region))
         if known is None:
-            known = Rows(turn(0), count)
+            known = TokenVectors(turn(0), count)
         elif known.count < count:
-            known = known.extended(turn(known.count), self.length)
+            known = known.append_rows(turn(known.count), self.length)
         self._rotated[layer, region] = known
-        return known.first(count).held
+        return known.first_rows(count).held
 
-    def forked(self) -> "Cache":
+    def fork(self) -> "DecoderCache":
         """A copy; later additions to one do not change the other."""
-        other = Cache(self.length)
+        other = DecoderCache(self.length)
         other.tokens = self.tokens
         # Without room behind the last token: whatever is added goes to a room of its own.
         other._layers = {
-            layer: tuple(Rows(rows.held, rows.count) for rows in known) for layer, known in self._layers.items()
+            layer: tuple(TokenVectors(rows.held, rows.count) for rows in known) for layer, known in self._layers.items()
         }
-        other._rotated = {place: Rows(rows.held, rows.count) for place, rows in self._rotated.items()}
+        other._rotated = {place: TokenVectors(rows.held, rows.count) for place, rows in self._rotated.items()}
         return other
 
-    def begun_as(self, other: "Cache", count: int) -> None:
+    def take_over_prefix(self, other: "DecoderCache", count: int) -> None:
         """Take over the first `count` tokens of another cache, which is of no use afterwards, into this empty one."""
         assert self.tokens is None and other.tokens is not None, "only an empty cache may take from one that is not"
         self.tokens = other.tokens[:, :count]
-        self._layers = {layer: tuple(rows.first(count) for rows in known) for layer, known in other._layers.items()}
-        self._rotated = {place: rows.first(count) for place, rows in other._rotated.items()}
+        self._layers = {
+            layer: tuple(rows.first_rows(count) for rows in known) for layer, known in other._layers.items()
+        }
+        self._rotated = {place: rows.first_rows(count) for place, rows in other._rotated.items()}
         other.tokens, other._layers, other._rotated = None, {}, {}
 
 
-class Layer(nn.Module):
+class DecoderLayer(nn.Module):
     """One block: attention, then the feed-forward layer, each after a norm and added to the stream."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: DecoderShape) -> None:
         super().__init__()
         kv_width = shape.kv_heads * shape.head_dim
         self.head_dim = shape.head_dim
-        self.input_layernorm = _norm(shape)
-        self.post_attention_layernorm = _norm(shape)
+        self.input_layernorm = _build_norm(shape)
+        self.post_attention_layernorm = _build_norm(shape)
         self.self_attn = nn.ModuleDict(
             {
                 "q_proj": nn.Linear(shape.width, shape.width, bias=False),
@@ -178,7 +180,7 @@ class Layer(nn.Module):
         return F.gelu(self.mlp["up_proj"](normed))
 
 
-def _norm(shape: Shape) -> nn.Module:
+def _build_norm(shape: DecoderShape) -> nn.Module:
     if shape.block == "llama":
         return nn.RMSNorm(shape.width, eps=shape.norm_epsilon)
     return nn.LayerNorm(shape.width, eps=shape.norm_epsilon, bias=False)
@@ -187,15 +189,15 @@ def _norm(shape: Shape) -> nn.Module:
 class Decoder(nn.Module):
     """From token ids to hidden states or logits. Parameter names are those of Hugging Face's Llama."""
 
-    def __init__(self, shape: Shape, encoding: Encoding) -> None:
+    def __init__(self, shape: DecoderShape, encoding: Encoding) -> None:
         super().__init__()
         self.shape = shape
         self.encoding = encoding
         self.embed_tokens = nn.Embedding(shape.vocabulary, shape.width)
-        self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.layers))
-        self.norm = _norm(shape)
+        self.layers = nn.ModuleList(DecoderLayer(shape) for _ in range(shape.layers))
+        self.norm = _build_norm(shape)
 
-    def initialise(self, seed: int, rule: str = "gpt2", embeddings: float = DEVIATION) -> None:
+    def initialise(self, seed: int, rule: str = "gpt2", embeddings: float = WEIGHT_DEVIATION) -> None:
         """Draw normal weights.
 
             gpt2      deviation 0.02; of the outputs of layers 0.02 / sqrt(2 layers)
@@ -209,7 +211,7 @@ class Decoder(nn.Module):
         for name, weight in self.named_parameters():
             # Gains of norms keep their 1: they are vectors.
             if weight.dim() == 2 and not name.startswith("encoding."):
-                deviation, writes = DEVIATION, name.endswith(("o_proj.weight", "down_proj.weight"))
+                deviation, writes = WEIGHT_DEVIATION, name.endswith(("o_proj.weight", "down_proj.weight"))
                 if name.startswith("embed_tokens."):
                     deviation = embeddings
                 elif rule == "fan_in":
@@ -220,12 +222,12 @@ class Decoder(nn.Module):
         other = int(np.random.SeedSequence([seed, 1]).generate_state(1)[0])  # torch uses 32 bits of a seed
         self.encoding.initialise(torch.Generator().manual_seed(other))
 
-    def hidden(
+    def hidden_states(
         self,
         tokens: Tensor,
-        attend: Attend = plain,
+        attend: Attend = attend_by_encoding,
         *,
-        cache: Cache | None = None,
+        cache: DecoderCache | None = None,
         generator: torch.Generator | None = None,
         positions: Tensor | None = None,
     ) -> Tensor:
@@ -239,7 +241,7 @@ class Decoder(nn.Module):
             positions: of all tokens, where the caller has drawn them.
         """
         # Encodings get all tokens so far, because positions may depend on earlier ones (segments), embeddings, too.
-        known = tokens if cache is None else cache.with_tokens(tokens)
+        known = tokens if cache is None else cache.add_tokens(tokens)
         if positions is None:
             positions = self.encoding.positions(known, known.shape[1] if cache is None else cache.length, generator)
         new = slice(known.shape[1] - tokens.shape[1], None)
@@ -255,8 +257,8 @@ class Decoder(nn.Module):
             ) -> Tensor:
                 gates = encoding.gates(normed)
                 known = (k, v) if gates is None else (k, v, gates)
-                k, v, *found = known if cache is None else cache.extended(number, *known)
-                return attend(number, encoding.gated(found[0]) if found else encoding, q, k, v, positions)
+                k, v, *found = known if cache is None else cache.append_to_layer(number, *known)
+                return attend(number, encoding.with_gates(found[0]) if found else encoding, q, k, v, positions)
 
             stream = layer(encoding.layer_input(stream, positions[..., new]), mix)
         return self.norm(stream)  # type: ignore[no-any-return]
@@ -264,13 +266,13 @@ class Decoder(nn.Module):
     def forward(
         self,
         tokens: Tensor,
-        attend: Attend = plain,
+        attend: Attend = attend_by_encoding,
         *,
-        cache: Cache | None = None,
+        cache: DecoderCache | None = None,
         generator: torch.Generator | None = None,
         positions: Tensor | None = None,
     ) -> Tensor:
         """[B, T, vocabulary] logits of [B, T] token ids; arguments as in `hidden`."""
-        states = self.hidden(tokens, attend, cache=cache, generator=generator, positions=positions)
+        states = self.hidden_states(tokens, attend, cache=cache, generator=generator, positions=positions)
         # Tied: the embeddings are the head, too.
         return F.linear(states, self.embed_tokens.weight)

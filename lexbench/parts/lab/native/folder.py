@@ -15,22 +15,22 @@ from safetensors.torch import load_file
 from safetensors.torch import save as serialize
 from torch import Tensor
 
-from lexbench.checkpoints.checkpoint import OURS
-from lexbench.checkpoints.config_facts import facts
+from lexbench.checkpoints.checkpoint import LEXBENCH_MODEL_TYPE
+from lexbench.checkpoints.config_facts import facts_of_config
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import read_object, write_bytes, write_text
-from lexbench.core.values import fits
+from lexbench.core.values import has_type
 from lexbench.parts.lab.encodings.rope import Rope
 from lexbench.parts.lab.native import build
-from lexbench.parts.lab.native.decoder import Decoder, Shape
+from lexbench.parts.lab.native.decoder import Decoder, DecoderShape
 
-SIZES = (
+LLAMA_SIZE_KEYS = (
     *("vocab_size", "num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads"),
     "intermediate_size",
 )
 
 
-def save(
+def save_model(
     decoder: Decoder,
     folder: Path,
     trained_length: int,
@@ -50,11 +50,11 @@ def save(
         bos: id of the token that begins a text.
         eos: id of the token that ends it.
         dtype: of the weights in the file.
-        encoding: its spec from `build.resolved`; None only for plain RoPE.
+        encoding: its spec from `build.resolve_spec`; None only for plain RoPE.
         scaling: entries of an ordinary Llama's config.json for the frequencies in training, in transformers' format.
     """
     shape = decoder.shape
-    config = sizes(shape) | {
+    config = llama_sizes(shape) | {
         "max_position_embeddings": trained_length,
         "tie_word_embeddings": True,
         "bos_token_id": bos,
@@ -66,8 +66,13 @@ def save(
         config |= {"rope_theta": decoder.encoding.base, "hidden_act": "silu"}
     else:
         assert encoding is not None, "an encoding that is no plain RoPE must be named"
-        config |= {"model_type": OURS, "block": shape.block, "encoding": encoding, **decoder.encoding.facts}
-    weights = {f"model.{name}": _stored(name, weight, dtype) for name, weight in decoder.named_parameters()}
+        config |= {
+            "model_type": LEXBENCH_MODEL_TYPE,
+            "block": shape.block,
+            "encoding": encoding,
+            **decoder.encoding.facts,
+        }
+    weights = {f"model.{name}": _weight_to_save(name, weight, dtype) for name, weight in decoder.named_parameters()}
     if odd := next((name for name, weight in weights.items() if not weight.isfinite().all()), None):
         raise ConfigError(
             f"weight {odd} must be finite in {dtype}, it is not: lower recipe.rate, or give recipe.weights=float32"
@@ -76,7 +81,7 @@ def save(
     write_text(folder / "config.json", json.dumps(config | dict(scaling or {}), indent=1) + "\n")
 
 
-def _stored(name: str, weight: Tensor, dtype: torch.dtype) -> Tensor:
+def _weight_to_save(name: str, weight: Tensor, dtype: torch.dtype) -> Tensor:
     """A weight as it is saved; the encoding's are multiplied by positions and keep at least float32."""
     exact = torch.promote_types(dtype, torch.float32) if name.startswith("encoding.") else dtype
     return weight.detach().to(exact).contiguous()
@@ -87,7 +92,7 @@ def is_llama(decoder: Decoder) -> bool:
     return type(decoder.encoding) is Rope and decoder.shape.block == "llama"
 
 
-def sizes(shape: Shape) -> dict[str, Any]:
+def llama_sizes(shape: DecoderShape) -> dict[str, Any]:
     """A decoder's sizes under the names of Llama's config.json."""
     return {
         "hidden_size": shape.width,
@@ -101,28 +106,28 @@ def sizes(shape: Shape) -> dict[str, Any]:
     }
 
 
-def load(folder: Path, dtype: torch.dtype = torch.float32) -> Decoder:
+def load_model(folder: Path, dtype: torch.dtype = torch.float32) -> Decoder:
     """Load a folder of `lexbench train`, or a Llama with tied embeddings and plain RoPE; ConfigError for any other."""
     config = read_object(folder / "config.json", "train it again")
     try:
-        return _load(folder, config, dtype)
+        return _load_decoder(folder, config, dtype)
     except (KeyError, TypeError, AttributeError, RuntimeError, ArithmeticError, SafetensorError) as error:
         said = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         raise ConfigError(f"model folder {folder} is damaged ({said}): train it again") from error
 
 
-def _load(folder: Path, config: Mapping[str, Any], dtype: torch.dtype) -> Decoder:
-    ours = config.get("model_type") == OURS
-    found = {} if ours else facts(config)
+def _load_decoder(folder: Path, config: Mapping[str, Any], dtype: torch.dtype) -> Decoder:
+    ours = config.get("model_type") == LEXBENCH_MODEL_TYPE
+    found = {} if ours else facts_of_config(config)
     plain = "rope_scaling" not in found and config.get("hidden_act", "silu") in ("silu", "swish")
     if not ours and not (config.get("model_type") == "llama" and config.get("tie_word_embeddings") and plain):
         raise ConfigError(
             f"native reads Llama folders with SiLU, tied embeddings and plain RoPE, {folder} is another: use backend=hf"
         )
-    for name in SIZES:
-        if not fits(config[name], int) or not config[name]:
+    for name in LLAMA_SIZE_KEYS:
+        if not has_type(config[name], int) or not config[name]:
             raise ConfigError(f"{name} of {folder} must be a whole number of at least 1: train it again")
-    shape = Shape(
+    shape = DecoderShape(
         vocabulary=config["vocab_size"],
         layers=config["num_hidden_layers"],
         width=config["hidden_size"],
@@ -134,7 +139,10 @@ def _load(folder: Path, config: Mapping[str, Any], dtype: torch.dtype) -> Decode
     )
     if ours:
         decoder = Decoder(
-            shape, build.encoding(build.stored(config["encoding"]), shape, config["max_position_embeddings"])
+            shape,
+            build.build_encoding(
+                build.update_stored_spec(config["encoding"]), shape, config["max_position_embeddings"]
+            ),
         )
     else:
         decoder = Decoder(shape, Rope(shape.head_dim, found["rope_base"]))

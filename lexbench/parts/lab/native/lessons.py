@@ -13,14 +13,14 @@ import numpy as np
 from lexbench.core import registry, suites
 from lexbench.core.errors import ConfigError
 from lexbench.core.record import Refused
-from lexbench.core.task import AnyQuestion, Choose, Mark, Task, Tokenizer, Tokens, Write
+from lexbench.core.task import AnyQuestion, Choose, ClassifyTokens, Generate, Task, Tokenizer, Tokens
 from lexbench.corpora import Corpus
 
 Lesson = Callable[[np.random.Generator, Tokenizer, int], Tokens]
-SINGLE = ("single", "right_padded")  # packings of one lesson a row
-STRATA = 8  # tasks place needles at depths that repeat after at most 8 questions
-SYMBOLS = "0123456789abcdefghijklmnopqrstuvwxyz"
-LETTERS = np.array(list(SYMBOLS[10:]))
+ONE_LESSON_PACKINGS = ("single", "right_padded")  # packings of one lesson a row
+N_DEPTH_STRATA = 8  # tasks place needles at depths that repeat after at most 8 questions
+DIGITS_AND_LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
+LETTER_ARRAY = np.array(list(DIGITS_AND_LETTERS[10:]))
 
 
 def repeated_blocks(rng: np.random.Generator, tokenizer: Tokenizer, length: int) -> Tokens:
@@ -46,7 +46,7 @@ def growing_blocks(rng: np.random.Generator, tokenizer: Tokenizer, length: int) 
 
 def distinct_blocks(rng: np.random.Generator, tokenizer: Tokenizer, length: int) -> Tokens:
     """Blocks of 2 to 32 different tokens, of symbols or of any: one token determines the next."""
-    alphabet = _symbols(tokenizer) if rng.random() < 0.5 else np.arange(3, tokenizer.vocabulary)
+    alphabet = _symbol_tokens(tokenizer) if rng.random() < 0.5 else np.arange(3, tokenizer.vocabulary)
     return np.resize(rng.choice(alphabet, size=int(2 ** rng.uniform(1, 5)), replace=False), length).astype(np.int64)
 
 
@@ -56,7 +56,7 @@ def block_pieces(rng: np.random.Generator, tokenizer: Tokenizer, length: int) ->
     Blocks that are repeated as a whole can be copied from a fixed distance: 24 tokens back for every block whose size
     divides 24. A head that learns this sees no token. Here the distance changes with every piece: only the token tells.
     """
-    alphabet = _symbols(tokenizer) if rng.random() < 0.5 else np.arange(3, tokenizer.vocabulary)
+    alphabet = _symbol_tokens(tokenizer) if rng.random() < 0.5 else np.arange(3, tokenizer.vocabulary)
     return _block_pieces(rng, alphabet, length)
 
 
@@ -80,23 +80,23 @@ def string_pieces(rng: np.random.Generator, tokenizer: Tokenizer, length: int) -
 
     One token does not determine the next: the pair before it does, nearly always.
     """
-    string = rng.choice(_symbols(tokenizer), size=int(2 ** rng.uniform(2, np.log2(max(5, length // 2)))))
+    string = rng.choice(_symbol_tokens(tokenizer), size=int(2 ** rng.uniform(2, np.log2(max(5, length // 2)))))
     return repeated_pieces(rng, string, length)
 
 
 def _repeated_symbols(rng: np.random.Generator, tokenizer: Tokenizer, length: int, size: int) -> Tokens:
-    return np.resize(rng.choice(_symbols(tokenizer), size=size), length).astype(np.int64)
+    return np.resize(rng.choice(_symbol_tokens(tokenizer), size=size), length).astype(np.int64)
 
 
-def _symbols(tokenizer: Tokenizer) -> list[int]:
+def _symbol_tokens(tokenizer: Tokenizer) -> list[int]:
     """The token of each digit and letter; where a letter is two, its first."""
-    return [int(tokenizer.encode(symbol).ids[0]) for symbol in SYMBOLS]
+    return [int(tokenizer.encode(symbol).ids[0]) for symbol in DIGITS_AND_LETTERS]
 
 
 def key_values(rng: np.random.Generator, tokenizer: Tokenizer, length: int) -> Tokens:
     """`abc=4821;` for some keys, then the same pairs in another order, again and again."""
     count = int(rng.integers(2, 13))
-    pairs = [f"{''.join(rng.choice(LETTERS, 3))}={rng.integers(1000, 10000)};" for _ in range(count)]
+    pairs = [f"{''.join(rng.choice(LETTER_ARRAY, 3))}={rng.integers(1000, 10000)};" for _ in range(count)]
     rounds = [" ".join(rng.permutation(pairs)) for _ in range(8)]
     return tokenizer.encode("\n".join(rounds) + "\n").ids[:length]
 
@@ -112,7 +112,7 @@ def running_sums(rng: np.random.Generator, tokenizer: Tokenizer, length: int) ->
     return tokenizer.encode(" ".join(text) + "\n").ids[:length]
 
 
-BLOCKS: tuple[Lesson, ...] = (
+BLOCK_LESSONS: tuple[Lesson, ...] = (
     repeated_blocks,
     small_blocks,
     tiny_blocks,
@@ -122,10 +122,10 @@ BLOCKS: tuple[Lesson, ...] = (
     token_pieces,
     string_pieces,
 )
-GENERATORS = {lesson.__name__: lesson for lesson in (*BLOCKS, key_values, running_sums)}
-WORDLESS = {"text", "text_pieces", *(lesson.__name__ for lesson in BLOCKS)}
+GENERATOR_OF_LESSON = {lesson.__name__: lesson for lesson in (*BLOCK_LESSONS, key_values, running_sums)}
+LESSONS_WITHOUT_WORDS = {"text", "text_pieces", *(lesson.__name__ for lesson in BLOCK_LESSONS)}
 """Kinds of lessons without words of their own for the tokenizer."""
-COPIES = {"copy", "text_pieces", *(lesson.__name__ for lesson in BLOCKS)}
+COPYING_LESSONS = {"copy", "text_pieces", *(lesson.__name__ for lesson in BLOCK_LESSONS)}
 """Kinds of lessons that teach copying only."""
 
 
@@ -157,11 +157,13 @@ class TaskLesson:
         least = 1 if self.single else length // 2
         lengths = int(rng.integers(least, length + 1)), length, self.row
         question = self._questions(tokenizer, lengths, seed, 1)[0] if self.answers else None
-        if not isinstance(question, Mark):  # else all questions are alike: needles at depths are asked for in writing
-            question = self._questions(tokenizer, lengths, seed, STRATA)[int(rng.integers(STRATA))]
-        if isinstance(question, Mark):
+        if not isinstance(
+            question, ClassifyTokens
+        ):  # else all questions are alike: needles at depths are asked for in writing
+            question = self._questions(tokenizer, lengths, seed, N_DEPTH_STRATA)[int(rng.integers(N_DEPTH_STRATA))]
+        if isinstance(question, ClassifyTokens):
             tokens, asked = question.tokens, np.isin(np.arange(len(question.tokens)), question.places)
-        elif isinstance(question, Choose | Write):
+        elif isinstance(question, Choose | Generate):
             answer = (
                 question.options[question.expected]
                 if isinstance(question, Choose)
@@ -232,7 +234,7 @@ def text_pieces(text: TextLesson, rng: np.random.Generator, tokenizer: Tokenizer
     return repeated_pieces(rng, text(rng, tokenizer, size), length)
 
 
-def gather(
+def gather_lessons(
     kinds: Sequence[str],
     corpora: Sequence[Corpus],
     tokenizer: Tokenizer,
@@ -254,17 +256,17 @@ def gather(
             text = lessons.get("text")
             text = text if isinstance(text, TextLesson) else TextLesson(corpora, tokenizer)
             lessons[kind] = partial(text_pieces, text)
-        elif kind in GENERATORS:
-            lessons[kind] = GENERATORS[kind]
-        elif kind in (tasks := registry.names("task")):
+        elif kind in GENERATOR_OF_LESSON:
+            lessons[kind] = GENERATOR_OF_LESSON[kind]
+        elif kind in (tasks := registry.registered_names("task")):
             parts = [
                 _task_lesson(entry, tokenizer, length, answers, single)
-                for entry in suites.entries({**registry.read("task", kind), "name": kind})
+                for entry in suites.expand_suite({**registry.read_named_config("task", kind), "name": kind})
             ]
             lessons[kind] = SuiteLesson(parts) if len(parts) > 1 else parts[0]
         else:
             raise ConfigError(
-                f"unknown lesson {kind!r}: choose from text, text_pieces, {', '.join([*GENERATORS, *tasks])}"
+                f"unknown lesson {kind!r}: choose from text, text_pieces, {', '.join([*GENERATOR_OF_LESSON, *tasks])}"
             )
     return lessons
 
@@ -274,15 +276,15 @@ def _task_lesson(
 ) -> TaskLesson:
     """The lesson of a task, tried once."""
     name = str(config["name"])
-    if registry.parameters(registry.class_of(config, "task")).get("corpus"):
+    if registry.class_parameters(registry.class_of(config, "task")).get("corpus"):
         raise ConfigError(f"lesson {name} reads a corpus: use text in recipe.stages")
-    task = registry.build(config, "task")
+    task = registry.build_object(config, "task")
     lesson = TaskLesson(task, length, name, answers, single)
     lesson(np.random.default_rng(0), tokenizer, length)
     return lesson
 
 
-def row(
+def draw_row(
     lessons: Mapping[str, Lesson],
     shares: Mapping[str, float],
     rng: np.random.Generator,
@@ -297,7 +299,7 @@ def row(
     pieces = [np.asarray(tokenizer.prefix, dtype=np.int64)]
     space = length - len(tokenizer.prefix)
     blank = ~tokenizer.encode("\n").ids[-1:]  # no answer
-    if packing in SINGLE:
+    if packing in ONE_LESSON_PACKINGS:
         behind = packing == "right_padded"  # then a question may be as long as one that is asked at the row's length
         piece = lessons[kind](rng, tokenizer, length if behind else space)[:space]
         blanks = np.repeat(blank, space - len(piece))

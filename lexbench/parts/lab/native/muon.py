@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-STEPS = 5
+NEWTON_SCHULZ_STEPS = 5
 """Newton-Schulz iterations."""
-COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+QUINTIC_COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 """Of the quintic: singular values from 0.01 to 1 come to lie between 0.7 and 1.2."""
 
 
@@ -44,8 +44,8 @@ class Muon(torch.optim.Optimizer):
         """Update all matrices that have a gradient."""
         for group in self.param_groups:
             # `groupby` joins neighbours only.
-            used = sorted((weight for weight in group["params"] if weight.grad is not None), key=_shape)
-            for (rows, columns), some in groupby(used, key=_shape):
+            used = sorted((weight for weight in group["params"] if weight.grad is not None), key=_matrix_shape)
+            for (rows, columns), some in groupby(used, key=_matrix_shape):
                 self._update(list(some), group, max(1.0, rows / columns) ** 0.5)
 
     def _update(self, weights: list[Tensor], group: dict[str, Any], scale: float) -> None:
@@ -55,24 +55,24 @@ class Muon(torch.optim.Optimizer):
         torch._foreach_add_(momentum, gradients)
         # Nesterov: G + m B, with B updated already.
         ahead = torch._foreach_add(gradients, momentum, alpha=group["momentum"])
-        directions = orthogonal(torch.stack(list(ahead)).to(self.dtype))
+        directions = orthogonalise_matrices(torch.stack(list(ahead)).to(self.dtype))
         torch._foreach_mul_(weights, 1 - group["lr"] * group["weight_decay"])
         torch._foreach_add_(weights, list(directions.to(weights[0].dtype)), alpha=-group["lr"] * scale)
 
 
-def _shape(weight: Tensor) -> tuple[int, ...]:
+def _matrix_shape(weight: Tensor) -> tuple[int, ...]:
     return tuple(weight.shape)
 
 
-def orthogonal(matrices: Tensor) -> Tensor:
+def orthogonalise_matrices(matrices: Tensor) -> Tensor:
     """[N, R, C] nearly orthogonal matrices with the singular vectors of [N, R, C] matrices, by Newton-Schulz."""
-    a, b, c = COEFFICIENTS
+    a, b, c = QUINTIC_COEFFICIENTS
     tall = matrices.shape[-2] > matrices.shape[-1]
     # Wide, so that the Gram matrix X X^T is the smaller of the two.
     x = matrices.mT if tall else matrices
     # The Frobenius norm bounds the largest singular value, which must be at most 1.
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
-    for _ in range(STEPS):
+    for _ in range(NEWTON_SCHULZ_STEPS):
         # X <- a X + b (X X^T) X + c (X X^T)^2 X: each singular value s becomes a s + b s^3 + c s^5.
         gram = x @ x.mT
         x = a * x + (b * gram + c * gram @ gram) @ x

@@ -16,20 +16,20 @@ from typing import Any
 import torch
 
 from lexbench.core.errors import ConfigError
-from lexbench.core.files import locked, read_object, write_bytes, write_text
+from lexbench.core.files import lock_file, read_object, write_bytes, write_text
 from lexbench.core.memory import is_out_of_memory
 from lexbench.parts.lab.native.learner import Optimizers
 
-DIGEST = hashlib.sha256().digest_size
-PACKAGES = ("lexbench", "torch", "tokenizers", "numpy")
+DIGEST_BYTES = hashlib.sha256().digest_size
+RECORDED_PACKAGES = ("lexbench", "torch", "tokenizers", "numpy")
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """Create the folder if needed and lock it for this process; ConfigError while another process holds it."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("a") as lock:
-        if not locked(lock.fileno(), wait=False):
+        if not lock_file(lock.fileno(), wait=False):
             raise ConfigError(
                 f"out={folder} is being trained by another process: wait until it ends, or give another folder"
             )
@@ -37,7 +37,7 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def interrupts() -> Iterator[Callable[[], bool]]:
+def delay_interrupts() -> Iterator[Callable[[], bool]]:
     """Delay Ctrl-C to the end of the block, so that no step is cut in two; yields a function that says whether it came.
 
     A second Ctrl-C ends the block at once.
@@ -64,7 +64,7 @@ def interrupts() -> Iterator[Callable[[], bool]]:
         raise KeyboardInterrupt
 
 
-class Progress:
+class TrainingProgress:
     """One training's folder.
 
     training.checkpoint    SHA-256, then step, weights and optimizer by torch.save; removed at the end
@@ -85,7 +85,7 @@ class Progress:
         )
         self.key = key
         self._before, self._started = 0.0, time.monotonic()
-        self._state = None if self.finished or not self.begun else self._read()
+        self._state = None if self.finished or not self.begun else self._read_checkpoint()
         if self.finished:
             found = read_object(self.record, "remove the folder to start again").get("key")
         else:
@@ -126,7 +126,7 @@ class Progress:
             return 0
         weights.load_state_dict(state["decoder"])
         optimizer.load_state_dict(state["optimizer"])
-        rows = self._rows()
+        rows = self._read_log()
         if lacking := set(range(1, state["step"] + 1)) - rows.keys():
             raise ConfigError(
                 f"log {self.log} lacks step {min(lacking)}, its checkpoint has {state['step']} steps: "
@@ -137,7 +137,7 @@ class Progress:
         self._before = rows[state["step"]]["seconds"]
         return int(state["step"])
 
-    def _rows(self) -> dict[int, dict[str, Any]]:
+    def _read_log(self) -> dict[int, dict[str, Any]]:
         """The log by step, without lines that a killed process left incomplete."""
         rows = {}
         for line in self.log.read_bytes().splitlines() if self.log.exists() else ():
@@ -148,12 +148,12 @@ class Progress:
                 continue
         return rows
 
-    def _read(self) -> dict[str, Any]:
+    def _read_checkpoint(self) -> dict[str, Any]:
         content = self.checkpoint.read_bytes()
         state: Any = None
-        if hashlib.sha256(content[DIGEST:]).digest() == content[:DIGEST]:
+        if hashlib.sha256(content[DIGEST_BYTES:]).digest() == content[:DIGEST_BYTES]:
             try:
-                state = torch.load(io.BytesIO(content[DIGEST:]), weights_only=True, map_location="cpu")
+                state = torch.load(io.BytesIO(content[DIGEST_BYTES:]), weights_only=True, map_location="cpu")
             except Exception as error:  # torch raises many classes for files of other versions
                 if is_out_of_memory(error):
                     raise
@@ -175,14 +175,14 @@ class Progress:
         content = buffer.getvalue()
         write_bytes(self.checkpoint, hashlib.sha256(content).digest() + content)
 
-    def note(self, row: Mapping[str, Any]) -> None:
+    def append_log_row(self, row: Mapping[str, Any]) -> None:
         """Append one line to the log."""
         with self.log.open("a") as stream:
             stream.write(json.dumps(row) + "\n")
 
     def finish(self, stated: Mapping[str, Any], tokens: int, device: torch.device, half: bool) -> None:
         """Write the record (job, losses, versions) and remove the checkpoint."""
-        rows = [row for _, row in sorted(self._rows().items())]
+        rows = [row for _, row in sorted(self._read_log().items())]
         every = stated["recipe"]["evaluate"]
         seconds = rows[-1]["seconds"]
         held_out = {name: loss for name, loss in rows[-1]["loss"].items() if name == "held_out"}
@@ -193,9 +193,9 @@ class Progress:
             "seconds": seconds,
             "tokens_per_second": round(tokens / max(seconds, 0.01)),
             # The mean of 100 steps, because their rows differ; held-out rows are the same ones at every step.
-            "last_loss": _means([row["loss"] for row in rows[-100:]]) | _means([held_out]),
+            "last_loss": _mean_losses([row["loss"] for row in rows[-100:]]) | _mean_losses([held_out]),
             "curve": [
-                {"step": row["step"], **_means([row["loss"]])}
+                {"step": row["step"], **_mean_losses([row["loss"]])}
                 for row in rows
                 if row["step"] % every == 0 or row is rows[-1]
             ],
@@ -203,14 +203,14 @@ class Progress:
             "precision": "bfloat16 autocast" if half else "float32",
             "versions": {
                 "python": platform.python_version(),
-                **{name: importlib.metadata.version(name) for name in PACKAGES},
+                **{name: importlib.metadata.version(name) for name in RECORDED_PACKAGES},
             },
         }
         write_text(self.record, json.dumps(record, indent=1) + "\n")
         self.checkpoint.unlink(missing_ok=True)
 
 
-def _means(losses: list[Mapping[str, float]]) -> dict[str, float]:
+def _mean_losses(losses: list[Mapping[str, float]]) -> dict[str, float]:
     """Mean loss of each kind over the steps that have it, in nats."""
     kinds = sorted({kind for loss in losses for kind in loss})
     found = {kind: [loss[kind] for loss in losses if kind in loss] for kind in kinds}

@@ -14,14 +14,14 @@ from lexbench.kernels import dense, kept, likelihood, rotations
 from lexbench.kernels.heads import Rotate
 from lexbench.kernels.observed import Observer
 from lexbench.parts.lab.encodings.base import Encoding
-from lexbench.parts.lab.native.attend import Layer
-from lexbench.parts.lab.native.decoder import Cache, Decoder
+from lexbench.parts.lab.native.attend import EncodingAttention
+from lexbench.parts.lab.native.decoder import Decoder, DecoderCache
 
 Settle = Callable[[Attention, int], tuple[Attention, Rotate]]
 """(method's slots, layer) -> the layer's slots, encoding included, and its rotation."""
 
 
-class Pass:
+class AttentionPass:
     """One text, read in pieces under one Attention.
 
     Args:
@@ -35,7 +35,7 @@ class Pass:
     def __init__(self, decoder: Decoder, whole: Attention, settle: Settle, prompt: int, length: int) -> None:
         self._decoder, self._prompt = decoder, prompt
         self._settled = cache(partial(settle, whole))  # by layer, once for all tokens
-        self._cache = Cache(length)
+        self._cache = DecoderCache(length)
         self._ratios: dict[int, tuple[float, ...]] = {}
         self._held: dict[int, Tensor | None] = {}
 
@@ -50,15 +50,17 @@ class Pass:
                     scaling, rule = encoding.scaling(q.shape[-1]), attention.head_ratios
                     self._ratios[layer] = rotations.ranked_ratios(asking, known, rotate, scaling, rule)
                 # Ranks stay for the whole answer, as Ms-PoE ranks heads once a prompt.
-                rotate = rotations.per_head(self._ratios[layer], rotate)
+                rotate = rotations.rotate_per_head(self._ratios[layer], rotate)
             if attention.cache is not None:
                 if observer is not None:
                     raise Refused("native cannot probe a compressed cache: its weights are of keys in two forms")
                 return self._over_cache(layer, attention, rotate, encoding.scaling(q.shape[-1]), q, k, v)
-            settled = Layer(encoding, attention, q, k, positions, rotate, partial(self._cache.rotated, layer))
+            settled = EncodingAttention(
+                encoding, attention, q, k, positions, rotate, partial(self._cache.rotated_keys, layer)
+            )
             if observer is not None:
-                observer(layer, *settled.observed())
-            return settled.attended(v)
+                observer(layer, *settled.statistics_inputs())
+            return settled.attention_output(v)
 
         return self._decoder(tokens[None], attend, cache=self._cache)[0]  # type: ignore[no-any-return]
 
@@ -69,7 +71,7 @@ class Pass:
         total = k.shape[2]
         if attention.remap is None:
             here, there = torch.arange(total - q.shape[2], total), torch.arange(total)
-            q, k, rotate = rotate(q, here.to(q.device)), rotate(k, there.to(k.device)), _rotated
+            q, k, rotate = rotate(q, here.to(q.device)), rotate(k, there.to(k.device)), _leave_unrotated
         keeping = attention.cache
         assert keeping is not None, "the slot is set"
         if keeping.looks is not None and layer not in self._held:
@@ -85,39 +87,39 @@ class Pass:
         held = self._held.get(layer)
         return kept.attend(q, k, v, attention, rotate, scaling, layer, self._prompt, held, plain)
 
-    def forked(self) -> "Pass":
+    def fork(self) -> "AttentionPass":
         """A copy, to continue the text in another way."""
         other = copy.copy(self)
-        other._cache = self._cache.forked()
+        other._cache = self._cache.fork()
         return other
 
-    def begun_as(self, other: "Pass", count: int) -> None:
+    def take_over_prefix(self, other: "AttentionPass", count: int) -> None:
         """Start with the first `count` tokens of another text, which ends here.
 
         Exact only where later tokens do not change them.
         """
-        self._cache.begun_as(other._cache, count)
+        self._cache.take_over_prefix(other._cache, count)
 
 
-def _rotated(vectors: Tensor, positions: Tensor) -> Tensor:
+def _leave_unrotated(vectors: Tensor, positions: Tensor) -> Tensor:
     return vectors
 
 
 @dataclass(frozen=True)
-class Reading:
+class TextReading:
     """One text under all passes of a mixture; usually one."""
 
-    passes: Sequence[Pass]
+    passes: Sequence[AttentionPass]
 
     def __call__(self, tokens: Tensor) -> Tensor:
         """[T, vocabulary] logits of the next T tokens."""
-        return likelihood.mixed(torch.stack([one(tokens) for one in self.passes]))
+        return likelihood.mix_passes(torch.stack([one(tokens) for one in self.passes]))
 
-    def forked(self) -> "Reading":
+    def fork(self) -> "TextReading":
         """A copy, to continue the text in another way."""
-        return Reading([one.forked() for one in self.passes])
+        return TextReading([one.fork() for one in self.passes])
 
-    def begun_as(self, other: "Reading", count: int) -> None:
-        """Start with the first `count` tokens of another text, as each `Pass` does."""
+    def take_over_prefix(self, other: "TextReading", count: int) -> None:
+        """Start with the first `count` tokens of another text, as each `AttentionPass` does."""
         for one, theirs in zip(self.passes, other.passes, strict=True):
-            one.begun_as(theirs, count)
+            one.take_over_prefix(theirs, count)

@@ -7,14 +7,14 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from lexbench.core.errors import ConfigError
-from lexbench.parts.lab.encodings.base import DEVIATION
-from lexbench.parts.lab.native.decoder import Shape
+from lexbench.parts.lab.encodings.base import WEIGHT_DEVIATION
+from lexbench.parts.lab.native.decoder import DecoderShape
 
-SIZES = [field.name for field in fields(Shape) if field.name != "vocabulary"]
+SHAPE_KEYS = [field.name for field in fields(DecoderShape) if field.name != "vocabulary"]
 """Keys of `recipe.shape`; the vocabulary comes with the tokenizer."""
-WEIGHTS = ("float32", "bfloat16", "float16")
-CHOICES = {
-    "weights": WEIGHTS,
+WEIGHT_DTYPES = ("float32", "bfloat16", "float16")
+CHOICES_OF_PARAMETER = {
+    "weights": WEIGHT_DTYPES,
     "optimizer": ("adamw", "muon"),
     "initial": ("gpt2", "fan_in"),
     "precision": ("float32", "bfloat16", None),
@@ -22,15 +22,15 @@ CHOICES = {
     "packing": ("filled", "blank_line", "single", "right_padded"),
 }
 """Parameters that are one of some words."""
-LEAST = {
+MIN_OF_PARAMETER = {
     "trained_length": 2,
     **dict.fromkeys(("batch", "accumulate", "vocabulary", "evaluate", "save", "horizon"), 1),
     **dict.fromkeys(("warmup", "seed"), 0),
 }
 """Smallest values of parameters that are whole numbers."""
-SEEDS = 2**63
+SEED_LIMIT = 2**63
 """Seeds are below: torch takes no larger ones."""
-STAGE = "e.g. [{steps: 100, lessons: {text: 1.0}}]"
+STAGES_EXAMPLE = "e.g. [{steps: 100, lessons: {text: 1.0}}]"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +81,7 @@ class Recipe:
     """dtype of the saved weights."""
     initial: str = "gpt2"
     """Initial weights: gpt2 or fan_in (`Decoder.initialise`)."""
-    embeddings: float = DEVIATION
+    embeddings: float = WEIGHT_DEVIATION
     """Deviation of initial embeddings. AdamW moves all of them by about `rate` in a step, most of them together: where
     they begin small, tokens that no row shows become alike, and cannot be told apart when they are to be copied."""
     precision: str | None = None
@@ -102,10 +102,10 @@ class Recipe:
     """Whether to use torch.compile: it takes some minutes first, then steps are faster."""
 
     def __post_init__(self) -> None:
-        for name, least in LEAST.items():
+        for name, least in MIN_OF_PARAMETER.items():
             if getattr(self, name) is not None:
                 _check_whole(name, getattr(self, name), least)
-        if self.seed >= SEEDS:
+        if self.seed >= SEED_LIMIT:
             raise ConfigError(f"recipe.seed must be below 2^63, got {self.seed}: give a smaller one")
         for name in ("rate", "matrix_rate", "clip", "embeddings"):
             _check_positive(name, getattr(self, name))
@@ -118,7 +118,7 @@ class Recipe:
             raise ConfigError(
                 f"recipe.accumulate must be at most the batch of {self.batch} rows, got {self.accumulate}: lower it"
             )
-        for name, words in CHOICES.items():
+        for name, words in CHOICES_OF_PARAMETER.items():
             if getattr(self, name) not in words:
                 said = " or ".join("null" if word is None else word for word in words)
                 raise ConfigError(f"recipe.{name} must be {said}, got {getattr(self, name)}: choose one")
@@ -132,7 +132,9 @@ class Recipe:
 
     def _check_stages(self) -> None:
         if isinstance(self.stages, str | Mapping) or not isinstance(self.stages, Sequence) or not self.stages:
-            raise ConfigError(f"recipe.stages must be a list of at least one stage, got {self.stages!r}: {STAGE}")
+            raise ConfigError(
+                f"recipe.stages must be a list of at least one stage, got {self.stages!r}: {STAGES_EXAMPLE}"
+            )
         for stage in self.stages:
             _check_stage(stage)
             if self.trained_length is not None and self.trained_length % stage.get("length", 1):
@@ -167,15 +169,15 @@ class Recipe:
         length = self.stage(step).get("length", self.length)
         return self.batch * self.length // length, length
 
-    def sizes(self) -> Shape:
+    def sizes(self) -> DecoderShape:
         """Sizes of the decoder; ConfigError where the recipe leaves them to a start."""
         for name in ("shape", "vocabulary", "trained_length"):
             if getattr(self, name) is None:
                 raise ConfigError(f"recipe.{name} is missing, and no trained folder states it: give start=DIR")
         assert self.shape is not None and self.vocabulary is not None
-        return Shape(vocabulary=self.vocabulary, **self.shape)
+        return DecoderShape(vocabulary=self.vocabulary, **self.shape)
 
-    def share_of_rate(self, step: int) -> float:
+    def learning_rate_share(self, step: int) -> float:
         """The learning rate of a step, counted from 0, as a share of the peak."""
         boost = float(self.stage(step).get("boost", 1.0))
         # From rate / warmup at the first step to the full rate at the last of the warm-up.
@@ -203,12 +205,12 @@ def _check_positive(name: str, value: Any) -> None:
 
 
 def _check_shape(shape: Any) -> None:
-    """Check each size alone; `Shape` checks how they fit together."""
+    """Check each size alone; `DecoderShape` checks how they fit together."""
     if not isinstance(shape, Mapping):
         raise ConfigError(f"recipe.shape must be sizes by name, got {shape!r}: e.g. {{layers: 4, width: 256}}")
     for name, size in shape.items():
-        if name not in SIZES:
-            raise ConfigError(f"unknown parameter recipe.shape.{name}: choose from {', '.join(SIZES)}")
+        if name not in SHAPE_KEYS:
+            raise ConfigError(f"unknown parameter recipe.shape.{name}: choose from {', '.join(SHAPE_KEYS)}")
         if name == "norm_epsilon":
             _check_positive(f"shape.{name}", size)
         elif name == "block":
@@ -221,13 +223,14 @@ def _check_shape(shape: Any) -> None:
 def _check_stage(stage: Any) -> None:
     if not isinstance(stage, Mapping) or stage.keys() - {"boost", "length"} != {"steps", "lessons"}:
         raise ConfigError(
-            f"recipe.stages must each have steps and lessons, and boost and length if any, got {stage!r}: {STAGE}"
+            f"recipe.stages must each have steps and lessons, and boost and length if any, got {stage!r}: "
+            f"{STAGES_EXAMPLE}"
         )
     _check_whole("stages.steps", stage["steps"], 1)
     _check_whole("stages.length", stage.get("length", 2), 2)
     _check_positive("stages.boost", stage.get("boost", 1.0))
     lessons = stage["lessons"]
     if not isinstance(lessons, Mapping) or not lessons:
-        raise ConfigError(f"recipe.stages.lessons must be shares by name, got {lessons!r}: {STAGE}")
+        raise ConfigError(f"recipe.stages.lessons must be shares by name, got {lessons!r}: {STAGES_EXAMPLE}")
     for kind, share in lessons.items():
         _check_positive(f"stages.lessons.{kind}", share)

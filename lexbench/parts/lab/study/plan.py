@@ -11,12 +11,12 @@ from lexbench.checkpoints import checkpoint
 from lexbench.commands.hydra_value import hydra_value
 from lexbench.core import registry
 from lexbench.core.files import write_text
-from lexbench.parts.lab.study.settings import Entry, Study, named
-from lexbench.runner.forecast import duration
+from lexbench.parts.lab.study.settings import Study, StudyEntry, as_named_mapping
+from lexbench.runner.forecast import format_duration
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class StudyStep:
     """One command, run as a process."""
 
     label: str
@@ -41,89 +41,89 @@ class Step:
         """`train` or `run`."""
         return self.label.split()[0]
 
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         """Whether it has succeeded with the same arguments, facts and weights."""
-        return self.took() is not None
+        return self.seconds_taken() is not None
 
-    def took(self) -> float | None:
+    def seconds_taken(self) -> float | None:
         """Seconds that it took; None if it must run."""
         if self.made is not None and not self.made.exists():
             return None
         try:
             stamp = json.loads(self.stamp.read_text(encoding="utf-8"))
-            return float(stamp["seconds"]) if stamp["key"] == self._key() else None
+            return float(stamp["seconds"]) if stamp["key"] == self._step_key() else None
         except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
             return None
 
-    def ended(self, seconds: float) -> None:
+    def record_success(self, seconds: float) -> None:
         """Record that it has succeeded."""
-        write_text(self.stamp, json.dumps({"key": self._key(), "seconds": round(seconds, 1)}, indent=1) + "\n")
+        write_text(self.stamp, json.dumps({"key": self._step_key(), "seconds": round(seconds, 1)}, indent=1) + "\n")
 
-    def _key(self) -> dict[str, Any]:
-        weights = checkpoint.fingerprint(self.weights) if self.weights else None
+    def _step_key(self) -> dict[str, Any]:
+        weights = checkpoint.checkpoint_fingerprint(self.weights) if self.weights else None
         # As it will be read from the stamp: tuples become lists.
         plain: dict[str, Any] = json.loads(json.dumps({"words": self.words, "facts": self.facts, "weights": weights}))
         return plain
 
 
-def model_name(entry: Entry, seed: int) -> str:
+def model_name(entry: StudyEntry, seed: int) -> str:
     """Name of a trained model: its folder, and `model` of its records."""
     return f"{entry.name}-seed{seed}"
 
 
-def steps(study: Study) -> list[Step]:
+def study_steps(study: Study) -> list[StudyStep]:
     """All steps, each after the one that it needs; first one seed of all models, then the next seed."""
-    found: dict[str, Step] = {}
+    found: dict[str, StudyStep] = {}
     for entry, seed in study.models:
-        for step in (*_trainings(study, entry, seed), *_evaluations(study, entry, seed)):
+        for step in (*_training_steps(study, entry, seed), *_evaluation_steps(study, entry, seed)):
             found.setdefault(step.label, step)
     return list(found.values())
 
 
-def folder(study: Study, entry: Entry, seed: int) -> Path:
+def model_folder(study: Study, entry: StudyEntry, seed: int) -> Path:
     """Folder of the trained model."""
     return study.results / "models" / model_name(entry, seed)
 
 
-def _trainings(study: Study, entry: Entry, seed: int) -> Iterator[Step]:
+def _training_steps(study: Study, entry: StudyEntry, seed: int) -> Iterator[StudyStep]:
     """The training of the model that it starts from, if any, then its own."""
     start = study.known[entry.start] if entry.start else None
     if start:
-        yield from _trainings(study, start, seed)
+        yield from _training_steps(study, start, seed)
     recipe, name = entry.recipe or study.recipe, model_name(entry, seed)
     settings: dict[str, Any] = {"recipe": recipe}
     if start:
-        settings["start"] = str(folder(study, start, seed))
+        settings["start"] = str(model_folder(study, start, seed))
     if spec := entry.spec:
         settings["encoding"] = spec["name"]
         settings |= {f"encoding.{key}": value for key, value in spec.items() if key != "name"}
     if study.corpora is not None:
         settings["corpora"] = list(study.corpora)
-    settings |= {**entry.train, "recipe.seed": seed, "out": str(folder(study, entry, seed))}
+    settings |= {**entry.train, "recipe.seed": seed, "out": str(model_folder(study, entry, seed))}
     settings["rows"] = str(study.results / "rows")  # of all trainings, drawn ahead
-    yield Step(
+    yield StudyStep(
         label=f"train {name}",
-        words=["train", *_words(settings)],
-        log=folder(study, entry, seed).with_suffix(".train.log"),
+        words=["train", *_setting_words(settings)],
+        log=model_folder(study, entry, seed).with_suffix(".train.log"),
         stamp=study.results / "done" / f"{name}.train.json",
         needs=f"train {model_name(start, seed)}" if start else None,
         seconds=study.seconds.get("finetune" if start else "train", 0.0),
-        facts={"recipe": registry.read("recipe", recipe)},
-        weights=folder(study, start, seed) if start else None,
-        made=folder(study, entry, seed) / "training.json",
+        facts={"recipe": registry.read_named_config("recipe", recipe)},
+        weights=model_folder(study, start, seed) if start else None,
+        made=model_folder(study, entry, seed) / "training.json",
     )
 
 
-def _evaluations(study: Study, entry: Entry, seed: int) -> Iterator[Step]:
+def _evaluation_steps(study: Study, entry: StudyEntry, seed: int) -> Iterator[StudyStep]:
     """One run for all tasks of the same n, because a run has one n."""
-    name, methods = model_name(entry, seed), [named(method) for method in entry.methods or study.methods]
+    name, methods = model_name(entry, seed), [as_named_mapping(method) for method in entry.methods or study.methods]
     tasks = sorted(study.tasks, key=lambda task: -task["n"])
     # Sorted by n above: groupby joins only neighbours.
     for n, group in groupby(tasks, key=lambda task: task["n"]):
         configs = [{key: value for key, value in task.items() if key != "n"} for task in group]
         settings: dict[str, Any] = {
             "model": "local",
-            "model.path": str(folder(study, entry, seed)),
+            "model.path": str(model_folder(study, entry, seed)),
             "model.name": name,
             "backend": entry.backend,
             "corpus": study.corpus,
@@ -135,24 +135,24 @@ def _evaluations(study: Study, entry: Entry, seed: int) -> Iterator[Step]:
         }
         if entry.start:  # a finetuned model states another trained length, or none: compare all at the same one
             settings["model.trained_length"] = study.trained_length
-        yield Step(
+        yield StudyStep(
             label=f"run {name} {','.join(task['name'] for task in configs)}",
-            words=["run", *_methods(methods), *_words(settings)],
-            log=folder(study, entry, seed).with_suffix(f".run-{n}.log"),
+            words=["run", *_method_words(methods), *_setting_words(settings)],
+            log=model_folder(study, entry, seed).with_suffix(f".run-{n}.log"),
             stamp=study.results / "done" / f"{name}.run-{n}.json",
             needs=f"train {name}",
             seconds=study.seconds.get("evaluate", 0.0) * len(methods) * len(configs) / max(1, len(study.tasks)),
-            weights=folder(study, entry, seed),
+            weights=model_folder(study, entry, seed),
             made=run_folder(study, entry, seed) / "cells",
         )
 
 
-def run_folder(study: Study, entry: Entry, seed: int) -> Path:
+def run_folder(study: Study, entry: StudyEntry, seed: int) -> Path:
     """Run folder of the model's records."""
     return study.results / "runs" / model_name(entry, seed)
 
 
-def _methods(methods: Sequence[Mapping[str, Any]]) -> list[str]:
+def _method_words(methods: Sequence[Mapping[str, Any]]) -> list[str]:
     """Arguments for the methods of a run: all in one process, which loads the model once."""
     if all(set(method) == {"name"} for method in methods):
         names = ",".join(method["name"] for method in methods)
@@ -162,26 +162,26 @@ def _methods(methods: Sequence[Mapping[str, Any]]) -> list[str]:
     return ["-m", f"method.compose={lists}"]
 
 
-def _words(settings: Mapping[str, Any]) -> list[str]:
+def _setting_words(settings: Mapping[str, Any]) -> list[str]:
     return [f"{key}={hydra_value(value)}" for key, value in settings.items()]
 
 
-def described(study: Study, todo: Sequence[Step], every: Sequence[Step]) -> str:
+def describe_plan(study: Study, todo: Sequence[StudyStep], every: Sequence[StudyStep]) -> str:
     """The plan, printed before anything runs."""
     kinds = {kind: [step for step in todo if step.kind == kind] for kind in ("train", "run")}
     done = len(every) - len(todo)
-    seconds = sum(estimated(todo, every).values()) / min(study.workers, max(1, len(todo)))
+    seconds = sum(estimate_seconds(todo, every).values()) / min(study.workers, max(1, len(todo)))
     lines = [
         f"study {study.name} into {study.results}: {len(study.entries)} encodings, seeds "
         f"{', '.join(map(str, study.seeds))}, lengths {', '.join(map(str, study.lengths))}",
         f"{len(kinds['train'])} trainings (recipe {study.recipe}), {len(kinds['run'])} evaluations; {done} done",
     ]
     if todo:
-        lines.append(f"about {duration(seconds)} with {study.workers} at once, if all cores are idle")
+        lines.append(f"about {format_duration(seconds)} with {study.workers} at once, if all cores are idle")
     return "\n".join(lines)
 
 
-def estimated(todo: Sequence[Step], every: Sequence[Step]) -> dict[str, float]:
+def estimate_seconds(todo: Sequence[StudyStep], every: Sequence[StudyStep]) -> dict[str, float]:
     """Expected seconds of each step: the study's number times measured over expected time of the finished steps.
 
     Trainings and evaluations have a scale each. (`lexbench.runner.forecast` is for cells, not for processes.)
@@ -189,7 +189,7 @@ def estimated(todo: Sequence[Step], every: Sequence[Step]) -> dict[str, float]:
     # A second of each kind is taken for granted: without a finished step, the scale is 1.
     took, expected = ({"train": 1.0, "run": 1.0} for _ in range(2))
     for step in every:
-        if step.seconds and (seconds := step.took()) is not None:
+        if step.seconds and (seconds := step.seconds_taken()) is not None:
             took[step.kind] += seconds
             expected[step.kind] += step.seconds
     return {step.label: step.seconds * took[step.kind] / expected[step.kind] for step in todo}

@@ -14,29 +14,29 @@ from typing import IO
 
 from tqdm import tqdm
 
-from lexbench.core.console import silenced, without_bar
-from lexbench.core.machine import cores
+from lexbench.core.console import bars_are_disabled, must_hide_bar
+from lexbench.core.machine import n_usable_cores
 from lexbench.core.record import NOTHING_MEASURED
-from lexbench.parts.lab.study.plan import Step
+from lexbench.parts.lab.study.plan import StudyStep
 
-POLL = 0.1
+POLL_INTERVAL_SECONDS = 0.1
 """Seconds between two checks of the processes."""
-PATIENCE = 15.0
+INTERRUPT_PATIENCE_SECONDS = 15.0
 """Seconds for a process to end after Ctrl-C, before it is killed."""
 
 
 @dataclass
-class Running:
+class RunningStep:
     """A running step."""
 
-    step: Step
+    step: StudyStep
     process: "subprocess.Popen[bytes]"
     log: IO[bytes]
     started: float
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[int]:
+def lock_study_folder(folder: Path) -> Iterator[int]:
     """Lock the folder; wait for another study there, and for processes that a killed study has left running.
 
     Processes started in the block inherit the locked file, so the lock lasts until the last of them ends.
@@ -51,7 +51,7 @@ def alone(folder: Path) -> Iterator[int]:
         yield lock.fileno()
 
 
-def work(todo: Sequence[Step], workers: int, lock: int, weights: dict[str, float]) -> dict[str, str]:
+def run_steps(todo: Sequence[StudyStep], workers: int, lock: int, weights: dict[str, float]) -> dict[str, str]:
     """Run all steps, `workers` at once, each after the one that it needs; the reason of each failure by label.
 
     Args:
@@ -60,16 +60,16 @@ def work(todo: Sequence[Step], workers: int, lock: int, weights: dict[str, float
         lock: file descriptor of the folder's lock, inherited by all processes.
         weights: expected seconds of each step by label, for the progress bar.
     """
-    waiting, running, failed = list(todo), list[Running](), dict[str, str]()
+    waiting, running, failed = list(todo), list[RunningStep](), dict[str, str]()
     total = sum(weights.values())
-    hidden = without_bar()
-    with tqdm(total=max(total, 1.0), dynamic_ncols=True, bar_format=BAR, disable=hidden) as bar:
+    hidden = must_hide_bar()
+    with tqdm(total=max(total, 1.0), dynamic_ncols=True, bar_format=PROGRESS_BAR_FORMAT, disable=hidden) as bar:
         shown = None
         try:
             while waiting or running:
-                for step in _ready(waiting, running, failed, workers):
+                for step in _ready_steps(waiting, running, failed, workers):
                     waiting.remove(step)
-                    running.append(_start(step, workers, lock))
+                    running.append(_start_step(step, workers, lock))
                 # A failure spreads to what needs it, one step further in every round.
                 for step in [each for each in waiting if each.needs in failed]:
                     waiting.remove(step)
@@ -78,35 +78,37 @@ def work(todo: Sequence[Step], workers: int, lock: int, weights: dict[str, float
                 names = ", ".join(each.step.label for each in running)
                 if names != shown:
                     bar.set_description(shown := names)
-                time.sleep(POLL)
+                time.sleep(POLL_INTERVAL_SECONDS)
                 for each in [each for each in running if each.process.poll() is not None]:
                     running.remove(each)
-                    reason = _ended(each)
+                    reason = _finish_step(each)
                     if reason:
                         failed[each.step.label] = reason
                         tqdm.write(f"{each.step.label} failed: {reason}", file=sys.stderr)
-                    elif hidden and not silenced():
+                    elif hidden and not bars_are_disabled():
                         print(f"{each.step.label} finished", file=sys.stderr, flush=True)
                     bar.update(weights.get(each.step.label, 0.0))
         finally:
-            _stop(running)
+            _stop_steps(running)
     return failed
 
 
-BAR = "{percentage:3.0f}%|{bar:20}| {elapsed}<{remaining}, {desc}"
+PROGRESS_BAR_FORMAT = "{percentage:3.0f}%|{bar:20}| {elapsed}<{remaining}, {desc}"
 
 
-def _ready(waiting: Sequence[Step], running: Sequence[Running], failed: dict[str, str], workers: int) -> list[Step]:
+def _ready_steps(
+    waiting: Sequence[StudyStep], running: Sequence[RunningStep], failed: dict[str, str], workers: int
+) -> list[StudyStep]:
     """Steps that can start now: a worker is free, and the step that they need is done."""
     coming = {step.label for step in waiting} | {each.step.label for each in running} | failed.keys()
     return [step for step in waiting if step.needs not in coming][: workers - len(running)]
 
 
-def _start(step: Step, workers: int, lock: int) -> Running:
-    """Start a process in its own session, so that Ctrl-C reaches it only from `_stop`."""
+def _start_step(step: StudyStep, workers: int, lock: int) -> RunningStep:
+    """Start a process in its own session, so that Ctrl-C reaches it only from `_stop_steps`."""
     step.log.parent.mkdir(parents=True, exist_ok=True)
     # Each process would start a thread for each core, and they would take turns.
-    threads = str(max(1, cores() // workers))
+    threads = str(max(1, n_usable_cores() // workers))
     log = step.log.open("ab")
     log.write(f"$ lexbench {' '.join(step.words)}\n".encode())
     log.flush()
@@ -119,15 +121,15 @@ def _start(step: Step, workers: int, lock: int) -> Running:
         start_new_session=True,
         pass_fds=(lock,),
     )
-    return Running(step, process, log, time.monotonic())
+    return RunningStep(step, process, log, time.monotonic())
 
 
-def _ended(each: Running) -> str | None:
+def _finish_step(each: RunningStep) -> str | None:
     """Record a success; else return the last line of the log."""
     each.log.close()
     # A run of refused cells is done: its page shows the refusals, and a repetition would refuse them again.
     if each.process.returncode in (0, NOTHING_MEASURED):
-        each.step.ended(time.monotonic() - each.started)
+        each.step.record_success(time.monotonic() - each.started)
         return None
     return last_line(each.step.log) or f"exit code {each.process.returncode}"
 
@@ -138,12 +140,12 @@ def last_line(file: Path) -> str:
     return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
-def _stop(running: Sequence[Running]) -> None:
-    """Interrupt what still runs, and kill it after PATIENCE seconds."""
+def _stop_steps(running: Sequence[RunningStep]) -> None:
+    """Interrupt what still runs, and kill it after INTERRUPT_PATIENCE_SECONDS seconds."""
     for each in running:
         if each.process.poll() is None:
             os.killpg(each.process.pid, signal.SIGINT)
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + INTERRUPT_PATIENCE_SECONDS
     for each in running:
         try:
             each.process.wait(max(0.0, until - time.monotonic()))

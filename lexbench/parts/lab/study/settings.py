@@ -10,19 +10,19 @@ from typing import Any, TypeVar
 from lexbench.core import registry
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import check_folder
-from lexbench.core.values import fitting, is_whole
+from lexbench.core.values import checked_field_values, is_whole
 
-PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+PLAIN_NAME_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 
-SHAPES = ("falls", "flat", "rises slowly", "explodes")
+SHAPE_NAMES = ("falls", "flat", "rises slowly", "explodes")
 """Shapes of a curve beyond the trained length, from the lowest change to the highest."""
 
-Kind = TypeVar("Kind")
+StatementT = TypeVar("StatementT")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class StudyEntry:
     """One model of a study, trained once for each seed.
 
     Args:
@@ -48,7 +48,7 @@ class Entry:
     backend: str = "native"
 
     def __post_init__(self) -> None:
-        if not PLAIN.fullmatch(self.name):
+        if not PLAIN_NAME_PATTERN.fullmatch(self.name):
             raise ConfigError(
                 f"study entry {self.name[:60]!r} must be a folder's name: use letters, digits, _, - and . inside"
             )
@@ -99,8 +99,8 @@ class Prediction:
                 f"{' and '.join(kinds) or 'none'}: e.g. at: 8, within: 0.05"
             )
         for shape in (self.shape, self.other_than):
-            if shape is not None and shape not in SHAPES:
-                raise ConfigError(f"unknown shape {shape[:60]!r} of a prediction: choose from {', '.join(SHAPES)}")
+            if shape is not None and shape not in SHAPE_NAMES:
+                raise ConfigError(f"unknown shape {shape[:60]!r} of a prediction: choose from {', '.join(SHAPE_NAMES)}")
 
     @property
     def of_entries(self) -> list[str | None]:
@@ -114,7 +114,7 @@ class Prediction:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class PredictedOrder:
     """A predicted order by accuracy, stated before the runs: of two encodings, or of the tasks of one encoding.
 
     Args:
@@ -179,8 +179,8 @@ class Study:
 
     name: str
     recipe: str
-    entries: Sequence[Entry]
-    known: Mapping[str, Entry]
+    entries: Sequence[StudyEntry]
+    known: Mapping[str, StudyEntry]
     seeds: Sequence[int]
     tasks: Sequence[Mapping[str, Any]]
     methods: Sequence[Any]
@@ -190,13 +190,13 @@ class Study:
     published: Sequence[Mapping[str, Any]]
     compare: str
     predictions: Sequence[Prediction]
-    orders: Sequence[Order]
+    orders: Sequence[PredictedOrder]
     seconds: Mapping[str, float]
     results: Path
     workers: int
 
     @property
-    def models(self) -> list[tuple[Entry, int]]:
+    def models(self) -> list[tuple[StudyEntry, int]]:
         """Entries and seeds in the order of their trainings: first one seed of all entries, then the next seed."""
         return [
             (entry, seed) for seed in self.seeds for entry in self.entries if entry.seeds is None or seed in entry.seeds
@@ -205,7 +205,7 @@ class Study:
     @property
     def trained_length(self) -> int:
         """Trained length, in tokens, of the models trained from scratch."""
-        return int(registry.read("recipe", self.recipe)["trained_length"])
+        return int(registry.read_named_config("recipe", self.recipe)["trained_length"])
 
     @property
     def lengths(self) -> list[int]:
@@ -213,23 +213,25 @@ class Study:
         return sorted({round(multiple * self.trained_length) for multiple in self.multiples})
 
 
-REQUIRED = ("recipe", "seeds", "methods", "multiples", "tasks", "entries")
-OPTIONAL = ("n", "corpora", "corpus", "finetuned", "published", "compare", "predictions", "orders", "seconds")
+REQUIRED_SETTINGS = ("recipe", "seeds", "methods", "multiples", "tasks", "entries")
+OPTIONAL_SETTINGS = ("n", "corpora", "corpus", "finetuned", "published", "compare", "predictions", "orders", "seconds")
 
 
-def read(config: Mapping[str, Any], name: str) -> Study:
+def read_study(config: Mapping[str, Any], name: str) -> Study:
     """Read the study from a composed config; ConfigError if anything in it is wrong."""
     stated: Mapping[str, Any] = config["study"]
-    if lacking := [key for key in REQUIRED if key not in stated]:
+    if lacking := [key for key in REQUIRED_SETTINGS if key not in stated]:
         raise ConfigError(f"study {name} lacks {lacking[0]}: see parts/lab/configs/study/encodings.yaml")
-    if odd := [key for key in stated if key not in REQUIRED + OPTIONAL]:
-        raise ConfigError(f"unknown key study.{odd[0]}: choose from {', '.join(REQUIRED + OPTIONAL)}")
+    if odd := [key for key in stated if key not in REQUIRED_SETTINGS + OPTIONAL_SETTINGS]:
+        raise ConfigError(f"unknown key study.{odd[0]}: choose from {', '.join(REQUIRED_SETTINGS + OPTIONAL_SETTINGS)}")
     for key in ("entries", "tasks"):
-        _several(key, stated[key])
-    further = _keyed("finetuned", stated.get("finetuned") or {})
-    first = [_entry(each) for each in stated["entries"]]
+        _checked_list(key, stated[key])
+    further = _checked_mapping("finetuned", stated.get("finetuned") or {})
+    first = [_build_entry(each) for each in stated["entries"]]
     second = [
-        _entry({"recipe": further["recipe"], "family": "finetuned", **_keyed("finetuned.entries", each)})
+        _build_entry(
+            {"recipe": further["recipe"], "family": "finetuned", **_checked_mapping("finetuned.entries", each)}
+        )
         for each in further.get("entries", [])
     ]
     known = {entry.name: entry for entry in [*first, *second]}
@@ -238,7 +240,7 @@ def read(config: Mapping[str, Any], name: str) -> Study:
     for entry in second:
         if entry.start not in known:
             raise ConfigError(f"study entry {entry.name} must start from an entry, got {entry.start}: e.g. start: rope")
-    chosen = _chosen("encodings", config["encodings"], list(known))
+    chosen = _chosen_names("encodings", config["encodings"], list(known))
     if not isinstance(config["finetuned"], bool):
         raise ConfigError(f"study's finetuned must be true or false, got {config['finetuned']!r}: e.g. finetuned=true")
     usual = [*first, *(second if config["finetuned"] else [])]
@@ -250,26 +252,26 @@ def read(config: Mapping[str, Any], name: str) -> Study:
         recipe=stated["recipe"],
         entries=usual if chosen is None else [known[each] for each in chosen],
         known=known,
-        seeds=_unlike("seeds", _whole("seeds", _override(config, stated, "seeds"))),
+        seeds=_refuse_duplicates("seeds", _checked_whole_numbers("seeds", _override(config, stated, "seeds"))),
         tasks=_tasks(config, stated),
-        methods=_unlike("methods", _override(config, stated, "methods")),
-        multiples=_multiples(_override(config, stated, "multiples")),
+        methods=_refuse_duplicates("methods", _override(config, stated, "methods")),
+        multiples=_checked_multiples(_override(config, stated, "multiples")),
         corpora=stated.get("corpora"),
         corpus=stated.get("corpus") or "stdlib",
         published=list(stated.get("published") or []),
         compare=stated.get("compare") or "last_segment",
-        predictions=predicted(Prediction, stated.get("predictions"), "prediction"),
-        orders=predicted(Order, stated.get("orders"), "order"),
+        predictions=read_predictions(Prediction, stated.get("predictions"), "prediction"),
+        orders=read_predictions(PredictedOrder, stated.get("orders"), "order"),
         seconds=dict(stated.get("seconds") or {}),
         results=Path(config["results"] or Path("runs") / name),
-        workers=_whole("workers", [config["workers"]], least=1)[0],
+        workers=_checked_whole_numbers("workers", [config["workers"]], least=1)[0],
     )
     check_folder("results", study.results, "results=DIR")
-    _check(study)
+    _check_study(study)
     return study
 
 
-def named(entry: Any) -> dict[str, Any]:
+def as_named_mapping(entry: Any) -> dict[str, Any]:
     """A name, or a name with parameters, as a mapping."""
     given = {"name": entry} if isinstance(entry, str) else dict(entry) if isinstance(entry, Mapping) else {}
     if "name" not in given:
@@ -277,21 +279,21 @@ def named(entry: Any) -> dict[str, Any]:
     return given
 
 
-def _entry(given: Mapping[str, Any]) -> Entry:
-    _keyed("entries", given)
-    name = named(given)["name"]  # an entry's own parameter, which yamls of the registry do not have
-    entry: Entry = registry.build({"_target_": f"{__name__}.Entry", **given}, "entry", name=name)
+def _build_entry(given: Mapping[str, Any]) -> StudyEntry:
+    _checked_mapping("entries", given)
+    name = as_named_mapping(given)["name"]  # an entry's own parameter, which yamls of the registry do not have
+    entry: StudyEntry = registry.build_object({"_target_": f"{__name__}.StudyEntry", **given}, "entry", name=name)
     return entry
 
 
-def predicted(kind: type[Kind], given: Any, noun: str) -> list[Kind]:
+def read_predictions(kind: type[StatementT], given: Any, noun: str) -> list[StatementT]:
     """Predictions or orders of a yaml or of a page's models.json; ConfigError if one is malformed."""
     if not isinstance(given, Sequence | None) or isinstance(given, str):
         raise ConfigError(f"study's {noun}s must be a list, got {given!r}: see parts/lab/configs/study/laboratory.yaml")
-    return [kind(**fitting(kind, each, f"{noun} {place}")) for place, each in enumerate(given or (), 1)]
+    return [kind(**checked_field_values(kind, each, f"{noun} {place}")) for place, each in enumerate(given or (), 1)]
 
 
-def _keyed(setting: str, given: Any) -> Mapping[str, Any]:
+def _checked_mapping(setting: str, given: Any) -> Mapping[str, Any]:
     if not isinstance(given, Mapping):
         raise ConfigError(
             f"study's {setting} must be keys and values, got {given!r}: see parts/lab/configs/study/encodings.yaml"
@@ -301,10 +303,10 @@ def _keyed(setting: str, given: Any) -> Mapping[str, Any]:
 
 def _override(config: Mapping[str, Any], stated: Mapping[str, Any], setting: str) -> list[Any]:
     """A list from the command line, else from the yaml."""
-    return _several(setting, stated[setting] if config[setting] is None else config[setting])
+    return _checked_list(setting, stated[setting] if config[setting] is None else config[setting])
 
 
-def _several(setting: str, value: Any) -> list[Any]:
+def _checked_list(setting: str, value: Any) -> list[Any]:
     """The value if it is a non-empty list, else ConfigError."""
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise ConfigError(f"study's {setting} must be a list, got {value!r}: e.g. {setting}=[{value}]")
@@ -315,7 +317,7 @@ def _several(setting: str, value: Any) -> list[Any]:
     return list(value)
 
 
-def _unlike(setting: str, values: Sequence[Any]) -> list[Any]:
+def _refuse_duplicates(setting: str, values: Sequence[Any]) -> list[Any]:
     """The list, or ConfigError if it has an item twice."""
     for place, each in enumerate(values):
         if each in values[:place]:
@@ -324,44 +326,44 @@ def _unlike(setting: str, values: Sequence[Any]) -> list[Any]:
 
 
 def _tasks(config: Mapping[str, Any], stated: Mapping[str, Any]) -> list[dict[str, Any]]:
-    tasks = [{"n": stated.get("n", 32), **named(task)} for task in stated["tasks"]]
+    tasks = [{"n": stated.get("n", 32), **as_named_mapping(task)} for task in stated["tasks"]]
     names = list(dict.fromkeys(task["name"] for task in tasks))
     for name in names:
         # A step is known by the names of its tasks, which have one n.
         if len(sizes := list(dict.fromkeys(task["n"] for task in tasks if task["name"] == name))) > 1:
             raise ConfigError(f"study's task {name} must have one n, got {sizes[0]} and {sizes[1]}: give all forms one")
-    chosen = _chosen("tasks", config["tasks"], names) or names
-    least = {} if config["n"] is None else {"n": _whole("n", [config["n"]], least=1)[0]}
+    chosen = _chosen_names("tasks", config["tasks"], names) or names
+    least = {} if config["n"] is None else {"n": _checked_whole_numbers("n", [config["n"]], least=1)[0]}
     return [{**task, **least} for name in chosen for task in tasks if task["name"] == name]
 
 
-def _chosen(setting: str, names: Any, choices: Sequence[str]) -> list[str] | None:
+def _chosen_names(setting: str, names: Any, choices: Sequence[str]) -> list[str] | None:
     """The user's choice of names; None without one."""
     if names is None:
         return None
-    for name in _several(setting, names):
+    for name in _checked_list(setting, names):
         if name not in choices:
             raise ConfigError(f"unknown {setting} {name!r}: choose from {', '.join(choices)}")
-    return _unlike(setting, names)
+    return _refuse_duplicates(setting, names)
 
 
-def _whole(setting: str, values: Sequence[Any], least: int = 0) -> list[int]:
+def _checked_whole_numbers(setting: str, values: Sequence[Any], least: int = 0) -> list[int]:
     for each in values:
         if not is_whole(each, least):
             raise ConfigError(f"study's {setting} must be whole numbers of at least {least}, got {each!r}")
     return list(values)
 
 
-def _multiples(values: Sequence[Any]) -> list[float]:
+def _checked_multiples(values: Sequence[Any]) -> list[float]:
     for each in values:
         if isinstance(each, bool) or not isinstance(each, int | float) or not 0 < each < math.inf:
             raise ConfigError(f"study's multiples must be numbers above 0, got {each!r}: e.g. multiples=[1,2,4]")
     return list(values)
 
 
-def _check(study: Study) -> None:
+def _check_study(study: Study) -> None:
     """ConfigError for names that are not in the registry, and for lengths below 2 tokens."""
-    trained = registry.read("recipe", study.recipe).get("trained_length")
+    trained = registry.read_named_config("recipe", study.recipe).get("trained_length")
     if not isinstance(trained, int):
         raise ConfigError(
             f"study.recipe must state a trained_length, {study.recipe} has {trained}: e.g. study.recipe=zoo"
@@ -370,15 +372,15 @@ def _check(study: Study) -> None:
         if round(multiple * trained) < 2:
             raise ConfigError(f"study's multiples must give at least 2 tokens, got {multiple} of {trained}: raise it")
     for entry in study.entries:
-        registry.read("recipe", entry.recipe or study.recipe)
+        registry.read_named_config("recipe", entry.recipe or study.recipe)
         if entry.spec:
-            registry.read("encoding", entry.spec["name"])
+            registry.read_named_config("encoding", entry.spec["name"])
         for method in entry.methods or study.methods:
-            registry.read("method", named(method)["name"])
+            registry.read_named_config("method", as_named_mapping(method)["name"])
     for task in study.tasks:
-        registry.read("task", task["name"])
-    registry.read("task", study.compare)
-    every: list[Prediction | Order] = [*study.predictions, *study.orders]
+        registry.read_named_config("task", task["name"])
+    registry.read_named_config("task", study.compare)
+    every: list[Prediction | PredictedOrder] = [*study.predictions, *study.orders]
     for stated in every:
         for name in stated.of_entries:
             if name is not None and name not in study.known:
@@ -386,6 +388,6 @@ def _check(study: Study) -> None:
                 raise ConfigError(f"unknown entry {name[:60]!r} of what is predicted: choose from {known}")
         for name in stated.of_tasks:
             if name is not None:
-                registry.read("task", name)
-    for corpus in (study.corpus, *(named(corpus)["name"] for corpus in study.corpora or ())):
-        registry.read("corpus", corpus)
+                registry.read_named_config("task", name)
+    for corpus in (study.corpus, *(as_named_mapping(corpus)["name"] for corpus in study.corpora or ())):
+        registry.read_named_config("corpus", corpus)

@@ -20,30 +20,39 @@ from lexbench.checkpoints import checkpoint
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import read_object, write_text
 from lexbench.parts.lab.study import page as records_page
-from lexbench.parts.lab.study.plan import described, estimated, folder, model_name, run_folder, steps
-from lexbench.parts.lab.study.processes import alone, work
-from lexbench.parts.lab.study.settings import Entry, Study, read
+from lexbench.parts.lab.study.plan import (
+    describe_plan,
+    estimate_seconds,
+    model_folder,
+    model_name,
+    run_folder,
+    study_steps,
+)
+from lexbench.parts.lab.study.processes import lock_study_folder, run_steps
+from lexbench.parts.lab.study.settings import Study, StudyEntry, read_study
 
-__all__ = ["Study", "collect", "read", "run"]
+__all__ = ["Study", "collect_results", "read_study", "run_study"]
 
 
-def run(study: Study, dry_run: bool = False, only_gates: bool = False) -> int:
+def run_study(study: Study, dry_run: bool = False, only_gates: bool = False) -> int:
     """Train and evaluate what is not done yet, and write the page; exit code 1 if anything failed, else 0.
 
     With `only_gates`: train, and print the gates of each model instead (`lexbench.parts.lab.study.gates`).
     """
-    _others(study, study.results / "page", [])  # fails now, not after hours, if the page is of another study
-    every = [step for step in steps(study) if not only_gates or step.kind == "train"]
-    todo = [step for step in every if not step.done()]
-    print(described(study, todo, every), file=sys.stderr, flush=True)
+    _rows_of_other_models(
+        study, study.results / "page", []
+    )  # fails now, not after hours, if the page is of another study
+    every = [step for step in study_steps(study) if not only_gates or step.kind == "train"]
+    todo = [step for step in every if not step.is_done()]
+    print(describe_plan(study, todo, every), file=sys.stderr, flush=True)
     if dry_run:
         for step in todo:
             print(f"lexbench {' '.join(step.words)}")
         return 0
-    with alone(study.results) as lock:
-        todo = [step for step in every if not step.done()]  # another study may have done some in the meantime
-        failed = work(todo, study.workers, lock, estimated(todo, every)) if todo else {}
-        (print_gates if only_gates else collect)(study, failed)
+    with lock_study_folder(study.results) as lock:
+        todo = [step for step in every if not step.is_done()]  # another study may have done some in the meantime
+        failed = run_steps(todo, study.workers, lock, estimate_seconds(todo, every)) if todo else {}
+        (print_gates if only_gates else collect_results)(study, failed)
     for label, reason in failed.items():
         print(f"lexbench: {label} failed: {reason}", file=sys.stderr)
     return 1 if failed else 0
@@ -54,18 +63,18 @@ def print_gates(study: Study, failed: Mapping[str, str]) -> None:
     from lexbench.parts.lab.study import gates  # loads torch
 
     for entry, seed in study.models:
-        place = folder(study, entry, seed)
+        place = model_folder(study, entry, seed)
         if (place / "training.json").is_file():
-            found = gates.gates(place, study.corpus, study.corpora)
-            write_text(place.with_suffix(".gates.json"), gates.as_json(found))
-            print(gates.markdown(place.name, found), flush=True)
+            found = gates.measure_gates(place, study.corpus, study.corpora)
+            write_text(place.with_suffix(".gates.json"), gates.gates_json(found))
+            print(gates.gates_markdown(place.name, found), flush=True)
 
 
-def collect(study: Study, failed: Mapping[str, str]) -> None:
+def collect_results(study: Study, failed: Mapping[str, str]) -> None:
     """Write measured values and facts of models into DIR/page, keep those of other models, and make the page."""
     page = study.results / "page"
-    here = [_facts(study, entry, seed, failed) for entry, seed in study.models]
-    before, kept = _others(study, page, {model["name"] for model in here})
+    here = [_model_facts(study, entry, seed, failed) for entry, seed in study.models]
+    before, kept = _rows_of_other_models(study, page, {model["name"] for model in here})
     order = list(study.known)
     models = sorted([*kept, *here], key=lambda model: (model["seed"], order.index(model["entry"])))
     about = {
@@ -79,32 +88,34 @@ def collect(study: Study, failed: Mapping[str, str]) -> None:
         "orders": [asdict(each) for each in study.orders],
     }
     runs = [run_folder(study, entry, seed) for entry, seed in study.models]
-    found = records_page.measured([each for each in runs if (each / "cells").is_dir()], _revisions(study))
+    found = records_page.measured_rows([each for each in runs if (each / "cells").is_dir()], _model_revisions(study))
     records_page.check_protocols([*before, *found], page)
     write_text(page / "models.json", json.dumps(about, indent=1) + "\n")
-    records_page.keep([*before, *found], page)
+    records_page.write_rows([*before, *found], page)
     print(records_page.write_page(page))
 
 
-def _revisions(study: Study) -> dict[str, str]:
+def _model_revisions(study: Study) -> dict[str, str]:
     """Fingerprints of the trained models; `none`, which no cell has, for a folder without weights."""
     found = {}
     for entry, seed in study.models:
-        place = folder(study, entry, seed)
+        place = model_folder(study, entry, seed)
         if place.is_dir():
             weights = any(place.glob("*.safetensors"))
-            found[model_name(entry, seed)] = checkpoint.fingerprint(place) if weights else "none"
+            found[model_name(entry, seed)] = checkpoint.checkpoint_fingerprint(place) if weights else "none"
     return found
 
 
-def _others(study: Study, page: Path, here: Collection[str]) -> tuple[list[records_page.Row], list[Mapping[str, Any]]]:
+def _rows_of_other_models(
+    study: Study, page: Path, here: Collection[str]
+) -> tuple[list[records_page.MeasuredRow], list[Mapping[str, Any]]]:
     """Rows and facts on the page of models that are not in `here`: measured before, perhaps on another machine.
 
     Raises ConfigError if the page belongs to another study or recipe.
     """
     if not (page / "models.json").is_file():
         return [], []
-    rows, about = records_page.load(page)
+    rows, about = records_page.read_page_data(page)
     stated = {"study": study.name, "recipe": study.recipe, "trained_length": study.trained_length}
     for key, value in stated.items():
         if about[key] != value:
@@ -115,9 +126,9 @@ def _others(study: Study, page: Path, here: Collection[str]) -> tuple[list[recor
     return [row for row in rows if row.record.model in names], kept
 
 
-def _facts(study: Study, entry: Entry, seed: int, failed: Mapping[str, str]) -> dict[str, Any]:
+def _model_facts(study: Study, entry: StudyEntry, seed: int, failed: Mapping[str, str]) -> dict[str, Any]:
     """Facts of one model and its training."""
-    name, place = model_name(entry, seed), folder(study, entry, seed)
+    name, place = model_name(entry, seed), model_folder(study, entry, seed)
     reasons = [reason for label, reason in failed.items() if label.split()[1] == name]
     facts: dict[str, Any] = {"name": name, "entry": entry.name, "family": entry.family, "seed": seed}
     facts |= {"encoding": entry.spec, "start": entry.start, "failed": reasons[0] if reasons else None}
@@ -125,13 +136,13 @@ def _facts(study: Study, entry: Entry, seed: int, failed: Mapping[str, str]) -> 
         record = read_object(place / "training.json", "train it again")
         told = ("tokens", "seconds", "texts", "last_loss", "device", "precision", "floors")
         facts |= {key: record.get(key) for key in told}
-        facts["parameters"] = parameters(place / "model.safetensors")
+        facts["parameters"] = count_parameters(place / "model.safetensors")
     except (OSError, ValueError):
         facts["failed"] = facts["failed"] or "not trained"
     return facts
 
 
-def parameters(file: Path) -> int:
+def count_parameters(file: Path) -> int:
     """Number of parameters in a safetensors file, from its header."""
     from safetensors import SafetensorError, safe_open
 

@@ -5,16 +5,16 @@ from typing import Any
 
 from lexbench.commands import hydra_config
 from lexbench.commands.command import (
-    BACKEND,
-    CORPUS,
-    MODEL,
-    RESUMES,
-    SWEEPS,
+    BACKEND_SETTING,
+    CORPUS_SETTING,
+    MODEL_SETTING,
+    RESUME_HELP,
+    SWEEP_HELP,
     Command,
     Setting,
-    length_of,
-    part,
-    settings_of,
+    checked_length,
+    group_config,
+    settings_object,
 )
 
 
@@ -24,21 +24,23 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     def job(config: dict[str, Any], choices: dict[str, str]) -> None:
         from lexbench.checkpoints.checkpoint import read_model
         from lexbench.core import registry
-        from lexbench.parts.search.longrope_search.search import find
+        from lexbench.parts.search.longrope_search.search import find_factors
 
-        result = find(
+        result = find_factors(
             model=read_model(config["model"]),
-            corpus=registry.build(config["corpus"], "corpus"),
-            backend=part(config, choices, "backend"),
-            length=length_of(config),
+            corpus=registry.build_object(config["corpus"], "corpus"),
+            backend=group_config(config, choices, "backend"),
+            length=checked_length(config),
             out=config["out"],
             n=config["n"],
-            settings=settings_of("search", "lexbench.parts.search.longrope_search.evolution.Settings", config),
+            settings=settings_object(
+                "search", "lexbench.parts.search.longrope_search.evolution.EvolutionSettings", config
+            ),
         )
         print(result.table())
         print(result.file)
 
-    hydra_config.jobs(COMMAND, job, words)
+    hydra_config.run_jobs(COMMAND, job, words)
     return 0
 
 
@@ -48,7 +50,7 @@ COMMAND = Command(
     call=call,
     own_progress=True,
     settings=(
-        *(MODEL, CORPUS, BACKEND),
+        *(MODEL_SETTING, CORPUS_SETTING, BACKEND_SETTING),
         Setting("length=2048", "tokens in use; more than the trained length"),
         Setting("out=MY/method/NAME.yaml", "file of the method; then --config-dir MY adds method=NAME"),
         Setting("n=4", "texts for measuring a candidate, and as many others for the final comparison"),
@@ -73,5 +75,5 @@ COMMAND = Command(
         Setting("crossovers=16", "new candidates of a generation, from two parents each"),
         Setting("probability=0.3", "probability that a factor mutates, or comes from the second parent"),
     ),
-    epilog=f"{RESUMES}Search on texts that you do not measure the method on: corpus=NAME.\n\n{SWEEPS}",
+    epilog=f"{RESUME_HELP}Search on texts that you do not measure the method on: corpus=NAME.\n\n{SWEEP_HELP}",
 )

@@ -6,11 +6,20 @@ from pathlib import Path
 from typing import Any
 
 from lexbench.commands import hydra_config
-from lexbench.commands.command import BACKEND, RESUMES, TASK, USUAL_CORPUS, Command, Setting, part, settings_of
+from lexbench.commands.command import (
+    BACKEND_SETTING,
+    DEFAULT_CORPUS_SETTING,
+    RESUME_HELP,
+    TASK_SETTING,
+    Command,
+    Setting,
+    group_config,
+    settings_object,
+)
 
-EXAMPLE = "lexbench trace 'out/checkpoint-*' lengths=[4096,32768] out=runs/trace"
+EXAMPLE_COMMAND = "lexbench trace 'out/checkpoint-*' lengths=[4096,32768] out=runs/trace"
 
-SETTING = re.compile(r"[+~]*[\w./]+=")
+SETTING_PREFIX = re.compile(r"[+~]*[\w./]+=")
 """Beginning of KEY=VALUE; a folder may have it, too."""
 
 
@@ -32,9 +41,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def call(options: argparse.Namespace, words: list[str]) -> int:
     """Print what to take, the falls and the page."""
     # argparse gives all words without a dash to CKPT: those of a setting come back.
-    given = [word for word in options.checkpoints if SETTING.match(word) and not Path(word).exists()]
+    given = [word for word in options.checkpoints if SETTING_PREFIX.match(word) and not Path(word).exists()]
     checkpoints = [word for word in options.checkpoints if word not in given]
-    config, choices = hydra_config.composed(COMMAND, [*given, *words])
+    config, choices = hydra_config.compose_config(COMMAND, [*given, *words])
 
     def show(found: Any) -> None:
         from lexbench.parts.search.trace import page
@@ -44,11 +53,11 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
     from lexbench.parts.search.trace.trace import trace, watch
 
-    settings = settings_of("trace", "lexbench.parts.search.trace.settings.Settings", config)
+    settings = settings_object("trace", "lexbench.parts.search.trace.settings.Settings", config)
     asked = {
-        "tasks": [part(config, choices, "task")],
-        "corpus": part(config, choices, "corpus"),
-        "backend": part(config, choices, "backend"),
+        "tasks": [group_config(config, choices, "task")],
+        "corpus": group_config(config, choices, "corpus"),
+        "backend": group_config(config, choices, "backend"),
         "settings": settings,
     }
     if options.watch:
@@ -63,7 +72,7 @@ COMMAND = Command(
     call=call,
     arguments=_arguments,
     settings=(
-        *(TASK, USUAL_CORPUS, BACKEND),
+        *(TASK_SETTING, DEFAULT_CORPUS_SETTING, BACKEND_SETTING),
         Setting("lengths=[4096,32768]", "lengths in tokens, inside the training's window and beyond"),
         Setting("out=DIR", "folder of the results"),
         Setting("n=32", "questions of a checkpoint at each length; finalists and falls get as many new ones"),
@@ -71,5 +80,5 @@ COMMAND = Command(
         Setting("trained_length=4096", "trained length of all checkpoints", default="as each one states it"),
     ),
     interrupted="all checkpoints measured so far are kept: repeat the command, without --watch to end the trace",
-    epilog=f"Of several tasks the first decides. {RESUMES}{EXAMPLE}\n",
+    epilog=f"Of several tasks the first decides. {RESUME_HELP}{EXAMPLE_COMMAND}\n",
 )

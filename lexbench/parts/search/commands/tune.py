@@ -5,16 +5,16 @@ from typing import Any
 
 from lexbench.commands import hydra_config
 from lexbench.commands.command import (
-    BACKEND,
-    MODEL,
-    RESUMES,
-    SWEEPS,
-    USUAL_CORPUS,
+    BACKEND_SETTING,
+    DEFAULT_CORPUS_SETTING,
+    MODEL_SETTING,
+    RESUME_HELP,
+    SWEEP_HELP,
     Command,
     Setting,
-    length_of,
-    part,
-    settings_of,
+    checked_length,
+    group_config,
+    settings_object,
 )
 
 
@@ -29,23 +29,23 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
     def job(config: dict[str, Any], choices: dict[str, str]) -> None:
         from lexbench.checkpoints.checkpoint import read_model
-        from lexbench.parts.search.tune.page import screen
+        from lexbench.parts.search.tune.page import terminal_text
         from lexbench.parts.search.tune.tune import tune
 
         result = tune(
             model=read_model(config["model"]),
-            corpus=part(config, choices, "corpus"),
-            backend=part(config, choices, "backend"),
-            settings=settings_of(
+            corpus=group_config(config, choices, "corpus"),
+            backend=group_config(config, choices, "backend"),
+            settings=settings_object(
                 "tune",
-                "lexbench.parts.search.tune.settings.Settings",
-                {**config, "length": length_of(config), "to": options.to},
+                "lexbench.parts.search.tune.settings.TuneSettings",
+                {**config, "length": checked_length(config), "to": options.to},
             ),
         )
-        print(screen(result))
+        print(terminal_text(result))
         print(result.file)
 
-    hydra_config.jobs(COMMAND, job, words)
+    hydra_config.run_jobs(COMMAND, job, words)
     return 0
 
 
@@ -56,7 +56,7 @@ COMMAND = Command(
     own_progress=True,
     arguments=_arguments,
     settings=(
-        *(MODEL, USUAL_CORPUS, BACKEND),
+        *(MODEL_SETTING, DEFAULT_CORPUS_SETTING, BACKEND_SETTING),
         Setting("length=32768", "tokens in use, prompt and answer; more than the trained length"),
         Setting(
             "budget=30min", "time (30min, 2h, 90s), including that of earlier calls; or a number of candidates (40)"
@@ -89,5 +89,5 @@ COMMAND = Command(
             "range of a method's parameter (parts/search/configs/tune.yaml); +space.pi.factor=[4,8] adds one",
         ),
     ),
-    epilog=RESUMES + SWEEPS,
+    epilog=RESUME_HELP + SWEEP_HELP,
 )

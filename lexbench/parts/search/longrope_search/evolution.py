@@ -11,20 +11,20 @@ import numpy as np
 from tqdm import tqdm
 
 from lexbench.core.attention import Floats
-from lexbench.core.console import Lines, without_bar
+from lexbench.core.console import Lines, must_hide_bar
 from lexbench.core.errors import ConfigError
 from lexbench.core.record import Refused
-from lexbench.core.values import fits
-from lexbench.runner.journal import resumed
+from lexbench.core.values import has_type
+from lexbench.runner.journal import resume_journal
 
-RULES = {"longrope": 1.25, "longrope2": 2.0}
+MAX_FACTOR_OF_RULE = {"longrope": 1.25, "longrope2": 2.0}
 """Highest factor by rule, in multiples of s."""
-TRIES = 64
+MAX_BREEDING_DRAWS = 64
 """Draws before a crossover is replaced by a mutation, and before a mutation may repeat an old candidate."""
 
 
 @dataclass(frozen=True)
-class Candidate:
+class FactorCandidate:
     """One point of the search space."""
 
     factors: tuple[float, ...]
@@ -34,7 +34,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class EvolutionSettings:
     """How to search (LongRoPE, arXiv 2402.13753, section 3.2; LongRoPE2, arXiv 2502.20082, section 3).
 
     Args:
@@ -76,8 +76,10 @@ class Settings:
             raise ConfigError(
                 f"search's parents must be at most the population {self.population}, got {self.parents}: lower parents"
             )
-        if self.rule not in RULES:
-            raise ConfigError(f"search's rule must be one of {', '.join(RULES)}, got {self.rule}: e.g. rule=longrope")
+        if self.rule not in MAX_FACTOR_OF_RULE:
+            raise ConfigError(
+                f"search's rule must be one of {', '.join(MAX_FACTOR_OF_RULE)}, got {self.rule}: e.g. rule=longrope"
+            )
         if self.critical_pair is not None and self.rule != "longrope2":
             raise ConfigError(f"search's critical_pair needs rule=longrope2, got rule={self.rule}: leave it out")
         if self.ceiling is not None and not 1 <= self.ceiling < math.inf:
@@ -97,21 +99,21 @@ class Settings:
                 "e.g. start_tokens=[0,4]"
             )
 
-    def space(self, pairs: int, factor: float, critical_pair: int) -> "Space":
+    def space(self, pairs: int, factor: float, critical_pair: int) -> "FactorSpace":
         """The search space of a model, extended by `factor`; `critical_pair` is the theoretical default."""
-        highest = factor * (RULES[self.rule] if self.ceiling is None else self.ceiling)
+        highest = factor * (MAX_FACTOR_OF_RULE[self.rule] if self.ceiling is None else self.ceiling)
         if self.rule == "longrope":
-            return Space(pairs, 1.0, highest, 0, self.step, self.start_tokens)
+            return FactorSpace(pairs, 1.0, highest, 0, self.step, self.start_tokens)
         first = critical_pair if self.critical_pair is None else self.critical_pair
         if not 1 <= first < pairs:
             raise ConfigError(
                 f"search's critical_pair must be from 1 to {pairs - 1}, of {pairs} pairs, got {first}: or rule=longrope"
             )
-        return Space(pairs, factor, highest, first, self.step, self.start_tokens)
+        return FactorSpace(pairs, factor, highest, first, self.step, self.start_tokens)
 
 
 @dataclass(frozen=True)
-class Space:
+class FactorSpace:
     """Non-decreasing factors; the first free pair determines the pairs before it."""
 
     pairs: int
@@ -123,12 +125,12 @@ class Space:
     step: float
     start_tokens: tuple[int, ...]
 
-    def nearest(self, factors: Floats) -> Candidate:
+    def nearest_candidate(self, factors: Floats) -> FactorCandidate:
         """The nearest candidate to any factors, with the first choice of start tokens."""
         free = np.maximum.accumulate(np.clip(factors[self.first :], self.low, self.high))
-        return self._candidate(free, self.start_tokens[0])
+        return self._complete_candidate(free, self.start_tokens[0])
 
-    def mutant(self, parent: Candidate, probability: float, rng: np.random.Generator) -> Candidate:
+    def mutate_factors(self, parent: FactorCandidate, probability: float, rng: np.random.Generator) -> FactorCandidate:
         """A mutation: redraws some factors in turn, each from the grid between its neighbours."""
         free = np.array(parent.factors[self.first :])
         for place in np.flatnonzero(rng.random(len(free)) < probability):
@@ -143,51 +145,53 @@ class Space:
         start = parent.start_tokens
         if len(self.start_tokens) > 1 and rng.random() < probability:
             start = int(rng.choice(self.start_tokens))
-        return self._candidate(free, start)
+        return self._complete_candidate(free, start)
 
-    def child(self, one: Candidate, two: Candidate, probability: float, rng: np.random.Generator) -> Candidate | None:
+    def cross_factors(
+        self, one: FactorCandidate, two: FactorCandidate, probability: float, rng: np.random.Generator
+    ) -> FactorCandidate | None:
         """A crossover: the first parent with some factors of the second; None if the factors would decrease."""
         ours, theirs = (np.array(parent.factors[self.first :]) for parent in (one, two))
         free = np.where(rng.random(len(ours)) < probability, theirs, ours)
         start = one.start_tokens
         if len(self.start_tokens) > 1 and rng.random() < probability:
             start = two.start_tokens
-        return self._candidate(free, start) if (np.diff(free) >= 0).all() else None
+        return self._complete_candidate(free, start) if (np.diff(free) >= 0).all() else None
 
-    def _candidate(self, free: Floats, start_tokens: int) -> Candidate:
+    def _complete_candidate(self, free: Floats, start_tokens: int) -> FactorCandidate:
         # LongRoPE2, section 3: pairs before the critical one c turn by NTK, lambda_p = lambda_c ^ (p / c).
         fixed = free[0] ** (np.arange(self.first) / max(self.first, 1))
-        return Candidate(tuple(np.concatenate([fixed, free]).tolist()), start_tokens)
+        return FactorCandidate(tuple(np.concatenate([fixed, free]).tolist()), start_tokens)
 
 
-class Journal:
+class EvaluationJournal:
     """File of all evaluations: a header line with everything they depend on, then a JSON line for each."""
 
     def __init__(self, file: Path, header: Mapping[str, Any]) -> None:
         """Open or resume a file; ConfigError, with the changes, if the header differs."""
         self.file = file
-        self.known: dict[Candidate, float] = dict(map(self._value, resumed(file, header)))
+        self.known: dict[FactorCandidate, float] = dict(map(self._read_evaluation, resume_journal(file, header)))
 
-    def add(self, candidate: Candidate, nll: float) -> None:
+    def add(self, candidate: FactorCandidate, nll: float) -> None:
         """Store one evaluation."""
         row = {"factors": candidate.factors, "start_tokens": candidate.start_tokens, "nll": nll}
         with self.file.open("ab") as stream:
             stream.write(json.dumps(row).encode() + b"\n")
         self.known[candidate] = nll
 
-    def _value(self, row: Mapping[str, Any]) -> tuple[Candidate, float]:
+    def _read_evaluation(self, row: Mapping[str, Any]) -> tuple[FactorCandidate, float]:
         factors, start, nll = row.get("factors"), row.get("start_tokens"), row.get("nll")
         numbers = [*(factors if isinstance(factors, list) else [None]), nll]
-        if not isinstance(start, int) or any(not fits(each, float) or math.isnan(each) for each in numbers):
+        if not isinstance(start, int) or any(not has_type(each, float) or math.isnan(each) for each in numbers):
             raise ConfigError(f"journal {self.file} has a malformed line: remove it, or give another out=")
-        return Candidate(tuple(factors or ()), start), float(nll or 0.0)
+        return FactorCandidate(tuple(factors or ()), start), float(nll or 0.0)
 
 
 @dataclass(frozen=True)
-class Found:
+class EvolutionResult:
     """Result of a search."""
 
-    best: Candidate
+    best: FactorCandidate
     nll: float
     """Mean NLL of the best candidate, in nats."""
     curve: tuple[float, ...]
@@ -196,14 +200,14 @@ class Found:
     """Number of different candidates evaluated."""
 
 
-def search(
-    evaluate: Callable[[Candidate], float],
-    space: Space,
+def search_factors(
+    evaluate: Callable[[FactorCandidate], float],
+    space: FactorSpace,
     seeds: Sequence[Floats],
-    settings: Settings,
+    settings: EvolutionSettings,
     journal: Path,
     identity: Mapping[str, Any],
-) -> Found:
+) -> EvolutionResult:
     """Search the candidate with the lowest NLL by evolution from the seeds.
 
     Draws depend only on the seed and the values so far, and the journal keeps these: an interrupted search, started
@@ -220,16 +224,16 @@ def search(
     Raises ConfigError if the journal belongs to another search, Refused if no candidate has a finite value.
     """
     config = {f.name: getattr(settings, f.name) for f in fields(settings) if f.name != "iterations"}
-    begun = list(dict.fromkeys(space.nearest(seed) for seed in seeds))
-    kept = Journal(journal, {**identity, **config, "seeds": [seed.factors for seed in begun]})
+    begun = list(dict.fromkeys(space.nearest_candidate(seed) for seed in seeds))
+    kept = EvaluationJournal(journal, {**identity, **config, "seeds": [seed.factors for seed in begun]})
     breed = _Breed(space, settings)
-    born = breed.first(begun)
-    population: list[tuple[float, Candidate]] = []
+    born = breed.first_generation(begun)
+    population: list[tuple[float, FactorCandidate]] = []
     curve: list[float] = []
     total = len(born) + settings.iterations * (settings.mutations + settings.crossovers)
     lines = Lines(f"search: {total:,} candidates at most, in {settings.iterations + 1} generations into {journal}")
     done = measured = 0
-    with tqdm(total=total, unit="candidate", disable=without_bar(), dynamic_ncols=True, desc="search") as bar:
+    with tqdm(total=total, unit="candidate", disable=must_hide_bar(), dynamic_ncols=True, desc="search") as bar:
         for iteration in range(settings.iterations + 1):
             if iteration:
                 born = breed.children([candidate for _, candidate in population])
@@ -251,42 +255,44 @@ def search(
     nll, best = population[0]
     if not math.isfinite(nll):
         raise Refused("search found no candidate with a finite likelihood: use another dtype or a shorter length")
-    return Found(best, nll, tuple(curve), len(breed.seen))
+    return EvolutionResult(best, nll, tuple(curve), len(breed.seen))
 
 
 class _Breed:
     """Draws the candidates of each generation, new ones as long as the space has any."""
 
-    def __init__(self, space: Space, settings: Settings) -> None:
+    def __init__(self, space: FactorSpace, settings: EvolutionSettings) -> None:
         self.space, self.settings = space, settings
         self.rng = np.random.default_rng(settings.seed)
-        self.seen: set[Candidate] = set()
+        self.seen: set[FactorCandidate] = set()
 
-    def first(self, seeds: Sequence[Candidate]) -> list[Candidate]:
+    def first_generation(self, seeds: Sequence[FactorCandidate]) -> list[FactorCandidate]:
         """The first generation: the seeds, and mutations of each in turn."""
         self.seen.update(seeds)
         rest = range(self.settings.population - len(seeds))
-        return [*seeds, *(self._mutant(seeds[number % len(seeds)]) for number in rest)]
+        return [*seeds, *(self._new_mutant(seeds[number % len(seeds)]) for number in rest)]
 
-    def children(self, parents: Sequence[Candidate]) -> list[Candidate]:
+    def children(self, parents: Sequence[FactorCandidate]) -> list[FactorCandidate]:
         """The next generation: mutations and crossovers of the parents."""
-        mutants = [self._mutant(parents[int(self.rng.integers(len(parents)))]) for _ in range(self.settings.mutations)]
-        return [*mutants, *(self._child(parents) for _ in range(self.settings.crossovers))]
+        mutants = [
+            self._new_mutant(parents[int(self.rng.integers(len(parents)))]) for _ in range(self.settings.mutations)
+        ]
+        return [*mutants, *(self._new_child(parents) for _ in range(self.settings.crossovers))]
 
-    def _mutant(self, parent: Candidate) -> Candidate:
-        for _ in range(TRIES):
-            candidate = self.space.mutant(parent, self.settings.probability, self.rng)
+    def _new_mutant(self, parent: FactorCandidate) -> FactorCandidate:
+        for _ in range(MAX_BREEDING_DRAWS):
+            candidate = self.space.mutate_factors(parent, self.settings.probability, self.rng)
             if candidate not in self.seen:
                 break
         self.seen.add(candidate)
         return candidate
 
-    def _child(self, parents: Sequence[Candidate]) -> Candidate:
+    def _new_child(self, parents: Sequence[FactorCandidate]) -> FactorCandidate:
         # Sorted, because the parents stand in order: the first of the two is the better one.
         one, two = (parents[place] for place in sorted(self.rng.choice(len(parents), 2, replace=False).tolist()))
-        for _ in range(TRIES):
-            candidate = self.space.child(one, two, self.settings.probability, self.rng)
+        for _ in range(MAX_BREEDING_DRAWS):
+            candidate = self.space.cross_factors(one, two, self.settings.probability, self.rng)
             if candidate is not None and candidate not in self.seen:
                 self.seen.add(candidate)
                 return candidate
-        return self._mutant(one)
+        return self._new_mutant(one)

@@ -12,28 +12,33 @@ from lexbench.core import registry
 from lexbench.core.attention import Attention, Floats
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import check_writable, write_text
-from lexbench.core.method_key import BASELINE
+from lexbench.core.method_key import BASELINE_METHOD
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
-from lexbench.core.task import Score, Task
+from lexbench.core.task import Loglikelihood, Task
 from lexbench.core.version import __version__
 from lexbench.corpora import Corpus
 from lexbench.methods.composition import named_method
 from lexbench.methods.rotary import critical_dimension, su_scale
-from lexbench.parts.search.longrope_search.evolution import Candidate, Found, Settings, search
-from lexbench.runner.answers import answer, scored
-from lexbench.runner.backend_pool import using
+from lexbench.parts.search.longrope_search.evolution import (
+    EvolutionResult,
+    EvolutionSettings,
+    FactorCandidate,
+    search_factors,
+)
+from lexbench.runner.answers import answer_question, sample_of_answer
+from lexbench.runner.backend_pool import backend_for_job
 from lexbench.runner.cells import BackendFacts
-from lexbench.runner.journal import conditions
+from lexbench.runner.journal import measuring_conditions
 from lexbench.stats import floors
-from lexbench.stats.pairs import outcomes
+from lexbench.stats.pairs import outcomes_of_samples
 
-SEEDS = ("pi", "ntk", "yarn")
+SEED_METHODS = ("pi", "ntk", "yarn")
 """Methods whose factors start the evolution."""
 
 
 @dataclass(frozen=True)
-class Row:
+class SeedComparison:
     """One line of the final comparison: mean NLL in nats."""
 
     name: str
@@ -44,12 +49,12 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Result:
-    """Result of `find`: the factors, their file, and a comparison with the seeds."""
+class FactorSearchResult:
+    """Result of `find_factors`: the factors, their file, and a comparison with the seeds."""
 
-    found: Found
+    found: EvolutionResult
     file: Path
-    rows: tuple[Row, ...]
+    rows: tuple[SeedComparison, ...]
     unspoken: str | None = None
     """The sentence that the model does not speak the texts inside its trained length; None: it does."""
 
@@ -62,7 +67,7 @@ class Result:
         return "\n".join(lines)
 
 
-def find(
+def find_factors(
     *,
     model: Model,
     corpus: Corpus,
@@ -70,8 +75,8 @@ def find(
     length: int | None,
     out: str | Path | None,
     n: int = 4,
-    settings: Settings | None = None,
-) -> Result:
+    settings: EvolutionSettings | None = None,
+) -> FactorSearchResult:
     """Search factors and write them to `out`, a method's yaml; repeat the command to resume.
 
     A candidate's value is the mean NLL of the last half of n texts of `length` tokens, each from another document; the
@@ -89,23 +94,25 @@ def find(
     Raises ConfigError for a wrong configuration or the journal of another search, Refused if the corpus has too few
     documents or the backend cannot answer.
     """
-    settings = settings or Settings()
-    length, file = _checked(model, length, out, n)
+    settings = settings or EvolutionSettings()
+    length, file = _check_options(model, length, out, n)
     if (most := max(settings.start_tokens)) >= length:
         raise ConfigError(
             f"search's start_tokens must be below the length {length}, got {most}: e.g. start_tokens=[0,4]"
         )
-    methods = {name: named_method(name).attention(model, length) for name in SEEDS}
+    methods = {name: named_method(name).attention(model, length) for name in SEED_METHODS}
     # Factors lambda of theta_p / lambda_p, from methods that state the frequencies themselves.
-    seeds = {name: model.inv_freq() / _frequencies(attention) for name, attention in methods.items()}
+    seeds = {name: model.inv_freq() / _attention_frequencies(attention) for name, attention in methods.items()}
     space = settings.space(model.rotated // 2, length / model.trained_length, critical_pair(model))
 
-    with using(model, backend, length) as loaded:
-        task: Task = registry.build(registry.read("task", "last_segment"), "task", corpus=corpus).for_lengths([length])
+    with backend_for_job(model, backend, length) as loaded:
+        task: Task = registry.build_object(
+            registry.read_named_config("task", "last_segment"), "task", corpus=corpus
+        ).for_lengths([length])
         questions = [
             question
             for question in task.questions(loaded.tokenizer, length, 2 * n, settings.seed)
-            if isinstance(question, Score)
+            if isinstance(question, Loglikelihood)
         ]
         searched, fresh = questions[:n], questions[n:]
         if shared := {question.cluster for question in searched} & {question.cluster for question in fresh}:
@@ -114,11 +121,11 @@ def find(
                 f"lower {'n or ' * (n > 1)}length, or use longer documents"
             )
 
-        def evaluate(candidate: Candidate) -> float:
-            return mean_nll(loaded, searched, stretched(model, length, candidate))
+        def evaluate(candidate: FactorCandidate) -> float:
+            return mean_nll(loaded, searched, candidate_attention(model, length, candidate))
 
         identity = {
-            **conditions(loaded),
+            **measuring_conditions(loaded),
             "file": BackendFacts.of(loaded).file,
             "corpus": corpus.fingerprint(),
             "length": length,
@@ -126,22 +133,25 @@ def find(
             "protocol": task.protocol(loaded.tokenizer),
         }
         journal = file.with_suffix(".jsonl")
-        found = search(evaluate, space, list(seeds.values()), settings, journal, identity)
+        found = search_factors(evaluate, space, list(seeds.values()), settings, journal, identity)
 
         compared = {"none": Attention(), **methods}
-        compared |= {f"{name}'s factors": stretched(model, length, space.nearest(seed)) for name, seed in seeds.items()}
-        compared["found"] = stretched(model, length, found.best)
+        compared |= {
+            f"{name}'s factors": candidate_attention(model, length, space.nearest_candidate(seed))
+            for name, seed in seeds.items()
+        }
+        compared["found"] = candidate_attention(model, length, found.best)
         rows = tuple(
-            Row(name, mean_nll(loaded, searched, attention), mean_nll(loaded, fresh, attention))
+            SeedComparison(name, mean_nll(loaded, searched, attention), mean_nll(loaded, fresh, attention))
             for name, attention in compared.items()
         )
-        unspoken = _unspoken(loaded, model, corpus, n, settings.seed)
-    result = Result(found, file, rows, unspoken)
-    write_text(file, _yaml(result, model, length, settings, searched))
+        unspoken = _language_not_learned(loaded, model, corpus, n, settings.seed)
+    result = FactorSearchResult(found, file, rows, unspoken)
+    write_text(file, _method_yaml(result, model, length, settings, searched))
     return result
 
 
-def stretched(model: Model, length: int, candidate: Candidate) -> Attention:
+def candidate_attention(model: Model, length: int, candidate: FactorCandidate) -> Attention:
     """The Attention of a candidate: theta_p / lambda_p, cos and sin times sqrt(1 + ln s / ln L), s = length / L.
 
     The first start_tokens tokens keep theta_p, without that factor.
@@ -160,28 +170,32 @@ def critical_pair(model: Model) -> int:
     return critical_dimension(model) // 2
 
 
-def mean_nll(backend: Backend, questions: Sequence[Score], attention: Attention) -> float:
+def mean_nll(backend: Backend, questions: Sequence[Loglikelihood], attention: Attention) -> float:
     """Mean NLL over all targets of all questions, in nats; summed in float64."""
     backend.attend(attention)
     losses = [backend.score(question).nll for question in questions]
     return float(np.concatenate(losses).astype(np.float64).mean())
 
 
-def _unspoken(loaded: Backend, model: Model, corpus: Corpus, n: int, seed: int) -> str | None:
+def _language_not_learned(loaded: Backend, model: Model, corpus: Corpus, n: int, seed: int) -> str | None:
     """Say that the model does not speak n texts of its trained length; None: it does, or there are no questions."""
     length = model.trained_length
-    task: Task = registry.build(registry.read("task", "last_segment"), "task", corpus=corpus).for_lengths([length])
+    task: Task = registry.build_object(
+        registry.read_named_config("task", "last_segment"), "task", corpus=corpus
+    ).for_lengths([length])
     try:
         questions = task.questions(loaded.tokenizer, length, n, seed)
     except Refused:
         return None
     loaded.attend(Attention())
-    samples = [scored(task, loaded.tokenizer, question, answer(loaded, question)) for question in questions]
-    found, levels = outcomes(samples, "nll"), floors.of_samples(samples, "nll")
-    return floors.unspoken_outcomes(model.name, BASELINE, length, found, levels)
+    samples = [
+        sample_of_answer(task, loaded.tokenizer, question, answer_question(loaded, question)) for question in questions
+    ]
+    found, levels = outcomes_of_samples(samples, "nll"), floors.floors_of_samples(samples, "nll")
+    return floors.language_not_learned_by_outcomes(model.name, BASELINE_METHOD, length, found, levels)
 
 
-def _checked(model: Model, length: int | None, out: str | Path | None, n: int) -> tuple[int, Path]:
+def _check_options(model: Model, length: int | None, out: str | Path | None, n: int) -> tuple[int, Path]:
     """Length and file; ConfigError for wrong options."""
     if length is None or length <= model.trained_length:
         got = "" if length is None else f", got {length}"
@@ -200,23 +214,29 @@ def _checked(model: Model, length: int | None, out: str | Path | None, n: int) -
     if not file.with_suffix(".jsonl").exists():
         if file.exists():
             raise ConfigError(f"out {file} is no file of a search, which would replace it: give another out=")
-        if file.stem in registry.names("method"):
+        if file.stem in registry.registered_names("method"):
             raise ConfigError(f"out {file} names a method that there is, {file.stem}: give another out=")
     return length, file
 
 
-def _frequencies(attention: Attention) -> Floats:
+def _attention_frequencies(attention: Attention) -> Floats:
     assert attention.inv_freq is not None, "seeds are methods that change frequencies"
     return attention.inv_freq
 
 
-def _yaml(result: Result, model: Model, length: int, settings: Settings, searched: Sequence[Score]) -> str:
+def _method_yaml(
+    result: FactorSearchResult,
+    model: Model,
+    length: int,
+    settings: EvolutionSettings,
+    searched: Sequence[Loglikelihood],
+) -> str:
     """The method's yaml: comments on the search, then the parameters.
 
     It states no factor, so s = length / trained_length: the searched value at the searched length, and 1, no change,
     within the trained length.
     """
-    changed = {name: value for name, value in asdict(settings).items() if value != getattr(Settings(), name)}
+    changed = {name: value for name, value in asdict(settings).items() if value != getattr(EvolutionSettings(), name)}
     remarks = [
         f"Factors for {model.name} at {length} tokens (trained on {model.trained_length}), found by lexbench "
         f"{__version__} search",

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lexbench.checkpoints.checkpoint import ADAPTER, hub_is_reached, modified, weight_files
+from lexbench.checkpoints.checkpoint import ADAPTER_CONFIG_FILE, file_timestamps, hub_is_reached, weight_files
 from lexbench.core.errors import ConfigError
-from lexbench.core.files import read_object, unlike
+from lexbench.core.files import read_object, why_not_a_folder
 
-STEP = re.compile(r"(?:steps?|checkpoint|ckpt|iter(?:ation)?)[-_ ]?(\d+)", re.IGNORECASE)
-HUB = re.compile(r"\w[\w.-]*/[\w.-]+")
+STEP_IN_NAME = re.compile(r"(?:steps?|checkpoint|ckpt|iter(?:ation)?)[-_ ]?(\d+)", re.IGNORECASE)
+HUB_NAME = re.compile(r"\w[\w.-]*/[\w.-]+")
 """ORG/NAME."""
-MARKS = "*?["
+GLOB_CHARACTERS = "*?["
 """Characters that make a glob of a word."""
 
 
@@ -43,7 +43,7 @@ class Checkpoint:
         return self.name if self.step is None else f"step {self.step:,}"
 
 
-def named(words: Sequence[str], waiting: bool = False) -> list[Checkpoint]:
+def checkpoints_of_words(words: Sequence[str], waiting: bool = False) -> list[Checkpoint]:
     """The checkpoints of some words, each once, by their steps where all have one, else as given.
 
     Args:
@@ -70,11 +70,11 @@ def named(words: Sequence[str], waiting: bool = False) -> list[Checkpoint]:
 
 def _of_word(word: str, waiting: bool) -> list[Checkpoint]:
     path, at, revision = word.rpartition("@")
-    if at and not Path(word).exists() and HUB.fullmatch(path):
-        names = _revisions(path, revision) if set(revision) & set(MARKS) else [revision]
+    if at and not Path(word).exists() and HUB_NAME.fullmatch(path):
+        names = _revisions(path, revision) if set(revision) & set(GLOB_CHARACTERS) else [revision]
         return [Checkpoint(path=path, revision=name, step=step_named(name)) for name in names]
     place = Path(word).expanduser()
-    if set(word) & set(MARKS) and not place.exists():
+    if set(word) & set(GLOB_CHARACTERS) and not place.exists():
         folders = sorted(Path(place.anchor).glob(str(place.relative_to(place.anchor))))
         found = [each for folder in folders if _is_checkpoint(folder) for each in [_of_folder(folder)]]
         if not found and not waiting:
@@ -85,15 +85,15 @@ def _of_word(word: str, waiting: bool) -> list[Checkpoint]:
         if not inner and not _is_checkpoint(place) and not waiting:
             raise ConfigError(f"checkpoint {word} has no config.json, nor has a folder in it: give checkpoints")
         return [_of_folder(each) for each in (inner or ([place] if _is_checkpoint(place) else []))]
-    if waiting and not HUB.fullmatch(word):
+    if waiting and not HUB_NAME.fullmatch(word):
         return []
-    if not HUB.fullmatch(word):
-        raise ConfigError(f"checkpoint {word} {unlike(place)}: give a folder, a glob, or ORG/NAME@REVISION")
+    if not HUB_NAME.fullmatch(word):
+        raise ConfigError(f"checkpoint {word} {why_not_a_folder(place)}: give a folder, a glob, or ORG/NAME@REVISION")
     return [Checkpoint(path=word)]
 
 
 def _is_checkpoint(folder: Path) -> bool:
-    return folder.is_dir() and any((folder / name).is_file() for name in ("config.json", ADAPTER))
+    return folder.is_dir() and any((folder / name).is_file() for name in ("config.json", ADAPTER_CONFIG_FILE))
 
 
 def _of_folder(folder: Path) -> Checkpoint:
@@ -109,7 +109,7 @@ def step_named(name: str) -> int | None:
 
     `stage1-step140000-tokens294B` is step 140000.
     """
-    found = STEP.findall(name) or re.findall(r"\d+", name)[-1:]
+    found = STEP_IN_NAME.findall(name) or re.findall(r"\d+", name)[-1:]
     return int(found[0]) if found and len(found[0]) < 16 else None
 
 
@@ -136,7 +136,7 @@ def _incomplete(checkpoint: Checkpoint, waiting: bool) -> bool:
     folder = Path(checkpoint.path)
     if not folder.is_dir():
         return False
-    if (folder / ADAPTER).exists():  # it is refused, with the reason, when its config is read
+    if (folder / ADAPTER_CONFIG_FILE).exists():  # it is refused, with the reason, when its config is read
         return False
     try:
         broken = [file.name for file in weight_files(folder) if not has_all_bytes(file)]
@@ -165,4 +165,4 @@ def has_all_bytes(file: Path) -> bool:
 def files_of(checkpoint: Checkpoint) -> list[list[object]]:
     """Name, size and time of a folder's files, by which a later command knows it again; empty for the hub."""
     folder = Path(checkpoint.path).expanduser()
-    return [list(each) for each in modified(folder)] if folder.is_dir() else []
+    return [list(each) for each in file_timestamps(folder)] if folder.is_dir() else []

@@ -7,22 +7,22 @@ those; values, intervals and the choice among them come from fresh questions.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from lexbench.parts.search.trace.measure import Column, Row
-from lexbench.stats.metrics import better
-from lexbench.stats.pairs import Outcome, Paired, corrected, paired
+from lexbench.parts.search.trace.measure import CheckpointRow, Column
+from lexbench.stats.metrics import better_direction
+from lexbench.stats.pairs import Outcome, PairedDifference, correct_by_holm, paired_difference
 
-FINALISTS = 3
+N_FINALISTS = 3
 """Checkpoints that are measured again."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finalist:
+class TracedFinalist:
     """A finalist on the fresh questions; differences are its value minus that of the other."""
 
     place: int
-    to_first: Paired
+    to_first: PairedDifference
     """To the first checkpoint; of that itself without a difference."""
-    behind: Paired
+    behind: PairedDifference
     """To the best finalist, `p_holm` for all finalists; of the best without a difference."""
     seemed: float | None
     """Difference to the first checkpoint on the questions that chose the finalists."""
@@ -33,7 +33,7 @@ class Finalist:
         return self.behind.difference is not None and not self.behind.significant
 
 
-def joined(row: Row, columns: Mapping[Column, str]) -> list[Outcome]:
+def mean_over_lengths(row: CheckpointRow, columns: Mapping[Column, str]) -> list[Outcome]:
     """Outcomes of the first task at all its lengths: their value is the mean over lengths.
 
     A document that is asked about at several lengths stays one cluster.
@@ -48,26 +48,31 @@ def joined(row: Row, columns: Mapping[Column, str]) -> list[Outcome]:
     return [replace(each, index=place) for place, each in enumerate(found)]
 
 
-def difference(one: Row, other: Row, columns: Mapping[Column, str]) -> Paired:
+def difference(one: CheckpointRow, other: CheckpointRow, columns: Mapping[Column, str]) -> PairedDifference:
     """Other minus one over all lengths of the first task."""
-    return paired(joined(one, columns), joined(other, columns), next(iter(columns.values())))
+    return paired_difference(
+        mean_over_lengths(one, columns), mean_over_lengths(other, columns), next(iter(columns.values()))
+    )
 
 
-def order(rows: Sequence[Row], columns: Mapping[Column, str]) -> list[int]:
+def order(rows: Sequence[CheckpointRow], columns: Mapping[Column, str]) -> list[int]:
     """Places of the checkpoints, the best first; of equals the earlier."""
-    side = better(next(iter(columns.values())))
+    side = better_direction(next(iter(columns.values())))
 
     def value(place: int) -> float:
-        used = [each for each in joined(rows[place], columns) if each.amount is not None]
+        used = [each for each in mean_over_lengths(rows[place], columns) if each.amount is not None]
         units = sum(each.units for each in used)
         return side * sum(each.amount or 0.0 for each in used) / units if units else float("-inf")
 
     return sorted(range(len(rows)), key=lambda place: (-value(place), place))
 
 
-def ranked(
-    rows: Sequence[Row], fresh: Mapping[int, Row], finalists: Sequence[int], columns: Mapping[Column, str]
-) -> list[Finalist]:
+def rank_finalists(
+    rows: Sequence[CheckpointRow],
+    fresh: Mapping[int, CheckpointRow],
+    finalists: Sequence[int],
+    columns: Mapping[Column, str],
+) -> list[TracedFinalist]:
     """The finalists by their fresh answers, the best first.
 
     Args:
@@ -78,14 +83,18 @@ def ranked(
     """
     places = sorted(finalists)
     best = places[order([fresh[place] for place in places], columns)[0]]
-    behind = corrected({place: difference(fresh[best], fresh[place], columns) for place in places if place != best})
+    behind = correct_by_holm(
+        {place: difference(fresh[best], fresh[place], columns) for place in places if place != best}
+    )
     found = []
     for place in sorted(places, key=lambda place: (place != best, -_worth(behind.get(place), columns))):
-        to_first = difference(fresh[0], fresh[place], columns) if place else Paired()
+        to_first = difference(fresh[0], fresh[place], columns) if place else PairedDifference()
         seemed = difference(rows[0], rows[place], columns).difference if place else None
-        found.append(Finalist(place=place, to_first=to_first, behind=behind.get(place, Paired()), seemed=seemed))
+        found.append(
+            TracedFinalist(place=place, to_first=to_first, behind=behind.get(place, PairedDifference()), seemed=seemed)
+        )
     return found
 
 
-def _worth(found: Paired | None, columns: Mapping[Column, str]) -> float:
-    return better(next(iter(columns.values()))) * (found.difference or 0.0) if found else 0.0
+def _worth(found: PairedDifference | None, columns: Mapping[Column, str]) -> float:
+    return better_direction(next(iter(columns.values()))) * (found.difference or 0.0) if found else 0.0

@@ -13,11 +13,11 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lexbench.parts.search.trace.measure import Column, Row
-from lexbench.stats.cell_outcomes import limit
-from lexbench.stats.intervals import LEVEL, cluster_sums, holm, sign_flip_p, skewed_p
-from lexbench.stats.metrics import better
-from lexbench.stats.pairs import Outcome, Paired, corrected, gaps, paired
+from lexbench.parts.search.trace.measure import CheckpointRow, Column
+from lexbench.stats.cell_outcomes import limit_of_pair
+from lexbench.stats.intervals import SIGNIFICANCE_LEVEL, adjust_by_holm, cluster_sums, sign_flip_p, skewed_p
+from lexbench.stats.metrics import better_direction
+from lexbench.stats.pairs import Outcome, PairedDifference, correct_by_holm, paired_difference, question_gaps
 
 Pair = tuple[int, int]
 """Places of an earlier and a later checkpoint."""
@@ -35,12 +35,12 @@ class Change:
     @property
     def fell(self) -> bool:
         """Whether the later one is worse."""
-        return self.gain < 0 and self.p <= LEVEL
+        return self.gain < 0 and self.p <= SIGNIFICANCE_LEVEL
 
     @property
     def gained(self) -> bool:
         """Whether the later one is better."""
-        return self.gain > 0 and self.p <= LEVEL
+        return self.gain > 0 and self.p <= SIGNIFICANCE_LEVEL
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,32 +55,32 @@ class Fall:
     """Place of the first checkpoint that is worse than an earlier one."""
     gaining: Sequence[Column]
     """Other lengths, of any task, that gain from `before` to `after` or to the newest; empty: it is no cliff."""
-    fresh: Paired | None = None
+    fresh: PairedDifference | None = None
     """The newest checkpoint minus `before` on fresh questions; None: not measured yet."""
 
     @property
     def confirmed(self) -> bool:
         """Whether the fall is significant on the fresh questions, too."""
         found = self.fresh
-        return bool(found and found.significant and better(self.metric) * (found.difference or 0.0) < 0)
+        return bool(found and found.significant and better_direction(self.metric) * (found.difference or 0.0) < 0)
 
 
-def changes(rows: Sequence[Row], columns: Mapping[Column, str]) -> dict[tuple[Column, Pair], Change]:
+def changes(rows: Sequence[CheckpointRow], columns: Mapping[Column, str]) -> dict[tuple[Column, Pair], Change]:
     """The change of every column between every two checkpoints."""
     found: dict[tuple[Column, Pair], tuple[float, float]] = {}
     for column, metric in columns.items():
         for pair in itertools.combinations(range(len(rows)), 2):
             one, other = (rows[place].kept[column] for place in pair)
-            gain, p = _tested(one.outcomes[metric], other.outcomes[metric])
-            told = p <= LEVEL and limit(one, other, metric) is None
-            found[column, pair] = better(metric) * gain, p if told else 1.0
-    adjusted = holm([p for _, p in found.values()])
+            gain, p = _test_gap(one.outcomes[metric], other.outcomes[metric])
+            told = p <= SIGNIFICANCE_LEVEL and limit_of_pair(one, other, metric) is None
+            found[column, pair] = better_direction(metric) * gain, p if told else 1.0
+    adjusted = adjust_by_holm([p for _, p in found.values()])
     return {key: Change(gain, p) for (key, (gain, _)), p in zip(found.items(), adjusted, strict=True)}
 
 
-def _tested(before: Sequence[Outcome], after: Sequence[Outcome]) -> tuple[float, float]:
+def _test_gap(before: Sequence[Outcome], after: Sequence[Outcome]) -> tuple[float, float]:
     """Mean gap, and the p-value of `pairs.paired` without its interval, which takes most of its time."""
-    rest = gaps(before, after)
+    rest = question_gaps(before, after)
     amounts, units = [each.amount or 0.0 for each in rest], [each.units for each in rest]
     if not amounts:
         return 0.0, 1.0
@@ -88,7 +88,7 @@ def _tested(before: Sequence[Outcome], after: Sequence[Outcome]) -> tuple[float,
     return sum(amounts) / len(amounts), max(sign_flip_p(sums[:, 0]), skewed_p(sums[:, 0], sums[:, 1]))
 
 
-def falls(rows: Sequence[Row], columns: Mapping[Column, str]) -> list[Fall]:
+def falls(rows: Sequence[CheckpointRow], columns: Mapping[Column, str]) -> list[Fall]:
     """The first fall of each column, in their order."""
     known, found = changes(rows, columns), []
     last = len(rows) - 1
@@ -120,7 +120,7 @@ class Harm:
     """Step of the checkpoint."""
     shorter: int
     longer: int
-    found: Paired
+    found: PairedDifference
 
     @property
     def hurts(self) -> bool:
@@ -128,7 +128,7 @@ class Harm:
         return bool(self.found.significant and (self.found.difference or 0.0) > 0)
 
 
-def harms(rows: Sequence[Row], columns: Mapping[Column, str]) -> list[Harm]:
+def harms(rows: Sequence[CheckpointRow], columns: Mapping[Column, str]) -> list[Harm]:
     """Effect of more text between neighbouring lengths, of likelihoods whose targets are the same at both.
 
     Holm's correction over all of them.
@@ -140,10 +140,10 @@ def harms(rows: Sequence[Row], columns: Mapping[Column, str]) -> list[Harm]:
             for place, row in enumerate(rows):
                 left, right = (row.kept[Column(task, length)].outcomes["nll"] for length in (shorter, longer))
                 if _same_targets(left, right):
-                    found[task, place, shorter, longer] = paired(left, right, "nll")
+                    found[task, place, shorter, longer] = paired_difference(left, right, "nll")
     return [
         Harm(task=task, place=place, shorter=shorter, longer=longer, found=each)
-        for (task, place, shorter, longer), each in corrected(found).items()
+        for (task, place, shorter, longer), each in correct_by_holm(found).items()
     ]
 
 

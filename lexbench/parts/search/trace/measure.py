@@ -13,15 +13,15 @@ from lexbench.core.errors import ConfigError
 from lexbench.methods.composition import method_config
 from lexbench.parts.search.trace.checkpoints import Checkpoint, files_of, step_named
 from lexbench.parts.search.trace.settings import Settings
-from lexbench.runner.backend_pool import using
-from lexbench.runner.execute import execute
+from lexbench.runner.backend_pool import backend_for_job
+from lexbench.runner.execute import execute_job
 from lexbench.runner.job import Job
-from lexbench.runner.journal import resumed
-from lexbench.stats.cell_outcomes import Kept, headline, kept
-from lexbench.stats.metrics import order
+from lexbench.runner.journal import resume_journal
+from lexbench.stats.cell_outcomes import CellOutcomes, headline_metric, outcomes_of_cell
+from lexbench.stats.metrics import metric_sort_key
 from lexbench.store.store import Store
 
-TOKENIZER = (
+TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
     "tokenizer.model",
@@ -29,8 +29,8 @@ TOKENIZER = (
     "chat_template.jinja",
 )
 """Files that make a tokenizer."""
-JOURNAL = "trace.jsonl"
-MEASURED, FRESH = "measured", "fresh"
+JOURNAL_FILE = "trace.jsonl"
+MEASURED_FOLDER, FRESH_FOLDER = "measured", "fresh"
 """Folders of the run folders: on the questions that find falls and finalists, and on fresh ones."""
 
 _shared: dict[str, Any] = {}
@@ -46,11 +46,11 @@ class Column:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Row:
+class CheckpointRow:
     """A checkpoint with its answers."""
 
     checkpoint: Checkpoint
-    kept: Mapping[Column, Kept]
+    kept: Mapping[Column, CellOutcomes]
 
     @property
     def name(self) -> str:
@@ -85,7 +85,7 @@ class Bench:
     ) -> None:
         self._folder, self._tasks, self._corpus, self._backend = folder, tasks, corpus, backend
         self._settings = settings
-        self._journal = folder / JOURNAL
+        self._journal = folder / JOURNAL_FILE
         self._first: Job | None = None
         self._rows: dict[tuple[str, str], dict[str, Any]] | None = None
 
@@ -95,10 +95,10 @@ class Bench:
         if self._rows is None:
             asked = {name: value for name, value in asdict(self._settings).items() if name != "out"}
             header = {"tasks": self._tasks, "corpus": self._corpus, "backend": self._backend, **asked}
-            self._rows = {(row["part"], row["name"]): row for row in resumed(self._journal, header)}
+            self._rows = {(row["part"], row["name"]): row for row in resume_journal(self._journal, header)}
         return self._rows
 
-    def measured(self, checkpoint: Checkpoint, part: str = MEASURED) -> Row:
+    def measure_checkpoint(self, checkpoint: Checkpoint, part: str = MEASURED_FOLDER) -> CheckpointRow:
         """The answers of a checkpoint; those that are missing are measured.
 
         Raises ConfigError for a checkpoint that cannot be read, and where the folder holds another trace.
@@ -107,9 +107,9 @@ class Bench:
         state = {"path": checkpoint.path, "revision": checkpoint.revision, "files": files_of(checkpoint)}
         known = self._known.get((part, checkpoint.name))
         if known is None or any(known[name] != value for name, value in state.items()):
-            with using(job.model, job.backend, max(job.lengths)) as backend:
+            with backend_for_job(job.model, job.backend, max(job.lengths)) as backend:
                 self._share_tokenizer(backend)
-                cells = [cell.id for cell in execute(job, quiet=True, backend=backend)]
+                cells = [cell.id for cell in execute_job(job, quiet=True, backend=backend)]
             known = {"part": part, "name": checkpoint.name, "step": checkpoint.step, **state, "cells": cells}
             self._keep(known)
         return _row(checkpoint, store, known["cells"])
@@ -123,7 +123,7 @@ class Bench:
             "revision": checkpoint.revision,
             "trained_length": settings.trained_length,
         }
-        model, seeds = read_model(stated), [settings.seed + (part == FRESH)]
+        model, seeds = read_model(stated), [settings.seed + (part == FRESH_FOLDER)]
         if self._first is None:
             self._first = Job.of(
                 model=model,
@@ -143,7 +143,7 @@ class Bench:
     def _share_tokenizer(self, backend: Backend) -> None:
         """Give a checkpoint the tokenizer of the one before where both are the same."""
         folder = folder_of(backend.model, weights=False)
-        files = [(name, (folder / name).read_bytes()) for name in TOKENIZER if (folder / name).is_file()]
+        files = [(name, (folder / name).read_bytes()) for name in TOKENIZER_FILES if (folder / name).is_file()]
         same = files, backend.tokenizer.bos, tuple(backend.tokenizer.prefix)
         if _shared.get("key") != same:
             _shared.update(key=same, tokenizer=backend.tokenizer)
@@ -155,22 +155,22 @@ class Bench:
         self._known[row["part"], row["name"]] = dict(row)
 
 
-def kept_rows(folder: Path) -> list[Row]:
+def kept_rows(folder: Path) -> list[CheckpointRow]:
     """The checkpoints that a training has kept in a folder (`LengthCurve`), by their steps."""
     found = []
-    for place in sorted((folder / MEASURED).iterdir()) if (folder / MEASURED).is_dir() else []:
+    for place in sorted((folder / MEASURED_FOLDER).iterdir()) if (folder / MEASURED_FOLDER).is_dir() else []:
         step = step_named(place.name)
         found.append(_row(Checkpoint(path=str(place), step=step), Store(place), None))
     found = [row for row in found if row.kept]
     return sorted(found, key=lambda row: (row.checkpoint.step is None, row.checkpoint.step or 0, row.name))
 
 
-def _row(checkpoint: Checkpoint, store: Store, ids: Sequence[str] | None) -> Row:
+def _row(checkpoint: Checkpoint, store: Store, ids: Sequence[str] | None) -> CheckpointRow:
     """The cells of a checkpoint: tasks in the order of the ids, without these likelihoods first; lengths ascending."""
-    cells = [kept(each) for each in store.load(None if ids is None else set(ids))]
+    cells = [outcomes_of_cell(each) for each in store.load(None if ids is None else set(ids))]
     places: dict[str, Any] = {}
     for cell in cells:
-        place = order(headline(cell.outcomes)) if ids is None else ids.index(cell.id)
+        place = metric_sort_key(headline_metric(cell.outcomes)) if ids is None else ids.index(cell.id)
         places[cell.cell.task] = min(place, places.get(cell.cell.task, place))
     twins = Counter((cell.cell.task, cell.cell.length) for cell in cells)
     if twin := next((each for each, count in twins.items() if count > 1), None):
@@ -179,16 +179,16 @@ def _row(checkpoint: Checkpoint, store: Store, ids: Sequence[str] | None) -> Row
             "training in a folder of its own"
         )
     cells.sort(key=lambda each: (places[each.cell.task], each.cell.task, each.cell.length))
-    return Row(checkpoint=checkpoint, kept={Column(each.cell.task, each.cell.length): each for each in cells})
+    return CheckpointRow(checkpoint=checkpoint, kept={Column(each.cell.task, each.cell.length): each for each in cells})
 
 
-def columns_of(rows: Sequence[Row]) -> dict[Column, str]:
+def columns_of(rows: Sequence[CheckpointRow]) -> dict[Column, str]:
     """The tasks and lengths with a value in every row, with the metric that the task is judged by."""
     found = {}
     for column in rows[0].kept if rows else ():
         cells = [row.kept.get(column) for row in rows]
         names = [set(cell.outcomes) for cell in cells if cell is not None and cell.refused is None]
-        metric = headline(set.intersection(*names)) if len(names) == len(rows) else None
+        metric = headline_metric(set.intersection(*names)) if len(names) == len(rows) else None
         if metric is not None:
             found[column] = metric
     return found

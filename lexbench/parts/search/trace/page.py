@@ -4,20 +4,29 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from lexbench.core.files import write_text
-from lexbench.core.groups import grouped
+from lexbench.core.groups import group_by_key
 from lexbench.parts.search.trace.curves import draw
 from lexbench.parts.search.trace.falls import Fall
 from lexbench.parts.search.trace.measure import Column
 from lexbench.parts.search.trace.trace import Traced
 from lexbench.report import formats
 from lexbench.report.grid import Grid, Line, difference_entry
-from lexbench.stats.metrics import better, direction, label
-from lexbench.stats.pairs import Paired, corrected, paired
-from lexbench.stats.wording import digits, escaped, listed, scale, several, short_unit, signed, value
+from lexbench.stats.metrics import better_direction, direction_phrase, metric_label
+from lexbench.stats.pairs import PairedDifference, correct_by_holm, paired_difference
+from lexbench.stats.wording import (
+    count_with_noun,
+    display_factor,
+    escape_markdown,
+    format_metric_value,
+    format_signed,
+    join_lengths,
+    metric_format,
+    short_unit,
+)
 
-NAME = "trace"
+PAGE_STEM = "trace"
 """Stem of the page and its figure."""
-LEGEND = """\
+TRACE_LEGEND = """\
 Brackets hold 95 % intervals of paired differences, documents or haystacks kept together. `*`: significant at 5 % after
 Holm's correction over the table. A fall lasts up to the newest checkpoint; it is tested between all pairs of
 checkpoints, at all lengths of all tasks, with Holm's correction over all of them, and its size comes from fresh
@@ -27,26 +36,26 @@ the finalists are not, their questions are fresh."""
 
 def write(found: Traced, out: Path) -> Path:
     """Write trace.md and trace.svg into the folder; the page."""
-    draw(found, out / NAME)
-    page = out / f"{NAME}.md"
+    draw(found, out / PAGE_STEM)
+    page = out / f"{PAGE_STEM}.md"
     write_text(page, markdown(found))
     return page
 
 
 def markdown(found: Traced) -> str:
     """The page."""
-    lengths = listed([column.length for column in found.columns])
-    lines = [f"# Trace of {several(len(found.rows), 'checkpoint')} at {lengths} tokens", "", *screen(found), ""]
-    lines += [f"![Curves over steps]({NAME}.svg)", "", LEGEND, ""]
+    lengths = join_lengths([column.length for column in found.columns])
+    lines = [f"# Trace of {count_with_noun(len(found.rows), 'checkpoint')} at {lengths} tokens", "", *screen(found), ""]
+    lines += [f"![Curves over steps]({PAGE_STEM}.svg)", "", TRACE_LEGEND, ""]
     if found.finalists:
-        lines += [formats.markdown(_finalists(found)), ""]
+        lines += [formats.grid_markdown(_finalists(found)), ""]
     for task in dict.fromkeys(column.task for column in found.columns):
-        lines += [formats.markdown(_values(found, task)), ""]
-        lines += [formats.markdown(_differences(found, task, 0, "the first")), ""]
+        lines += [formats.grid_markdown(_values(found, task)), ""]
+        lines += [formats.grid_markdown(_differences(found, task, 0, "the first")), ""]
         if found.best:
-            lines += [formats.markdown(_differences(found, task, found.best, "the best")), ""]
+            lines += [formats.grid_markdown(_differences(found, task, found.best, "the best")), ""]
     if found.harms:
-        lines += [formats.markdown(_more_text(found)), ""]
+        lines += [formats.grid_markdown(_more_text(found)), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -65,26 +74,28 @@ def _task(found: Traced) -> tuple[str, str]:
 def _choice(found: Traced) -> str:
     """The checkpoint to take."""
     task, metric = _task(found)
-    by = f"by {escaped(task)}, the mean over lengths of its {escaped(label(metric))}"
+    by = f"by {escape_markdown(task)}, the mean over lengths of its {escape_markdown(metric_label(metric))}"
     if not found.finalists:
-        best = escaped(found.rows[found.best].label)
+        best = escape_markdown(found.rows[found.best].label)
         return (
             f"Best so far {by}: {best}. No checkpoint is recommended yet: trace without --watch asks fresh questions."
         )
     first, tied = found.finalists[0], [each for each in found.finalists if each.tied]
-    asked = f"{several(found.questions, 'fresh question')} at each length"
+    asked = f"{count_with_noun(found.questions, 'fresh question')} at each length"
     gain = "no later checkpoint is better than the first"
     if first.place:
-        seemed = "" if first.seemed is None else signed(scale(metric) * first.seemed, digits(metric))
-        gain = f"{_interval(first.to_first, metric)} against {escaped(found.rows[0].label)}"
+        seemed = (
+            "" if first.seemed is None else format_signed(display_factor(metric) * first.seemed, metric_format(metric))
+        )
+        gain = f"{_interval(first.to_first, metric)} against {escape_markdown(found.rows[0].label)}"
         gain += f" ({seemed} on those that chose it)" if seemed else ""
-    names = ", ".join(escaped(found.rows[each.place].label) for each in tied)
+    names = ", ".join(escape_markdown(found.rows[each.place].label) for each in tied)
     others = f"Equal within noise: {names}." if tied else "The other finalists are worse."
-    chosen = f"Take **{escaped(found.rows[first.place].label)}** {by}"
-    return f"{chosen}: on {asked} {gain}. {others}{_warning(found, first.place)}"
+    chosen = f"Take **{escape_markdown(found.rows[first.place].label)}** {by}"
+    return f"{chosen}: on {asked} {gain}. {others}{_falls_warning(found, first.place)}"
 
 
-def _warning(found: Traced, place: int) -> str:
+def _falls_warning(found: Traced, place: int) -> str:
     """Falls that the chosen checkpoint comes after."""
     fell = [fall.column for fall in found.falls if fall.after <= place]
     return f" It comes after a fall of {_columns(fell)}." if fell else ""
@@ -92,13 +103,15 @@ def _warning(found: Traced, place: int) -> str:
 
 def _columns(columns: Iterable[Column]) -> str:
     """`last_segment at 128, 160 and copy at 512`."""
-    by_task = grouped(columns, lambda column: column.task)
-    return " and ".join(f"{escaped(task)} at {listed([each.length for each in at])}" for task, at in by_task.items())
+    by_task = group_by_key(columns, lambda column: column.task)
+    return " and ".join(
+        f"{escape_markdown(task)} at {join_lengths([each.length for each in at])}" for task, at in by_task.items()
+    )
 
 
-def _interval(each: Paired, metric: str) -> str:
+def _interval(each: PairedDifference, metric: str) -> str:
     """A difference with its interval and unit."""
-    entry = difference_entry(each, digits(metric), scale(metric))
+    entry = difference_entry(each, metric_format(metric), display_factor(metric))
     ends = f" [{', '.join(entry.ends)}]" if entry.ends else ""
     return f"{entry.text}{ends}{short_unit(metric)}"
 
@@ -106,14 +119,17 @@ def _interval(each: Paired, metric: str) -> str:
 def _fall(found: Traced, fall: Fall) -> str:
     """A fall in a sentence."""
     kind = "Cliff" if fall.gaining else "Fall"
-    before, after, newest = (escaped(found.rows[place].label) for place in (fall.before, fall.after, -1))
+    before, after, newest = (escape_markdown(found.rows[place].label) for place in (fall.before, fall.after, -1))
     seen = f", first seen at {after}" if after != newest else ""
     size = "; its size is measured when the trace ends"
     if fall.fresh is not None:
         doubt = "" if fall.confirmed else ", which does not confirm it"
         size = f": {_interval(fall.fresh, fall.metric)} by {newest} on fresh questions{doubt}"
     gains = f", while {_columns(fall.gaining)} gains" if fall.gaining else ""
-    return f"{kind} of {escaped(fall.column.task)} at {fall.column.length:,} tokens after {before}{seen}{gains}{size}."
+    return (
+        f"{kind} of {escape_markdown(fall.column.task)} at {fall.column.length:,} tokens after "
+        f"{before}{seen}{gains}{size}."
+    )
 
 
 def _hurts(found: Traced) -> Iterator[str]:
@@ -121,12 +137,13 @@ def _hurts(found: Traced) -> Iterator[str]:
     for task in dict.fromkeys(each.task for each in found.harms):
         hurting = [each for each in found.harms if each.task == task and each.hurts]
         if not hurting:
-            yield f"{escaped(task)}: at no checkpoint does more text make the same targets less likely."
+            yield f"{escape_markdown(task)}: at no checkpoint does more text make the same targets less likely."
             continue
         each = min(hurting, key=lambda each: (each.place, each.shorter))
-        since = escaped(found.rows[each.place].label)
+        since = escape_markdown(found.rows[each.place].label)
         yield (
-            f"{escaped(task)}: from {since} on, text beyond {each.shorter:,} tokens hurts: the same targets have "
+            f"{escape_markdown(task)}: from {since} on, text beyond {each.shorter:,} tokens hurts: the same targets "
+            "have "
             f"{_interval(each.found, 'nll')} per token behind {each.longer:,}."
         )
 
@@ -136,12 +153,22 @@ def _finalists(found: Traced) -> Grid:
     rows: list[Line] = []
     for each in found.finalists:
         first = difference_entry(
-            each.to_first, digits(metric), scale(metric), missing="the first", star=bool(each.to_first.significant)
+            each.to_first,
+            metric_format(metric),
+            display_factor(metric),
+            missing="the first",
+            star=bool(each.to_first.significant),
         )
         behind = difference_entry(
-            each.behind, digits(metric), scale(metric), missing="the best", star=bool(each.behind.significant)
+            each.behind,
+            metric_format(metric),
+            display_factor(metric),
+            missing="the best",
+            star=bool(each.behind.significant),
         )
-        seemed = "" if each.seemed is None else signed(scale(metric) * each.seemed, digits(metric))
+        seemed = (
+            "" if each.seemed is None else format_signed(display_factor(metric) * each.seemed, metric_format(metric))
+        )
         rows.append([found.rows[each.place].label, first, seemed, behind])
     head = ["finalist", "minus the first", "as it seemed", "minus the best finalist"]
     return Grid(head=head, rows=rows, title="Finalists on fresh questions, mean over lengths")
@@ -157,11 +184,14 @@ def _values(found: Traced, task: str) -> Grid:
     rows: list[Line] = []
     for row in found.rows:
         values = [
-            paired(row.kept[column].outcomes[name], row.kept[column].outcomes[name], name).value
+            paired_difference(row.kept[column].outcomes[name], row.kept[column].outcomes[name], name).value
             for column, name in columns
         ]
-        rows.append([row.label, *("" if each is None else value(metric, each) for each in values)])
-    title = f"{task}, {label(metric)}{short_unit(metric) if scale(metric) != 1 else ''}{direction(metric)}"
+        rows.append([row.label, *("" if each is None else format_metric_value(metric, each) for each in values)])
+    title = (
+        f"{task}, "
+        f"{metric_label(metric)}{short_unit(metric) if display_factor(metric) != 1 else ''}{direction_phrase(metric)}"
+    )
     return Grid(head=["checkpoint", *(str(column.length) for column, _ in columns)], rows=rows, title=title)
 
 
@@ -170,18 +200,23 @@ def _differences(found: Traced, task: str, base: int, name: str) -> Grid:
     columns = _of(found, task)
     metric = columns[0][1]
     family = {
-        (place, column): paired(found.rows[base].kept[column].outcomes[kind], row.kept[column].outcomes[kind], kind)
+        (place, column): paired_difference(
+            found.rows[base].kept[column].outcomes[kind], row.kept[column].outcomes[kind], kind
+        )
         for place, row in enumerate(found.rows)
         if place != base
         for column, kind in columns
     }
-    known = corrected(family)
+    known = correct_by_holm(family)
     rows: list[Line] = [
         [
             row.label,
             *(
                 difference_entry(
-                    known[place, column], digits(metric), scale(metric), star=bool(known[place, column].significant)
+                    known[place, column],
+                    metric_format(metric),
+                    display_factor(metric),
+                    star=bool(known[place, column].significant),
                 )
                 for column, _ in columns
             ),
@@ -189,7 +224,7 @@ def _differences(found: Traced, task: str, base: int, name: str) -> Grid:
         for place, row in enumerate(found.rows)
         if place != base
     ]
-    better_ = "below 0: better" if better(metric) < 0 else "above 0: better"
+    better_ = "below 0: better" if better_direction(metric) < 0 else "above 0: better"
     title = f"{task}, {metric} minus that of {name} ({found.rows[base].label}), {better_}"
     return Grid(head=["checkpoint", *(str(column.length) for column, _ in columns)], rows=rows, title=title)
 

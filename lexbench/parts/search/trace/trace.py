@@ -8,15 +8,23 @@ from pathlib import Path
 from typing import Any
 
 from lexbench.core.errors import ConfigError
-from lexbench.parts.search.trace.checkpoints import Checkpoint, files_of, named
-from lexbench.parts.search.trace.choose import FINALISTS, Finalist, order, ranked
+from lexbench.parts.search.trace.checkpoints import Checkpoint, checkpoints_of_words, files_of
+from lexbench.parts.search.trace.choose import N_FINALISTS, TracedFinalist, order, rank_finalists
 from lexbench.parts.search.trace.falls import Fall, Harm, falls, harms
-from lexbench.parts.search.trace.measure import FRESH, JOURNAL, Bench, Column, Row, columns_of, kept_rows
+from lexbench.parts.search.trace.measure import (
+    FRESH_FOLDER,
+    JOURNAL_FILE,
+    Bench,
+    CheckpointRow,
+    Column,
+    columns_of,
+    kept_rows,
+)
 from lexbench.parts.search.trace.settings import Settings
-from lexbench.stats.pairs import corrected, paired
-from lexbench.stats.wording import several
+from lexbench.stats.pairs import correct_by_holm, paired_difference
+from lexbench.stats.wording import count_with_noun
 
-SECONDS = 15.0
+LOOK_INTERVAL_SECONDS = 15.0
 """Seconds between two looks for checkpoints; a folder is read if its files have not changed in between."""
 
 
@@ -24,14 +32,14 @@ SECONDS = 15.0
 class Traced:
     """Checkpoints of a training with what is told of them."""
 
-    rows: Sequence[Row]
+    rows: Sequence[CheckpointRow]
     columns: Mapping[Column, str]
     """Tasks and lengths that every checkpoint has a value for, with their metrics; the first task decides."""
     falls: Sequence[Fall]
     harms: Sequence[Harm]
     best: int
     """Place of the best checkpoint on the questions that all have answered."""
-    finalists: Sequence[Finalist] = field(default_factory=tuple)
+    finalists: Sequence[TracedFinalist] = field(default_factory=tuple)
     """On fresh questions, the best first; empty while checkpoints may still appear."""
     questions: int = 0
     """Values of a checkpoint at each length."""
@@ -69,17 +77,17 @@ def trace(
     """
     folder = settings.folder
     if not words:
-        if (folder / JOURNAL).exists():  # its page has fresh questions, which one without checkpoints would lose
+        if (folder / JOURNAL_FILE).exists():  # its page has fresh questions, which one without checkpoints would lose
             raise ConfigError(f"{folder} holds a trace of checkpoints: give them again, nothing is measured twice")
         rows = kept_rows(folder)
         if not rows:
             raise ConfigError(f"{folder} holds no measured checkpoint: give CKPT..., e.g. 'out/checkpoint-*'")
-        return traced(rows)
+        return summarise_checkpoints(rows)
     bench = _bench(folder, tasks, corpus, backend, settings)
-    every = named(words)
-    rows = [_said(bench, each, place, len(every)) for place, each in enumerate(every)]
-    found = traced(rows)
-    return _confirmed(found, bench)
+    every = checkpoints_of_words(words)
+    rows = [_report_row(bench, each, place, len(every)) for place, each in enumerate(every)]
+    found = summarise_checkpoints(rows)
+    return _confirm_on_fresh(found, bench)
 
 
 def watch(
@@ -90,7 +98,7 @@ def watch(
     backend: Mapping[str, Any],
     settings: Settings,
     show: Callable[[Traced], None],
-    wait: Callable[[], None] = lambda: time.sleep(SECONDS),
+    wait: Callable[[], None] = lambda: time.sleep(LOOK_INTERVAL_SECONDS),
 ) -> None:
     """Measure checkpoints as they appear, and show the trace after each, until KeyboardInterrupt.
 
@@ -102,14 +110,14 @@ def watch(
     seen: dict[Checkpoint, list[list[object]]] = {}
     shown: list[str] = []
     while True:
-        every = named(words, waiting=True)
+        every = checkpoints_of_words(words, waiting=True)
         now = {each: files_of(each) for each in every}
         ready = [each for each in every if seen.get(each) == now[each]]
         seen = now
-        rows = [bench.measured(each) for each in ready]
+        rows = [bench.measure_checkpoint(each) for each in ready]
         if [row.name for row in rows] != shown:
             shown = [row.name for row in rows]
-            show(traced(rows))
+            show(summarise_checkpoints(rows))
         wait()
 
 
@@ -125,14 +133,14 @@ def _bench(
     return Bench(folder, tasks, corpus, backend, settings)
 
 
-def _said(bench: Bench, checkpoint: Checkpoint, place: int, count: int) -> Row:
+def _report_row(bench: Bench, checkpoint: Checkpoint, place: int, count: int) -> CheckpointRow:
     """The answers of a checkpoint, with a line on standard error."""
-    row = bench.measured(checkpoint)
-    print(f"{checkpoint.label}: {place + 1} of {several(count, 'checkpoint')}", file=sys.stderr)
+    row = bench.measure_checkpoint(checkpoint)
+    print(f"{checkpoint.label}: {place + 1} of {count_with_noun(count, 'checkpoint')}", file=sys.stderr)
     return row
 
 
-def traced(rows: Sequence[Row]) -> Traced:
+def summarise_checkpoints(rows: Sequence[CheckpointRow]) -> Traced:
     """Findings from the answers of all checkpoints, without fresh questions.
 
     ConfigError where checkpoints share no task and length, or a question is another one.
@@ -142,7 +150,9 @@ def traced(rows: Sequence[Row]) -> Traced:
         raise ConfigError("no task and length has a value for every checkpoint: lower lengths, or see lexbench show")
     for column, metric in columns.items():
         for row in rows[1:]:
-            unlike = paired(rows[0].kept[column].outcomes[metric], row.kept[column].outcomes[metric], metric).unlike
+            unlike = paired_difference(
+                rows[0].kept[column].outcomes[metric], row.kept[column].outcomes[metric], metric
+            ).first_mismatch
             if unlike is not None:
                 raise ConfigError(
                     f"question {unlike} of {column.task} at {column.length} is not the same for {rows[0].label} and "
@@ -158,17 +168,17 @@ def traced(rows: Sequence[Row]) -> Traced:
     )
 
 
-def _confirmed(found: Traced, bench: Bench) -> Traced:
+def _confirm_on_fresh(found: Traced, bench: Bench) -> Traced:
     """The trace with finalists and falls on fresh questions."""
-    finalists = order(found.rows, found.columns)[:FINALISTS]
+    finalists = order(found.rows, found.columns)[:N_FINALISTS]
     last = len(found.rows) - 1
     fresh = {
-        place: bench.measured(found.rows[place].checkpoint, FRESH)
+        place: bench.measure_checkpoint(found.rows[place].checkpoint, FRESH_FOLDER)
         for place in sorted({0, last, *finalists, *(fall.before for fall in found.falls)})
     }
     columns = {column: metric for column, metric in found.columns.items() if column in columns_of([*fresh.values()])}
     measured = {
-        fall.column: paired(
+        fall.column: paired_difference(
             fresh[fall.before].kept[fall.column].outcomes[fall.metric],
             fresh[last].kept[fall.column].outcomes[fall.metric],
             fall.metric,
@@ -176,9 +186,9 @@ def _confirmed(found: Traced, bench: Bench) -> Traced:
         for fall in found.falls
         if fall.column in columns
     }
-    known = corrected(measured)
+    known = correct_by_holm(measured)
     return replace(
         found,
         falls=[replace(fall, fresh=known.get(fall.column)) for fall in found.falls],
-        finalists=ranked(found.rows, fresh, finalists, found.columns),
+        finalists=rank_finalists(found.rows, fresh, finalists, found.columns),
     )

@@ -4,42 +4,42 @@ import itertools
 import math
 from collections import Counter
 
-from lexbench.core.groups import grouped
-from lexbench.core.method_key import BASELINE
+from lexbench.core.groups import group_by_key
+from lexbench.core.method_key import BASELINE_METHOD
 from lexbench.parts.search.tune.ranking import Finalist
-from lexbench.parts.search.tune.result import Result
+from lexbench.parts.search.tune.result import TuneResult
 from lexbench.parts.search.tune.search import LeftOut
 from lexbench.parts.search.tune.space import Candidate
 from lexbench.report.grid import difference_entry
-from lexbench.stats.intervals import LEVEL, Interval, least_p
-from lexbench.stats.pairs import Paired
-from lexbench.stats.wording import several, small
+from lexbench.stats.intervals import SIGNIFICANCE_LEVEL, Interval, min_sign_flip_p
+from lexbench.stats.pairs import PairedDifference
+from lexbench.stats.wording import count_with_noun, format_p_value
 
-CHEAPEST = 3
+MAX_NAMED_CANDIDATES = 3
 """Candidates above the price to name."""
-UNMODIFIED = "unmodified (none)"
+UNMODIFIED_LABEL = "unmodified (none)"
 MOST_QUESTIONS = 10_000
 """Questions beyond which two finalists count as equal for all that a user can measure."""
 
 
-def paragraph(result: Result) -> str:
+def paragraph(result: TuneResult) -> str:
     """The whole answer in one line."""
-    return " ".join(filter(None, (_recommended(result), _effect(result), _certainty(result), _left_out(result))))
+    return " ".join(filter(None, (_recommendation(result), _effect(result), _certainty(result), _left_out(result))))
 
 
 def row_name(candidate: Candidate) -> str:
     """A candidate's label; the baseline as the unmodified model."""
-    return UNMODIFIED if candidate.key == BASELINE else candidate.label
+    return UNMODIFIED_LABEL if candidate.key == BASELINE_METHOD else candidate.label
 
 
-def gain(found: Paired) -> Paired:
+def gain(found: PairedDifference) -> PairedDifference:
     """A difference of losses, method minus baseline, as a gain: above 0 is better."""
     at, difference = found.interval, found.difference
     turned = {"difference": None if difference is None else -difference}
-    return Paired(**{**vars(found), **turned, "interval": at and Interval(-at.high, -at.low, at.kind)})
+    return PairedDifference(**{**vars(found), **turned, "interval": at and Interval(-at.high, -at.low, at.kind)})
 
 
-def _recommended(result: Result) -> str:
+def _recommendation(result: TuneResult) -> str:
     stretch = f"{result.length / result.model.trained_length:.3g} times the trained length"
     place = f"{result.model.name} at {result.length} tokens, {stretch}"
     price = f"{result.settings.price:g} nats per token on texts of {result.model.trained_length} tokens"
@@ -47,14 +47,14 @@ def _recommended(result: Result) -> str:
         return f"Nothing is recommended for {place}: {result.unspoken}. Give a text that it speaks: corpus=FILE."
     if result.winner is None:
         return f"Nothing is recommended for {place}: nothing costs at most {price}. {dear(result)}".rstrip()
-    if result.winner.key == BASELINE:
+    if result.winner.key == BASELINE_METHOD:
         return f"Keep {place}, unmodified: no method that costs at most {price} beats it. {dear(result)}".rstrip()
     return f"Deploy {result.winner.label} for {place}."
 
 
-def _effect(result: Result) -> str:
+def _effect(result: TuneResult) -> str:
     """The gain and the price of the winner against the unmodified model."""
-    if result.winner is None or result.winner.key == BASELINE or not result.rows:
+    if result.winner is None or result.winner.key == BASELINE_METHOD or not result.rows:
         return ""
     row = result.rows[0]
     found = ""
@@ -71,7 +71,7 @@ def _effect(result: Result) -> str:
     )
 
 
-def _certainty(result: Result) -> str:
+def _certainty(result: TuneResult) -> str:
     """Certainty of the choice, and what makes it surer."""
     if result.unspoken or result.winner is None:
         return ""
@@ -82,38 +82,41 @@ def _certainty(result: Result) -> str:
         )
     rivals = [row for row in result.rows if row.rival]
     tied = [row for row in rivals if row.tied]
-    asked = f"on {several(result.fresh, 'fresh question')} of each kind"
+    asked = f"on {count_with_noun(result.fresh, 'fresh question')} of each kind"
     won = len(rivals) - len(tied)
-    others = several(won, "finalist" if tied else "other finalist")
+    others = count_with_noun(won, "finalist" if tied else "other finalist")
     parts = [f"better than {'the ' if not tied else ''}{others} within the price"] if won else []
-    for why, group in grouped(tied, lambda row: _why_tied(result, row, len(rivals))).items():
+    for why, group in group_by_key(tied, lambda row: _why_tied(result, row, len(rivals))).items():
         parts.append(f"not told apart from {', '.join(row_name(row.candidate) for row in group)}, as {why}")
     said = "; ".join(parts) or "no other finalist is within the price"
     return f"How sure: {asked} {'it is ' if parts else ''}{said}. {_more(result, tied)}".rstrip()
 
 
-def _why_tied(result: Result, row: Finalist, comparisons: int) -> str:
+def _why_tied(result: TuneResult, row: Finalist, comparisons: int) -> str:
     """Why a finalist is not told apart from the best, also where an interval of text or needles excludes 0."""
     behind, best = row.behind, result.rows[0]
     if behind.interval is None:
         return "all texts are of one document, which has no interval"
     if behind.interval.low <= 0:
         why = "the interval of its loss behind the best, of text and needles together, holds 0"
-    elif least_p(behind.clusters) * comparisons > LEVEL:
+    elif min_sign_flip_p(behind.clusters) * comparisons > SIGNIFICANCE_LEVEL:
         why = f"with {behind.clusters} documents and haystacks no p is small enough"
     else:
-        why = f"p is {small(behind.p_holm or 1.0)} after Holm's correction for {several(comparisons, 'comparison')}"
+        why = (
+            f"p is {format_p_value(behind.p_holm or 1.0)} after Holm's correction for "
+            f"{count_with_noun(comparisons, 'comparison')}"
+        )
     alone = [name for name, each in (("text", best.text), ("needles", best.needles)) if each and _excludes_zero(each)]
-    if row.candidate.key == BASELINE and alone:
+    if row.candidate.key == BASELINE_METHOD and alone:
         return f"{why}, though that of {' and of '.join(alone)} alone excludes it"
     return why
 
 
-def _excludes_zero(each: Paired) -> bool:
+def _excludes_zero(each: PairedDifference) -> bool:
     return each.interval is not None and not each.interval.low <= 0 <= each.interval.high
 
 
-def _more(result: Result, tied: list[Finalist]) -> str:
+def _more(result: TuneResult, tied: list[Finalist]) -> str:
     """Advice that makes the choice surer; nothing where all others are told apart."""
     if not tied:
         return ""
@@ -121,7 +124,7 @@ def _more(result: Result, tied: list[Finalist]) -> str:
         return f"For more certainty raise budget=: {result.planned} questions were planned, {result.fresh} were asked."
     if any(row.behind.interval is None for row in tied):
         return "For more certainty give more documents: corpus=FOLDER."
-    needed = min((count for row in tied if (count := _needed(row, result.fresh))), default=None)
+    needed = min((count for row in tied if (count := _questions_needed(row, result.fresh))), default=None)
     if needed is None or needed > MOST_QUESTIONS:
         return "More questions would hardly tell: take the one that is easiest to serve."
     return (
@@ -129,16 +132,16 @@ def _more(result: Result, tied: list[Finalist]) -> str:
     )
 
 
-def _needed(row: Finalist, fresh: int) -> int | None:
+def _questions_needed(row: Finalist, fresh: int) -> int | None:
     """Questions that tell a finalist from the best in four of five cases, if they differ as here; None: never."""
     if not row.behind.difference or not row.behind.error:
         return None
     return math.ceil(2.8**2 * (row.behind.error / row.behind.difference) ** 2 * fresh)
 
 
-def _left_out(result: Result) -> str:
+def _left_out(result: TuneResult) -> str:
     """Counts of candidates that were left out, by reason."""
-    every = [tried for tried in result.tried if tried.candidate.key != BASELINE]
+    every = [tried for tried in result.tried if tried.candidate.key != BASELINE_METHOD]
     dear_rows = {row.candidate.label for row in result.rows if row.dear}
     kinds = Counter(
         LeftOut.PRICE if tried.candidate.label in dear_rows else tried.left_out
@@ -146,19 +149,19 @@ def _left_out(result: Result) -> str:
         if tried.left_out or tried.candidate.label in dear_rows
     )
     told = [f"{count} {_words(kind, result)}" for kind, count in kinds.most_common() if kind]
-    return f"Left out of {several(len(every), 'candidate')}: {', '.join(told)}." if told else ""
+    return f"Left out of {count_with_noun(len(every), 'candidate')}: {', '.join(told)}." if told else ""
 
 
-def _words(kind: LeftOut, result: Result) -> str:
+def _words(kind: LeftOut, result: TuneResult) -> str:
     return f"{kind.value} to {result.settings.to}" if kind is LeftOut.EXPORT else str(kind.value)
 
 
-def pasted(result: Result) -> str:
+def text_to_paste(result: TuneResult) -> str:
     """The winner as text to paste: for the target of the tune, else for the first that can serve it, else in Python."""
     winner = result.winner
     assert winner is not None, "there is something to paste"
-    target = result.settings.to or next(iter(winner.targets(result.model, result.length)), None)
-    text: str | None = winner.exported(target, result.model, result.length)[0] if target else None
+    target = result.settings.to or next(iter(winner.export_targets(result.model, result.length)), None)
+    text: str | None = winner.export_text(target, result.model, result.length)[0] if target else None
     return f"lexbench.extend(network, {extend_arguments(winner, result.length)})" if text is None else text
 
 
@@ -171,7 +174,7 @@ def extend_arguments(candidate: Candidate, length: int) -> str:
     return ", ".join([repr(method), *(f"{key}={value!r}" for key, value in more.items()), f"length={length}"])
 
 
-def dear(result: Result, target: str | None = None) -> str:
+def dear(result: TuneResult, target: str | None = None) -> str:
     """The cheapest candidates above the price; of a target, those it can serve."""
     fresh = {row.candidate.label: row.inside for row in result.rows}
     paid = [(tried.candidate, fresh.get(tried.candidate.label, tried.price)) for tried in result.tried]
@@ -180,7 +183,7 @@ def dear(result: Result, target: str | None = None) -> str:
     able = (
         each
         for each in costly
-        if target is None or each[0].exported(target, result.model, result.length)[0] is not None
+        if target is None or each[0].export_text(target, result.model, result.length)[0] is not None
     )
     found = {row.candidate.label: row.needles for row in result.rows}
 
@@ -191,13 +194,13 @@ def dear(result: Result, target: str | None = None) -> str:
 
     said = [
         f"{each.label} {difference_text(price)}{needles(each.label)}"
-        for each, price, _ in itertools.islice(able, CHEAPEST)
+        for each, price, _ in itertools.islice(able, MAX_NAMED_CANDIDATES)
     ]
     what = "What could be, above" if target else "Above"
     return f"{what} the price inside the trained length: {'; '.join(said)}." if said else ""
 
 
-def difference_text(paired: Paired) -> str:
+def difference_text(paired: PairedDifference) -> str:
     """A paired difference with its interval."""
     entry = difference_entry(paired, missing="–")
     return f"{entry.text} [{', '.join(entry.ends)}]" if entry.ends else entry.text

@@ -12,23 +12,23 @@ from lexbench.core.record import Cell, Deferred, Refused, Sample
 from lexbench.core.task import AnyQuestion
 from lexbench.methods.composition import Method
 from lexbench.parts.search.tune.space import Candidate
-from lexbench.runner.answers import answer, scored
-from lexbench.runner.cells import BackendFacts, Named, NamedMethod, OpenCell, Step, Workload
+from lexbench.runner.answers import answer_question, sample_of_answer
+from lexbench.runner.cells import BackendFacts, Component, MethodComponent, OpenCell, PlannedCell, Workload
 from lexbench.runner.job import Job
-from lexbench.runner.plan import cell_of
+from lexbench.runner.plan import open_cell_of
 from lexbench.runner.questions import questions_or_reason
 from lexbench.runner.verify import Preflight
 from lexbench.stats import costs
-from lexbench.stats.pairs import Outcome, outcomes
+from lexbench.stats.pairs import Outcome, outcomes_of_samples
 from lexbench.stats.records import records_of
 from lexbench.store.store import Store
 
 
-class TimeUp(Exception):  # noqa: N818 (the end of a budget is not an error)
+class TimeBudgetSpent(Exception):  # noqa: N818 (the end of a budget is not an error)
     """The time budget is spent, and a measurement is still needed."""
 
 
-class Clock:
+class TuneClock:
     """Seconds spent by a tune, including earlier commands.
 
     Args:
@@ -47,14 +47,14 @@ class Clock:
         return self._before + time.monotonic() - self._started
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether the limit is reached."""
         return self.limit is not None and self.spent >= self.limit
 
     def check(self) -> None:
         """Raise TimeUp if the limit is reached."""
-        if self.over:
-            raise TimeUp
+        if self.is_over:
+            raise TimeBudgetSpent
 
 
 @dataclass(frozen=True)
@@ -66,15 +66,15 @@ class Deployed:
 
 
 @dataclass(frozen=True)
-class Part:
+class TaskAtLength:
     """A task at one length."""
 
-    task: Named
+    task: Component
     length: int
     metric: str
 
 
-class Bench:
+class CandidateBench:
     """Samples of candidates in one run folder; cells of dropped candidates stay unfinished.
 
     A cell has the n questions of the last rung; an earlier rung uses the first of them, so no question runs twice.
@@ -90,7 +90,7 @@ class Bench:
     """
 
     def __init__(
-        self, job: Job, backend: Backend, folder: Path, seed: int, length: int, clock: Clock, preflight: Preflight
+        self, job: Job, backend: Backend, folder: Path, seed: int, length: int, clock: TuneClock, preflight: Preflight
     ) -> None:
         self._job, self._backend, self._seed, self._length, self._clock = job, backend, seed, length, clock
         self._preflight = preflight
@@ -102,7 +102,7 @@ class Bench:
         self._samples: dict[str, dict[int, Sample]] = {}
         self._applied: Attention | None = None
 
-    def questions(self, part: Part) -> Sequence[AnyQuestion]:
+    def questions(self, part: TaskAtLength) -> Sequence[AnyQuestion]:
         """All questions of a part; Refused if there are none."""
         key = part.task.label, part.length
         if key not in self._questions:
@@ -113,28 +113,28 @@ class Bench:
             self._questions[key] = made
         return self._questions[key]
 
-    def outcomes(self, candidate: Candidate, part: Part, count: int) -> list[Outcome]:
+    def outcomes(self, candidate: Candidate, part: TaskAtLength, count: int) -> list[Outcome]:
         """Outcomes of the first `count` questions of a part; measures those that are missing.
 
         Raises Refused if the backend cannot answer, TimeUp if some are missing and the time is spent.
         """
         every, cell = self.questions(part), self._cell(candidate, part)
         questions, asked = every[:count], {question.index for question in every}
-        known = self._known(cell, asked)
+        known = self._known_samples(cell, asked)
         if missing := [question for question in questions if question.index not in known]:
             self._measure(candidate, cell, missing, known)
         if cell.id not in self._whole and known.keys() >= asked:
             # Also where an earlier command has measured the last question, and was stopped before this line.
             self.store.finish(cell, asked)
             self._whole.add(cell.id)
-        return outcomes([known[question.index] for question in questions], part.metric)
+        return outcomes_of_samples([known[question.index] for question in questions], part.metric)
 
-    def samples(self, candidate: Candidate, part: Part) -> list[Sample]:
+    def samples(self, candidate: Candidate, part: TaskAtLength) -> list[Sample]:
         """Samples of a part that are measured already."""
         asked = {question.index for question in self.questions(part)}
-        return list(self._known(self._cell(candidate, part), asked).values())
+        return list(self._known_samples(self._cell(candidate, part), asked).values())
 
-    def answers(self) -> int:
+    def count_answers(self) -> int:
         """Number of answered questions in the cells used so far."""
         return sum(map(len, self._samples.values()))
 
@@ -142,22 +142,22 @@ class Bench:
         """Derive the records of all finished cells."""
         self.store.write_records(records_of)
 
-    def _cell(self, candidate: Candidate, part: Part) -> OpenCell:
+    def _cell(self, candidate: Candidate, part: TaskAtLength) -> OpenCell:
         name = str(candidate.config["name"])
         assert candidate.method is not None, f"{candidate.label} has no method"
         key = replace(candidate.key, at=self._length)
-        method = NamedMethod.of(name, Deployed(candidate.method, self._length), key)
+        method = MethodComponent.of(name, Deployed(candidate.method, self._length), key)
         # A tune's own cells name the length that the method is fixed at; those of `none` any run may share.
         if candidate.attention is not None and not candidate.attention.slots():
-            method = NamedMethod.of(name, candidate.method, candidate.key)  # no change: the same cell as in any run
-        step = Step(method, part.task, part.length, self._seed, candidate.attention, None, Workload())
-        return cell_of(self._job, step, BackendFacts.of(self._backend))
+            method = MethodComponent.of(name, candidate.method, candidate.key)  # no change: the same cell as in any run
+        step = PlannedCell(method, part.task, part.length, self._seed, candidate.attention, None, Workload())
+        return open_cell_of(self._job, step, BackendFacts.of(self._backend))
 
-    def _known(self, cell: Cell, asked: Collection[int]) -> dict[int, Sample]:
+    def _known_samples(self, cell: Cell, asked: Collection[int]) -> dict[int, Sample]:
         """Known samples of a cell; Refused if the cell was refused, or deferred and there is no time for it."""
         if cell.id not in self._samples:
             finished = self._finished.get(cell.id)
-            deferred = finished is not None and finished.again and not self._clock.over
+            deferred = finished is not None and finished.again and not self._clock.is_over
             if finished is not None and finished.refused is not None and not deferred:
                 raise Refused(finished.refused)
             samples = self.store.resume(cell, asked) if finished is None or deferred else finished.samples
@@ -179,8 +179,8 @@ class Bench:
             self._attend(candidate)
             for question in missing:
                 self._clock.check()
-                given = answer(self._backend, question)
-                kept = scored(cell.step.task.built, self._backend.tokenizer, question, given)
+                given = answer_question(self._backend, question)
+                kept = sample_of_answer(cell.step.task.obj, self._backend.tokenizer, question, given)
                 self.store.append(cell, kept)
                 known[question.index] = kept
                 tokens += question.length
@@ -211,6 +211,6 @@ class Bench:
 def seconds_spent(folder: Path) -> float:
     """Seconds of all measurements in a run folder, from its costs; 0 if there are none."""
     try:
-        return sum(cost.seconds for cost in costs.load([folder]).values())
+        return sum(cost.seconds for cost in costs.load_costs([folder]).values())
     except ValueError:  # no run folder yet
         return 0.0

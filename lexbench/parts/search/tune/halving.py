@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-T = TypeVar("T")
+EntrantT = TypeVar("EntrantT")
 
 
-def rungs(first: int, n: int, eta: int) -> tuple[int, ...]:
+def rung_counts(first: int, n: int, eta: int) -> tuple[int, ...]:
     """Cumulative number of questions at each rung, ending with n: n divided by eta while at least `first` are left.
 
     n = 81, eta = 3 and first = 1 give 1, 3, 9, 27, 81 (Hyperband, Li et al. 2018, JMLR 18(185), table 1).
@@ -17,12 +17,12 @@ def rungs(first: int, n: int, eta: int) -> tuple[int, ...]:
     return tuple(reversed(counts))
 
 
-def halve(
-    entrants: Sequence[T],
+def halve_entrants(
+    entrants: Sequence[EntrantT],
     counts: Sequence[int],
     eta: int,
-    measure: Callable[[T, int], Any],
-    keep: Callable[[T], bool] = lambda entrant: False,
+    measure: Callable[[EntrantT, int], Any],
+    keep: Callable[[EntrantT], bool] = lambda entrant: False,
 ) -> None:
     """Measure all entrants on the first rung, and the best 1 / eta of them on each next rung.
 

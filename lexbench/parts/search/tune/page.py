@@ -8,19 +8,19 @@ from typing import Any
 
 from lexbench.core import machine
 from lexbench.core.files import write_text
-from lexbench.core.method_key import BASELINE
+from lexbench.core.method_key import BASELINE_METHOD
 from lexbench.methods import export
-from lexbench.parts.search.tune.answer import dear, extend_arguments, gain, paragraph, pasted, row_name
+from lexbench.parts.search.tune.answer import dear, extend_arguments, gain, paragraph, row_name, text_to_paste
 from lexbench.parts.search.tune.ranking import Finalist
-from lexbench.parts.search.tune.result import Result
-from lexbench.parts.search.tune.search import Tried
+from lexbench.parts.search.tune.result import TuneResult
+from lexbench.parts.search.tune.search import TriedCandidate
 from lexbench.parts.search.tune.space import Candidate
 from lexbench.report import formats
-from lexbench.report.grid import Entry, Grid, Line, difference_entry
-from lexbench.stats.pairs import Paired
-from lexbench.stats.wording import escaped, plain, several
+from lexbench.report.grid import Grid, GridEntry, Line, difference_entry
+from lexbench.stats.pairs import PairedDifference
+from lexbench.stats.wording import count_with_noun, escape_markdown, plain_text
 
-LEGEND = """\
+RANKING_LEGEND = """\
 Best first. Loss: NLL of the text plus {worth} times the share of needles missed, in nats per token, lower is better;
 *behind* is the loss minus the best one's. Gains are over the unmodified model, above 0 is better: in text, of whose NLL
 at {length} tokens it has {none}; in needles, beside the share found, in points. Price: NLL at the trained length
@@ -31,12 +31,12 @@ of the price straddles the limit, so *too dear* is uncertain.
 """
 
 
-def ranking(result: Result) -> str:
+def ranking_markdown(result: TuneResult) -> str:
     """The answer, the finalists on fresh questions, and the size of the search."""
-    lines = [escaped(paragraph(result)), ""]
+    lines = [escape_markdown(paragraph(result)), ""]
     if not result.rows:
-        return "\n".join([*lines, formats.markdown(_table(result))])
-    none = next((row for row in result.rows if row.candidate.key == BASELINE), None)
+        return "\n".join([*lines, formats.grid_markdown(_ranking_table(result))])
+    none = next((row for row in result.rows if row.candidate.key == BASELINE_METHOD), None)
     about = {
         "worth": f"{result.settings.worth:g}",
         "none": f"{none.text.value:.3f}" if none and none.text.value is not None else "no finite one",
@@ -44,80 +44,80 @@ def ranking(result: Result) -> str:
         "trained": result.model.trained_length,
         "price": f"{result.settings.price:g}",
     }
-    grid = replace(_table(result), remarks=list(_notes(result)))
-    return "\n".join([*lines, LEGEND.format(**about), formats.markdown(grid)])
+    grid = replace(_ranking_table(result), remarks=list(_ranking_notes(result)))
+    return "\n".join([*lines, RANKING_LEGEND.format(**about), formats.grid_markdown(grid)])
 
 
-def screen(result: Result) -> str:
+def terminal_text(result: TuneResult) -> str:
     """For a terminal: the answer in a paragraph, what to paste, and the finalists in a table."""
-    lines = [plain(paragraph(result)), ""]
+    lines = [plain_text(paragraph(result)), ""]
     if result.winner is not None:
-        lines += ["Paste:", pasted(result), ""]
-    return "\n".join([*lines, formats.aligned(_table(result))])
+        lines += ["Paste:", text_to_paste(result), ""]
+    return "\n".join([*lines, formats.align_columns(_ranking_table(result))])
 
 
-def _table(result: Result) -> Grid:
+def _ranking_table(result: TuneResult) -> Grid:
     """The finalists; where no time was left for any, the best candidates of the search."""
     if not result.rows:
-        return _tried(result, most=10)
+        return _candidates_table(result, most=10)
     head = ["method", "loss", "behind", "gain in text", "needles", "price", "can be exported to"]
-    return Grid(head=head, rows=[_entries(result, row, place) for place, row in enumerate(result.rows)])
+    return Grid(head=head, rows=[_finalist_entries(result, row, place) for place, row in enumerate(result.rows)])
 
 
-def _entries(result: Result, row: Finalist, place: int) -> Line:
+def _finalist_entries(result: TuneResult, row: Finalist, place: int) -> Line:
     doubt = "~" if row.doubtful else ""
     mark = f"too dear {doubt}".rstrip() if row.dear else "=" if row.tied else ""
     needles = difference_entry(row.needles, ".0f", 100, missing="–")
     if row.needles is not None and row.needles.value is not None:
         needles = replace(needles, text=f"{row.needles.value:.2f}, {needles.text}")
     return [
-        Entry(text=f"{place + 1}. {row_name(row.candidate)}", more=mark),
+        GridEntry(text=f"{place + 1}. {row_name(row.candidate)}", more=mark),
         f"{row.loss:.3f}",
         ("–" if result.unspoken else "best") if place == 0 else difference_entry(row.behind, missing="–"),
         difference_entry(gain(row.text), missing="–"),
         needles,
         difference_entry(row.inside, missing="–", more="" if row.dear else doubt),
-        ", ".join(row.candidate.targets(result.model, result.length)) or "nothing",
+        ", ".join(row.candidate.export_targets(result.model, result.length)) or "nothing",
     ]
 
 
-def _notes(result: Result) -> Iterator[str]:
+def _ranking_notes(result: TuneResult) -> Iterator[str]:
     settings = result.settings
     needles = result.needles or "none, as the model finds none inside its trained length"
     if settings.worth == 0 or not settings.needles:
         needles = "not used"
     yield (
-        f"{several(result.fresh, 'fresh question')} of each kind (seed {settings.seed + 1}; "
+        f"{count_with_noun(result.fresh, 'fresh question')} of each kind (seed {settings.seed + 1}; "
         f"the search had seed {settings.seed}), the same ones for all; needles: {needles}."
     )
     if result.seen:
-        texts = several(result.fresh, "fresh text")
+        texts = count_with_noun(result.fresh, "fresh text")
         yield f"From documents of which the search read, too: {result.seen} of {texts}."
     if result.fresh < result.planned:
         yield f"The budget ended before all {result.planned} fresh questions were asked."
     measured = sum(bool(tried.curve) for tried in result.tried)
     yield (
-        f"{several(measured, 'candidate')} measured in {several(result.rounds, 'round')}, "
-        f"{several(result.answers, 'answer')}."
+        f"{count_with_noun(measured, 'candidate')} measured in {count_with_noun(result.rounds, 'round')}, "
+        f"{count_with_noun(result.answers, 'answer')}."
     )
 
 
-def _tried(result: Result, most: int | None = None) -> Grid:
+def _candidates_table(result: TuneResult, most: int | None = None) -> Grid:
     head = ["candidate", "questions", "loss", "price", "what became of it"]
-    return Grid(head=head, rows=[_became(result, tried) for tried in result.tried[:most]])
+    return Grid(head=head, rows=[_candidate_entries(result, tried) for tried in result.tried[:most]])
 
 
-def _became(result: Result, tried: Tried) -> Line:
+def _candidate_entries(result: TuneResult, tried: TriedCandidate) -> Line:
     return [
         tried.candidate.label,
         str(tried.asked) if tried.curve else "",
         f"{tried.curve[-1][1]:.3f}" if tried.curve else "",
         difference_entry(tried.price, missing="–") if tried.price else "",
-        _fate(result, tried),
+        _candidate_fate(result, tried),
     ]
 
 
-def _fate(result: Result, tried: Tried) -> str:
+def _candidate_fate(result: TuneResult, tried: TriedCandidate) -> str:
     finalists = {row.candidate.label for row in result.rows}
     if tried.out:
         return tried.out
@@ -126,53 +126,55 @@ def _fate(result: Result, tried: Tried) -> str:
     return "no finalist" if tried.curve else "not measured: the budget ended"
 
 
-def _pastes(result: Result, winner: Candidate) -> Iterator[str]:
+def _paste_sections(result: TuneResult, winner: Candidate) -> Iterator[str]:
     """The winner in Python and for each target; where it cannot be exported, the best finalist that can."""
     yield "### Python, with any model of transformers\n"
     call = f"lexbench.extend(network, {extend_arguments(winner, result.length)})"
     yield f"```python\nimport lexbench\n\nwith {call}:\n    ...\n```\n"
     within, price = [row.candidate for row in result.rows if not row.dear], result.settings.price
     if not result.rows:
-        within = [each.candidate for each in result.tried if each.curve and not each.out and not each.above(price)]
+        within = [
+            each.candidate for each in result.tried if each.curve and not each.out and not each.costs_more_than(price)
+        ]
     rivals = [candidate for candidate in within if candidate is not winner]
     deployed = result.model, result.length
-    for target in export.TARGETS:
+    for target in export.EXPORT_TARGETS:
         yield f"### {target}\n"
-        text, why = winner.exported(target, *deployed)
+        text, why = winner.export_text(target, *deployed)
         if text is None:
-            yield f"The best cannot be exported: {escaped(why)}.\n"
-            able = ((each, each.exported(target, *deployed)[0]) for each in rivals)
+            yield f"The best cannot be exported: {escape_markdown(why)}.\n"
+            able = ((each, each.export_text(target, *deployed)[0]) for each in rivals)
             other, text = next((pair for pair in able if pair[1] is not None), (None, None))
-            yield f"{escaped(dear(result, target))}\n"
-            if other is None or other.key == BASELINE:
+            yield f"{escape_markdown(dear(result, target))}\n"
+            if other is None or other.key == BASELINE_METHOD:
                 yield "No candidate within the price that beats the baseline can be exported: serve the model itself.\n"
                 continue
-            yield f"The best one that can: {escaped(other.label)}.\n"
+            yield f"The best one that can: {escape_markdown(other.label)}.\n"
         language = "json" if target == "transformers" else "sh"
         yield f"```{language}\n{text}\n```\n" if text else "Nothing to set: serve the model as it is.\n"
 
 
-def markdown(result: Result) -> str:
+def result_markdown(result: TuneResult) -> str:
     """The whole page."""
-    lines = [f"# Tuning {escaped(result.model.name)}\n", ranking(result), "## To paste\n"]
+    lines = [f"# Tuning {escape_markdown(result.model.name)}\n", ranking_markdown(result), "## To paste\n"]
     if result.unspoken:
         lines.append("Nothing: the model does not speak the text, or too few documents show that it does.\n")
     elif result.winner is None:
         lines.append("Nothing is within the price: raise price, or serve the model as it is.\n")
     else:
-        lines += _pastes(result, result.winner)
+        lines += _paste_sections(result, result.winner)
     lines += ["## What was tried\n", f"On the search's own questions, up to {result.settings.n} of each kind.\n"]
-    return "\n".join([*lines, formats.markdown(_tried(result))])
+    return "\n".join([*lines, formats.grid_markdown(_candidates_table(result))])
 
 
-def _plain(paired: Paired | None, name: str) -> dict[str, Any]:
+def _difference_columns(paired: PairedDifference | None, name: str) -> dict[str, Any]:
     """A difference as columns."""
-    found = paired or Paired()
+    found = paired or PairedDifference()
     numbers = {key.removesuffix("_value"): number for key, number in found.numbers().items()}
     return {f"{name}_{key}": number for key, number in {**numbers, "p": found.p}.items()}
 
 
-def rows_as_data(result: Result) -> list[dict[str, Any]]:
+def rows_as_data(result: TuneResult) -> list[dict[str, Any]]:
     """The ranking in full precision."""
     return [
         {
@@ -182,19 +184,19 @@ def rows_as_data(result: Result) -> list[dict[str, Any]]:
             "loss": row.loss,
             "too_dear": row.dear,
             "tied_with_best": row.tied,
-            **_plain(row.behind, "behind"),
+            **_difference_columns(row.behind, "behind"),
             "behind_p_holm": row.behind.p_holm,
-            **_plain(row.text, "text"),
-            **_plain(row.needles, "needles"),
-            **_plain(row.inside, "price"),
+            **_difference_columns(row.text, "text"),
+            **_difference_columns(row.needles, "needles"),
+            **_difference_columns(row.inside, "price"),
             "questions": result.fresh,
-            "exports": row.candidate.targets(result.model, result.length),
+            "exports": row.candidate.export_targets(result.model, result.length),
         }
         for place, row in enumerate(result.rows)
     ]
 
 
-def tried_as_data(result: Result) -> list[dict[str, Any]]:
+def tried_as_data(result: TuneResult) -> list[dict[str, Any]]:
     """All candidates of the search."""
     return [
         {
@@ -202,27 +204,27 @@ def tried_as_data(result: Result) -> list[dict[str, Any]]:
             "config": dict(tried.candidate.config),
             "questions": tried.asked,
             "loss": tried.curve[-1][1] if tried.curve else None,
-            **_plain(tried.price, "price"),
-            "became": _fate(result, tried),
+            **_difference_columns(tried.price, "price"),
+            "became": _candidate_fate(result, tried),
         }
         for tried in result.tried
     ]
 
 
-def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
+def _rows_as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     """Rows as CSV, lists and configurations as JSON."""
     nested = [
         {k: json.dumps(v, default=str) if isinstance(v, dict | list) else v for k, v in row.items()} for row in rows
     ]
-    return formats.csv(nested, as_is=True)
+    return formats.rows_as_csv(nested, as_is=True)
 
 
-def write(result: Result, out: Path) -> None:
+def write_result(result: TuneResult, out: Path) -> None:
     """result.md, result.csv, candidates.csv, and last result.json, which says that the tune has ended."""
     rows, tried = rows_as_data(result), tried_as_data(result)
-    write_text(out / "result.md", markdown(result))
-    write_text(out / "result.csv", _csv(rows))
-    write_text(out / "candidates.csv", _csv(tried))
+    write_text(out / "result.md", result_markdown(result))
+    write_text(out / "result.csv", _rows_as_csv(rows))
+    write_text(out / "candidates.csv", _rows_as_csv(tried))
     winner = result.winner
     data = {
         "budget": result.settings.budget,
@@ -232,13 +234,13 @@ def write(result: Result, out: Path) -> None:
         "winner": winner.label if winner else None,
         "unspoken": result.unspoken,
         "exports": {
-            target: dict(zip(("text", "refused"), winner.exported(target, result.model, result.length), strict=True))
-            for target in export.TARGETS
+            target: dict(zip(("text", "refused"), winner.export_text(target, result.model, result.length), strict=True))
+            for target in export.EXPORT_TARGETS
         }
         if winner
         else {},
         "ranking": rows,
         "candidates": tried,
-        "provenance": machine.gather(),
+        "provenance": machine.collect_provenance(),
     }
     write_text(out / "result.json", formats.as_json(data) + "\n")

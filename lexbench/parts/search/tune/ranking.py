@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 
 from lexbench.parts.search.tune.space import Candidate
 from lexbench.stats.intervals import Interval
-from lexbench.stats.pairs import Outcome, Paired, corrected, paired
+from lexbench.stats.pairs import Outcome, PairedDifference, correct_by_holm, paired_difference
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
+class CandidateOutcomes:
     """Outcomes of a candidate: text and needles at the length, text inside the trained length."""
 
     text: Sequence[Outcome]
@@ -60,13 +60,13 @@ class Finalist:
     candidate: Candidate
     loss: float
     """NLL plus worth times the share of needles missed, nats per token."""
-    text: Paired
+    text: PairedDifference
     """NLL to none's at the length."""
-    needles: Paired | None
+    needles: PairedDifference | None
     """Accuracy to none's at the length; of none itself without an interval."""
-    inside: Paired
+    inside: PairedDifference
     """NLL to none's inside the trained length: the price."""
-    behind: Paired
+    behind: PairedDifference
     """Loss to the best's, of the best without an interval; `p_holm` for those within the price compared with it."""
     dear: bool = False
     """Its price is above the stated one."""
@@ -82,57 +82,61 @@ class Finalist:
         return self.rival and not (self.behind.significant and self.behind.low is not None and self.behind.low > 0)
 
 
-def rank(measured: Sequence[tuple[Candidate, Measured]], none: Measured, price: float, worth: float) -> list[Finalist]:
+def rank_finalists(
+    measured: Sequence[tuple[Candidate, CandidateOutcomes]], none: CandidateOutcomes, price: float, worth: float
+) -> list[Finalist]:
     """Finalists, the best first, those above the price last."""
-    rows = [_row(candidate, found, none, price, worth) for candidate, found in measured]
+    rows = [_build_finalist(candidate, found, none, price, worth) for candidate, found in measured]
     rows.sort(key=lambda row: (row.dear, row.loss))
     answers = {candidate.label: found for candidate, found in measured}
     best = answers[rows[0].candidate.label]
-    rows = [replace(row, behind=_behind(best, answers[row.candidate.label], worth)) for row in rows]
-    rivals = corrected({row.candidate.label: row.behind for row in rows[1:] if not row.dear and not rows[0].dear})
+    rows = [replace(row, behind=_loss_behind_best(best, answers[row.candidate.label], worth)) for row in rows]
+    rivals = correct_by_holm({row.candidate.label: row.behind for row in rows[1:] if not row.dear and not rows[0].dear})
     return [
         replace(row, behind=rivals[row.candidate.label], rival=True) if row.candidate.label in rivals else row
         for row in rows
     ]
 
 
-def price_of(none: Measured, found: Measured) -> Paired:
+def price_of_candidate(none: CandidateOutcomes, found: CandidateOutcomes) -> PairedDifference:
     """Price of a candidate: its NLL minus that of `none` inside the trained length, in nats per token."""
-    return paired(none.inside, found.inside, "nll")
+    return paired_difference(none.inside, found.inside, "nll")
 
 
-def _row(candidate: Candidate, found: Measured, none: Measured, price: float, worth: float) -> Finalist:
-    inside = price_of(none, found)
+def _build_finalist(
+    candidate: Candidate, found: CandidateOutcomes, none: CandidateOutcomes, price: float, worth: float
+) -> Finalist:
+    inside = price_of_candidate(none, found)
     assert inside.difference is not None, "none and a finalist without failures have a difference"
     dear, interval = inside.difference > price, inside.interval
-    needles = paired(none.needles, found.needles, "accuracy") if found.needles else None
+    needles = paired_difference(none.needles, found.needles, "accuracy") if found.needles else None
     if needles is not None and found is none:  # right and wrong answers have a width even where none differs
         needles = replace(needles, interval=None)
     return Finalist(
         candidate=candidate,
         loss=found.loss(worth),
-        text=paired(none.text, found.text, "nll"),
+        text=paired_difference(none.text, found.text, "nll"),
         needles=needles,
         inside=inside,
-        behind=Paired(),
+        behind=PairedDifference(),
         dear=dear,
         doubtful=interval is not None and (interval.low <= price if dear else interval.high > price),
     )
 
 
-def _behind(best: Measured, other: Measured, worth: float) -> Paired:
+def _loss_behind_best(best: CandidateOutcomes, other: CandidateOutcomes, worth: float) -> PairedDifference:
     """Loss to the best's: its p-value flips the signs of text's and needles' clusters alike.
 
     The interval is put together from those of both parts, which are independent, as Zou and Donner do (2008, Statistics
     in Medicine 27:1693): each end is as far from the sum as the root of the squared ways of the parts to theirs.
     """
-    whole = paired(best.losses(worth), other.losses(worth), "nll")
+    whole = paired_difference(best.losses(worth), other.losses(worth), "nll")
     if other is best:
         return replace(whole, interval=None)
-    text = paired(best.text, other.text, "nll")
+    text = paired_difference(best.text, other.text, "nll")
     if not other.needles or whole.difference is None:
         return replace(whole, interval=text.interval)
-    needles = paired(best.needles, other.needles, "accuracy")
+    needles = paired_difference(best.needles, other.needles, "accuracy")
     if text.interval is None or needles.interval is None:
         return replace(whole, interval=None)
     assert text.difference is not None and needles.difference is not None, "an interval has a middle"

@@ -6,17 +6,17 @@ from pathlib import Path
 
 from lexbench.core.model import Model
 from lexbench.parts.search.tune.ranking import Finalist
-from lexbench.parts.search.tune.search import Tried
-from lexbench.parts.search.tune.settings import Settings
+from lexbench.parts.search.tune.search import TriedCandidate
+from lexbench.parts.search.tune.settings import TuneSettings
 from lexbench.parts.search.tune.space import Candidate
 
 
 @dataclass(frozen=True, kw_only=True)
-class Result:
+class TuneResult:
     """Result of `tune`."""
 
     model: Model
-    settings: Settings
+    settings: TuneSettings
     length: int
     needles: str | None
     """Task of the needles; None if the model finds none."""
@@ -28,7 +28,7 @@ class Result:
     """Number that tells the best two apart, as far as the search could say and within 4 times `n`."""
     seen: int
     """Number of fresh texts from documents that the search has read in other places."""
-    tried: Sequence[Tried]
+    tried: Sequence[TriedCandidate]
     """All candidates of the search, best first."""
     rounds: int
     answers: int
@@ -51,5 +51,9 @@ class Result:
         if self.rows:
             return None if self.rows[0].dear else self.rows[0].candidate
         price = self.settings.price
-        able = (tried.candidate for tried in self.tried if tried.curve and not tried.out and not tried.above(price))
+        able = (
+            tried.candidate
+            for tried in self.tried
+            if tried.curve and not tried.out and not tried.costs_more_than(price)
+        )
         return next(able, None)

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lexbench.core.errors import ConfigError
-from lexbench.methods.export import TARGETS
+from lexbench.methods.export import EXPORT_TARGETS
 
-UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0}
+SECONDS_OF_UNIT = {"s": 1.0, "min": 60.0, "h": 3600.0}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class TuneSettings:
     """Configuration of `lexbench tune`.
 
     Args:
@@ -54,8 +54,8 @@ class Settings:
         for name, least, usual in (("n", 2, 32), ("first", 1, 4), ("eta", 2, 2), ("seed", 0, 0)):
             if (value := getattr(self, name)) < least:
                 raise ConfigError(f"tune's {name} must be at least {least}, got {value}: e.g. {name}={usual}")
-        if self.to is not None and self.to not in TARGETS:
-            raise ConfigError(f"tune's to must be one of {', '.join(TARGETS)}, got {self.to!r}")
+        if self.to is not None and self.to not in EXPORT_TARGETS:
+            raise ConfigError(f"tune's to must be one of {', '.join(EXPORT_TARGETS)}, got {self.to!r}")
         for name in ("price", "worth"):
             if not 0 <= getattr(self, name) < math.inf:
                 usual_nats = {"price": 0.02, "worth": 1}[name]
@@ -80,14 +80,14 @@ class Settings:
     @property
     def seconds(self) -> float | None:
         """The budget if it is a time, in seconds."""
-        return self._read()[0]
+        return self._read_budget()[0]
 
     @property
     def candidates(self) -> int | None:
         """The budget if it is a number of candidates."""
-        return self._read()[1]
+        return self._read_budget()[1]
 
-    def _read(self) -> tuple[float | None, int | None]:
+    def _read_budget(self) -> tuple[float | None, int | None]:
         text = str(self.budget).strip()
         if not isinstance(self.budget, bool) and text.isdecimal() and int(text) > 0:
             return None, int(text)
@@ -97,4 +97,4 @@ class Settings:
                 f"tune's budget must be a time or a number of candidates, got {self.budget}: "
                 "give budget=30min, 2h, 90s, or budget=40"
             )
-        return float(found[1]) * UNITS[found[2]], None
+        return float(found[1]) * SECONDS_OF_UNIT[found[2]], None

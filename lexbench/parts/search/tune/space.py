@@ -10,14 +10,14 @@ from lexbench.core.attention import Attention
 from lexbench.core.errors import ConfigError
 from lexbench.core.method_key import MethodKey, plain_parameter
 from lexbench.core.model import Model
-from lexbench.core.parts import need
+from lexbench.core.parts import import_optional
 from lexbench.core.record import Refused
 from lexbench.methods import export
 from lexbench.methods.composition import Method, method_config, read_method
 from lexbench.methods.scaled import attention_of
 
-KEYS = ("low", "high", "log", "of", "least")
-DIGITS = 3
+RANGE_KEYS = ("low", "high", "log", "of", "least")
+SIGNIFICANT_DIGITS = 3
 """Significant digits of a drawn number: more make no difference, and are awkward to paste."""
 
 
@@ -54,27 +54,27 @@ class Candidate:
         """The text of its key."""
         return str(self.key)
 
-    def exported(self, target: str, model: Model, length: int) -> tuple[str | None, str]:
+    def export_text(self, target: str, model: Model, length: int) -> tuple[str | None, str]:
         """The text to paste for a target; or None, and why it cannot serve the model with this candidate."""
         assert self.method is not None, "what was measured can be built"
         try:
-            return export.export(self.method, self.label, model, length, target), ""
+            return export.export_text(self.method, self.label, model, length, target), ""
         except Refused as refusal:
             return None, refusal.reason
 
-    def targets(self, model: Model, length: int) -> list[str]:
+    def export_targets(self, model: Model, length: int) -> list[str]:
         """Targets that can serve the model with it."""
-        return [target for target in export.TARGETS if self.exported(target, model, length)[0] is not None]
+        return [target for target in export.EXPORT_TARGETS if self.export_text(target, model, length)[0] is not None]
 
     @property
-    def moves(self) -> bool:
+    def changes_positions(self) -> bool:
         """Whether it changes frequencies or distances, and masks no key."""
         used = {slot for part in self.attention.parts() for slot in part.slots()} if self.attention else set[str]()
         return bool(used & {"inv_freq", "remap"}) and "mask" not in used
 
 
 @dataclass(frozen=True)
-class Range:
+class ParameterRange:
     """Numbers from low to high, inclusive."""
 
     low: float
@@ -84,15 +84,18 @@ class Range:
 
 
 Choices = tuple[Any, ...]
-Parameters = Mapping[str, Range | Choices]
+Parameters = Mapping[str, ParameterRange | Choices]
 """Ranges to draw from, by parameter of a method."""
 
 
-def usual(model: Model, length: int, first: Sequence[str]) -> list[dict[str, Any]]:
+def default_configs(model: Model, length: int, first: Sequence[str]) -> list[dict[str, Any]]:
     """Configs of all registered methods that change frequencies or distances; those in `first` come first."""
-    names = [*(name for name in first if name in registry.names("method")), *registry.names("method")]
+    names = [
+        *(name for name in first if name in registry.registered_names("method")),
+        *registry.registered_names("method"),
+    ]
     configs = [method_config(name) for name in dict.fromkeys(names)]
-    return [config for config in configs if Candidate.of(config, model, length).moves]
+    return [config for config in configs if Candidate.of(config, model, length).changes_positions]
 
 
 def parameters_of(
@@ -109,7 +112,7 @@ def parameters_of(
     if "compose" in config:
         return {}
     cls = registry.class_of(config, "method")
-    known = registry.parameters(cls)
+    known = registry.class_parameters(cls)
     entry = space.get(str(config["name"]), {})
     if unknown := [name for name in entry if name not in known]:
         choices = f"choose from {', '.join(known)}" if known else f"{config['name']} has no parameters"
@@ -117,26 +120,28 @@ def parameters_of(
     ranges = {**{name: value for name, value in common.items() if name in known}, **entry}
     hints = get_type_hints(cls)
     read = {
-        name: _read(f"space.{config['name']}.{name}", value, _whole(hints.get(name)), model, length)
+        name: _read_range(f"space.{config['name']}.{name}", value, _is_whole_number(hints.get(name)), model, length)
         for name, value in ranges.items()
         if name not in config
     }
     return {name: drawn for name, drawn in read.items() if drawn is not None}
 
 
-def _whole(hint: Any) -> bool:
+def _is_whole_number(hint: Any) -> bool:
     # `int | None` takes whole numbers; `float | int` any.
     kinds = {hint, *get_args(hint)}
     return int in kinds and float not in kinds
 
 
-def _read(name: str, given: Any, whole: bool, model: Model, length: int) -> Range | Choices | None:
+def _read_range(name: str, given: Any, whole: bool, model: Model, length: int) -> ParameterRange | Choices | None:
     """A range or choices; None if the model leaves nothing to choose."""
     if isinstance(given, Sequence) and not isinstance(given, str) and given:
         return tuple(given)
-    if not isinstance(given, Mapping) or not {"low", "high"} <= set(given) <= set(KEYS):
-        raise ConfigError(f"{name} must be a list of choices or {{low: .., high: ..}} with {KEYS[2:]}, got {given!r}")
-    unit = _unit(name, given.get("of"), model, length)
+    if not isinstance(given, Mapping) or not {"low", "high"} <= set(given) <= set(RANGE_KEYS):
+        raise ConfigError(
+            f"{name} must be a list of choices or {{low: .., high: ..}} with {RANGE_KEYS[2:]}, got {given!r}"
+        )
+    unit = _unit_of_range(name, given.get("of"), model, length)
     if unit is None:
         return None
     numbers = [given["low"], given["high"], given.get("least", given["low"])]
@@ -147,10 +152,10 @@ def _read(name: str, given: Any, whole: bool, model: Model, length: int) -> Rang
     low, high = (max(given[end] * unit, given.get("least", -math.inf)) for end in ("low", "high"))
     if whole:
         low, high = math.ceil(low), math.floor(high)
-    return Range(low, high, bool(given.get("log")), whole) if low < high else None
+    return ParameterRange(low, high, bool(given.get("log")), whole) if low < high else None
 
 
-def _unit(name: str, of: Any, model: Model, length: int) -> float | None:
+def _unit_of_range(name: str, of: Any, model: Model, length: int) -> float | None:
     """The unit of a range, as a number; None if the model does not have it."""
     units = {
         None: 1.0,
@@ -164,7 +169,7 @@ def _unit(name: str, of: Any, model: Model, length: int) -> float | None:
     return units[of]
 
 
-class Draws:
+class CandidateDraws:
     """Draws methods and parameters by Optuna's tree of Parzen estimators, more often near good results.
 
     The same seed and results give the same draws.
@@ -175,23 +180,23 @@ class Draws:
     """
 
     def __init__(self, configs: Sequence[tuple[Mapping[str, Any], Parameters]], seed: int) -> None:
-        optuna = need("optuna", "search", "tune")
+        optuna = import_optional("optuna", "search", "tune")
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._optuna = optuna
         self._open = {str(place): each for place, each in enumerate(configs) if each[1]}
         self._study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed))
 
-    def draw(self) -> tuple[dict[str, Any], Any] | None:
+    def draw_config(self) -> tuple[dict[str, Any], Any] | None:
         """A config, and the trial to report results to; None if there is nothing to draw."""
         if not self._open:
             return None
         trial = self._study.ask()
         place = trial.suggest_categorical("method", list(self._open))
         config, parameters = self._open[place]
-        drawn = {name: _suggest(trial, f"{place}.{name}", each) for name, each in parameters.items()}
+        drawn = {name: _suggest_value(trial, f"{place}.{name}", each) for name, each in parameters.items()}
         return {**config, **drawn}, trial
 
-    def learn(self, trial: Any, curve: Sequence[tuple[int, float]], through: bool) -> None:
+    def report_draw(self, trial: Any, curve: Sequence[tuple[int, float]], through: bool) -> None:
         """Report the result of a draw.
 
         Args:
@@ -208,7 +213,7 @@ class Draws:
         else:
             self._study.tell(trial, state=state.PRUNED)
 
-    def learn_default(self, place: int, curve: Sequence[tuple[int, float]], through: bool) -> None:
+    def report_default(self, place: int, curve: Sequence[tuple[int, float]], through: bool) -> None:
         """Report the result of a method with its defaults, which may lie outside the ranges: only its name counts."""
         if str(place) in self._open:
             state = self._optuna.trial.TrialState
@@ -222,9 +227,9 @@ class Draws:
             self._study.add_trial(trial)
 
 
-def _suggest(trial: Any, name: str, values: Range | Choices) -> Any:
+def _suggest_value(trial: Any, name: str, values: ParameterRange | Choices) -> Any:
     if isinstance(values, tuple):
         return trial.suggest_categorical(name, values)
     if values.whole:
         return int(trial.suggest_int(name, int(values.low), int(values.high), log=values.log))
-    return float(f"{trial.suggest_float(name, values.low, values.high, log=values.log):.{DIGITS}g}")
+    return float(f"{trial.suggest_float(name, values.low, values.high, log=values.log):.{SIGNIFICANT_DIGITS}g}")

@@ -24,24 +24,24 @@ from lexbench.core.task import Tokenizer
 from lexbench.core.version import __version__
 from lexbench.methods.composition import method_config, read_method
 from lexbench.parts.search.tune import page
-from lexbench.parts.search.tune.bench import Bench, Clock, Part, seconds_spent
-from lexbench.parts.search.tune.result import Result
-from lexbench.parts.search.tune.search import Search
-from lexbench.parts.search.tune.settings import Settings
-from lexbench.parts.search.tune.space import parameters_of, usual
-from lexbench.runner.answers import answer, scored
-from lexbench.runner.backend_pool import using
+from lexbench.parts.search.tune.bench import CandidateBench, TaskAtLength, TuneClock, seconds_spent
+from lexbench.parts.search.tune.result import TuneResult
+from lexbench.parts.search.tune.search import TuneSearch
+from lexbench.parts.search.tune.settings import TuneSettings
+from lexbench.parts.search.tune.space import default_configs, parameters_of
+from lexbench.runner.answers import answer_question, sample_of_answer
+from lexbench.runner.backend_pool import backend_for_job
 from lexbench.runner.cells import BackendFacts
 from lexbench.runner.job import Job
-from lexbench.runner.journal import changes, conditions
-from lexbench.runner.plan import keep_job
+from lexbench.runner.journal import describe_changes, measuring_conditions
+from lexbench.runner.plan import write_job_file
 from lexbench.runner.questions import questions_or_reason
 from lexbench.runner.verify import Preflight
 from lexbench.stats import floors
-from lexbench.stats.pairs import outcomes
+from lexbench.stats.pairs import outcomes_of_samples
 from lexbench.store.store import Store
 
-SEARCHING = 2 / 3
+SEARCH_TIME_SHARE = 2 / 3
 """Share of the time for the search; the rest is for the finalists."""
 
 
@@ -50,8 +50,8 @@ def tune(
     model: Model,
     corpus: Mapping[str, Any],
     backend: Mapping[str, Any],
-    settings: Settings,
-) -> Result:
+    settings: TuneSettings,
+) -> TuneResult:
     """Search, measure the finalists on fresh questions, and write result.md, .csv, .json and candidates.csv.
 
     A candidate is measured as it would be deployed: its Attention at `length` is used for shorter texts, too, so the
@@ -67,27 +67,27 @@ def tune(
     candidate can be measured.
     """
     started = time.monotonic()
-    out, length = _checked(model, settings)
-    job = _job(model, corpus, backend, settings, out, length)
-    configs = _configs(model, settings, length)
+    out, length = _check_settings(model, settings)
+    job = _build_job(model, corpus, backend, settings, out, length)
+    configs = _method_configs(model, settings, length)
     parameters = [parameters_of(config, settings.space, settings.common, model, length) for config in configs]
     _check_tasks(job)
-    before = _before(out)
-    with using(model, backend, length) as loaded:
+    before = _previous_config(out)
+    with backend_for_job(model, backend, length) as loaded:
         settings, job = _with_texts(settings, job, loaded.tokenizer)
-        _claim(out, before, _config(job, loaded, settings))
-        _keep_jobs(job, loaded, configs)
+        _claim_folder(out, before, _tune_config(job, loaded, settings))
+        _write_jobs(job, loaded, configs)
 
-        clock = Clock(seconds_spent(out / "search") + seconds_spent(out / "final"), started)
-        done = _finished_with(out, settings)
+        clock = TuneClock(seconds_spent(out / "search") + seconds_spent(out / "final"), started)
+        done = _has_finished_with(out, settings)
         preflight = Preflight(out, loaded, __version__)
-        bench = Bench(job, loaded, out / "search", settings.seed, length, clock, preflight)
-        search = Search(bench, job, settings, length)
+        bench = CandidateBench(job, loaded, out / "search", settings.seed, length, clock, preflight)
+        search = TuneSearch(bench, job, settings, length)
         if settings.seconds is not None:
-            clock.limit = 0.0 if done else SEARCHING * settings.seconds
+            clock.limit = 0.0 if done else SEARCH_TIME_SHARE * settings.seconds
         if unspoken := search.why_silent():
             bench.write_records()
-            result = Result(
+            result = TuneResult(
                 model=model,
                 settings=settings,
                 length=length,
@@ -96,25 +96,25 @@ def tune(
                 fresh=0,
                 planned=0,
                 seen=0,
-                tried=search.ranked(),
+                tried=search.ranked_candidates(),
                 rounds=0,
-                answers=bench.answers(),
+                answers=bench.count_answers(),
                 seconds=clock.spent,
                 file=out / "result.md",
                 unspoken=unspoken,
             )
-            page.write(result, out)
+            page.write_result(result, out)
             return result
         # Also where all is known: the samples in the folder give the same draws and rungs again.
         search.run(list(zip(configs, parameters, strict=True)))
         if settings.seconds is not None:
             clock.limit = 0.0 if done else settings.seconds
-        final, planned = _fresh(job, loaded, search, clock, preflight, length)
-        rows, fresh = search.final(final, planned)
+        final, planned = _fresh_bench(job, loaded, search, clock, preflight, length)
+        rows, fresh = search.rank_on_fresh_questions(final, planned)
         unspoken = search.unspoken(bench, final)
     for each in (bench, final):
         each.write_records()
-    result = Result(
+    result = TuneResult(
         model=model,
         settings=settings,
         length=length,
@@ -122,20 +122,20 @@ def tune(
         rows=rows,
         fresh=fresh,
         planned=planned,
-        seen=_seen(bench, final, search.text, fresh),
-        tried=search.ranked(),
+        seen=_count_seen_texts(bench, final, search.text, fresh),
+        tried=search.ranked_candidates(),
         rounds=search.rounds,
-        answers=bench.answers() + final.answers(),
+        answers=bench.count_answers() + final.count_answers(),
         seconds=clock.spent,
         file=out / "result.md",
         unspoken=unspoken,
     )
-    result = replace(result, floored=_floored(result, search, bench, final))
-    page.write(result, out)
+    result = replace(result, floored=_reached_floor(result, search, bench, final))
+    page.write_result(result, out)
     return result
 
 
-def _checked(model: Model, settings: Settings) -> tuple[Path, int]:
+def _check_settings(model: Model, settings: TuneSettings) -> tuple[Path, int]:
     """Folder and length; ConfigError for wrong settings."""
     folder_of(model, weights=False)
     length = settings.length
@@ -154,18 +154,18 @@ def _checked(model: Model, settings: Settings) -> tuple[Path, int]:
     check_folder("out", out, "out=DIR")
     check_writable("out", out, "give another out=DIR")
     for name in settings.space:
-        registry.read("method", name)
+        registry.read_named_config("method", name)
     return out, length
 
 
-def _job(
-    model: Model, corpus: Mapping[str, Any], backend: Mapping[str, Any], settings: Settings, out: Path, length: int
+def _build_job(
+    model: Model, corpus: Mapping[str, Any], backend: Mapping[str, Any], settings: TuneSettings, out: Path, length: int
 ) -> Job:
     """The job of all cells; the first task is the text's, the others are candidates for the needles."""
     return Job.of(
         model=model,
         methods=[method_config("none")],
-        tasks=[_task("nll", settings.nll), *(_task("needles", entry) for entry in settings.needles)],
+        tasks=[_task_config("nll", settings.nll), *(_task_config("needles", entry) for entry in settings.needles)],
         corpus=corpus,
         backend=backend,
         lengths=[model.trained_length, length],
@@ -176,19 +176,19 @@ def _job(
     )
 
 
-USUAL = {"nll": "nll=last_segment", "needles": "needles=[needle,passkey]"}
+SETTING_EXAMPLES = {"nll": "nll=last_segment", "needles": "needles=[needle,passkey]"}
 """Examples for error messages."""
 
 
-def _task(setting: str, entry: Any) -> dict[str, Any]:
+def _task_config(setting: str, entry: Any) -> dict[str, Any]:
     """The config of one task; ConfigError for anything else."""
     given = {"name": entry} if isinstance(entry, str) else entry
     if not isinstance(given, Mapping) or "name" not in given:
-        raise ConfigError(f"tune's {setting} must name a task, got {entry!r}: e.g. {USUAL[setting]}")
-    config = {**registry.read("task", str(given["name"])), **given}
+        raise ConfigError(f"tune's {setting} must name a task, got {entry!r}: e.g. {SETTING_EXAMPLES[setting]}")
+    config = {**registry.read_named_config("task", str(given["name"])), **given}
     if "suite" in config:
         raise ConfigError(
-            f"tune's {setting} must name a single task, got the suite {given['name']}: e.g. {USUAL[setting]}"
+            f"tune's {setting} must name a single task, got the suite {given['name']}: e.g. {SETTING_EXAMPLES[setting]}"
         )
     return config
 
@@ -201,13 +201,13 @@ def _check_tasks(job: Job) -> None:
     chance = Chance(job.model)
     for place, task in enumerate(job.tasks):
         setting, wanted = ("needles", "an accuracy") if place else ("nll", "likelihoods")
-        if task.built.attention(job.lengths[-1]).slots():
+        if task.obj.attention(job.lengths[-1]).slots():
             raise ConfigError(
-                f"tune's {setting} must leave positions to methods, got {task.label}: e.g. {USUAL[setting]}"
+                f"tune's {setting} must leave positions to methods, got {task.label}: e.g. {SETTING_EXAMPLES[setting]}"
             )
         try:
-            question = task.built.questions(chance.tokenizer, job.model.trained_length, 1, job.seeds[0])[0]
-            sample = scored(task.built, chance.tokenizer, question, answer(chance, question))
+            question = task.obj.questions(chance.tokenizer, job.model.trained_length, 1, job.seeds[0])[0]
+            sample = sample_of_answer(task.obj, chance.tokenizer, question, answer_question(chance, question))
         except Refused:
             if place:
                 continue  # the search skips such needles, too
@@ -216,11 +216,11 @@ def _check_tasks(job: Job) -> None:
         if sample.failed is None and ("accuracy" if place else "likelihoods") not in gives:
             raise ConfigError(
                 f"tune's {setting} must give {wanted}, got {task.label}, which gives {', '.join(gives)}: "
-                f"e.g. {USUAL[setting]}"
+                f"e.g. {SETTING_EXAMPLES[setting]}"
             )
 
 
-def _with_texts(settings: Settings, job: Job, tokenizer: Tokenizer) -> tuple[Settings, Job]:
+def _with_texts(settings: TuneSettings, job: Job, tokenizer: Tokenizer) -> tuple[TuneSettings, Job]:
     """The settings and the job with as many questions as the texts have, at most `n`; Refused below `first` or 2.
 
     `n` is halved until there are as many at both lengths, so that a file or a folder of texts is enough as it is.
@@ -236,10 +236,10 @@ def _with_texts(settings: Settings, job: Job, tokenizer: Tokenizer) -> tuple[Set
         count = max(least, count // 2)
 
 
-def _configs(model: Model, settings: Settings, length: int) -> list[dict[str, Any]]:
+def _method_configs(model: Model, settings: TuneSettings, length: int) -> list[dict[str, Any]]:
     """Configs of the methods to tune; Refused if no method changes frequencies or distances."""
     if settings.methods is None:
-        if configs := usual(model, length, list(settings.space)):
+        if configs := default_configs(model, length, list(settings.space)):
             return configs
         raise Refused(f"no method changes frequencies or distances of {model.name} at {length} tokens: nothing to tune")
     configs = [method_config(entry) for entry in settings.methods]
@@ -250,37 +250,37 @@ def _configs(model: Model, settings: Settings, length: int) -> list[dict[str, An
     return configs
 
 
-def _config(job: Job, backend: Backend, settings: Settings) -> dict[str, Any]:
+def _tune_config(job: Job, backend: Backend, settings: TuneSettings) -> dict[str, Any]:
     """Everything that samples and candidates depend on; not the budget, which only limits their number."""
     own = {each.name: getattr(settings, each.name) for each in fields(settings) if each.name not in ("budget", "out")}
-    about = {**conditions(backend), "corpus": f"{job.corpus.label} {job.corpus.fingerprint}"}
+    about = {**measuring_conditions(backend), "corpus": f"{job.corpus.label} {job.corpus.fingerprint}"}
     whole: dict[str, Any] = json.loads(json.dumps({**about, **own}, default=dict))
     return whole
 
 
-def _before(out: Path) -> dict[str, Any] | None:
+def _previous_config(out: Path) -> dict[str, Any] | None:
     """The config of the tune in the folder; None in a new folder. ConfigError if it cannot be read."""
     file = out / "settings.json"
     return read_object(file, f"remove {out}, or give another out=") if file.exists() else None
 
 
-def _claim(out: Path, before: Mapping[str, Any] | None, config: Mapping[str, Any]) -> None:
+def _claim_folder(out: Path, before: Mapping[str, Any] | None, config: Mapping[str, Any]) -> None:
     """Write the config into a new folder; ConfigError, with the differences, in a folder of another tune."""
     if before is None:
         write_text(out / "settings.json", json.dumps(config, indent=1) + "\n")
         return
-    if changed := changes(before, config):
+    if changed := describe_changes(before, config):
         raise ConfigError(f"{out} holds another tune, with {changed}: give another out=, or remove it")
 
 
-def _keep_jobs(job: Job, backend: Backend, configs: Sequence[Mapping[str, Any]]) -> None:
+def _write_jobs(job: Job, backend: Backend, configs: Sequence[Mapping[str, Any]]) -> None:
     """Write the job of both run folders; their cells are not known yet, they depend on the samples."""
     for name, seed in zip(("search", "final"), job.seeds, strict=True):
         config = {**job.config, "method": [method_config("none"), *configs], "seeds": [seed]}
-        keep_job(Store(job.results / name), replace(job, config=config), BackendFacts.of(backend))
+        write_job_file(Store(job.results / name), replace(job, config=config), BackendFacts.of(backend))
 
 
-def _finished_with(out: Path, settings: Settings) -> bool:
+def _has_finished_with(out: Path, settings: TuneSettings) -> bool:
     """Whether a tune with the same budget has finished: then nothing more is measured, even if time was left."""
     try:
         return bool(read_object(out / "result.json", "")["budget"] == settings.budget)
@@ -288,13 +288,13 @@ def _finished_with(out: Path, settings: Settings) -> bool:
         return False
 
 
-def _fresh(
-    job: Job, loaded: Backend, search: Search, clock: Clock, preflight: Preflight, length: int
-) -> tuple[Bench, int]:
+def _fresh_bench(
+    job: Job, loaded: Backend, search: TuneSearch, clock: TuneClock, preflight: Preflight, length: int
+) -> tuple[CandidateBench, int]:
     """The bench of fresh questions and their number: as planned, or `n` where the texts do not give as many."""
     settings, out = search.settings, job.results / "final"
-    for count in dict.fromkeys([search.planned(), settings.n]):
-        bench = Bench(replace(job, n=count), loaded, out, settings.seed + 1, length, clock, preflight)
+    for count in dict.fromkeys([search.planned_questions(), settings.n]):
+        bench = CandidateBench(replace(job, n=count), loaded, out, settings.seed + 1, length, clock, preflight)
         try:
             for part in (search.text, search.inside, *([search.needles] if search.needles else [])):
                 bench.questions(part)
@@ -305,16 +305,18 @@ def _fresh(
     return bench, count
 
 
-def _floored(result: Result, search: Search, bench: Bench, final: Bench) -> str | None:
+def _reached_floor(result: TuneResult, search: TuneSearch, bench: CandidateBench, final: CandidateBench) -> str | None:
     """Floor that the winner's text reaches at the length; None where it is better, or nothing has won."""
     if result.winner is None:
         return None
     samples = (final if result.rows else bench).samples(result.winner, search.text)
-    standing = floors.of_outcomes(outcomes(samples, "nll"), "nll", floors.of_samples(samples, "nll"))
+    standing = floors.standing_of_outcomes(
+        outcomes_of_samples(samples, "nll"), "nll", floors.floors_of_samples(samples, "nll")
+    )
     return floors.floor_text(standing) if floors.at_floor(standing) else None
 
 
-def _seen(bench: Bench, final: Bench, text: Part, fresh: int) -> int:
+def _count_seen_texts(bench: CandidateBench, final: CandidateBench, text: TaskAtLength, fresh: int) -> int:
     """Number of fresh texts from documents that the search has read."""
     if not fresh:
         return 0

@@ -4,7 +4,16 @@ import argparse
 from pathlib import Path
 
 from lexbench.commands import hydra_config
-from lexbench.commands.command import BACKEND, CONFIG_DIR, MODEL, USUAL_CORPUS, Command, Setting, length_of, part
+from lexbench.commands.command import (
+    BACKEND_SETTING,
+    CONFIG_DIR_HELP,
+    DEFAULT_CORPUS_SETTING,
+    MODEL_SETTING,
+    Command,
+    Setting,
+    checked_length,
+    group_config,
+)
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -14,14 +23,14 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def call(options: argparse.Namespace, words: list[str]) -> int:
     """Write the pack, and say what it holds."""
     from lexbench.checkpoints.checkpoint import read_model
-    from lexbench.parts.serving.identify.make import make
+    from lexbench.parts.serving.identify.make import make_pack
 
-    config, choices = hydra_config.composed(COMMAND, words)
-    made = make(
+    config, choices = hydra_config.compose_config(COMMAND, words)
+    made = make_pack(
         model=read_model(config["model"]),
-        corpus=part(config, choices, "corpus"),
-        backend=part(config, choices, "backend"),
-        length=length_of(config),
+        corpus=group_config(config, choices, "corpus"),
+        backend=group_config(config, choices, "backend"),
+        length=checked_length(config),
         n=config["n"],
         seed=config["seed"],
         out=options.out,
@@ -41,12 +50,12 @@ COMMAND = Command(
     own_progress=True,
     arguments=_arguments,
     settings=(
-        *(MODEL, USUAL_CORPUS, BACKEND),
+        *(MODEL_SETTING, DEFAULT_CORPUS_SETTING, BACKEND_SETTING),
         Setting("length=512", "tokens of a text", default="512, at most twice the trained length"),
         Setting("n=16", "texts", default="16"),
         Setting("seed=0", "seed of the texts"),
     ),
     config="run",
     interrupted="no pack is written: a pack is made in one go",
-    epilog=CONFIG_DIR,
+    epilog=CONFIG_DIR_HELP,
 )

@@ -8,10 +8,18 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from lexbench.commands import hydra_config
-from lexbench.commands.command import BACKEND, CONFIG_DIR, METHOD, MODEL, Command, method_of, part
+from lexbench.commands.command import (
+    BACKEND_SETTING,
+    CONFIG_DIR_HELP,
+    METHOD_SETTING,
+    MODEL_SETTING,
+    Command,
+    chosen_method,
+    group_config,
+)
 from lexbench.core.errors import ConfigError
 
-EXAMPLE = "lexbench identify PACK model=NAME backend=openai backend.url=http://127.0.0.1:8000/v1"
+EXAMPLE_COMMAND = "lexbench identify PACK model=NAME backend=openai backend.url=http://127.0.0.1:8000/v1"
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,37 +39,37 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     from lexbench.methods.composition import read_method
     from lexbench.methods.scaled import attention_of
     from lexbench.parts.serving.identify import identify, pack, probes
-    from lexbench.runner.backend_pool import using
+    from lexbench.runner.backend_pool import backend_for_job
 
     if "=" in options.pack.name and not options.pack.exists():
-        raise ConfigError(f"the pack comes first, got {options.pack}: {EXAMPLE}")
-    config, choices = hydra_config.composed(COMMAND, words)
-    reference = pack.read(options.pack)
-    expected = None if options.expect is None else identify.setup_named(reference, options.expect)
+        raise ConfigError(f"the pack comes first, got {options.pack}: {EXAMPLE_COMMAND}")
+    config, choices = hydra_config.compose_config(COMMAND, words)
+    reference = pack.read_pack(options.pack)
+    expected = None if options.expect is None else identify.find_setup_label(reference, options.expect)
     model = read_model(config["model"])
     if load_tokenizer(folder_of(model, weights=False), model.bos).vocabulary != reference.about["vocabulary"]:
         raise ConfigError(f"{options.pack} is of {reference.about['model']}, another tokenizer: give its model=NAME")
-    _, method, label = read_method(method_of(config, choices, COMMAND.name))
+    _, method, label = read_method(chosen_method(config, choices, COMMAND.name))
 
     @contextmanager
     def backend_for(length: int) -> Iterator[Backend]:
-        with using(model, part(config, choices, "backend"), length) as backend:
+        with backend_for_job(model, group_config(config, choices, "backend"), length) as backend:
             if label != "none" or backend.name == "vllm":
                 backend.attend(attention_of(method, model, length))
             yield backend
 
     with backend_for(reference.length) as backend:
-        served = reference.asked(backend)
+        served = reference.served_nats(backend)
         found = identify.identify(reference, served)
-        odd = probes.odd(reference, backend, served, found)
-    if longer := identify.undecided(reference, found):
+        odd = probes.find_faults(reference, backend, served, found)
+    if longer := identify.longer_texts_to_decide(reference, found):
         try:
             with backend_for(longer.length) as backend:
-                found = identify.identify(longer, longer.asked(backend))
+                found = identify.identify(longer, longer.served_nats(backend))
         except Refused as refusal:
             odd.append(f"its texts of {longer.length} tokens, which would tell more, are refused: {refusal.reason}")
     found = replace(found, odd=odd)
-    print(json.dumps(asdict(found), indent=1) if options.json else identify.text(found))
+    print(json.dumps(asdict(found), indent=1) if options.json else identify.identification_text(found))
     return 0 if found.named and not found.odd and expected in (None, found.verdict) else 1
 
 
@@ -70,8 +78,8 @@ COMMAND = Command(
     help="name what a served model turns by, from its log-probabilities; exit code 1 if it cannot be named",
     call=call,
     arguments=_arguments,
-    settings=(MODEL, METHOD, BACKEND),
+    settings=(MODEL_SETTING, METHOD_SETTING, BACKEND_SETTING),
     config="run",
     interrupted="nothing is kept: ask again",
-    epilog=f"{EXAMPLE}\nasks a server. PACK is made by lexbench fingerprint.\n\n{CONFIG_DIR}",
+    epilog=f"{EXAMPLE_COMMAND}\nasks a server. PACK is made by lexbench fingerprint.\n\n{CONFIG_DIR_HELP}",
 )

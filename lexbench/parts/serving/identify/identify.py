@@ -12,10 +12,10 @@ targets where there are fewer than 8 texts. Rounding of blocks of one text is ha
 texts: sums over whole texts of SmolLM2 vary 1.02 times as much as if their blocks were independent (14 setups in
 bfloat16 and one in 8 bits, in 31 directions).
 
-- j cannot be told from k where share_j + reach >= 1 - DISPLACED: the server may be j.
-- None of these: where share_j - reach > DISPLACED, the server is off k, towards j; and where the root of the mean of
-  (s - r_k)^2 is more than 3 times that of the noise measured with the checkpoint, it is another model, or turns by
-  something else.
+- j cannot be told from k where share_j + reach >= 1 - MAX_DISPLACED_SHARE: the server may be j.
+- None of these: where share_j - reach > MAX_DISPLACED_SHARE, the server is off k, towards j; and where the root of the
+  mean of (s - r_k)^2 is more than 3 times that of the noise measured with the checkpoint, it is another model, or turns
+  by something else.
 
 As no setup is nearer than k, share_j <= 1/2: where k is denied, j is excluded, too.
 
@@ -31,26 +31,26 @@ import numpy as np
 
 from lexbench.core import registry
 from lexbench.core.errors import ConfigError
-from lexbench.parts.serving.identify.pack import Nats, Pack
-from lexbench.stats.intervals import ratio
+from lexbench.parts.serving.identify.pack import Nats, ReferencePack
+from lexbench.stats.intervals import ratio_with_influences
 
-LEVEL = 0.01
+SIGNIFICANCE_LEVEL = 0.01
 """Chance of an error over all other setups."""
-ALLOWED = 3.0
+MAX_DISTANCE_IN_NOISE = 3.0
 """Distance of the same setup, at most, in units of the noise."""
-FEW = 8
+MIN_UNCUT_TEXTS = 8
 """Texts, below which each is cut into blocks."""
-BLOCK = 64
+MIN_BLOCK_TARGETS = 64
 """Targets of a block, at least; a text has one block at least."""
-DISPLACED = 0.1
+MAX_DISPLACED_SHARE = 0.1
 """Share of the way to another setup by which rounding may move a server in all texts alike."""
-ROUNDED = 2.0**-8
+PACK_ROUNDING_SHARE = 2.0**-8
 """Difference of two setups, as a share of what they differ from the first, up to which the pack rounds it away."""
-NONE = "none of these"
+NO_SETUP_VERDICT = "none of these"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Near:
+class SetupDistance:
     """The distance of one setup."""
 
     label: str
@@ -63,7 +63,7 @@ class Near:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class Identification:
     """What a server turns by."""
 
     verdict: str
@@ -73,7 +73,7 @@ class Found:
     """Setups that cannot be told from the verdict."""
     noise: float
     """Nats: measured with the checkpoint in bfloat16 or with 8-bit activations, the larger one."""
-    near: Sequence[Near]
+    near: Sequence[SetupDistance]
     """All setups, the nearest first."""
     odd: Sequence[str] = ()
     """Further faults of the server, a sentence each."""
@@ -81,77 +81,87 @@ class Found:
     @property
     def named(self) -> bool:
         """Whether one setup is named, and no other could be meant."""
-        return self.verdict != NONE and not self.alike
+        return self.verdict != NO_SETUP_VERDICT and not self.alike
 
 
-def identify(pack: Pack, served: Nats) -> Found:
+def identify(pack: ReferencePack, served: Nats) -> Identification:
     """Name the setup of served nats [texts, targets]; the opening of the texts has no part in it."""
     from scipy.special import stdtrit
 
     served, nll, rounding = (each[..., pack.opening :] for each in (served, pack.nll, pack.noise))
     distances = np.sqrt(np.square(served - nll).mean(axis=(1, 2)))
     best = int(distances.argmin())
-    rest, count = served - nll[best], len(served) * parts(*served.shape)
+    rest, count = served - nll[best], len(served) * blocks_per_text(*served.shape)
     # One-sided, and Bonferroni over all other setups.
-    quantile = float(stdtrit(max(1, count - 1), 1 - LEVEL / max(1, len(distances) - 1)))
-    near = [Near(label=pack.labels[best], distance=float(distances[best]), share=0.0, reach=0.0)]
+    quantile = float(stdtrit(max(1, count - 1), 1 - SIGNIFICANCE_LEVEL / max(1, len(distances) - 1)))
+    near = [SetupDistance(label=pack.labels[best], distance=float(distances[best]), share=0.0, reach=0.0)]
     for other in np.argsort(distances, kind="stable"):
         if other == best:
             continue
         towards = nll[other] - nll[best]
-        sums = np.stack([_sums(rest * towards), _sums(np.square(towards))], axis=1)
+        sums = np.stack([_sums_of_blocks(rest * towards), _sums_of_blocks(np.square(towards))], axis=1)
         share, reach = 0.0, math.inf  # the texts do not tell the two apart
         stored = np.square(nll[[best, other]] - nll[0]).sum(axis=(1, 2)).max()
         # The pack keeps float16 of what setups differ from the first: smaller differences are its rounding.
-        if count > 1 and sums[:, 1].sum() > ROUNDED**2 * stored:
-            share, influence = ratio(sums)
+        if count > 1 and sums[:, 1].sum() > PACK_ROUNDING_SHARE**2 * stored:
+            share, influence = ratio_with_influences(sums)
             # The influences are those of a mean with n below it; an unbiased variance has n - 1.
             reach = quantile * math.sqrt(count / (count - 1) * float(np.square(influence).sum()))
         near.append(
-            Near(label=pack.labels[other], distance=float(distances[other]), share=float(share), reach=float(reach))
+            SetupDistance(
+                label=pack.labels[other], distance=float(distances[other]), share=float(share), reach=float(reach)
+            )
         )
-    noise = rms(rounding)
-    verdict, why = pack.labels[best], f"{distances[best]:.2g} nats from it, up to {ALLOWED * noise:.2g} are rounding"
-    if distances[best] > ALLOWED * noise:
-        verdict = NONE
+    noise = noise_rms(rounding)
+    verdict, why = (
+        pack.labels[best],
+        f"{distances[best]:.2g} nats from it, up to {MAX_DISTANCE_IN_NOISE * noise:.2g} are rounding",
+    )
+    if distances[best] > MAX_DISTANCE_IN_NOISE * noise:
+        verdict = NO_SETUP_VERDICT
         why = (
-            f"the nearest, {near[0].label}, is {distances[best]:.2g} nats off, rounding explains {ALLOWED * noise:.2g}"
+            f"the nearest, {near[0].label}, is {distances[best]:.2g} nats off, rounding explains "
+            f"{MAX_DISTANCE_IN_NOISE * noise:.2g}"
             ": other weights than the pack's, or a setup that it does not hold"
         )
-    elif between := [each for each in near if each.share - each.reach > DISPLACED]:
+    elif between := [each for each in near if each.share - each.reach > MAX_DISPLACED_SHARE]:
         towards_it = max(between, key=lambda each: each.share - each.reach)
-        verdict = NONE
+        verdict = NO_SETUP_VERDICT
         why = f"it lies {100 * towards_it.share:.0f} % of the way from {near[0].label} to {towards_it.label}"
-    alike = [] if verdict == NONE else [each.label for each in near[1:] if each.share + each.reach >= 1 - DISPLACED]
-    return Found(verdict=verdict, why=why, alike=alike, noise=noise, near=near)
+    alike = (
+        []
+        if verdict == NO_SETUP_VERDICT
+        else [each.label for each in near[1:] if each.share + each.reach >= 1 - MAX_DISPLACED_SHARE]
+    )
+    return Identification(verdict=verdict, why=why, alike=alike, noise=noise, near=near)
 
 
-def parts(texts: int, targets: int) -> int:
+def blocks_per_text(texts: int, targets: int) -> int:
     """Number of parts of a text whose sums are taken for independent."""
-    return max(1, targets // BLOCK) if texts < FEW else 1
+    return max(1, targets // MIN_BLOCK_TARGETS) if texts < MIN_UNCUT_TEXTS else 1
 
 
-def _sums(products: Nats) -> Nats:
+def _sums_of_blocks(products: Nats) -> Nats:
     """Sums over parts of texts, of products [texts, targets]; the last part also takes what is left over."""
-    starts = BLOCK * np.arange(parts(*products.shape))
+    starts = MIN_BLOCK_TARGETS * np.arange(blocks_per_text(*products.shape))
     # reduceat sums from each start to the next one, and from the last to the end.
     return np.add.reduceat(products, starts, axis=1).ravel()
 
 
-def undecided(pack: Pack, found: Found) -> Pack | None:
+def longer_texts_to_decide(pack: ReferencePack, found: Identification) -> ReferencePack | None:
     """The longer texts of a pack, where they hold all setups that cannot be told apart; if not, None."""
     longer = pack.longer
-    if longer is None or found.verdict == NONE or not found.alike:
+    if longer is None or found.verdict == NO_SETUP_VERDICT or not found.alike:
         return None
     return longer if {found.verdict, *found.alike} <= set(longer.labels) else None
 
 
-def rms(noise: Nats) -> float:
+def noise_rms(noise: Nats) -> float:
     """Root of the mean square of the noisier kind, of noise [kinds, texts, targets]."""
     return float(np.sqrt(np.square(noise).mean(axis=(1, 2)).max()))
 
 
-def text(found: Found, rows: int = 5) -> str:
+def identification_text(found: Identification, rows: int = 5) -> str:
     """The verdict, why, and the nearest setups."""
     lines = [f"{found.verdict}: {found.why}"]
     if found.alike:
@@ -164,10 +174,10 @@ def text(found: Found, rows: int = 5) -> str:
     return "\n".join(lines)
 
 
-def setup_named(pack: Pack, name: str) -> str:
+def find_setup_label(pack: ReferencePack, name: str) -> str:
     """The label of a setup, whole or one of several that are the same, in any case; ConfigError if there is none."""
     for label in pack.labels:
         if name.casefold() in (each.casefold() for each in (label, *label.split(" = "))):
             return label
     parts = [part for label in pack.labels for part in label.split(" = ")]
-    raise ConfigError(f"the pack has no setup {name!r}: {registry.suggest(name, parts)}")
+    raise ConfigError(f"the pack has no setup {name!r}: {registry.suggest_choices(name, parts)}")

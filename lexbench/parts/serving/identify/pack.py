@@ -29,20 +29,20 @@ from numpy.typing import NDArray
 from lexbench.backends import Backend
 from lexbench.core.errors import ConfigError
 from lexbench.core.record import Refused
-from lexbench.core.task import Score, Scored, Tokens, Write, Written
-from lexbench.runner.answers import answers
+from lexbench.core.task import Generate, GenerateAnswer, Loglikelihood, LoglikelihoodAnswer, Tokens
+from lexbench.runner.answers import answer_questions
 
-FORMAT = 3
-LARGEST, LARGEST_UNPACKED = 1 << 20, 1 << 26
+PACK_FORMAT_VERSION = 3
+MAX_PACK_BYTES, MAX_UNPACKED_BYTES = 1 << 20, 1 << 26
 """Bytes of a pack, at most, and of its parts; those of 100 setups on 32,768 targets take 10 MB."""
-LONGER = "longer_"
+LONGER_PART_PREFIX = "longer_"
 """Before the names of the parts of longer texts."""
 
 Nats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Pack:
+class ReferencePack:
     """What a file holds."""
 
     about: Mapping[str, Any]
@@ -53,7 +53,7 @@ class Pack:
     """[kinds, texts, targets] nats."""
     written: Tokens
     """[texts, room] ids; -1: none. No room in format 1, and in longer texts."""
-    longer: "Pack | None" = None
+    longer: "ReferencePack | None" = None
     """Longer texts under the setups that these texts do not tell from the first."""
 
     @property
@@ -76,36 +76,38 @@ class Pack:
         """Tokens of its longest text."""
         return self.length if self.longer is None else max(self.length, self.longer.longest)
 
-    def asked(self, backend: Backend) -> Nats:
+    def served_nats(self, backend: Backend) -> Nats:
         """[texts, targets] nats of a served model; Refused where one is not finite."""
-        return losses(backend, self.tokens, self.opening, self.nll.shape[2])
+        return text_losses(backend, self.tokens, self.opening, self.nll.shape[2])
 
-    def of_texts(self, nll: Nats) -> Nats:
+    def target_nats(self, nll: Nats) -> Nats:
         """[texts, targets] of nats [texts, length - 1], those of all tokens but the first."""
-        return _targets(nll, self.opening, self.nll.shape[2])
+        return _first_and_last_targets(nll, self.opening, self.nll.shape[2])
 
 
-def _targets(nll: Nats, opening: int, targets: int) -> Nats:
+def _first_and_last_targets(nll: Nats, opening: int, targets: int) -> Nats:
     """The first and the last ones."""
     return np.concatenate([nll[:, :opening], nll[:, nll.shape[1] - (targets - opening) :]], axis=1)
 
 
-def scored(tokens: Tokens, start: int) -> Score:
+def loglikelihood_question(tokens: Tokens, start: int) -> Loglikelihood:
     """A question for the nats of tokens[start:]."""
-    return Score(index=0, cluster="", tokens=tokens, start=start, bytes=0, words=0)
+    return Loglikelihood(index=0, cluster="", tokens=tokens, first_target=start, bytes=0, words=0)
 
 
-def losses(backend: Backend, texts: Tokens, opening: int, targets: int) -> Nats:
+def text_losses(backend: Backend, texts: Tokens, opening: int, targets: int) -> Nats:
     """[texts, targets] nats of the first tokens behind the very first, and of the last; Refused where not finite."""
     start = 1 if opening else texts.shape[1] - targets
-    return _targets(nats(backend, [scored(row, start) for row in texts]), opening, targets)
+    return _first_and_last_targets(
+        question_nats(backend, [loglikelihood_question(row, start) for row in texts]), opening, targets
+    )
 
 
-def nats(backend: Backend, questions: Sequence[Score]) -> Nats:
+def question_nats(backend: Backend, questions: Sequence[Loglikelihood]) -> Nats:
     """[questions, targets] nats; Refused where one is not finite."""
     found = []
-    for answer in answers(backend, questions):
-        assert isinstance(answer, Scored)
+    for answer in answer_questions(backend, questions):
+        assert isinstance(answer, LoglikelihoodAnswer)
         found.append(answer.nll.astype(np.float64))
     nll = np.stack(found)
     if not np.isfinite(nll).all():
@@ -113,28 +115,34 @@ def nats(backend: Backend, questions: Sequence[Score]) -> Nats:
     return nll
 
 
-def writes(backend: Backend, texts: Tokens, room: int) -> Tokens:
+def continue_texts(backend: Backend, texts: Tokens, room: int) -> Tokens:
     """[texts, room] ids that are written in place of each text's last ones; -1 where the model has ended."""
     whole = np.full((len(texts), room), -1)
-    questions = [Write(index=index, cluster="", prompt=row[:-room], room=room) for index, row in enumerate(texts)]
-    for row, answer in zip(whole, answers(backend, questions), strict=True):
-        assert isinstance(answer, Written)
+    questions = [
+        Generate(index=index, cluster="", prompt=row[:-room], max_new_tokens=room) for index, row in enumerate(texts)
+    ]
+    for row, answer in zip(whole, answer_questions(backend, questions), strict=True):
+        assert isinstance(answer, GenerateAnswer)
         # -1 stays where the model ended before its room was full.
         row[: len(answer.tokens)] = answer.tokens
     return whole
 
 
-def as_bytes(pack: Pack) -> bytes:
+def pack_bytes(pack: ReferencePack) -> bytes:
     """The file's content; the same pack gives the same bytes."""
-    parts = _parts(pack)
-    parts |= {} if pack.longer is None else {f"{LONGER}{name}": part for name, part in _parts(pack.longer).items()}
+    parts = _pack_arrays(pack)
+    parts |= (
+        {}
+        if pack.longer is None
+        else {f"{LONGER_PART_PREFIX}{name}": part for name, part in _pack_arrays(pack.longer).items()}
+    )
     content = io.BytesIO()
     # The parts carry no time: numpy opens them by name, and zipfile dates such parts 1980.
     np.savez_compressed(content, allow_pickle=False, **parts)
     return content.getvalue()
 
 
-def _parts(pack: Pack) -> dict[str, NDArray[Any]]:
+def _pack_arrays(pack: ReferencePack) -> dict[str, NDArray[Any]]:
     return {
         "about": np.frombuffer(json.dumps(pack.about, sort_keys=True).encode(), np.uint8),
         "tokens": pack.tokens.astype(np.int32),
@@ -145,19 +153,23 @@ def _parts(pack: Pack) -> dict[str, NDArray[Any]]:
     }
 
 
-def read(file: Path) -> Pack:
+def read_pack(file: Path) -> ReferencePack:
     """Read a pack; ConfigError for anything else."""
     if file.is_dir():
         raise ConfigError(f"fingerprint {file} is a folder: give the file that lexbench fingerprint --out has written")
     try:
-        if file.stat().st_size > LARGEST:
-            raise ConfigError(f"it has more than {LARGEST} bytes")
+        if file.stat().st_size > MAX_PACK_BYTES:
+            raise ConfigError(f"it has more than {MAX_PACK_BYTES} bytes")
         with np.load(file, allow_pickle=False) as held:
             # A part is unpacked to no more than the size that the archive states.
-            if sum(part.file_size for part in held.zip.infolist()) > LARGEST_UNPACKED:
-                raise ConfigError(f"its parts have more than {LARGEST_UNPACKED} bytes")
-            longer = {name.removeprefix(LONGER): held[name] for name in held if name.startswith(LONGER)}
-            return _whole(held, _whole(longer) if longer else None)
+            if sum(part.file_size for part in held.zip.infolist()) > MAX_UNPACKED_BYTES:
+                raise ConfigError(f"its parts have more than {MAX_UNPACKED_BYTES} bytes")
+            longer = {
+                name.removeprefix(LONGER_PART_PREFIX): held[name]
+                for name in held
+                if name.startswith(LONGER_PART_PREFIX)
+            }
+            return _pack_of_arrays(held, _pack_of_arrays(longer) if longer else None)
     except FileNotFoundError:
         raise ConfigError(f"fingerprint {file} does not exist: make it with lexbench fingerprint") from None
     except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
@@ -165,7 +177,7 @@ def read(file: Path) -> Pack:
         raise ConfigError(f"{file} is no fingerprint ({said}): make it with lexbench fingerprint") from error
 
 
-def _whole(held: Mapping[str, NDArray[Any]], longer: Pack | None = None) -> Pack:
+def _pack_of_arrays(held: Mapping[str, NDArray[Any]], longer: ReferencePack | None = None) -> ReferencePack:
     """The pack of its parts; ConfigError where they do not fit together."""
     about = json.loads(held["about"].tobytes())
     nll, changes = held["nll"].astype(np.float64), held["changes"].astype(np.float64)
@@ -176,10 +188,14 @@ def _whole(held: Mapping[str, NDArray[Any]], longer: Pack | None = None) -> Pack
         written = held["written"].astype(np.int64)
     whole = np.concatenate([nll[None], nll + changes])
     opening = about.get("opening", 0)
-    if not 1 <= about["format"] <= FORMAT or len(about["labels"]) != len(whole) or noise.shape[1:] != nll.shape:
+    if (
+        not 1 <= about["format"] <= PACK_FORMAT_VERSION
+        or len(about["labels"]) != len(whole)
+        or noise.shape[1:] != nll.shape
+    ):
         raise ConfigError("its parts do not fit together")
     if not len(nll) == len(tokens) == len(written) or not 0 <= opening < nll.shape[1] < tokens.shape[1]:
         raise ConfigError("its parts do not fit together")
     if not np.isfinite(whole).all():
         raise ConfigError("its likelihoods are no numbers")
-    return Pack(about=about, tokens=tokens, nll=whole, noise=noise, written=written, longer=longer)
+    return ReferencePack(about=about, tokens=tokens, nll=whole, noise=noise, written=written, longer=longer)

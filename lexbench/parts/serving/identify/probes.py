@@ -16,31 +16,37 @@ import numpy as np
 
 from lexbench.backends import Backend, capabilities
 from lexbench.core.record import Deferred, Refused
-from lexbench.core.task import Score
-from lexbench.parts.serving.identify.identify import ALLOWED, NONE, Found, rms
-from lexbench.parts.serving.identify.pack import Nats, Pack, nats, scored, writes
+from lexbench.core.task import Loglikelihood
+from lexbench.parts.serving.identify.identify import MAX_DISTANCE_IN_NOISE, NO_SETUP_VERDICT, Identification, noise_rms
+from lexbench.parts.serving.identify.pack import (
+    Nats,
+    ReferencePack,
+    continue_texts,
+    loglikelihood_question,
+    question_nats,
+)
 
-SLIPS = 0.25
+MAX_SLIP_SHARE = 0.25
 """Share of the texts, and two at least, whose writing slips: near ties may slip once by rounding."""
 
 
-def odd(pack: Pack, backend: Backend, served: Nats, found: Found) -> list[str]:
+def find_faults(pack: ReferencePack, backend: Backend, served: Nats, found: Identification) -> list[str]:
     """Name each fault in a sentence."""
-    said = [opening(pack, served, found)]
+    said = [opening_fault(pack, served, found)]
     if capabilities(backend).remote:
-        said.append(again(pack, backend, served))
+        said.append(repetition_fault(pack, backend, served))
     if pack.written.size:
-        said.append(greedy(pack, backend))
+        said.append(greedy_fault(pack, backend))
     return [each for each in said if each]
 
 
-def opening(pack: Pack, served: Nats, found: Found) -> str | None:
+def opening_fault(pack: ReferencePack, served: Nats, found: Identification) -> str | None:
     """Whether the first targets are as far from the nearest setup as rounding allows."""
-    if not pack.opening or found.verdict == NONE:
+    if not pack.opening or found.verdict == NO_SETUP_VERDICT:
         return None
     nearest = pack.labels.index(found.near[0].label)
-    off = rms((served - pack.nll[nearest])[None, :, : pack.opening])
-    allowed = ALLOWED * rms(pack.noise[..., : pack.opening])
+    off = noise_rms((served - pack.nll[nearest])[None, :, : pack.opening])
+    allowed = MAX_DISTANCE_IN_NOISE * noise_rms(pack.noise[..., : pack.opening])
     if off <= allowed:
         return None
     return (
@@ -49,12 +55,12 @@ def opening(pack: Pack, served: Nats, found: Found) -> str | None:
     )
 
 
-def again(pack: Pack, backend: Backend, served: Nats) -> str | None:
+def repetition_fault(pack: ReferencePack, backend: Backend, served: Nats) -> str | None:
     """Whether the texts get the same likelihoods once more, in the opposite order."""
     start = 1 if pack.opening else pack.tokens.shape[1] - served.shape[1]
-    questions = [scored(row, start) for row in pack.tokens[::-1]]
-    moved = np.sqrt(np.square(pack.of_texts(nats(backend, questions))[::-1] - served).mean(axis=1))
-    count = int((moved > ALLOWED * rms(pack.noise)).sum())
+    questions = [loglikelihood_question(row, start) for row in pack.tokens[::-1]]
+    moved = np.sqrt(np.square(pack.target_nats(question_nats(backend, questions))[::-1] - served).mean(axis=1))
+    count = int((moved > MAX_DISTANCE_IN_NOISE * noise_rms(pack.noise)).sum())
     if not count:
         return None
     return (
@@ -63,12 +69,12 @@ def again(pack: Pack, backend: Backend, served: Nats) -> str | None:
     )
 
 
-def greedy(pack: Pack, backend: Backend) -> str | None:
+def greedy_fault(pack: ReferencePack, backend: Backend) -> str | None:
     """Whether the server writes what it holds for the likeliest."""
     room = pack.written.shape[1]
-    pairs: list[Score] = []
+    pairs: list[Loglikelihood] = []
     try:
-        written = writes(backend, pack.tokens, room)
+        written = continue_texts(backend, pack.tokens, room)
     except Deferred:
         raise
     except Refused as refusal:  # a server that was seen to draw, for example
@@ -77,13 +83,13 @@ def greedy(pack: Pack, backend: Backend) -> str | None:
         [places] = np.nonzero(own != other)
         if len(places) and min(own[places[0]], other[places[0]]) >= 0:  # neither has ended
             before = np.concatenate([row[:-room], own[: places[0]]])
-            pairs += [scored(np.append(before, each[places[0]]), len(before)) for each in (other, own)]
+            pairs += [loglikelihood_question(np.append(before, each[places[0]]), len(before)) for each in (other, own)]
     if not pairs:
         return None
     # Pairs (what it wrote, what the checkpoint writes): how much less likely the first is, to the server itself.
-    slips = -np.diff(nats(backend, pairs).reshape(-1, 2), axis=1)[:, 0]
-    slipped = slips[slips > ALLOWED * rms(pack.noise)]
-    if len(slipped) < max(2.0, SLIPS * len(pack.tokens)):
+    slips = -np.diff(question_nats(backend, pairs).reshape(-1, 2), axis=1)[:, 0]
+    slipped = slips[slips > MAX_DISTANCE_IN_NOISE * noise_rms(pack.noise)]
+    if len(slipped) < max(2.0, MAX_SLIP_SHARE * len(pack.tokens)):
         return None
     return (
         f"it writes tokens that its own likelihoods rank below others, in {len(slipped)} of {len(pack.tokens)} texts, "

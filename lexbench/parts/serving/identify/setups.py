@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from lexbench.core.attention import Attention, Floats, Window
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
-from lexbench.methods.scaled import Rope, joined, ropes
+from lexbench.methods.scaled import LayerRope, join_layers, ropes_of_model
 
-OWN = "as its config says"
-FACTORS = (2.0, 4.0, 8.0, 16.0)
-BASES = (10_000.0, 500_000.0, 1_000_000.0)
+OWN_SETUP_LABEL = "as its config says"
+TRIED_FACTORS = (2.0, 4.0, 8.0, 16.0)
+TRIED_BASES = (10_000.0, 500_000.0, 1_000_000.0)
 """Bases that servers fall back to, or that other models of a family have."""
-OFF = 1.01
+WRONG_BASE_FACTOR = 1.01
 """A base that is off by a percent."""
 
 Angles = tuple[Floats, float]
@@ -22,7 +22,7 @@ Angles = tuple[Floats, float]
 
 
 @dataclass(frozen=True)
-class Setup:
+class AttentionSetup:
     """One way to turn."""
 
     label: str
@@ -31,41 +31,47 @@ class Setup:
     """Rotate halves where the model rotates neighbours, and neighbours where it rotates halves."""
 
 
-def setups(model: Model, length: int) -> list[Setup]:
+def possible_setups(model: Model, length: int) -> list[AttentionSetup]:
     """All setups of a model for texts of a length, its own first.
 
     Those that turn alike have one entry with both labels. Refused for a model without rotary positions.
     """
-    if not ropes(model):
+    if not ropes_of_model(model):
         raise Refused(f"{model.name} has no rotary positions to name: fingerprint a model with RoPE")
-    found: dict[str, Setup] = {}
-    for each in [Setup(OWN, Attention()), *_angles(model, length), *_masks(length)]:
+    found: dict[str, AttentionSetup] = {}
+    for each in [AttentionSetup(OWN_SETUP_LABEL, Attention()), *_angle_setups(model, length), *_mask_setups(length)]:
         # An empty Attention leaves the own angles: spelt out, so that a setup of the same angles is known as the same.
-        angles = each.attention if each.attention.slots() else _by_rope(model, length, lambda rope: rope.own(length))
+        angles = (
+            each.attention
+            if each.attention.slots()
+            else _attention_by_rope(model, length, lambda rope: rope.own(length))
+        )
         same = json.dumps([angles.as_data(), each.mispaired], sort_keys=True)
         known = found.get(same)
         found[same] = each if known is None else replace(known, label=f"{known.label} = {each.label}")
     return list(found.values())
 
 
-def _angles(model: Model, length: int) -> Iterator[Setup]:
+def _angle_setups(model: Model, length: int) -> Iterator[AttentionSetup]:
     """Setups of other frequencies and scales in the layers that see all keys, or in all where none does."""
-    for label in _variants(_changed(model)[0], length):
-        yield Setup(label, _by_rope(model, length, functools.partial(_of, label=label, length=length)))
-    kinds = {rope.kind: rope for rope in ropes(model)}
+    for label in _angle_variants(_scaled_ropes(model)[0], length):
+        yield AttentionSetup(
+            label, _attention_by_rope(model, length, functools.partial(_angles_of_rope, label=label, length=length))
+        )
+    kinds = {rope.kind: rope for rope in ropes_of_model(model)}
     for kind, rope in kinds.items() if len(kinds) > 1 else ():
         if all(each.plain.rotated == rope.plain.rotated for each in kinds.values()):
             angles = rope.own(length)
             label = f"layer types lost: all rotate as {kind}"
-            yield Setup(label, _by_rope(model, length, lambda _, angles=angles: angles, True))  # type: ignore[misc]
-    yield Setup("wrong pairs rotate", Attention(), mispaired=True)
+            yield AttentionSetup(label, _attention_by_rope(model, length, lambda _, angles=angles: angles, True))  # type: ignore[misc]
+    yield AttentionSetup("wrong pairs rotate", Attention(), mispaired=True)
 
 
-def _of(rope: Rope, *, label: str, length: int) -> Angles:
-    return _variants(rope, length).get(label) or rope.own(length)
+def _angles_of_rope(rope: LayerRope, *, label: str, length: int) -> Angles:
+    return _angle_variants(rope, length).get(label) or rope.own(length)
 
 
-def _variants(rope: Rope, length: int) -> dict[str, Angles]:
+def _angle_variants(rope: LayerRope, length: int) -> dict[str, Angles]:
     """Angles of one RoPE by the name of the setup."""
     own, base, dims = rope.parameters, rope.plain.rotary_base(), rope.plain.rotated
     original = own.get("original_max_position_embeddings") or rope.plain.trained_length
@@ -79,7 +85,7 @@ def _variants(rope: Rope, length: int) -> dict[str, Angles]:
         return replace(rope, plain=replace(rope.plain, rope_base=to), parameters=parameters).own(length)
 
     found = {"plain (scaling not applied)" if rope.scaled else "plain": put("default")}
-    for factor in FACTORS:
+    for factor in TRIED_FACTORS:
         found[f"linear {factor:g}"] = put("linear", factor=factor)
         # NTK-aware scaling: b s^(d / (d - 2)) stretches the slowest pair by s and leaves the fastest as it is.
         found[f"NTK {factor:g}"] = put("default", base * factor ** (dims / (dims - 2)))
@@ -88,38 +94,40 @@ def _variants(rope: Rope, length: int) -> dict[str, Angles]:
         found[f"llama3 {factor:g}"] = put("llama3", factor=factor, low_freq_factor=1.0, high_freq_factor=4.0)
     # transformers' dynamic NTK is plain inside the trained length.
     if length > (rope.plain.max_position_embeddings or rope.plain.trained_length):
-        found |= {f"dynamic NTK {factor:g}": put("dynamic", factor=factor) for factor in (1.0, *FACTORS[:2])}
+        found |= {f"dynamic NTK {factor:g}": put("dynamic", factor=factor) for factor in (1.0, *TRIED_FACTORS[:2])}
     if rope.scaled and rope.own(length)[1] != 1:
         found["its scaling without attention factor"] = rope.own(length)[0], 1.0
     if rope.scaled and own.get("factor"):
         for times in (0.5, 2.0):
             found[f"its scaling with factor {times * own['factor']:g}"] = kept(factor=times * own["factor"])
-    for label, to in (("a percent above", base * OFF), ("a percent below", base / OFF)):
+    for label, to in (("a percent above", base * WRONG_BASE_FACTOR), ("a percent below", base / WRONG_BASE_FACTOR)):
         found[f"base {label}"] = kept(to)
-    return {**found, **{f"base {to:g}": kept(to) for to in BASES if to != base}}
+    return {**found, **{f"base {to:g}": kept(to) for to in TRIED_BASES if to != base}}
 
 
-def _masks(length: int) -> Iterator[Setup]:
+def _mask_setups(length: int) -> Iterator[AttentionSetup]:
     """Setups that hide keys."""
     for size in (length // 2, length // 4):
-        yield Setup(f"window of {size} tokens", Attention(mask=Window(size)))
+        yield AttentionSetup(f"window of {size} tokens", Attention(mask=Window(size)))
 
 
-def _changed(model: Model) -> list[Rope]:
+def _scaled_ropes(model: Model) -> list[LayerRope]:
     """The RoPEs that a scaling is meant for: those of layers that see all keys, where there are such."""
-    found = ropes(model)
+    found = ropes_of_model(model)
     return [rope for rope in found if not rope.windowed] or found
 
 
-def _by_rope(model: Model, length: int, angles: Callable[[Rope], Angles], every: bool = False) -> Attention:
+def _attention_by_rope(
+    model: Model, length: int, angles: Callable[[LayerRope], Angles], every: bool = False
+) -> Attention:
     """The Attention in which each RoPE turns by these angles; windowed layers by their own, unless `every`."""
     parts: dict[int | None, Attention] = {}
-    changed = ropes(model) if every else _changed(model)
-    for rope in ropes(model):
+    changed = ropes_of_model(model) if every else _scaled_ropes(model)
+    for rope in ropes_of_model(model):
         own = rope.own(length)
         frequencies, scale = angles(rope) if rope in changed else own
         part = Attention(inv_freq=frequencies, scale=None if scale == own[1] == 1 else scale)
         parts |= dict.fromkeys((None,) if rope.layers is None else rope.layers, part)
     if None in parts:
         return parts[None]
-    return joined([parts.get(layer, Attention()) for layer in range(len(model.layer_types or ()))])
+    return join_layers([parts.get(layer, Attention()) for layer in range(len(model.layer_types or ()))])

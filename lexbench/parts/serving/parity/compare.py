@@ -15,25 +15,25 @@ from lexbench.backends import Backend
 from lexbench.checkpoints.checkpoint import end_tokens, folder_of
 from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.core import machine, registry
-from lexbench.core.console import without_bar
+from lexbench.core.console import must_hide_bar
 from lexbench.core.errors import ConfigError
 from lexbench.core.record import Refused
-from lexbench.core.task import Answer, AnyQuestion, Probe, Tokenizer, Tokens
+from lexbench.core.task import Answer, AnyQuestion, ProbeAttention, Tokenizer, Tokens
 from lexbench.methods.composition import method_configs
-from lexbench.parts.serving.parity.tolerance import differences, tolerance
-from lexbench.report.formats import markdown
-from lexbench.report.grid import Entry, Grid, Line
-from lexbench.runner.answers import answers
-from lexbench.runner.backend_pool import done_with, opened
-from lexbench.runner.cells import Step
+from lexbench.parts.serving.parity.tolerance import answer_differences, rounding_tolerance
+from lexbench.report.formats import grid_markdown
+from lexbench.report.grid import Grid, GridEntry, Line
+from lexbench.runner.answers import answer_questions
+from lexbench.runner.backend_pool import open_backend, release_backend
+from lexbench.runner.cells import PlannedCell
 from lexbench.runner.job import Job
-from lexbench.runner.plan import fit_lengths, plan
+from lexbench.runner.plan import fit_lengths, plan_cells
 from lexbench.runner.questions import questions_or_reason
-from lexbench.stats.wording import several
+from lexbench.stats.wording import count_with_noun
 
-N = 2
+DEFAULT_N_QUESTIONS = 2
 """Default questions per cell; each compares many tokens."""
-ALONE = ("model", "n", "seed")
+SWEEP_CONSTANT_SETTINGS = ("model", "n", "seed")
 """Settings, beside the registry groups, that must be equal over a sweep."""
 
 Answers = list[Answer] | str
@@ -41,7 +41,7 @@ Answers = list[Answer] | str
 
 
 @dataclass(frozen=True, kw_only=True)
-class Side:
+class ComparedBackend:
     """A compared backend."""
 
     label: str
@@ -78,12 +78,12 @@ class CellAgreement:
     def failed(self) -> bool:
         """Whether differences exceed the tolerance; a refusal is no failure."""
         return self.refused is None and not (
-            _within(self.largest, self.largest_allowed) and _within(self.mean, self.mean_allowed)
+            _is_within(self.largest, self.largest_allowed) and _is_within(self.mean, self.mean_allowed)
         )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parity:
+class ParityResult:
     """Result of a comparison."""
 
     model: str
@@ -92,8 +92,8 @@ class Parity:
     corpus: str
     n: int
     seed: int
-    reference: Side
-    others: Sequence[Side]
+    reference: ComparedBackend
+    others: Sequence[ComparedBackend]
     rows: Sequence[CellAgreement]
 
     @property
@@ -104,14 +104,14 @@ class Parity:
     def as_data(self) -> dict[str, Any]:
         """Plain JSON, with every row's verdict and the machine's description."""
         rows = [{**asdict(row), "failed": row.failed} for row in self.rows]
-        return {**asdict(self), "rows": rows, "failed": self.failed, "provenance": machine.gather()}
+        return {**asdict(self), "rows": rows, "failed": self.failed, "provenance": machine.collect_provenance()}
 
 
-def _within(found: float | None, allowed: float | None) -> bool:
+def _is_within(found: float | None, allowed: float | None) -> bool:
     return found is not None and allowed is not None and found <= allowed
 
 
-def against(word: str) -> dict[str, Any]:
+def backend_config_of_word(word: str) -> dict[str, Any]:
     """The config of a backend given as `--against NAME` or `NAME,parameter=value,...`"""
     # Only commas in front of KEY=: a value may hold commas itself, as in [1,2].
     name, *given = re.split(r",(?=\w+=)", word)
@@ -119,7 +119,7 @@ def against(word: str) -> dict[str, Any]:
         parameters = {key: yaml.safe_load(value) for key, _, value in (each.partition("=") for each in given)}
     except yaml.YAMLError:
         raise ConfigError(f"--against {word} cannot be read: write NAME,parameter=value") from None
-    return {**registry.read("backend", name), **parameters, "name": name}
+    return {**registry.read_named_config("backend", name), **parameters, "name": name}
 
 
 def job_of(asked: Sequence[tuple[Mapping[str, Any], Mapping[str, str]]]) -> Job:
@@ -129,7 +129,7 @@ def job_of(asked: Sequence[tuple[Mapping[str, Any], Mapping[str, str]]]) -> Job:
     """
     groups = ("method", "task", "corpus", "backend")
     points = [
-        {key: config[key] for key in ALONE}
+        {key: config[key] for key in SWEEP_CONSTANT_SETTINGS}
         | {group: {**(config.get(group) or {}), "name": names.get(group)} for group in groups}
         for config, names in asked
     ]
@@ -147,7 +147,7 @@ def job_of(asked: Sequence[tuple[Mapping[str, Any], Mapping[str, str]]]) -> Job:
         backend=first["backend"],
         lengths=None if None in lengths else lengths,
         multiples=[2],
-        n=N if first["n"] is None else first["n"],
+        n=DEFAULT_N_QUESTIONS if first["n"] is None else first["n"],
         seeds=[first["seed"]],
         results=None,
     )
@@ -157,14 +157,14 @@ def job_of(asked: Sequence[tuple[Mapping[str, Any], Mapping[str, str]]]) -> Job:
 
 
 @dataclass(frozen=True)
-class Posed:
+class PosedCell:
     """A cell and its questions; none if refused."""
 
-    step: Step
+    step: PlannedCell
     questions: Sequence[AnyQuestion]
 
 
-def compare(job: Job, others: Sequence[Mapping[str, Any]]) -> Parity:
+def compare_backends(job: Job, others: Sequence[Mapping[str, Any]]) -> ParityResult:
     """Run every cell of a job on its backend, the reference, and on others; measure the differences.
 
     Each backend is opened once for all cells and closed before the next. The reference comes last: where another
@@ -174,7 +174,7 @@ def compare(job: Job, others: Sequence[Mapping[str, Any]]) -> Parity:
         job: methods, lengths and tasks; its backend is the reference.
         others: configs of backends, with their `name`.
     """
-    labels = [_label(config) for config in others]
+    labels = [_backend_label(config) for config in others]
     if not labels or len(set(labels)) < len(labels):
         raise ConfigError(f"--against needs backends, each once, got {', '.join(labels)}: e.g. --against native vllm")
     folder = folder_of(job.model, weights=False)
@@ -182,19 +182,19 @@ def compare(job: Job, others: Sequence[Mapping[str, Any]]) -> Parity:
     ends = np.array(sorted(end_tokens(folder)), dtype=np.int64)
     tasks, methods = [task.label for task in job.tasks], [method.label for method in job.methods]
     steps = sorted(
-        plan(fit_lengths(job, tokenizer), tokenizer),
+        plan_cells(fit_lengths(job, tokenizer), tokenizer),
         key=lambda s: (tasks.index(s.task.label), methods.index(s.method.label), s.length),
     )
-    cells = [_posed(job, step, tokenizer) for step in steps]
-    heard = [_heard(job, config, cells) for config in others]
+    cells = [_pose_cell(job, step, tokenizer) for step in steps]
+    heard = [_collect_answers(job, config, cells) for config in others]
     rows = []
-    with _opened(job, job.backend) as (reference, backend):
-        for place, cell in enumerate(tqdm(cells, reference.label, disable=without_bar())):
-            ours = _answered(backend, cell)
-            rows += [_row(cell, (reference, side), ours, said[place], backend, ends) for side, said in heard]
-    return Parity(
+    with _open_backend(job, job.backend) as (reference, backend):
+        for place, cell in enumerate(tqdm(cells, reference.label, disable=must_hide_bar())):
+            ours = _answer_cell(backend, cell)
+            rows += [_compare_cell(cell, (reference, side), ours, said[place], backend, ends) for side, said in heard]
+    return ParityResult(
         model=job.model.name,
-        protocols={step.task.label: step.task.built.protocol(tokenizer) for step in steps},
+        protocols={step.task.label: step.task.obj.protocol(tokenizer) for step in steps},
         corpus=job.corpus.label,
         n=job.n,
         seed=job.seeds[0],
@@ -204,49 +204,51 @@ def compare(job: Job, others: Sequence[Mapping[str, Any]]) -> Parity:
     )
 
 
-def _heard(job: Job, config: Mapping[str, Any], cells: Sequence[Posed]) -> tuple[Side, list[Answers]]:
+def _collect_answers(
+    job: Job, config: Mapping[str, Any], cells: Sequence[PosedCell]
+) -> tuple[ComparedBackend, list[Answers]]:
     """Answers of one backend in all cells; the backend is closed afterwards."""
-    with _opened(job, config) as (side, backend):
-        return side, [_answered(backend, cell) for cell in tqdm(cells, side.label, disable=without_bar())]
+    with _open_backend(job, config) as (side, backend):
+        return side, [_answer_cell(backend, cell) for cell in tqdm(cells, side.label, disable=must_hide_bar())]
 
 
-def _posed(job: Job, step: Step, tokenizer: Tokenizer) -> Posed:
-    if step.refused and not step.foreseen:
-        return Posed(step, ())
+def _pose_cell(job: Job, step: PlannedCell, tokenizer: Tokenizer) -> PosedCell:
+    if step.refused and not step.is_foreseen:
+        return PosedCell(step, ())
     asked, refused = questions_or_reason(step.task, tokenizer, step.length, job.n, step.seed)
     if refused:
-        return Posed(replace(step, refused=refused.reason), ())
-    if any(isinstance(question, Probe) for question in asked):
+        return PosedCell(replace(step, refused=refused.reason), ())
+    if any(isinstance(question, ProbeAttention) for question in asked):
         raise ConfigError(
             f"parity compares likelihoods and texts, {step.task.label} probes attention: take another task"
         )
-    return Posed(step, asked)
+    return PosedCell(step, asked)
 
 
 @contextmanager
-def _opened(job: Job, config: Mapping[str, Any]) -> Iterator[tuple[Side, Backend | str]]:
+def _open_backend(job: Job, config: Mapping[str, Any]) -> Iterator[tuple[ComparedBackend, Backend | str]]:
     """A backend, or the reason why it cannot be loaded; closed at the end of the block."""
-    label = _label(config)
+    label = _backend_label(config)
     try:
-        backend = opened(job.model, config, max(job.lengths))
+        backend = open_backend(job.model, config, max(job.lengths))
     except Refused as refusal:
-        yield Side(label=label), refusal.reason
+        yield ComparedBackend(label=label), refusal.reason
         return
     try:
         shown = {name: getattr(backend, name) for name in ("version", "dtype", "kernel", "revision")}
-        yield Side(label=label, **shown), backend
+        yield ComparedBackend(label=label, **shown), backend
     finally:
-        done_with(backend)
+        release_backend(backend)
 
 
-def _label(config: Mapping[str, Any]) -> str:
+def _backend_label(config: Mapping[str, Any]) -> str:
     """Name, and parameters that differ from its yaml."""
-    usual = registry.read("backend", config["name"])
+    usual = registry.read_named_config("backend", config["name"])
     given = [f"{key}={value}" for key, value in config.items() if key != "name" and value != usual.get(key)]
     return f"{config['name']}({', '.join(given)})" if given else str(config["name"])
 
 
-def _answered(backend: Backend | str, cell: Posed) -> Answers:
+def _answer_cell(backend: Backend | str, cell: PosedCell) -> Answers:
     """Answers of a backend in a cell, or the reason for none."""
     if isinstance(backend, str):
         return backend
@@ -254,7 +256,7 @@ def _answered(backend: Backend | str, cell: Posed) -> Answers:
         return str(cell.step.refused)
     try:
         backend.attend(cell.step.attention)
-        return list(answers(backend, cell.questions))
+        return list(answer_questions(backend, cell.questions))
     except Refused as refusal:
         return refusal.reason
 
@@ -262,8 +264,13 @@ def _answered(backend: Backend | str, cell: Posed) -> Answers:
 # comparing
 
 
-def _row(
-    cell: Posed, sides: tuple[Side, Side], ours: Answers, theirs: Answers, backend: Backend | str, ends: Tokens
+def _compare_cell(
+    cell: PosedCell,
+    sides: tuple[ComparedBackend, ComparedBackend],
+    ours: Answers,
+    theirs: Answers,
+    backend: Backend | str,
+    ends: Tokens,
 ) -> CellAgreement:
     """Difference of two sides in a cell; the first is the reference, which is still open."""
     step, dtypes = cell.step, [side.dtype for side in sides]
@@ -274,10 +281,10 @@ def _row(
     try:
         # `backend.choose` is of the reference, which is still open and has the Attention of this cell.
         triples = zip(cell.questions, ours, theirs, strict=True)
-        apart = np.concatenate([differences(*triple, backend.choose, ends) for triple in triples])
+        apart = np.concatenate([answer_differences(*triple, backend.choose, ends) for triple in triples])
     except Refused as refusal:
         return replace(row, refused=refusal.reason)
-    known, allowed = bool(np.isfinite(apart).all()), tolerance(dtypes, step.length, len(apart))
+    known, allowed = bool(np.isfinite(apart).all()), rounding_tolerance(dtypes, step.length, len(apart))
     return replace(
         row,
         tokens=len(apart),
@@ -291,34 +298,34 @@ def _row(
 # showing
 
 
-def table(found: Parity) -> str:
+def agreement_table(found: ParityResult) -> str:
     """Cells by backends, in Markdown, with what a reader needs to know below."""
     tasks = len(found.protocols) > 1
     lines: dict[tuple[str, ...], Line] = {}
     for row in found.rows:
         where = (*([row.task] if tasks else []), row.method, str(row.length))
-        lines.setdefault(where, [*where]).append(_entry(row))
+        lines.setdefault(where, [*where]).append(_agreement_entry(row))
     said = [
         f"Entries: differences of log-probabilities to those of {found.reference.label}, in nats: "
         "the largest of what it may be, the mean of what it may be.",
-        f"{found.model}, {several(found.n, 'question')} a cell, seed {found.seed}, corpus {found.corpus}.",
+        f"{found.model}, {count_with_noun(found.n, 'question')} a cell, seed {found.seed}, corpus {found.corpus}.",
         *(f"{task}: {protocol}." for task, protocol in found.protocols.items()),
-        *(_described(side) for side in (found.reference, *found.others)),
+        *(_describe_backend(side) for side in (found.reference, *found.others)),
     ]
     head = [*(["task"] if tasks else []), "method", "length", *(side.label for side in found.others)]
-    return markdown(Grid(head=head, rows=list(lines.values()), remarks=said)).rstrip("\n")
+    return grid_markdown(Grid(head=head, rows=list(lines.values()), remarks=said)).rstrip("\n")
 
 
-def _entry(row: CellAgreement) -> Entry:
+def _agreement_entry(row: CellAgreement) -> GridEntry:
     if row.refused is not None:
-        return Entry(text="refused", notes=(row.refused,))
+        return GridEntry(text="refused", notes=(row.refused,))
     if row.largest is None:
-        return Entry(text="FAILED: no number")
+        return GridEntry(text="FAILED: no number")
     found = f"{row.largest:.1e} of {row.largest_allowed:.1e}, {row.mean:.1e} of {row.mean_allowed:.1e}"
-    return Entry(text=f"{'FAILED' if row.failed else 'ok'} {found}")
+    return GridEntry(text=f"{'FAILED' if row.failed else 'ok'} {found}")
 
 
-def _described(side: Side) -> str:
+def _describe_backend(side: ComparedBackend) -> str:
     if side.version is None:
         return f"{side.label}: not loaded."
     return f"{side.label}: {side.dtype}, {side.kernel}, {side.version}."

@@ -6,11 +6,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from lexbench.core.attention import Floats
-from lexbench.core.task import Answer, AnyQuestion, Choose, Chosen, Marked, Scored, Tokens, Write, Written
+from lexbench.core.task import (
+    Answer,
+    AnyQuestion,
+    Choose,
+    ChooseAnswer,
+    ClassifyTokensAnswer,
+    Generate,
+    GenerateAnswer,
+    LoglikelihoodAnswer,
+    Tokens,
+)
 
-ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+ROUNDOFF_OF_DTYPE = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 """Largest relative error of rounding one number, by dtype."""
-UNREADABLE = "\ufffd"
+REPLACEMENT_CHARACTER = "\ufffd"
 """Replaces invalid bytes in a text; several tokens decode to it."""
 
 
@@ -24,7 +34,7 @@ class Tolerance:
     """Mean over all compared tokens."""
 
 
-def tolerance(dtypes: Sequence[str | None], length: int, tokens: int) -> Tolerance:
+def rounding_tolerance(dtypes: Sequence[str | None], length: int, tokens: int) -> Tolerance:
     """Tolerance for rounding where `tokens` tokens are compared in texts of `length` tokens.
 
         largest  128 u + 64 length 2^-24
@@ -41,14 +51,14 @@ def tolerance(dtypes: Sequence[str | None], length: int, tokens: int) -> Toleran
 
     The constants are measured: results/parity/margins.md has the margins on both sides.
     """
-    coarser = max(ROUNDOFF.get(dtype or "", 0.0) for dtype in dtypes)
-    angles = length * ROUNDOFF["float32"]
+    coarser = max(ROUNDOFF_OF_DTYPE.get(dtype or "", 0.0) for dtype in dtypes)
+    angles = length * ROUNDOFF_OF_DTYPE["float32"]
     largest = 128 * coarser + 64 * angles
     return Tolerance(largest, 16 * coarser + 2 * angles + largest / tokens)
 
 
-def differences(
-    question: AnyQuestion, ours: Answer, theirs: Answer, choose: Callable[[Choose], Chosen], ends: Tokens
+def answer_differences(
+    question: AnyQuestion, ours: Answer, theirs: Answer, choose: Callable[[Choose], ChooseAnswer], ends: Tokens
 ) -> Floats:
     """[tokens] nats between two answers to a question, each 0 or more; NaN where either is NaN.
 
@@ -63,23 +73,27 @@ def differences(
         choose: the reference's `choose`, for the first different token.
         ends: the model's end tokens; a text shorter than its room ended with one of them.
     """
-    if isinstance(question, Write):
-        assert isinstance(ours, Written) and isinstance(theirs, Written)
-        return _between_texts(question, ours, theirs, choose, ends)
-    assert isinstance(ours, Scored | Marked | Chosen) and type(ours) is type(theirs)
+    if isinstance(question, Generate):
+        assert isinstance(ours, GenerateAnswer) and isinstance(theirs, GenerateAnswer)
+        return _text_differences(question, ours, theirs, choose, ends)
+    assert isinstance(ours, LoglikelihoodAnswer | ClassifyTokensAnswer | ChooseAnswer) and type(ours) is type(theirs)
     with np.errstate(invalid="ignore"):  # inf - inf
         apart = np.abs(ours.nll.astype(np.float64) - theirs.nll.astype(np.float64))
     return apart / [len(option) for option in question.options] if isinstance(question, Choose) else apart.ravel()
 
 
-def _between_texts(
-    question: Write, ours: Written, theirs: Written, choose: Callable[[Choose], Chosen], ends: Tokens
+def _text_differences(
+    question: Generate,
+    ours: GenerateAnswer,
+    theirs: GenerateAnswer,
+    choose: Callable[[Choose], ChooseAnswer],
+    ends: Tokens,
 ) -> Floats:
     least = min(len(ours.tokens), len(theirs.tokens))
     differing = np.flatnonzero(ours.tokens[:least] != theirs.tokens[:least])
     agreed = int(differing[0]) if len(differing) else least
-    text = _counting(question, ours.text)
-    if text == _counting(question, theirs.text) and UNREADABLE not in text:
+    text = _cut_at_end_string(question, ours.text)
+    if text == _cut_at_end_string(question, theirs.text) and REPLACEMENT_CHARACTER not in text:
         return np.zeros(max(agreed, 1))
     # A text that stopped here ended with one of the end tokens, the likeliest counts.
     options = [answer.tokens[agreed : agreed + 1] if len(answer.tokens) > agreed else ends for answer in (ours, theirs)]
@@ -93,7 +107,7 @@ def _between_texts(
     return np.append(np.zeros(agreed), abs(other.min() - own.min()) / 2)
 
 
-def _counting(question: Write, text: str) -> str:
+def _cut_at_end_string(question: Generate, text: str) -> str:
     """A text up to its first end string."""
     found = [text.find(end) for end in question.until if end in text]
     return text[: min(found)] if found else text

@@ -35,27 +35,35 @@ import numpy as np
 
 from lexbench.core import registry
 from lexbench.core.files import read_bytes
-from lexbench.core.machine import cores
+from lexbench.core.machine import n_usable_cores
 from lexbench.core.record import Cell, Record, Sample
-from lexbench.core.task import Choose, Chosen, Probe, Probed, Task, Write, Written
-from lexbench.parts.web.board.ledger import Submission, admitted, hashes
-from lexbench.parts.web.page.samples import as_json
+from lexbench.core.task import (
+    Choose,
+    ChooseAnswer,
+    Generate,
+    GenerateAnswer,
+    ProbeAttention,
+    ProbeAttentionAnswer,
+    Task,
+)
+from lexbench.parts.web.board.ledger import Submission, admitted_cells, hash_cell_files
+from lexbench.parts.web.page.samples import samples_json
 from lexbench.stats import invariants, metrics
-from lexbench.stats.pairs import Outcome, outcomes
+from lexbench.stats.pairs import Outcome, outcomes_of_samples
 from lexbench.stats.records import records_of
-from lexbench.stats.wording import plain
-from lexbench.store.format import Finished, read
+from lexbench.stats.wording import plain_text
+from lexbench.store.format import FinishedCell, read_cell_file
 
-TOLERANCE = 1e-5
+FLOAT32_TOLERANCE = 1e-5
 """Relative difference of two numbers that are the same but for float32."""
-MANY = 200
+MIN_FILES_FOR_PROCESSES = 200
 """Files for which a process of its own is worth its start."""
-AGREE = 0.02
-"""Nats: how far two machines may differ in the mean NLL of a sample, or as a share of it."""
+MACHINE_TOLERANCE_NATS = 0.02
+"""Largest difference of a sample's mean NLL between two machines, in nats, or as a share of that NLL."""
 
 
 @dataclass(frozen=True, eq=False)
-class Checked:
+class CheckedCell:
     """What is known of a cell's file by itself; small, as it comes from another process."""
 
     cell: Cell
@@ -80,17 +88,17 @@ class Checked:
 
 
 @dataclass(frozen=True, eq=False)
-class Entry:
+class BoardEntry:
     """A cell of a submission that is shown."""
 
     submission: Submission
-    checked: Checked
+    checked: CheckedCell
     marks: list[str] = field(default_factory=list)
     """Why it is not ranked; empty: nothing is wrong with it."""
 
 
 @dataclass(frozen=True)
-class Finding:
+class AuditFinding:
     """A cell that is not shown."""
 
     submission: str
@@ -99,15 +107,15 @@ class Finding:
 
 
 @dataclass(frozen=True, eq=False)
-class Audited:
+class AuditedBoard:
     """What the board shows."""
 
     submissions: Sequence[Submission]
-    entries: list[Entry]
-    refused: list[Finding]
+    entries: list[BoardEntry]
+    refused: list[AuditFinding]
 
 
-def audit(folder: Path, submissions: Sequence[Submission], samples: Path | None = None) -> Audited:
+def audit_submissions(folder: Path, submissions: Sequence[Submission], samples: Path | None = None) -> AuditedBoard:
     """Read, check and recompute all submissions in the order of their admission.
 
     Args:
@@ -115,48 +123,48 @@ def audit(folder: Path, submissions: Sequence[Submission], samples: Path | None 
         submissions: its lines.
         samples: an empty folder, in which a script with the samples of each entry is written; None: nowhere.
     """
-    entries: list[Entry] = []
-    refused: list[Finding] = []
+    entries: list[BoardEntry] = []
+    refused: list[AuditFinding] = []
     jobs: list[tuple[Submission, Path, Path | None]] = []
     latest = {each.folder: each for each in submissions}
     for number, submission in enumerate(submissions):
-        changed = _changed(folder / submission.folder, submission)
+        changed = _changed_files(folder / submission.folder, submission)
         if latest[submission.folder] is submission:
-            strays = hashes(folder / submission.folder).keys() - admitted(submissions, submission.folder)
+            strays = hash_cell_files(folder / submission.folder).keys() - admitted_cells(submissions, submission.folder)
             changed |= dict.fromkeys(strays, "not in the ledger: it was added afterwards")
-        refused += [Finding(submission.name, name, why) for name, why in sorted(changed.items())]
+        refused += [AuditFinding(submission.name, name, why) for name, why in sorted(changed.items())]
         for name in sorted(submission.cells.keys() - changed.keys()):
             file = folder / submission.folder / "cells" / f"{name}.parquet"
             jobs.append((submission, file, samples / f"{number}-{name}.js" if samples else None))
-    claims = {each.name: _claims(folder / each.folder) for each in submissions}
-    first = _First()
-    for (submission, file, script), found in zip(jobs, _each([job[1:] for job in jobs]), strict=True):
-        why = found if isinstance(found, str) else next(first.asked_otherwise(found), None)
+    claims = {each.name: _read_claims(folder / each.folder) for each in submissions}
+    first = _FirstSubmission()
+    for (submission, file, script), found in zip(jobs, _check_cells([job[1:] for job in jobs]), strict=True):
+        why = found if isinstance(found, str) else next(first.differing_questions(found), None)
         if why is not None or isinstance(found, str):
-            refused.append(Finding(submission.name, file.stem, plain(str(why).replace(f"{folder}/", ""))))
+            refused.append(AuditFinding(submission.name, file.stem, plain_text(str(why).replace(f"{folder}/", ""))))
             if script:
                 script.unlink(missing_ok=True)
             continue
-        marks = [*first.marks(found, submission.name), *_claimed(found, claims[submission.name])]
+        marks = [*first.reasons_not_ranked(found, submission.name), *_wrong_claims(found, claims[submission.name])]
         if not found.checkable:
             marks.append("scores unchecked: the task is not of lexbench, or not of this version")
         if found.record.failed and not metrics.is_score(found.record.metric):  # a failed score counts as 0
             marks.append(f"{found.record.failed} of its answers failed, and are left out of its value")
-        entries.append(Entry(submission, found, marks))
-    return Audited(submissions, entries, refused)
+        entries.append(BoardEntry(submission, found, marks))
+    return AuditedBoard(submissions, entries, refused)
 
 
-def _each(jobs: Sequence[tuple[Path, Path | None]]) -> Iterator["Checked | str"]:
-    """What `check` finds of each file, in order; with many files on all processors."""
-    workers = min(cores(), len(jobs) // MANY)
+def _check_cells(jobs: Sequence[tuple[Path, Path | None]]) -> Iterator["CheckedCell | str"]:
+    """What `check_cell` finds of each file, in order; with many files on all processors."""
+    workers = min(n_usable_cores(), len(jobs) // MIN_FILES_FOR_PROCESSES)
     if workers < 2:
-        yield from map(check, jobs)
+        yield from map(check_cell, jobs)
         return
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        yield from pool.map(check, jobs, chunksize=64)
+        yield from pool.map(check_cell, jobs, chunksize=64)
 
 
-def check(job: tuple[Path, Path | None]) -> "Checked | str":
+def check_cell(job: tuple[Path, Path | None]) -> "CheckedCell | str":
     """Read, check and recompute one cell, and write its samples; the first fault, if there is one.
 
     Args:
@@ -164,35 +172,35 @@ def check(job: tuple[Path, Path | None]) -> "Checked | str":
     """
     file, script = job
     try:
-        finished = read(file)
-        for fault in (*invariants.faults(finished), *wrongly_scored(finished)):
+        finished = read_cell_file(file)
+        for fault in (*invariants.cell_faults(finished), *wrong_scores(finished)):
             return fault
         records = records_of(finished)
     except ValueError as error:
         return str(error)
     held = finished.samples
     if script and held:
-        text = as_json(finished).replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+        text = samples_json(finished).replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
         script.write_text(f'lexbenchSamples("{script.stem}", {text});\n', encoding="utf-8")
     losses = [sample.nll.tobytes() for sample in held if sample.nll is not None]
-    headline = min(records, key=lambda each: (each.part is not None, metrics.order(each.metric)))
-    return Checked(
+    headline = min(records, key=lambda each: (each.part is not None, metrics.metric_sort_key(each.metric)))
+    return CheckedCell(
         cell=finished.cell,
         record=headline,
         values={(each.metric, each.part): each.value for each in records},
         key=invariants.question_key(finished),
-        questions={sample.index: _question(sample) for sample in held if sample.failed is None},
-        answers={sample.index: _answer(sample) for sample in held},
-        outcomes=outcomes(held, headline.metric) if headline.metric and headline.value is not None else (),
+        questions={sample.index: _question_fields(sample) for sample in held if sample.failed is None},
+        answers={sample.index: _answer_values(sample) for sample in held},
+        outcomes=outcomes_of_samples(held, headline.metric) if headline.metric and headline.value is not None else (),
         losses=hashlib.sha256(b"".join(losses)).hexdigest() if losses else None,
-        checkable=_checkable(finished),
+        checkable=_has_checkable_scores(finished),
         samples=script.stem if script and held else None,
     )
 
 
-def _changed(run: Path, submission: Submission) -> dict[str, str]:
+def _changed_files(run: Path, submission: Submission) -> dict[str, str]:
     """Cell files that are not those that were admitted."""
-    now = hashes(run)
+    now = hash_cell_files(run)
     found = dict.fromkeys(submission.cells.keys() - now.keys(), "missing: the ledger has it")
     changed = [name for name in now.keys() & submission.cells.keys() if now[name] != submission.cells[name]]
     return found | dict.fromkeys(changed, "changed since it was admitted")
@@ -201,19 +209,19 @@ def _changed(run: Path, submission: Submission) -> dict[str, str]:
 # scores of the answers
 
 
-def wrongly_scored(finished: Finished) -> Iterator[str]:
+def wrong_scores(finished: FinishedCell) -> Iterator[str]:
     """Scores that are not those of a sample's own answer."""
-    task = _task(json.dumps(finished.cell.identity.get("task"), sort_keys=True, default=str))
+    task = _build_task_without_texts(json.dumps(finished.cell.identity.get("task"), sort_keys=True, default=str))
     for sample in finished.samples:
         if sample.failed is not None or sample.nll is not None:
             continue
-        for name, right in _scores(task, sample).items():
+        for name, right in _recomputed_scores(task, sample).items():
             said = sample.scores.get(name)
-            if said is None or not math.isclose(said, right, rel_tol=TOLERANCE, abs_tol=TOLERANCE):
+            if said is None or not math.isclose(said, right, rel_tol=FLOAT32_TOLERANCE, abs_tol=FLOAT32_TOLERANCE):
                 yield f"sample {sample.index} with {name} {said}, where its answer has {right:g}"
 
 
-def _scores(task: Task | None, sample: Sample) -> dict[str, float]:
+def _recomputed_scores(task: Task | None, sample: Sample) -> dict[str, float]:
     """The scores of a sample's answer by the rules of its task; nothing where they cannot be told."""
     arrays = sample.statistics
     about: dict[str, Any] = {"index": sample.index, "cluster": sample.cluster, "facts": sample.facts}
@@ -232,12 +240,12 @@ def _scores(task: Task | None, sample: Sample) -> dict[str, float]:
         if not isinstance(place, int) or not 0 <= place < len(options):
             return {"accuracy": math.nan}
         chosen = Choose(**about, prompt=nowhere, options=options, expected=place)
-        return dict(task.score(chosen, Chosen(nll=losses)).scores)
+        return dict(task.score(chosen, ChooseAnswer(nll=losses)).scores)
     if sample.output is not None:
-        answer = Written(tokens=nowhere[:1], text=sample.output, hit_room=bool(sample.hit_room))
+        answer = GenerateAnswer(tokens=nowhere[:1], text=sample.output, hit_room=bool(sample.hit_room))
         try:  # the flawless answer is not kept: what depends on it cannot be told
             one, other = (
-                task.score(Write(**about, prompt=nowhere, room=1, answer=flawless), answer).scores
+                task.score(Generate(**about, prompt=nowhere, max_new_tokens=1, answer=flawless), answer).scores
                 for flawless in ("", sample.output)
             )
             return {name: value for name, value in one.items() if other[name] == value}
@@ -246,8 +254,8 @@ def _scores(task: Task | None, sample: Sample) -> dict[str, float]:
     if arrays:
         try:
             found = task.score(
-                Probe(**about, tokens=nowhere),
-                Probed(statistics={name: each.astype(np.float64) for name, each in arrays.items()}),
+                ProbeAttention(**about, tokens=nowhere),
+                ProbeAttentionAnswer(statistics={name: each.astype(np.float64) for name, each in arrays.items()}),
             )
         except (KeyError, TypeError, ValueError):
             return dict.fromkeys(sample.scores, math.nan)
@@ -255,14 +263,14 @@ def _scores(task: Task | None, sample: Sample) -> dict[str, float]:
     return {}
 
 
-def _checkable(finished: Finished) -> bool:
+def _has_checkable_scores(finished: FinishedCell) -> bool:
     """Whether the scores of a cell follow from its answers by a task of lexbench, or it has none."""
     likelihood = finished.refused is not None or any(sample.nll is not None for sample in finished.samples)
     given = json.dumps(finished.cell.identity.get("task"), sort_keys=True, default=str)
-    return likelihood or _task(given) is not None
+    return likelihood or _build_task_without_texts(given) is not None
 
 
-class _NoText:
+class _EmptyCorpus:
     """A corpus for tasks that only score."""
 
     def documents(self) -> Iterator[Any]:
@@ -271,69 +279,69 @@ class _NoText:
 
 
 @functools.cache
-def _names() -> frozenset[str]:
+def _known_task_names() -> frozenset[str]:
     """Names of the tasks of lexbench and of the user."""
-    return frozenset(registry.names("task"))
+    return frozenset(registry.registered_names("task"))
 
 
-def _task(identity: str) -> Task | None:
+def _build_task_without_texts(identity: str) -> Task | None:
     """The task of an identity, without its texts; None if it is not of lexbench, or not of this version."""
-    built = _built(identity)
+    built = _build_task(identity)
     return built if built is not None and built.edition == json.loads(identity).get("version") else None
 
 
 @functools.lru_cache(maxsize=256)
-def _built(identity: str) -> Task | None:
+def _build_task(identity: str) -> Task | None:
     """The task of an identity in the version that is here; None if it is not of lexbench, or no longer so."""
     given = json.loads(identity)
-    if not isinstance(given, dict) or given.get("name") not in _names():
+    if not isinstance(given, dict) or given.get("name") not in _known_task_names():
         return None
-    known = registry.read("task", str(given["name"]))
-    taken = registry.parameters(registry.class_of(known, "task"))
+    known = registry.read_named_config("task", str(given["name"]))
+    taken = registry.class_parameters(registry.class_of(known, "task"))
     values = {key: value for key, value in given.items() if key in taken and key != "corpus"}
     try:
-        built: Task = registry.build({**known, **values}, "task", corpus=_NoText())
+        built: Task = registry.build_object({**known, **values}, "task", corpus=_EmptyCorpus())
     except (ValueError, TypeError, AttributeError):
         return None
     return built
 
 
-def _older(cell: Cell) -> bool:
+def _has_other_task_version(cell: Cell) -> bool:
     """Whether a task of lexbench has another version here."""
     given = cell.identity.get("task")
-    built = _built(json.dumps(given, sort_keys=True, default=str))
+    built = _build_task(json.dumps(given, sort_keys=True, default=str))
     return isinstance(given, dict) and built is not None and built.edition != given.get("version")
 
 
 # what the first submission has
 
 
-class _First:
+class _FirstSubmission:
     """What the first submission says of a question, a task's protocol, a cell, an answer."""
 
     def __init__(self) -> None:
         self._questions: dict[str, dict[int, tuple[object, ...]]] = {}
         self._protocols: dict[tuple[str, str], str] = {}
-        self._cells: dict[str, tuple[str, Checked]] = {}
+        self._cells: dict[str, tuple[str, CheckedCell]] = {}
         self._answers: dict[str, tuple[str, str]] = {}
 
-    def asked_otherwise(self, found: Checked) -> Iterator[str]:
+    def differing_questions(self, found: CheckedCell) -> Iterator[str]:
         """Report samples whose question differs from the first submission's."""
         known = self._questions.setdefault(found.key, {})
         for index, own in found.questions.items():
             if known.setdefault(index, own) != own:
                 yield f"sample {index} with another question than cells that were asked the same"
 
-    def marks(self, found: Checked, submission: str) -> Iterator[str]:
+    def reasons_not_ranked(self, found: CheckedCell, submission: str) -> Iterator[str]:
         """Why a cell is not ranked."""
         cell = found.cell
         protocol = self._protocols.setdefault((cell.model, cell.task), cell.protocol)
         if protocol != cell.protocol:
-            yield f"another protocol than the board's: {plain(protocol)}"
-        if _older(cell):
+            yield f"another protocol than the board's: {plain_text(protocol)}"
+        if _has_other_task_version(cell):
             yield "another version of the task than this lexbench has"
         whose, before = self._cells.setdefault(cell.id, (submission, found))
-        if before is not found and (apart := _apart(before.answers, found.answers)):
+        if before is not found and (apart := _count_differing_answers(before.answers, found.answers)):
             yield f"{apart} of its answers are not those of the same cell of {whose}"
         if found.losses:
             model = json.dumps(cell.identity.get("model"), sort_keys=True, default=str)
@@ -342,7 +350,7 @@ class _First:
                 yield f"the same likelihoods as {name}, which is another model"
 
 
-def _question(sample: Sample) -> tuple[object, ...]:
+def _question_fields(sample: Sample) -> tuple[object, ...]:
     """Fields of a question that do not depend on model or method."""
     expected = json.dumps(sample.facts.get("expected"), default=str)
     place = sample.facts.get("expected_option")
@@ -351,30 +359,33 @@ def _question(sample: Sample) -> tuple[object, ...]:
     return *about, targets
 
 
-def _answer(sample: Sample) -> Mapping[str, float] | None:
+def _answer_values(sample: Sample) -> Mapping[str, float] | None:
     """Scores, or the mean NLL; None where it failed."""
     if sample.failed is not None:
         return None
     return dict(sample.scores) if sample.nll is None else {"nll": float(sample.nll.mean())}
 
 
-def _apart(before: Mapping[int, Mapping[str, float] | None], after: Mapping[int, Mapping[str, float] | None]) -> int:
+def _count_differing_answers(
+    before: Mapping[int, Mapping[str, float] | None], after: Mapping[int, Mapping[str, float] | None]
+) -> int:
     """Samples of one cell, measured twice, whose answers differ by more than two machines do."""
-    return sum(_differ(before[index], own) for index, own in after.items() if index in before)
+    return sum(_answers_differ(before[index], own) for index, own in after.items() if index in before)
 
 
-def _differ(one: Mapping[str, float] | None, other: Mapping[str, float] | None) -> bool:
+def _answers_differ(one: Mapping[str, float] | None, other: Mapping[str, float] | None) -> bool:
     if one is None or other is None:
         return one is not other
     return one.keys() != other.keys() or any(
-        not math.isclose(value, other[name], rel_tol=AGREE, abs_tol=AGREE) for name, value in one.items()
+        not math.isclose(value, other[name], rel_tol=MACHINE_TOLERANCE_NATS, abs_tol=MACHINE_TOLERANCE_NATS)
+        for name, value in one.items()
     )
 
 
 # claims
 
 
-def _claims(run: Path) -> dict[tuple[str, str | None, str | None], Any]:
+def _read_claims(run: Path) -> dict[tuple[str, str | None, str | None], Any]:
     """Values in records.jsonl by cell, metric and part; empty where there is none, or it cannot be read."""
     found = {}
     try:
@@ -386,12 +397,12 @@ def _claims(run: Path) -> dict[tuple[str, str | None, str | None], Any]:
     return found
 
 
-def _claimed(found: Checked, claims: Mapping[tuple[str, str | None, str | None], Any]) -> Iterator[str]:
+def _wrong_claims(found: CheckedCell, claims: Mapping[tuple[str, str | None, str | None], Any]) -> Iterator[str]:
     """Where records.jsonl says another value than the samples."""
     for (metric, part), value in found.values.items():
         claim = claims.get((found.cell.id, metric, part), value)
         numbers = value is not None and isinstance(claim, int | float)
-        near = numbers and math.isclose(claim, value or 0.0, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+        near = numbers and math.isclose(claim, value or 0.0, rel_tol=FLOAT32_TOLERANCE, abs_tol=FLOAT32_TOLERANCE)
         if claim != value and not near:
-            yield f"records.jsonl claims {metric} {plain(claim)}, its samples have {value}"
+            yield f"records.jsonl claims {metric} {plain_text(claim)}, its samples have {value}"
             return

@@ -4,23 +4,23 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from lexbench.core.errors import ConfigError
-from lexbench.parts.web.board.audit import Finding
-from lexbench.parts.web.board.ledger import proposed, read, write
+from lexbench.parts.web.board.audit import AuditFinding
+from lexbench.parts.web.board.ledger import propose_submission, read_ledger, write_ledger
 from lexbench.parts.web.board.site import write_site
-from lexbench.stats.wording import plain, several
+from lexbench.stats.wording import count_with_noun, plain_text
 
-SHOWN = 5
+MAX_PRINTED_FINDINGS = 5
 """Findings that are printed."""
 
 
-def command(
+def update_board(
     ledger: Path,
     out: Path | None = None,
     add: Path | None = None,
     name: str | None = None,
     by: str | None = None,
     url: str | None = None,
-) -> tuple[Path, list[str], list[Finding]]:
+) -> tuple[Path, list[str], list[AuditFinding]]:
     """The page of the site, notes to print, and the refused cells.
 
     Args:
@@ -40,23 +40,27 @@ def command(
         if not by:
             raise ConfigError(f"a submission says who measured it: give --by NAME for {add}")
         today = datetime.now(UTC).date().isoformat()
-        submissions = proposed(ledger, add, name or add.resolve().name, by, url, today)
+        submissions = propose_submission(ledger, add, name or add.resolve().name, by, url, today)
     else:
-        submissions = read(ledger)
+        submissions = read_ledger(ledger)
     page, audited = write_site(ledger, submissions, ledger / "board" if out is None else out)
     if add is not None:
         own = [each for each in audited.refused if each.submission == submissions[-1].name]
         if own:
             raise ConfigError(
-                f"{several(len(own), 'cell')} of {add} cannot be admitted, the first is {own[0].cell}: {own[0].why}"
+                f"{count_with_noun(len(own), 'cell')} of {add} cannot be admitted, the first is {own[0].cell}: "
+                f"{own[0].why}"
             )
-        write(ledger, submissions)
+        write_ledger(ledger, submissions)
     marked = sum(bool(each.marks) for each in audited.entries)
     count = len(audited.entries)
-    notes = [f"{count} {'entry' if count == 1 else 'entries'} of {several(len(submissions), 'submission')}"]
+    notes = [f"{count} {'entry' if count == 1 else 'entries'} of {count_with_noun(len(submissions), 'submission')}"]
     if marked:
         notes.append(f"{marked} marked, not ranked")
     if audited.refused:
-        notes.append(f"{several(len(audited.refused), 'cell')} refused, not shown")
-    notes += [f"refused: {each.submission} {each.cell}: {plain(each.why)}" for each in audited.refused[:SHOWN]]
+        notes.append(f"{count_with_noun(len(audited.refused), 'cell')} refused, not shown")
+    notes += [
+        f"refused: {each.submission} {each.cell}: {plain_text(each.why)}"
+        for each in audited.refused[:MAX_PRINTED_FINDINGS]
+    ]
     return page, notes, audited.refused

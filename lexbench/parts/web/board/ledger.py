@@ -16,16 +16,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lexbench.core.errors import ConfigError
-from lexbench.core.files import read_bytes, read_utf8, unlike, write_text
-from lexbench.core.values import fitting
-from lexbench.stats.wording import plain
+from lexbench.core.files import read_bytes, read_utf8, why_not_a_folder, write_text
+from lexbench.core.values import checked_field_values
+from lexbench.stats.wording import plain_text
 
-FILE = "ledger.jsonl"
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}")
+LEDGER_FILE_NAME = "ledger.jsonl"
+SUBMISSION_NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}")
 """Names of submissions."""
-ID, HASH = re.compile(r"[0-9a-f]{16}"), re.compile(r"[0-9a-f]{32}|")
+CELL_ID_PATTERN, FILE_HASH_PATTERN = re.compile(r"[0-9a-f]{16}"), re.compile(r"[0-9a-f]{32}|")
 """Ids of cells, which are parts of paths; and hashes of their files, empty of one that could not be read."""
-FIRST = "0" * 32
+FIRST_PREVIOUS_HASH = "0" * 32
 """What stands for the hash of the line before the first."""
 
 
@@ -46,28 +46,32 @@ class Submission:
     seal: str | None = None
     """Hash of the line without the seal; None in lines of older versions."""
 
-    def line(self) -> str:
+    def ledger_line(self) -> str:
         """As it stands in the ledger."""
         held = {key: value for key, value in vars(self).items() if key != "seal" or value is not None}
         return json.dumps(held, sort_keys=True, ensure_ascii=False)
 
-    def sealed(self) -> "Submission":
+    def with_seal(self) -> "Submission":
         """The same with its seal."""
-        return replace(self, seal=digest(replace(self, seal=None).line().encode()))
+        return replace(self, seal=short_digest(replace(self, seal=None).ledger_line().encode()))
 
 
-def read(ledger: Path) -> list[Submission]:
+def read_ledger(ledger: Path) -> list[Submission]:
     """All submissions, in the order of admission; ConfigError where a line is malformed, changed, or missing."""
-    file = ledger / FILE
+    file = ledger / LEDGER_FILE_NAME
     if ledger.exists() and not ledger.is_dir():
-        raise ConfigError(f"ledger {ledger} {unlike(ledger)}: give the folder with {FILE} and the submissions")
+        raise ConfigError(
+            f"ledger {ledger} {why_not_a_folder(ledger)}: give the folder with {LEDGER_FILE_NAME} and the submissions"
+        )
     if not file.is_file():
-        raise ConfigError(f"ledger {ledger} has no {FILE}: begin it with lexbench board {ledger} --add RUN --by NAME")
+        raise ConfigError(
+            f"ledger {ledger} has no {LEDGER_FILE_NAME}: begin it with lexbench board {ledger} --add RUN --by NAME"
+        )
     found: list[Submission] = []
-    before = FIRST
+    before = FIRST_PREVIOUS_HASH
     for number, line in enumerate(read_utf8(file, "restore it").splitlines(), 1):
         try:
-            each = Submission(**fitting(Submission, json.loads(line), f"line {number}"))
+            each = Submission(**checked_field_values(Submission, json.loads(line), f"line {number}"))
         except (ValueError, TypeError, RecursionError) as error:
             said = " ".join(str(error).split())[:80]
             raise ConfigError(f"ledger {file} cannot be read at line {number} ({said}): restore it") from None
@@ -75,78 +79,84 @@ def read(ledger: Path) -> list[Submission]:
             raise ConfigError(
                 f"ledger {file} was changed before line {number}: restore the lines as they were admitted"
             )
-        if each.seal is not None and each != each.sealed():
+        if each.seal is not None and each != each.with_seal():
             raise ConfigError(f"ledger {file} was changed at line {number}: restore the line as it was admitted")
-        if wrong := _wrong(each, ledger):
+        if wrong := _find_fault(each, ledger):
             raise ConfigError(f"ledger {file} has {wrong} at line {number}: restore the line as it was admitted")
-        before = digest(line.encode())
+        before = short_digest(line.encode())
         found.append(each)
     return found
 
 
-def _wrong(submission: Submission, ledger: Path) -> str:
+def _find_fault(submission: Submission, ledger: Path) -> str:
     """What must not stand in a line, because files are looked for and pages are made by it; empty of a good one."""
-    if not NAME.fullmatch(submission.name):
-        return f"the name {plain(submission.name)[:80]!r}"
-    if odd := [cell for cell, held in submission.cells.items() if not (ID.fullmatch(cell) and HASH.fullmatch(held))]:
-        return f"the cell {plain(odd[0])[:80]!r}"
+    if not SUBMISSION_NAME_PATTERN.fullmatch(submission.name):
+        return f"the name {plain_text(submission.name)[:80]!r}"
+    if odd := [
+        cell
+        for cell, held in submission.cells.items()
+        if not (CELL_ID_PATTERN.fullmatch(cell) and FILE_HASH_PATTERN.fullmatch(held))
+    ]:
+        return f"the cell {plain_text(odd[0])[:80]!r}"
     place = Path(submission.folder)
     below = not place.is_absolute() and (ledger / place).resolve().is_relative_to(ledger.resolve())
-    return "" if below and ".." not in place.parts else f"the folder {plain(submission.folder)[:80]!r}, outside of it"
+    return (
+        "" if below and ".." not in place.parts else f"the folder {plain_text(submission.folder)[:80]!r}, outside of it"
+    )
 
 
-def hashes(folder: Path) -> dict[str, str]:
+def hash_cell_files(folder: Path) -> dict[str, str]:
     """Hash of each finished cell's file, by the cell's id; empty of one that cannot be read."""
-    return {file.stem: _hash(file) for file in sorted((folder / "cells").glob("*.parquet"))}
+    return {file.stem: _hash_file(file) for file in sorted((folder / "cells").glob("*.parquet"))}
 
 
-def _hash(file: Path) -> str:
+def _hash_file(file: Path) -> str:
     try:
-        return digest(read_bytes(file))
+        return short_digest(read_bytes(file))
     except OSError:
         return ""
 
 
-def digest(content: bytes) -> str:
+def short_digest(content: bytes) -> str:
     """128 bits of the SHA-256, in hexadecimal digits."""
     return hashlib.sha256(content).hexdigest()[:32]
 
 
-def proposed(ledger: Path, run: Path, name: str, by: str, url: str | None, date: str) -> list[Submission]:
+def propose_submission(ledger: Path, run: Path, name: str, by: str, url: str | None, date: str) -> list[Submission]:
     """The ledger with one more submission at its end; nothing is written.
 
     Raises ConfigError where the name is taken or is no name of a folder, or the run folder holds no finished cell.
     """
-    known = read(ledger) if (ledger / FILE).exists() else []
-    if not NAME.fullmatch(name):
+    known = read_ledger(ledger) if (ledger / LEDGER_FILE_NAME).exists() else []
+    if not SUBMISSION_NAME_PATTERN.fullmatch(name):
         raise ConfigError(
             f"name of a submission must be letters, digits, dots, dashes, got {name!r}: e.g. lab-yarn-2026"
         )
     if name in {each.name for each in known}:
         raise ConfigError(f"submission {name} is in the ledger already: choose another name")
-    folder = _relative(run, ledger)
-    held = admitted(known, folder)
-    cells = {cell: found for cell, found in hashes(run).items() if cell not in held}
+    folder = _relative_folder(run, ledger)
+    held = admitted_cells(known, folder)
+    cells = {cell: found for cell, found in hash_cell_files(run).items() if cell not in held}
     if not cells:
         new = "new finished cell" if held else "finished cell"
         raise ConfigError(f"run folder {run} holds no {new}: give one that `lexbench run` has written")
-    previous = digest(known[-1].line().encode()) if known else FIRST
+    previous = short_digest(known[-1].ledger_line().encode()) if known else FIRST_PREVIOUS_HASH
     added = Submission(name=name, by=by, url=url, date=date, folder=folder, cells=cells, previous=previous)
-    return [*known, added.sealed()]
+    return [*known, added.with_seal()]
 
 
-def admitted(submissions: Sequence[Submission], folder: str) -> set[str]:
+def admitted_cells(submissions: Sequence[Submission], folder: str) -> set[str]:
     """Ids of all cells of a run folder that the ledger has."""
     return {cell for each in submissions if each.folder == folder for cell in each.cells}
 
 
-def _relative(run: Path, ledger: Path) -> str:
+def _relative_folder(run: Path, ledger: Path) -> str:
     try:
         return run.resolve().relative_to(ledger.resolve()).as_posix()
     except ValueError:
         raise ConfigError(f"run folder {run} must lie in the ledger's folder {ledger}: copy it there") from None
 
 
-def write(ledger: Path, submissions: Sequence[Submission]) -> None:
+def write_ledger(ledger: Path, submissions: Sequence[Submission]) -> None:
     """Replace the ledger."""
-    write_text(ledger / FILE, "".join(f"{each.line()}\n" for each in submissions))
+    write_text(ledger / LEDGER_FILE_NAME, "".join(f"{each.ledger_line()}\n" for each in submissions))

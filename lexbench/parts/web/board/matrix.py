@@ -10,22 +10,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lexbench.core.groups import grouped
-from lexbench.core.method_key import BASELINE, MethodKey
-from lexbench.parts.web.board.audit import Entry
+from lexbench.core.groups import group_by_key
+from lexbench.core.method_key import BASELINE_METHOD, MethodKey
+from lexbench.parts.web.board.audit import BoardEntry
 from lexbench.report.grid import difference_entry
 from lexbench.report.looks import name_of
 from lexbench.report.titles import asked_by
 from lexbench.stats import metrics
 from lexbench.stats.floors import both_at_ceiling, both_at_floor
-from lexbench.stats.pairs import Paired, corrected, paired
+from lexbench.stats.pairs import PairedDifference, correct_by_holm, paired_difference
 from lexbench.stats.tables import Place
-from lexbench.stats.values import number
-from lexbench.stats.wording import digits, scale, times
+from lexbench.stats.values import format_record_value
+from lexbench.stats.wording import display_factor, format_ratio, metric_format
 
 MIN_SAMPLES = 8
 """Questions of a cell in a matrix, at least."""
-WIDTH, HEIGHT = 96.0, 26.0
+CURVE_WIDTH_PIXELS, CURVE_HEIGHT_PIXELS = 96.0, 26.0
 """Pixels of a small curve."""
 
 
@@ -33,8 +33,8 @@ WIDTH, HEIGHT = 96.0, 26.0
 class Matrix:
     """One task on one model: of each method and length the entry with the most questions, the first of these."""
 
-    entries: Mapping[Place, Entry]
-    differences: Mapping[Place, Paired]
+    entries: Mapping[Place, BoardEntry]
+    differences: Mapping[Place, PairedDifference]
     """To the unmodified model, in the metric's own unit; only where both were asked the same."""
 
     @property
@@ -46,23 +46,23 @@ class Matrix:
     def rows(self) -> list[list[MethodKey]]:
         """The baseline, then each method with its settings behind it, the best at the longest length first."""
         methods = list(dict.fromkeys(method for method, _ in self.entries))
-        groups = grouped(methods, lambda method: method.bare).values()
+        groups = group_by_key(methods, lambda method: method.bare).values()
         rows = [sorted(group, key=lambda method: (str(method) != method.bare, method)) for group in groups]
-        return sorted(rows, key=lambda row: (row[0] != BASELINE, *self._worth(row[0])))
+        return sorted(rows, key=lambda row: (row[0] != BASELINE_METHOD, *self._worth(row[0])))
 
     def _worth(self, method: MethodKey) -> tuple[int, float]:
         """Sort by the longest length with a value, then by the value there, the better side first."""
         length = max(length for each, length in self.entries if each == method)
         record = self.entries[method, length].checked.record
-        return -length, -metrics.better(record.metric) * (record.value or 0.0)
+        return -length, -metrics.better_direction(record.metric) * (record.value or 0.0)
 
 
-def matrices(entries: Sequence[Entry]) -> list[Matrix]:
+def matrices(entries: Sequence[BoardEntry]) -> list[Matrix]:
     """The matrix of each model, task and metric, models and tasks in the order of their entries."""
     shown = [each for each in entries if _is_shown(each)]
     found = []
-    for group in grouped(shown, _of_matrix).values():
-        best: dict[Place, Entry] = {}
+    for group in group_by_key(shown, _of_matrix).values():
+        best: dict[Place, BoardEntry] = {}
         for each in group:
             record = each.checked.record
             place = record.method, record.length
@@ -72,33 +72,33 @@ def matrices(entries: Sequence[Entry]) -> list[Matrix]:
     return found
 
 
-def _is_shown(entry: Entry) -> bool:
+def _is_shown(entry: BoardEntry) -> bool:
     record = entry.checked.record
     return not entry.marks and record.value is not None and record.n >= MIN_SAMPLES
 
 
-def _of_matrix(entry: Entry) -> tuple[object, ...]:
+def _of_matrix(entry: BoardEntry) -> tuple[object, ...]:
     record = entry.checked.record
     return record.model, record.trained_length, record.task, record.metric
 
 
-def _differences(entries: Mapping[Place, Entry]) -> dict[Place, Paired]:
+def _differences(entries: Mapping[Place, BoardEntry]) -> dict[Place, PairedDifference]:
     """Each entry minus the unmodified model's at its length, corrected over the matrix."""
-    found: dict[Place, Paired] = {}
+    found: dict[Place, PairedDifference] = {}
     for (method, length), each in entries.items():
-        base = entries.get((BASELINE, length))
-        if method == BASELINE or base is None or not _comparable(base, each):
+        base = entries.get((BASELINE_METHOD, length))
+        if method == BASELINE_METHOD or base is None or not _comparable(base, each):
             continue
         metric = each.checked.record.metric or ""
-        gap = paired(base.checked.outcomes, each.checked.outcomes, metric)
-        if gap.unlike is None and gap.difference is not None:
+        gap = paired_difference(base.checked.outcomes, each.checked.outcomes, metric)
+        if gap.first_mismatch is None and gap.difference is not None:
             sides = base.checked.record, each.checked.record
             limit = both_at_floor(*sides) or both_at_ceiling(*sides)
-            found[method, length] = Paired(**{**vars(gap), "limit": limit})
-    return corrected(found)
+            found[method, length] = PairedDifference(**{**vars(gap), "limit": limit})
+    return correct_by_holm(found)
 
 
-def _comparable(base: Entry, other: Entry) -> bool:
+def _comparable(base: BoardEntry, other: BoardEntry) -> bool:
     """Whether both were asked the same in the same way, and differ in their attention at all."""
     one, two = base.checked, other.checked
     alike = all(getattr(one.cell, name) == getattr(two.cell, name) for name in ("backend", "dtype", "kernel"))
@@ -118,18 +118,18 @@ def as_shown(matrix: Matrix) -> dict[str, Any]:
         "trained": some.trained_length,
         "title": some.task,
         "asked": asked,
-        "label": metrics.label(some.metric) + metrics.direction(some.metric),
+        "label": metrics.metric_label(some.metric) + metrics.direction_phrase(some.metric),
         "n": f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}",
-        "heads": [{"length": f"{at:,}", "times": times(at / some.trained_length)} for at in matrix.lengths],
+        "heads": [{"length": f"{at:,}", "times": format_ratio(at / some.trained_length)} for at in matrix.lengths],
         "rows": [
             {
                 "name": name_of(method),
-                "baseline": method == BASELINE,
+                "baseline": method == BASELINE_METHOD,
                 "setting": place > 0,
                 "settings": len(row) - 1 if place == 0 else 0,
                 "group": f"{some.task} {some.metric} {some.model} {some.trained_length} {row[0]}",
                 "curve": _curve(matrix, method, ends),
-                "under": _curve(matrix, BASELINE, ends) if method != BASELINE else [],
+                "under": _curve(matrix, BASELINE_METHOD, ends) if method != BASELINE_METHOD else [],
                 "cells": [_cell(matrix, method, length) for length in matrix.lengths],
             }
             for row in matrix.rows
@@ -145,17 +145,17 @@ def _cell(matrix: Matrix, method: MethodKey, length: int) -> dict[str, str] | No
     if entry is None:
         return None
     record = entry.checked.record
-    metric, value = record.metric or "", number(record, record.value or 0.0)
+    metric, value = record.metric or "", format_record_value(record, record.value or 0.0)
     said = [f"{record.n} questions"]
     if record.low is not None and record.high is not None:
-        said.insert(0, f"95 %: {number(record, record.low)} to {number(record, record.high)}")
+        said.insert(0, f"95 %: {format_record_value(record, record.low)} to {format_record_value(record, record.high)}")
     gap, side = matrix.differences.get((method, length)), ""
     if gap is not None and gap.difference is not None:
-        shown = difference_entry(gap, digits(metric), scale(metric), star=bool(gap.significant))
+        shown = difference_entry(gap, metric_format(metric), display_factor(metric), star=bool(gap.significant))
         ends = f" [{', '.join(shown.ends)}]" if shown.ends else ""
         said.append(f"minus unmodified {shown.text}{ends}{', significant' if shown.star else ', not significant'}")
-        if gap.significant and metrics.better(metric):
-            side = "good" if gap.difference * metrics.better(metric) > 0 else "bad"
+        if gap.significant and metrics.better_direction(metric):
+            side = "good" if gap.difference * metrics.better_direction(metric) > 0 else "bad"
     return {"value": value, "side": side, "said": "; ".join(said)}
 
 
@@ -165,7 +165,7 @@ def _ends(matrix: Matrix) -> tuple[float, float]:
     values = [each.value or 0.0 for each in records]
     if metrics.is_score(records[0].metric):
         return 0.0, 1.0
-    base = [each.value or 0.0 for each in records if each.method == BASELINE]
+    base = [each.value or 0.0 for each in records if each.method == BASELINE_METHOD]
     return min(values), max(base or values)
 
 
@@ -178,6 +178,6 @@ def _curve(matrix: Matrix, method: MethodKey, ends: tuple[float, float]) -> list
         if (method, length) in matrix.entries:
             value = matrix.entries[method, length].checked.record.value or 0.0
             share = min(1.0, max(0.0, (value - ends[0]) / ((ends[1] - ends[0]) or 1.0)))
-            x = 3 + (WIDTH - 6) * math.log2(length / lengths[0]) / span
-            points.append(f"{x:.1f},{3 + (HEIGHT - 6) * (1 - share):.1f}")
+            x = 3 + (CURVE_WIDTH_PIXELS - 6) * math.log2(length / lengths[0]) / span
+            points.append(f"{x:.1f},{3 + (CURVE_HEIGHT_PIXELS - 6) * (1 - share):.1f}")
     return points

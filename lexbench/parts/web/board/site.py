@@ -15,48 +15,48 @@ from markupsafe import Markup
 
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import write_text
-from lexbench.core.groups import grouped
+from lexbench.core.groups import group_by_key
 from lexbench.core.version import __version__
 from lexbench.parts.web.board import matrix
-from lexbench.parts.web.board.audit import Audited, Entry, audit
+from lexbench.parts.web.board.audit import AuditedBoard, BoardEntry, audit_submissions
 from lexbench.parts.web.board.ledger import Submission
 from lexbench.parts.web.page import data, page, safety
 from lexbench.report import looks
 from lexbench.report.leaderboard import best
 from lexbench.stats import metrics
-from lexbench.stats.intervals import LEVEL
+from lexbench.stats.intervals import SIGNIFICANCE_LEVEL
 
-SCRIPTS = ("elements.js", "charts.js")
+PAGE_SCRIPTS = ("elements.js", "charts.js")
 """Of the page."""
-SCRIPT = re.compile(r"\d+-[0-9a-f]{16}\.js")
+SAMPLES_SCRIPT_PATTERN = re.compile(r"\d+-[0-9a-f]{16}\.js")
 """Names of the files of samples."""
-MOST = 500
+MAX_NAMED_REFUSALS = 500
 """Refused cells that the page names."""
 
 
-def write_site(ledger: Path, submissions: Sequence[Submission], out: Path) -> tuple[Path, Audited]:
+def write_site(ledger: Path, submissions: Sequence[Submission], out: Path) -> tuple[Path, AuditedBoard]:
     """Audit all submissions and write the site; the path of its page. The folder's samples are replaced."""
     page = out / "index.html"
     if page.is_file() and b"<title>lexbench board</title>" not in page.read_bytes()[: 1 << 16]:
         raise ConfigError(f"{page} is not of lexbench board, which would replace it: give another --out")
     samples = out / "samples"
     if samples.exists() and (
-        not samples.is_dir() or not all(SCRIPT.fullmatch(each.name) for each in samples.iterdir())
+        not samples.is_dir() or not all(SAMPLES_SCRIPT_PATTERN.fullmatch(each.name) for each in samples.iterdir())
     ):
         raise ConfigError(f"{samples} is not of lexbench board, which would replace it: give another --out")
     # Samples of a submission that is gone would stay otherwise.
     shutil.rmtree(samples, ignore_errors=True)
     samples.mkdir(parents=True)
-    audited = audit(ledger, submissions, samples)
-    write_text(page, _rendered(audited))
+    audited = audit_submissions(ledger, submissions, samples)
+    write_text(page, _render_board(audited))
     return page, audited
 
 
-def _rendered(audited: Audited) -> str:
-    parts = [(files(page.__package__) / name).read_text(encoding="utf-8") for name in SCRIPTS]
+def _render_board(audited: AuditedBoard) -> str:
+    parts = [(files(page.__package__) / name).read_text(encoding="utf-8") for name in PAGE_SCRIPTS]
     scripts = [*parts, (files(__package__) / "board.js").read_text(encoding="utf-8")]
-    style = (files(page.__package__) / "page.css").read_text(encoding="utf-8") + page.hues()
-    environment = page.environment(__package__)
+    style = (files(page.__package__) / "page.css").read_text(encoding="utf-8") + page.hue_rules()
+    environment = page.template_environment(__package__)
     marked = Counter(each.submission.name for each in audited.entries if each.marks)
     refused = Counter(each.submission for each in audited.refused)
     shown = [
@@ -72,25 +72,25 @@ def _rendered(audited: Audited) -> str:
         for each in audited.submissions
     ]
     return environment.get_template("board.html.jinja").render(
-        policy=Markup(safety.policy(scripts, [style], served=False, scripts_below=True)),
+        policy=Markup(safety.security_policy(scripts, [style], served=False, scripts_below=True)),
         style=Markup(style),
         scripts=[Markup(script) for script in scripts],
-        data=Markup(safety.as_json(columns(audited))),
-        models=grouped(map(matrix.as_shown, matrix.matrices(audited.entries)), lambda each: each["model"]),
+        data=Markup(safety.script_json(board_columns(audited))),
+        models=group_by_key(map(matrix.as_shown, matrix.matrices(audited.entries)), lambda each: each["model"]),
         least=matrix.MIN_SAMPLES,
-        width=matrix.WIDTH,
-        height=matrix.HEIGHT,
+        width=matrix.CURVE_WIDTH_PIXELS,
+        height=matrix.CURVE_HEIGHT_PIXELS,
         few=sum(each.checked.record.n < matrix.MIN_SAMPLES for each in audited.entries),
         entries=len(audited.entries),
         marked=sum(marked.values()),
         submissions=shown,
         refused=audited.refused,
-        most=MOST,
+        most=MAX_NAMED_REFUSALS,
         version=__version__,
     )
 
 
-def columns(audited: Audited) -> dict[str, Any]:
+def board_columns(audited: AuditedBoard) -> dict[str, Any]:
     """What the page reads: a column for each field, names as places in lists."""
     entries = audited.entries
     numbers = {each.name: number for number, each in enumerate(audited.submissions)}
@@ -109,19 +109,19 @@ def columns(audited: Audited) -> dict[str, Any]:
             "task": place("task", each.checked.record.task),
             "metric": place("metric", each.checked.record.metric or ""),
             "asked": place("asked", each.checked.key),
-            "note": place("note", _note(each)) if _note(each) else None,
+            "note": place("note", _entry_note(each)) if _entry_note(each) else None,
             "samples": each.checked.samples,
             "length": each.checked.record.length,
             "trained": each.checked.record.trained_length,
             "n": each.checked.record.n,
-            **{side: data.rounded(getattr(each.checked.record, side)) for side in ("value", "low", "high")},
+            **{side: data.round_for_charts(getattr(each.checked.record, side)) for side in ("value", "low", "high")},
             "place": standing[number][0],
             "among": standing[number][1],
         }
         for number, each in enumerate(entries)
     ]
     methods = list(dict.fromkeys(each.checked.record.method for each in entries))
-    shapes = [data.look(each) for each in looks.looks(methods).values()]
+    shapes = [data.method_look(each) for each in looks.looks_of_methods(methods).values()]
     fields = ("id", "submission", *lists, "samples", "length", "trained", "n", "value", "low", "high", "place", "among")
     return {
         "columns": {field: [row[field] for row in rows] for field in fields},
@@ -129,29 +129,29 @@ def columns(audited: Audited) -> dict[str, Any]:
         "notes": list(lists["note"]),
         "submissions": [each.name for each in audited.submissions],
         "folders": [each.folder for each in audited.submissions],
-        "better": [metrics.better(metric or None) for metric in lists["metric"]],
+        "better": [metrics.better_direction(metric or None) for metric in lists["metric"]],
         "looks": list(range(len(methods))),
         "shapes": shapes,
     }
 
 
-def places(entries: Sequence[Entry]) -> list[tuple[str | None, int]]:
+def places(entries: Sequence[BoardEntry]) -> list[tuple[str | None, int]]:
     """Place of each entry, `1st`, `tied` or `behind`, among those asked the same, by the paired test; and how many.
 
     None where it is not ranked, or nothing is told.
     """
     found: list[tuple[str | None, int]] = [(None, 0)] * len(entries)
     ranked = [at for at, each in enumerate(entries) if not each.marks and each.checked.record.value is not None]
-    for group in grouped(ranked, lambda at: (entries[at].checked.key, entries[at].checked.record.metric)).values():
+    for group in group_by_key(ranked, lambda at: (entries[at].checked.key, entries[at].checked.record.metric)).values():
         shown = {at: entries[at].checked.record for at in group}
         marks = best.marks_of(shown, {at: [entries[at].checked.outcomes] for at in group})
         for at, mark in marks.items():
-            told = mark.p_holm is not None and mark.p_holm <= LEVEL
+            told = mark.p_holm is not None and mark.p_holm <= SIGNIFICANCE_LEVEL
             found[at] = ("1st" if mark.best else "tied" if mark.level else "behind" if told else None), len(group)
     return found
 
 
-def _note(entry: Entry) -> str:
+def _entry_note(entry: BoardEntry) -> str:
     """Why an entry is not ranked, or was refused by its run."""
     refused = [f"refused: {entry.checked.record.refused}"] if entry.checked.record.refused else []
     return "; ".join([*refused, *entry.marks])

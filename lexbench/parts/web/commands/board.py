@@ -18,9 +18,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 def call(options: argparse.Namespace, words: list[str]) -> int:
     """Admit a submission, if there is one; write the site; 1 where a cell is refused."""
-    from lexbench.parts.web.board.board import command
+    from lexbench.parts.web.board.board import update_board
 
-    page, notes, refused = command(options.ledger, options.out, options.add, options.name, options.by, options.url)
+    page, notes, refused = update_board(options.ledger, options.out, options.add, options.name, options.by, options.url)
     print(page)
     for note in notes:
         print(f"lexbench: {note}", file=sys.stderr)

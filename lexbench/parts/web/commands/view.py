@@ -2,11 +2,11 @@
 
 import argparse
 
-from lexbench.commands.command import Command, run_folders
+from lexbench.commands.command import Command, add_run_folders
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    run_folders(parser)
+    add_run_folders(parser)
     parser.add_argument("--port", type=int, default=8000, help="port; 0 takes any free one (default: %(default)s)")
 
 

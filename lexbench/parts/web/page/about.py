@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from lexbench.core.method_key import MethodKey
-from lexbench.parts.web.page.data import Measured
-from lexbench.stats.records import Loaded
+from lexbench.parts.web.page.data import PageData
+from lexbench.stats.records import LoadedCells
 
 
-def refusals(measured: Measured) -> list[dict[str, Any]]:
+def refused_cells(measured: PageData) -> list[dict[str, Any]]:
     """Refused cells, those of one reason together: at each of the lengths, each of the methods."""
     methods: dict[tuple[str, str, int], list[MethodKey]] = {}
     for table, *_ in measured.settings:
@@ -27,7 +27,7 @@ def refusals(measured: Measured) -> list[dict[str, Any]]:
     ]
 
 
-def losses(measured: Measured) -> list[dict[str, Any]]:
+def incomplete_cells(measured: PageData) -> list[dict[str, Any]]:
     """Cells with failed, truncated or missing samples."""
     found = []
     for table, *_ in measured.settings:
@@ -43,7 +43,7 @@ def losses(measured: Measured) -> list[dict[str, Any]]:
     return found
 
 
-def counts(loaded: Loaded, measured: Measured) -> dict[str, int]:
+def count_contents(loaded: LoadedCells, measured: PageData) -> dict[str, int]:
     """Counts of cells, samples, models, methods and tasks; a method's price cells are of the method."""
     cells = [finished.cell for finished in loaded.finished]
     return {
@@ -56,7 +56,7 @@ def counts(loaded: Loaded, measured: Measured) -> dict[str, int]:
     }
 
 
-def jobs(folders: Sequence[Path]) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[str]]:
+def read_jobs(folders: Sequence[Path]) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[str]]:
     """Provenances and configurations in jobs/*.json, each once, and unreadable files.
 
     A provenance has the number of its jobs; jobs that differ in method and task alone are one configuration.

@@ -5,29 +5,29 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lexbench.core.groups import grouped
+from lexbench.core.groups import group_by_key
 from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Record, Sample
 from lexbench.report import looks
 from lexbench.report.grid import difference_entry, value_entry
 from lexbench.report.leaderboard import best
 from lexbench.report.plots.heatmaps import depth_strata
-from lexbench.report.plots.over_length import floor_name, floors
+from lexbench.report.plots.over_length import floor_name, visible_floors
 from lexbench.report.titles import asked_by
 from lexbench.stats import differences, values
 from lexbench.stats.combine import shared_lengths
-from lexbench.stats.floors import NGRAMS, at_floor
-from lexbench.stats.intervals import LEVEL
-from lexbench.stats.tables import Place, Table, caption, tables
-from lexbench.stats.wording import digits
-from lexbench.store.format import Finished
+from lexbench.stats.floors import NGRAM_FLOOR_NAMES, at_floor
+from lexbench.stats.intervals import SIGNIFICANCE_LEVEL
+from lexbench.stats.tables import Place, Table, build_tables, table_caption
+from lexbench.stats.wording import metric_format
+from lexbench.store.format import FinishedCell
 
-DIGITS = 6
+CHART_DIGITS = 6
 """Significant digits of numbers for charts; texts are rounded separately."""
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class PageData:
     """Data of the page: tables, the samples of each cell id, and paired differences by the name of their table."""
 
     tables: Sequence[Table]
@@ -35,11 +35,11 @@ class Measured:
     paired: Mapping[str, differences.Differences]
 
     @classmethod
-    def of(cls, finished: Sequence[Finished], highlight: Collection[str] = ()) -> "Measured":
+    def of(cls, finished: Sequence[FinishedCell], highlight: Collection[str] = ()) -> "PageData":
         """From finished cells; differences are those to the method `none`. `highlight` names methods to show always."""
         samples = {each.cell.id: each.samples for each in finished}
-        every = tables(finished, highlight)
-        compared = {table.name: differences.differences(table, samples) for table in every}
+        every = build_tables(finished, highlight)
+        compared = {table.name: differences.paired_differences(table, samples) for table in every}
         return cls(every, samples, {name: found for name, found in compared.items() if found is not None})
 
     @property
@@ -48,7 +48,7 @@ class Measured:
 
         Likelihoods, which have the headline, come first.
         """
-        groups = grouped(self.tables, lambda table: table.setting).values()
+        groups = group_by_key(self.tables, lambda table: table.setting).values()
         return sorted(groups, key=lambda group: group[0].metric != "nll")
 
     def name(self, table: Table) -> str:
@@ -58,14 +58,14 @@ class Measured:
         return f"{table.cell.task}{model}" + (f" ({table.differs})" if table.differs else "")
 
 
-def settings(measured: Measured) -> list[dict[str, Any]]:
+def settings_data(measured: PageData) -> list[dict[str, Any]]:
     """Each setting with its metrics; methods and lengths are indexes into the setting's lists."""
-    return [_setting(measured, group) for group in measured.settings]
+    return [_setting_data(measured, group) for group in measured.settings]
 
 
-def _setting(measured: Measured, group: Sequence[Table]) -> dict[str, Any]:
+def _setting_data(measured: PageData, group: Sequence[Table]) -> dict[str, Any]:
     table = group[0]
-    protocol, rest = caption(table).split("\n", 1)
+    protocol, rest = table_caption(table).split("\n", 1)
     return {
         "id": table.setting,
         "label": measured.name(table),
@@ -75,48 +75,52 @@ def _setting(measured: Measured, group: Sequence[Table]) -> dict[str, Any]:
         "trained": table.cell.trained_length,
         "lengths": table.lengths,
         "methods": list(map(str, table.methods)),
-        "looks": [look(each) for each in looks.looks(table.methods, table.highlight).values()],
-        "cells": [_cell(measured, table, place, record) for place, record in table.entries.items()],
-        "metrics": [_metric(measured, each) for each in group],
+        "looks": [method_look(each) for each in looks.looks_of_methods(table.methods, table.highlight).values()],
+        "cells": [_cell_data(measured, table, place, record) for place, record in table.entries.items()],
+        "metrics": [_metric_data(measured, each) for each in group],
     }
 
 
-def look(shown: looks.Look) -> dict[str, Any]:
+def method_look(shown: looks.Look) -> dict[str, Any]:
     """As the page draws it; dashes in pixels of a line that is two wide."""
-    dash = ",".join(f"{2 * part:g}px" for part in looks.DASHES[shown.dash]) or "solid"
+    dash = ",".join(f"{2 * part:g}px" for part in looks.DASH_PATTERNS[shown.dash]) or "solid"
     about = {"hue": shown.tone, "mark": shown.marker, "hollow": shown.hollow, "front": shown.front}
     return {**about, "dash": dash, "family": shown.family}
 
 
-def _cell(measured: Measured, table: Table, place: Place, record: Record) -> dict[str, Any]:
-    found = {**_place(table, *place), "id": record.cell, "samples": len(measured.samples.get(record.cell, ()))}
+def _cell_data(measured: PageData, table: Table, place: Place, record: Record) -> dict[str, Any]:
+    found = {**_cell_place(table, *place), "id": record.cell, "samples": len(measured.samples.get(record.cell, ()))}
     return {**found, "refused": record.refused} if record.refused else found
 
 
-def _place(table: Table, method: MethodKey, length: int) -> dict[str, int]:
+def _cell_place(table: Table, method: MethodKey, length: int) -> dict[str, int]:
     return {"method": table.methods.index(method), "length": table.lengths.index(length)}
 
 
-def _metric(measured: Measured, table: Table) -> dict[str, Any]:
+def _metric_data(measured: PageData, table: Table) -> dict[str, Any]:
     """One metric of a setting."""
-    levels = floors(table)
+    levels = visible_floors(table)
     known = places(table, measured.samples)
     return {
         "metric": table.metric,
         "label": table.label,
         "better": table.better,
         "scored": table.scored,
-        "ranked": [table.methods.index(method) for method in ranked(table)],
-        "ranking": ranking(table),
+        "ranked": [table.methods.index(method) for method in rank_methods(table)],
+        "ranking": ranking_measure(table),
         "floor": floor_name(table),
-        "chance": [rounded(levels.get(length)) for length in table.lengths],
-        "floors": _floors(table),
+        "chance": [round_for_charts(levels.get(length)) for length in table.lengths],
+        "floors": _floors_by_length(table),
         "values": [
-            {**_place(table, *place), **_value(table, record), **({"place": known[place]} if place in known else {})}
+            {
+                **_cell_place(table, *place),
+                **_value_data(table, record),
+                **({"place": known[place]} if place in known else {}),
+            }
             for place, record in table.entries.items()
         ],
-        "depths": list(_depths(table, measured.samples)),
-        "paired": _paired(measured.paired.get(table.name)),
+        "depths": list(_depth_strata(table, measured.samples)),
+        "paired": _paired_data(measured.paired.get(table.name)),
     }
 
 
@@ -125,40 +129,43 @@ def places(table: Table, samples: Mapping[str, Sequence[Sample]]) -> dict[Place,
     found: dict[Place, str] = {}
     for length in table.lengths:
         shown = {each.method: each for each in table.at(length) if each.value is not None}
-        marks = best.marks({method: [record] for method, record in shown.items()}, shown, samples)
+        marks = best.mark_best_rows({method: [record] for method, record in shown.items()}, shown, samples)
         for method, mark in marks.items():
-            told = mark.p_holm is not None and mark.p_holm <= LEVEL
+            told = mark.p_holm is not None and mark.p_holm <= SIGNIFICANCE_LEVEL
             word = "1st" if mark.best else "tied" if mark.level else "behind" if told else None
             if word is not None:
                 found[method, length] = word
     return found
 
 
-def _floors(table: Table) -> dict[str, list[float | None]]:
+def _floors_by_length(table: Table) -> dict[str, list[float | None]]:
     """Uniform, unigram and bigram floors at each length, where known."""
     found = {
         name: [
-            next((rounded(level) for each in table.at(length) if (level := getattr(each, name)) is not None), None)
+            next(
+                (round_for_charts(level) for each in table.at(length) if (level := getattr(each, name)) is not None),
+                None,
+            )
             for length in table.lengths
         ]
-        for name in NGRAMS
+        for name in NGRAM_FLOOR_NAMES
     }
     return {name: levels for name, levels in found.items() if any(level is not None for level in levels)}
 
 
-def past(table: Table) -> list[int]:
+def lengths_past_trained(table: Table) -> list[int]:
     """The lengths beyond the trained one at which every method has a value."""
     return [length for length in shared_lengths(table) if length > table.cell.trained_length]
 
 
-def ranked(table: Table) -> list[MethodKey]:
+def rank_methods(table: Table) -> list[MethodKey]:
     """Methods, the best mean past the trained length first, over lengths that all share; those without values last.
 
     Where no such length lies past it, the mean over all shared lengths; where no side is better, the table's order.
     """
     if not table.better:
         return table.methods
-    lengths = past(table) or shared_lengths(table)
+    lengths = lengths_past_trained(table) or shared_lengths(table)
 
     def worth(method: MethodKey) -> tuple[bool, float]:
         known = {record.length: record.value for record in table.of(method) if record.value is not None}
@@ -168,73 +175,77 @@ def ranked(table: Table) -> list[MethodKey]:
     return sorted(table.methods, key=worth)
 
 
-def ranking(table: Table) -> str | None:
-    """Measure by which `ranked` ranks, in words; None where no side is better."""
+def ranking_measure(table: Table) -> str | None:
+    """Measure by which `rank_methods` ranks, in words; None where no side is better."""
     if not table.better:
         return None
-    return "the mean past the trained length" if past(table) else "the mean over the lengths that all share"
+    return (
+        "the mean past the trained length"
+        if lengths_past_trained(table)
+        else "the mean over the lengths that all share"
+    )
 
 
-def text(record: Record) -> str:
+def value_text(record: Record) -> str:
     """A value and its interval with the digits of the tables; `refused` or `no value`."""
     shown = value_entry(record)
     return f"{shown.text} [{', '.join(shown.ends)}]" if shown.ends else shown.text
 
 
-def _value(table: Table, record: Record) -> dict[str, Any]:
-    notes = [*values.notes_of(record, table.cell.n)]
+def _value_data(table: Table, record: Record) -> dict[str, Any]:
+    notes = [*values.value_notes(record, table.cell.n)]
     if record.truncated:
         notes.append(f"{record.truncated} of {record.n} samples truncated")
-    numbers = {side: rounded(getattr(record, side)) for side in ("value", "low", "high")}
+    numbers = {side: round_for_charts(getattr(record, side)) for side in ("value", "low", "high")}
     if at_floor(record):
         notes.append("at its floor")
-    found = {**numbers, "n": record.n, "clusters": record.clusters, "text": text(record)}
+    found = {**numbers, "n": record.n, "clusters": record.clusters, "text": value_text(record)}
     return {**found, "notes": notes} if notes else found
 
 
-def rounded(value: float | None) -> float | None:
+def round_for_charts(value: float | None) -> float | None:
     """To the digits that charts need."""
-    return None if value is None else float(f"{value:.{DIGITS}g}")
+    return None if value is None else float(f"{value:.{CHART_DIGITS}g}")
 
 
-def _depths(table: Table, samples: Mapping[str, Sequence[Sample]]) -> Iterator[dict[str, Any]]:
+def _depth_strata(table: Table, samples: Mapping[str, Sequence[Sample]]) -> Iterator[dict[str, Any]]:
     """By method and length: the strata of depth from the start to the end of the text."""
     strata: dict[Place, list[list[float | None]]] = {}
     for each in depth_strata(table, samples):
         ends = (each.interval.low, each.interval.high) if each.interval else (None, None)
-        row = [each.n, *map(rounded, (each.value, *ends))]
+        row = [each.n, *map(round_for_charts, (each.value, *ends))]
         strata.setdefault((each.method, each.length), []).append(row)
     for place, rows in strata.items():
         if any(row[0] for row in rows):
-            yield {**_place(table, *place), "strata": rows}
+            yield {**_cell_place(table, *place), "strata": rows}
 
 
-def _paired(found: differences.Differences | None) -> dict[str, Any] | None:
+def _paired_data(found: differences.Differences | None) -> dict[str, Any] | None:
     """Paired differences to the baseline."""
     if found is None:
         return None
     table = found.table
-    rows = [{**_place(table, *place), **_difference(table, each)} for place, each in found.entries.items()]
-    coverage = list(differences.coverage(found))
+    rows = [{**_cell_place(table, *place), **_difference_data(table, each)} for place, each in found.entries.items()]
+    coverage = list(differences.coverage_sentences(found))
     return {"baseline": str(found.baseline), "unit": found.unit, "coverage": coverage, "rows": rows}
 
 
-def _difference(table: Table, each: differences.Difference) -> dict[str, Any]:
+def _difference_data(table: Table, each: differences.Difference) -> dict[str, Any]:
     """A difference as it is read; or why there is none."""
     if each.same_attention:
         return {"text": each.apart}
     if each.difference is None:
         why = f"refused: {each.refused}" if each.refused else each.apart
         return {"text": "refused" if each.refused else "no pairs", "why": why}
-    shown = difference_entry(each, digits(table.metric or ""))
+    shown = difference_entry(each, metric_format(table.metric or ""))
     row: dict[str, Any] = {
-        "value": rounded(each.difference),
+        "value": round_for_charts(each.difference),
         "text": shown.text,
         "pairs": each.pairs,
         "clusters": each.clusters,
         "significant": each.significant,
-        "low": rounded(each.low),
-        "high": rounded(each.high),
+        "low": round_for_charts(each.low),
+        "high": round_for_charts(each.high),
     }
     if each.limit:
         row["limit"] = str(each.limit)

@@ -19,11 +19,11 @@ from lexbench.parts.web.page import about, data, headlines, safety, samples
 from lexbench.report import looks
 from lexbench.report.select import check_highlight
 from lexbench.stats import records
-from lexbench.stats.records import Loaded
+from lexbench.stats.records import LoadedCells
 from lexbench.stats.tables import corpus_of
 
-SCRIPTS = ("elements.js", "charts.js", "page.js", "curves.js", "depths.js", "paired.js", "browser.js")
-LIVE = "live.js"
+PAGE_SCRIPTS = ("elements.js", "charts.js", "page.js", "curves.js", "depths.js", "paired.js", "browser.js")
+LIVE_SCRIPT = "live.js"
 """The script of the served page, that follows a running sweep."""
 
 
@@ -38,15 +38,15 @@ def write_page(folders: Sequence[Path], out: Path | None = None, highlight: Coll
     Raises ConfigError where there is no run.
     """
     out = Path(folders[0]) / "report" / "report.html" if out is None else Path(out)
-    write_text(out, render(records.load(folders), folders, highlight=highlight))
+    write_text(out, render_page(records.load_cells(folders), folders, highlight=highlight))
     return out
 
 
-def render(
-    loaded: Loaded,
+def render_page(
+    loaded: LoadedCells,
     folders: Sequence[Path],
     served: bool = False,
-    budget: int = samples.BUDGET,
+    budget: int = samples.MAX_SAMPLES_BYTES,
     highlight: Collection[str] = (),
 ) -> str:
     """The whole page.
@@ -59,27 +59,27 @@ def render(
         highlight: names of methods to show always.
     """
     check_highlight((each.cell.method for each in loaded.finished), highlight)
-    measured = data.Measured.of(loaded.finished, highlight)
-    told = [*headlines.beyond(measured), *headlines.headlines(measured)]
+    measured = data.PageData.of(loaded.finished, highlight)
+    told = [*headlines.context_headlines(measured), *headlines.metric_headlines(measured)]
     sentences = {each["id"]: each["lead"] for each in reversed(told) if each["lead"]}
-    cells, kept = ({}, None) if served else samples.embedded(loaded.finished, budget)
-    provenances, configurations, unread = about.jobs(folders)
-    live = [LIVE] if served and _part(LIVE).is_file() else []
-    scripts = [_part(name).read_text(encoding="utf-8") for name in (*SCRIPTS, *live)]
+    cells, kept = ({}, None) if served else samples.embed_samples(loaded.finished, budget)
+    provenances, configurations, unread = about.read_jobs(folders)
+    live = [LIVE_SCRIPT] if served and _package_file(LIVE_SCRIPT).is_file() else []
+    scripts = [_package_file(name).read_text(encoding="utf-8") for name in (*PAGE_SCRIPTS, *live)]
     assert not any("</script" in script.lower() or "<!--" in script for script in scripts), "a script ends its element"
-    style = _part("page.css").read_text(encoding="utf-8") + hues()
+    style = _package_file("page.css").read_text(encoding="utf-8") + hue_rules()
     return (
-        environment()
+        template_environment()
         .get_template("template.html.jinja")
         .render(
-            policy=Markup(safety.policy(scripts, [style], served)),
+            policy=Markup(safety.security_policy(scripts, [style], served)),
             style=Markup(style),
             scripts=[Markup(script) for script in scripts],
             data=Markup(
-                safety.as_json(
+                safety.script_json(
                     {
-                        "settings": data.settings(measured),
-                        "families": looks.ORDER,
+                        "settings": data.settings_data(measured),
+                        "families": looks.FAMILY_ORDER,
                         "sentences": sentences,
                         "kept": kept,
                     }
@@ -90,14 +90,14 @@ def render(
             served=served,
             folders=[str(folder) for folder in folders],
             written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-            counts=about.counts(loaded, measured),
+            counts=about.count_contents(loaded, measured),
             sentence=sentences.get(measured.settings[0][0].setting, "") if measured.settings else "",
             headlines=told,
-            terms=headlines.TERMS,
+            terms=headlines.MEANING_OF_COLUMN,
             settings=[group[0] for group in measured.settings],
             name=measured.name,
-            refusals=about.refusals(measured),
-            losses=about.losses(measured),
+            refusals=about.refused_cells(measured),
+            losses=about.incomplete_cells(measured),
             unfinished=loaded.unfinished,
             problems=[*loaded.problems, *unread],
             provenances=provenances,
@@ -106,34 +106,34 @@ def render(
     )
 
 
-def hues() -> str:
+def hue_rules() -> str:
     """Rules for the colours of lines, .hue-0 the baseline's: the same as in figures, and their like on a dark page."""
-    pairs = enumerate(zip(looks.LIGHT, looks.DARK, strict=True))
+    pairs = enumerate(zip(looks.LIGHT_PAGE_COLOURS, looks.DARK_PAGE_COLOURS, strict=True))
     return "".join(f".hue-{place} {{ color: light-dark({light}, {dark}); }}\n" for place, (light, dark) in pairs)
 
 
-def _part(name: str) -> Any:
+def _package_file(name: str) -> Any:
     return files(__package__) / name
 
 
-def environment(package: str = __package__) -> jinja2.Environment:
+def template_environment(package: str = __package__) -> jinja2.Environment:
     """Templates of a package, in which everything is escaped and made visible."""
     made = jinja2.Environment(
         loader=jinja2.PackageLoader(package, ""),
         autoescape=True,
-        finalize=_finalized,
+        finalize=_make_visible,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
     made.filters["corpus"] = corpus_of
     made.filters["grouped"] = lambda number: f"{number:,}"
-    made.filters["indented"] = safety.indented
+    made.filters["indented"] = safety.indented_json
     return made
 
 
-def _finalized(value: Any) -> Any:
-    return safety.visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+def _make_visible(value: Any) -> Any:
+    return safety.make_visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-__all__ = ["render", "samples", "write_page"]
+__all__ = ["render_page", "samples", "write_page"]

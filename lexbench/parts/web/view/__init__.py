@@ -1,5 +1,5 @@
 """`lexbench view`: a results folder in the browser with live progress of its runs; read-only, on loopback."""
 
-from lexbench.parts.web.view.loopback import serve, server
+from lexbench.parts.web.view.loopback import bind_server, serve
 
-__all__ = ["serve", "server"]
+__all__ = ["bind_server", "serve"]

@@ -14,15 +14,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lexbench.core.errors import ConfigError
-from lexbench.core.files import check_regular, read_bytes, unlike
+from lexbench.core.files import check_regular, read_bytes, why_not_a_folder
 from lexbench.core.values import is_whole
 
-INSIDE = ("cells", "jobs", "report")
+RUN_SUBFOLDERS = ("cells", "jobs", "report")
 """Folders inside a run folder; not searched for run folders."""
 
 
 @dataclass(frozen=True)
-class Planned:
+class JobCell:
     """A cell of a job, measured or not."""
 
     method: str
@@ -34,7 +34,7 @@ class Planned:
 
 
 @dataclass(frozen=True)
-class Job:
+class WatchedJob:
     """One job of a run folder, from its file."""
 
     name: str
@@ -43,12 +43,12 @@ class Job:
     """Samples per cell."""
     begun: float
     """Time of the last start, in seconds since the epoch."""
-    planned: Mapping[str, Planned]
+    planned: Mapping[str, JobCell]
     """By cell, in the order of measurement."""
 
 
 @dataclass(frozen=True)
-class Unfinished:
+class UnfinishedCell:
     """A cell with samples that is not finished."""
 
     method: str
@@ -63,15 +63,15 @@ class Unfinished:
 
 
 @dataclass(frozen=True)
-class Run:
+class WatchedRun:
     """State of a run folder."""
 
     folder: Path
     finished: Mapping[str, float]
     """Time of each finished cell's file."""
     refused: frozenset[str]
-    unfinished: Mapping[str, Unfinished]
-    jobs: Sequence[Job]
+    unfinished: Mapping[str, UnfinishedCell]
+    jobs: Sequence[WatchedJob]
     seconds: Mapping[str, float]
     """Seconds that each cell took."""
     problems: Sequence[str]
@@ -79,7 +79,7 @@ class Run:
 
 
 @dataclass
-class _Growing:
+class _GrowingFile:
     """Reading state of an unfinished cell's file: each look reads only what was appended."""
 
     cell: dict[str, Any] | None = None
@@ -89,19 +89,21 @@ class _Growing:
     """Time and number of samples at the first look."""
 
 
-class Watch:
+class FolderWatch:
     """Observes run folders, or folders of run folders, repeatedly."""
 
     def __init__(self, folders: Sequence[Path]) -> None:
         for folder in folders:
             if not folder.is_dir():
-                raise ConfigError(f"run folder {folder} {unlike(folder)}: give the results folder of `lexbench run`")
+                raise ConfigError(
+                    f"run folder {folder} {why_not_a_folder(folder)}: give the results folder of `lexbench run`"
+                )
         self.folders = [Path(folder) for folder in folders]
-        self._growing: dict[Path, _Growing] = {}
+        self._growing: dict[Path, _GrowingFile] = {}
         self._read: dict[Path, tuple[tuple[int, int], Any]] = {}
         self._lock = threading.Lock()
 
-    def folders_of_runs(self) -> list[Path]:
+    def find_run_folders(self) -> list[Path]:
         """The run folders among and below the given folders, at this moment; each once."""
         found: dict[Path, None] = {}
         for folder in self.folders:
@@ -110,30 +112,30 @@ class Watch:
                     found[Path(place)] = None
                 if Path(place) == folder and Path(place) in found:  # a run folder itself: nothing below it is one
                     break
-                below[:] = sorted(name for name in below if name not in INSIDE)
+                below[:] = sorted(name for name in below if name not in RUN_SUBFOLDERS)
         return list(found)
 
-    def state(self) -> tuple[str, int]:
+    def folders_state(self) -> tuple[str, int]:
         """A hash that changes exactly if the finished cells' files change, and the number of finished cells."""
         files = [
             (folder, name, status)
-            for folder in self.folders_of_runs()
-            for name, status in _listed(folder / "cells", ".parquet")
+            for folder in self.find_run_folders()
+            for name, status in _list_files(folder / "cells", ".parquet")
         ]
         lines = [f"{folder} {name} {status.st_mtime_ns} {status.st_size}" for folder, name, status in files]
         return hashlib.sha256(os.fsencode("\n".join(lines))).hexdigest()[:16], len({name for _, name, _ in files})
 
-    def runs(self) -> list[Run]:
+    def read_runs(self) -> list[WatchedRun]:
         """State of every run folder."""
         with self._lock:
-            return [self._run(folder) for folder in self.folders_of_runs()]
+            return [self._read_run(folder) for folder in self.find_run_folders()]
 
-    def _run(self, folder: Path) -> Run:
+    def _read_run(self, folder: Path) -> WatchedRun:
         problems: list[str] = []
-        files = {name.removesuffix(".parquet"): status for name, status in _listed(folder / "cells", ".parquet")}
+        files = {name.removesuffix(".parquet"): status for name, status in _list_files(folder / "cells", ".parquet")}
         finished, refused = {}, set()
         for cell, status in files.items():
-            verdict = self._once(folder / "cells" / f"{cell}.parquet", status, _is_refused)
+            verdict = self._read_once(folder / "cells" / f"{cell}.parquet", status, _is_refused)
             if verdict is None:
                 problems.append(f"cells/{cell}.parquet")
                 continue
@@ -141,22 +143,27 @@ class Watch:
             if verdict:
                 refused.add(cell)
         unfinished = {}
-        for name, _ in _listed(folder / "cells", ".jsonl"):
+        for name, _ in _list_files(folder / "cells", ".jsonl"):
             cell = name.removesuffix(".jsonl")
-            found = self._unfinished(folder / "cells" / name) if cell not in files else None
+            found = self._read_unfinished(folder / "cells" / name) if cell not in files else None
             if found:
                 unfinished[cell] = found
         jobs = []
-        for name, status in _listed(folder / "jobs", ".json"):
-            job = self._once(folder / "jobs" / name, status, _job)
+        for name, status in _list_files(folder / "jobs", ".json"):
+            job = self._read_once(folder / "jobs" / name, status, _read_job)
             if job is None:
                 problems.append(f"jobs/{name}")
             else:
                 jobs.append(job)
-        costs = [self._once(folder / name, status, _seconds) for name, status in _listed(folder, "costs.jsonl")]
-        return Run(folder, finished, frozenset(refused), unfinished, jobs, costs[0] or {} if costs else {}, problems)
+        costs = [
+            self._read_once(folder / name, status, _seconds_of_cells)
+            for name, status in _list_files(folder, "costs.jsonl")
+        ]
+        return WatchedRun(
+            folder, finished, frozenset(refused), unfinished, jobs, costs[0] or {} if costs else {}, problems
+        )
 
-    def _once(self, file: Path, status: os.stat_result, read: Any) -> Any:
+    def _read_once(self, file: Path, status: os.stat_result, read: Any) -> Any:
         """Result of `read(file)`, cached until the file's size or mtime changes; None if it cannot be read."""
         version = (status.st_mtime_ns, status.st_size)
         if self._read.get(file, (None,))[0] != version:
@@ -167,31 +174,36 @@ class Watch:
             self._read[file] = (version, made)
         return self._read[file][1]
 
-    def _unfinished(self, file: Path) -> Unfinished | None:
+    def _read_unfinished(self, file: Path) -> UnfinishedCell | None:
         """State of an unfinished cell; None if its file has no complete line yet, or is gone."""
-        known = self._growing.setdefault(file, _Growing())
+        known = self._growing.setdefault(file, _GrowingFile())
         try:
             check_regular(file)
             with file.open("rb") as stream:
                 status = os.fstat(stream.fileno())
                 if status.st_size < known.offset:  # a resumed run truncates a torn line or starts again
-                    known = self._growing[file] = _Growing()
+                    known = self._growing[file] = _GrowingFile()
                 if known.cell is None:
                     head = stream.readline()
                     if not head.endswith(b"\n"):
                         return None
                     known.cell, known.offset = dict(json.loads(head)), stream.tell()
-                _count(stream, known)
+                _count_new_lines(stream, known)
             cell = known.cell
-            told = (str(cell["method"]), str(cell["task"]), _whole(cell["length"], 1), _whole(cell["n"], 1))
+            told = (
+                str(cell["method"]),
+                str(cell["task"]),
+                _checked_whole_number(cell["length"], 1),
+                _checked_whole_number(cell["n"], 1),
+            )
         except (OSError, ValueError, KeyError, TypeError):
             return None
         known.first = known.first or (status.st_mtime, known.lines)
         gone, came = status.st_mtime - known.first[0], known.lines - known.first[1]
-        return Unfinished(*told, known.lines, status.st_mtime, gone / came if came > 0 and gone > 0 else None)
+        return UnfinishedCell(*told, known.lines, status.st_mtime, gone / came if came > 0 and gone > 0 else None)
 
 
-def _count(stream: BinaryIO, known: _Growing) -> None:
+def _count_new_lines(stream: BinaryIO, known: _GrowingFile) -> None:
     """Count complete new lines; an incomplete last line is read again next time."""
     place = known.offset
     stream.seek(place)
@@ -202,7 +214,7 @@ def _count(stream: BinaryIO, known: _Growing) -> None:
         place += len(added)
 
 
-def _listed(folder: Path, suffix: str) -> list[tuple[str, os.stat_result]]:
+def _list_files(folder: Path, suffix: str) -> list[tuple[str, os.stat_result]]:
     """Files of a folder with this suffix, sorted; none if the folder does not exist yet."""
     found = []
     try:
@@ -223,24 +235,26 @@ def _is_refused(file: Path) -> bool:
     return json.loads(pq.read_metadata(file).metadata[b"refused"]) is not None
 
 
-def _job(file: Path) -> Job:
+def _read_job(file: Path) -> WatchedJob:
     """Read a job's file; `planned` is empty if it lists no cells."""
     content = json.loads(read_bytes(file))
     config = content["config"]
     planned = {
-        str(row["cell"]): Planned(
+        str(row["cell"]): JobCell(
             method=str(row["method"]),
             task=str(row["task"]),
-            length=_whole(row["length"], 1),
-            seed=_whole(row["seed"], 0),
-            tokens=_whole(row["tokens"], 0),
+            length=_checked_whole_number(row["length"], 1),
+            seed=_checked_whole_number(row["seed"], 0),
+            tokens=_checked_whole_number(row["tokens"], 0),
         )
         for row in content.get("cells", [])
     }
-    return Job(file.stem, str(config["model"]["name"]), _whole(config["n"], 1), file.stat().st_mtime, planned)
+    return WatchedJob(
+        file.stem, str(config["model"]["name"]), _checked_whole_number(config["n"], 1), file.stat().st_mtime, planned
+    )
 
 
-def _seconds(file: Path) -> dict[str, float]:
+def _seconds_of_cells(file: Path) -> dict[str, float]:
     """Seconds of each cell, summed over its rows; malformed rows are skipped."""
     found: dict[str, float] = {}
     for line in read_bytes(file).splitlines():
@@ -254,7 +268,7 @@ def _seconds(file: Path) -> dict[str, float]:
     return found
 
 
-def _whole(value: Any, least: int) -> int:
+def _checked_whole_number(value: Any, least: int) -> int:
     """The value if it is a whole number of at least `least`, else ConfigError."""
     if not is_whole(value, least):
         raise ConfigError(f"{value!r} must be a whole number of at least {least}")

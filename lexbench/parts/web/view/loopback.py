@@ -13,23 +13,23 @@ from typing import Any
 
 from lexbench.core.errors import ConfigError
 from lexbench.parts.web.page import safety, samples
-from lexbench.parts.web.view.folders import Watch
-from lexbench.parts.web.view.pages import Maker, Pages, waiting
-from lexbench.parts.web.view.progress import progress
+from lexbench.parts.web.view.folders import FolderWatch
+from lexbench.parts.web.view.pages import PageCache, PageMaker, waiting_page
+from lexbench.parts.web.view.progress import progress_data
 from lexbench.store.store import Store
 
 log = logging.getLogger(__name__)
 
-ADDRESS = "127.0.0.1"
-NAMES = ("127.0.0.1", "localhost", "[::1]")
+LOOPBACK_ADDRESS = "127.0.0.1"
+ALLOWED_HOST_NAMES = ("127.0.0.1", "localhost", "[::1]")
 """Allowed Host names. Others are refused: DNS rebinding lets a foreign page reach 127.0.0.1 by its own name."""
-PATIENCE = 3.0
+PAGE_PATIENCE_SECONDS = 3.0
 """Seconds that a request waits for the page; after that the progress page is sent."""
-NOTHING = "default-src 'none'"
-PAGE = re.compile(r"/(?:\?seen=(\w+))?")
+EMPTY_POLICY = "default-src 'none'"
+PAGE_PATH_PATTERN = re.compile(r"/(?:\?seen=(\w+))?")
 """The page; with the state of the one that the reader has seen."""
-SAMPLES = re.compile(r"/samples/([0-9a-f]{16})\.json")
-HEADERS = {
+SAMPLES_PATH_PATTERN = re.compile(r"/samples/([0-9a-f]{16})\.json")
+RESPONSE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -39,25 +39,25 @@ HEADERS = {
 
 
 @dataclass(frozen=True)
-class Response:
+class PageResponse:
     """An answer, without the headers that all answers have."""
 
     status: HTTPStatus
     kind: str
     """Media type."""
     body: str
-    policy: str = NOTHING
+    policy: str = EMPTY_POLICY
     """Content security policy."""
 
 
-class Server(ThreadingHTTPServer):
+class PageServer(ThreadingHTTPServer):
     """HTTP server of one or more run folders, one thread per request."""
 
     def __init__(self, folders: Sequence[Path], port: int) -> None:
-        self.watch = Watch(folders)
-        self.maker = Maker(folders)
-        self.pages = Pages(self.watch, self.maker)
-        super().__init__((ADDRESS, port), Handler)
+        self.watch = FolderWatch(folders)
+        self.maker = PageMaker(folders)
+        self.pages = PageCache(self.watch, self.maker)
+        super().__init__((LOOPBACK_ADDRESS, port), PageRequestHandler)
 
     def server_bind(self) -> None:
         """Bind without a DNS look-up: HTTPServer.server_bind asks for our host name, which can take seconds."""
@@ -73,58 +73,62 @@ class Server(ThreadingHTTPServer):
     @property
     def url(self) -> str:
         """Address of the page."""
-        return f"http://{ADDRESS}:{self.server_port}/"
+        return f"http://{LOOPBACK_ADDRESS}:{self.server_port}/"
 
     @property
     def hosts(self) -> set[str]:
         """Accepted Host headers."""
-        return {f"{name}:{self.server_port}" for name in NAMES} | ({*NAMES} if self.server_port == 80 else set())
+        return {f"{name}:{self.server_port}" for name in ALLOWED_HOST_NAMES} | (
+            {*ALLOWED_HOST_NAMES} if self.server_port == 80 else set()
+        )
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore errors of connections closed by the browser; other errors were logged already."""
 
-    def answer(self, path: str) -> Response:
+    def answer(self, path: str) -> PageResponse:
         """Answer a path; only those named here exist."""
-        if match := PAGE.fullmatch(path):
+        if match := PAGE_PATH_PATTERN.fullmatch(path):
             return self._page(match[1])
         if path == "/progress.json":
             return self._progress()
         if path == "/favicon.ico":
-            return Response(HTTPStatus.OK, "image/x-icon", "")  # browsers request it, and log a 404
-        if match := SAMPLES.fullmatch(path):
+            return PageResponse(HTTPStatus.OK, "image/x-icon", "")  # browsers request it, and log a 404
+        if match := SAMPLES_PATH_PATTERN.fullmatch(path):
             return self._samples(match[1])
-        return refusal(HTTPStatus.NOT_FOUND, "nothing here")
+        return error_response(HTTPStatus.NOT_FOUND, "nothing here")
 
-    def _progress(self) -> Response:
-        state, cells = self.watch.state()
-        now = {**progress(self.watch.runs()), "state": state, "cells": cells, "making": self.pages.making}
-        return Response(HTTPStatus.OK, "application/json", safety.as_json(now))
+    def _progress(self) -> PageResponse:
+        state, cells = self.watch.folders_state()
+        now = {**progress_data(self.watch.read_runs()), "state": state, "cells": cells, "making": self.pages.is_making}
+        return PageResponse(HTTPStatus.OK, "application/json", safety.script_json(now))
 
-    def _page(self, seen: str | None) -> Response:
-        made = self.pages.get(PATIENCE, seen)
+    def _page(self, seen: str | None) -> PageResponse:
+        made = self.pages.get(PAGE_PATIENCE_SECONDS, seen)
         if made is None:
-            return Response(HTTPStatus.OK, "text/html", *waiting(self.watch.folders))
+            return PageResponse(HTTPStatus.OK, "text/html", *waiting_page(self.watch.folders))
         if made.failed:
-            return refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "the page cannot be made: see the terminal for the reason")
+            return error_response(
+                HTTPStatus.INTERNAL_SERVER_ERROR, "the page cannot be made: see the terminal for the reason"
+            )
         content = made.content
         about = f'<section id="progress" data-state="{content.state}" data-cells="{content.cells}"'
         shown = content.html.replace('<section id="progress"', about, 1)
-        return Response(HTTPStatus.OK, "text/html", shown, made.policy)
+        return PageResponse(HTTPStatus.OK, "text/html", shown, made.policy)
 
-    def _samples(self, cell: str) -> Response:
-        for folder in self.watch.folders_of_runs():
+    def _samples(self, cell: str) -> PageResponse:
+        for folder in self.watch.find_run_folders():
             if (folder / "cells" / f"{cell}.parquet").is_file():
                 store = Store(folder)
                 if found := store.load([cell]):
-                    return Response(HTTPStatus.OK, "application/json", samples.as_json(found[0]))
-                return refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "this cell's file cannot be read")
-        return refusal(HTTPStatus.NOT_FOUND, "no such cell")
+                    return PageResponse(HTTPStatus.OK, "application/json", samples.samples_json(found[0]))
+                return error_response(HTTPStatus.INTERNAL_SERVER_ERROR, "this cell's file cannot be read")
+        return error_response(HTTPStatus.NOT_FOUND, "no such cell")
 
 
-class Handler(BaseHTTPRequestHandler):
+class PageRequestHandler(BaseHTTPRequestHandler):
     """One request; each has its own connection."""
 
-    server: Server
+    server: PageServer
     timeout = 30  # seconds until an idle connection is closed
 
     def do_GET(self) -> None:
@@ -138,7 +142,7 @@ class Handler(BaseHTTPRequestHandler):
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Answer errors found by http.server: methods other than GET and HEAD, malformed requests."""
         status = HTTPStatus.METHOD_NOT_ALLOWED if code == HTTPStatus.NOT_IMPLEMENTED else HTTPStatus(code)
-        self._send(refusal(status, status.phrase.lower()))
+        self._send(error_response(status, status.phrase.lower()))
 
     def version_string(self) -> str:
         """Server header without version numbers."""
@@ -147,25 +151,25 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
         """Log nothing per request."""
 
-    def _answer(self) -> Response:
+    def _answer(self) -> PageResponse:
         hosts = self.headers.get_all("Host", [])
         if len(hosts) != 1 or hosts[0].lower() not in self.server.hosts:
-            return refusal(HTTPStatus.MISDIRECTED_REQUEST, f"wrong host: open {self.server.url}")
+            return error_response(HTTPStatus.MISDIRECTED_REQUEST, f"wrong host: open {self.server.url}")
         try:
             return self.server.answer(self.path)
         except Exception as error:  # an error in one path must not stop the server
             log.error(
                 "%s cannot be shown (%s: %s)", self.path, type(error).__name__, " ".join(str(error).split())[:200]
             )
-            return refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "cannot be shown: see the terminal for the reason")
+            return error_response(HTTPStatus.INTERNAL_SERVER_ERROR, "cannot be shown: see the terminal for the reason")
 
-    def _send(self, response: Response) -> None:
+    def _send(self, response: PageResponse) -> None:
         body = response.body.encode()
         self.send_response(response.status)
         self.send_header("Content-Type", f"{response.kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Content-Security-Policy", f"{response.policy}; frame-ancestors 'none'")
-        for name, value in HEADERS.items():
+        for name, value in RESPONSE_HEADERS.items():
             self.send_header(name, value)
         if response.status == HTTPStatus.METHOD_NOT_ALLOWED:
             self.send_header("Allow", "GET, HEAD")
@@ -174,12 +178,12 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
 
-def refusal(status: HTTPStatus, reason: str) -> Response:
+def error_response(status: HTTPStatus, reason: str) -> PageResponse:
     """An error answer: a line of plain text."""
-    return Response(status, "text/plain", f"{status.value} {reason}\n")
+    return PageResponse(status, "text/plain", f"{status.value} {reason}\n")
 
 
-def server(folders: Sequence[Path], port: int = 8000) -> Server:
+def bind_server(folders: Sequence[Path], port: int = 8000) -> PageServer:
     """A server of run folders, or of folders of run folders, bound but not serving yet; port 0 takes a free one.
 
     Raises ConfigError for a folder that does not exist, and for a port that is not available.
@@ -189,7 +193,7 @@ def server(folders: Sequence[Path], port: int = 8000) -> Server:
             f"port must be between 0 and 65535, got {port}: e.g. --port 8000, or --port 0 for any free one"
         )
     try:
-        return Server(folders, port)
+        return PageServer(folders, port)
     except OSError as error:
         if error.errno not in (errno.EADDRINUSE, errno.EACCES):
             raise
@@ -199,7 +203,7 @@ def server(folders: Sequence[Path], port: int = 8000) -> Server:
 
 def serve(folders: Sequence[Path], port: int = 8000) -> None:
     """Serve run folders until Ctrl-C; prints the address. Raises ConfigError as `server` does."""
-    with server(folders, port) as serving:
+    with bind_server(folders, port) as serving:
         names = ", ".join(str(folder) for folder in folders)
         try:
             print(f"{names} at {serving.url} (Ctrl-C ends)", flush=True)

@@ -8,17 +8,17 @@ from pathlib import Path
 
 from lexbench.core.errors import ConfigError
 from lexbench.parts.web.page import page
-from lexbench.parts.web.view.folders import Watch
+from lexbench.parts.web.view.folders import FolderWatch
 from lexbench.stats import records
-from lexbench.stats.records import Loaded
+from lexbench.stats.records import LoadedCells
 
 
-def read(watch: Watch) -> Loaded:
+def read_cells(watch: FolderWatch) -> LoadedCells:
     """All cells of the folders, perhaps none yet; starts again if a file disappears in between."""
     for attempt in range(10):
         try:
-            folders = [run for run in watch.folders_of_runs() if any((run / "cells").glob("*.parquet"))]
-            return records.load(folders) if folders else Loaded([], [], [])
+            folders = [run for run in watch.find_run_folders() if any((run / "cells").glob("*.parquet"))]
+            return records.load_cells(folders) if folders else LoadedCells([], [], [])
         except FileNotFoundError:  # an unfinished cell has just finished
             time.sleep(0.01 * attempt)
     raise ConfigError("run folders change faster than they can be read: reload")
@@ -27,9 +27,9 @@ def read(watch: Watch) -> Loaded:
 def main(folders: Sequence[Path]) -> int:
     """Write the hash of the files and the number of cells, then the page; on an error one line and exit code 1."""
     try:
-        watch = Watch(folders)
-        state, cells = watch.state()
-        content = page.render(read(watch), folders, served=True)
+        watch = FolderWatch(folders)
+        state, cells = watch.folders_state()
+        content = page.render_page(read_cells(watch), folders, served=True)
     except Exception as error:  # any error in a run folder is one line
         reason = " ".join(str(error).split())[:200]
         print(f"lexbench: page cannot be made ({type(error).__name__}: {reason})", file=sys.stderr)

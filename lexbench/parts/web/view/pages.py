@@ -13,10 +13,10 @@ from pathlib import Path
 
 from lexbench.core import registry
 from lexbench.parts.web.page import safety
-from lexbench.parts.web.view.folders import Watch
+from lexbench.parts.web.view.folders import FolderWatch
 
-PARTS = Path(safety.__file__).parent
-WAITING = """\
+PAGE_FOLDER = Path(safety.__file__).parent
+WAITING_PAGE = """\
 <!doctype html>
 <html lang="en">
 <head>
@@ -42,7 +42,7 @@ WAITING = """\
 
 
 @dataclass(frozen=True)
-class Content:
+class PageContent:
     """A page, and the state of the files that it was made from."""
 
     state: str
@@ -52,10 +52,10 @@ class Content:
 
 
 @dataclass(frozen=True)
-class Page:
+class ServedPage:
     """A page ready to send."""
 
-    content: Content
+    content: PageContent
     policy: str
     """Its content security policy."""
     seconds: float
@@ -65,60 +65,60 @@ class Page:
     failed: bool = False
 
 
-class Pages:
+class PageCache:
     """The page for all requests; made in the background, one at a time."""
 
-    def __init__(self, watch: Watch, make: Callable[[], Content]) -> None:
+    def __init__(self, watch: FolderWatch, make: Callable[[], PageContent]) -> None:
         self._watch = watch
         self._make = make
         self._changed = threading.Condition()
-        self._page: Page | None = None
+        self._page: ServedPage | None = None
         self._making: threading.Thread | None = None
 
     @property
-    def making(self) -> bool:
+    def is_making(self) -> bool:
         """Whether a page is being made."""
         return self._making is not None
 
-    def get(self, patience: float, seen: str | None = None) -> Page | None:
+    def get(self, patience: float, seen: str | None = None) -> ServedPage | None:
         """The page of the current files; None if that takes longer than `patience` seconds.
 
         If cells finish faster than pages are made, a page younger than the time it took is good enough, but for a
         reader who has `seen` it: the state of that page.
         """
-        state, _ = self._watch.state()
+        state, _ = self._watch.folders_state()
         with self._changed:
-            if not self._will_do(state, seen) and not self._making:
-                self._making = threading.Thread(target=self._made, args=(state,), daemon=True)
+            if not self._is_good_enough(state, seen) and not self._making:
+                self._making = threading.Thread(target=self._make_page, args=(state,), daemon=True)
                 self._making.start()
-            self._changed.wait_for(lambda: self._will_do(state, seen), patience)
-            return self._page if self._will_do(state, seen) else None
+            self._changed.wait_for(lambda: self._is_good_enough(state, seen), patience)
+            return self._page if self._is_good_enough(state, seen) else None
 
     def wait(self) -> None:
         """Wait until no page is being made."""
         if thread := self._making:
             thread.join()
 
-    def _will_do(self, state: str, seen: str | None) -> bool:
+    def _is_good_enough(self, state: str, seen: str | None) -> bool:
         page = self._page
         if page is None or page.content.state == state:
             return page is not None
         return page.content.state != seen and time.monotonic() - page.made < page.seconds
 
-    def _made(self, state: str) -> None:
+    def _make_page(self, state: str) -> None:
         begun = time.monotonic()
         try:
             content, failed = self._make(), False
         except Exception:  # the process has printed the reason; keep serving
-            content, failed = Content(state, 0, ""), True
+            content, failed = PageContent(state, 0, ""), True
         ended = time.monotonic()
         with self._changed:
-            self._page = Page(content, policy_of(content.html), ended - begun, ended, failed)
+            self._page = ServedPage(content, policy_of(content.html), ended - begun, ended, failed)
             self._making = None
             self._changed.notify_all()
 
 
-class Maker:
+class PageMaker:
     """Makes the page in a separate process: with many samples it takes minutes and gigabytes."""
 
     def __init__(self, folders: Sequence[Path]) -> None:
@@ -126,10 +126,10 @@ class Maker:
         self._process: subprocess.Popen[bytes] | None = None
         self._closed = False
 
-    def __call__(self) -> Content:
+    def __call__(self) -> PageContent:
         """Make the page; CalledProcessError if the process fails (it prints the reason)."""
         # The process must import this lexbench, wherever it was started: -P keeps the current folder out of the path.
-        ours = [str(registry.PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+        ours = [str(registry.PACKAGE_FOLDER.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
         command = [sys.executable, "-P", "-m", "lexbench.parts.web.view.make", *self._folders]
         with subprocess.Popen(
             command,
@@ -143,7 +143,7 @@ class Maker:
         if self._process.returncode:
             raise subprocess.CalledProcessError(self._process.returncode, command)
         state, cells, html = content.decode().split(maxsplit=2)
-        return Content(state, int(cells), html)
+        return PageContent(state, int(cells), html)
 
     def close(self) -> None:
         """Kill the process, if one is running."""
@@ -152,12 +152,12 @@ class Maker:
             self._process.kill()
 
 
-def waiting(folders: Sequence[Path]) -> tuple[str, str]:
+def waiting_page(folders: Sequence[Path]) -> tuple[str, str]:
     """The waiting page, and its content security policy."""
-    script, style = ((PARTS / name).read_text(encoding="utf-8") for name in ("live.js", "page.css"))
-    policy = safety.policy([script], [style], served=True)
+    script, style = ((PAGE_FOLDER / name).read_text(encoding="utf-8") for name in ("live.js", "page.css"))
+    policy = safety.security_policy([script], [style], served=True)
     names = html.escape(", ".join(folder.resolve().name for folder in folders))
-    return WAITING.format(policy=html.escape(policy), names=names, style=style, script=script), policy
+    return WAITING_PAGE.format(policy=html.escape(policy), names=names, style=style, script=script), policy
 
 
 def policy_of(content: str) -> str:

@@ -5,14 +5,14 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lexbench.parts.web.view.estimate import remaining, span, typical
-from lexbench.parts.web.view.folders import Job, Planned, Run, Unfinished
+from lexbench.parts.web.view.estimate import cell_seconds, remaining_seconds, seconds_per_token
+from lexbench.parts.web.view.folders import JobCell, UnfinishedCell, WatchedJob, WatchedRun
 
-QUIET = 60.0
+SILENT_AFTER_SECONDS = 60.0
 """Seconds without a new sample, besides 3 times a sample's own time, until a job counts as silent."""
 
 
-def progress(runs: Sequence[Run], now: float | None = None) -> dict[str, Any]:
+def progress_data(runs: Sequence[WatchedRun], now: float | None = None) -> dict[str, Any]:
     """Plain JSON: counts over all folders, and the state of each job.
 
     Args:
@@ -20,7 +20,7 @@ def progress(runs: Sequence[Run], now: float | None = None) -> dict[str, Any]:
         now: seconds since the epoch; None: the current time.
     """
     moment = time.time() if now is None else now
-    jobs = [_job(run, job, moment) for run in runs for job in run.jobs]
+    jobs = [_job_data(run, job, moment) for run in runs for job in run.jobs]
     planned = {cell for run in runs for job in run.jobs for cell in job.planned}
     finished = {cell for run in runs for cell in run.finished}
     # A job of an older version lists no cells: then nobody knows how many are planned in all.
@@ -30,14 +30,14 @@ def progress(runs: Sequence[Run], now: float | None = None) -> dict[str, Any]:
         "planned": len(planned) if planned and told else None,
         "finished": len(finished & planned) if planned and told else len(finished),
         "refused": len({cell for run in runs for cell in run.refused}),
-        "running": [_begun(cell, each, moment) for run in runs for cell, each in run.unfinished.items()],
-        "remaining": _longest(spans),
+        "running": [_begun_share(cell, each, moment) for run in runs for cell, each in run.unfinished.items()],
+        "remaining": _longest_time(spans),
         "jobs": jobs,
         "problems": [f"{run.folder.name}/{problem}" for run in runs for problem in run.problems],
     }
 
 
-def _begun(cell: str, each: Unfinished, now: float) -> dict[str, Any]:
+def _begun_share(cell: str, each: UnfinishedCell, now: float) -> dict[str, Any]:
     return {
         "cell": cell,
         "method": each.method,
@@ -49,7 +49,7 @@ def _begun(cell: str, each: Unfinished, now: float) -> dict[str, Any]:
     }
 
 
-def _longest(spans: Sequence[dict[str, float] | None]) -> dict[str, float] | None:
+def _longest_time(spans: Sequence[dict[str, float] | None]) -> dict[str, float] | None:
     """The longest time of parallel jobs; None if there is no job, or if one has no estimate."""
     known = [each for each in spans if each]
     if not known or len(known) < len(spans):
@@ -57,12 +57,12 @@ def _longest(spans: Sequence[dict[str, float] | None]) -> dict[str, float] | Non
     return {end: max(each[end] for each in known) for end in ("low", "high")}
 
 
-def _job(run: Run, job: Job, now: float) -> dict[str, Any]:
+def _job_data(run: WatchedRun, job: WatchedJob, now: float) -> dict[str, Any]:
     finished = [cell for cell in job.planned if cell in run.finished]
     left = {cell: planned for cell, planned in job.planned.items() if cell not in run.finished}
     begun = {cell: run.unfinished[cell] for cell in left if cell in run.unfinished}
-    known = typical(run, job.model)
-    spans = {cell: span(planned, known, begun.get(cell)) for cell, planned in left.items()}
+    known = seconds_per_token(run, job.model)
+    spans = {cell: cell_seconds(planned, known, begun.get(cell)) for cell, planned in left.items()}
     written = [job.begun, *(run.finished[cell] for cell in finished), *(each.written for each in begun.values())]
     silent = max(0.0, now - max(written))
     slowest = max((each.high / job.n for each in spans.values() if each), default=0.0)
@@ -78,16 +78,16 @@ def _job(run: Run, job: Job, now: float) -> dict[str, Any]:
         "finished": len(finished),
         "refused": len(run.refused.intersection(finished)),
         "running": sorted(begun),
-        "state": _state(job, left, silent <= QUIET + 3 * slowest),
+        "state": _job_state(job, left, silent <= SILENT_AFTER_SECONDS + 3 * slowest),
         "begun": max(0.0, now - job.begun),
         "silent": silent,
         "seconds": math.fsum(run.seconds.get(cell, 0.0) for cell in finished),
         "tokens_per_second": sum(job.planned[cell].tokens for cell in measured) / seconds if seconds else None,
-        "remaining": remaining(spans, begun),
+        "remaining": remaining_seconds(spans, begun),
     }
 
 
-def _state(job: Job, left: Mapping[str, Planned], heard: bool) -> str:
+def _job_state(job: WatchedJob, left: Mapping[str, JobCell], heard: bool) -> str:
     """State of a job, from files alone: a job without new samples for long is `silent`, its process may have ended."""
     if not job.planned:
         return "unknown"

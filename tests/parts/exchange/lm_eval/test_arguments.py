@@ -9,26 +9,28 @@ import pytest
 from lexbench.core.attention import Floats
 from lexbench.core.record import Refused
 from lexbench.parts.exchange.lm_eval import arguments
-from lexbench.parts.exchange.lm_eval.arguments import greedy, loaded, settle
+from lexbench.parts.exchange.lm_eval.arguments import greedy_settings, load_backend, read_model_arguments
 
 LEXLET = Path(__file__).parents[4] / "lexbench" / "lexlet"
 
 
 def test_what_is_not_said_is_the_models_and_the_methods_own() -> None:
-    setting = settle({"model": "lexlet", "method": None, "batch": None})  # the harness reads `none` as None
+    setting = read_model_arguments(
+        {"model": "lexlet", "method": None, "batch": None}
+    )  # the harness reads `none` as None
     assert (setting.method.label, setting.max_length, setting.attention.slots()) == ("none", 256, ())
     assert setting.backend["name"] == "hf"
-    assert settle({"path": str(LEXLET)}).model.trained_length == 256
+    assert read_model_arguments({"path": str(LEXLET)}).model.trained_length == 256
 
 
 def frequencies(**given: Any) -> Floats:
-    found = settle({"model": "lexlet", **given}).attention.inv_freq
+    found = read_model_arguments({"model": "lexlet", **given}).attention.inv_freq
     assert found is not None
     return found
 
 
 def test_a_method_is_resolved_once_at_the_longest_text() -> None:
-    assert settle({"model": "lexlet", "method": "yarn", "factor": 4}).max_length == 1024
+    assert read_model_arguments({"model": "lexlet", "method": "yarn", "factor": 4}).max_length == 1024
     pairs = np.arange(0, 32, 2) / 32
     stretched = frequencies(method="ntk", max_length=512)  # no factor: 512 / 256
     np.testing.assert_allclose(stretched, (10000.0 * 2.0 ** (32 / 30)) ** -pairs, rtol=1e-12)
@@ -37,13 +39,13 @@ def test_a_method_is_resolved_once_at_the_longest_text() -> None:
 
 
 def test_combined_methods_are_one_and_their_largest_factor_counts() -> None:
-    setting = settle({"model": "lexlet", "method": {"compose": [{"name": "yarn", "factor": 3}, "log_n"]}})
+    setting = read_model_arguments({"model": "lexlet", "method": {"compose": [{"name": "yarn", "factor": 3}, "log_n"]}})
     assert setting.method.label == "yarn(factor=3)+log_n"
     assert setting.max_length == 768
 
 
 def test_parameters_reach_their_noun() -> None:
-    setting = settle(
+    setting = read_model_arguments(
         {
             "model": "lexlet",
             "model.bos": False,
@@ -61,8 +63,8 @@ def test_parameters_reach_their_noun() -> None:
 
 
 def test_the_harness_own_device_is_no_wish() -> None:
-    assert "device" not in settle({"model": "lexlet", "device": "cuda:0"}).backend
-    assert settle({"model": "lexlet", "device": "cuda:1"}).backend["device"] == "cuda:1"
+    assert "device" not in read_model_arguments({"model": "lexlet", "device": "cuda:0"}).backend
+    assert read_model_arguments({"model": "lexlet", "device": "cuda:1"}).backend["device"] == "cuda:1"
 
 
 @pytest.mark.parametrize(
@@ -84,19 +86,19 @@ def test_the_harness_own_device_is_no_wish() -> None:
 )
 def test_wrong_arguments_are_named(given: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        settle(given)
+        read_model_arguments(given)
 
 
 def test_an_unknown_parameter_of_the_backend_is_named() -> None:
     with pytest.raises(ValueError, match=r"unknown parameter backend.at_once"):
-        loaded(settle({"model": "lexlet", "backend": "chance", "backend.at_once": 8}))
+        load_backend(read_model_arguments({"model": "lexlet", "backend": "chance", "backend.at_once": 8}))
 
 
 @pytest.mark.slow
 def test_a_method_that_fails_its_check_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arguments, "failure", lambda checks: "failed its self-check: applied (never)")
+    monkeypatch.setattr(arguments, "failure_of_checks", lambda checks: "failed its self-check: applied (never)")
     with pytest.raises(Refused, match="pi failed its self-check"):
-        loaded(settle({"model": "lexlet", "method": "pi", "max_length": 64, "trained_length": 32}))
+        load_backend(read_model_arguments({"model": "lexlet", "method": "pi", "max_length": 64, "trained_length": 32}))
 
 
 @pytest.mark.parametrize(
@@ -110,7 +112,7 @@ def test_a_method_that_fails_its_check_is_not_measured(monkeypatch: pytest.Monke
     ],
 )
 def test_what_is_written_greedily(settings: dict[str, Any], room: int, until: tuple[str, ...]) -> None:
-    assert greedy(settings) == (room, until)
+    assert greedy_settings(settings) == (room, until)
 
 
 @pytest.mark.parametrize(
@@ -124,4 +126,4 @@ def test_what_is_written_greedily(settings: dict[str, Any], room: int, until: tu
 )
 def test_what_is_not_greedy_is_refused(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        greedy(settings)
+        greedy_settings(settings)

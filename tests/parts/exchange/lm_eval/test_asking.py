@@ -18,20 +18,20 @@ from lexbench.core.task import (
     Answer,
     AnyQuestion,
     Choose,
-    Chosen,
-    Mark,
-    Marked,
-    Probe,
-    Probed,
-    Score,
-    Scored,
+    ChooseAnswer,
+    ClassifyTokens,
+    ClassifyTokensAnswer,
+    Generate,
+    GenerateAnswer,
+    Loglikelihood,
+    LoglikelihoodAnswer,
+    ProbeAttention,
+    ProbeAttentionAnswer,
     Tokens,
-    Write,
-    Written,
 )
 from lexbench.parts.exchange.lm_eval import asking
-from lexbench.parts.exchange.lm_eval.arguments import loaded, settle
-from lexbench.parts.exchange.lm_eval.asking import likelihoods
+from lexbench.parts.exchange.lm_eval.arguments import load_backend, read_model_arguments
+from lexbench.parts.exchange.lm_eval.asking import continuation_likelihoods
 
 LEXLET = Path(__file__).parents[4] / "lexbench" / "lexlet"
 YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 256}
@@ -60,31 +60,33 @@ class Bigram(Backend):
     def attend(self, attention: Attention) -> None:
         raise AssertionError("it is")
 
-    def score(self, question: Score) -> Scored:
+    def score(self, question: Loglikelihood) -> LoglikelihoodAnswer:
         self.asked.append("score")
-        rows = self.rows(question.tokens[question.start - 1 : -1], question.start)
-        return Scored(nll=-rows[np.arange(len(rows)), question.tokens[question.start :]].astype(np.float32))
+        rows = self.rows(question.tokens[question.first_target - 1 : -1], question.first_target)
+        return LoglikelihoodAnswer(
+            nll=-rows[np.arange(len(rows)), question.tokens[question.first_target :]].astype(np.float32)
+        )
 
-    def mark(self, question: Mark) -> Marked:
+    def mark(self, question: ClassifyTokens) -> ClassifyTokensAnswer:
         self.asked.append("mark")
         rows = self.rows(question.tokens[question.places - 1], int(question.places[0]))
-        return Marked(nll=-rows[:, question.options].astype(np.float32))
+        return ClassifyTokensAnswer(nll=-rows[:, question.options].astype(np.float32))
 
-    def write(self, question: Write) -> Written:
+    def write(self, question: Generate) -> GenerateAnswer:
         self.asked.append("write")
         tokens, begin = list(question.prompt), len(question.prompt)
-        while len(tokens) < begin + question.room:
+        while len(tokens) < begin + question.max_new_tokens:
             following = int(self.rows(np.array(tokens[-1:]), begin)[0].argmax())
             if following == END:
                 break
             tokens.append(following)
         new = np.array(tokens[begin:], dtype=np.int64)
-        return Written(tokens=new, text=self.tokenizer.decode(new), hit_room=len(new) == question.room)
+        return GenerateAnswer(tokens=new, text=self.tokenizer.decode(new), hit_room=len(new) == question.max_new_tokens)
 
-    def choose(self, question: Choose) -> Chosen:
+    def choose(self, question: Choose) -> ChooseAnswer:
         raise AssertionError("no choice is asked")
 
-    def probe(self, question: Probe) -> Probed:
+    def probe(self, question: ProbeAttention) -> ProbeAttentionAnswer:
         raise AssertionError("no attention is asked")
 
 
@@ -95,14 +97,14 @@ class Afar(Bigram):
 
     def answers(self, questions: Sequence[AnyQuestion]) -> Iterator[Answer]:
         for question in questions:
-            ask: Any = {Score: self.score, Write: self.write, Mark: self.mark}[type(question)]
+            ask: Any = {Loglikelihood: self.score, Generate: self.write, ClassifyTokens: self.mark}[type(question)]
             yield ask(question)
 
     def close(self) -> None:
         """Nothing to end."""
 
 
-def asked(count: int = 300) -> list[Score]:
+def asked(count: int = 300) -> list[Loglikelihood]:
     """Questions of random tokens, half of them with the continuation that is written."""
     rng, bigram = np.random.default_rng(1), Bigram()
     found = []
@@ -112,29 +114,30 @@ def asked(count: int = 300) -> list[Score]:
         if index % 2:
             for place in range(start, len(tokens)):
                 tokens[place] = bigram.rows(tokens[place - 1 : place], start)[0].argmax()
-        found.append(Score(index=index, cluster="", tokens=tokens, start=start, bytes=0, words=0))
+        found.append(Loglikelihood(index=index, cluster="", tokens=tokens, first_target=start, bytes=0, words=0))
     return found
 
 
-def expected(question: Score) -> tuple[float, bool]:
+def expected(question: Loglikelihood) -> tuple[float, bool]:
     """Sum of the table's entries, and whether each is the largest of its row."""
-    table = Bigram().table[question.start % 3]
-    targets = question.tokens[question.start :]
+    table = Bigram().table[question.first_target % 3]
+    targets = question.tokens[question.first_target :]
     steps = [
-        (table[last], token) for last, token in zip(question.tokens[question.start - 1 : -1], targets, strict=True)
+        (table[last], token)
+        for last, token in zip(question.tokens[question.first_target - 1 : -1], targets, strict=True)
     ]
     return sum(row[b] for row, b in steps), all(row[b] == max(row) for row, b in steps)
 
 
 @pytest.mark.parametrize("kind", [Bigram, Afar])
-@pytest.mark.parametrize("held", [asking.HELD, SIZE])  # at once; the many blocks of long continuations
+@pytest.mark.parametrize("held", [asking.MAX_HELD_LIKELIHOODS, SIZE])  # at once; the many blocks of long continuations
 def test_likelihoods_are_the_tables_and_greedy_is_what_is_written(
     kind: type[Bigram], held: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asking, "HELD", held)
+    monkeypatch.setattr(asking, "MAX_HELD_LIKELIHOODS", held)
     backend, questions = kind(), asked()
     assert capabilities(backend).remote == (kind is Afar)
-    found = {index: (total, best) for index, total, best in likelihoods(backend, questions)}
+    found = {index: (total, best) for index, total, best in continuation_likelihoods(backend, questions)}
     wanted = {question.index: expected(question) for question in questions}
     assert {index: best for index, (_, best) in found.items()} == {i: best for i, (_, best) in wanted.items()}
     assert 100 < sum(best for _, best in wanted.values()) < 200
@@ -145,18 +148,19 @@ def test_likelihoods_are_the_tables_and_greedy_is_what_is_written(
 def test_options_of_one_token_are_read_from_one_forward_pass() -> None:
     backend = Bigram()
     choices = [
-        Score(index=last, cluster="", tokens=np.array([0, 1, 2, last]), start=3, bytes=0, words=0) for last in range(5)
+        Loglikelihood(index=last, cluster="", tokens=np.array([0, 1, 2, last]), first_target=3, bytes=0, words=0)
+        for last in range(5)
     ]
-    found = list(likelihoods(backend, choices))
+    found = list(continuation_likelihoods(backend, choices))
     assert backend.asked == ["mark"]
     assert sorted(index for index, _, _ in found) == [0, 1, 2, 3, 4]
 
 
 def test_of_a_long_continuation_few_likelihoods_are_held_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "HELD", 2 * SIZE)
+    monkeypatch.setattr(asking, "MAX_HELD_LIKELIHOODS", 2 * SIZE)
     held, mark = [], Bigram.mark
 
-    def counted(self: Bigram, question: Mark) -> Marked:
+    def counted(self: Bigram, question: ClassifyTokens) -> ClassifyTokensAnswer:
         held.append(len(question.places))
         return mark(self, question)
 
@@ -164,14 +168,14 @@ def test_of_a_long_continuation_few_likelihoods_are_held_at_once(monkeypatch: py
     backend, tokens = Bigram(spread=0.3), [0]  # nothing has half of the probability
     while len(tokens) < 20:  # what it writes, END and all
         tokens.append(int(backend.rows(np.array(tokens[-1:]), 1)[0].argmax()))
-    asked_for = Score(index=0, cluster="", tokens=np.array(tokens), start=1, bytes=0, words=0)
-    assert [best for _, _, best in likelihoods(backend, [asked_for])] == [True]
+    asked_for = Loglikelihood(index=0, cluster="", tokens=np.array(tokens), first_target=1, bytes=0, words=0)
+    assert [best for _, _, best in continuation_likelihoods(backend, [asked_for])] == [True]
     assert max(held) <= 3 < sum(held)  # blocks of two, and the first token with each
 
 
 def test_a_remote_backend_writes_only_where_likelihoods_leave_it_open() -> None:
     backend, questions = Afar(), asked()
-    list(likelihoods(backend, questions))
+    list(continuation_likelihoods(backend, questions))
     steps = {q.index: -backend.score(q).nll for q in questions}
     sure = [(nll > -math.log(2)).all() or (nll < -math.log(SIZE)).any() for nll in steps.values()]
     assert backend.asked.count("write") == len(questions) - sum(sure)
@@ -202,17 +206,19 @@ def from_logits(rope: str | None, tokens: Sequence[int], start: int) -> tuple[fl
 @pytest.mark.slow
 @pytest.mark.parametrize(("method", "rope"), [({}, None), ({"method": "yarn", "factor": 4}, "yarn")])
 def test_likelihoods_of_lexlet_are_those_of_transformers(method: dict[str, Any], rope: str | None) -> None:
-    setting = settle({"model": "lexlet", **method})
-    backend = loaded(setting)
+    setting = read_model_arguments({"model": "lexlet", **method})
+    backend = load_backend(setting)
     rng, questions = np.random.default_rng(2), []
     for index, targets in enumerate([1, 1, 4, 20]):
         tokens = rng.integers(2, 2048, 400 if rope else 200)
         if index % 2:  # what it would write itself
             start = len(tokens) - targets
-            written = backend.write(Write(index=0, cluster="", prompt=tokens[:start], room=targets)).tokens
+            written = backend.write(Generate(index=0, cluster="", prompt=tokens[:start], max_new_tokens=targets)).tokens
             tokens[start:] = written
-        questions.append(Score(index=index, cluster="", tokens=tokens, start=len(tokens) - targets, bytes=0, words=0))
-    for index, total, best in likelihoods(backend, questions):
-        right, right_best = from_logits(rope, [*questions[index].tokens], questions[index].start)
+        questions.append(
+            Loglikelihood(index=index, cluster="", tokens=tokens, first_target=len(tokens) - targets, bytes=0, words=0)
+        )
+    for index, total, best in continuation_likelihoods(backend, questions):
+        right, right_best = from_logits(rope, [*questions[index].tokens], questions[index].first_target)
         assert total == pytest.approx(right, abs=1e-3, rel=1e-5)
         assert best == right_best == bool(index % 2)

@@ -20,7 +20,7 @@ import pytest
 import torch
 
 from lexbench.checkpoints.tokenizer import load_tokenizer
-from lexbench.core.task import Written
+from lexbench.core.task import GenerateAnswer
 from lexbench.parts.exchange import lm_eval as harness
 
 pytestmark = [
@@ -70,7 +70,7 @@ def rolled(text: str, size: int) -> float:
 @functools.cache
 def ours(**arguments: Any) -> Any:
     """Our model as the harness makes it: by name, with its own arguments beside the user's."""
-    harness.register()
+    harness.register_model()
     from lm_eval.api.registry import get_model
 
     given = {"model": "lexlet", "method": "yarn", "factor": 4, "max_length": 300, **arguments}
@@ -178,7 +178,7 @@ def test_the_command_line_scores_and_writes_under_a_method(
 
 def test_without_a_method_all_is_as_the_harness_own_model_has_it(tasks: Path) -> None:
     """But that a tokenizer's BOS is before a rolled text once, and no target: theirs is told to add none."""
-    harness.register()
+    harness.register_model()
     import lm_eval
     from lm_eval.tasks import TaskManager
 
@@ -316,10 +316,14 @@ def test_a_tokenizer_without_special_tokens_needs_contexts(tmp_path: Path) -> No
 
 
 def test_an_answer_ends_before_the_first_of_its_ends_and_is_kept_as_it_comes() -> None:
-    from lexbench.parts.exchange.lm_eval.model import _until
+    from lexbench.parts.exchange.lm_eval.model import _cut_at_stop
 
-    both = Written(tokens=np.arange(3), text="one two", hit_room=False)  # a token may bring several ends
-    assert (_until(both, ["o", "e"]), _until(both, ["w", "n", "z"]), _until(both, [])) == ("", "o", "one two")
+    both = GenerateAnswer(tokens=np.arange(3), text="one two", hit_room=False)  # a token may bring several ends
+    assert (_cut_at_stop(both, ["o", "e"]), _cut_at_stop(both, ["w", "n", "z"]), _cut_at_stop(both, [])) == (
+        "",
+        "o",
+        "one two",
+    )
     lm, kept = ours(), []
     lm.set_cache_hook(SimpleNamespace(add_partial=lambda *partial: kept.append(partial)))
     [whole] = lm.generate_until([request("for i in", {"max_gen_toks": 12})], disable_tqdm=True)

@@ -16,7 +16,7 @@ from lexbench.core.errors import ConfigError
 from lexbench.core.record import Refused, Sample
 from lexbench.core.task import Answer, AnyQuestion
 from lexbench.parts.exchange import lm_eval as harness
-from lexbench.runner.cells import Named
+from lexbench.runner.cells import Component
 
 pytestmark = [
     pytest.mark.slow,
@@ -24,7 +24,7 @@ pytestmark = [
 ]
 SAMPLES, LENGTH = 100, 320
 NAMES = ["passkey", "niah_multikey_1", "last_segment"]
-LEXLET = registry.PACKAGE / "lexlet"
+LEXLET = registry.PACKAGE_FOLDER / "lexlet"
 HF = {"pretrained": str(LEXLET), "dtype": "float32", "device": "cpu", "max_length": LENGTH}
 OURS = {"model": "lexlet", "max_length": LENGTH}
 
@@ -47,7 +47,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> lexbench.Run:
 
 def evaluated(folder: Path, names: list[str], model: Any, model_args: Any = None, **settings: Any) -> Any:
     """What the harness returns for tasks in a folder."""
-    harness.register()
+    harness.register_model()
     import lm_eval
     from lm_eval.tasks import TaskManager
 
@@ -70,7 +70,7 @@ def recorded(run: lexbench.Run, task: str) -> dict[str, float]:
 
 
 def outputs(run: lexbench.Run, task: str) -> list[str | None]:
-    [cell] = [each for each in run._finished() if each.cell.task == task]
+    [cell] = [each for each in run._finished_cells() if each.cell.task == task]
     return [sample.output for sample in sorted(cell.samples, key=lambda sample: sample.index)]
 
 
@@ -206,6 +206,6 @@ def test_a_task_that_scores_single_tokens_is_refused() -> None:
             return replace(sample, nll=sample.nll[::2])
 
     [question] = made({"name": "last_segment"}, 64, 1)
-    check_sums_suffice(Named("whole", built, "whole"), load_tokenizer(LEXLET), question)
+    check_sums_suffice(Component("whole", built, "whole"), load_tokenizer(LEXLET), question)
     with pytest.raises(ConfigError, match="half scores single tokens, of which the harness gives the sum"):
-        check_sums_suffice(Named("half", Half(), "half"), load_tokenizer(LEXLET), question)
+        check_sums_suffice(Component("half", Half(), "half"), load_tokenizer(LEXLET), question)

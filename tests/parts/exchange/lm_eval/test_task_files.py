@@ -47,7 +47,7 @@ def test_the_questions_of_a_cell_are_those_of_all_lengths_of_its_run(tokenizer: 
     corpus = {"name": "files", "path": str(tmp_path / "text.txt")}
     cell = HarnessCell(task={"name": "last_segment"}, length=128, lengths=[64, 128, 256], n=3, corpus=corpus)
     task, questions = cell.questions(tokenizer)
-    assert (task.built.targets, task.built.longest) == (32, 256)
+    assert (task.obj.targets, task.obj.longest) == (32, 256)
     built: Any = lexbench.task("last_segment", corpus).for_lengths([64, 128, 256])
     assert [each.tokens.tolist() for each in questions] == [  # type: ignore[union-attr]
         each.tokens.tolist() for each in built.questions(tokenizer, 128, 3, 0)

@@ -13,11 +13,11 @@ log = pytest.importorskip("inspect_ai.log", reason="inspect_ai is not installed 
 
 def test_inspect_reads_every_log_and_finds_our_numbers_in_its_samples(folder: Path, tmp_path: Path) -> None:
     share_files([folder], "inspect", tmp_path)
-    loaded = records.load([folder])
+    loaded = records.load_cells([folder])
     found = {read.eval.eval_id: read for read in map(log.read_eval_log, log.list_eval_logs(str(tmp_path)))}
     measured = [each for each in loaded.finished if each.samples]
     assert set(found) == {each.cell.id for each in measured}
-    every = records.build([folder])
+    every = records.build_records([folder])
     for each in measured:
         read = found[each.cell.id]
         assert read.status == "success" and read.eval.model == f"lexbench/{each.cell.model}"

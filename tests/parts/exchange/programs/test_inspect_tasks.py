@@ -12,8 +12,8 @@ import lexbench
 from lexbench.checkpoints.checkpoint import read_model
 from lexbench.checkpoints.tokenizer import load_tokenizer
 from lexbench.core import registry
-from lexbench.core.task import Score, Write
-from lexbench.runner.backend_pool import using
+from lexbench.core.task import Generate, Loglikelihood
+from lexbench.runner.backend_pool import backend_for_job
 from tests.backends.scripted import Body, Reply, Server, completion, serving
 
 inspect_ai: Any = pytest.importorskip("inspect_ai", reason="inspect_ai is not installed here: make test-exchange")
@@ -22,7 +22,7 @@ pytest.importorskip("openai", reason="openai is not installed here: make test-ex
 SAMPLES, LENGTH = 100, 320
 NAMES = ("passkey", "niah_multikey_1", "last_segment")
 SETTINGS = {"length": LENGTH, "n": SAMPLES, "corpus": "synthetic"}
-LEXLET = registry.PACKAGE / "lexlet"
+LEXLET = registry.PACKAGE_FOLDER / "lexlet"
 GREEDY = {"model_path": str(LEXLET), "do_sample": False, "device": "cpu"}
 HF = {**GREEDY, "chat_template": "{{ messages[0].content }}"}
 
@@ -44,16 +44,19 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> lexbench.Run:
 def served() -> Iterator[Server]:
     """lexlet behind a server of completions that takes tokens and answers in vLLM's form."""
     lock = threading.Lock()
-    model, config = read_model(registry.read("model", "lexlet")), {**registry.read("backend", "hf"), "name": "hf"}
-    with using(model, config, LENGTH) as backend:
+    model, config = (
+        read_model(registry.read_named_config("model", "lexlet")),
+        {**registry.read_named_config("backend", "hf"), "name": "hf"},
+    )
+    with backend_for_job(model, config, LENGTH) as backend:
 
         def answer(body: Body) -> Reply:
             tokens = np.array(body["prompt"])
             with lock:
-                written = backend.write(Write(index=0, cluster="", prompt=tokens, room=body["max_tokens"]))
+                written = backend.write(Generate(index=0, cluster="", prompt=tokens, max_new_tokens=body["max_tokens"]))
                 choice: Body = {"text": written.text}
                 if "prompt_logprobs" in body:
-                    question = Score(index=0, cluster="", tokens=tokens, start=1, bytes=0, words=0)
+                    question = Loglikelihood(index=0, cluster="", tokens=tokens, first_target=1, bytes=0, words=0)
                     rows = zip(tokens[1:].tolist(), (-backend.score(question).nll).tolist(), strict=True)
                     choice["prompt_logprobs"] = [None, *({str(token): {"logprob": each}} for token, each in rows)]
             return replied(len(tokens), choice)
@@ -106,7 +109,10 @@ def test_a_model_of_transformers_scores_as_in_a_run(run: lexbench.Run, task: str
     expected = recorded(run, task)
     assert values(log) == expected and len(log.samples) == SAMPLES
     outputs = {
-        sample.index: sample.output for cell in run._finished() if cell.cell.task == task for sample in cell.samples
+        sample.index: sample.output
+        for cell in run._finished_cells()
+        if cell.cell.task == task
+        for sample in cell.samples
     }
     assert {each.id: each.output.completion for each in log.samples} == outputs
 

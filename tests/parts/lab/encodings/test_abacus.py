@@ -39,11 +39,11 @@ def test_training_shifts_all_places_of_a_batch_alike_by_any_offset() -> None:
 
 
 def test_digits_are_tokens_of_one_digit(tokenizer: FastTokenizer) -> None:
-    ids = Abacus.settled({"digits": ["0", "7"]}, tokenizer)["digits"]
+    ids = Abacus.resolve_texts({"digits": ["0", "7"]}, tokenizer)["digits"]
     assert {tokenizer.decode([token]).strip() for token in ids} == {"0", "7"}
     with pytest.raises(ValueError, match=r"no token that is one of \['bee'\]"):
-        Abacus.settled({"digits": ["bee"]}, tokenizer)
-    assert Abacus.settled({"digits": [4]}, tokenizer) == {"digits": [4]}
+        Abacus.resolve_texts({"digits": ["bee"]}, tokenizer)
+    assert Abacus.resolve_texts({"digits": [4]}, tokenizer) == {"digits": [4]}
 
 
 def test_numbers_beyond_the_table_and_digits_that_are_no_ids_are_errors() -> None:

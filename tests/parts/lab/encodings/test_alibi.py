@@ -4,19 +4,19 @@ import pytest
 import torch
 
 from lexbench.kernels.logits import Logits
-from lexbench.kernels.resolution import mean_logits, resolution
-from lexbench.parts.lab.encodings.alibi import Alibi, slopes
-from lexbench.parts.lab.native.decoder import plain
+from lexbench.kernels.resolution import curve_resolution, mean_logits
+from lexbench.parts.lab.encodings.alibi import Alibi, head_slopes
+from lexbench.parts.lab.native.decoder import attend_by_encoding
 
 
 def test_slopes_are_those_of_the_paper() -> None:
-    assert slopes(4) == [0.25, 0.0625, 0.015625, 0.00390625]
-    assert slopes(8) == [2.0**-k for k in range(1, 9)]
-    assert slopes(1) == [2.0**-8]
+    assert head_slopes(4) == [0.25, 0.0625, 0.015625, 0.00390625]
+    assert head_slopes(8) == [2.0**-k for k in range(1, 9)]
+    assert head_slopes(1) == [2.0**-8]
     # 12 heads: those of 8, then every second of 16's
-    assert slopes(12) == pytest.approx([*slopes(8), 2**-0.5, 2**-1.5, 2**-2.5, 2**-3.5])
+    assert head_slopes(12) == pytest.approx([*head_slopes(8), 2**-0.5, 2**-1.5, 2**-2.5, 2**-3.5])
     with pytest.raises(ValueError, match="at least 1 head, got 0"):
-        slopes(0)
+        head_slopes(0)
 
 
 @pytest.mark.slow
@@ -25,7 +25,7 @@ def test_slopes_are_those_of_transformers_bloom() -> None:
 
     for heads in (4, 12, 20):
         theirs = build_alibi_tensor(torch.ones(1, 2), heads, torch.float32)[:, 0, 1]  # at key 1
-        torch.testing.assert_close(torch.tensor(slopes(heads)), theirs)
+        torch.testing.assert_close(torch.tensor(head_slopes(heads)), theirs)
 
 
 @pytest.mark.slow
@@ -34,7 +34,7 @@ def test_slopes_and_biases_are_those_of_x_transformers() -> None:
     here, there = (torch.sort(torch.rand(2, n, dtype=torch.float64) * 50).values for n in (5, 9))
     for heads in (1, 4, 6, 12, 20):
         bias, ours = theirs(heads), Alibi(heads)
-        torch.testing.assert_close(torch.tensor(slopes(heads)), bias.slopes[:, 0, 0])
+        torch.testing.assert_close(torch.tensor(head_slopes(heads)), bias.slopes[:, 0, 0])
         everyone = torch.arange(40)
         torch.testing.assert_close(ours.bias(everyone[-7:], everyone).tril(33), bias(7, 40).double().tril(33))
         custom, own = bias.forward_custom_pos(here, there), ours.bias(here, there)
@@ -69,12 +69,12 @@ def test_attention_falls_off_geometrically_where_contents_are_alike() -> None:
     encoding, tokens = Alibi(4), 50
     q, k = torch.zeros(1, 4, tokens, 8), torch.zeros(1, 2, tokens, 8)
     v = torch.eye(tokens)[None, None].expand(1, 2, -1, -1)
-    weights = plain(0, encoding, q, k, v, torch.arange(tokens))[0, :, -1].double()
-    ratio = torch.tensor(slopes(4), dtype=torch.float64).neg().exp()[:, None]
+    weights = attend_by_encoding(0, encoding, q, k, v, torch.arange(tokens))[0, :, -1].double()
+    ratio = torch.tensor(head_slopes(4), dtype=torch.float64).neg().exp()[:, None]
     back = torch.arange(tokens - 1, -1, -1)
     torch.testing.assert_close(weights, ratio**back * (1 - ratio) / (1 - ratio**tokens), atol=1e-6, rtol=1e-5)
 
     curves = mean_logits(q, k, Logits(rotate=encoding.rotate, scaling=1.0, bias=encoding.bias))
     torch.testing.assert_close(curves, ratio.log() * torch.arange(tokens))
     p = (ratio**back * (1 - ratio) / (1 - ratio**tokens)).flip(1)
-    torch.testing.assert_close(resolution(curves), (p**2).sum(1) - (p[:, 1:] * p[:, :-1]).sum(1))
+    torch.testing.assert_close(curve_resolution(curves), (p**2).sum(1) - (p[:, 1:] * p[:, :-1]).sum(1))

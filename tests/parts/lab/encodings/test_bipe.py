@@ -10,8 +10,8 @@ from lexbench.parts.lab.encodings.alibi import Alibi
 from lexbench.parts.lab.encodings.bipe import Bipe
 from lexbench.parts.lab.encodings.rope import Rope
 from lexbench.parts.lab.native import build
-from lexbench.parts.lab.native.attend import Layer
-from lexbench.parts.lab.native.decoder import Shape
+from lexbench.parts.lab.native.attend import EncodingAttention
+from lexbench.parts.lab.native.decoder import DecoderShape
 
 MARKS = [3, 5]
 TOKENS = torch.tensor([[7, 8, 3, 9, 9, 5, 3, 1], [3, 1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1, 1, 5]])
@@ -54,8 +54,8 @@ def test_the_inner_encoding_sees_segments() -> None:
     q, k = (torch.randn(3, heads, 8, 8, generator=generator, dtype=torch.float64) for heads in (4, 2))
     rope, alibi = Bipe(Rope(8), 4, MARKS), Bipe(Alibi(4), 4, MARKS)
     theta = 10000.0 ** (-np.arange(4) / 4)
-    turned = Layer(rope, Attention(), q, k, rope.positions(TOKENS, 8)).logits(0, 8)
-    biased = Layer(alibi, Attention(), q, k, alibi.positions(TOKENS, 8)).logits(0, 8)
+    turned = EncodingAttention(rope, Attention(), q, k, rope.positions(TOKENS, 8)).logits(0, 8)
+    biased = EncodingAttention(alibi, Attention(), q, k, alibi.positions(TOKENS, 8)).logits(0, 8)
     for row in range(3):
         for head in range(4):
             for i in range(8):
@@ -87,17 +87,17 @@ def test_the_table_begins_as_embeddings_do() -> None:
 
 
 def test_texts_stand_for_all_tokens_that_hold_them(tokenizer: FastTokenizer) -> None:
-    spec = build.resolved({"name": "bipe", "separators": [".", "o", 2]}, tokenizer)
+    spec = build.resolve_spec({"name": "bipe", "separators": [".", "o", 2]}, tokenizer)
     holding = [n for n in range(tokenizer.vocabulary) if set(".o") & set(tokenizer.decode([n]))]
     assert spec["separators"] == sorted({2, *holding}) and len(holding) > 2
     ids = tokenizer.encode("no. more").ids
     assert set(ids[np.isin(ids, spec["separators"])]) == {n for n in ids if set(".o") & set(tokenizer.decode([n]))}
-    shape = Shape(vocabulary=320, layers=1, width=32, heads=4, kv_heads=2, hidden=48)
-    assert build.encoding(spec, shape, 64).positions(torch.from_numpy(ids)[None], len(ids))[0, -1] >= 2
-    default = build.resolved("bipe", tokenizer)["separators"]
+    shape = DecoderShape(vocabulary=320, layers=1, width=32, heads=4, kv_heads=2, hidden=48)
+    assert build.build_encoding(spec, shape, 64).positions(torch.from_numpy(ids)[None], len(ids))[0, -1] >= 2
+    default = build.resolve_spec("bipe", tokenizer)["separators"]
     assert [n for n in range(320) if {".", "\n"} & set(tokenizer.decode([n]))] == default
     kept = {"name": "bipe", "separators": [4, 5]}
-    assert build.resolved(kept, tokenizer)["separators"] == [4, 5]
+    assert build.resolve_spec(kept, tokenizer)["separators"] == [4, 5]
 
 
 def test_bad_parameters_are_errors(tokenizer: FastTokenizer) -> None:
@@ -107,7 +107,7 @@ def test_bad_parameters_are_errors(tokenizer: FastTokenizer) -> None:
     with pytest.raises(ValueError, match=r"as token ids, got \['.', 3\]: give encoding.separators"):
         Bipe(Rope(8), 4, [".", 3])
     with pytest.raises(ValueError, match=rf"bipe finds no token that contains one of \['§§'\]: {remedy}"):
-        build.resolved({"name": "bipe", "separators": ["§§"]}, tokenizer)
+        build.resolve_spec({"name": "bipe", "separators": ["§§"]}, tokenizer)
     with pytest.raises(ValueError, match="bipe's size must be at least 1, got 0"):
         Bipe(Rope(8), 4, MARKS, size=0)
     with pytest.raises(ValueError, match="bipe's spread must be above 0, got -1"):

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from lexbench.core.attention import Attention, Window
-from lexbench.parts.lab.encodings.alibi import Alibi, slopes
+from lexbench.parts.lab.encodings.alibi import Alibi, head_slopes
 from lexbench.parts.lab.encodings.cable import Cable
 from lexbench.parts.lab.encodings.fox import Fox
 from lexbench.parts.lab.encodings.nope import Nope
 from lexbench.parts.lab.native import build
-from lexbench.parts.lab.native.attend import Layer
+from lexbench.parts.lab.native.attend import EncodingAttention
 from tests.parts.lab.encodings.layouts import gated_layer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -46,13 +46,13 @@ def test_outputs_are_those_of_loops_over_queries_and_keys(form: str) -> None:
                 found = np.exp(logits[text, head, i, : i + 1])
                 expected[text, head, i] = found / found.sum() @ v[text, head // 2, : i + 1].numpy()
     gates, places = encoding.gates(x), torch.arange(9)
-    layer = Layer(encoding.gated(gates), Attention(), q, k, places)
+    layer = EncodingAttention(encoding.with_gates(gates), Attention(), q, k, places)
     np.testing.assert_allclose(layer.logits(0, 9).detach(), logits, rtol=1e-9, atol=1e-12)
-    for got in (layer.attended(v), layer.attended(v, chunk=4)):
+    for got in (layer.attention_output(v), layer.attention_output(v, chunk=4)):
         np.testing.assert_allclose(got.detach(), expected, rtol=1e-9)
-    last = Layer(encoding.gated(gates), Attention(), q[:, :, 5:], k, places).attended(v)
+    last = EncodingAttention(encoding.with_gates(gates), Attention(), q[:, :, 5:], k, places).attention_output(v)
     np.testing.assert_allclose(last.detach(), expected[:, :, 5:], rtol=1e-9)
-    near = Layer(encoding.gated(gates), Attention(mask=Window(3)), q, k, places).logits(0, 9).detach()
+    near = EncodingAttention(encoding.with_gates(gates), Attention(mask=Window(3)), q, k, places).logits(0, 9).detach()
     seen = np.tril(np.ones((9, 9), dtype=bool)) & ~np.tril(np.ones((9, 9), dtype=bool), -3)
     np.testing.assert_allclose(near[..., torch.from_numpy(seen)], logits[..., seen], rtol=1e-9, atol=1e-12)
 
@@ -60,8 +60,8 @@ def test_outputs_are_those_of_loops_over_queries_and_keys(form: str) -> None:
 def test_with_slopes_of_1_and_alibis_weights_it_is_alibi() -> None:
     # The paper's section 3: a bias of each token of -1 and a weight of 1/2^h make it ALiBi.
     encoding, places = Cable(4, 12), torch.arange(6, dtype=torch.float64)
-    own = torch.tensor(slopes(4), dtype=torch.float64)[None, :, None].expand(1, 4, 6)
-    gated = encoding.gated(torch.stack([-torch.ones_like(own), own], dim=-1))
+    own = torch.tensor(head_slopes(4), dtype=torch.float64)[None, :, None].expand(1, 4, 6)
+    gated = encoding.with_gates(torch.stack([-torch.ones_like(own), own], dim=-1))
     seen = torch.ones(6, 6, dtype=torch.bool).tril()
     bias = gated.bias(places, places)
     assert bias is not None
@@ -70,13 +70,13 @@ def test_with_slopes_of_1_and_alibis_weights_it_is_alibi() -> None:
 
 def test_the_papers_form_is_the_default_and_folders_from_before_it_keep_theirs() -> None:
     assert Cable(4, 12).form == "weighted"
-    assert build.stored({"_target_": "lexbench.parts.lab.encodings.cable.Cable"})["form"] == "relu"
-    assert build.stored(build.resolved("cable"))["form"] == "weighted"
+    assert build.update_stored_spec({"_target_": "lexbench.parts.lab.encodings.cable.Cable"})["form"] == "relu"
+    assert build.update_stored_spec(build.resolve_spec("cable"))["form"] == "weighted"
 
 
 def test_a_token_with_slope_0_takes_no_room() -> None:
     encoding, places = made(), torch.arange(4, dtype=torch.float64)
-    gated = encoding.gated(-torch.tensor([0.0, 1.0, 0.0, 2.0]).expand(1, 4, 4)[..., None])
+    gated = encoding.with_gates(-torch.tensor([0.0, 1.0, 0.0, 2.0]).expand(1, 4, 4)[..., None])
     expected = [[0, 0, 0, 0], [-1, 0, 0, 0], [-1, 0, 0, 0], [-3, -2, -2, 0]]
     bias = gated.bias(places, places)
     assert bias is not None and bias[0, 0].tolist() == expected

@@ -8,9 +8,9 @@ from torch import Tensor
 from lexbench import Attention
 from lexbench.parts.lab.encodings.clex import Clex
 from lexbench.parts.lab.encodings.rope import Rope
-from lexbench.parts.lab.native.decoder import Cache, Decoder, Shape
+from lexbench.parts.lab.native.decoder import Decoder, DecoderCache, DecoderShape
 
-TINY = Shape(vocabulary=97, layers=2, width=32, heads=4, kv_heads=2, hidden=48)
+TINY = DecoderShape(vocabulary=97, layers=2, width=32, heads=4, kv_heads=2, hidden=48)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -39,7 +39,7 @@ def text(tokens: int) -> Tensor:
 def test_untrained_it_is_ntk_aware_by_2t_minus_1(t: float, expected: list[float]) -> None:
     encoding = Clex(8, 16)
     encoding.initialise(torch.Generator().manual_seed(0))
-    np.testing.assert_allclose(encoding.stretched(t).detach(), expected, rtol=1e-9)
+    np.testing.assert_allclose(encoding.frequencies_at(t).detach(), expected, rtol=1e-9)
 
 
 @pytest.mark.everyday("8-2.0")
@@ -59,7 +59,7 @@ def test_trained_it_solves_the_authors_equation(head_dim: int, t: float) -> None
 
     times = torch.tensor([1.0, t], dtype=torch.float64)
     expected = torchdiffeq.odeint(slope, start, times, method="dopri5", rtol=1e-10, atol=1e-10)[-1]
-    got = encoding.stretched(t).detach().log()
+    got = encoding.frequencies_at(t).detach().log()
     torch.testing.assert_close(got, expected, atol=1e-5, rtol=0)
     ntk = start - index / (head_dim - 2) * np.log(2 * t - 1)
     assert (got - ntk).abs().max() > 0.005  # psi matters
@@ -71,8 +71,8 @@ def test_trained_it_solves_the_authors_equation(head_dim: int, t: float) -> None
 def test_at_use_t_follows_the_final_length(length: int, t: int) -> None:
     encoding = learned()
     assert encoding.positions(torch.zeros(1, 5), length).tolist() == [0, 1, 2, 3, 4]
-    torch.testing.assert_close(encoding.now, encoding.stretched(t).detach())
-    assert not encoding.now.requires_grad
+    torch.testing.assert_close(encoding.current_frequencies, encoding.frequencies_at(t).detach())
+    assert not encoding.current_frequencies.requires_grad
 
 
 def test_a_text_has_the_frequencies_of_its_end_from_the_beginning() -> None:
@@ -80,7 +80,7 @@ def test_a_text_has_the_frequencies_of_its_end_from_the_beginning() -> None:
     decoder.initialise(0)
     encoding.down.data.normal_(0, 0.05, generator=torch.Generator().manual_seed(0))
     decoder.double()
-    tokens, cache = text(40), Cache(40)
+    tokens, cache = text(40), DecoderCache(40)
     with torch.inference_mode():
         whole = decoder(tokens)
         parts = [decoder(piece, cache=cache) for piece in torch.split(tokens, [10, 20, 10], dim=1)]
@@ -136,21 +136,21 @@ def test_gradients_reach_psi_in_each_pass_over_places_that_were_drawn_once() -> 
 def test_weights_that_changed_change_the_frequencies() -> None:
     encoding = learned()
     encoding.positions(torch.zeros(1, 5), 32)
-    before = encoding.now
+    before = encoding.current_frequencies
     encoding.train()
     encoding.down.data *= 2
     encoding.eval()
     encoding.positions(torch.zeros(1, 5), 32)
-    assert (encoding.now - before).abs().max() > 1e-4
-    torch.testing.assert_close(encoding.now, encoding.stretched(2).detach())
+    assert (encoding.current_frequencies - before).abs().max() > 1e-4
+    torch.testing.assert_close(encoding.current_frequencies, encoding.frequencies_at(2).detach())
 
 
 def test_methods_change_no_frequencies() -> None:
     encoding, vectors, places = learned(), torch.randn(1, 2, 3, 8), torch.arange(3)
     with pytest.raises(ValueError, match="clex's frequencies follow the length already: use a method that changes"):
-        encoding.rotating(Attention(inv_freq=np.ones(4)))
+        encoding.rotation(Attention(inv_freq=np.ones(4)))
     torch.testing.assert_close(
-        encoding.rotating(Attention(scale=2.0))(vectors, places), 2 * encoding.rotate(vectors, places)
+        encoding.rotation(Attention(scale=2.0))(vectors, places), 2 * encoding.rotate(vectors, places)
     )
     assert encoding.facts == {"rope_parameters": {"rope_type": "clex"}}
 

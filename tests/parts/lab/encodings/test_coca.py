@@ -7,7 +7,7 @@ from torch import Tensor
 
 from lexbench import Attention
 from lexbench.parts.lab.encodings.coca import Coca
-from lexbench.parts.lab.native.attend import Layer
+from lexbench.parts.lab.native.attend import EncodingAttention
 
 QUERY = [0.126, -0.132, 0.64, 0.105, -0.536, 0.362, 1.304, 0.947]
 COUNTING = [0.0, 0.0, 0.0, 0.041]
@@ -18,7 +18,7 @@ def score(encoding: Coca, query: int, key: int) -> float:
     """Before 1 / sqrt(d), of the query above and a key whose pairs count so much."""
     q, k = torch.zeros(1, 1, query + 1, 8).double(), torch.zeros(1, 1, query + 1, 8).double()
     q[0, 0, query], k[0, 0, key] = torch.tensor(QUERY), torch.tensor(COUNTING * 2)
-    layer = Layer(encoding, Attention(), q, k, torch.arange(query + 1))
+    layer = EncodingAttention(encoding, Attention(), q, k, torch.arange(query + 1))
     return float(layer.logits(query, query + 1)[0, 0, 0, key]) * 8**0.5
 
 
@@ -64,7 +64,7 @@ def made(form: str, q: Tensor, k: Tensor) -> Tensor:
 def test_logits_follow_the_formula(form: str) -> None:
     generator = torch.Generator().manual_seed(0)
     q, k = (torch.randn(1, heads, 9, 8, generator=generator, dtype=torch.float64) for heads in (4, 2))
-    got = Layer(Coca(8, form=form), Attention(), q, k, torch.arange(9)).logits(0, 9)[0]
+    got = EncodingAttention(Coca(8, form=form), Attention(), q, k, torch.arange(9)).logits(0, 9)[0]
     torch.testing.assert_close(got.nan_to_num(neginf=0.0), made(form, q, k).tril())
 
 
@@ -74,9 +74,9 @@ def test_a_method_changes_the_angles_of_both_sides(form: str) -> None:
     q, k = (torch.randn(1, heads, 9, 8, generator=generator, dtype=torch.float64) for heads in (4, 2))
     places = torch.arange(9)
     slower = Coca(8, 160000.0, form)
-    rotate = Coca(8, form=form).rotating(Attention(inv_freq=slower.inv_freq.numpy(), scale=2.0))
-    changed = Layer(Coca(8, form=form), Attention(), q, k, places, rotate).logits(0, 9)
-    torch.testing.assert_close(changed, 4 * Layer(slower, Attention(), q, k, places).logits(0, 9))
+    rotate = Coca(8, form=form).rotation(Attention(inv_freq=slower.inv_freq.numpy(), scale=2.0))
+    changed = EncodingAttention(Coca(8, form=form), Attention(), q, k, places, rotate).logits(0, 9)
+    torch.testing.assert_close(changed, 4 * EncodingAttention(slower, Attention(), q, k, places).logits(0, 9))
 
 
 def test_only_strict_distances_can_be_remapped() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from lexbench.parts.lab.encodings.base import turned
+from lexbench.parts.lab.encodings.base import rotate_half
 from lexbench.parts.lab.encodings.complex import Complex
 
 
@@ -34,7 +34,7 @@ def test_frequencies_begin_as_those_of_the_sinusoidal_encoding_for_every_word() 
     embedded = torch.randn(2, 9, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     words, places = torch.zeros(2, 9, dtype=torch.long), torch.arange(9.0, dtype=torch.float64)
     angles = places[:, None] * encoding.frequency[0].double()
-    torch.testing.assert_close(encoding.embed(embedded, words, places), turned(embedded, angles))
+    torch.testing.assert_close(encoding.embed(embedded, words, places), rotate_half(embedded, angles))
 
 
 def test_only_frequencies_of_words_that_occur_learn() -> None:

@@ -11,10 +11,10 @@ from torch import Tensor
 from lexbench.core import registry
 from lexbench.parts.lab.encodings.base import Encoding
 from lexbench.parts.lab.native import build
-from lexbench.parts.lab.native.decoder import Cache, Decoder, Shape
-from lexbench.parts.lab.native.folder import load, save
+from lexbench.parts.lab.native.decoder import Decoder, DecoderCache, DecoderShape
+from lexbench.parts.lab.native.folder import load_model, save_model
 
-NAMES = registry.names("encoding")
+NAMES = registry.registered_names("encoding")
 GIVEN: dict[str, dict[str, Any]] = {
     "bipe": {"separators": [3, 5]},
     "abacus": {"digits": list(range(20))},
@@ -22,15 +22,15 @@ GIVEN: dict[str, dict[str, Any]] = {
     "irope": {"every": 2},
 }
 """Parameters without which an encoding is none."""
-TINY = Shape(vocabulary=97, layers=3, width=32, heads=4, kv_heads=2, hidden=48)
+TINY = DecoderShape(vocabulary=97, layers=3, width=32, heads=4, kv_heads=2, hidden=48)
 TRAINED, TOKENS = 24, 20
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def made(name: str, shape: Shape = TINY) -> Decoder:
+def made(name: str, shape: DecoderShape = TINY) -> Decoder:
     """A decoder in float64 whose weights, the encoding's too, are large enough that everything matters."""
-    decoder = Decoder(shape, build.encoding({"name": name, **GIVEN.get(name, {})}, shape, TRAINED))
+    decoder = Decoder(shape, build.build_encoding({"name": name, **GIVEN.get(name, {})}, shape, TRAINED))
     decoder.initialise(0)
     generator = torch.Generator().manual_seed(1)
     for key, weight in decoder.named_parameters():
@@ -69,7 +69,7 @@ def test_earlier_tokens_are_seen(name: str) -> None:
 @pytest.mark.parametrize("pieces", [[1] * TOKENS, [11, 1, 1, 7]], ids=["one by one", "pieces"])
 def test_cached_decoding_equals_the_full_forward(name: str, pieces: list[int]) -> None:
     decoder, text = made(name), tokens()
-    cache = Cache(TOKENS)
+    cache = DecoderCache(TOKENS)
     with torch.inference_mode():
         parts = [decoder(piece, cache=cache) for piece in torch.split(text, pieces, dim=1)]
         torch.testing.assert_close(torch.cat(parts, dim=1), decoder(text), atol=1e-9, rtol=1e-9)
@@ -85,13 +85,13 @@ def test_texts_of_a_batch_do_not_know_one_another(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_shared_weights_begin_the_same_under_every_encoding(name: str) -> None:
-    plain, other = Decoder(TINY, Encoding()), Decoder(TINY, build.encoding(_spec(name), TINY, TRAINED))
+    plain, other = Decoder(TINY, Encoding()), Decoder(TINY, build.build_encoding(_spec(name), TINY, TRAINED))
     for decoder in (plain, other):
         decoder.initialise(7)
     theirs = dict(other.named_parameters())
     for key, weight in plain.named_parameters():
         assert torch.equal(weight, theirs[key]), key
-    again = Decoder(TINY, build.encoding(_spec(name), TINY, TRAINED))
+    again = Decoder(TINY, build.build_encoding(_spec(name), TINY, TRAINED))
     again.initialise(7)
     for key, weight in again.named_parameters():
         assert torch.equal(weight, theirs[key]), key
@@ -124,16 +124,18 @@ def test_positions_of_use_are_not_random_and_those_of_training_follow_the_genera
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_folder_gives_the_same_model_back(name: str, tmp_path: Path) -> None:
-    decoder, spec = made(name), build.resolved(_spec(name))
+    decoder, spec = made(name), build.resolve_spec(_spec(name))
     json.dumps(spec)
-    save(decoder, tmp_path, TRAINED, bos=0, eos=1, dtype=torch.float64, encoding=spec)
+    save_model(decoder, tmp_path, TRAINED, bos=0, eos=1, dtype=torch.float64, encoding=spec)
     with torch.inference_mode():
-        torch.testing.assert_close(load(tmp_path, torch.float64)(tokens()), decoder(tokens()), atol=1e-12, rtol=1e-12)
+        torch.testing.assert_close(
+            load_model(tmp_path, torch.float64)(tokens()), decoder(tokens()), atol=1e-12, rtol=1e-12
+        )
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_file_yaml_and_class_have_one_name(name: str) -> None:
-    config = registry.read("encoding", name)
+    config = registry.read_named_config("encoding", name)
     assert config["_target_"].startswith(f"lexbench.parts.lab.encodings.{name}.")
     assert (Path(__file__).parent / f"test_{name}.py").exists(), f"tests/parts/lab/encodings/test_{name}.py is missing"
 

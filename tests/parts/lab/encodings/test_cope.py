@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lexbench.core.attention import Attention, Window
 from lexbench.parts.lab.encodings.cope import Cope
-from lexbench.parts.lab.native.attend import Layer
+from lexbench.parts.lab.native.attend import EncodingAttention
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -32,7 +32,11 @@ def test_logits_are_those_of_the_formula(size: int) -> None:
     encoding, total = made(size), 12
     e = encoding.vectors.detach().numpy()
     q, k, _ = vectors(total)
-    logits = Layer(encoding, Attention(), q, k, torch.arange(total, dtype=torch.float64)).logits(0, total).detach()
+    logits = (
+        EncodingAttention(encoding, Attention(), q, k, torch.arange(total, dtype=torch.float64))
+        .logits(0, total)
+        .detach()
+    )
     for head in range(4):
         asking, known = q[0, head].numpy(), k[0, head // 2].numpy()
         for i in range(total):
@@ -69,7 +73,7 @@ def test_positions_and_additions_are_those_that_released_code_gave() -> None:
     seen, everyone = torch.ones(4, 4, dtype=torch.bool).tril(), torch.arange(4, dtype=torch.float64)
     given = torch.tensor(scores, dtype=torch.float64)[None, None]
     got = encoding.rescore(given, seen, torch.tensor(q, dtype=torch.float64)[None, None], everyone, everyone)
-    np.testing.assert_allclose(encoding.places(given, seen)[0, 0].tril(), positions, rtol=1e-8)
+    np.testing.assert_allclose(encoding.gate_distances(given, seen)[0, 0].tril(), positions, rtol=1e-8)
     np.testing.assert_allclose((got - given)[0, 0].detach().tril(), added, rtol=1e-7)
 
 
@@ -82,14 +86,16 @@ def test_additions_are_those_of_x_transformers(size: int) -> None:
     everyone, seen = torch.arange(total, dtype=torch.float64), torch.ones(total, total, dtype=torch.bool).tril()
     scores = q @ k.repeat_interleave(2, dim=1).mT / 8**0.5
     expected = scores + theirs(q, scores.masked_fill(~seen, -torch.finfo(torch.float64).max))
-    logits = Layer(encoding, Attention(), q, k, everyone).logits(0, total)
+    logits = EncodingAttention(encoding, Attention(), q, k, everyone).logits(0, total)
     torch.testing.assert_close(logits[..., seen], expected[..., seen], atol=1e-10, rtol=1e-10)
 
 
 def test_positions_reach_their_cap_exactly_and_stay_there() -> None:
     encoding, total = made(4), 200
     q, k, _ = vectors(total)
-    logits = Layer(encoding, Attention(), q, k, torch.arange(total, dtype=torch.float64)).logits(total - 1, total)
+    logits = EncodingAttention(encoding, Attention(), q, k, torch.arange(total, dtype=torch.float64)).logits(
+        total - 1, total
+    )
     score = q[0, 0, -1] @ k[0, 0].mT / 8**0.5
     far = score[:100] + q[0, 0, -1] @ encoding.vectors[3]
     torch.testing.assert_close(logits[0, 0, 0, :100], far, atol=1e-10, rtol=1e-10)
@@ -100,7 +106,7 @@ def test_it_begins_without_positions_and_learns_from_there() -> None:
     q, k, v = vectors(total)
     everyone = torch.arange(total, dtype=torch.float64)
     expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-    attended = Layer(encoding, Attention(), q, k, everyone).attended(v)
+    attended = EncodingAttention(encoding, Attention(), q, k, everyone).attention_output(v)
     torch.testing.assert_close(attended, expected, atol=1e-12, rtol=1e-12)
     attended.square().sum().backward()  # type: ignore[no-untyped-call]
     assert encoding.vectors.grad is not None and encoding.vectors.grad[:3].abs().min() > 0
@@ -111,8 +117,8 @@ def test_only_what_is_seen_opens_a_gate() -> None:
     encoding, total = made(64), 10
     q, k, _ = vectors(total)
     everyone = torch.arange(total, dtype=torch.float64)
-    windowed = Layer(encoding, Attention(mask=Window(3)), q, k, everyone).logits(0, total)
-    alone = Layer(encoding, Attention(), q[:, :, 7:], k[:, :, 7:], everyone[7:]).logits(2, 3)
+    windowed = EncodingAttention(encoding, Attention(mask=Window(3)), q, k, everyone).logits(0, total)
+    alone = EncodingAttention(encoding, Attention(), q[:, :, 7:], k[:, :, 7:], everyone[7:]).logits(2, 3)
     torch.testing.assert_close(windowed[:, :, 9:, 7:], alone, atol=1e-12, rtol=1e-12)
 
 

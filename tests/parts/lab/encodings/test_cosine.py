@@ -9,7 +9,7 @@ from lexbench import Attention
 from lexbench.core.attention import LogScale
 from lexbench.parts.lab.encodings.cosine import Cosine
 from lexbench.parts.lab.encodings.rope import Rope
-from lexbench.parts.lab.native.attend import Layer, together
+from lexbench.parts.lab.native.attend import EncodingAttention, merge_slots
 
 
 def drawn() -> tuple[Tensor, Tensor]:
@@ -29,7 +29,7 @@ def drawn() -> tuple[Tensor, Tensor]:
 def test_logits_are_cosines_times_their_factor(keys: int | str | None, factors: list[float]) -> None:
     (q, k), places, rope = drawn(), torch.arange(7), Rope(8, 100.0)
     encoding = Cosine(rope, 512, keys)
-    layer = Layer(encoding, encoding.attention, q, k, places)
+    layer = EncodingAttention(encoding, encoding.attention, q, k, places)
     turned, known = rope.rotate(q, places)[0].numpy(), rope.rotate(k, places)[0].numpy()
     got = layer.logits(0, 7)[0]
     for head in range(4):
@@ -43,16 +43,16 @@ def test_logits_are_cosines_times_their_factor(keys: int | str | None, factors: 
 def test_later_queries_know_their_places_under_a_cache() -> None:
     (q, k), places = drawn(), torch.arange(7)
     encoding = Cosine(Rope(8), 512, "position")
-    whole = Layer(encoding, encoding.attention, q, k, places).attended(k)
-    last = Layer(encoding, encoding.attention, q[:, :, 4:], k, places).attended(k)
+    whole = EncodingAttention(encoding, encoding.attention, q, k, places).attention_output(k)
+    last = EncodingAttention(encoding, encoding.attention, q[:, :, 4:], k, places).attention_output(k)
     torch.testing.assert_close(last, whole[:, :, 4:])
 
 
 def test_by_position_no_method_scales_queries_too() -> None:
     method = Attention(query_scale=LogScale(512))
-    assert together(method, Cosine(Rope(8), 512).attention, "cosine").query_scale == LogScale(512)
+    assert merge_slots(method, Cosine(Rope(8), 512).attention, "cosine").query_scale == LogScale(512)
     with pytest.raises(ValueError, match=r"cosine and the method exclude each other \(both set query_scale\)"):
-        together(method, Cosine(Rope(8), 512, "position").attention, "cosine")
+        merge_slots(method, Cosine(Rope(8), 512, "position").attention, "cosine")
 
 
 def test_vectors_keep_their_dtype() -> None:

@@ -12,22 +12,22 @@ from lexbench.core.attention import Attention, Window
 from lexbench.parts.lab.encodings.base import Encoding
 from lexbench.parts.lab.encodings.dape import Dape
 from lexbench.parts.lab.encodings.fire import Fire
-from lexbench.parts.lab.encodings.wrappers import Layered
+from lexbench.parts.lab.encodings.wrappers import EncodingPerLayer
 from lexbench.parts.lab.native import build
-from lexbench.parts.lab.native.attend import Layer
-from lexbench.parts.lab.native.decoder import Cache, Decoder, Shape
+from lexbench.parts.lab.native.attend import EncodingAttention
+from lexbench.parts.lab.native.decoder import Decoder, DecoderCache, DecoderShape
 from tests.parts.lab.encodings.layouts import doubled, drawn_twice_alike
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 Array = NDArray[np.float64]
-TINY = Shape(vocabulary=97, layers=3, width=32, heads=4, kv_heads=2, hidden=48)
+TINY = DecoderShape(vocabulary=97, layers=3, width=32, heads=4, kv_heads=2, hidden=48)
 FORMS = [{"form": "v1"}, {"form": "v2"}, {"form": "v2", "kernel": 5, "hidden": 7}]
 
 
 def made(over: str = "kerple", **parameters: Any) -> Dape:
-    whole = build.encoding({"name": "dape", "over": over, **parameters}, TINY, 24)
-    assert isinstance(whole, Layered)
+    whole = build.build_encoding({"name": "dape", "over": over, **parameters}, TINY, 24)
+    assert isinstance(whole, EncodingPerLayer)
     one = doubled(whole.first, seed=4)
     assert isinstance(one, Dape)
     return one
@@ -75,7 +75,7 @@ def test_logits_are_those_of_the_formula(over: str, parameters: dict[str, Any]) 
     assert bias is not None
     scores = np.stack([q[0, h].numpy() @ k[0, h // 2].numpy().T / 8**0.5 for h in range(4)])
     expected = torch.from_numpy(changed(encoding, scores, bias.detach().numpy()))
-    logits = Layer(encoding, Attention(), q, k, positions).logits(0, total)[0].detach()
+    logits = EncodingAttention(encoding, Attention(), q, k, positions).logits(0, total)[0].detach()
     seen = torch.ones(total, total, dtype=torch.bool).tril()
     torch.testing.assert_close(logits[:, seen], expected[:, seen], atol=1e-10, rtol=1e-10)
     assert bool((logits[:, ~seen] == -torch.inf).all())
@@ -100,7 +100,7 @@ def test_v1_is_the_released_codes_layers_over_channels() -> None:
     both = torch.cat([scores, bias[None]], dim=1).permute(0, 2, 3, 1)
     expected = (scores + bias + mlp(both).permute(0, 3, 1, 2)).tril()
     logits = (
-        Layer(encoding, Attention(), q, k, positions)
+        EncodingAttention(encoding, Attention(), q, k, positions)
         .logits(0, total)
         .masked_fill(torch.ones(total, total, dtype=torch.bool).triu(1), 0.0)
     )
@@ -125,7 +125,7 @@ def test_v2_is_the_released_codes_convolutions_in_a_texts_last_row() -> None:
         assert weight is not None
         weight.data = ours.data
     mixed = second(torch.nn.functional.leaky_relu(first(torch.cat([scores, bias.tril()[None]], dim=1))))
-    logits = Layer(encoding, Attention(), q, k, positions).logits(total - 1, total)
+    logits = EncodingAttention(encoding, Attention(), q, k, positions).logits(total - 1, total)
     torch.testing.assert_close(logits, (scores + bias + mixed)[:, :, -1:], atol=1e-10, rtol=1e-10)
 
 
@@ -135,23 +135,25 @@ def test_a_row_is_the_same_in_a_longer_text_and_chunk_by_chunk(parameters: dict[
     q, k, v = vectors(total, batch=2)
     positions = torch.arange(total, dtype=torch.float64)
     for attention in (Attention(), Attention(mask=Window(4, sinks=1))):
-        whole = Layer(encoding, attention, q, k, positions)
-        outputs = whole.attended(v)
+        whole = EncodingAttention(encoding, attention, q, k, positions)
+        outputs = whole.attention_output(v)
         for chunk in (1, 3, 5):
-            torch.testing.assert_close(whole.attended(v, chunk=chunk), outputs, atol=1e-12, rtol=1e-12)
-        part = Layer(encoding, attention, q[:, :, :7], k[:, :, :7], positions[:7]).attended(v[:, :, :7])
+            torch.testing.assert_close(whole.attention_output(v, chunk=chunk), outputs, atol=1e-12, rtol=1e-12)
+        part = EncodingAttention(encoding, attention, q[:, :, :7], k[:, :, :7], positions[:7]).attention_output(
+            v[:, :, :7]
+        )
         torch.testing.assert_close(part, outputs[:, :, :7], atol=1e-12, rtol=1e-12)
 
 
 @pytest.mark.parametrize("over", ["kerple", "alibi", "fire"])
 @pytest.mark.parametrize("parameters", FORMS[:2], ids=str)
 def test_cached_decoding_equals_the_full_forward(over: str, parameters: dict[str, Any]) -> None:
-    decoder = Decoder(TINY, build.encoding({"name": "dape", "over": over, **parameters}, TINY, 24))
+    decoder = Decoder(TINY, build.build_encoding({"name": "dape", "over": over, **parameters}, TINY, 24))
     decoder.initialise(0)
     for weight in decoder.parameters():
         weight.data = weight.data.double() * (8.0 if weight.dim() == 2 else 1.0)
     text = torch.randint(0, 97, (2, 20), generator=torch.Generator().manual_seed(2))
-    cache = Cache(20)
+    cache = DecoderCache(20)
     with torch.inference_mode():
         parts = [decoder.eval()(piece, cache=cache) for piece in torch.split(text, [9, 1, 1, 2, 7], dim=1)]
         torch.testing.assert_close(torch.cat(parts, dim=1), decoder(text), atol=1e-9, rtol=1e-9)
@@ -161,10 +163,10 @@ def test_texts_at_positions_of_their_own_have_biases_of_their_own() -> None:
     encoding, total = made("alibi"), 6
     q, k, v = vectors(total, batch=2)
     positions = torch.tensor([[0.0, 1, 2, 3, 4, 5], [0, 2, 4, 6, 8, 10]], dtype=torch.float64)
-    both = Layer(encoding, Attention(), q, k, positions).attended(v)
+    both = EncodingAttention(encoding, Attention(), q, k, positions).attention_output(v)
     for text in range(2):
         one = slice(text, text + 1)
-        alone = Layer(encoding, Attention(), q[one], k[one], positions[text]).attended(v[one])
+        alone = EncodingAttention(encoding, Attention(), q[one], k[one], positions[text]).attention_output(v[one])
         torch.testing.assert_close(both[one], alone, atol=1e-12, rtol=1e-12)
 
 
@@ -174,12 +176,12 @@ def test_without_a_change_it_is_the_bias_alone() -> None:
         weight.data.zero_()
     q, k, v = vectors(total)
     positions = torch.arange(total, dtype=torch.float64)
-    plain = Layer(encoding.over, Attention(), q, k, positions).attended(v)
-    torch.testing.assert_close(Layer(encoding, Attention(), q, k, positions).attended(v), plain)
+    plain = EncodingAttention(encoding.over, Attention(), q, k, positions).attention_output(v)
+    torch.testing.assert_close(EncodingAttention(encoding, Attention(), q, k, positions).attention_output(v), plain)
 
 
 def test_each_layer_has_its_own_that_begins_as_pytorchs_layers() -> None:
-    whole = build.encoding({"name": "dape", "over": "kerple"}, TINY, 24)
+    whole = build.build_encoding({"name": "dape", "over": "kerple"}, TINY, 24)
     assert len(list(whole.parameters())) == 3 * 6
     wide = Dape(Fire(64, 64), 64, form="v2", hidden=200)
     wide.initialise(torch.Generator().manual_seed(0))

@@ -8,7 +8,7 @@ import torch
 
 from lexbench.parts.lab.encodings.fire import Fire
 from lexbench.parts.lab.native import build
-from lexbench.parts.lab.native.decoder import Shape
+from lexbench.parts.lab.native.decoder import DecoderShape
 from tests.parts.lab.encodings.layouts import doubled, drawn_twice_alike, everywhere
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -54,7 +54,7 @@ def test_shares_are_those_that_the_released_code_gave() -> None:
     expected = [0.0, 0.1025174585, 0.0460980298, 0.9995149164, 0.9999997566, 0.5813158091]
     bounds = torch.tensor([max(i, 512.0) for i, _ in pairs], dtype=torch.float64)
     distances = torch.tensor([float(i - j) for i, j in pairs], dtype=torch.float64)
-    assert encoding.share(distances, bounds).tolist() == pytest.approx(expected, rel=1e-8)
+    assert encoding.distance_share(distances, bounds).tolist() == pytest.approx(expected, rel=1e-8)
 
 
 def test_rows_move_along_below_the_threshold_and_stretch_beyond() -> None:
@@ -98,8 +98,8 @@ def test_gradients_are_differences_on_both_sides_of_the_threshold(tokens: int) -
 
 
 def test_each_layer_has_its_own_that_begins_as_pytorchs_layers() -> None:
-    shape = Shape(vocabulary=97, layers=3, width=32, heads=4, kv_heads=2, hidden=48)
-    encoding = build.encoding("fire", shape, 24)
+    shape = DecoderShape(vocabulary=97, layers=3, width=32, heads=4, kv_heads=2, hidden=48)
+    encoding = build.build_encoding("fire", shape, 24)
     sizes = {name: tuple(weight.shape) for name, weight in encoding.named_parameters()}
     own = {"c": (), "multiplier": (), "inner": (32,), "inner_bias": (32,), "outer": (4, 32), "outer_bias": (4,)}
     assert sizes == {f"layers.{layer}.{name}": size for layer in range(3) for name, size in own.items()}

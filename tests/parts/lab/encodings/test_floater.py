@@ -65,8 +65,8 @@ def test_a_position_does_not_depend_on_how_far_the_path_goes() -> None:
 
 def test_the_path_is_kept_at_use_until_weights_change() -> None:
     encoding, calls = made(), []
-    speed = encoding.speed
-    encoding.speed = lambda time, place: calls.append(1) or speed(time, place)  # type: ignore[func-returns-value,method-assign]
+    speed = encoding.path_derivative
+    encoding.path_derivative = lambda time, place: calls.append(1) or speed(time, place)  # type: ignore[func-returns-value,method-assign]
     with torch.inference_mode():
         first = walked(encoding, 30)
         used = len(calls)

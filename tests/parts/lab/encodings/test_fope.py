@@ -11,8 +11,8 @@ from lexbench import Attention
 from lexbench.parts.lab.encodings.fope import Fope
 from lexbench.parts.lab.encodings.hope import Hope
 from lexbench.parts.lab.native import build
-from lexbench.parts.lab.native.decoder import Decoder, Shape
-from lexbench.parts.lab.native.folder import load, save
+from lexbench.parts.lab.native.decoder import Decoder, DecoderShape
+from lexbench.parts.lab.native.folder import load_model, save_model
 
 TRAINED = 100  # keeps 1 and 0.1 of 1, 0.1, 0.01, 0.001
 
@@ -79,20 +79,20 @@ def test_the_noise_has_the_deviation_of_the_papers_listing() -> None:
 
 
 def test_mixes_are_drawn_once_and_stored_but_not_trained_unless_asked(tmp_path: Path) -> None:
-    shape = Shape(vocabulary=11, layers=2, width=16, heads=2, kv_heads=2, hidden=8)
+    shape = DecoderShape(vocabulary=11, layers=2, width=16, heads=2, kv_heads=2, hidden=8)
     for learned in (False, True):
-        spec = build.resolved({"name": "fope", "learned": learned})
-        decoder = Decoder(shape, build.encoding(spec, shape, TRAINED))
+        spec = build.resolve_spec({"name": "fope", "learned": learned})
+        decoder = Decoder(shape, build.build_encoding(spec, shape, TRAINED))
         decoder.initialise(0)
         mixes = {name for name, weight in decoder.named_parameters() if "_mix" in name and weight.requires_grad}
         assert len(mixes) == (2 if learned else 0)
         folder = tmp_path / str(learned)
         folder.mkdir()
-        save(decoder, folder, TRAINED, bos=0, eos=1, dtype=torch.float32, encoding=spec)
-        for mine, its in zip(decoder.encoding.parameters(), load(folder).encoding.parameters(), strict=True):
+        save_model(decoder, folder, TRAINED, bos=0, eos=1, dtype=torch.float32, encoding=spec)
+        for mine, its in zip(decoder.encoding.parameters(), load_model(folder).encoding.parameters(), strict=True):
             assert torch.equal(mine, its) and its.requires_grad is learned
     assert not Fope(8, 2, TRAINED).cos_mix.requires_grad  # appendix B of the paper
-    assert build.stored({"_target_": "lexbench.parts.lab.encodings.fope.Fope"})["learned"] is True
+    assert build.update_stored_spec({"_target_": "lexbench.parts.lab.encodings.fope.Fope"})["learned"] is True
 
 
 def test_a_pair_on_the_threshold_stands_still() -> None:
@@ -103,7 +103,7 @@ def test_a_pair_on_the_threshold_stands_still() -> None:
 def test_methods_cannot_change_it() -> None:
     for asked in (Attention(inv_freq=np.ones(4)), Attention(scale=1.1)):
         with pytest.raises(ValueError, match="fope has no angles to change: use a method that changes none"):
-            mixed().rotating(asked)
+            mixed().rotation(asked)
     assert not mixed().remaps and mixed().facts == {}
 
 

@@ -11,7 +11,7 @@ from lexbench.parts.lab.encodings.alibi import Alibi
 from lexbench.parts.lab.encodings.base import Encoding
 from lexbench.parts.lab.encodings.fox import Fox
 from lexbench.parts.lab.encodings.rope import Rope
-from lexbench.parts.lab.native.attend import Layer
+from lexbench.parts.lab.native.attend import EncodingAttention
 from tests.parts.lab.encodings.layouts import gated_layer, sigmoid
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -36,13 +36,13 @@ def test_outputs_are_those_of_loops_over_queries_and_keys() -> None:
                 weights = np.exp(logits[text, head, i, : i + 1])
                 expected[text, head, i] = weights / weights.sum() @ v[text, head // 2, : i + 1].numpy()
     gates, places = encoding.gates(x), torch.arange(9)
-    layer = Layer(encoding.gated(gates), Attention(), q, k, places)
+    layer = EncodingAttention(encoding.with_gates(gates), Attention(), q, k, places)
     np.testing.assert_allclose(layer.logits(0, 9).detach(), logits, rtol=1e-9, atol=1e-12)
-    for got in (layer.attended(v), layer.attended(v, chunk=4)):
+    for got in (layer.attention_output(v), layer.attention_output(v, chunk=4)):
         np.testing.assert_allclose(got.detach(), expected, rtol=1e-9)
-    last = Layer(encoding.gated(gates), Attention(), q[:, :, 5:], k, places).attended(v)
+    last = EncodingAttention(encoding.with_gates(gates), Attention(), q[:, :, 5:], k, places).attention_output(v)
     np.testing.assert_allclose(last.detach(), expected[:, :, 5:], rtol=1e-9)
-    near = Layer(encoding.gated(gates), Attention(mask=Window(3)), q, k, places).logits(0, 9).detach()
+    near = EncodingAttention(encoding.with_gates(gates), Attention(mask=Window(3)), q, k, places).logits(0, 9).detach()
     seen = np.tril(np.ones((9, 9), dtype=bool)) & ~np.tril(np.ones((9, 9), dtype=bool), -3)
     np.testing.assert_allclose(near[..., torch.from_numpy(seen)], logits[..., seen], rtol=1e-9, atol=1e-12)
 
@@ -51,7 +51,7 @@ def test_a_constant_gate_is_alibi() -> None:
     encoding, alibi, places = made(), Alibi(4), torch.arange(9, dtype=torch.float64)
     slopes = alibi.slopes
     encoding.forget_bias.data = (-slopes.expm1().log()).float()  # sigmoid(-ln(e^m - 1)) = e^-m
-    gated = encoding.gated(encoding.gates(torch.ones(1, 9, 12)))
+    gated = encoding.with_gates(encoding.gates(torch.ones(1, 9, 12)))
     seen = torch.ones(9, 9, dtype=torch.bool).tril()
     got = gated.bias(places, places)
     assert got is not None
@@ -61,9 +61,9 @@ def test_a_constant_gate_is_alibi() -> None:
 def test_over_rope_both_act() -> None:
     encoding, rope = Fox(Rope(8), 4, 12), Rope(8)
     x, q, k, _ = gated_layer(encoding)
-    places, gated = torch.arange(9, dtype=torch.float64), encoding.gated(encoding.gates(x))
-    plain = Layer(rope, Attention(), q, k, places).logits(0, 9)
-    both = Layer(gated, Attention(), q, k, places).logits(0, 9)
+    places, gated = torch.arange(9, dtype=torch.float64), encoding.with_gates(encoding.gates(x))
+    plain = EncodingAttention(rope, Attention(), q, k, places).logits(0, 9)
+    both = EncodingAttention(gated, Attention(), q, k, places).logits(0, 9)
     bias = gated.bias(places, places)
     assert bias is not None
     torch.testing.assert_close(both.detach(), (plain + bias).detach())

@@ -8,7 +8,7 @@ import torch
 
 from lexbench.core.attention import Attention
 from lexbench.parts.lab.encodings.gla import Gla
-from lexbench.parts.lab.native.attend import Layer
+from lexbench.parts.lab.native.attend import EncodingAttention
 from tests.parts.lab.encodings.layouts import gated_layer, sigmoid
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -34,10 +34,10 @@ def test_outputs_are_those_of_the_recurrence(tokens: int) -> None:
                 opened = (own["output_gate"] @ one)[head * 8 : head * 8 + 8]
                 expected[text, head, t] = output * opened * np.array([sigmoid(value) for value in opened])
     gates, places = encoding.gates(x), torch.arange(tokens)
-    layer = Layer(encoding.gated(gates), Attention(), q, k, places)
-    for got in (layer.attended(v), layer.attended(v, chunk=4)):
+    layer = EncodingAttention(encoding.with_gates(gates), Attention(), q, k, places)
+    for got in (layer.attention_output(v), layer.attention_output(v, chunk=4)):
         np.testing.assert_allclose(got.detach(), expected, rtol=1e-8, atol=1e-10)
-    last = Layer(encoding.gated(gates), Attention(), q[:, :, -1:], k, places).attended(v)
+    last = EncodingAttention(encoding.with_gates(gates), Attention(), q[:, :, -1:], k, places).attention_output(v)
     np.testing.assert_allclose(last.detach(), expected[:, :, -1:], rtol=1e-8, atol=1e-10)
 
 
@@ -45,7 +45,9 @@ def test_states_that_fade_at_once_stay_finite_in_long_texts() -> None:
     encoding = Gla(8, 4, 2, 12)
     x, q, k, v = (each.float() for each in gated_layer(encoding, 600))
     encoding.float().fade_bias.data.fill_(-80.0)  # ln alpha = -5 a token
-    got = Layer(encoding.gated(encoding.gates(x)), Attention(), q, k, torch.arange(600)).attended(v)
+    got = EncodingAttention(
+        encoding.with_gates(encoding.gates(x)), Attention(), q, k, torch.arange(600)
+    ).attention_output(v)
     assert got.isfinite().all()
 
 

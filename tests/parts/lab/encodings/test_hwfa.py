@@ -10,16 +10,16 @@ from torch import Tensor
 
 import lexbench
 from lexbench import Attention, Model, Refused
-from lexbench.checkpoints.checkpoint import on_disk, read_model
+from lexbench.checkpoints.checkpoint import local_folder, read_model
 from lexbench.parts.lab.backend import Native
 from lexbench.parts.lab.encodings.base import Encoding
 from lexbench.parts.lab.encodings.cosine import Cosine
 from lexbench.parts.lab.encodings.hwfa import Hwfa
 from lexbench.parts.lab.encodings.rope import Rope
 from lexbench.parts.lab.native import build
-from lexbench.parts.lab.native.attend import Layer
-from lexbench.parts.lab.native.decoder import Decoder, Shape
-from lexbench.parts.lab.native.folder import save
+from lexbench.parts.lab.native.attend import EncodingAttention
+from lexbench.parts.lab.native.decoder import Decoder, DecoderShape
+from lexbench.parts.lab.native.folder import save_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -40,8 +40,8 @@ def drawn() -> tuple[Tensor, Tensor]:
 
 
 def logits(encoding: Encoding, method: Attention | None = None) -> np.ndarray:
-    rotate = encoding.rotating(method or Attention())
-    return Layer(encoding, encoding.attention, *drawn(), torch.arange(9), rotate).logits(0, 9)[0].numpy()
+    rotate = encoding.rotation(method or Attention())
+    return EncodingAttention(encoding, encoding.attention, *drawn(), torch.arange(9), rotate).logits(0, 9)[0].numpy()
 
 
 def by_hand(window: int | None, base: float = 10000.0) -> np.ndarray:
@@ -75,14 +75,17 @@ def test_methods_change_the_angles_of_window_layers_alone() -> None:
 @pytest.fixture
 def trained(tmp_path: Path) -> Model:
     """A folder of two layers, weights at random."""
-    lexlet = on_disk("lexbench:lexlet")
+    lexlet = local_folder("lexbench:lexlet")
     assert lexlet is not None
     for file in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
         shutil.copy(lexlet / file, tmp_path)
-    shape, spec = Shape(vocabulary=2048, layers=2, width=32, heads=4, kv_heads=2, hidden=48), build.resolved("hwfa")
-    decoder = Decoder(shape, build.encoding(spec, shape, 32))
+    shape, spec = (
+        DecoderShape(vocabulary=2048, layers=2, width=32, heads=4, kv_heads=2, hidden=48),
+        build.resolve_spec("hwfa"),
+    )
+    decoder = Decoder(shape, build.build_encoding(spec, shape, 32))
     decoder.initialise(0)
-    save(decoder, tmp_path, 32, bos=0, eos=1, dtype=torch.float32, encoding=spec)
+    save_model(decoder, tmp_path, 32, bos=0, eos=1, dtype=torch.float32, encoding=spec)
     return read_model({"path": str(tmp_path)})
 
 

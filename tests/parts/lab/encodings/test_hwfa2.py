@@ -9,8 +9,8 @@ from lexbench.core.attention import seen_distances
 from lexbench.parts.lab.encodings.alibi import Alibi
 from lexbench.parts.lab.encodings.hwfa2 import Hwfa2
 from lexbench.parts.lab.encodings.rope import Rope
-from lexbench.parts.lab.native.attend import Layer, together
-from lexbench.parts.lab.native.decoder import Decoder, Shape
+from lexbench.parts.lab.native.attend import EncodingAttention, merge_slots
+from lexbench.parts.lab.native.decoder import Decoder, DecoderShape
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -37,7 +37,7 @@ def test_at_use_full_layers_are_rerope_and_in_training_rope() -> None:
 
     def logits(layer: int) -> torch.Tensor:
         here = encoding.at(layer)
-        return Layer(here, here.attention, q, k, places).logits(0, 9)[0]
+        return EncodingAttention(here, here.attention, q, k, places).logits(0, 9)[0]
 
     for use in (False, True):
         encoding.train(not use)
@@ -58,7 +58,7 @@ def test_rerope_distances_stop_at_the_window() -> None:
 
 
 def test_a_decoder_knows_whether_it_learns() -> None:
-    shape = Shape(vocabulary=97, layers=3, width=32, heads=4, kv_heads=2, hidden=48)
+    shape = DecoderShape(vocabulary=97, layers=3, width=32, heads=4, kv_heads=2, hidden=48)
     decoder = Decoder(shape, Hwfa2(Rope(8), 3, 16, rerope=4))
     decoder.initialise(0)
     tokens = torch.randint(0, 97, (2, 16), generator=torch.Generator().manual_seed(1))
@@ -70,9 +70,9 @@ def test_a_decoder_knows_whether_it_learns() -> None:
 def test_a_method_that_remaps_full_layers_is_refused() -> None:
     encoding = Hwfa2(Rope(8), 3, 16).eval()
     method = Attention(remap=encoding.remap)
-    assert together(method, encoding.at(0).attention, "hwfa2").remap is encoding.remap
+    assert merge_slots(method, encoding.at(0).attention, "hwfa2").remap is encoding.remap
     with pytest.raises(ValueError, match=r"hwfa2 and the method exclude each other \(both set remap\)"):
-        together(method, encoding.at(1).attention, encoding.at(1).name)
+        merge_slots(method, encoding.at(1).attention, encoding.at(1).name)
 
 
 def test_bad_parameters_are_errors() -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lexbench import Attention
-from lexbench.core.attention import Line, Remap
+from lexbench.core.attention import PositionMap, Remap
 from lexbench.parts.lab.encodings.alibi import Alibi
 from lexbench.parts.lab.encodings.base import Encoding
 from lexbench.parts.lab.encodings.bipe import Bipe
@@ -19,9 +19,9 @@ from lexbench.parts.lab.encodings.irope import Irope
 from lexbench.parts.lab.encodings.key_norm import KeyNorm
 from lexbench.parts.lab.encodings.learned import Learned
 from lexbench.parts.lab.encodings.rope import Rope
-from lexbench.parts.lab.encodings.wrappers import Unrotated
+from lexbench.parts.lab.encodings.wrappers import UnrotatedLayer
 from lexbench.parts.lab.encodings.xpos import Xpos
-from lexbench.parts.lab.native.attend import Layer
+from lexbench.parts.lab.native.attend import EncodingAttention
 
 
 def drawn() -> tuple[Tensor, Tensor]:
@@ -31,9 +31,9 @@ def drawn() -> tuple[Tensor, Tensor]:
 
 
 def logits(encoding: Encoding, attention: Attention | None = None) -> Tensor:
-    rotate = None if attention is None else encoding.rotating(attention)
+    rotate = None if attention is None else encoding.rotation(attention)
     shape = Attention() if attention is None else Attention(remap=attention.remap)
-    return Layer(encoding, shape, *drawn(), torch.arange(7), rotate).logits(0, 7)
+    return EncodingAttention(encoding, shape, *drawn(), torch.arange(7), rotate).logits(0, 7)
 
 
 @pytest.mark.slow
@@ -42,13 +42,13 @@ def test_layers_are_counted_as_in_transformers(every: int) -> None:
     from transformers import SmolLM3Config
     from transformers.models.llama4.configuration_llama4 import Llama4TextConfig
 
-    ours = [int(not isinstance(Interleave(Rope(8), every).at(layer), Unrotated)) for layer in range(12)]
+    ours = [int(not isinstance(Interleave(Rope(8), every).at(layer), UnrotatedLayer)) for layer in range(12)]
     assert ours == SmolLM3Config(num_hidden_layers=12, no_rope_layer_interval=every).no_rope_layers
     assert ours == Llama4TextConfig(num_hidden_layers=12, no_rope_layer_interval=every).no_rope_layers
 
 
 def test_by_default_the_fourth_layer_has_none() -> None:
-    assert [isinstance(Interleave(Rope(8)).at(layer), Unrotated) for layer in range(8)] == [False] * 3 + [True] + [
+    assert [isinstance(Interleave(Rope(8)).at(layer), UnrotatedLayer) for layer in range(8)] == [False] * 3 + [True] + [
         False
     ] * 3 + [True]
 
@@ -109,7 +109,7 @@ def test_methods_change_angles_and_distances_where_there_are_some() -> None:
     encoding = Interleave(Rope(8), every=2)
     assert encoding.remaps and encoding.facts == Rope(8).facts
     slow = Attention(inv_freq=np.array([0.5, 0.1, 0, 0]), scale=1.5)
-    far = Attention(remap=Remap(window=2, query=Line(offset=5.0), key=Line()))
+    far = Attention(remap=Remap(window=2, query=PositionMap(offset=5.0), key=PositionMap()))
     for method in (slow, far):
         torch.testing.assert_close(logits(encoding.at(0), method), logits(Rope(8), method))
         torch.testing.assert_close(logits(encoding.at(1), method), logits(Encoding()))

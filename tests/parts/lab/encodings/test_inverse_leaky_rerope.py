@@ -9,8 +9,8 @@ from lexbench.core.attention import seen_distances
 from lexbench.parts.lab.encodings.alibi import Alibi
 from lexbench.parts.lab.encodings.inverse_leaky_rerope import InverseLeakyRerope
 from lexbench.parts.lab.encodings.rope import Rope
-from lexbench.parts.lab.native.attend import Layer
-from lexbench.parts.lab.native.decoder import Decoder, Shape
+from lexbench.parts.lab.native.attend import EncodingAttention
+from lexbench.parts.lab.native.decoder import Decoder, DecoderShape
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -37,7 +37,7 @@ def test_logits_in_training_are_those_of_the_distances_and_plain_at_use() -> Non
     q, k = (torch.randn(1, heads, 9, 8, generator=generator, dtype=torch.float64) for heads in (4, 2))
     rope, places = Rope(8), torch.arange(9)
     encoding = InverseLeakyRerope(rope, 8, expansion=1.5).train()  # w = 2, 1 / k = 3
-    got = Layer(encoding, encoding.attention, q, k, places).logits(0, 9)
+    got = EncodingAttention(encoding, encoding.attention, q, k, places).logits(0, 9)
     for i in range(9):
         for j in range(i + 1):
             far = i - j if i - j < 2 else 2 + 3 * (i - j - 2)
@@ -46,12 +46,12 @@ def test_logits_in_training_are_those_of_the_distances_and_plain_at_use() -> Non
             torch.testing.assert_close(got[0, :, i, j], expected)
     encoding.eval()
     assert encoding.attention.slots() == ()
-    plain = Layer(rope, Attention(), q, k, places).logits(0, 9)
-    torch.testing.assert_close(Layer(encoding, encoding.attention, q, k, places).logits(0, 9), plain)
+    plain = EncodingAttention(rope, Attention(), q, k, places).logits(0, 9)
+    torch.testing.assert_close(EncodingAttention(encoding, encoding.attention, q, k, places).logits(0, 9), plain)
 
 
 def test_training_has_gradients_and_leaves_the_inner_encoding() -> None:
-    shape = Shape(vocabulary=97, layers=2, width=32, heads=4, kv_heads=2, hidden=48)
+    shape = DecoderShape(vocabulary=97, layers=2, width=32, heads=4, kv_heads=2, hidden=48)
     decoder = Decoder(shape, InverseLeakyRerope(rope := Rope(8), 16))
     decoder.initialise(0)
     tokens = torch.randint(0, 97, (2, 16), generator=torch.Generator().manual_seed(1))

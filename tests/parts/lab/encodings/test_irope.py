@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from lexbench.core.attention import Attention, LogScale, Segments, Steps
+from lexbench.core.attention import Attention, LogScale, Segments, StepScale
 from lexbench.parts.lab.encodings.irope import Irope
 from lexbench.parts.lab.encodings.rope import Rope
-from lexbench.parts.lab.native.attend import Layer
+from lexbench.parts.lab.native.attend import EncodingAttention
 from tests.parts.lab.encodings.layouts import gated_layer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -23,15 +23,15 @@ def test_layers_without_positions_are_those_of_llama_4() -> None:
     for layer, rotates in enumerate(config.no_rope_layers):
         slots = encoding.at(layer).attention
         assert slots.slots() == (("mask",) if rotates else ("query_scale",))
-    assert encoding.steps == Steps(int(config.floor_scale), config.attn_scale)
+    assert encoding.steps == StepScale(int(config.floor_scale), config.attn_scale)
     assert encoding.chunks == Segments(8192)
 
 
 def test_temperatures_are_those_of_transformers_expression() -> None:
     places = np.array([0, 8190, 8191, 16383, 262143])
     expected = [math.log(math.floor((p + 1.0) / 8192) + 1.0) * 0.1 + 1.0 for p in places]
-    np.testing.assert_allclose(Steps(8192, 0.1)(places), expected, rtol=1e-15)
-    assert Steps(8192, 0.1)(places)[[0, 1]].tolist() == [1, 1]
+    np.testing.assert_allclose(StepScale(8192, 0.1)(places), expected, rtol=1e-15)
+    assert StepScale(8192, 0.1)(places)[[0, 1]].tolist() == [1, 1]
 
 
 def test_logits_are_those_of_the_formula() -> None:
@@ -41,7 +41,7 @@ def test_logits_are_those_of_the_formula() -> None:
     turned, known = rope.rotate(q, places), rope.rotate(k, places)
     for layer in (0, 1):
         part = encoding.at(layer)
-        got = Layer(part, part.attention, q, k, places).logits(0, 9)
+        got = EncodingAttention(part, part.attention, q, k, places).logits(0, 9)
         for head in range(4):
             for i in range(9):
                 for j in range(9):
@@ -56,10 +56,10 @@ def test_logits_are_those_of_the_formula() -> None:
 
 def test_chunks_follow_the_trained_length_and_methods_that_scale_queries_are_refused() -> None:
     encoding = Irope(Rope(8), 4, 130)
-    assert encoding.chunks == Segments(33) and encoding.steps == Steps(33, 0.1)
+    assert encoding.chunks == Segments(33) and encoding.steps == StepScale(33, 0.1)
     assert (encoding.every, Irope(Rope(8), 3, 130).every) == (4, 3)
     with pytest.raises(ValueError, match="both set query_scale"):
-        Attention(query_scale=LogScale(8)).merged(encoding.at(3).attention)
+        Attention(query_scale=LogScale(8)).merge_with(encoding.at(3).attention)
     with pytest.raises(ValueError, match="every must be from 2 to 3 layers, got 4"):
         Irope(Rope(8), 3, 130, every=4)
     with pytest.raises(ValueError, match="segments of at least 1 token, got 0"):

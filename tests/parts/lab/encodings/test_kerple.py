@@ -41,12 +41,12 @@ def test_the_bias_is_the_kernel_wherever_tokens_stand(form: str) -> None:
 )
 def test_scores_are_those_that_the_released_code_gave(form: str, p: float, a: float, expected: list[float]) -> None:
     distances = torch.tensor([0.0, 1, 2, 3, 7, 100], dtype=torch.float64)
-    assert made(form, p, a).scores(distances)[0].tolist() == pytest.approx(expected, rel=1e-8)
+    assert made(form, p, a).bias_at_distances(distances)[0].tolist() == pytest.approx(expected, rel=1e-8)
 
 
 def test_the_power_one_is_alibi() -> None:
     distances = torch.arange(50.0, dtype=torch.float64)
-    torch.testing.assert_close(made("power", 1.0, 0.25).scores(distances)[0], -0.25 * distances)
+    torch.testing.assert_close(made("power", 1.0, 0.25).bias_at_distances(distances)[0], -0.25 * distances)
 
 
 @pytest.mark.parametrize(("form", "largest"), [("log", 3.0), ("power", 2.0)])

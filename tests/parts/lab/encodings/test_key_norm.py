@@ -9,7 +9,7 @@ from lexbench.parts.lab.encodings.alibi import Alibi
 from lexbench.parts.lab.encodings.base import Encoding
 from lexbench.parts.lab.encodings.key_norm import KeyNorm
 from lexbench.parts.lab.encodings.rope import Rope
-from lexbench.parts.lab.native.attend import Layer
+from lexbench.parts.lab.native.attend import EncodingAttention
 
 
 def drawn(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -21,7 +21,7 @@ def drawn(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
 @pytest.mark.parametrize("inner", [Rope(8, 100.0), Alibi(4), Encoding()], ids=["rope", "alibi", "none"])
 def test_logits_are_products_with_keys_of_length_1(inner: Encoding) -> None:
     (q, k), places = drawn(), torch.arange(7)
-    got = Layer(KeyNorm(inner, 16), Attention(), q, k, places).logits(0, 7)[0]
+    got = EncodingAttention(KeyNorm(inner, 16), Attention(), q, k, places).logits(0, 7)[0]
     turned, known = inner.rotate(q, places)[0].numpy(), inner.rotate(k, places)[0].numpy()
     bias = inner.bias(places, places)
     for head in range(4):
@@ -36,17 +36,17 @@ def test_logits_are_products_with_keys_of_length_1(inner: Encoding) -> None:
 def test_the_length_of_keys_has_no_part_and_that_of_queries_has() -> None:
     (q, k), places = drawn(), torch.arange(7)
     encoding = KeyNorm(Rope(8), 16)
-    plain = Layer(encoding, Attention(), q, k, places).logits(0, 7)
+    plain = EncodingAttention(encoding, Attention(), q, k, places).logits(0, 7)
     longer = k * torch.arange(1.0, 8)[:, None]
-    torch.testing.assert_close(Layer(encoding, Attention(), q, longer, places).logits(0, 7), plain)
-    torch.testing.assert_close(Layer(encoding, Attention(), 2 * q, k, places).logits(0, 7), 2 * plain)
+    torch.testing.assert_close(EncodingAttention(encoding, Attention(), q, longer, places).logits(0, 7), plain)
+    torch.testing.assert_close(EncodingAttention(encoding, Attention(), 2 * q, k, places).logits(0, 7), 2 * plain)
 
 
 def test_log_n_scales_queries_also_inside_the_trained_length() -> None:
     (q, k), places = drawn(), torch.arange(7)
     encoding = KeyNorm(Rope(8), 4, log_n=True)
-    got = Layer(encoding, encoding.attention, q, k, places).logits(0, 7)
-    plain = Layer(KeyNorm(Rope(8), 4), Attention(), q, k, places).logits(0, 7)
+    got = EncodingAttention(encoding, encoding.attention, q, k, places).logits(0, 7)
+    plain = EncodingAttention(KeyNorm(Rope(8), 4), Attention(), q, k, places).logits(0, 7)
     factors = torch.tensor([0, 0.5, 0.7924812504, 1, 1.1609640474, 1.2924812504, 1.4036774610], dtype=torch.float64)
     seen = torch.ones(7, 7, dtype=torch.bool).tril()
     torch.testing.assert_close(got[..., seen], (plain * factors[:, None])[..., seen])
@@ -57,7 +57,7 @@ def test_it_is_what_it_is_over() -> None:
     assert encoding.facts == rope.facts and encoding.remaps
     slow = Attention(inv_freq=np.zeros(4))
     vectors, places = drawn()[0], torch.arange(7)
-    assert torch.equal(encoding.rotating(slow)(vectors, places), vectors)
+    assert torch.equal(encoding.rotation(slow)(vectors, places), vectors)
 
 
 def test_vectors_keep_their_dtype() -> None:

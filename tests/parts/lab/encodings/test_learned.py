@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from lexbench import Attention, Refused, Score
-from lexbench.checkpoints.checkpoint import on_disk, read_model
+from lexbench import Attention, Loglikelihood, Refused
+from lexbench.checkpoints.checkpoint import local_folder, read_model
 from lexbench.parts.lab.backend import Native
 from lexbench.parts.lab.encodings.learned import Learned
 from lexbench.parts.lab.native import build
-from lexbench.parts.lab.native.decoder import Decoder, Shape
-from lexbench.parts.lab.native.folder import save
+from lexbench.parts.lab.native.decoder import Decoder, DecoderShape
+from lexbench.parts.lab.native.folder import save_model
 
 
 def test_a_row_is_added_to_each_token() -> None:
@@ -42,14 +42,14 @@ def test_beyond_the_table_there_is_nothing() -> None:
 
 
 def test_the_backend_refuses_longer_texts(tmp_path: Path) -> None:
-    lexlet = on_disk("lexbench:lexlet")
+    lexlet = local_folder("lexbench:lexlet")
     assert lexlet is not None
     for file in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
         shutil.copy(lexlet / file, tmp_path)
-    shape = Shape(vocabulary=2048, layers=1, width=16, heads=2, kv_heads=1, hidden=24)
-    decoder = Decoder(shape, build.encoding("learned", shape, 8))
+    shape = DecoderShape(vocabulary=2048, layers=1, width=16, heads=2, kv_heads=1, hidden=24)
+    decoder = Decoder(shape, build.build_encoding("learned", shape, 8))
     decoder.initialise(0)
-    save(decoder, tmp_path, 8, bos=0, eos=1, dtype=torch.float32, encoding=build.resolved("learned"))
+    save_model(decoder, tmp_path, 8, bos=0, eos=1, dtype=torch.float32, encoding=build.resolve_spec("learned"))
     backend = Native(read_model({"path": str(tmp_path)}))
     backend.attend(Attention())
     assert backend.score(asked(8)).nll.shape == (4,)
@@ -57,5 +57,5 @@ def test_the_backend_refuses_longer_texts(tmp_path: Path) -> None:
         backend.score(asked(9))
 
 
-def asked(tokens: int) -> Score:
-    return Score(tokens=np.arange(tokens), start=4, bytes=1, words=1, index=0, cluster="")
+def asked(tokens: int) -> Loglikelihood:
+    return Loglikelihood(tokens=np.arange(tokens), first_target=4, bytes=1, words=1, index=0, cluster="")

@@ -3,9 +3,9 @@
 import torch
 
 from lexbench.parts.lab.encodings.nope import Nope
-from lexbench.parts.lab.native.decoder import Decoder, Shape
+from lexbench.parts.lab.native.decoder import Decoder, DecoderShape
 
-TINY = Shape(vocabulary=97, layers=1, width=32, heads=4, kv_heads=2, hidden=48)
+TINY = DecoderShape(vocabulary=97, layers=1, width=32, heads=4, kv_heads=2, hidden=48)
 
 
 def test_one_layer_sees_a_set_of_tokens_before_the_last() -> None:

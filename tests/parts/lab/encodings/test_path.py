@@ -8,7 +8,7 @@ import torch
 
 from lexbench.core.attention import Attention
 from lexbench.parts.lab.encodings.path import Path
-from lexbench.parts.lab.native.attend import Layer
+from lexbench.parts.lab.native.attend import EncodingAttention
 from tests.parts.lab.encodings.layouts import gated_layer, sigmoid
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -38,14 +38,14 @@ def test_logits_are_products_of_matrices_between_key_and_query() -> None:
                     query = query @ steps[j]
     places = torch.arange(9)
     gates = encoding.gates(x)
-    layer = Layer(encoding.gated(gates), Attention(), q, k, places)
+    layer = EncodingAttention(encoding.with_gates(gates), Attention(), q, k, places)
     np.testing.assert_allclose(layer.logits(0, 9).detach(), logits, rtol=1e-8, atol=1e-10)
     np.testing.assert_allclose(layer.logits(3, 7).detach(), logits[:, :, 3:7, :7], rtol=1e-8, atol=1e-10)
     weights = np.exp(logits - logits.max(-1, keepdims=True))
     weights /= weights.sum(-1, keepdims=True)
     expected = np.einsum("bhij,bhjd->bhid", weights, v.repeat_interleave(2, 1).numpy())
-    np.testing.assert_allclose(layer.attended(v).detach(), expected, rtol=1e-8)
-    last = Layer(encoding.gated(gates), Attention(), q[:, :, 8:], k, places).attended(v)
+    np.testing.assert_allclose(layer.attention_output(v).detach(), expected, rtol=1e-8)
+    last = EncodingAttention(encoding.with_gates(gates), Attention(), q[:, :, 8:], k, places).attention_output(v)
     np.testing.assert_allclose(last.detach(), expected[:, :, 8:], rtol=1e-8)
 
 
@@ -56,7 +56,7 @@ def test_matrices_begin_as_projections_that_change_a_logit_by_a_small_share_a_to
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(1, 128, 128, generator=generator)
     q = torch.randn(1, 4, 128, 32, generator=generator)
-    gated = encoding.gated(encoding.gates(x).detach())
+    gated = encoding.with_gates(encoding.gates(x).detach())
     found = gated.products(q, torch.eye(32).repeat(1, 4, 4, 1), torch.arange(128), torch.arange(128), lambda v, _: v)
     # Keys are the unit vectors in turn: the last 32 hold dimensions of the query after 0 to 31 matrices.
     kept = (found[0, :, -1, -32:].square().mean() / q[0, :, -1].square().mean()).item()
@@ -68,8 +68,8 @@ def test_without_matrices_it_has_no_positions() -> None:
     encoding = Path(8, 2, 12)
     x, q, k, _ = gated_layer(encoding)
     encoding.strength_bias.data.fill_(-800.0)
-    gated = encoding.gated(encoding.gates(x))
-    got = Layer(gated, Attention(), q, k, torch.arange(9)).logits(0, 9).detach()
+    gated = encoding.with_gates(encoding.gates(x))
+    got = EncodingAttention(gated, Attention(), q, k, torch.arange(9)).logits(0, 9).detach()
     seen = torch.ones(9, 9, dtype=torch.bool).tril()
     plain = q @ k.repeat_interleave(2, 1).mT / math.sqrt(8)
     torch.testing.assert_close(got[..., seen], plain[..., seen])

@@ -9,10 +9,10 @@ from lexbench import Attention
 from lexbench.parts.lab.encodings.qk_norm import QkNorm
 from lexbench.parts.lab.encodings.rope import Rope
 from lexbench.parts.lab.native import build
-from lexbench.parts.lab.native.attend import Layer
-from lexbench.parts.lab.native.decoder import Decoder, Shape, plain
+from lexbench.parts.lab.native.attend import EncodingAttention
+from lexbench.parts.lab.native.decoder import Decoder, DecoderShape, attend_by_encoding
 
-SHAPE = Shape(vocabulary=97, layers=3, width=32, heads=4, kv_heads=2, hidden=48)
+SHAPE = DecoderShape(vocabulary=97, layers=3, width=32, heads=4, kv_heads=2, hidden=48)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -27,7 +27,7 @@ def test_l2_logits_are_cosines_times_the_gain() -> None:
     (q, k), places, rope = drawn(), torch.arange(7), Rope(8, 100.0)
     encoding = QkNorm(rope, 8, 512, form="l2")
     assert float(encoding.gain) == pytest.approx(17.997180, rel=1e-6)  # log2(512^2 - 512) = 9 + log2(511)
-    got = Layer(encoding, Attention(), q, k, places).logits(0, 7)[0].detach()
+    got = EncodingAttention(encoding, Attention(), q, k, places).logits(0, 7)[0].detach()
     turned, known = rope.rotate(q, places)[0].numpy(), rope.rotate(k, places)[0].numpy()
     for head in range(4):
         for i in range(7):
@@ -75,13 +75,13 @@ def test_rms_is_qwen3s_attention() -> None:
             project(stream).unflatten(-1, (-1, 8)).transpose(1, 2)
             for project in (theirs.q_proj, theirs.k_proj, theirs.v_proj)
         )
-        got = theirs.o_proj(plain(0, ours, q, k, v, places).transpose(1, 2).flatten(2))
+        got = theirs.o_proj(attend_by_encoding(0, ours, q, k, v, places).transpose(1, 2).flatten(2))
     torch.testing.assert_close(got, expected, atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("form", "each"), [("l2", 1), ("rms", 16)])
 def test_every_layer_has_weights_of_its_own(form: str, each: int) -> None:
-    decoder = Decoder(SHAPE, build.encoding({"name": "qk_norm", "form": form}, SHAPE, 64))
+    decoder = Decoder(SHAPE, build.build_encoding({"name": "qk_norm", "form": form}, SHAPE, 64))
     assert sum(weight.numel() for weight in decoder.encoding.parameters()) == 3 * each
     assert decoder.encoding.facts == Rope(8).facts and decoder.encoding.remaps
 

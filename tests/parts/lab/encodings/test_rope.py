@@ -21,7 +21,7 @@ def test_scores_depend_on_the_distance_alone_and_follow_the_formula() -> None:
 def test_a_method_changes_frequencies_and_scale() -> None:
     vectors = torch.ones(1, 1, 3, 4, dtype=torch.float64)
     places = torch.arange(3)
-    rotate = Rope(4).rotating(Attention(inv_freq=np.array([0.5, 0.0]), scale=2.0))
+    rotate = Rope(4).rotation(Attention(inv_freq=np.array([0.5, 0.0]), scale=2.0))
     turn = np.arange(3) * 0.5
     expected = 2 * np.stack([np.cos(turn) - np.sin(turn), np.ones(3), np.cos(turn) + np.sin(turn), np.ones(3)], 1)
     np.testing.assert_allclose(rotate(vectors, places)[0, 0].numpy(), expected)

@@ -26,7 +26,7 @@ def test_the_bias_is_the_sum_of_cosines_wherever_tokens_stand(dimension: int | N
 def test_scores_are_those_that_nemos_expression_gave() -> None:
     distances = torch.tensor([0.0, 1, 2, 3, 7, 100], dtype=torch.float64)
     expected = [0.0, -0.002523169653, -0.01006771775, -0.02255901106, -0.1188157787, -1.151907529]
-    assert Sandwich(4, 8, None, first=1).scores(distances)[0].tolist() == pytest.approx(expected, rel=1e-8)
+    assert Sandwich(4, 8, None, first=1).bias_at_distances(distances)[0].tolist() == pytest.approx(expected, rel=1e-8)
 
 
 def test_its_weights_are_those_of_products_of_sinusoidal_positions() -> None:

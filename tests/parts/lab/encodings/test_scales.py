@@ -14,17 +14,17 @@ from torch import Tensor
 from lexbench.core import registry
 from lexbench.parts.lab.encodings.base import Encoding
 from lexbench.parts.lab.native import attend, build
-from lexbench.parts.lab.native.decoder import Decoder, Shape
+from lexbench.parts.lab.native.decoder import Decoder, DecoderShape
 
-SHAPE = Shape(vocabulary=200, layers=4, width=128, heads=4, kv_heads=4, hidden=320)
+SHAPE = DecoderShape(vocabulary=200, layers=4, width=128, heads=4, kv_heads=4, hidden=320)
 TRAINED, CONTENT = 128, 0.02**2 * 128
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def begun(spec: str | dict[str, object], embeddings: float = 0.02) -> Decoder:
-    stated = build.pinned(build.resolved(spec), TRAINED, embeddings)
-    decoder = Decoder(SHAPE, build.encoding(stated, SHAPE, TRAINED))
+    stated = build.pin_parameters(build.resolve_spec(spec), TRAINED, embeddings)
+    decoder = Decoder(SHAPE, build.build_encoding(stated, SHAPE, TRAINED))
     decoder.initialise(0, embeddings=embeddings)
     return decoder.eval()
 
@@ -46,9 +46,9 @@ def first_logits(spec: str | dict[str, object]) -> Tensor:
     found = []
 
     def seen(layer: int, encoding: Encoding, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
-        one = attend.Layer(encoding, encoding.attention, q, k, positions)
+        one = attend.EncodingAttention(encoding, encoding.attention, q, k, positions)
         found.append(one.logits(0, q.shape[2])[0])
-        return one.attended(v)
+        return one.attention_output(v)
 
     tokens = torch.randint(0, 200, (1, TRAINED), generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
@@ -109,11 +109,13 @@ def test_fires_threshold_lies_inside_the_trained_length_and_its_bias_is_seen_bes
     # f of 0 against f of 1: 32 terms W2 (relu(w + b) - relu(b)) with all weights uniform, their squares by a grid.
     w, b = np.meshgrid(*[(np.arange(2000) + 0.5) / 1000 - 1] * 2)
     square = ((np.maximum(w + b, 0) - np.maximum(b, 0)) ** 2).mean()
-    wide = build.encoding({"name": "fire"}, Shape(vocabulary=9, layers=1, width=4096, heads=4096, kv_heads=4096), 128)
+    wide = build.build_encoding(
+        {"name": "fire"}, DecoderShape(vocabulary=9, layers=1, width=4096, heads=4096, kv_heads=4096), 128
+    )
     found = []
     for seed in range(30):
         wide.initialise(torch.Generator().manual_seed(seed))
-        ends = wide.at(0).function(torch.tensor([0.0, 1.0])).detach()  # type: ignore[operator]
+        ends = wide.at(0).bias_of_share(torch.tensor([0.0, 1.0])).detach()  # type: ignore[operator]
         found.append(float((ends[:, 1] - ends[:, 0]).square().mean()))
     assert np.mean(found) == pytest.approx(square / 3, rel=0.15)  # Var W2 = 1 / (3 x 32), 32 terms
     assert 2 < math.sqrt(square / 3) / CONTENT < 10
@@ -201,10 +203,10 @@ def test_shaws_keys_begin_at_a_tenth_of_content_and_its_values_at_a_tenth_of_val
 
 
 def test_kerple_and_tisa_begin_at_the_depths_of_their_drawn_weights() -> None:
-    wide = Shape(vocabulary=9, layers=1, width=4096, heads=4096, kv_heads=4096, hidden=8)
+    wide = DecoderShape(vocabulary=9, layers=1, width=4096, heads=4096, kv_heads=4096, hidden=8)
 
     def mean(name: str) -> Tensor:
-        encoding = build.encoding(name, wide, TRAINED)
+        encoding = build.build_encoding(name, wide, TRAINED)
         encoding.initialise(torch.Generator().manual_seed(0))
         return biases(encoding).mean(0)
 
@@ -217,7 +219,7 @@ def test_kerple_and_tisa_begin_at_the_depths_of_their_drawn_weights() -> None:
 
 def test_copes_gates_begin_at_a_half_so_that_its_table_covers_the_trained_length() -> None:
     encoding, seen = begun("cope").encoding.at(0), torch.ones(TRAINED, TRAINED, dtype=torch.bool).tril()
-    places = encoding.places(torch.zeros(1, 1, TRAINED, TRAINED), seen)[0, 0]  # type: ignore[operator]
+    places = encoding.gate_distances(torch.zeros(1, 1, TRAINED, TRAINED), seen)[0, 0]  # type: ignore[operator]
     # The key n tokens before the query is (n + 1) / 2 away, the first of 128 at 64: its table of 64 ends there.
     np.testing.assert_allclose(places[-1].flip(0), np.minimum((np.arange(TRAINED) + 1) / 2, 63))
     assert rms(next(encoding.parameters())) == 0  # no positions at first
@@ -225,9 +227,9 @@ def test_copes_gates_begin_at_a_half_so_that_its_table_covers_the_trained_length
 
 @pytest.mark.slow
 def test_dapes_network_changes_a_bias_by_a_sixth_at_first() -> None:
-    found, shape = [], Shape(vocabulary=9, layers=1, width=32, heads=1, kv_heads=1, hidden=8)
+    found, shape = [], DecoderShape(vocabulary=9, layers=1, width=32, heads=1, kv_heads=1, hidden=8)
     for seed in range(200):
-        encoding = build.encoding({"name": "dape", "over": "alibi"}, shape, TRAINED)
+        encoding = build.build_encoding({"name": "dape", "over": "alibi"}, shape, TRAINED)
         encoding.initialise(torch.Generator().manual_seed(seed))
         far = torch.tensor([1e7], dtype=torch.float64)  # ALiBi's bias there, -39,062, is far above all others
         seen, zero = torch.ones(1, 1, dtype=torch.bool), torch.zeros(1, 1, 1, 1)
@@ -289,25 +291,32 @@ def test_drawn_positions_reach_as_far_as_longer_texts_are_asked() -> None:
 
 def test_one_step_of_adam_changes_clexs_frequencies_little() -> None:
     encoding = begun("clex").encoding.train()
-    before = encoding.stretched(16.0).log()  # type: ignore[operator]
+    before = encoding.frequencies_at(16.0).log()  # type: ignore[operator]
     for sign in (1.0, -1.0):
         encoding.get_parameter("down").data.fill_(sign * 2.5e-3)  # every weight by the rate, all in one direction
-        assert float((encoding.stretched(16.0).log() - before).detach().abs().max()) < 0.25  # type: ignore[operator]
+        assert float((encoding.frequencies_at(16.0).log() - before).detach().abs().max()) < 0.25  # type: ignore[operator]
 
 
 def test_newer_parameters_of_old_folders_act_as_before() -> None:
-    for name in registry.names("encoding"):
-        cls = build.class_of(registry.read("encoding", name))
-        assert set(cls.before) <= set(registry.parameters(cls)), name
-    old = {"_target_": "lexbench.parts.lab.encodings.cape.Cape", "over": {**registry.read("encoding", "sinusoidal")}}
-    spec = build.stored({**build.resolved("shape"), "over": registry.read("encoding", "sinusoidal")})
-    decoder = Decoder(SHAPE, build.encoding(spec, SHAPE, TRAINED))
+    for name in registry.registered_names("encoding"):
+        cls = build.encoding_class(registry.read_named_config("encoding", name))
+        assert set(cls.before) <= set(registry.class_parameters(cls)), name
+    old = {
+        "_target_": "lexbench.parts.lab.encodings.cape.Cape",
+        "over": {**registry.read_named_config("encoding", "sinusoidal")},
+    }
+    spec = build.update_stored_spec(
+        {**build.resolve_spec("shape"), "over": registry.read_named_config("encoding", "sinusoidal")}
+    )
+    decoder = Decoder(SHAPE, build.build_encoding(spec, SHAPE, TRAINED))
     ones = torch.ones(1, 1, 128)
     embedded = decoder.encoding.embed(ones, torch.zeros(1, 1, dtype=torch.long), torch.zeros(1))
     assert float(embedded[0, 0, 0].detach()) == pytest.approx(math.sqrt(128))  # sin 0 = 0
-    assert build.stored(old)["over"]["token_rms"] is None
-    before = build.encoding({**build.resolved("sandwich"), "dimension": None, "first": 1}, SHAPE, TRAINED)
-    kept = build.encoding(
-        build.stored({"_target_": "lexbench.parts.lab.encodings.sandwich.Sandwich", "dimension": None}), SHAPE, 1
+    assert build.update_stored_spec(old)["over"]["token_rms"] is None
+    before = build.build_encoding({**build.resolve_spec("sandwich"), "dimension": None, "first": 1}, SHAPE, TRAINED)
+    kept = build.build_encoding(
+        build.update_stored_spec({"_target_": "lexbench.parts.lab.encodings.sandwich.Sandwich", "dimension": None}),
+        SHAPE,
+        1,
     )
     assert torch.equal(biases(before), biases(kept))

@@ -33,7 +33,7 @@ def test_the_embedding_is_the_inner_ones_at_the_shifted_places() -> None:
     places = encoding.positions(TOKENS[:3], 6, torch.Generator().manual_seed(1))
     made = encoding.embed(torch.zeros(3, 6, 8, dtype=torch.float64), TOKENS[:3], places)
     for text in range(3):
-        expected = inner.waves(torch.arange(6) + places[text, 0])
+        expected = inner.sines_and_cosines(torch.arange(6) + places[text, 0])
         torch.testing.assert_close(made[text], expected)
 
 

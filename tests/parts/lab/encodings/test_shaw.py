@@ -7,7 +7,7 @@ from torch import Tensor
 
 from lexbench.core.attention import Attention, LogScale
 from lexbench.parts.lab.encodings.shaw import Shaw
-from lexbench.parts.lab.native.attend import Layer
+from lexbench.parts.lab.native.attend import EncodingAttention
 from tests.parts.lab.encodings.layouts import LAYOUTS, doubled, drawn_twice_alike
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -34,7 +34,7 @@ def test_logits_are_those_of_the_formula_wherever_tokens_stand(size: int) -> Non
         batch, total, asked = len(there) if there.dim() == 2 else 1, there.shape[-1], here.shape[-1]
         q, k = vectors(total, batch)
         last = q[:, :, total - asked :]
-        logits = Layer(encoding, Attention(), last, k, there).logits(0, asked).detach()
+        logits = EncodingAttention(encoding, Attention(), last, k, there).logits(0, asked).detach()
         for text in range(batch):
             where = there.reshape(-1, total)[text].tolist()
             for head in range(4):
@@ -52,14 +52,14 @@ def test_outputs_are_means_of_values_with_the_vector_of_their_distance() -> None
     encoding.value_vectors.data *= 50
     (q, k), b = vectors(9, 2), encoding.value_vectors.detach()
     v = torch.randn(2, 2, 9, 8, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    layer = Layer(encoding, Attention(), q, k, torch.arange(9, dtype=torch.float64))
+    layer = EncodingAttention(encoding, Attention(), q, k, torch.arange(9, dtype=torch.float64))
     weights = layer.logits(0, 9).softmax(-1).detach()
     expected = torch.zeros(2, 4, 9, 8, dtype=torch.float64)
     for i in range(9):
         for j in range(i + 1):
             expected[:, :, i] += weights[:, :, i, j, None] * (v[:, :, j].repeat_interleave(2, 1) + b[min(i - j, 3)])
-    torch.testing.assert_close(layer.attended(v).detach(), expected)
-    torch.testing.assert_close(layer.attended(v, chunk=4).detach(), expected)
+    torch.testing.assert_close(layer.attention_output(v).detach(), expected)
+    torch.testing.assert_close(layer.attention_output(v, chunk=4).detach(), expected)
     assert Shaw(8, 3, values=False).value_vectors is None
 
 
@@ -67,7 +67,7 @@ def test_vectors_are_those_of_the_papers_clipped_index_at_or_before_the_query() 
     papers = [[3, 4, 5, 6, 6, 6], [2, 3, 4, 5, 6, 6], [1, 2, 3, 4, 5, 6], [0, 1, 2, 3, 4, 5], [0, 0, 1, 2, 3, 4]]
     papers.append([0, 0, 0, 1, 2, 3])
     everyone = torch.arange(6, dtype=torch.float64)
-    ours = Shaw(8, 3).places(everyone, everyone)[0]
+    ours = Shaw(8, 3).vector_indices(everyone, everyone)[0]
     assert torch.equal(ours, (3 - torch.tensor(papers)).clamp_min(0))  # clip(j - i, -3, 3) + 3; later keys are unseen
 
 
@@ -76,7 +76,7 @@ def test_the_whole_of_a_logit_follows_the_scale_of_its_query() -> None:
     q, k = vectors(20)
     everyone = torch.arange(20, dtype=torch.float64)
     plain, grown = (
-        Layer(encoding, attention, q, k, everyone).logits(0, 20).detach()
+        EncodingAttention(encoding, attention, q, k, everyone).logits(0, 20).detach()
         for attention in (Attention(), Attention(query_scale=LogScale(4)))
     )
     scale = torch.from_numpy(np.maximum(np.log(np.arange(20) + 1) / np.log(4), 1.0))

@@ -20,7 +20,7 @@ def paper(positions: list[float], width: int, base: float = 10000.0) -> np.ndarr
 
 def test_the_waves_are_the_papers() -> None:
     positions = [0.0, 1.0, 2.5, 4095.0]
-    ours = Sinusoidal(12, base=500.0).waves(torch.tensor(positions, dtype=torch.float64))
+    ours = Sinusoidal(12, base=500.0).sines_and_cosines(torch.tensor(positions, dtype=torch.float64))
     np.testing.assert_allclose(ours.numpy(), paper(positions, 12, 500.0), atol=1e-12)
 
 
@@ -44,7 +44,7 @@ def test_halves_are_those_of_transformers_marian() -> None:
     from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 
     theirs = MarianSinusoidalPositionalEmbedding(64, 32).create_weight()
-    ours = Sinusoidal(32, layout="halves").waves(torch.arange(64))
+    ours = Sinusoidal(32, layout="halves").sines_and_cosines(torch.arange(64))
     torch.testing.assert_close(ours.float(), theirs)
 
 
@@ -53,14 +53,16 @@ def test_halves_are_those_of_x_transformers() -> None:
     module = x_transformers.ScaledSinusoidalEmbedding(32)  # times a learned scale that begins at 1 / sqrt(width)
     theirs = module(torch.zeros(1, 50, 32)).detach() * 32**0.5
     torch.testing.assert_close(
-        Sinusoidal(32, layout="halves").waves(torch.arange(50)).float(), theirs, atol=2e-5, rtol=0
+        Sinusoidal(32, layout="halves").sines_and_cosines(torch.arange(50)).float(), theirs, atol=2e-5, rtol=0
     )
 
 
 def test_a_layout_only_reorders() -> None:
     places = torch.arange(9)
     order = [0, 2, 4, 6, 1, 3, 5, 7]
-    assert torch.equal(Sinusoidal(8, layout="halves").waves(places), Sinusoidal(8).waves(places)[:, order])
+    assert torch.equal(
+        Sinusoidal(8, layout="halves").sines_and_cosines(places), Sinusoidal(8).sines_and_cosines(places)[:, order]
+    )
 
 
 def test_bad_parameters_are_errors() -> None:

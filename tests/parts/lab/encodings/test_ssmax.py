@@ -10,7 +10,7 @@ from lexbench.core.attention import Attention
 from lexbench.parts.lab.encodings.coca import Coca
 from lexbench.parts.lab.encodings.rope import Rope
 from lexbench.parts.lab.encodings.ssmax import Ssmax
-from lexbench.parts.lab.native.attend import Layer
+from lexbench.parts.lab.native.attend import EncodingAttention
 from tests.parts.lab.encodings.layouts import gated_layer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -28,10 +28,10 @@ def test_weights_are_powers_of_the_number_of_keys() -> None:
                 z = [turned[text, head, i] @ known[text, head // 2, j] / math.sqrt(8) for j in range(i + 1)]
                 powers = np.array([(i + 1) ** (s[head] * one) for one in z])
                 expected[text, head, i] = (powers / powers.sum()) @ v[text, head // 2, : i + 1].numpy()
-    layer = Layer(encoding, Attention(), q, k, places)
-    np.testing.assert_allclose(layer.attended(v).detach(), expected, rtol=1e-9)
-    last = Layer(encoding, Attention(), q[:, :, 6:], k, places)
-    np.testing.assert_allclose(last.attended(v).detach(), expected[:, :, 6:], rtol=1e-9)
+    layer = EncodingAttention(encoding, Attention(), q, k, places)
+    np.testing.assert_allclose(layer.attention_output(v).detach(), expected, rtol=1e-9)
+    last = EncodingAttention(encoding, Attention(), q[:, :, 6:], k, places)
+    np.testing.assert_allclose(last.attention_output(v).detach(), expected[:, :, 6:], rtol=1e-9)
 
 
 def test_its_mean_factor_over_the_trained_length_begins_at_1() -> None:

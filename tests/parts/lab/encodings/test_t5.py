@@ -8,14 +8,14 @@ from torch import Tensor
 
 from lexbench.parts.lab.encodings.t5 import T5, first_distances
 from lexbench.parts.lab.native import build
-from lexbench.parts.lab.native.decoder import Shape
+from lexbench.parts.lab.native.decoder import DecoderShape
 from tests.parts.lab.encodings.layouts import doubled, drawn_twice_alike, everywhere
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def buckets(encoding: T5, distances: Tensor) -> list[int]:
-    return [int(bucket) for bucket in encoding.buckets(distances)]
+    return [int(bucket) for bucket in encoding.distance_buckets(distances)]
 
 
 def bucket(distance: float, count: int, largest: int) -> int:
@@ -80,8 +80,8 @@ def test_the_bias_is_the_buckets_entry_wherever_tokens_stand(count: int, largest
 
 
 def test_all_layers_share_one_table_that_begins_as_t5s() -> None:
-    shape = Shape(vocabulary=97, layers=3, width=64, heads=4, kv_heads=2, hidden=48)
-    encoding = build.encoding("t5", shape, 24)
+    shape = DecoderShape(vocabulary=97, layers=3, width=64, heads=4, kv_heads=2, hidden=48)
+    encoding = build.build_encoding("t5", shape, 24)
     assert [tuple(weight.shape) for weight in encoding.parameters()] == [(32, 4)]
     assert encoding.at(2) is encoding
     wide = T5(1000, 64)

@@ -34,7 +34,7 @@ def test_scores_are_those_of_the_formula_at_either_side() -> None:
         weight.data = torch.tensor([values], dtype=torch.float64)
     offsets = torch.tensor([-6.0, -3, 0, 1, 3, 6], dtype=torch.float64)
     expected = [-0.008842863423, 0.03667583258, 0.227114143, 0.2542022382, 0.2406569453, 0.1302580026]
-    assert encoding.scores(offsets)[0].tolist() == pytest.approx(expected, rel=1e-8)
+    assert encoding.bias_at_offsets(offsets)[0].tolist() == pytest.approx(expected, rel=1e-8)
     here = torch.tensor([6.0], dtype=torch.float64)  # keys 6 and 3 back and its own
     assert encoding.bias(here, torch.tensor([0.0, 3, 6]))[0, 0].tolist() == pytest.approx(expected[:3], rel=1e-8)
 

@@ -14,9 +14,9 @@ from lexbench.kernels.resolution import mean_logits
 from lexbench.parts.lab.encodings.base import Encoding
 from lexbench.parts.lab.encodings.rope import Rope
 from lexbench.parts.lab.encodings.xpos import Xpos
-from lexbench.parts.lab.native.decoder import Decoder, Shape, plain
+from lexbench.parts.lab.native.decoder import Decoder, DecoderShape, attend_by_encoding
 
-TINY = Shape(vocabulary=97, layers=2, width=32, heads=4, kv_heads=2, hidden=48)
+TINY = DecoderShape(vocabulary=97, layers=2, width=32, heads=4, kv_heads=2, hidden=48)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -129,7 +129,7 @@ def test_a_decoder_with_xpos_follows_the_formula() -> None:
         weight.data = weight.data.double() * 5
     tokens = torch.randint(0, 97, (1, 200), generator=torch.Generator().manual_seed(1))
     with torch.inference_mode():
-        for attend in (meeting, plain):
+        for attend in (meeting, attend_by_encoding):
             torch.testing.assert_close(decoder(tokens, attend), decoder(tokens, slowly), atol=1e-9, rtol=1e-9)
 
 

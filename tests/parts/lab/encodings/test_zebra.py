@@ -6,8 +6,8 @@ import torch
 from lexbench.parts.lab.encodings.qk_norm import QkNorm
 from lexbench.parts.lab.encodings.rope import Rope
 from lexbench.parts.lab.encodings.zebra import Zebra
-from lexbench.parts.lab.native.attend import Layer
-from lexbench.parts.lab.native.decoder import Decoder, Shape
+from lexbench.parts.lab.native.attend import EncodingAttention
+from lexbench.parts.lab.native.decoder import Decoder, DecoderShape
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -24,9 +24,10 @@ def test_window_layers_are_those_of_the_inner_encoding_within_the_window() -> No
     inner = QkNorm(Rope(8), 8, 64)
     encoding, places = Zebra(inner, 24), torch.arange(9)
     full, near = (
-        Layer(here, here.attention, q, k, places).logits(0, 9)[0] for here in (encoding.at(0), encoding.at(1))
+        EncodingAttention(here, here.attention, q, k, places).logits(0, 9)[0]
+        for here in (encoding.at(0), encoding.at(1))
     )
-    torch.testing.assert_close(full, Layer(inner, inner.attention, q, k, places).logits(0, 9)[0])
+    torch.testing.assert_close(full, EncodingAttention(inner, inner.attention, q, k, places).logits(0, 9)[0])
     for i in range(9):
         for j in range(9):
             expected = full[:, i, j] if 0 <= i - j < 3 else torch.full_like(full[:, i, j], -torch.inf)
@@ -34,7 +35,7 @@ def test_window_layers_are_those_of_the_inner_encoding_within_the_window() -> No
 
 
 def test_what_a_token_can_know_reaches_as_far_as_windows_and_global_layers() -> None:
-    shape = Shape(vocabulary=97, layers=4, width=32, heads=4, kv_heads=2, hidden=48)
+    shape = DecoderShape(vocabulary=97, layers=4, width=32, heads=4, kv_heads=2, hidden=48)
     tokens = torch.randint(0, 97, (1, 24), generator=torch.Generator().manual_seed(1))
     other = tokens.clone()
     other[:, 0] = (other[:, 0] + 1) % 97

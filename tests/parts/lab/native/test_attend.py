@@ -10,21 +10,32 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lexbench.core.attention import Attention, Bands, Blocks, Chunks, Line, LogScale, Remap, Slopes, Stairs, Window
+from lexbench.core.attention import (
+    Attention,
+    Bands,
+    Blocks,
+    Chunks,
+    LogScale,
+    PositionMap,
+    Remap,
+    Slopes,
+    Stairs,
+    Window,
+)
 from lexbench.kernels import dense
 from lexbench.kernels.heads import Rotate
-from lexbench.kernels.observed import Observer, observe
+from lexbench.kernels.observed import Observer, average_weights
 from lexbench.kernels.resolution import mean_logits
 from lexbench.parts.lab.encodings.base import Encoding
 from lexbench.parts.lab.encodings.rope import Rope
 from lexbench.parts.lab.native import build
-from lexbench.parts.lab.native.attend import Layer
-from lexbench.parts.lab.native.decoder import Shape
+from lexbench.parts.lab.native.attend import EncodingAttention
+from lexbench.parts.lab.native.decoder import DecoderShape
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 Array = NDArray[np.float64]
-TINY = Shape(vocabulary=97, layers=2, width=32, heads=4, kv_heads=2, hidden=48)
+TINY = DecoderShape(vocabulary=97, layers=2, width=32, heads=4, kv_heads=2, hidden=48)
 TOKENS = 23
 """A prime number: no block, window or chunk divides it."""
 RESCORING: Mapping[str, Mapping[str, Any]] = {
@@ -48,15 +59,17 @@ ATTENTIONS = {
     "all three": Attention(mask=Window(7), query_scale=LogScale(4, clip=False), bias=Slopes((1.0, 0.5, 0.0, 0.25))),
 }
 GROUPS = (2, 4)
-BY_BAND = Bands(tuple(Line(group, floor=True) for group in GROUPS))
+BY_BAND = Bands(tuple(PositionMap(group, floor=True) for group in GROUPS))
 REMAPS = {
-    "rerope": Attention(remap=Remap(5, query=Line(divisor=math.inf, offset=5), key=Line(divisor=math.inf))),
-    "leaky": Attention(remap=Remap(5, query=Line(divisor=4, offset=3.75), key=Line(divisor=4))),
-    "bands": Attention(remap=Remap(4, Bands(tuple(Line(g, 4 - 4 / g, floor=True) for g in GROUPS)), BY_BAND)),
+    "rerope": Attention(
+        remap=Remap(5, query=PositionMap(divisor=math.inf, offset=5), key=PositionMap(divisor=math.inf))
+    ),
+    "leaky": Attention(remap=Remap(5, query=PositionMap(divisor=4, offset=3.75), key=PositionMap(divisor=4))),
+    "bands": Attention(remap=Remap(4, Bands(tuple(PositionMap(g, 4 - 4 / g, floor=True) for g in GROUPS)), BY_BAND)),
     "stairs": Attention(remap=Stairs(((4, 1), (1, 3)))),
     "chunks": Attention(remap=Chunks(6, 8)),
     "all": Attention(
-        remap=Remap(5, query=Line(divisor=2, offset=2.5), key=Line(divisor=2)),
+        remap=Remap(5, query=PositionMap(divisor=2, offset=2.5), key=PositionMap(divisor=2)),
         mask=Window(9, sinks=1),
         query_scale=LogScale(4),
         bias=Slopes((0.5, 0.25, 0.125, 0.0)),
@@ -66,7 +79,7 @@ REMAPS = {
 
 def made(spec: Mapping[str, Any]) -> Encoding:
     """In float64, with weights large enough that they matter."""
-    encoding = build.encoding(spec, TINY, 16)
+    encoding = build.build_encoding(spec, TINY, 16)
     encoding.initialise(torch.Generator().manual_seed(0))
     generator = torch.Generator().manual_seed(1)
     for weight in encoding.parameters():
@@ -120,13 +133,13 @@ def test_those_who_look_on_see_the_logits(
     name: str, attention: Attention, held: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     q, k, _ = vectors()
-    layer = Layer(made(ENCODINGS[name]), attention, q, k, everyone())
+    layer = EncodingAttention(made(ENCODINGS[name]), attention, q, k, everyone())
     logits = layer.logits(0, TOKENS)[0].numpy()
-    monkeypatch.setattr(dense, "SCORES", held)
-    told = layer.observed()
+    monkeypatch.setattr(dense, "MAX_SCORES_IN_MEMORY", held)
+    told = layer.statistics_inputs()
     np.testing.assert_allclose(mean_logits(*told), by_distance(logits), atol=1e-9, rtol=1e-9)
     for last in (TOKENS, 5):
-        seen = observe(*told, first=3, last=last)
+        seen = average_weights(*told, first=3, last=last)
         expected = looked_at(logits, 3, last)
         for got, wanted in zip((seen.mass, seen.entropy, seen.first), expected, strict=True):
             np.testing.assert_allclose(got, wanted, atol=1e-10, rtol=1e-9)
@@ -145,10 +158,12 @@ def test_a_learned_bias_is_seen_as_the_formula_has_it() -> None:
             for j in range(i + 1):
                 product = float(q[0, head, i] @ k[0, head // 2, j])
                 logits[head, i, j] = product / math.sqrt(8) + table[bucket[i - j], head]
-    layer = Layer(encoding, Attention(), q, k, everyone())
+    layer = EncodingAttention(encoding, Attention(), q, k, everyone())
     np.testing.assert_allclose(layer.logits(0, TOKENS)[0], logits, atol=1e-10)
-    np.testing.assert_allclose(mean_logits(*layer.observed()), by_distance(logits), atol=1e-9)
-    np.testing.assert_allclose(observe(*layer.observed(), first=2).mass, looked_at(logits, 2, TOKENS)[0], atol=1e-10)
+    np.testing.assert_allclose(mean_logits(*layer.statistics_inputs()), by_distance(logits), atol=1e-9)
+    np.testing.assert_allclose(
+        average_weights(*layer.statistics_inputs(), first=2).mass, looked_at(logits, 2, TOKENS)[0], atol=1e-10
+    )
 
 
 @pytest.mark.parametrize("name", ADDING)
@@ -157,10 +172,12 @@ def test_what_is_kept_of_a_bias_is_that_of_these_weights_places_and_masks(name: 
     q, k, values = vectors()
 
     def check(attention: Attention, positions: Tensor) -> None:
-        layer = Layer(encoding, attention, q, k, positions)
+        layer = EncodingAttention(encoding, attention, q, k, positions)
         with torch.no_grad():
             for _ in range(2):  # the second time from what was kept
-                np.testing.assert_allclose(layer.attended(values), layer.attended(values, chunk=5), atol=1e-12)
+                np.testing.assert_allclose(
+                    layer.attention_output(values), layer.attention_output(values, chunk=5), atol=1e-12
+                )
 
     check(Attention(), everyone())
     check(Attention(), everyone() * 2)
@@ -179,17 +196,17 @@ def test_those_who_look_on_see_tokens_where_they_stand(name: str) -> None:
     rng = np.random.default_rng(0)
     positions = torch.from_numpy(np.sort(rng.choice(60, TOKENS, replace=False)).astype(np.float64))
     q, k, _ = vectors()
-    layer = Layer(made(ENCODINGS[name]), Attention(), q, k, positions)
+    layer = EncodingAttention(made(ENCODINGS[name]), Attention(), q, k, positions)
     logits = layer.logits(0, TOKENS)[0].numpy()
-    np.testing.assert_allclose(mean_logits(*layer.observed()), by_distance(logits), atol=1e-9)
+    np.testing.assert_allclose(mean_logits(*layer.statistics_inputs()), by_distance(logits), atol=1e-9)
 
 
 @torch.inference_mode()
 def test_an_observer_sees_what_rescores() -> None:
     q, k, _ = vectors()
-    layer = Layer(made(RESCORING["cope"]), Attention(), q, k, everyone())
+    layer = EncodingAttention(made(RESCORING["cope"]), Attention(), q, k, everyone())
     observer = Observer(TOKENS, first=3)
-    observer(0, *layer.observed())
+    observer(0, *layer.statistics_inputs())
     found = observer.statistics()
     mass, entropy, begun = looked_at(layer.logits(0, TOKENS)[0].numpy(), 3, TOKENS)
     np.testing.assert_allclose(found["entropy"][0], entropy, rtol=1e-9)
@@ -205,12 +222,12 @@ def test_chunks_are_the_whole(name: str, attention: Attention) -> None:
     encoding = made(ENCODINGS.get(name, {"name": name}))
     q, k, v = vectors(batch=2)
     for asked in (TOKENS, 6, 1):
-        layer = Layer(encoding, attention, q[:, :, TOKENS - asked :], k, everyone())
+        layer = EncodingAttention(encoding, attention, q[:, :, TOKENS - asked :], k, everyone())
         whole = layer.logits(0, asked).softmax(-1)
         expected = whole @ v.repeat_interleave(2, dim=1)
-        torch.testing.assert_close(layer.attended(v), expected, atol=1e-10, rtol=1e-10)
+        torch.testing.assert_close(layer.attention_output(v), expected, atol=1e-10, rtol=1e-10)
         for chunk in (1, 3, 50):
-            torch.testing.assert_close(layer.attended(v, chunk=chunk), expected, atol=1e-10, rtol=1e-10)
+            torch.testing.assert_close(layer.attention_output(v, chunk=chunk), expected, atol=1e-10, rtol=1e-10)
 
 
 @pytest.mark.parametrize("name", ENCODINGS)
@@ -221,12 +238,14 @@ def test_chunks_are_the_whole_where_each_text_has_positions_of_its_own(name: str
     rng = np.random.default_rng(0)
     rows = [np.sort(rng.choice(60, TOKENS, replace=False)).astype(np.float64) for _ in range(2)]
     positions = torch.from_numpy(np.stack(rows))
-    layer = Layer(encoding, Attention(mask=Window(9)), q, k, positions)
-    both = layer.attended(v)
-    torch.testing.assert_close(layer.attended(v, chunk=3), both, atol=1e-10, rtol=1e-10)
+    layer = EncodingAttention(encoding, Attention(mask=Window(9)), q, k, positions)
+    both = layer.attention_output(v)
+    torch.testing.assert_close(layer.attention_output(v, chunk=3), both, atol=1e-10, rtol=1e-10)
     for text in range(2):
         one = slice(text, text + 1)
-        alone = Layer(encoding, Attention(mask=Window(9)), q[one], k[one], positions[text]).attended(v[one])
+        alone = EncodingAttention(
+            encoding, Attention(mask=Window(9)), q[one], k[one], positions[text]
+        ).attention_output(v[one])
         torch.testing.assert_close(both[one], alone, atol=1e-10, rtol=1e-10)
 
 
@@ -249,19 +268,21 @@ def test_rotations_are_those_of_the_dense_kernel(attention: Attention, asked: in
     q, k, v = vectors(batch=2)
     asking, here = q[:, :, TOKENS - asked :], torch.arange(TOKENS)[TOKENS - asked :]
     expected = dense.attend(asking, k, v, here, attention, by_pair(100.0), 8**-0.5)
-    layer = Layer(rope, attention, asking, k, everyone())
+    layer = EncodingAttention(rope, attention, asking, k, everyone())
     for chunk in (None, 3):
-        torch.testing.assert_close(layer.attended(v, chunk=chunk), expected, atol=1e-10, rtol=1e-10)
+        torch.testing.assert_close(layer.attention_output(v, chunk=chunk), expected, atol=1e-10, rtol=1e-10)
 
 
 @pytest.mark.parametrize("attention", REMAPS.values(), ids=REMAPS.keys())
 @torch.inference_mode()
 def test_those_who_look_on_see_remapped_logits(attention: Attention) -> None:
     q, k, _ = vectors()
-    layer = Layer(Rope(8, 100.0), attention, q, k, everyone())
+    layer = EncodingAttention(Rope(8, 100.0), attention, q, k, everyone())
     logits = layer.logits(0, TOKENS)[0].numpy()
-    np.testing.assert_allclose(mean_logits(*layer.observed()), by_distance(logits), atol=1e-9)
-    np.testing.assert_allclose(observe(*layer.observed(), first=2).mass, looked_at(logits, 2, TOKENS)[0], atol=1e-10)
+    np.testing.assert_allclose(mean_logits(*layer.statistics_inputs()), by_distance(logits), atol=1e-9)
+    np.testing.assert_allclose(
+        average_weights(*layer.statistics_inputs(), first=2).mass, looked_at(logits, 2, TOKENS)[0], atol=1e-10
+    )
 
 
 @pytest.mark.parametrize("name", ENCODINGS)
@@ -269,18 +290,20 @@ def test_encodings_that_know_their_own_distances_refuse_a_remap(name: str) -> No
     q, k, _ = vectors()
     own = made(ENCODINGS[name])
     with pytest.raises(ValueError, match=f"{own.name} cannot remap its distances: use a method without remap"):
-        Layer(own, REMAPS["rerope"], q, k, everyone())
+        EncodingAttention(own, REMAPS["rerope"], q, k, everyone())
 
 
 @pytest.mark.parametrize("name", ENCODINGS)
 def test_training_in_half_precision_is_training(name: str) -> None:
-    encoding = build.encoding(ENCODINGS[name], TINY, 16).at(0)
+    encoding = build.build_encoding(ENCODINGS[name], TINY, 16).at(0)
     encoding.initialise(torch.Generator().manual_seed(0))
     q, k, v = (x.float().requires_grad_() for x in vectors())
-    precise = Layer(encoding, Attention(), q, k, everyone()).attended(v)
+    precise = EncodingAttention(encoding, Attention(), q, k, everyone()).attention_output(v)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        coarse = Layer(encoding, Attention(), q.bfloat16(), k.bfloat16(), everyone()).attended(v.bfloat16())
-        far = Layer(encoding, Attention(), q, k, everyone() + 10000).logits(0, TOKENS)
+        coarse = EncodingAttention(encoding, Attention(), q.bfloat16(), k.bfloat16(), everyone()).attention_output(
+            v.bfloat16()
+        )
+        far = EncodingAttention(encoding, Attention(), q, k, everyone() + 10000).logits(0, TOKENS)
     assert coarse.dtype == torch.bfloat16
     assert far.dtype == torch.float32
     torch.testing.assert_close(coarse.float(), precise, atol=0.15, rtol=0.05)

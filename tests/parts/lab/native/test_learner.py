@@ -12,18 +12,18 @@ import torch
 from lexbench.core import registry
 from lexbench.core.attention import Attention
 from lexbench.corpora.synthetic import Synthetic
-from lexbench.parts.lab.encodings.base import Rotary
-from lexbench.parts.lab.encodings.kerple import LEAST, Kerple
+from lexbench.parts.lab.encodings.base import RotaryEncoding
+from lexbench.parts.lab.encodings.kerple import MIN_WEIGHT, Kerple
 from lexbench.parts.lab.native import build
 from lexbench.parts.lab.native.decoder import Decoder
-from lexbench.parts.lab.native.learner import Learner, copied
+from lexbench.parts.lab.native.learner import Learner, copied_targets
 from lexbench.parts.lab.native.recipe import Recipe
-from lexbench.parts.lab.native.train import Job, Prepared, train
+from lexbench.parts.lab.native.train import PreparedTraining, TrainingJob, train
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SHAPE = {"layers": 2, "width": 32, "heads": 4, "kv_heads": 2, "hidden": 48}
 STAGES = ({"steps": 4, "lessons": {"text": 1.0}},)
-NAMES = registry.names("encoding")
+NAMES = registry.registered_names("encoding")
 GIVEN: dict[str, dict[str, object]] = {
     "bipe": {"separators": [3, 5]},
     "abacus": {"digits": list(range(20))},
@@ -36,7 +36,7 @@ def learner(name: str, **changed: object) -> Learner:
     settings = {"stages": STAGES, "shape": SHAPE, "vocabulary": 97, "trained_length": 24, "batch": 7, **changed}
     recipe = Recipe(**settings)  # type: ignore[arg-type]
     spec = {"name": name, **GIVEN.get(name, {})}
-    decoder = Decoder(recipe.sizes(), build.encoding(spec, recipe.sizes(), recipe.length))
+    decoder = Decoder(recipe.sizes(), build.build_encoding(spec, recipe.sizes(), recipe.length))
     decoder.initialise(0)
     return Learner(decoder, recipe, None)
 
@@ -46,7 +46,7 @@ def rows() -> torch.Tensor:
 
 
 def gradients(own: Learner) -> dict[str, torch.Tensor]:
-    own.gradient(rows(), 3)
+    own.add_gradient(rows(), 3)
     return {name: weight.grad for name, weight in own.decoder.named_parameters() if weight.grad is not None}
 
 
@@ -69,7 +69,7 @@ def test_half_precision_has_nearly_the_same_losses(name: str) -> None:
         half = own.losses(rows())
     assert half.dtype == torch.float32
     torch.testing.assert_close(half, exact, atol=0.03, rtol=0.01)  # bfloat16 keeps 8 bits
-    own.gradient(rows(), 0)
+    own.add_gradient(rows(), 0)
 
 
 @pytest.mark.parametrize(("precision", "without", "with_them"), [("bfloat16", False, True), (None, False, False)])
@@ -78,7 +78,7 @@ def test_half_precision_is_for_processors_that_have_it(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for slow, half in ((True, without), (False, with_them)):
-        monkeypatch.setattr("lexbench.parts.lab.native.learner.slow", lambda dtype, slow=slow: slow)
+        monkeypatch.setattr("lexbench.parts.lab.native.learner.half_matmul_is_slow", lambda dtype, slow=slow: slow)
         assert learner("rope", precision=precision).half == half
 
 
@@ -92,7 +92,7 @@ def test_losses_are_the_cross_entropy_of_the_next_token() -> None:
 
 
 def test_copied_targets_repeat_a_pair_of_neighbours() -> None:
-    found = copied(torch.tensor([[0, 5, 6, 7, 5, 6, 8, 6, 7, 7, 7], [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]]))
+    found = copied_targets(torch.tensor([[0, 5, 6, 7, 5, 6, 8, 6, 7, 7, 7], [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]]))
     assert found[0].nonzero().flatten().tolist() == [4, 7, 9]  # 5 6, then 6 7, then 7 7 (overlapping)
     assert not found[1].any()
 
@@ -103,19 +103,19 @@ def test_only_copied_targets_of_random_rows_count() -> None:
     own = learner("rope", counted="copied")
     with torch.no_grad():
         losses = own.losses(tokens)
-    found = own.gradient(tokens, 0, ["block_pieces", "text"]).mean(1)
+    found = own.add_gradient(tokens, 0, ["block_pieces", "text"]).mean(1)
     torch.testing.assert_close(found, torch.stack([losses[0, 4], losses[1].mean()]), atol=1e-6, rtol=0)
 
 
 def test_only_answers_of_a_question_count() -> None:
-    """The mean loss of the two answers, given the whole row; rows that do not tell count as under `copied`."""
+    """The mean loss of the two answers, given the whole row; rows that do not tell count as under `copied_targets`."""
     tokens = torch.tensor([[0, 5, 6, 7, 5, 6, 8], [0, 5, 6, 7, 5, 6, 8]])
     own = learner("rope", counted="answers")
     with torch.no_grad():
         losses = own.losses(tokens)
     asked = tokens.clone()
     asked[0, 1:5] = ~asked[0, 1:5]
-    found = own.gradient(asked, 0, ["copy", "text_pieces"]).mean(1)
+    found = own.add_gradient(asked, 0, ["copy", "text_pieces"]).mean(1)
     torch.testing.assert_close(found, torch.stack([losses[0, 4:].mean(), losses[1, 4]]), atol=1e-6, rtol=0)
 
 
@@ -154,7 +154,7 @@ def test_weights_have_the_order_of_the_decoder_in_every_process() -> None:
 def test_held_out_rows_go_through_in_no_more_pieces_than_there_are() -> None:
     """Pieces do not change a mean: 20 of 24 rows of training, and as many as there are of 7 held-out rows."""
     whole, pieces = learner("alibi", batch=24), learner("alibi", batch=24, accumulate=20)
-    assert pieces.held_out(rows()) == pytest.approx(whole.held_out(rows()), rel=1e-6)
+    assert pieces.held_out_loss(rows()) == pytest.approx(whole.held_out_loss(rows()), rel=1e-6)
 
 
 @pytest.mark.slow
@@ -163,7 +163,7 @@ def test_a_network_compiles_without_a_break(name: str) -> None:
     """A break leaves all layers to plain PyTorch, at half the speed."""
     own = learner(name)
     traced = torch.compile(own._losses, backend="eager", fullgraph=True)
-    positions = own._positions(rows()[:, :-1], 0)
+    positions = own._draw_positions(rows()[:, :-1], 0)
     torch.testing.assert_close(traced(rows(), positions), own._losses(rows(), positions))
 
 
@@ -185,25 +185,25 @@ def test_weights_are_in_their_range_before_each_step() -> None:
     assert held
     for kerple in held:
         kerple.p.data.fill_(-1.0)
-    own.gradient(rows(), 0)
+    own.add_gradient(rows(), 0)
     for kerple in held:
-        assert kerple.p.tolist() == pytest.approx([LEAST] * len(kerple.p))
+        assert kerple.p.tolist() == pytest.approx([MIN_WEIGHT] * len(kerple.p))
 
 
 def test_random_positions_follow_seed_and_step() -> None:
     tokens = rows()[:, :-1]
     own = learner("shape")
-    first = own._positions(tokens, 5)
-    assert torch.equal(first, own._positions(tokens, 5))
-    assert torch.equal(first, learner("shape")._positions(tokens, 5))
-    assert not torch.equal(first, own._positions(tokens, 6))
-    assert not torch.equal(first, learner("shape", seed=1)._positions(tokens, 5))
+    first = own._draw_positions(tokens, 5)
+    assert torch.equal(first, own._draw_positions(tokens, 5))
+    assert torch.equal(first, learner("shape")._draw_positions(tokens, 5))
+    assert not torch.equal(first, own._draw_positions(tokens, 6))
+    assert not torch.equal(first, learner("shape", seed=1)._draw_positions(tokens, 5))
 
 
 def test_a_methods_frequencies_are_those_of_the_network() -> None:
     """Positions divided by 4, where the frequencies are."""
     own = learner("rope")
-    assert isinstance(own.decoder.encoding, Rotary)
+    assert isinstance(own.decoder.encoding, RotaryEncoding)
     frequencies = own.decoder.encoding.inv_freq.numpy()
     own.method = Attention(inv_freq=frequencies / 4)
     with torch.no_grad():
@@ -228,7 +228,7 @@ def test_held_out_rows_see_the_weights_of_the_last_step(name: str) -> None:
     for step in range(2):
         own.step(rows(), step)
         fresh = Learner(copy.deepcopy(own.decoder), own.recipe, None)
-        assert own.held_out(rows()) == fresh.held_out(rows())
+        assert own.held_out_loss(rows()) == fresh.held_out_loss(rows())
 
 
 @pytest.mark.slow
@@ -247,7 +247,7 @@ def test_a_compiled_network_learns_the_same_and_resumes(tmp_path: Path, monkeypa
             evaluate=9,
             compile=compile,
         )
-        train(Prepared(Job(recipe=recipe, corpora=texts, held_out=texts)), folder)
+        train(PreparedTraining(TrainingJob(recipe=recipe, corpora=texts, held_out=texts)), folder)
         return [json.loads(line)["loss"]["all"] for line in (folder / "training.jsonl").read_text().splitlines()]
 
     step = Learner.step

@@ -15,15 +15,15 @@ from lexbench.core.task import AnyQuestion, Choose, Tokenizer
 from lexbench.corpora import Corpus
 from lexbench.corpora.synthetic import Synthetic
 from lexbench.parts.lab.native.lessons import (
-    GENERATORS,
+    GENERATOR_OF_LESSON,
     Lesson,
     SuiteLesson,
     TaskLesson,
     TextLesson,
     block_pieces,
-    gather,
+    draw_row,
+    gather_lessons,
     repeated_pieces,
-    row,
     token_pieces,
 )
 from tasks.parity import Parity
@@ -32,14 +32,14 @@ TEXTS: list[Corpus] = [Synthetic(count=8, words=1000)]
 
 
 @pytest.mark.everyday("64-repeated_blocks", "64-passkey", "64-running_sums", "128-text_pieces")
-@pytest.mark.parametrize("kind", [*GENERATORS, "passkey", "text", "text_pieces"])
+@pytest.mark.parametrize("kind", [*GENERATOR_OF_LESSON, "passkey", "text", "text_pieces"])
 @pytest.mark.parametrize("length", [64, 128, 256])
 def test_rows_are_full_and_begin_with_bos(kind: str, length: int, tokenizer: FastTokenizer) -> None:
     if kind == "passkey" and length == 64:
         length = 100  # the tests' tokenizer of 320 tokens spells most words out
-    lessons = gather([kind], TEXTS, tokenizer, length)
+    lessons = gather_lessons([kind], TEXTS, tokenizer, length)
     for seed in range(5):
-        drawn, tokens = row(lessons, {kind: 1.0}, np.random.default_rng(seed), tokenizer, length)
+        drawn, tokens = draw_row(lessons, {kind: 1.0}, np.random.default_rng(seed), tokenizer, length)
         assert drawn == kind
         assert len(tokens) == length
         assert tokens[0] == tokenizer.bos
@@ -48,11 +48,11 @@ def test_rows_are_full_and_begin_with_bos(kind: str, length: int, tokenizer: Fas
 
 def test_a_task_that_does_not_fit_is_refused_before_training(tokenizer: FastTokenizer) -> None:
     with pytest.raises(ValueError, match=r"lesson passkey does not fit rows of 40 tokens \(.*\): raise recipe.trained"):
-        gather(["passkey"], TEXTS, tokenizer, 40)
+        gather_lessons(["passkey"], TEXTS, tokenizer, 40)
     with pytest.raises(ValueError, match=r"lesson last_segment reads a corpus: use text"):
-        gather(["last_segment"], TEXTS, tokenizer, 256)
+        gather_lessons(["last_segment"], TEXTS, tokenizer, 256)
     with pytest.raises(ValueError, match=r"unknown lesson 'sums': choose from text, text_pieces, repeated_blocks"):
-        gather(["sums"], TEXTS, tokenizer, 256)
+        gather_lessons(["sums"], TEXTS, tokenizer, 256)
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def test_a_task_that_refuses_a_piece_is_asked_for_a_whole_row(tokenizer: FastTok
 
 def test_answers_alone_are_told_apart(tokenizer: FastTokenizer) -> None:
     """The marked places of a sorted string are its second half, behind the sign, in order."""
-    lessons = gather(["sort", "passkey"], TEXTS, tokenizer, 200, answers=True)
+    lessons = gather_lessons(["sort", "passkey"], TEXTS, tokenizer, 200, answers=True)
     tokens = lessons["sort"](np.random.default_rng(0), tokenizer, 30)
     asked, result = tokenizer.decode(~tokens[tokens < 0]), tokenizer.decode(tokens[tokens >= 0])
     assert asked.endswith(">") and result == "".join(sorted(asked.strip("\n>"))) and len(result) > 6
@@ -88,9 +88,9 @@ def test_answers_alone_are_told_apart(tokenizer: FastTokenizer) -> None:
 
 
 def test_a_right_padded_row_begins_as_a_question_is_asked(tokenizer: FastTokenizer) -> None:
-    lessons, sizes = gather(["parity"], [], tokenizer, 12, answers=True, single=True), set()
+    lessons, sizes = gather_lessons(["parity"], [], tokenizer, 12, answers=True, single=True), set()
     for seed in range(200):
-        tokens = row(lessons, {"parity": 1.0}, np.random.default_rng(seed), tokenizer, 12, "right_padded")[1]
+        tokens = draw_row(lessons, {"parity": 1.0}, np.random.default_rng(seed), tokenizer, 12, "right_padded")[1]
         assert len(tokens) == 12
         place = np.flatnonzero(tokens[len(tokenizer.prefix) :] >= 0).item() + len(tokenizer.prefix)
         [asked] = Parity().questions(tokenizer, place + 1, 1, 0)
@@ -103,9 +103,9 @@ def test_a_right_padded_row_begins_as_a_question_is_asked(tokenizer: FastTokeniz
 
 
 def test_a_row_of_one_lesson_holds_one_whole_sum_of_any_size(tokenizer: FastTokenizer) -> None:
-    lessons, sizes = gather(["addition"], [], tokenizer, 20, answers=True, single=True), set()
+    lessons, sizes = gather_lessons(["addition"], [], tokenizer, 20, answers=True, single=True), set()
     for seed in range(60):
-        tokens = row(lessons, {"addition": 1.0}, np.random.default_rng(seed), tokenizer, 20, "single")[1]
+        tokens = draw_row(lessons, {"addition": 1.0}, np.random.default_rng(seed), tokenizer, 20, "single")[1]
         assert len(tokens) == 20
         tokens = tokens[len(tokenizer.prefix) :]
         found = re.fullmatch(r"\n*(\d+)\+(\d+)=(\d+)", tokenizer.decode(np.where(tokens < 0, ~tokens, tokens)))
@@ -122,7 +122,7 @@ def test_a_row_of_one_lesson_holds_one_whole_sum_of_any_size(tokenizer: FastToke
 @pytest.mark.slow
 def test_a_suite_is_a_lesson_of_each_of_its_tasks(tokenizer: FastTokenizer) -> None:
     """The answer of each is counted, and nothing else."""
-    suite = gather(["today_small"], [], tokenizer, 1000, answers=True)["today_small"]
+    suite = gather_lessons(["today_small"], [], tokenizer, 1000, answers=True)["today_small"]
     rng, answers = np.random.default_rng(0), []
     for _ in range(60):
         tokens = suite(rng, tokenizer, 1000)
@@ -145,23 +145,23 @@ def test_a_suite_is_a_lesson_of_each_of_its_tasks(tokenizer: FastTokenizer) -> N
 
 @pytest.mark.slow
 def test_rows_follow_the_shares(tokenizer: FastTokenizer) -> None:
-    lessons = gather(["text", "key_values"], TEXTS, tokenizer, 16)
+    lessons = gather_lessons(["text", "key_values"], TEXTS, tokenizer, 16)
     rng = np.random.default_rng(0)
-    drawn = [row(lessons, {"text": 1.0, "key_values": 3.0}, rng, tokenizer, 16)[0] for _ in range(400)]
+    drawn = [draw_row(lessons, {"text": 1.0, "key_values": 3.0}, rng, tokenizer, 16)[0] for _ in range(400)]
     # binomial: 300 expected, standard deviation 8.7
     assert 265 < drawn.count("key_values") < 335
 
 
 def test_blocks_repeat(tokenizer: FastTokenizer) -> None:
     for kind, shortest, longest in (("repeated_blocks", 8, 199), ("small_blocks", 4, 49), ("tiny_blocks", 2, 8)):
-        tokens = GENERATORS[kind](np.random.default_rng(0), tokenizer, 400)
+        tokens = GENERATOR_OF_LESSON[kind](np.random.default_rng(0), tokenizer, 400)
         periods = [p for p in range(1, 200) if (tokens[p:] == tokens[:-p]).all()]
         assert periods
         assert shortest <= periods[0] <= longest
 
 
 def test_running_sums_are_right(tokenizer: FastTokenizer) -> None:
-    text = tokenizer.decode(GENERATORS["running_sums"](np.random.default_rng(0), tokenizer, 10_000))
+    text = tokenizer.decode(GENERATOR_OF_LESSON["running_sums"](np.random.default_rng(0), tokenizer, 10_000))
     first, *terms = text.split()
     result = int(first)
     for change, stated in zip(terms[::2], terms[1::2], strict=True):

@@ -3,15 +3,15 @@
 import pytest
 import torch
 
-from lexbench.parts.lab.native.muon import COEFFICIENTS, STEPS, Muon, orthogonal
+from lexbench.parts.lab.native.muon import NEWTON_SCHULZ_STEPS, QUINTIC_COEFFICIENTS, Muon, orthogonalise_matrices
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def iterated(value: float) -> float:
     """A singular value after the iteration."""
-    a, b, c = COEFFICIENTS
-    for _ in range(STEPS):
+    a, b, c = QUINTIC_COEFFICIENTS
+    for _ in range(NEWTON_SCHULZ_STEPS):
         value = a * value + b * value**3 + c * value**5
     return value
 
@@ -21,7 +21,7 @@ def test_the_iteration_keeps_singular_vectors_and_moves_singular_values_towards_
     matrix = torch.randn(1, *shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     u, s, vt = torch.linalg.svd(matrix[0], full_matrices=False)
     expected = u @ torch.diag(torch.tensor([iterated(float(each)) for each in s / s.norm()], dtype=u.dtype)) @ vt
-    torch.testing.assert_close(orthogonal(matrix)[0], expected, atol=1e-6, rtol=0)
+    torch.testing.assert_close(orthogonalise_matrices(matrix)[0], expected, atol=1e-6, rtol=0)
     assert all(0.6 < iterated(float(each)) < 1.25 for each in s / s.norm())
 
 

@@ -15,9 +15,9 @@ from safetensors.torch import load_file
 from lexbench.corpora import Corpus
 from lexbench.corpora.synthetic import Synthetic
 from lexbench.parts.lab.native.learner import Learner
-from lexbench.parts.lab.native.progress import alone, interrupts
+from lexbench.parts.lab.native.progress import delay_interrupts, lock_folder
 from lexbench.parts.lab.native.recipe import Recipe
-from lexbench.parts.lab.native.train import Job, Prepared, train
+from lexbench.parts.lab.native.train import PreparedTraining, TrainingJob, train
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 TEXTS: list[Corpus] = [Synthetic(count=4, words=400)]
@@ -32,7 +32,7 @@ def heard() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-def prepared(start: Path | None = None, **changed: object) -> Prepared:
+def prepared(start: Path | None = None, **changed: object) -> PreparedTraining:
     settings: dict[str, object] = {
         "stages": ({"steps": 6, "lessons": {"text": 1.0}},),
         "trained_length": 32,
@@ -41,10 +41,10 @@ def prepared(start: Path | None = None, **changed: object) -> Prepared:
         **changed,
     }
     own = Recipe(**settings)  # type: ignore[arg-type]
-    return Prepared(Job(recipe=own, corpora=TEXTS, held_out=TEXTS, start=start))
+    return PreparedTraining(TrainingJob(recipe=own, corpora=TEXTS, held_out=TEXTS, start=start))
 
 
-def interrupted(job: Prepared, out: Path, monkeypatch: pytest.MonkeyPatch, number: int = 2) -> None:
+def interrupted(job: PreparedTraining, out: Path, monkeypatch: pytest.MonkeyPatch, number: int = 2) -> None:
     """Train; Ctrl-C comes in the middle of a step, counted from 0."""
     step = Learner.step
 
@@ -88,7 +88,7 @@ def test_a_second_ctrl_c_ends_at_once_and_the_first_is_not_lost() -> None:
     heard: list[bool] = []
 
     def pressed(times: int) -> None:
-        with interrupts() as came:
+        with delay_interrupts() as came:
             for _ in range(times):
                 signal.raise_signal(signal.SIGINT)
                 heard.append(came())
@@ -106,7 +106,7 @@ def test_outside_the_main_thread_nothing_is_heard() -> None:
     heard: list[bool] = []
 
     def works() -> None:
-        with interrupts() as came:
+        with delay_interrupts() as came:
             heard.append(came())
 
     thread = threading.Thread(target=works)
@@ -158,5 +158,5 @@ def test_a_folder_that_another_process_trains_is_refused(tmp_path: Path) -> None
             train(prepared(), tmp_path)
         assert [file.name for file in tmp_path.iterdir()] == [".lock"]
         other.communicate()
-    with alone(tmp_path):
+    with lock_folder(tmp_path):
         pass

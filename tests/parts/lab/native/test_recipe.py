@@ -11,9 +11,9 @@ from lexbench.parts.lab.native.recipe import Recipe
 GOOD = {"steps": 1, "lessons": {"text": 1.0}}
 
 
-@pytest.mark.parametrize("name", registry.names("recipe"))
+@pytest.mark.parametrize("name", registry.registered_names("recipe"))
 def test_recipes_of_the_registry_are_read(name: str) -> None:
-    built = registry.build(registry.read("recipe", name), "recipe")
+    built = registry.build_object(registry.read_named_config("recipe", name), "recipe")
     assert isinstance(built, Recipe) and built.steps >= 1
 
 
@@ -81,6 +81,8 @@ def test_bad_recipes_are_refused(changed: dict[str, object], said: str) -> None:
 @pytest.mark.parametrize("last", [0.0, 0.1])
 def test_the_rate_rises_to_its_peak_and_falls_along_a_cosine_to_the_last(last: float) -> None:
     recipe = Recipe(stages=[{**GOOD, "steps": 30}], rate=2.0, warmup=10, last=last)
-    assert [recipe.rate * recipe.share_of_rate(step) for step in (4, 9, 10)] == pytest.approx([1.0, 2.0, 2.0])
-    assert recipe.rate * recipe.share_of_rate(20) == pytest.approx(2.0 * (1 + last) / 2)  # half of the way
-    assert recipe.rate * recipe.share_of_rate(15) == pytest.approx(2.0 * (last + (1 - last) * (1 + math.sqrt(0.5)) / 2))
+    assert [recipe.rate * recipe.learning_rate_share(step) for step in (4, 9, 10)] == pytest.approx([1.0, 2.0, 2.0])
+    assert recipe.rate * recipe.learning_rate_share(20) == pytest.approx(2.0 * (1 + last) / 2)  # half of the way
+    assert recipe.rate * recipe.learning_rate_share(15) == pytest.approx(
+        2.0 * (last + (1 - last) * (1 + math.sqrt(0.5)) / 2)
+    )

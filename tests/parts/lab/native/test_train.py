@@ -19,10 +19,10 @@ from lexbench.corpora import Corpus
 from lexbench.corpora.files import Files
 from lexbench.corpora.synthetic import Synthetic
 from lexbench.parts.lab.native import train as training
-from lexbench.parts.lab.native.folder import load
+from lexbench.parts.lab.native.folder import load_model
 from lexbench.parts.lab.native.learner import Learner
 from lexbench.parts.lab.native.recipe import Recipe
-from lexbench.parts.lab.native.train import Job, Prepared, train
+from lexbench.parts.lab.native.train import PreparedTraining, TrainingJob, train
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 TEXTS: list[Corpus] = [Synthetic(count=4, words=400)]
@@ -41,8 +41,8 @@ def stages(*steps: int) -> tuple[dict[str, object], ...]:
     return tuple({"steps": count, "lessons": {kind: 1.0}} for count, kind in zip(steps, kinds, strict=False))
 
 
-def prepared(recipe: Recipe, **given: object) -> Prepared:
-    return Prepared(Job(**{"recipe": recipe, "corpora": TEXTS, "held_out": UNSEEN, **given}))  # type: ignore[arg-type]
+def prepared(recipe: Recipe, **given: object) -> PreparedTraining:
+    return PreparedTraining(TrainingJob(**{"recipe": recipe, "corpora": TEXTS, "held_out": UNSEEN, **given}))  # type: ignore[arg-type]
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -109,10 +109,12 @@ def test_the_record_has_what_counting_the_texts_once_reaches(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("name", ["optimizer", "matrix_rate", "last", "initial", "precision", "packing"])
 def test_a_parameter_that_older_folders_do_not_know_leaves_their_key(name: str) -> None:
-    stated = prepared(recipe()).stated([])
+    stated = prepared(recipe()).training_facts([])
     older = {**stated, "recipe": {key: value for key, value in stated["recipe"].items() if key != name}}
-    assert training._key(stated) == training._key(older)
-    assert training._key(stated) != training._key({**stated, "recipe": {**stated["recipe"], name: "another"}})
+    assert training._training_key(stated) == training._training_key(older)
+    assert training._training_key(stated) != training._training_key(
+        {**stated, "recipe": {**stated["recipe"], name: "another"}}
+    )
 
 
 def test_a_damaged_checkpoint_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,13 +262,13 @@ def test_every_encoding_gets_the_same_rows_and_shared_weights(tmp_path: Path, mo
 
 def test_the_learning_rate_warms_up_and_falls_to_a_tenth() -> None:
     schedule = recipe(stages=stages(100), warmup=10, rate=1.0)
-    assert schedule.share_of_rate(0) == 0.1
-    assert schedule.share_of_rate(9) == schedule.share_of_rate(10) == 1.0
-    assert schedule.share_of_rate(55) == pytest.approx(0.55)  # the middle of the cosine
-    assert schedule.share_of_rate(99) == pytest.approx(0.1, abs=1e-3)
-    assert recipe(stages=stages(200), warmup=10, rate=1.0, horizon=100).share_of_rate(150) == pytest.approx(0.1)
+    assert schedule.learning_rate_share(0) == 0.1
+    assert schedule.learning_rate_share(9) == schedule.learning_rate_share(10) == 1.0
+    assert schedule.learning_rate_share(55) == pytest.approx(0.55)  # the middle of the cosine
+    assert schedule.learning_rate_share(99) == pytest.approx(0.1, abs=1e-3)
+    assert recipe(stages=stages(200), warmup=10, rate=1.0, horizon=100).learning_rate_share(150) == pytest.approx(0.1)
     boosted = recipe(stages=({"steps": 100, "lessons": {"text": 1.0}, "boost": 3.0},), warmup=10, rate=1.0)
-    assert boosted.share_of_rate(55) == pytest.approx(3 * 0.55)
+    assert boosted.learning_rate_share(55) == pytest.approx(3 * 0.55)
 
 
 @pytest.mark.parametrize(
@@ -354,7 +356,7 @@ def test_the_last_held_out_loss_is_that_of_the_saved_model(tmp_path: Path) -> No
         train(prepared(recipe(rate=0.03, evaluate=evaluate)), folder)
         rows = training.held_out_rows(UNSEEN, load_tokenizer(folder), 32)
         with torch.no_grad():
-            logits = load(folder)(rows[:, :-1])
+            logits = load_model(folder)(rows[:, :-1])
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
         record = json.loads((folder / "training.json").read_text())
         assert record["last_loss"]["held_out"] == pytest.approx(float(loss), abs=1e-4)
@@ -368,13 +370,13 @@ def test_texts_that_are_trained_on_are_not_held_out(tmp_path: Path) -> None:
     assert record["held_out"] is None
     assert [row["step"] for row in record["curve"]] == [3, 6]
     assert set(record["curve"][0]) == {"step", "all", "text"}
-    assert prepared(recipe(), held_out=[*TEXTS, *UNSEEN]).unseen() == UNSEEN
+    assert prepared(recipe(), held_out=[*TEXTS, *UNSEEN]).unseen_corpora() == UNSEEN
     (folder := tmp_path / "texts").mkdir()
     for name in "ab":
         (folder / f"{name}.txt").write_text(name * 400)
     both, one = (Files(path=str(path)) for path in (folder, folder / "a.txt"))
-    assert prepared(recipe(), corpora=[both], held_out=[one]).unseen() == []  # a part of what is trained on
-    assert prepared(recipe(), corpora=[one], held_out=[both]).unseen() == [both]
+    assert prepared(recipe(), corpora=[both], held_out=[one]).unseen_corpora() == []  # a part of what is trained on
+    assert prepared(recipe(), corpora=[one], held_out=[both]).unseen_corpora() == [both]
     train(prepared(recipe()), tmp_path / "some")
     record = json.loads((tmp_path / "some" / "training.json").read_text())
     assert record["held_out"] == UNSEEN[0].fingerprint() and record["texts"] == TEXTS[0].fingerprint()
@@ -391,13 +393,13 @@ def test_how_often_it_saves_and_evaluates_is_no_other_training(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", registry.names("encoding"))
+@pytest.mark.parametrize("name", registry.registered_names("encoding"))
 def test_every_encoding_of_the_registry_is_trained_and_read_back(tmp_path: Path, name: str) -> None:
     train(prepared(recipe(accumulate=2, shape={**SHAPE, "layers": 3}), encoding={"name": name}), tmp_path)
     assert all(math.isfinite(loss) for loss in losses(tmp_path))
     record = json.loads((tmp_path / "training.json").read_text())
     assert record["encoding"]["label"] == name
-    read = load(tmp_path)
+    read = load_model(tmp_path)
     with torch.no_grad():
         logits = read(torch.arange(3, 35)[None])
     assert logits.shape == (1, 32, 300) and logits.isfinite().all()

@@ -12,14 +12,14 @@ from safetensors.torch import load_file
 
 from lexbench.backends.hf.backend import Hf
 from lexbench.checkpoints.checkpoint import read_model
-from lexbench.core.task import Score
+from lexbench.core.task import Loglikelihood
 from lexbench.corpora import Corpus
 from lexbench.corpora.synthetic import Synthetic
 from lexbench.parts.lab.backend import Native
-from lexbench.parts.lab.native.folder import load
+from lexbench.parts.lab.native.folder import load_model
 from lexbench.parts.lab.native.learner import Learner
 from lexbench.parts.lab.native.recipe import Recipe
-from lexbench.parts.lab.native.train import Job, Prepared, train
+from lexbench.parts.lab.native.train import PreparedTraining, TrainingJob, train
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 TEXTS: list[Corpus] = [Synthetic(count=4, words=400)]
@@ -38,7 +38,7 @@ def begun(folder: Path, shape: dict[str, object] | None = None, **encoding: obje
         rate=0.03,
         warmup=1,
     )
-    train(Prepared(Job(recipe=recipe, corpora=TEXTS, held_out=TEXTS, encoding=encoding)), folder)
+    train(PreparedTraining(TrainingJob(recipe=recipe, corpora=TEXTS, held_out=TEXTS, encoding=encoding)), folder)
     return folder
 
 
@@ -47,10 +47,10 @@ def rope(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return begun(tmp_path_factory.mktemp("rope"), name="rope", base=5000.0)
 
 
-def prepared(start: str | Path, recipe: dict[str, object] | None = None, **given: object) -> Prepared:
+def prepared(start: str | Path, recipe: dict[str, object] | None = None, **given: object) -> PreparedTraining:
     settings: dict[str, object] = {"stages": STAGES, "trained_length": None, "batch": 4, "rate": 1e-9}
     own = Recipe(**{**settings, **(recipe or {})})  # type: ignore[arg-type]
-    return Prepared(Job(recipe=own, corpora=TEXTS, held_out=TEXTS, start=start, **given))  # type: ignore[arg-type]
+    return PreparedTraining(TrainingJob(recipe=own, corpora=TEXTS, held_out=TEXTS, start=start, **given))  # type: ignore[arg-type]
 
 
 def tuned(start: Path, out: Path, recipe: dict[str, object] | None = None, **given: object) -> dict[str, object]:
@@ -60,9 +60,9 @@ def tuned(start: Path, out: Path, recipe: dict[str, object] | None = None, **giv
     return found
 
 
-def whole(tokens: NDArray[np.int64]) -> Score:
+def whole(tokens: NDArray[np.int64]) -> Loglikelihood:
     """All tokens behind the first."""
-    return Score(index=0, cluster="", tokens=tokens, start=1, bytes=1, words=1)
+    return Loglikelihood(index=0, cluster="", tokens=tokens, first_target=1, bytes=1, words=1)
 
 
 def test_sizes_tokenizer_weights_and_encoding_are_the_starts(rope: Path, tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_pose_leaves_an_ordinary_llama_of_its_reach(rope: Path, tmp_path: Path) 
     assert record["encoding"]["label"] == "pose(over=rope(base=5000.0))"  # type: ignore[index]
     plain = tmp_path / "plain"
     tuned(rope, plain, encoding={"name": "pose"})
-    assert type(load(plain).encoding).__name__ == "Rope"
+    assert type(load_model(plain).encoding).__name__ == "Rope"
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,12 @@ from statistics import mean
 import pyarrow.parquet as pq
 import pytest
 
-from lexbench.core.method_key import BASELINE
+from lexbench.core.method_key import BASELINE_METHOD
 from lexbench.parts.lab.study import page
-from lexbench.parts.lab.study.page.curves import curves
-from lexbench.parts.lab.study.page.shapes import GREAT, RULE, SLIGHT
-from lexbench.parts.lab.study.page.tables import signed
-from lexbench.parts.lab.study.page.texts import INTERVALS
+from lexbench.parts.lab.study.page.curves import build_curves
+from lexbench.parts.lab.study.page.shapes import MAX_FLAT_CHANGE_NATS, MIN_EXPLODING_CHANGE_NATS, SHAPE_RULE_TEXT
+from lexbench.parts.lab.study.page.tables import format_change
+from lexbench.parts.lab.study.page.texts import INTERVALS_TEXT
 from tests.report.pictures import drawn
 
 ROOT = Path(__file__).parents[4]
@@ -87,9 +87,9 @@ def documented(heading: str) -> list[list[str]]:
 def laboratory() -> dict[tuple[str, str, int], list[float]]:
     """Values of all seeds without a method, by entry, task and length."""
     found: dict[tuple[str, str, int], list[float]] = {}
-    for row in page.load(FOLDER)[0]:
+    for row in page.read_page_data(FOLDER)[0]:
         each = row.record
-        if each.method == BASELINE and each.metric in ("nll", "accuracy") and each.value is not None:
+        if each.method == BASELINE_METHOD and each.metric in ("nll", "accuracy") and each.value is not None:
             entry, task = each.model.partition("-seed")[0], each.task.partition("(")[0]
             found.setdefault((entry, task, each.length), []).append(each.value)
     return found
@@ -116,11 +116,11 @@ def test_the_documentation_shows_the_models_trained_further_as_their_records_do(
 @pytest.mark.slow
 def test_the_documentation_shows_what_content_decides_beside_others_as_their_records_do() -> None:
     values, rows = laboratory(), documented("encoding, seeds")
-    judged = curves(*page.load(FOLDER))
+    judged = build_curves(*page.read_page_data(FOLDER))
     changes = {
         curve.entry: change
         for curve in judged
-        if (curve.task_name, curve.method) == ("last_segment", BASELINE) and (change := curve.points[-1].change)
+        if (curve.task_name, curve.method) == ("last_segment", BASELINE_METHOD) and (change := curve.points[-1].change)
     }
     assert len(rows) == 35
     for label, *shown in rows:
@@ -130,7 +130,7 @@ def test_the_documentation_shows_what_content_decides_beside_others_as_their_rec
             mean(values[name, task, length])
             for task, length in (("last_segment", 128), ("last_segment", 1024), ("copy", 1024), ("passkey", 1024))
         )
-        assert shown == [f"{near:.3f}", f"{far:.3f}", signed(changes[name]), f"{copies:.2f}", f"{keys:.2f}"]
+        assert shown == [f"{near:.3f}", f"{far:.3f}", format_change(changes[name]), f"{copies:.2f}", f"{keys:.2f}"]
 
 
 @pytest.mark.slow
@@ -150,19 +150,22 @@ def test_the_documentation_shows_what_seeds_change_as_their_records_do() -> None
 
 def test_the_documentation_states_the_rule_of_the_page() -> None:
     stated = (ROOT / "docs" / "encodings.md").read_text()
-    assert RULE in stated
+    assert SHAPE_RULE_TEXT in stated
     for said in ("approximate 95 % intervals", "Student's t, S - 1 degrees of", "rough with few seeds or documents"):
-        assert said in stated.replace("\n", " ") and said in INTERVALS.replace("\n", " ")
+        assert said in stated.replace("\n", " ") and said in INTERVALS_TEXT.replace("\n", " ")
 
 
 def test_the_rule_says_the_numbers_that_judge() -> None:
-    assert f"Above ln 2 = {GREAT:.2f}, 2 times the perplexity" in RULE
-    assert f"above {SLIGHT:g} it" in RULE and f"below -{SLIGHT:g} it" in RULE
+    assert f"Above ln 2 = {MIN_EXPLODING_CHANGE_NATS:.2f}, 2 times the perplexity" in SHAPE_RULE_TEXT
+    assert (
+        f"above {MAX_FLAT_CHANGE_NATS:g} it" in SHAPE_RULE_TEXT
+        and f"below -{MAX_FLAT_CHANGE_NATS:g} it" in SHAPE_RULE_TEXT
+    )
 
 
 @pytest.mark.slow
 def test_two_versions_of_a_task_are_refused_on_one_page() -> None:
-    rows, _ = page.load(FOLDER)
+    rows, _ = page.read_page_data(FOLDER)
     first, second = [row for row in rows if row.record.task == "resolution"][:2]
     page.check_protocols([first, second], FOLDER)
     other = replace(second, record=replace(second.record, protocol="version 2"))

@@ -39,7 +39,7 @@ def by_hand(n: int, fades: bool, turns: bool, one: bool = False) -> float:
 
 
 def test_curves_are_the_sum_over_pairs_of_rotary_encodings_beside_lex() -> None:
-    found = expectation.curves(ABOUT)
+    found = expectation.expectation_curves(ABOUT)
     assert found.keys() == {"rope", "xpos", "scalar", "still"}  # ALiBi does not rotate, p_rope is beside no row of LEX
     for n in (0, 1, 63, 128, 1024):
         assert found["rope"][n] == pytest.approx(by_hand(n, False, True), abs=1e-12)
@@ -52,7 +52,7 @@ def test_curves_are_the_sum_over_pairs_of_rotary_encodings_beside_lex() -> None:
 
 
 def test_the_section_has_a_table_and_a_figure_with_its_numbers(tmp_path: Path) -> None:
-    lines = expectation.section(ABOUT, tmp_path)
+    lines = expectation.expectation_section(ABOUT, tmp_path)
     [row] = [line for line in lines if line.startswith("| still")]
     assert [entry.strip() for entry in row.split("|")[4:6]] == [f"{by_hand(n, True, False):.3f}" for n in (128, 256)]
     with (tmp_path / "plots" / "expectation.csv").open() as stream:
@@ -60,5 +60,5 @@ def test_the_section_has_a_table_and_a_figure_with_its_numbers(tmp_path: Path) -
     assert len(numbers) == 4 * 1025
     assert float(numbers[1025 + 64]["expected"]) == pytest.approx(by_hand(64, True, True), abs=1e-6)
     assert (tmp_path / "plots" / "expectation.svg").is_file()
-    assert expectation.section({**ABOUT, "recipe": "of somebody else"}, tmp_path) == []
-    assert expectation.section({**ABOUT, "published": []}, tmp_path) == []
+    assert expectation.expectation_section({**ABOUT, "recipe": "of somebody else"}, tmp_path) == []
+    assert expectation.expectation_section({**ABOUT, "published": []}, tmp_path) == []

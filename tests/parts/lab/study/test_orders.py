@@ -8,10 +8,16 @@ import pytest
 
 import lexbench
 from lexbench.checkpoints.tokenizer import FastTokenizer
-from lexbench.core.method_key import BASELINE
-from lexbench.parts.lab.study.page.curves import Curve, Point
-from lexbench.parts.lab.study.page.orders import Comparison, comparisons, guess, verdicts, whole
-from lexbench.parts.lab.study.settings import Order, predicted
+from lexbench.core.method_key import BASELINE_METHOD
+from lexbench.parts.lab.study.page.curves import Curve, CurvePoint
+from lexbench.parts.lab.study.page.orders import (
+    OrderComparison,
+    compare_orders,
+    guess_accuracy,
+    verdict_lines,
+    whole_string_lines,
+)
+from lexbench.parts.lab.study.settings import PredictedOrder, read_predictions
 from lexbench.stats.combine import Estimate
 
 Values = Mapping[float, tuple[float, float]]
@@ -20,10 +26,10 @@ Values = Mapping[float, tuple[float, float]]
 def curve(entry: str, task: str, values: Values, metric: str = "accuracy") -> Curve:
     """Values and half widths by multiple of 40 tokens."""
     points = [
-        Point(round(40 * multiple), multiple, Estimate(value, value - half, value + half), None)
+        CurvePoint(round(40 * multiple), multiple, Estimate(value, value - half, value + half), None)
         for multiple, (value, half) in values.items()
     ]
-    return Curve(entry, "f", BASELINE, task, metric, "p", points, stated={"name": task})
+    return Curve(entry, "f", BASELINE_METHOD, task, metric, "p", points, stated={"name": task})
 
 
 FOUND = [
@@ -40,8 +46,8 @@ FOUND = [
 CHANCES = {"copy": 0.03, "sort": 0.1}
 
 
-def compared(**given: Any) -> list[Comparison]:
-    return list(comparisons(FOUND, [Order(multiples=[2.0], source="s", **given)], CHANCES))
+def compared(**given: Any) -> list[OrderComparison]:
+    return list(compare_orders(FOUND, [PredictedOrder(multiples=[2.0], source="s", **given)], CHANCES))
 
 
 @pytest.mark.parametrize(
@@ -76,14 +82,16 @@ def test_means_are_over_tasks_that_both_have_learnt(
 )
 def test_a_malformed_order_is_refused_in_one_line(changed: dict[str, Any], said: str) -> None:
     given = {"higher": "a", "lower": ["b"], "multiples": [2], "source": "s"}
-    assert predicted(Order, [given], "order") == [Order(higher="a", lower=["b"], multiples=[2], source="s")]
+    assert read_predictions(PredictedOrder, [given], "order") == [
+        PredictedOrder(higher="a", lower=["b"], multiples=[2], source="s")
+    ]
     with pytest.raises(ValueError, match=said):
-        predicted(Order, [{**given, **changed}], "order")
+        read_predictions(PredictedOrder, [{**given, **changed}], "order")
 
 
 def test_accuracy_decides_where_a_task_has_no_other_metric() -> None:
     plain = [curve for curve in FOUND if curve.metric == "accuracy"]
-    (found,) = comparisons(plain, [Order(higher="a", lower=["c"], multiples=[2.0], source="s")], CHANCES)
+    (found,) = compare_orders(plain, [PredictedOrder(higher="a", lower=["c"], multiples=[2.0], source="s")], CHANCES)
     assert found.difference is not None and (found.difference.value, found.verdict) == (0.0, "uncertain")
 
 
@@ -93,7 +101,7 @@ def test_a_mean_over_two_tasks_has_half_of_their_half_widths_in_squares() -> Non
     assert (found.difference.value, found.difference.low) == pytest.approx((0.3, 0.3 - (0.03**2 + 0.06**2) ** 0.5))
     both = [*FOUND, curve("d", "copy", {1.0: (1, 0), 2.0: (0, 0)}), curve("d", "sort", {1.0: (1, 0), 2.0: (0, 0)})]
     both.append(curve("d", "sort", {2.0: (0, 0)}, "exact"))
-    (found,) = comparisons(both, [Order(higher="a", lower=["d"], multiples=[2.0], source="s")], CHANCES)
+    (found,) = compare_orders(both, [PredictedOrder(higher="a", lower=["d"], multiples=[2.0], source="s")], CHANCES)
     assert found.difference is not None and found.difference.low is not None
     assert (found.difference.value, found.difference.low) == pytest.approx(
         (0.65, 0.65 - (0.03**2 + 0.06**2) ** 0.5 / 2)
@@ -121,11 +129,11 @@ def test_two_sides_at_chance_have_no_order(low: float, half: float, verdict: str
         curve("d", "copy", {1.0: (0.95, 0.01), 2.0: (low, half)}),
         curve("e", "copy", {1.0: (0.95, 0.01), 2.0: (0.01, 0.005)}),
     ]
-    (made,) = comparisons(found, [Order(higher="d", lower=["e"], multiples=[2.0], source="s")], CHANCES)
+    (made,) = compare_orders(found, [PredictedOrder(higher="d", lower=["e"], multiples=[2.0], source="s")], CHANCES)
     assert made.verdict == verdict
     found[1] = curve("d", "sort", {1.0: (0.95, 0.01), 2.0: (0.0, 0.0)})
     found.append(curve("d", "sort", {1.0: (0.95, 0.01), 2.0: (0.0, 0.0)}, "exact"))  # chance is 0
-    (made,) = comparisons(found, [Order(task="copy", entries=["d"], multiples=[2.0], source="s")], CHANCES)
+    (made,) = compare_orders(found, [PredictedOrder(task="copy", entries=["d"], multiples=[2.0], source="s")], CHANCES)
     assert made.verdict == verdict
 
 
@@ -135,35 +143,35 @@ def test_whole_strings_are_above_chance_as_soon_as_some_are_right() -> None:
         curve("d", "sort", {1.0: (0.95, 0.01), 2.0: (0.1, 0.0)}),
         curve("d", "sort", {1.0: (0.95, 0.01), 2.0: (0.05, 0.02)}, "exact"),  # below the chance of a digit
     ]
-    (made,) = comparisons(found, [Order(task="copy", entries=["d"], multiples=[2.0], source="s")], CHANCES)
+    (made,) = compare_orders(found, [PredictedOrder(task="copy", entries=["d"], multiples=[2.0], source="s")], CHANCES)
     assert made.verdict == "no"  # -0.04 -+ 0.0206
 
 
 def test_what_can_be_told_stands_in_a_table_and_the_rest_below_it() -> None:
-    orders = [Order(higher=high, lower=["b"], multiples=[2.0, 5.0], source="s") for high in ("a", "c")]
-    made = list(comparisons(FOUND, orders, CHANCES))
+    orders = [PredictedOrder(higher=high, lower=["b"], multiples=[2.0, 5.0], source="s") for high in ("a", "c")]
+    made = list(compare_orders(FOUND, orders, CHANCES))
     told = [each for each in made if (each.higher, each.multiple) == ("a", 2.0)]
-    table = verdicts(told)
+    table = verdict_lines(told)
     assert table[2:] == ["| a above b |  2x |  copy | +0.200 [+0.150, +0.250] |   yes |      s |"]
     said = "Nothing follows about these, as both sides share no task that they have learnt:"
     note = [said, "", "- c above b (s): 2x, 5x"]
-    both = verdicts([each for each in made if each.higher == "c" or each in told])
+    both = verdict_lines([each for each in made if each.higher == "c" or each in told])
     assert both == [*table, "", *note]
-    assert verdicts([each for each in made if each.higher == "c"]) == note
+    assert verdict_lines([each for each in made if each.higher == "c"]) == note
 
 
 def test_guesses_are_those_of_the_tasks_own_questions(tokenizer: FastTokenizer) -> None:
     for length in (40, 400):
         questions = lexbench.task("sort").questions(tokenizer, length, 300, 0)
         again = np.array([question.facts["again"] for question in questions])
-        assert guess("sort", length) == pytest.approx(again.mean(), abs=4 * again.std() / 300**0.5 + 1e-4)
-    assert guess("mqar", 40) == pytest.approx(0.3397, abs=5e-5)
-    assert guess("copy", 40) is None
+        assert guess_accuracy("sort", length) == pytest.approx(again.mean(), abs=4 * again.std() / 300**0.5 + 1e-4)
+    assert guess_accuracy("mqar", 40) == pytest.approx(0.3397, abs=5e-5)
+    assert guess_accuracy("copy", 40) is None
 
 
 def test_the_best_share_of_whole_strings_is_said_unless_one_symbol_is_asked() -> None:
     one = {1.0: (0.9, 0.1), 2.0: (0.4, 0.1)}
     found = [*FOUND, *(curve("a", "parity", one, metric) for metric in ("accuracy", "exact"))]
     found.append(curve("c", "copy", {1.0: (0.2, 0.1), 2.0: (0.0, 0.05), 5.0: (0.0, 0.05)}, "exact"))
-    assert whole(found)[1:] == ["- copy: 0.00 at 2x, 0.00 at 5x", "- sort: 0.99 at 2x", ""]
-    assert whole([each for each in FOUND if each.metric == "accuracy"]) == []
+    assert whole_string_lines(found)[1:] == ["- copy: 0.00 at 2x, 0.00 at 5x", "- sort: 0.99 at 2x", ""]
+    assert whole_string_lines([each for each in FOUND if each.metric == "accuracy"]) == []

@@ -13,18 +13,25 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from lexbench.core.method_key import BASELINE, key_from
+from lexbench.core.method_key import BASELINE_METHOD, parse_label
 from lexbench.core.record import Sample
 from lexbench.parts.lab.study import page as study_page
 from lexbench.parts.lab.study.page import beside, plots, predictions
 from lexbench.parts.lab.study.page import page as page_text
-from lexbench.parts.lab.study.page.curves import HEADLINES, Curve, Point, curves, difference, over_seeds
-from lexbench.parts.lab.study.page.measured import Row
-from lexbench.parts.lab.study.page.shapes import Shape, shape, shape_of, slope
+from lexbench.parts.lab.study.page.curves import (
+    HEADLINE_METRICS,
+    Curve,
+    CurvePoint,
+    build_curves,
+    likelihood_difference,
+    mean_over_seeds,
+)
+from lexbench.parts.lab.study.page.measured import MeasuredRow
+from lexbench.parts.lab.study.page.shapes import CurveShape, shape_of_changes, shape_of_curve, slope_per_doubling
 from lexbench.parts.lab.study.settings import Prediction
 from lexbench.stats.combine import Estimate
 from lexbench.stats.records import records_of
-from lexbench.store.format import Finished
+from lexbench.store.format import FinishedCell
 from tests.report.fake_run import cell, keep
 
 LN2 = math.log(2)
@@ -53,7 +60,7 @@ def changes(*values: float, half: float | None = None) -> dict[float, Estimate]:
 def test_the_rule_on_constructed_curves(
     values: Sequence[float], half: float | None, name: str, multiple: float
 ) -> None:
-    found = shape(changes(*values, half=half))
+    found = shape_of_changes(changes(*values, half=half))
     assert found is not None
     assert (found.name, found.text, found.multiple, found.open) == (name, name, multiple, False)
 
@@ -69,7 +76,7 @@ def test_the_rule_on_constructed_curves(
     ],
 )
 def test_an_interval_that_reaches_into_another_shape_names_both(value: float, half: float, text: str) -> None:
-    found = shape(changes(0.0, value, half=half))
+    found = shape_of_changes(changes(0.0, value, half=half))
     assert found is not None
     assert found.text == text
     assert found.open
@@ -77,12 +84,12 @@ def test_an_interval_that_reaches_into_another_shape_names_both(value: float, ha
 
 
 def test_without_a_length_beyond_there_is_no_shape() -> None:
-    assert shape({0.5: Estimate(0.1), 1.0: Estimate(0.0)}) is None
+    assert shape_of_changes({0.5: Estimate(0.1), 1.0: Estimate(0.0)}) is None
 
 
 def test_a_mean_over_seeds_adds_seeds_and_documents_in_squares() -> None:
     # values 1, 2, 3: mean 2, deviation 1; Student's t of 2 degrees at 97.5 % is 4.302653; documents add 0.5 and 0.25
-    found = over_seeds([(1.0, 0.5, 1.25), (2.0, 1.5, 2.25), (3.0, 2.5, 3.25)])
+    found = mean_over_seeds([(1.0, 0.5, 1.25), (2.0, 1.5, 2.25), (3.0, 2.5, 3.25)])
     spread = 4.302652729911275 / math.sqrt(3)
     assert found is not None and found.low is not None and found.high is not None
     assert found.value == 2.0
@@ -91,9 +98,9 @@ def test_a_mean_over_seeds_adds_seeds_and_documents_in_squares() -> None:
 
 
 def test_one_seed_has_its_documents_interval_and_none_has_nothing() -> None:
-    assert over_seeds([(1.0, 0.75, 1.5)]) == Estimate(1.0, 0.75, 1.5)
-    assert over_seeds([(1.0, None, None)]) == Estimate(1.0)
-    assert over_seeds([(None, None, None)]) is None
+    assert mean_over_seeds([(1.0, 0.75, 1.5)]) == Estimate(1.0, 0.75, 1.5)
+    assert mean_over_seeds([(1.0, None, None)]) == Estimate(1.0)
+    assert mean_over_seeds([(None, None, None)]) is None
 
 
 def curve(entry: str, values: Sequence[float], method: str = "none", half: float = 0.01, **changed: Any) -> Curve:
@@ -103,23 +110,23 @@ def curve(entry: str, values: Sequence[float], method: str = "none", half: float
         change = value - values[0]
         ends = Estimate(value, value - half, value + half), Estimate(change, change - half, change + half)
         documents = {"a": (10 * (value - half), 10.0), "b": (10 * (value + half), 10.0)}
-        points.append(Point(128 * 2**place, 2.0**place, *ends, seeds={0: value}, documents=documents))
+        points.append(CurvePoint(128 * 2**place, 2.0**place, *ends, seeds={0: value}, documents=documents))
     settled: dict[str, Any] = {"family": "f", "task": "last_segment", "metric": "nll", "protocol": "p", **changed}
     stated = {"name": settled["task"].partition("(")[0]}
-    return Curve(entry=entry, method=key_from(method), points=points, stated=stated, **settled)
+    return Curve(entry=entry, method=parse_label(method), points=points, stated=stated, **settled)
 
 
 def test_the_slope_is_that_of_least_squares_from_the_trained_length_on() -> None:
     for values in ([3.0, 3.1, 3.4], [3.0, 3.9, 3.8, 3.95], [3.0, 2.5]):
         fitted = np.polyfit(np.arange(len(values)), values, 1)[0]  # a line with an intercept of its own
-        assert slope(curve("a", values)) == pytest.approx(fitted)
-    assert slope(curve("a", [3.0])) is None
+        assert slope_per_doubling(curve("a", values)) == pytest.approx(fitted)
+    assert slope_per_doubling(curve("a", [3.0])) is None
 
 
 def test_a_curve_is_judged_up_to_a_multiple() -> None:
     late = curve("a", [3.0, 3.0, 5.0])
-    two, four = shape_of(late, 2.0), shape_of(late)
-    assert isinstance(two, Shape) and isinstance(four, Shape)
+    two, four = shape_of_curve(late, 2.0), shape_of_curve(late)
+    assert isinstance(two, CurveShape) and isinstance(four, CurveShape)
     assert (two.name, four.name) == ("flat", "explodes")
 
 
@@ -137,7 +144,7 @@ def test_published_rows_have_the_shapes_of_their_figures() -> None:
         curve("rope", [3.0, 3.1, 3.3, 3.4]),
         curve("xpos", [3.0, 2.9, 2.9, 2.9], "bca"),
     ]
-    lines = beside.lines(ours, {"published": ROWS}, "last_segment")
+    lines = beside.published_rows(ours, {"published": ROWS}, "last_segment")
     found = {(line.table, line.data, line.trained_length, line.printed): line for line in lines}
     rope = found["lex-2", "PG22", 1024, "Roformer(RoPE)"]
     assert rope.theirs is not None
@@ -153,7 +160,7 @@ def test_published_rows_have_the_shapes_of_their_figures() -> None:
 
 def test_orders_are_compared_pair_by_pair() -> None:
     ours = [curve("alibi", [3.0, 3.3, 3.2]), curve("rope", [3.0, 3.1, 3.21])]
-    found = beside.pairs(beside.lines(ours, {"published": ROWS[:2]}, "last_segment"))
+    found = beside.published_pairs(beside.published_rows(ours, {"published": ROWS[:2]}, "last_segment"))
     on_books = {pair.multiple: pair for pair in found if pair.better.data == "PG22"}
     assert {pair.better.printed for pair in on_books.values()} == {"ALiBi"}
     assert on_books[2.0].verdict == "no"  # 3.1 - 3.3 = -0.2 in each document
@@ -161,20 +168,24 @@ def test_orders_are_compared_pair_by_pair() -> None:
     assert on_books[4.0].verdict == "yes"  # 3.21 - 3.20
     assert not any(pair.older for pair in found)  # both have 3.0 at the trained length
     higher = [curve("alibi", [3.2, 3.3, 3.2]), ours[1]]
-    older = beside.pairs(beside.lines(higher, {"published": ROWS[:2]}, "last_segment"))
+    older = beside.published_pairs(beside.published_rows(higher, {"published": ROWS[:2]}, "last_segment"))
     assert {pair.multiple: pair.older for pair in older if pair.better.data == "PG22"} == {2.0: True, 4.0: False}
     about = {"published": ROWS[:2], "trained_length": 128}
-    said = " ".join(page_text._beside(page_text._compared(higher, about), higher, {**about, "models": []}, []))
+    said = " ".join(
+        page_text._published_section(
+            page_text._compare_with_published(higher, about), higher, {**about, "models": []}, []
+        )
+    )
     assert "pairs of rows: 1 yes, 1 no; at 1x, too: 0 yes, 1 no." in said
 
 
 @pytest.mark.slow
 def test_a_protocol_says_how_many_questions_were_asked_and_what_guessing_has(folder: Path) -> None:
-    rows, about = study_page.load(folder)
-    asked = {curve.task: curve.asked for curve in curves(rows, about) if curve.method == BASELINE}
+    rows, about = study_page.read_page_data(folder)
+    asked = {curve.task: curve.asked for curve in build_curves(rows, about) if curve.method == BASELINE_METHOD}
     for task, said in asked.items():
         records = [row.record for row in rows if row.record.task == task and row.record.value is not None]
-        counts = sorted({record.n for record in records if record.metric in HEADLINES})
+        counts = sorted({record.n for record in records if record.metric in HEADLINE_METRICS})
         assert said.startswith(f"n = {counts[0]}") and (len(counts) == 1 or f" to {counts[-1]}" in said)
         chances = {f"{record.chance:.2g}" for record in records if record.chance is not None}
         assert chances == set() or said.endswith(f"guessing has {' to '.join(sorted(chances))}")
@@ -183,14 +194,16 @@ def test_a_protocol_says_how_many_questions_were_asked_and_what_guessing_has(fol
 def test_rows_of_papers_beside_one_measurement_count_once() -> None:
     ours = [curve("alibi", [3.0, 3.0, 3.1, 3.2]), curve("rope", [3.0, 3.1, 3.3, 3.4])]
     about = {"published": ROWS[:2] + ROWS[3:], "trained_length": 128}
-    compared = page_text._compared(ours, about)
+    compared = page_text._compare_with_published(ours, about)
     # ALiBi of LEX-2 (PG22, QMSum) and survey-3 (four rows) up to 8x and 2x; RoPE of LEX-2 alone
-    assert compared.shaped().keys() == {("alibi", 8.0), ("alibi", 2.0), ("rope", 8.0)}
-    assert compared.shaped()["alibi", 2.0] == "papers differ"  # flat; on WikiText-103, 512, theirs falls
-    assert compared.shaped()["alibi", 8.0] == "yes" and compared.shaped()["rope", 8.0] == "no"
-    assert compared.ordered().keys() == {(frozenset(("alibi", "rope")), multiple) for multiple in (2.0, 4.0, 8.0)}
-    assert set(compared.ordered().values()) <= {"yes", "uncertain"}
-    assert beside.distinct([("a", "yes"), ("b", "no"), ("a", "yes"), ("b", "yes"), ("b", "no")]) == {
+    assert compared.shape_verdicts().keys() == {("alibi", 8.0), ("alibi", 2.0), ("rope", 8.0)}
+    assert compared.shape_verdicts()["alibi", 2.0] == "papers differ"  # flat; on WikiText-103, 512, theirs falls
+    assert compared.shape_verdicts()["alibi", 8.0] == "yes" and compared.shape_verdicts()["rope", 8.0] == "no"
+    assert compared.order_verdicts().keys() == {
+        (frozenset(("alibi", "rope")), multiple) for multiple in (2.0, 4.0, 8.0)
+    }
+    assert set(compared.order_verdicts().values()) <= {"yes", "uncertain"}
+    assert beside.verdict_of_measurement([("a", "yes"), ("b", "no"), ("a", "yes"), ("b", "yes"), ("b", "no")]) == {
         "a": "yes",
         "b": "papers differ",
     }
@@ -220,7 +233,7 @@ def test_rows_of_papers_beside_one_measurement_count_once() -> None:
 )
 def test_a_prediction_is_judged_by_the_interval(stated: Mapping[str, Any], verdict: str, measured: str) -> None:
     ours = [curve("rope", [3.0, 3.5, 4.0]), curve("open", [3.0, 3.03, 3.055])]
-    [row] = predictions.judged(ours, [Prediction(**stated, tasks=["last_segment"], source="a paper")])
+    [row] = predictions.judge_predictions(ours, [Prediction(**stated, tasks=["last_segment"], source="a paper")])
     assert (row[0], row[3]) == (verdict, measured)
 
 
@@ -228,7 +241,7 @@ def test_what_contradicts_stands_first() -> None:
     ours = [curve("rope", [3.0, 3.5, 4.0])]
     about: dict[str, Any] = {"entry": "rope", "tasks": ["last_segment"], "source": "a paper"}
     stated = [Prediction(**about, shape="explodes"), Prediction(**about, other_than="explodes")]
-    assert [row[0] for row in predictions.judged(ours, stated)] == ["fails", "holds"]
+    assert [row[0] for row in predictions.judge_predictions(ours, stated)] == ["fails", "holds"]
 
 
 def test_what_would_decide_is_said_of_predictions_that_fail() -> None:
@@ -237,13 +250,13 @@ def test_what_would_decide_is_said_of_predictions_that_fail() -> None:
     fails = Prediction(**about, shape="flat", decide="try 0")
     holds, silent = Prediction(**about, shape="explodes", decide="try 1"), Prediction(**about, shape="flat")
     said = ["What would decide those that fail:", "", "- rope flat: try 0", ""]
-    assert predictions.deciding(ours, [fails, holds, silent]) == said
-    assert predictions.deciding(ours, [holds, silent]) == []
+    assert predictions.deciding_items(ours, [fails, holds, silent]) == said
+    assert predictions.deciding_items(ours, [holds, silent]) == []
 
 
 def test_windows_of_other_lengths_are_paired_by_document(tmp_path: Path) -> None:
     # two documents of 12 targets: as three windows of 4 at 256 tokens, and one of 12 at 512
-    def windows(length: int, nats: Sequence[float], targets: int) -> Finished:
+    def windows(length: int, nats: Sequence[float], targets: int) -> FinishedCell:
         samples = [
             Sample(
                 index=i,
@@ -255,10 +268,12 @@ def test_windows_of_other_lengths_are_paired_by_document(tmp_path: Path) -> None
             )
             for i, each in enumerate(nats)
         ]
-        return Finished(cell("non_overlapping", "none", length, n=len(nats), model="rope-seed0"), samples)
+        return FinishedCell(cell("non_overlapping", "none", length, n=len(nats), model="rope-seed0"), samples)
 
     keep(tmp_path, [windows(256, [1.0, 2.0, 3.0, 2.0, 2.0, 2.0], 4), windows(512, [2.5, 2.25], 12)])
-    [row] = [row for row in study_page.measured([tmp_path]) if row.record.length == 512 and row.record.metric == "nll"]
+    [row] = [
+        row for row in study_page.measured_rows([tmp_path]) if row.record.length == 512 and row.record.metric == "nll"
+    ]
     assert row.change == pytest.approx((0.5 + 0.25) / 2)
     assert row.change_low is not None and row.change_high is not None
     assert row.change_low < 0.375 < row.change_high
@@ -267,36 +282,38 @@ def test_windows_of_other_lengths_are_paired_by_document(tmp_path: Path) -> None
 def test_what_was_learnt_stands_beside_the_trigram() -> None:
     def found(task: str, metric: str, *values: float) -> Curve:
         points = [
-            Point(64 * 2**i, 0.5 * 2**i, Estimate(value), Estimate(value - values[-1]))
+            CurvePoint(64 * 2**i, 0.5 * 2**i, Estimate(value), Estimate(value - values[-1]))
             for i, value in enumerate(values)
         ]
-        return Curve("rope", "f", BASELINE, task, metric, "p", points, stated={"name": task})
+        return Curve("rope", "f", BASELINE_METHOD, task, metric, "p", points, stated={"name": task})
 
     models = [{"entry": "rope", "floors": {"trigram": 3.5}, "last_loss": {"held_out": loss}} for loss in (3.25, 3.0)]
     own = [found("last_segment", "nll", 3.5, 3.25), found("copy", "accuracy", 0.5, 0.75)]
-    said = page_text._learned(own, {"models": models})
+    said = page_text._learned_section(own, {"models": models})
     row = [entry.strip() for entry in said[-2].split("|")[1:-1]]
     assert row == ["rope", "+0.375", "+0.250", "0.75"]
-    assert page_text._learned(own[:1], {"models": models}) == []
+    assert page_text._learned_section(own[:1], {"models": models}) == []
     unknown = [{**model, "last_loss": {"held_out": None}} for model in models]
-    assert page_text._learned(own, {"models": unknown})[-2].split("|")[2].strip() == ""
+    assert page_text._learned_section(own, {"models": unknown})[-2].split("|")[2].strip() == ""
     other = replace(own[0], entry="alibi")  # of two encodings, one was asked to copy
-    assert page_text._learned([*own, other], {"models": models}) == []
+    assert page_text._learned_section([*own, other], {"models": models}) == []
 
 
 def test_a_difference_is_paired_by_document_and_knows_its_seeds() -> None:
-    def point(seeds: Sequence[float], *nats: float) -> Point:
+    def point(seeds: Sequence[float], *nats: float) -> CurvePoint:
         documents = {str(place): (each, 4.0) for place, each in enumerate(nats)}
-        return Point(128, 1.0, None, None, seeds=dict(enumerate(seeds)), documents=documents)
+        return CurvePoint(128, 1.0, None, None, seeds=dict(enumerate(seeds)), documents=documents)
 
     # gaps of 1 nat in each of two documents of 4 targets: 0.25, whatever the documents are
-    alike = difference(point([1.0], 4, 40), point([1.25], 5, 41))
+    alike = likelihood_difference(point([1.0], 4, 40), point([1.25], 5, 41))
     assert alike == Estimate(0.25, 0.25, 0.25)
     # deviations 0.1 and 0 over two seeds: sqrt(0.01 / 2) = 0.0707107, times Student's t of 1 degree, 12.7062047
-    spread = difference(point([1.0 - 0.1 / math.sqrt(2), 1.0 + 0.1 / math.sqrt(2)], 4, 40), point([1.25, 1.25], 5, 41))
+    spread = likelihood_difference(
+        point([1.0 - 0.1 / math.sqrt(2), 1.0 + 0.1 / math.sqrt(2)], 4, 40), point([1.25, 1.25], 5, 41)
+    )
     assert spread is not None and spread.low is not None
     assert spread.low == pytest.approx(0.25 - 12.706204736 * 0.1 / math.sqrt(2), rel=1e-6)
-    assert difference(point([1.0], 4, 40), Point(128, 1.0, None, None)) is None
+    assert likelihood_difference(point([1.0], 4, 40), CurvePoint(128, 1.0, None, None)) is None
 
 
 def test_a_difference_pairs_equal_seeds_and_lends_the_spread_of_several_to_one() -> None:
@@ -304,10 +321,10 @@ def test_a_difference_pairs_equal_seeds_and_lends_the_spread_of_several_to_one()
 
     def reach(left: Mapping[int, float], right: Mapping[int, float]) -> float:
         sides = [
-            Point(128, 1.0, None, None, seeds=seeds, documents=each)
+            CurvePoint(128, 1.0, None, None, seeds=seeds, documents=each)
             for seeds, each in zip((left, right), documents, strict=True)
         ]
-        found = difference(*sides)
+        found = likelihood_difference(*sides)
         assert found is not None and found.low is not None and found.value == 0.25  # in each document, so without width
         return found.value - found.low
 
@@ -334,13 +351,15 @@ def test_resolution_rises_or_falls_only_as_far_as_its_interval_says(
     theirs: tuple[float, float], change: Estimate, agrees: str
 ) -> None:
     ours = Estimate(1.0), Estimate(1.0 + change.value)
-    assert beside.Resolved("ALiBi", "alibi", theirs, ours, change, 2.0).agrees == agrees
+    assert beside.ResolutionRow("ALiBi", "alibi", theirs, ours, change, 2.0).agrees == agrees
 
 
 @pytest.mark.slow
 def test_resolution_changes_by_document(folder: Path) -> None:
-    rows, about = study_page.load(folder)
-    [found] = [c for c in curves(rows, about) if (c.entry, c.task, c.method) == ("rope", "resolution", BASELINE)]
+    rows, about = study_page.read_page_data(folder)
+    [found] = [
+        c for c in build_curves(rows, about) if (c.entry, c.task, c.method) == ("rope", "resolution", BASELINE_METHOD)
+    ]
     point = found.at(2.0)
     assert point is not None and point.change is not None and point.change.high is not None
     # documents i = 0 to 3 have (1 + i / 10) / length: a mean of 1.15 (1 / 512 - 1 / 256), in each document below 0
@@ -350,11 +369,11 @@ def test_resolution_changes_by_document(folder: Path) -> None:
 
 def test_what_is_said_of_the_trained_length_goes_by_intervals() -> None:
     def passkey(entry: str, value: float, low: float, high: float) -> Curve:
-        point = Point(128, 1.0, Estimate(value, low, high), None)
-        return Curve(entry, "f", BASELINE, "passkey", "accuracy", "p", [point], stated={"name": "passkey"})
+        point = CurvePoint(128, 1.0, Estimate(value, low, high), None)
+        return Curve(entry, "f", BASELINE_METHOD, "passkey", "accuracy", "p", [point], stated={"name": "passkey"})
 
     own = [passkey("a", 0.9, 0.7, 0.97), passkey("b", 0.6, 0.4, 0.8), passkey("c", 0.1, 0.0, 0.3)]
-    [said] = page_text._inside(own)
+    [said] = page_text._learnt_items(own)
     assert said.startswith(
         "- passkey at the trained length, of 3 encodings: 1 more than half of the keys, 1 less than half of the keys, "
         "1 uncertain (the interval contains one half); the highest 0.90 [0.70, 0.97]."
@@ -370,12 +389,16 @@ def test_models_below_each_table_of_tokens_are_counted() -> None:
     ]
     further = {**models[0], "name": "pi-seed0", "entry": "pi", "start": "a", "floors": {"unigram": 5.5}}
     alike = {**models[0], "name": "abf-seed0", "entry": "abf", "start": "a"}
-    told = [line for line in page_text._floors({"models": [*models, further, alike]}) if line.startswith("Models of")]
+    told = [
+        line
+        for line in page_text._floors_section({"models": [*models, further, alike]})
+        if line.startswith("Models of")
+    ]
     assert told == [
         "Models of seed 0:",
         *(f"Models of seed 0 that were trained further: `{name}`:" for name in ("pi", "abf")),
     ]
-    said = page_text._floors({"models": [*models, {"name": "older"}]})
+    said = page_text._floors_section({"models": [*models, {"name": "older"}]})
     table = [[entry.strip() for entry in row.split("|")[1:-1]] for row in said if row.startswith("| ")]
     assert table[2:] == [
         ["unigram", "5.000", "3 of 3"],
@@ -384,30 +407,30 @@ def test_models_below_each_table_of_tokens_are_counted() -> None:
     ]
     assert "Median of the models: 4.500; lowest: `b-seed0`, 3.500." in said
     assert "In none of these tables, as a held-out loss or n-grams are missing: `diverged`, `older`." in said
-    failed = page_text._floors({"models": [models[0], {"name": "older", "failed": "no memory"}]})
+    failed = page_text._floors_section({"models": [models[0], {"name": "older", "failed": "no memory"}]})
     assert not [line for line in failed if line.startswith("In none")]
-    assert page_text._floors({"models": [{"name": "older"}]}) == []
+    assert page_text._floors_section({"models": [{"name": "older"}]}) == []
 
 
 @pytest.mark.slow
 def test_shapes_that_are_all_open_are_counted(tmp_path: Path) -> None:
     about = {"trained_length": 128}
     both = [curve("a", [3.0, 3.06], half=0.02), curve("b", [3.0, 3.0], half=0.1)]
-    assert "Without a method: 2 uncertain between several shapes." in page_text._shapes(both, about, tmp_path)
-    assert "Without a method: 1 flat, 1 uncertain between several shapes." in page_text._shapes(
+    assert "Without a method: 2 uncertain between several shapes." in page_text._shapes_section(both, about, tmp_path)
+    assert "Without a method: 1 flat, 1 uncertain between several shapes." in page_text._shapes_section(
         [both[0], curve("b", [3.0, 3.0])], about, tmp_path
     )
 
 
 def test_a_rank_correlation_names_the_encodings_on_which_it_hangs() -> None:
     line = [(f"e{place}", float(place), float(-place)) for place in range(9)]
-    assert page_text._without_one(line) == "Without one of them -1.00 to -1.00. "
+    assert page_text._leave_one_out_sentence(line) == "Without one of them -1.00 to -1.00. "
     # Without e5 all is in reverse order; without another one ranks are 1 2 3 4 and 3 2 1 4: 1 - 6 (4 + 4) / 60 = 0.2.
     some = [(f"e{x}", float(x), float(y)) for x, y in zip((1, 2, 3, 4, 5), (5, 4, 3, 2, 9), strict=True)]
-    assert page_text._without_one(some) == (
+    assert page_text._leave_one_out_sentence(some) == (
         "Without one of them -1.00 to +0.20; without `e1` or `e2` or `e3` or `e4` the interval holds 0. "
     )
-    assert page_text._without_one(some[:4]) == ""
+    assert page_text._leave_one_out_sentence(some[:4]) == ""
 
 
 def test_rank_correlation_is_spearmans() -> None:
@@ -429,7 +452,7 @@ def test_rank_correlation_is_spearmans() -> None:
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     """Figures, as they are saved."""
     figures: list[Figure] = []
-    monkeypatch.setattr(plots, "save", lambda figure, stem: figures.append(figure))
+    monkeypatch.setattr(plots, "save_figure", lambda figure, stem: figures.append(figure))
     return figures
 
 
@@ -444,12 +467,12 @@ def test_a_curve_refused_everywhere_is_in_the_numbers_and_not_in_the_legend(
         curve("d", [3.0, 3.2], family="h"),
         curve("e", [3.0, 3.1], family="g"),
     ]
-    plots.small_multiples(whole, 128, tmp_path / "curves")
+    plots.plot_small_multiples(whole, 128, tmp_path / "curves")
     legends = [panel.get_legend() for panel in figures[0].axes]
     assert [[text.get_text() for text in legend.get_texts()] for legend in legends if legend] == [["e"], ["d"]]
     assert [panel.get_title(loc="left") for panel in figures[0].axes] == ["g", "h"]
     assert [line.split(",")[1] for line in (tmp_path / "curves.csv").read_text().split()[1:]] == list("bbccddee")
-    assert page_text._figures(whole[:2], {"trained_length": 128}, tmp_path) == []
+    assert page_text._figure_lines(whole[:2], {"trained_length": 128}, tmp_path) == []
 
 
 def test_floors_are_drawn_and_legends_stand_beside_the_panels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -457,7 +480,7 @@ def test_floors_are_drawn_and_legends_stand_beside_the_panels(tmp_path: Path, mo
     seeds = {"d": 3.1, "e": 3.3}  # the bigram of each, as tables of other seeds' texts differ
     made = [curve(name, [3.0, 3.2]) for name in seeds]
     made = [replace(each, points=[replace(point, floor=seeds[each.entry]) for point in each.points]) for each in made]
-    plots.small_multiples([*made, curve("f", [3.0, 3.1], family="h")], 128, tmp_path / "curves")
+    plots.plot_small_multiples([*made, curve("f", [3.0, 3.1], family="h")], 128, tmp_path / "curves")
     first, second = figures[0].axes
     [floor] = [line for line in first.lines if line.get_label() == "a bigram"]
     assert np.asarray(floor.get_xdata(), np.float64).tolist() == [1.0, 2.0]
@@ -473,15 +496,15 @@ def test_floors_are_drawn_and_legends_stand_beside_the_panels(tmp_path: Path, mo
 
 @pytest.mark.slow
 def test_a_floor_is_the_bigrams_of_likelihoods_and_guessing_in_scores(folder: Path) -> None:
-    rows, about = study_page.load(folder)
+    rows, about = study_page.read_page_data(folder)
     bigrams = {"seed0": 4.0, "seed1": 4.5}
     stated = [
         replace(row, record=replace(row.record, bigram=bigrams[row.record.model.partition("-")[2]], chance=0.25))
         for row in rows
     ]
-    found = {point.floor for each in curves(stated, about) if each.metric == "nll" for point in each.points}
+    found = {point.floor for each in build_curves(stated, about) if each.metric == "nll" for point in each.points}
     assert found == {4.25}
-    scores = [each for each in curves(stated, about) if each.metric == "accuracy"]
+    scores = [each for each in build_curves(stated, about) if each.metric == "accuracy"]
     assert {point.floor for each in scores for point in each.points} == {0.25}
 
 
@@ -495,7 +518,7 @@ def test_names_of_points_cover_neither_each_other_nor_marks(tmp_path: Path, monk
         replace(curve(entry, [0.3 + 0.003 * place if place < 3 else 0.03] * 2), task="resolution", metric="resolution")
         for place, entry in enumerate(steep)
     ]
-    plots.steepness([*flat, *seen], 2.0, "last_segment", tmp_path / "slopes")
+    plots.plot_steepness([*flat, *seen], 2.0, "last_segment", tmp_path / "slopes")
     [axes] = figures[0].axes
     boxes = [text.get_window_extent() for text in axes.texts]
     assert [text.get_text() for text in axes.texts] == list(steep)
@@ -514,7 +537,7 @@ RISES = {"rope": 0.4, "alibi": 0.0, "sinusoidal": 1.0}
 LENGTHS = (128, 256, 512, 1024)
 
 
-def likelihoods(model: str, method: str, length: int, seed: int) -> Finished:
+def likelihoods(model: str, method: str, length: int, seed: int) -> FinishedCell:
     """Six documents of 20 targets, all at 3 nats, and what positions beyond the trained length add."""
     entry = model.partition("-")[0]
     over = 0.0 if method == "bca" else RISES[entry] * max(0.0, math.log2(length / 256))
@@ -523,20 +546,20 @@ def likelihoods(model: str, method: str, length: int, seed: int) -> Finished:
         Sample(index=i, cluster=f"d{i}", tokens=length, nll=np.full(20, loss, np.float32), bytes=60, words=10)
         for i, loss in enumerate(nats)
     ]
-    return Finished(cell("last_segment", method, length, n=6, model=model), samples)
+    return FinishedCell(cell("last_segment", method, length, n=6, model=model), samples)
 
 
-def others(model: str, method: str, length: int) -> list[Finished]:
+def others(model: str, method: str, length: int) -> list[FinishedCell]:
     """A passkey that is refused where it does not fit, and resolution."""
     passkey = cell("passkey", method, length, n=4, model=model)
     found = [Sample(index=i, cluster=str(i), tokens=length, scores={"accuracy": float(length < 512)}) for i in range(4)]
-    refused = Finished(passkey, [], "passkey needs at least 74 tokens, asked for 32: raise length")
+    refused = FinishedCell(passkey, [], "passkey needs at least 74 tokens, asked for 32: raise length")
     probed = [
         Sample(index=i, cluster=f"d{i}", tokens=length, scores={"resolution": (1 + i / 10) / length}) for i in range(4)
     ]
     return [
-        refused if length == 128 else Finished(passkey, found),
-        Finished(cell("resolution", method, length, n=4, model=model), probed),
+        refused if length == 128 else FinishedCell(passkey, found),
+        FinishedCell(cell("resolution", method, length, n=4, model=model), probed),
     ]
 
 
@@ -559,7 +582,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     page = tmp_path / "page"
     page.mkdir()
     (page / "models.json").write_text(json.dumps(about))
-    study_page.keep(study_page.measured(sorted((tmp_path / "runs").iterdir())), page)
+    study_page.write_rows(study_page.measured_rows(sorted((tmp_path / "runs").iterdir())), page)
     return page
 
 
@@ -569,8 +592,8 @@ def test_models_that_do_not_speak_the_text_are_named() -> None:
     for name, floor in (("rope-seed0", 3.2), ("alibi-seed0", 4.9)):
         made = likelihoods(name, "none", 256, 0)
         samples = [replace(each, floors={"uniform": 5.0, "unigram": floor}) for each in made.samples]
-        rows += [Row(each, {"name": "last_segment"}) for each in records_of(replace(made, samples=samples))]
-    [said] = [line for line in page_text._unspoken(rows) if line]
+        rows += [MeasuredRow(each, {"name": "last_segment"}) for each in records_of(replace(made, samples=samples))]
+    [said] = [line for line in page_text._language_not_learned_lines(rows) if line]
     assert said.startswith("- rope-seed0 does not speak this text: none has 3.500 nats per token at 256 tokens")
 
 
@@ -578,10 +601,10 @@ def test_models_trained_further_are_named_with_their_start_and_tokens() -> None:
     base = {"seed": 0, "failed": None, "tokens": 5000, "parameters": 1000}
     models = [{**base, "name": "rope-seed0", "entry": "rope", "start": None}]
     about = {"recipe": "lab", "trained_length": 128, "models": models}
-    assert "further" not in "\n".join(page_text._models(about))
+    assert "further" not in "\n".join(page_text._model_lines(about))
     for entry, tokens in (("pi", 700), ("abf", 1500)):
         models.append({**base, "name": f"{entry}-seed0", "entry": entry, "start": "rope", "tokens": tokens})
-    said = page_text._models(about)
+    said = page_text._model_lines(about)
     assert said[0].startswith(
         "1 encoding, seed 0; recipe `lab`: trained length 128, 1,000 parameters; each trained on 5,000 t"
     )
@@ -590,24 +613,27 @@ def test_models_trained_further_are_named_with_their_start_and_tokens() -> None:
 
 def test_encodings_of_which_fewer_seeds_were_asked_are_named() -> None:
     def asked(entry: str, *seeds: float, method: str = "none") -> Curve:
-        refused = Point(32, 0.25, None, None, "too short")
+        refused = CurvePoint(32, 0.25, None, None, "too short")
         return Curve(
             entry,
             "f",
-            key_from(method),
+            parse_label(method),
             "repeated",
             "accuracy",
             "p",
-            [refused, Point(128, 1.0, None, None, None, dict(enumerate(seeds)))],
+            [refused, CurvePoint(128, 1.0, None, None, None, dict(enumerate(seeds)))],
             stated={"name": "repeated"},
         )
 
     about = {"models": [{"entry": entry} for entry in ("rope", "hwfa", "bipe") for _ in range(3)] + [{"entry": "fox"}]}
     found = [asked("rope", 0.3, 0.3, 0.2), asked("hwfa", 0.3, 0.2), asked("hwfa", method="bca"), asked("fox", 0.1)]
-    assert page_text._fewer(found, about) == ["Fewer seeds than were trained: `hwfa` (2 of 3).", ""]
+    assert page_text._fewer_seeds_lines(found, about) == ["Fewer seeds than were trained: `hwfa` (2 of 3).", ""]
     some = [*found, asked("bipe", 0.3)]
-    assert page_text._fewer(some, about)[0] == "Fewer seeds than were trained: `hwfa` (2 of 3); `bipe` (1 of 3)."
-    assert page_text._fewer([asked("fox", 0.1)], about) == []
+    assert (
+        page_text._fewer_seeds_lines(some, about)[0]
+        == "Fewer seeds than were trained: `hwfa` (2 of 3); `bipe` (1 of 3)."
+    )
+    assert page_text._fewer_seeds_lines([asked("fox", 0.1)], about) == []
 
 
 def test_encodings_of_more_seeds_than_most_are_named() -> None:
@@ -617,7 +643,7 @@ def test_encodings_of_more_seeds_than_most_are_named() -> None:
         for entry, seeds in (("rope", (0, 2, 1)), ("fox", (0,)), ("alibi", (0, 1, 2)), ("pi", (0,)), ("t5", (0,)))
         for seed in seeds
     ]
-    [said, *_] = page_text._models({"recipe": "lab", "trained_length": 128, "models": models})
+    [said, *_] = page_text._model_lines({"recipe": "lab", "trained_length": 128, "models": models})
     assert said.startswith("5 encodings, seed 0; `rope`, `alibi` with seeds 0, 1, 2; recipe `lab`: trained length 128")
 
 
@@ -627,14 +653,16 @@ def test_encodings_of_more_seeds_than_most_are_named() -> None:
 def test_the_time_of_a_training_is_the_median(seconds: tuple[float, ...], middle: int) -> None:
     base = {"seed": 0, "failed": None, "tokens": 5000, "parameters": 1000, "start": None, "device": "CPU"}
     models = [{**base, "name": str(each), "entry": str(each), "seconds": each} for each in seconds]
-    [said, *_] = page_text._models({"recipe": "lab", "trained_length": 128, "models": models})
+    [said, *_] = page_text._model_lines({"recipe": "lab", "trained_length": 128, "models": models})
     assert said.endswith(f"tokens, {middle} seconds (median; CPU).")
 
 
 @pytest.mark.slow
 def test_changes_are_paired_on_the_same_targets(folder: Path) -> None:
-    rows, about = study_page.load(folder)
-    [found] = [c for c in curves(rows, about) if (c.entry, c.task, c.method) == ("rope", "last_segment", BASELINE)]
+    rows, about = study_page.read_page_data(folder)
+    [found] = [
+        c for c in build_curves(rows, about) if (c.entry, c.task, c.method) == ("rope", "last_segment", BASELINE_METHOD)
+    ]
     point = found.at(4.0)
     assert point is not None and point.value is not None and point.change is not None
     assert len(point.seeds) == 2
@@ -664,8 +692,8 @@ def test_the_page_is_made_of_the_records_alone(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_the_same_records_give_the_same_bytes(folder: Path, tmp_path: Path) -> None:
-    rows, _ = study_page.load(folder)
-    study_page.keep([row for row in rows if row.record.method == BASELINE], tmp_path)
+    rows, _ = study_page.read_page_data(folder)
+    study_page.write_rows([row for row in rows if row.record.method == BASELINE_METHOD], tmp_path)
     shutil.copy(folder / "models.json", tmp_path)
     study_page.write_page(tmp_path)
     again = {file.name: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
@@ -675,9 +703,9 @@ def test_the_same_records_give_the_same_bytes(folder: Path, tmp_path: Path) -> N
 
 
 def test_a_record_comes_back_as_it_was_kept(folder: Path) -> None:
-    rows, about = study_page.load(folder)
-    study_page.keep(rows, folder)
-    assert study_page.load(folder)[0] == rows
+    rows, about = study_page.read_page_data(folder)
+    study_page.write_rows(rows, folder)
+    assert study_page.read_page_data(folder)[0] == rows
     assert {row.record.metric for row in rows} >= {"nll", "accuracy", "resolution", None}
     assert all(row.change is None for row in rows if row.record.metric not in ("nll", "resolution"))
     assert {row.record.model for row in rows} < {model["name"] for model in about["models"]}
@@ -685,23 +713,23 @@ def test_a_record_comes_back_as_it_was_kept(folder: Path) -> None:
 
 def test_cells_of_other_weights_are_left_out(tmp_path: Path) -> None:
     keep(tmp_path, [likelihoods("rope-seed0", "none", length, 0) for length in LENGTHS])
-    assert {row.record.length for row in study_page.measured([tmp_path])} == set(LENGTHS)
-    assert study_page.measured([tmp_path], {"rope-seed0": "5f0c"}) == study_page.measured(
+    assert {row.record.length for row in study_page.measured_rows([tmp_path])} == set(LENGTHS)
+    assert study_page.measured_rows([tmp_path], {"rope-seed0": "5f0c"}) == study_page.measured_rows(
         [tmp_path], {"alibi-seed0": "0"}
     )
-    assert study_page.measured([tmp_path], {"rope-seed0": "0"}) == []
+    assert study_page.measured_rows([tmp_path], {"rope-seed0": "0"}) == []
 
 
 def test_two_corpora_are_no_two_seeds(tmp_path: Path) -> None:
     one = likelihoods("rope-seed0", "none", 256, 0)
     other = cell("last_segment", "none", 256, n=6, model="rope-seed0", corpus="wikitext")
-    keep(tmp_path, [one, Finished(other, one.samples)])
+    keep(tmp_path, [one, FinishedCell(other, one.samples)])
     said = (
         f"run folder {tmp_path} must hold one cell of last_segment, method none, length 256, got two (corpus "
         "(stdlib and wikitext|wikitext and stdlib)"
     )
     with pytest.raises(ValueError, match=said.replace("two (", r"two \(") + r"\): remove that folder, or give another"):
-        study_page.measured([tmp_path])
+        study_page.measured_rows([tmp_path])
 
 
 def test_an_interval_of_a_likelihood_ends_at_0(tmp_path: Path) -> None:
@@ -711,10 +739,10 @@ def test_an_interval_of_a_likelihood_ends_at_0(tmp_path: Path) -> None:
             Sample(index=i, cluster=f"d{i}", tokens=256, nll=np.full(2, 0.1 + 1.8 * seed, np.float32), bytes=1, words=1)
             for i in range(2)
         ]
-        keep(tmp_path / name, [Finished(cell("last_segment", "none", 256, n=2, model=name), samples)])
+        keep(tmp_path / name, [FinishedCell(cell("last_segment", "none", 256, n=2, model=name), samples)])
     models = [{"name": name, "entry": "rope", "family": "rotary", "seed": seed} for seed, name in enumerate(names)]
     about = {"models": models}
-    [found] = curves(study_page.measured(tmp_path / name for name in names), about)
+    [found] = build_curves(study_page.measured_rows(tmp_path / name for name in names), about)
     value = found.points[0].value
     assert value is not None and value.high is not None
     assert value.low == 0.0
@@ -724,4 +752,4 @@ def test_an_interval_of_a_likelihood_ends_at_0(tmp_path: Path) -> None:
 
 def test_a_folder_without_records_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"has no measured.parquet: give a page folder of `lexbench study`"):
-        study_page.load(tmp_path)
+        study_page.read_page_data(tmp_path)

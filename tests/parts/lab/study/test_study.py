@@ -17,16 +17,16 @@ from tqdm import tqdm
 from lexbench.commands import main
 from lexbench.core import registry
 from lexbench.parts.lab.native import build
-from lexbench.parts.lab.native.decoder import Shape
+from lexbench.parts.lab.native.decoder import DecoderShape
 from lexbench.parts.lab.native.recipe import Recipe
 from lexbench.parts.lab.study import page, plan, processes
-from lexbench.parts.lab.study.page.curves import Curve, curves
-from lexbench.parts.lab.study.page.shapes import shape_of
-from lexbench.parts.lab.study.plan import Step
-from lexbench.parts.lab.study.settings import Study, read
-from lexbench.parts.lab.study.study import collect, run
-from lexbench.report.doctor import examine
-from lexbench.report.leaderboard.published import published
+from lexbench.parts.lab.study.page.curves import Curve, build_curves
+from lexbench.parts.lab.study.page.shapes import shape_of_curve
+from lexbench.parts.lab.study.plan import StudyStep
+from lexbench.parts.lab.study.settings import Study, read_study
+from lexbench.parts.lab.study.study import collect_results, run_study
+from lexbench.report.doctor import examine_runs
+from lexbench.report.leaderboard.published import find_published_tables
 
 SHORT = ["study.corpora=[little]", "study.corpus=little"]
 LITTLE = {"_target_": "lexbench.corpora.synthetic.Synthetic", "count": 16}
@@ -39,18 +39,18 @@ BRIEF = {
 
 @functools.cache
 def stated() -> dict[str, Any]:
-    return registry.read("study", "encodings")
+    return registry.read_named_config("study", "encodings")
 
 
 @functools.cache
 def usual() -> dict[str, Any]:
-    config = yaml.safe_load((registry.home_of("study") / "study.yaml").read_text())
+    config = yaml.safe_load((registry.command_config_folder("study") / "study.yaml").read_text())
     return {key: value for key, value in config.items() if key not in ("defaults", "hydra")}
 
 
 def asked(recipe: str = "zoo", **changed: Any) -> Study:
     """The study of a command line."""
-    return read({**usual(), "study": {**stated(), "recipe": recipe}, **changed}, "encodings")
+    return read_study({**usual(), "study": {**stated(), "recipe": recipe}, **changed}, "encodings")
 
 
 @functools.cache
@@ -64,11 +64,11 @@ def usual_study() -> Study:
 def test_every_encoding_of_the_registry_is_in_the_study() -> None:
     whole = asked(finetuned=True)
     used = {entry.spec["name"] for entry in whole.entries if entry.spec}
-    assert set(registry.names("encoding")) - used == set()
+    assert set(registry.registered_names("encoding")) - used == set()
 
 
 def committed(name: str) -> Study:
-    return read({**usual(), "study": registry.read("study", name)}, name)
+    return read_study({**usual(), "study": registry.read_named_config("study", name)}, name)
 
 
 STUDIES = ("encodings", "laboratory", "algorithms", "addition", "state", "parity")
@@ -78,21 +78,21 @@ ENTRIES = [(study, name) for study in map(committed, STUDIES) for name in study.
 @pytest.mark.parametrize(("study", "name"), ENTRIES, ids=[f"{study.name} {name}" for study, name in ENTRIES])
 def test_every_entry_resolves(study: Study, name: str) -> None:
     entry = study.known[name]
-    recipe = {**registry.read("recipe", study.recipe)}
-    shape = Shape(vocabulary=recipe["vocabulary"], **recipe["shape"])
+    recipe = {**registry.read_named_config("recipe", study.recipe)}
+    shape = DecoderShape(vocabulary=recipe["vocabulary"], **recipe["shape"])
     if entry.spec and not name.startswith(("bipe", "abacus", "coupling")):  # a tokenizer settles separators and digits
-        assert build.encoding(entry.spec, shape, recipe["trained_length"]).name
+        assert build.build_encoding(entry.spec, shape, recipe["trained_length"]).name
     elif entry.spec:
-        assert build.resolved(entry.spec)["_target_"]
+        assert build.resolve_spec(entry.spec)["_target_"]
     for method in entry.methods or ():
-        assert registry.read("method", method)["_target_"]
+        assert registry.read_named_config("method", method)["_target_"]
 
 
 @pytest.mark.parametrize(
     "name", ["zoo", "zoo_tiny", "zoo_finetune", "lab", "lab_finetune", "algorithms", "addition", "state", "parity"]
 )
 def test_every_recipe_resolves(name: str) -> None:
-    recipe = registry.build(registry.read("recipe", name), "recipe")
+    recipe = registry.build_object(registry.read_named_config("recipe", name), "recipe")
     assert isinstance(recipe, Recipe)
     assert recipe.steps >= 50
 
@@ -106,7 +106,7 @@ def test_the_laboratory_states_its_predictions() -> None:
 @pytest.mark.parametrize("name", ["algorithms", "addition", "state", "parity"])
 def test_what_a_study_of_algorithms_asks_is_taught_and_predicted(name: str) -> None:
     study = committed(name)
-    recipe = registry.build(registry.read("recipe", study.recipe), "recipe")
+    recipe = registry.build_object(registry.read_named_config("recipe", study.recipe), "recipe")
     assert {task["name"] for task in study.tasks} == set(recipe.stages[-1]["lessons"])
     assert {task for order in study.orders for task in order.of_tasks if task} <= {t["name"] for t in study.tasks}
     assert max(study.multiples) == 10 and 20 <= study.trained_length <= 40
@@ -124,13 +124,13 @@ def test_offsets_of_places_train_what_the_longest_sum_needs() -> None:
 
 
 def test_the_recipe_zoo_is_as_large_as_it_says() -> None:
-    recipe = registry.build(registry.read("recipe", "zoo"), "recipe")
+    recipe = registry.build_object(registry.read_named_config("recipe", "zoo"), "recipe")
     assert recipe.steps * recipe.batch * recipe.length == pytest.approx(1.1e6, rel=0.1)
     assert recipe.trained_length in (64, 128)
     assert 512 <= recipe.vocabulary <= 1024
 
 
-PUBLISHED = [(name, row) for name in STUDIES[:2] for row in registry.read("study", name)["published"]]
+PUBLISHED = [(name, row) for name in STUDIES[:2] for row in registry.read_named_config("study", name)["published"]]
 
 
 @pytest.mark.everyday("encodings lex-2 Transformer(absolute)", "encodings lex-3 ALiBi")
@@ -141,7 +141,7 @@ def test_every_published_row_has_figures_and_an_entry(name: str, row: dict[str, 
     study = committed(name)
     assert row.get("method", "none") in (study.known[row["entry"]].methods or study.methods)
     for place in (row, row["base"]) if "base" in row else (row,):
-        [table] = published([place["table"]])
+        [table] = find_published_tables([place["table"]])
         assert any(figure.method == place["printed"] and figure.value for figure in table.figures), place
 
 
@@ -228,7 +228,7 @@ def test_the_command_prints_every_command_of_its_plan(tmp_path: Path, capfd: pyt
 
 
 def test_a_plan_trains_each_model_once_before_it_is_evaluated(tmp_path: Path) -> None:
-    steps = plan.steps(asked(results=str(tmp_path), encodings=["pi", "alibi"], seeds=[0, 1]))
+    steps = plan.study_steps(asked(results=str(tmp_path), encodings=["pi", "alibi"], seeds=[0, 1]))
     labels = [step.label for step in steps]
     assert [label for label in labels if label.startswith("train")] == [
         *("train rope-seed0", "train pi-seed0", "train alibi-seed0"),
@@ -247,7 +247,7 @@ def test_a_plan_is_commands_of_lexbench(tmp_path: Path) -> None:
         "tasks": ["running_arithmetic"],
         "multiples": [0.5, 4],
     }
-    train, run = plan.steps(asked(results=str(tmp_path), **chosen))
+    train, run = plan.study_steps(asked(results=str(tmp_path), **chosen))
     folder = tmp_path / "models" / "kerple_power-seed2"
     assert list(train.words) == [
         *(
@@ -271,12 +271,12 @@ def test_a_plan_is_commands_of_lexbench(tmp_path: Path) -> None:
 
 def test_methods_that_the_user_names_go_before_an_entrys_own(tmp_path: Path) -> None:
     made = asked(results=str(tmp_path), encodings=["rope"], seeds=[0], methods=["none"], tasks=["running_arithmetic"])
-    assert "method=none" in plan.steps(made)[1].words
-    assert any("rerope" in word for word in plan.steps(asked(results=str(tmp_path), encodings=["rope"]))[1].words)
+    assert "method=none" in plan.study_steps(made)[1].words
+    assert any("rerope" in word for word in plan.study_steps(asked(results=str(tmp_path), encodings=["rope"]))[1].words)
 
 
 def test_tasks_of_one_n_share_a_run(tmp_path: Path) -> None:
-    runs = plan.steps(asked(results=str(tmp_path), encodings=["nope"], seeds=[0]))[1:]
+    runs = plan.study_steps(asked(results=str(tmp_path), encodings=["nope"], seeds=[0]))[1:]
     assert [step.label.split()[-1] for step in runs] == [
         "last_segment,running_arithmetic",
         "sliding,prefix,resolution",
@@ -287,7 +287,7 @@ def test_two_forms_of_a_task_share_a_run_and_have_one_n(tmp_path: Path) -> None:
     forms: list[dict[str, Any]] = [{"name": "repeated", "n": 12}, {"name": "repeated", "repeat": False, "n": 12}]
     chosen: dict[str, Any] = {"results": str(tmp_path), "encodings": ["nope"], "seeds": [0]}
     study = {**stated(), "tasks": [*forms, {"name": "prefix", "n": 4}]}
-    _, run = plan.steps(asked(**chosen, study=study, tasks=["repeated"]))
+    _, run = plan.study_steps(asked(**chosen, study=study, tasks=["repeated"]))
     assert run.label.split()[-1] == "repeated,repeated"
     assert "task=[{name:repeated},{name:repeated,repeat:false}]" in run.words
     forms[1]["n"] = 16
@@ -311,36 +311,38 @@ def test_what_has_ended_well_is_done_until_words_recipe_or_weights_change(tmp_pa
     (model / "config.json").write_text("{}")
     (model / "model.safetensors").write_bytes(b"one")
     step = step_of(tmp_path, "a", facts={"recipe": {"rate": 1}}, weights=model)
-    assert not step.done()
-    step.ended(12.34)
-    assert step.took() == 12.3
-    assert not step_of(tmp_path, "a", facts={"recipe": {"rate": 2}}, weights=model).done()
-    assert not step_of(tmp_path, "a", facts={"recipe": {"rate": 1}}, weights=model, words=["list", "task"]).done()
+    assert not step.is_done()
+    step.record_success(12.34)
+    assert step.seconds_taken() == 12.3
+    assert not step_of(tmp_path, "a", facts={"recipe": {"rate": 2}}, weights=model).is_done()
+    assert not step_of(tmp_path, "a", facts={"recipe": {"rate": 1}}, weights=model, words=["list", "task"]).is_done()
     (model / "model.safetensors").write_bytes(b"two")
-    assert not step.done()
+    assert not step.is_done()
 
 
 def test_what_somebody_has_removed_is_done_again(tmp_path: Path) -> None:
     made = tmp_path / "cells"
     made.mkdir()
     step = step_of(tmp_path, "a", made=made)
-    step.ended(1.0)
-    assert step.done()
+    step.record_success(1.0)
+    assert step.is_done()
     made.rmdir()
-    assert not step.done()
-    train, run = plan.steps(asked(results=str(tmp_path), encodings=["rope"], seeds=[0], tasks=["running_arithmetic"]))
+    assert not step.is_done()
+    train, run = plan.study_steps(
+        asked(results=str(tmp_path), encodings=["rope"], seeds=[0], tasks=["running_arithmetic"])
+    )
     assert train.made == tmp_path / "models" / "rope-seed0" / "training.json"
     assert run.made == tmp_path / "runs" / "rope-seed0" / "cells"
 
 
 def test_the_estimate_follows_what_was_measured(tmp_path: Path) -> None:
     steps = [step_of(tmp_path, f"train {name}", seconds=100.0) for name in "abc"]
-    assert sum(plan.estimated(steps, steps).values()) == 300
-    steps[0].ended(200.0)  # (1 + 200) / (1 + 100): one second is taken for granted
-    assert plan.estimated(steps[1:], steps)["train b"] == pytest.approx(100 * 201 / 101)
+    assert sum(plan.estimate_seconds(steps, steps).values()) == 300
+    steps[0].record_success(200.0)  # (1 + 200) / (1 + 100): one second is taken for granted
+    assert plan.estimate_seconds(steps[1:], steps)["train b"] == pytest.approx(100 * 201 / 101)
 
 
-def step_of(folder: Path, label: str, **changed: Any) -> Step:
+def step_of(folder: Path, label: str, **changed: Any) -> StudyStep:
     values: dict[str, Any] = {
         "label": label,
         "words": ["list", "method"],
@@ -348,7 +350,7 @@ def step_of(folder: Path, label: str, **changed: Any) -> Step:
         "stamp": folder / "done" / f"{label}.json",
         **changed,
     }
-    return Step(**values)
+    return StudyStep(**values)
 
 
 # the processes
@@ -362,12 +364,12 @@ def test_a_failed_step_stops_only_what_needs_it(tmp_path: Path, capsys: pytest.C
         step_of(tmp_path, "train good"),
         step_of(tmp_path, "run good", needs="train good"),
     ]
-    with processes.alone(tmp_path) as lock:
-        failed = processes.work(steps, 2, lock, {})
+    with processes.lock_study_folder(tmp_path) as lock:
+        failed = processes.run_steps(steps, 2, lock, {})
     assert failed.keys() == {"train bad", "run bad"}
     assert failed["train bad"].startswith("lexbench: unknown method 'yran': did you mean yarn?")
     assert failed["run bad"] == "train bad failed"
-    assert [step.done() for step in steps] == [False, False, True, True]
+    assert [step.is_done() for step in steps] == [False, False, True, True]
     assert "train bad failed: lexbench: unknown method" in capsys.readouterr().err
     assert "yarn" in (tmp_path / "train good.log").read_text()
 
@@ -377,8 +379,8 @@ def test_in_a_file_there_is_a_line_for_each_step_and_no_bar(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("TQDM_DISABLE", raising=False)
-    with processes.alone(tmp_path) as lock:
-        processes.work([step_of(tmp_path, "a", words=["list", "method"])], 1, lock, {"a": 1.0})
+    with processes.lock_study_folder(tmp_path) as lock:
+        processes.run_steps([step_of(tmp_path, "a", words=["list", "method"])], 1, lock, {"a": 1.0})
     assert capsys.readouterr().err == "a finished\n"
 
 
@@ -386,18 +388,18 @@ def test_in_a_file_there_is_a_line_for_each_step_and_no_bar(
 def test_a_run_of_refused_cells_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["run", "backend=chance", "task=passkey", "lengths=[8]", "n=1", f"results={tmp_path / 'run'}"]
     step = step_of(tmp_path, "run a", words=words, made=tmp_path / "run" / "cells")
-    with processes.alone(tmp_path) as lock:
-        assert processes.work([step], 1, lock, {}) == {}
-    assert step.done()
+    with processes.lock_study_folder(tmp_path) as lock:
+        assert processes.run_steps([step], 1, lock, {}) == {}
+    assert step.is_done()
     assert "nothing was measured, 1 cell refused: passkey needs" in step.log.read_text()
 
 
 @pytest.mark.slow
 def test_ctrl_c_ends_every_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[processes.Running] = []
-    start = processes._start
+    started: list[processes.RunningStep] = []
+    start = processes._start_step
 
-    def kept(step: Step, workers: int, lock: int) -> processes.Running:
+    def kept(step: StudyStep, workers: int, lock: int) -> processes.RunningStep:
         started.append(start(step, workers, lock))
         return started[-1]
 
@@ -407,13 +409,13 @@ def test_ctrl_c_ends_every_process(tmp_path: Path, monkeypatch: pytest.MonkeyPat
                 time.sleep(0.5)
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr(processes, "_start", kept)
+    monkeypatch.setattr(processes, "_start_step", kept)
     monkeypatch.setattr(processes, "tqdm", Interrupted)
     steps = [step_of(tmp_path, name, words=["view", str(run_folder(tmp_path / name)), "--port", "0"]) for name in "ab"]
-    with processes.alone(tmp_path) as lock, pytest.raises(KeyboardInterrupt):
-        processes.work(steps, 2, lock, {})
+    with processes.lock_study_folder(tmp_path) as lock, pytest.raises(KeyboardInterrupt):
+        processes.run_steps(steps, 2, lock, {})
     assert [each.process.poll() is not None for each in started] == [True, True]
-    assert not any(step.done() for step in steps)
+    assert not any(step.is_done() for step in steps)
 
 
 def run_folder(folder: Path) -> Path:
@@ -426,7 +428,7 @@ def run_folder(folder: Path) -> Path:
 
 @pytest.mark.slow
 def test_cores_are_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "cores", lambda: 8)
+    monkeypatch.setattr(processes, "n_usable_cores", lambda: 8)
     seen: list[dict[str, str]] = []
     popen = subprocess.Popen
 
@@ -435,21 +437,22 @@ def test_cores_are_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         return popen(*words, **options)
 
     monkeypatch.setattr(subprocess, "Popen", looked)
-    with processes.alone(tmp_path) as lock:
-        processes.work([step_of(tmp_path, "a")], 3, lock, {})
+    with processes.lock_study_folder(tmp_path) as lock:
+        processes.run_steps([step_of(tmp_path, "a")], 3, lock, {})
     assert seen[0]["OMP_NUM_THREADS"] == "2"
 
 
 @pytest.mark.slow
 def test_a_second_study_waits_for_the_first_ones_processes(tmp_path: Path) -> None:
     code = (
-        "import sys, subprocess; from pathlib import Path; from lexbench.parts.lab.study.processes import alone\n"
-        "with alone(Path(sys.argv[1])) as lock:\n"
+        "import sys, subprocess; from pathlib import Path; from lexbench.parts.lab.study.processes import "
+        "lock_study_folder\n"
+        "with lock_study_folder(Path(sys.argv[1])) as lock:\n"
         "    subprocess.Popen(['sleep', '1.5'], pass_fds=(lock,)); import os; os._exit(0)\n"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
     started = time.monotonic()
-    with processes.alone(tmp_path):
+    with processes.lock_study_folder(tmp_path):
         assert time.monotonic() - started > 0.3  # the orphan's lock
 
 
@@ -470,12 +473,12 @@ def command(folder: Path, *words: str) -> list[str]:
     return ["study", "encodings", f"results={folder}", *SHORT, *words]
 
 
-def in_this_process(step: Step, workers: int, lock: int) -> processes.Running:
+def in_this_process(step: StudyStep, workers: int, lock: int) -> processes.RunningStep:
     """A step that has run, and its log."""
     step.log.parent.mkdir(parents=True, exist_ok=True)
     log, started = step.log.open("ab"), time.monotonic()
     code = main.main([*step.words])
-    return processes.Running(step, SimpleNamespace(poll=lambda: code, returncode=code), log, started)  # type: ignore[arg-type]
+    return processes.RunningStep(step, SimpleNamespace(poll=lambda: code, returncode=code), log, started)  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
@@ -495,12 +498,12 @@ def test_a_killed_study_goes_on_and_repeats_nothing(
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not (tmp_path / "page").exists()
-    monkeypatch.setattr(processes, "_start", in_this_process)
+    monkeypatch.setattr(processes, "_start_step", in_this_process)
     assert main.main(command(tmp_path, *words)) == 0, capfd.readouterr().err
     first = {file: file.stat().st_mtime_ns for file in (tmp_path / "models").rglob("*.safetensors")}
     assert len(first) == 2
-    assert examine([tmp_path / "runs"]).faults == []
-    found = {(curve.entry, str(curve.method)) for curve in curves(*page.load(tmp_path / "page"))}
+    assert examine_runs([tmp_path / "runs"]).faults == []
+    found = {(curve.entry, str(curve.method)) for curve in build_curves(*page.read_page_data(tmp_path / "page"))}
     assert found == {(entry, method) for entry in ("sinusoidal", "nope") for method in ("none", "bca")}
     capfd.readouterr()
     assert main.main(command(tmp_path, *words)) == 0
@@ -514,14 +517,14 @@ def test_two_encodings_end_to_end_have_their_shapes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Its steps need no processes of their own: those are tested above."""
-    monkeypatch.setattr(processes, "_start", in_this_process)
+    monkeypatch.setattr(processes, "_start_step", in_this_process)
     words = ["encodings=[rope,alibi]", "seeds=[2,3,4]", "tasks=[last_segment]", "methods=[none,bca]"]
     words += ["study.recipe=zoo_tiny"]
     assert main.main(command(tmp_path, *words, "multiples=[1,2,4]", "n=16")) == 0, capfd.readouterr().err
-    rows, about = page.load(tmp_path / "page")
-    found = {(curve.entry, str(curve.method)): curve for curve in curves(rows, about)}
+    rows, about = page.read_page_data(tmp_path / "page")
+    found = {(curve.entry, str(curve.method)): curve for curve in build_curves(rows, about)}
     assert found.keys() == {(entry, method) for entry in ("rope", "alibi") for method in ("none", "bca")}
-    shapes = {key: shape_of(curve) for key, curve in found.items()}
+    shapes = {key: shape_of_curve(curve) for key, curve in found.items()}
     rope, alibi, window = (shapes[key] for key in (("rope", "none"), ("alibi", "none"), ("rope", "bca")))
     assert rope and alibi and window
     assert not rope.allows("flat")
@@ -545,13 +548,13 @@ def test_a_page_leaves_out_what_other_weights_gave(tmp_path: Path) -> None:
     [entry] = whole.entries
     words = ["model=lexlet", "model.name=rope-seed0", "backend=chance", "task=passkey", "lengths=[128]", "n=2"]
     assert main.main(["run", *words, "corpus=synthetic", f"results={plan.run_folder(whole, entry, 0)}"]) == 0
-    collect(whole, {})
-    assert page.load(tmp_path / "page")[0]  # no model lies here: that of the cells is taken
-    model = plan.folder(whole, entry, 0)
+    collect_results(whole, {})
+    assert page.read_page_data(tmp_path / "page")[0]  # no model lies here: that of the cells is taken
+    model = plan.model_folder(whole, entry, 0)
     model.mkdir(parents=True)
     (model / "model.safetensors").write_bytes(b"others")
-    collect(whole, {})
-    assert page.load(tmp_path / "page")[0] == []
+    collect_results(whole, {})
+    assert page.read_page_data(tmp_path / "page")[0] == []
 
 
 @pytest.mark.slow
@@ -561,15 +564,15 @@ def test_a_page_keeps_models_that_were_measured_elsewhere(tmp_path: Path) -> Non
         words = ["model=lexlet", f"model.name={plan.model_name(entry, 0)}", "backend=chance", "task=passkey"]
         words += ["lengths=[128,256]", "n=2", "corpus=synthetic", f"results={plan.run_folder(whole, entry, 0)}"]
         assert main.main(["run", *words]) == 0
-    collect(whole, {})
-    rows, about = page.load(tmp_path / "page")
+    collect_results(whole, {})
+    rows, about = page.read_page_data(tmp_path / "page")
     assert [model["name"] for model in about["models"]] == ["alibi-seed0", "rope-seed0"]
 
     shutil.rmtree(tmp_path / "runs")  # as on another machine, which has the page only
-    collect(asked(results=str(tmp_path), encodings=["t5"], seeds=[0]), {})
-    again, more = page.load(tmp_path / "page")
+    collect_results(asked(results=str(tmp_path), encodings=["t5"], seeds=[0]), {})
+    again, more = page.read_page_data(tmp_path / "page")
     assert again == rows
     assert [model["name"] for model in more["models"]] == ["alibi-seed0", "t5-seed0", "rope-seed0"]
 
     with pytest.raises(ValueError, match="is a page of recipe zoo, not zoo_tiny: give another results=DIR"):
-        run(asked(recipe="zoo_tiny", results=str(tmp_path), encodings=["nope"], seeds=[0]))
+        run_study(asked(recipe="zoo_tiny", results=str(tmp_path), encodings=["nope"], seeds=[0]))

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from lexbench.core.method_key import key_from
+from lexbench.core.method_key import parse_label
 from lexbench.parts.lab.study.page import page as page_text
 from lexbench.parts.lab.study.page import tokens
-from lexbench.parts.lab.study.page.curves import Curve, Point, unpaired
+from lexbench.parts.lab.study.page.curves import Curve, CurvePoint, unpaired_difference
 from lexbench.stats.combine import Estimate
 
 ROWS: list[dict[str, Any]] = [
@@ -24,11 +24,11 @@ ROWS: list[dict[str, Any]] = [
 def curve(entry: str, first: float, beyond: float, method: str = "none", repeat: bool = True) -> Curve:
     task = "hxkw" if repeat else "bzrv"  # labels are only shown: what was asked is what the identity states
     points = [
-        Point(length, length / 128, Estimate(value, value - 0.03, value + 0.04), None)
+        CurvePoint(length, length / 128, Estimate(value, value - 0.03, value + 0.04), None)
         for length, value in ((128, first), (1024, beyond))
     ]
     stated = {"name": "repeated", "repeat": repeat}
-    return Curve(entry, "f", key_from(method), task, "accuracy", "p", points, stated=stated)
+    return Curve(entry, "f", parse_label(method), task, "accuracy", "p", points, stated=stated)
 
 
 OURS = [
@@ -41,7 +41,7 @@ OURS = [
 
 
 def test_a_difference_of_two_questions_adds_the_ends_in_squares() -> None:
-    found = unpaired(Estimate(0.7, 0.6, 0.9), Estimate(0.2, 0.17, 0.24))
+    found = unpaired_difference(Estimate(0.7, 0.6, 0.9), Estimate(0.2, 0.17, 0.24))
     assert found.value == pytest.approx(0.5)
     assert found.low == pytest.approx(0.5 - math.hypot(0.1, 0.04)) and found.high == pytest.approx(
         0.5 + math.hypot(0.2, 0.03)
@@ -49,10 +49,10 @@ def test_a_difference_of_two_questions_adds_the_ends_in_squares() -> None:
 
 
 def test_changes_beyond_the_trained_length_have_the_published_sign() -> None:
-    found = {(each.label, each.text): each for each in tokens.told(OURS, {"published": ROWS})}
+    found = {(each.label, each.text): each for each in tokens.token_accuracy_rows(OURS, {"published": ROWS})}
     assert found.keys() == {
-        *(("rope", text) for text in tokens.TEXTS),
-        *(("rope + rerope", text) for text in tokens.TEXTS),
+        *(("rope", text) for text in tokens.DATA_ENDING_OF_TEXT),
+        *(("rope + rerope", text) for text in tokens.DATA_ENDING_OF_TEXT),
         ("hwfa", "repeated"),
     }
     rope = found["rope", "repeated"]
@@ -64,7 +64,7 @@ def test_changes_beyond_the_trained_length_have_the_published_sign() -> None:
 
 
 def test_pairs_of_one_table_and_text_are_ordered_by_the_published_accuracy() -> None:
-    found = tokens.pairs(tokens.told(OURS, {"published": ROWS}))
+    found = tokens.token_accuracy_pairs(tokens.token_accuracy_rows(OURS, {"published": ROWS}))
     said = {(pair.better.label, pair.worse.label, pair.better.text): pair.verdict for pair in found}
     assert said == {
         ("rope + rerope", "rope", "repeated"): "yes",
@@ -72,18 +72,20 @@ def test_pairs_of_one_table_and_text_are_ordered_by_the_published_accuracy() -> 
         ("hwfa", "rope + rerope", "repeated"): "no",  # 80.84 before 77.90; ours 0.6 and 0.7
         ("rope + rerope", "rope", "other text"): "no",  # ours 0.2 and 0.44
     }
-    rows = tokens.contrary(found)[2:]
+    rows = tokens.contrary_pairs(found)[2:]
     assert len(rows) == 2 and "HFWA before ReRoPE-w256" in rows[0] and "-0.100" in rows[0]
-    numbers = [[int(number) for number in line.split("|")[4:7]] for line in tokens.counts(found)[2:]]
+    numbers = [[int(number) for number in line.split("|")[4:7]] for line in tokens.count_same_orders(found)[2:]]
     assert numbers == [[2, 0, 1], [0, 0, 1]]  # yes, uncertain, no: repeated, then other text
 
 
 def test_what_contradicts_su_stands_first() -> None:
     models = [{"entry": entry, "seed": 0} for entry in ("rope", "hwfa")]
     about = {"published": ROWS, "trained_length": 128, "predictions": [], "models": models}
-    compared = page_text._compared(OURS, about)
-    first = page_text._contradictions(OURS, about, compared)
+    compared = page_text._compare_with_published(OURS, about)
+    first = page_text._contradictions_section(OURS, about, compared)
     assert "Token accuracies in the reverse order:" in first
-    after = page_text._beside(compared, OURS, about, [])
+    after = page_text._published_section(compared, OURS, about, [])
     assert "Order agrees, of 4 pairs of measurements: 2 yes, 2 no." in after
-    assert not page_text._contradictions(OURS, about, page_text._compared(OURS[:3:2], about))  # RoPE and HFWA agree
+    assert not page_text._contradictions_section(
+        OURS, about, page_text._compare_with_published(OURS[:3:2], about)
+    )  # RoPE and HFWA agree

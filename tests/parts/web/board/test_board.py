@@ -15,14 +15,14 @@ from lexbench.commands import main
 from lexbench.core.method_key import MethodKey
 from lexbench.core.record import Sample
 from lexbench.parts.web.board import audit, ledger, matrix
-from lexbench.parts.web.board.board import command
+from lexbench.parts.web.board.board import update_board
 from lexbench.parts.web.board.site import places, write_site
 from lexbench.stats import records
-from lexbench.stats.differences import differences
+from lexbench.stats.differences import paired_differences
 from lexbench.stats.records import records_of
-from lexbench.stats.tables import tables
+from lexbench.stats.tables import build_tables
 from lexbench.store import format
-from lexbench.store.format import Finished
+from lexbench.store.format import FinishedCell
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator
@@ -46,7 +46,7 @@ def admitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A ledger with one submission of six cells."""
     folder = tmp_path_factory.mktemp("ledger")
     copied(folder / "first")
-    command(folder, add=folder / "first", by="us")
+    update_board(folder, add=folder / "first", by="us")
     return folder
 
 
@@ -56,21 +56,21 @@ def board(admitted: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(admitted, tmp_path / "ledger"))
 
 
-def audited(board: Path) -> audit.Audited:
-    return audit.audit(board, ledger.read(board))
+def audited(board: Path) -> audit.AuditedBoard:
+    return audit.audit_submissions(board, ledger.read_ledger(board))
 
 
 def rewritten(file: Path, change: Callable[[Sample], Sample]) -> None:
     """Change every sample, with checksums that hold."""
-    finished = format.read(file)
-    file.write_bytes(format.parquet(finished.cell, [change(each) for each in finished.samples], finished.refused))
+    finished = format.read_cell_file(file)
+    file.write_bytes(format.cell_parquet(finished.cell, [change(each) for each in finished.samples], finished.refused))
 
 
 def file_of(folder: Path, task: str, length: int) -> Path:
     [found] = [
         file
         for file in (folder / "cells").glob("*.parquet")
-        if (format.read(file).cell.task, format.read(file).cell.length) == (task, length)
+        if (format.read_cell_file(file).cell.task, format.read_cell_file(file).cell.length) == (task, length)
     ][:1]
     return found
 
@@ -78,7 +78,7 @@ def file_of(folder: Path, task: str, length: int) -> Path:
 def test_an_honest_submission_is_shown_with_the_numbers_of_the_report(board: Path) -> None:
     found = audited(board)
     assert not found.refused and not any(each.marks for each in found.entries)
-    expected = {(each.cell, each.metric): each for each in records.build([board / "first"])}
+    expected = {(each.cell, each.metric): each for each in records.build_records([board / "first"])}
     shown = {each.checked.cell.id: each.checked.record for each in found.entries}
     assert len(shown) == 6
     assert all(expected[cell, record.metric] == record for cell, record in shown.items())
@@ -104,12 +104,12 @@ def test_what_changes_after_the_admission_is_refused(board: Path, what: str) -> 
 def test_a_run_folder_that_has_grown_is_admitted_again_with_its_new_cells_alone(board: Path) -> None:
     run, old = board / "first", {file.stem for file in (board / "first/cells").iterdir()}
     with pytest.raises(ValueError, match="first holds no new finished cell"):
-        command(board, add=run, by="us", name="more")
+        update_board(board, add=run, by="us", name="more")
     copied(board / "other", methods=("none",))
     new = {file.stem for file in (board / "other/cells").iterdir()}
     shutil.copytree(board / "other/cells", run / "cells", dirs_exist_ok=True)
-    command(board, add=run, by="us", name="more")
-    first, second = ledger.read(board)
+    update_board(board, add=run, by="us", name="more")
+    first, second = ledger.read_ledger(board)
     assert (set(first.cells), set(second.cells)) == (old, new)
     found = audited(board)
     assert not found.refused
@@ -122,38 +122,38 @@ def test_a_run_folder_that_has_grown_is_admitted_again_with_its_new_cells_alone(
 
 def test_a_line_of_the_ledger_cannot_be_changed_unnoticed(board: Path) -> None:
     copied(board / "second", methods=("none",))
-    command(board, add=board / "second", by="them")
-    text = (board / ledger.FILE).read_text()
-    (board / ledger.FILE).write_text(text.replace('"by": "us"', '"by": "me"'))
+    update_board(board, add=board / "second", by="them")
+    text = (board / ledger.LEDGER_FILE_NAME).read_text()
+    (board / ledger.LEDGER_FILE_NAME).write_text(text.replace('"by": "us"', '"by": "me"'))
     with pytest.raises(ValueError, match="was changed at line 1"):
-        ledger.read(board)
+        ledger.read_ledger(board)
 
 
 @pytest.mark.parametrize("old", ['"us"', '"2026-', '"first"'])
 def test_an_edit_of_the_last_line_is_found(board: Path, old: str) -> None:
-    text = (board / ledger.FILE).read_text()
+    text = (board / ledger.LEDGER_FILE_NAME).read_text()
     assert text.count("\n") == 1 and old in text
-    (board / ledger.FILE).write_text(text.replace(old, old.replace("2", "3").replace("s", "t")))
+    (board / ledger.LEDGER_FILE_NAME).write_text(text.replace(old, old.replace("2", "3").replace("s", "t")))
     with pytest.raises(ValueError, match="was changed at line 1: restore the line"):
-        ledger.read(board)
+        ledger.read_ledger(board)
 
 
 def test_lines_without_a_seal_are_read_and_the_next_one_holds_them(board: Path) -> None:
-    [line] = map(json.loads, (board / ledger.FILE).read_text().splitlines())
+    [line] = map(json.loads, (board / ledger.LEDGER_FILE_NAME).read_text().splitlines())
     del line["seal"]
-    (board / ledger.FILE).write_text(f"{json.dumps(line, sort_keys=True)}\n")
-    assert ledger.read(board)[0].seal is None
+    (board / ledger.LEDGER_FILE_NAME).write_text(f"{json.dumps(line, sort_keys=True)}\n")
+    assert ledger.read_ledger(board)[0].seal is None
     copied(board / "second", methods=("none",))
-    command(board, add=board / "second", by="them")
-    assert "seal" not in (board / ledger.FILE).read_text().splitlines()[0]
-    first, second = ledger.read(board)
-    assert (first.seal, second) == (None, second.sealed())
+    update_board(board, add=board / "second", by="them")
+    assert "seal" not in (board / ledger.LEDGER_FILE_NAME).read_text().splitlines()[0]
+    first, second = ledger.read_ledger(board)
+    assert (first.seal, second) == (None, second.with_seal())
 
 
 def forged(board: Path, **fields: Any) -> None:
     """Write the ledger's one line with other fields, under a seal that holds."""
-    [one] = ledger.read(board)
-    ledger.write(board, [replace(one, **fields).sealed()])
+    [one] = ledger.read_ledger(board)
+    ledger.write_ledger(board, [replace(one, **fields).with_seal()])
 
 
 @pytest.mark.parametrize("folder", ["../outside", "{0}/outside", "first/../../outside", "link", "."])
@@ -165,7 +165,7 @@ def test_a_line_leads_to_no_folder_outside_of_the_ledgers(board: Path, tmp_path:
         assert {each.why for each in audited(board).refused} == {"missing: the ledger has it"}
         return
     with pytest.raises(ValueError, match=r"has the folder '.*', outside of it at line 1"):
-        command(board)
+        update_board(board)
 
 
 @pytest.mark.parametrize("field", ["name", "cells"])
@@ -173,39 +173,39 @@ def test_names_of_a_line_are_no_paths(board: Path, field: str) -> None:
     name = "../../elsewhere"
     forged(board, **{field: {name: "0" * 32} if field == "cells" else name})
     with pytest.raises(ValueError, match=rf"has the {field.removesuffix('s')} '{name}' at line 1"):
-        command(board)
+        update_board(board)
 
 
 def test_a_site_replaces_no_folder_of_samples_that_is_not_its_own(board: Path) -> None:
     """Beside a ledger a submission may be called samples."""
-    before = (board / ledger.FILE).read_bytes()
+    before = (board / ledger.LEDGER_FILE_NAME).read_bytes()
     (board / "first").rename(board / "samples")
     for out in (board, board / "samples" / "cells"):
         if out != board:
             (out / "samples").mkdir()
             (out / "samples" / "mine.txt").write_text("mine")
         with pytest.raises(ValueError, match="samples is not of lexbench board, which would replace it"):
-            command(board, out)
+            update_board(board, out)
     assert len(list((board / "samples/cells").glob("*.parquet"))) == 6
-    assert (board / ledger.FILE).read_bytes() == before
+    assert (board / ledger.LEDGER_FILE_NAME).read_bytes() == before
 
 
 def test_a_submission_with_a_score_that_its_answer_has_not_is_not_admitted(board: Path) -> None:
     second = copied(board / "second", methods=("none",))
     rewritten(file_of(second, "passkey", 2048), lambda each: replace(each, scores={"accuracy": 1.0, "contains": 0.0}))
-    before = (board / ledger.FILE).read_bytes()
+    before = (board / ledger.LEDGER_FILE_NAME).read_bytes()
     with pytest.raises(
         ValueError, match=r"1 cell of .*second cannot be admitted.*accuracy 1.0, where its answer has 0"
     ):
-        command(board, add=second, by="them")
-    assert (board / ledger.FILE).read_bytes() == before
+        update_board(board, add=second, by="them")
+    assert (board / ledger.LEDGER_FILE_NAME).read_bytes() == before
 
 
 def test_the_same_cell_measured_elsewhere_is_ranked_if_its_answers_agree_and_marked_if_not(board: Path) -> None:
     second = copied(board / "second", tasks=("last_segment",))
     rewritten(file_of(second, "last_segment", 512), lambda each: replace(each, nll=each.nll + np.float32(0.005)))  # type: ignore[operator]
     rewritten(file_of(second, "last_segment", 1024), lambda each: replace(each, nll=each.nll * np.float32(0.9)))  # type: ignore[operator]
-    command(board, add=second, by="them")
+    update_board(board, add=second, by="them")
     marks = {
         each.checked.cell.length: each.marks for each in audited(board).entries if each.submission.name == "second"
     }
@@ -216,7 +216,7 @@ def test_a_likelihood_without_its_worst_documents_is_not_ranked(board: Path) -> 
     """The cell is of a method that nobody else has measured: its questions are known, its answers are not."""
     second = copied(board / "second", tasks=("last_segment",), methods=("none",))
     worst_failed(file_of(second, "last_segment", 512))
-    command(board, add=second, by="them")
+    update_board(board, add=second, by="them")
     found = [each for each in audited(board).entries if each.submission.name == "second"]
     marks = {each.checked.cell.length: each.marks for each in found}
     assert marks == {512: ["1 of its answers failed, and are left out of its value"], 1024: [], 2048: []}
@@ -226,11 +226,11 @@ def test_a_likelihood_of_its_best_targets_is_not_admitted(board: Path) -> None:
     second = copied(board / "second", tasks=("last_segment",), methods=("none",))
     nats(lambda nll: np.sort(nll)[:32])(file_of(second, "last_segment", 512))
     with pytest.raises(ValueError, match="32 targets, though its identity says 64"):
-        command(board, add=second, by="them")
+        update_board(board, add=second, by="them")
 
 
 def test_claims_beside_the_samples_are_compared(board: Path) -> None:
-    rows = [each.as_row() for each in records.build([board / "first"])]
+    rows = [each.as_row() for each in records.build_records([board / "first"])]
     [row] = [row for row in rows if row["metric"] == "accuracy" and row["length"] == 2048]
     true, row["value"] = row["value"], 0.99
     (board / "first" / "records.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
@@ -243,12 +243,12 @@ def test_a_matrix_is_coloured_where_the_paired_differences_of_the_report_are_sta
     """Of all committed cells; those of a method's other settings stand folded under it."""
     (tmp_path / "run").mkdir()
     shutil.copytree(REFERENCE / "cells", tmp_path / "run" / "cells")
-    command(tmp_path, add=tmp_path / "run", by="us")
-    every = [format.read(file) for file in (tmp_path / "run" / "cells").glob("*.parquet")]
+    update_board(tmp_path, add=tmp_path / "run", by="us")
+    every = [format.read_cell_file(file) for file in (tmp_path / "run" / "cells").glob("*.parquet")]
     samples = {each.cell.id: each.samples for each in every}
     starred = {}
-    for table in tables(every):
-        found = differences(table, samples) if table.metric in ("nll", "accuracy") else None
+    for table in build_tables(every):
+        found = paired_differences(table, samples) if table.metric in ("nll", "accuracy") else None
         for (method, length), each in found.entries.items() if found else ():
             if each.significant:
                 side = "good" if (each.difference or 0.0) * table.better > 0 else "bad"
@@ -271,11 +271,11 @@ def test_a_matrix_is_coloured_where_the_paired_differences_of_the_report_are_sta
 def test_a_matrix_has_no_cell_of_few_questions_and_none_that_is_not_ranked(board: Path) -> None:
     few = copied(board / "few", tasks=("passkey",), methods=("none",))
     for file in (few / "cells").glob("*.parquet"):
-        known = format.read(file)
+        known = format.read_cell_file(file)
         cell = replace(known.cell, n=7, identity={**known.cell.identity, "n": 7})
         file.unlink()
-        (few / "cells" / f"{cell.id}.parquet").write_bytes(format.parquet(cell, known.samples[:7], None))
-    page, *_ = command(board, add=few, by="them")
+        (few / "cells" / f"{cell.id}.parquet").write_bytes(format.cell_parquet(cell, known.samples[:7], None))
+    page, *_ = update_board(board, add=few, by="them")
     assert {str(method) for one in matrix.matrices(audited(board).entries) for method, _ in one.entries} == {"yarn"}
     text = page.read_text()
     assert "3 entries of fewer stand below alone" in text
@@ -284,7 +284,7 @@ def test_a_matrix_has_no_cell_of_few_questions_and_none_that_is_not_ranked(board
 
 def test_places_of_entries_are_those_of_the_paired_test(board: Path) -> None:
     """By the committed page, at 2,048 tokens: 27 of 32 keys and 1 of 32, p < 0.0001; losses cannot be told apart."""
-    command(board, add=copied(board / "second", methods=("rerope",)), by="them")
+    update_board(board, add=copied(board / "second", methods=("rerope",)), by="them")
     found = audited(board).entries
     told = {
         (record.task, str(record.method)): place
@@ -303,7 +303,7 @@ def test_places_of_entries_are_those_of_the_paired_test(board: Path) -> None:
 def test_the_site_fits_a_phone_and_a_desk_and_folds_settings(chromium: "Browser", tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     shutil.copytree(REFERENCE / "cells", tmp_path / "run" / "cells")
-    site, *_ = command(tmp_path, add=tmp_path / "run", by="us")
+    site, *_ = update_board(tmp_path, add=tmp_path / "run", by="us")
     for width in (390, 1400):
         page = chromium.new_page(viewport={"width": width, "height": 900})
         page.goto(site.as_uri())
@@ -319,7 +319,7 @@ def test_the_site_fits_a_phone_and_a_desk_and_folds_settings(chromium: "Browser"
 
 
 def test_the_site_has_every_entry_once_and_a_file_of_samples_for_each(board: Path) -> None:
-    page, notes, refused = command(board)
+    page, notes, refused = update_board(board)
     assert notes == ["6 entries of 1 submission"] and not refused
     text = page.read_text()
     data = json.loads(text.split('<script type="application/json" id="data">')[1].split("</script>")[0])
@@ -348,10 +348,10 @@ def test_a_wrong_submission_is_refused_in_one_line(
 
 def test_no_ledger_and_a_malformed_one_are_told(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"has no ledger\.jsonl"):
-        ledger.read(tmp_path)
-    (tmp_path / ledger.FILE).write_text("{}\n")
+        ledger.read_ledger(tmp_path)
+    (tmp_path / ledger.LEDGER_FILE_NAME).write_text("{}\n")
     with pytest.raises(ValueError, match="cannot be read at line 1"):
-        ledger.read(tmp_path)
+        ledger.read_ledger(tmp_path)
 
 
 # a hundred tamperings
@@ -365,8 +365,8 @@ def with_cell(**changed: Any) -> Callable[[Path], None]:
     """Other shown facts under the same identity, with checksums that hold."""
 
     def change(file: Path) -> None:
-        finished = format.read(file)
-        file.write_bytes(format.parquet(replace(finished.cell, **changed), finished.samples, None))
+        finished = format.read_cell_file(file)
+        file.write_bytes(format.cell_parquet(replace(finished.cell, **changed), finished.samples, None))
 
     return change
 
@@ -375,10 +375,10 @@ def with_identity(part: str, **changed: Any) -> Callable[[Path], None]:
     """Another identity, under the name that is its hash."""
 
     def change(file: Path) -> None:
-        finished = format.read(file)
+        finished = format.read_cell_file(file)
         identity = {**finished.cell.identity, part: {**finished.cell.identity[part], **changed}}
         cell = replace(finished.cell, identity=identity, model=identity["model"]["name"])
-        file.with_name(f"{cell.id}.parquet").write_bytes(format.parquet(cell, finished.samples, None))
+        file.with_name(f"{cell.id}.parquet").write_bytes(format.cell_parquet(cell, finished.samples, None))
         file.unlink()
 
     return change
@@ -388,10 +388,10 @@ def flipped(name: str) -> Callable[[Path], None]:
     """One score of the other value."""
 
     def change(file: Path) -> None:
-        samples = format.read(file).samples
+        samples = format.read_cell_file(file).samples
         one = samples[0]
         other = replace(one, scores={**one.scores, name: 1.0 - one.scores[name]})
-        file.write_bytes(format.parquet(format.read(file).cell, [other, *samples[1:]], None))
+        file.write_bytes(format.cell_parquet(format.read_cell_file(file).cell, [other, *samples[1:]], None))
 
     return change
 
@@ -415,23 +415,23 @@ def other_expected(sample: Sample) -> Sample:
 
 
 def without_worst(file: Path) -> None:
-    finished = format.read(file)
+    finished = format.read_cell_file(file)
     ordered = sorted(finished.samples, key=lambda each: float(each.nll.mean()))  # type: ignore[union-attr]
-    file.write_bytes(format.parquet(finished.cell, ordered[:-4], None))
+    file.write_bytes(format.cell_parquet(finished.cell, ordered[:-4], None))
 
 
 def best_twice(file: Path) -> None:
-    finished = format.read(file)
+    finished = format.read_cell_file(file)
     best, *_, worst = sorted(finished.samples, key=lambda each: float(each.nll.mean()))  # type: ignore[union-attr]
     kept = [each for each in finished.samples if each is not worst]
-    file.write_bytes(format.parquet(finished.cell, [*kept, replace(best, index=worst.index)], None))
+    file.write_bytes(format.cell_parquet(finished.cell, [*kept, replace(best, index=worst.index)], None))
 
 
 def worst_failed(file: Path) -> None:
-    finished = format.read(file)
+    finished = format.read_cell_file(file)
     worst = max(finished.samples, key=lambda each: float(each.nll.mean()))  # type: ignore[union-attr]
     samples = [replace(each, failed="lost", nll=None) if each is worst else each for each in finished.samples]
-    file.write_bytes(format.parquet(finished.cell, samples, None))
+    file.write_bytes(format.cell_parquet(finished.cell, samples, None))
 
 
 def cut(file: Path) -> None:
@@ -488,7 +488,7 @@ TAMPERINGS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "a sample twice": (LIKELIHOOD, best_twice),
     "a failure": (LIKELIHOOD, worst_failed),
     "fewer targets": (LIKELIHOOD, nats(lambda nll: np.sort(nll)[:32])),
-    "another method": (LIKELIHOOD, with_cell(method=MethodKey.named("mine"))),
+    "another method": (LIKELIHOOD, with_cell(method=MethodKey.of_method("mine"))),
     "more bytes": (LIKELIHOOD, sample_wise(lambda each: replace(each, bytes=2 * (each.bytes or 0)))),
     "a file that is cut": (LIKELIHOOD, cut),
     "a byte": (LIKELIHOOD, one_byte),
@@ -510,9 +510,9 @@ def test_a_hundred_planted_tamperings_are_caught_and_nothing_else(tmp_path: Path
     words = ["method=none,ntk,yarn,rerope,self_extend,streaming_llm", tasks, "lengths=[116,120,124,128]", "n=3"]
     assert main.main(["run", "-m", *words, "price=false", f"results={first}"]) == 0
     second = Path(shutil.copytree(first, tmp_path / "second"))
-    cells: dict[str, list[Finished]] = {}
+    cells: dict[str, list[FinishedCell]] = {}
     for file in sorted((second / "cells").glob("*.parquet")):
-        finished = format.read(file)
+        finished = format.read_cell_file(file)
         if finished.cell.task != WRITTEN or (records_of(finished)[0].value or 0) < 1:  # nothing is better than perfect
             cells.setdefault(finished.cell.task, []).append(finished)
     planted: dict[str, str] = {}
@@ -531,9 +531,11 @@ def test_a_hundred_planted_tamperings_are_caught_and_nothing_else(tmp_path: Path
             [now] = (set((second / "cells").iterdir()) - known) or {file}
             planted[now.stem] = name
     assert set(planted.values()) == set(TAMPERINGS)
-    submissions = ledger.proposed(tmp_path, first, "first", "us", None, "2026-11-23")
-    ledger.write(tmp_path, submissions)
-    found = audit.audit(tmp_path, ledger.proposed(tmp_path, second, "second", "them", None, "2026-11-23"))
+    submissions = ledger.propose_submission(tmp_path, first, "first", "us", None, "2026-11-23")
+    ledger.write_ledger(tmp_path, submissions)
+    found = audit.audit_submissions(
+        tmp_path, ledger.propose_submission(tmp_path, second, "second", "them", None, "2026-11-23")
+    )
     caught = {each.cell for each in found.refused if each.submission == "second"}
     caught |= {each.checked.cell.id for each in found.entries if each.submission.name == "second" and each.marks}
     assert {planted[cell] for cell in planted.keys() - caught} == set()
@@ -547,10 +549,10 @@ def test_a_page_of_somebody_else_is_not_overwritten(board: Path, tmp_path: Path)
     page = tmp_path / "site" / "index.html"
     page.write_text("<title>mine</title>")
     with pytest.raises(ValueError, match=r"site/index.html is not of lexbench board, which would replace it"):
-        write_site(board, ledger.read(board), tmp_path / "site")
+        write_site(board, ledger.read_ledger(board), tmp_path / "site")
     assert page.read_text() == "<title>mine</title>"
     for _ in range(2):  # its own is replaced
-        write_site(board, ledger.read(board), tmp_path / "new")
+        write_site(board, ledger.read_ledger(board), tmp_path / "new")
 
 
 def test_the_board_shows_no_value_where_all_failed_and_curves_of_one_metric(
@@ -559,14 +561,14 @@ def test_the_board_shows_no_value_where_all_failed_and_curves_of_one_metric(
     """A second model of the first one's name, trained on half the tokens; its texts of 512 tokens all failed."""
     second = copied(board / "second", methods=("none",))
     for file in (second / "cells").glob("*.parquet"):
-        known = format.read(file)
+        known = format.read_cell_file(file)
         model = {**known.cell.identity["model"], "trained_length": 128}
         cell = replace(known.cell, trained_length=128, identity={**known.cell.identity, "model": model})
         lost = known.cell.task == "last_segment" and known.cell.length == 512
         samples = [replace(each, failed="the server is gone", nll=None) if lost else each for each in known.samples]
         file.unlink()
-        (second / "cells" / f"{cell.id}.parquet").write_bytes(format.parquet(cell, samples, known.refused))
-    command(board, add=second, by="them", out=tmp_path / "site")
+        (second / "cells" / f"{cell.id}.parquet").write_bytes(format.cell_parquet(cell, samples, known.refused))
+    update_board(board, add=second, by="them", out=tmp_path / "site")
     page = chromium.new_page()
     page.goto((tmp_path / "site" / "index.html").as_uri())
 

@@ -9,53 +9,58 @@ from typing import Any
 
 from lexbench.core.errors import ConfigError
 from lexbench.core.record import Cell, Sample
-from lexbench.parts.exchange.lm_eval.results.examples import Example, Tokens, examples
-from lexbench.parts.exchange.lm_eval.results.files import Results, mapping, read_samples, whole
-from lexbench.parts.exchange.lm_eval.results.metrics import Metric, metrics, scores, unfit
-from lexbench.parts.exchange.lm_eval.results.setup import Setup, said
-from lexbench.stats.wording import plain, several
+from lexbench.parts.exchange.lm_eval.results.examples import LoggedExample, RequestTokenCounter, read_examples
+from lexbench.parts.exchange.lm_eval.results.files import (
+    HarnessResults,
+    mapping_or_empty,
+    read_samples,
+    whole_number_or_none,
+)
+from lexbench.parts.exchange.lm_eval.results.metrics import LoggedMetric, example_scores, logged_metrics, why_no_score
+from lexbench.parts.exchange.lm_eval.results.setup import LoggedSetup, one_line_value
+from lexbench.stats.wording import count_with_noun, plain_text
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Lengths:
+class PromptLengths:
     """Prompt lengths, for results that do not state them."""
 
     stated: int | None
     """Tokens, given by the user."""
-    tokens: Tokens | None
+    tokens: RequestTokenCounter | None
     """Token counter; None: tokens are not counted."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Read:
+class LoggedTask:
     """One logged task."""
 
-    results: Results
-    setup: Setup
+    results: HarnessResults
+    setup: LoggedSetup
     task: str
     kind: str
     """The task's output_type."""
-    every: Sequence[Example]
-    fit: Sequence[Metric]
+    every: Sequence[LoggedExample]
+    fit: Sequence[LoggedMetric]
     """Metrics that can be scores of samples."""
     left_out: Sequence[str]
     """The other metrics, one line per reason."""
     keys: Sequence[str]
     """All metrics, as the harness names them."""
 
-    def about(self, name: str) -> Any:
+    def task_entry(self, name: str) -> Any:
         """The task's entry in a section of the results; None if there is none."""
         return self.results.section(name).get(self.task)
 
 
-def read(results: Results, setup: Setup, task: str, lengths: Lengths) -> Read:
+def read_task(results: HarnessResults, setup: LoggedSetup, task: str, lengths: PromptLengths) -> LoggedTask:
     """Read a task, its examples, and the metrics that can be scores.
 
     Raises ConfigError without logged samples, for malformed ones, and if truncated prompts cannot be identified.
     """
-    name = plain(task)
+    name = plain_text(task)
     file = results.samples.get(task)
-    stated = mapping(results.section("results")[task])
+    stated = mapping_or_empty(results.section("results")[task])
     keys = [key for key in stated if "," in key and not key.partition(",")[0].endswith("_stderr")]
     if file is None:
         reason = "an aggregate alone has no interval and cannot be paired"
@@ -63,48 +68,55 @@ def read(results: Results, setup: Setup, task: str, lengths: Lengths) -> Read:
     if not keys:
         raise ConfigError(f"{name} of {results.file} has no metrics: run it again, with lm_eval 0.4 or newer")
     if setup.cut.get(task) and lengths.tokens is None:
-        lost = several(setup.cut[task], "request")
+        lost = count_with_noun(setup.cut[task], "request")
         raise ConfigError(f"{lost} of {name} lost their first tokens: give --tokenizer DIR to find out which")
-    kind = said(mapping(results.section("configs").get(task)).get("output_type"))
-    every = examples(read_samples(file), keys, kind, lengths.tokens)
-    count = mapping(results.section("n-samples").get(task)).get("effective", stated.get("sample_len", len(every)))
+    kind = one_line_value(mapping_or_empty(results.section("configs").get(task)).get("output_type"))
+    every = read_examples(read_samples(file), keys, kind, lengths.tokens)
+    count = mapping_or_empty(results.section("n-samples").get(task)).get(
+        "effective", stated.get("sample_len", len(every))
+    )
     if count != len(every):
-        raise ConfigError(f"samples {file} hold {len(every)} examples, the results {said(count)}: use files of one run")
-    better = mapping(results.section("higher_is_better").get(task))
-    fit: list[Metric] = []
+        raise ConfigError(
+            f"samples {file} hold {len(every)} examples, the results {one_line_value(count)}: use files of one run"
+        )
+    better = mapping_or_empty(results.section("higher_is_better").get(task))
+    fit: list[LoggedMetric] = []
     odd: dict[str, list[str]] = {}
-    for metric in metrics(every, keys):
-        if why := unfit(metric, stated[metric.key], better.get(metric.name)):
+    for metric in logged_metrics(every, keys):
+        if why := why_no_score(metric, stated[metric.key], better.get(metric.name)):
             odd.setdefault(why, []).append(metric.key.removesuffix(",none"))
         else:
             fit.append(metric)
-    return Read(
+    return LoggedTask(
         results=results,
         setup=setup,
         task=task,
         kind=kind,
         every=every,
         fit=fit,
-        left_out=[f"{name} {plain(', '.join(names))}: {why}" for why, names in odd.items()],
+        left_out=[f"{name} {plain_text(', '.join(names))}: {why}" for why, names in odd.items()],
         keys=keys,
     )
 
 
-def cells(task: Read, lengths: Lengths) -> Iterator[tuple[Cell, list[Sample]]]:
+def cells_of_task(task: LoggedTask, lengths: PromptLengths) -> Iterator[tuple[Cell, list[Sample]]]:
     """The cells of a task with their samples; none if no metric can be imported."""
     for made_for in sorted({each.made_for for each in task.every}, key=lambda each: each or 0):
         group = [example for example in task.every if example.made_for == made_for]
         fit = [metric for metric in task.fit if metric.of(made_for)]
         if fit:
-            length = _length(task, group, made_for, lengths)
-            yield _cell(task, group, length, lengths), [_sample(task, example, fit, length) for example in group]
+            length = _cell_length(task, group, made_for, lengths)
+            yield (
+                _build_cell(task, group, length, lengths),
+                [_build_sample(task, example, fit, length) for example in group],
+            )
 
 
-def _length(task: Read, group: Sequence[Example], made_for: int | None, lengths: Lengths) -> int:
+def _cell_length(task: LoggedTask, group: Sequence[LoggedExample], made_for: int | None, lengths: PromptLengths) -> int:
     """The cell's length: the task's, else the method's, else the user's, else that of the longest prompt."""
     longest = max((example.tokens or 0 for example in group), default=0)
     known = made_for or task.setup.length or lengths.stated or longest
-    where = f"{plain(task.task)} of {task.results.file}"
+    where = f"{plain_text(task.task)} of {task.results.file}"
     if not known:
         raise ConfigError(f"{where} does not state the length of its prompts: give --tokenizer DIR, or --length N")
     if known == lengths.stated and longest > known:
@@ -112,7 +124,7 @@ def _length(task: Read, group: Sequence[Example], made_for: int | None, lengths:
     return known
 
 
-def _sample(task: Read, example: Example, fit: Sequence[Metric], length: int) -> Sample:
+def _build_sample(task: LoggedTask, example: LoggedExample, fit: Sequence[LoggedMetric], length: int) -> Sample:
     limit = task.setup.limit or math.inf
     read = (example.tokens or 0) - (task.kind != "generate_until")  # the last token is scored, not read
     answers = {"answers": example.answers} if example.output is not None else {}
@@ -121,7 +133,7 @@ def _sample(task: Read, example: Example, fit: Sequence[Metric], length: int) ->
         cluster=example.cluster,
         tokens=min(example.tokens or length, length),  # of a truncated prompt, what the model read
         truncated=example.cut or read > limit,
-        scores=scores(example, fit),
+        scores=example_scores(example, fit),
         chance=example.chance,
         statistics={} if example.option_nll is None else {"option_nll": example.option_nll},
         prompt=example.prompt,
@@ -130,14 +142,14 @@ def _sample(task: Read, example: Example, fit: Sequence[Metric], length: int) ->
     )
 
 
-def _cell(task: Read, group: Sequence[Example], length: int, lengths: Lengths) -> Cell:
+def _build_cell(task: LoggedTask, group: Sequence[LoggedExample], length: int, lengths: PromptLengths) -> Cell:
     setup, config = task.setup, task.results.section("config")
     set_to = setup.length if setup.attention else None  # without changes the length does not matter
     by_length = set_to is not None and group[0].made_for is not None
     seed = config.get("fewshot_seed") or config.get("random_seed")
     identity = {
         "model": setup.model,
-        "method": {**setup.method, "set_to": set_to, "samples": _contents(group)},
+        "method": {**setup.method, "set_to": set_to, "samples": _hash_of_lines(group)},
         "attention": setup.attention,
         "task": _task_identity(task),
         "corpus": None,
@@ -145,18 +157,18 @@ def _cell(task: Read, group: Sequence[Example], length: int, lengths: Lengths) -
         "seeds": {name: config.get(f"{name}_seed") for name in ("random", "numpy", "torch")},
         "counted": lengths.tokens is not None,
         "length": length,
-        "seed": whole(seed) or 0,
+        "seed": whole_number_or_none(seed) or 0,
         "n": len(group),
     }
     return Cell(
         model=str(setup.model["name"]),
         method=replace(setup.key, at=set_to) if by_length else setup.key,
-        task=f"lm_eval:{plain(task.task)}",
+        task=f"lm_eval:{plain_text(task.task)}",
         length=length,
         trained_length=int(setup.model["trained_length"]),
-        seed=whole(seed) or 0,
+        seed=whole_number_or_none(seed) or 0,
         n=len(group),
-        protocol=_protocol(task, lengths),
+        protocol=_protocol_line(task, lengths),
         backend=str(setup.backend["name"]),
         dtype=str(setup.backend["dtype"]),
         kernel=str(setup.backend["kernel"]),
@@ -166,41 +178,41 @@ def _cell(task: Read, group: Sequence[Example], length: int, lengths: Lengths) -
     )
 
 
-def _task_identity(task: Read) -> Mapping[str, Any]:
+def _task_identity(task: LoggedTask) -> Mapping[str, Any]:
     """Everything that the questions and their scores depend on."""
-    content, config = task.results.content, mapping(task.about("configs"))
+    content, config = task.results.content, mapping_or_empty(task.task_entry("configs"))
     return {
-        "name": f"lm_eval:{plain(task.task)}",
-        "version": said(task.about("versions")),
-        "harness": said(content.get("lm_eval_version")),
+        "name": f"lm_eval:{plain_text(task.task)}",
+        "version": one_line_value(task.task_entry("versions")),
+        "harness": one_line_value(content.get("lm_eval_version")),
         "kind": task.kind,
-        "fewshot": task.about("n-shot"),
+        "fewshot": task.task_entry("n-shot"),
         "generation": [config.get("generation_kwargs"), task.results.section("config").get("gen_kwargs")],
-        "description": _hash(config.get("description")),
-        "system_instruction": _hash(content.get("system_instruction")),
-        "chat_template": _hash(content.get("chat_template")),
+        "description": _hash_of_text(config.get("description")),
+        "system_instruction": _hash_of_text(content.get("system_instruction")),
+        "chat_template": _hash_of_text(content.get("chat_template")),
         "turns": content.get("fewshot_as_multiturn"),
     }
 
 
-def _contents(group: Sequence[Example]) -> str:
+def _hash_of_lines(group: Sequence[LoggedExample]) -> str:
     """Hash of the logged lines of a cell, so that the same lines in another file give the same cell."""
     return hashlib.sha256(b"".join(line for example in group for line in sorted(example.hashes))).hexdigest()[:16]
 
 
-def _hash(text: Any) -> str | None:
+def _hash_of_text(text: Any) -> str | None:
     return hashlib.sha256(str(text).encode(errors="replace")).hexdigest()[:8] if text else None
 
 
-def _protocol(task: Read, lengths: Lengths) -> str:
+def _protocol_line(task: LoggedTask, lengths: PromptLengths) -> str:
     """The protocol in one line: harness, task, shots, scores, chat template."""
     about = _task_identity(task)
     shots, turns = about["fewshot"], " in turns" if about["turns"] else ""
     names = {f"{each.name} as {each.label}" if each.renamed else each.label for each in task.fit}
     parts = [
         f"lm-evaluation-harness {about['harness']}",
-        f"task {plain(task.task)} version {about['version']} ({about['kind']})",
-        f"{said(shots)}-shot{turns}",
+        f"task {plain_text(task.task)} version {about['version']} ({about['kind']})",
+        f"{one_line_value(shots)}-shot{turns}",
         f"scored by {', '.join(sorted(names))}",
         f"chat template {about['chat_template']}" if about["chat_template"] else "no chat template",
         f"system instruction {about['system_instruction']}" if about["system_instruction"] else "",

@@ -10,23 +10,28 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lexbench.checkpoints.checkpoint import locate
+from lexbench.checkpoints.checkpoint import locate_checkpoint
 from lexbench.checkpoints.gguf import FetchError
 from lexbench.core.errors import ConfigError
-from lexbench.core.files import unlike
+from lexbench.core.files import why_not_a_folder
 from lexbench.core.record import Cell, Sample
-from lexbench.parts.exchange.lm_eval.results.cells import Lengths, Read, cells, read
-from lexbench.parts.exchange.lm_eval.results.examples import Tokens
-from lexbench.parts.exchange.lm_eval.results.files import read_results, results_files, tasks_of, whole
-from lexbench.parts.exchange.lm_eval.results.setup import setup
+from lexbench.parts.exchange.lm_eval.results.cells import LoggedTask, PromptLengths, cells_of_task, read_task
+from lexbench.parts.exchange.lm_eval.results.examples import RequestTokenCounter
+from lexbench.parts.exchange.lm_eval.results.files import (
+    find_results_files,
+    read_results,
+    tasks_of,
+    whole_number_or_none,
+)
+from lexbench.parts.exchange.lm_eval.results.setup import read_setup
 from lexbench.report import tables
 from lexbench.stats.records import records_of
-from lexbench.stats.wording import plain
+from lexbench.stats.wording import plain_text
 from lexbench.store.store import Store
 
 
 @dataclass(frozen=True)
-class Imported:
+class ImportOutcome:
     """Outcome of an import."""
 
     into: Path
@@ -39,7 +44,7 @@ class Imported:
 
     def text(self) -> str:
         """For a terminal: headline tables of the cells, then what was left out."""
-        shown = tables.terminal([(self.into, [cell.id for cell in self.cells])])
+        shown = tables.terminal_tables([(self.into, [cell.id for cell in self.cells])])
         lines = [f"- {line}" for line in self.left_out]
         lines = ["", "Left out:", *lines] if lines else []
         lines += ["", "Not imported:", *(f"- {line}" for line in self.problems)] if self.problems else []
@@ -53,7 +58,7 @@ def import_lm_eval(
     trained_length: int | None = None,
     length: int | None = None,
     tokenizer: str | Path | None = None,
-) -> Imported:
+) -> ImportOutcome:
     """Import results of lm-evaluation-harness into a run folder; importing the same files again changes nothing.
 
     Args:
@@ -67,58 +72,61 @@ def import_lm_eval(
     Raises ConfigError with the first reason if nothing can be imported.
     """
     for name, value in (("trained-length", trained_length), ("length", length)):
-        if value is not None and whole(value) is None:
+        if value is not None and whole_number_or_none(value) is None:
             raise ConfigError(f"--{name} must be a whole number of at least 1 token, got {value}")
-    lengths = Lengths(stated=length, tokens=Tokens(_tokenizer(str(tokenizer))) if tokenizer else None)
+    lengths = PromptLengths(
+        stated=length, tokens=RequestTokenCounter(_tokenizer_folder(str(tokenizer))) if tokenizer else None
+    )
     store, left_out, problems = Store(into), list[str](), list[str]()
     kept: dict[str, Cell] = {}
-    for task, made in _tasks(results_files(results), trained_length, lengths, problems):
+    for task, made in _tasks_with_cells(find_results_files(results), trained_length, lengths, problems):
         left_out += task.left_out
         for cell, samples in made:
-            _keep(store, cell, samples)
+            _store_cell(store, cell, samples)
             kept[cell.id] = cell
     if not kept:
         nothing = [f"nothing to import: {line}" for line in left_out]
         raise ConfigError([*problems, *nothing, "the results have no task: give the files that lm_eval wrote"][0])
     store.write_records(records_of)
-    return Imported(into, list(kept.values()), list(dict.fromkeys(left_out)), problems)
+    return ImportOutcome(into, list(kept.values()), list(dict.fromkeys(left_out)), problems)
 
 
-def _tokenizer(path: str) -> Path:
+def _tokenizer_folder(path: str) -> Path:
     """The folder of --tokenizer; ConfigError where there is none."""
     try:
-        return locate(path, weights=False)
+        return locate_checkpoint(path, weights=False)
     except FetchError as missing:
         raise ConfigError(f"--tokenizer {path}: {missing}") from None
     except ValueError:
         raise ConfigError(
-            f"--tokenizer {path} {unlike(Path(path).expanduser())}: give --tokenizer DIR or a hub name like org/name"
+            f"--tokenizer {path} {why_not_a_folder(Path(path).expanduser())}: give --tokenizer DIR or a hub name like "
+            "org/name"
         ) from None
 
 
-def _tasks(
-    files: Sequence[Path], trained_length: int | None, lengths: Lengths, problems: list[str]
-) -> Iterator[tuple[Read, list[tuple[Cell, list[Sample]]]]]:
+def _tasks_with_cells(
+    files: Sequence[Path], trained_length: int | None, lengths: PromptLengths, problems: list[str]
+) -> Iterator[tuple[LoggedTask, list[tuple[Cell, list[Sample]]]]]:
     """Each task with its cells; errors go to `problems`, and the next task follows."""
     for file in files:
         try:
             found = read_results(file)
-            measured = setup(found, trained_length)
+            measured = read_setup(found, trained_length)
         except (ValueError, OSError) as error:
-            problems.append(plain(error))
+            problems.append(plain_text(error))
             continue
         for name in tasks_of(found):
             try:
-                task = read(found, measured, name, lengths)
-                made = list(cells(task, lengths))
+                task = read_task(found, measured, name, lengths)
+                made = list(cells_of_task(task, lengths))
             except (ValueError, OSError) as error:
-                problems.append(plain(error))
+                problems.append(plain_text(error))
             else:
                 yield task, made
 
 
-def _keep(store: Store, cell: Cell, samples: Sequence[Sample]) -> None:
-    if not store.finished(cell):
+def _store_cell(store: Store, cell: Cell, samples: Sequence[Sample]) -> None:
+    if not store.is_finished(cell):
         for sample in samples:
             store.append(cell, sample)
         store.finish(cell, [sample.index for sample in samples])

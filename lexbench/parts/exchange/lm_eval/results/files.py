@@ -17,14 +17,14 @@ from lexbench.core.errors import ConfigError
 from lexbench.core.files import parse_object
 from lexbench.core.values import is_whole
 
-LARGEST = 256 << 20
+MAX_FILE_BYTES = 256 << 20
 """Most bytes of a results file, and of a line of a samples file."""
-DATED = re.compile(r".+_(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?)")
+DATED_NAME_PATTERN = re.compile(r".+_(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?)")
 """File name with a date; all files of one evaluation share the date."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Results:
+class HarnessResults:
     """One evaluation."""
 
     file: Path
@@ -34,20 +34,20 @@ class Results:
 
     def section(self, name: str) -> Mapping[str, Any]:
         """A section of the results file; empty if missing."""
-        return mapping(self.content.get(name))
+        return mapping_or_empty(self.content.get(name))
 
 
-def mapping(value: Any) -> Mapping[str, Any]:
+def mapping_or_empty(value: Any) -> Mapping[str, Any]:
     """The value if it is a mapping, else an empty one."""
     return value if isinstance(value, Mapping) else {}
 
 
-def whole(value: Any) -> int | None:
+def whole_number_or_none(value: Any) -> int | None:
     """The value if it is a whole number from 1 to 2^53 - 1, else None."""
     return value if is_whole(value, 1) and value < 1 << 53 else None
 
 
-def results_files(paths: Sequence[Path]) -> list[Path]:
+def find_results_files(paths: Sequence[Path]) -> list[Path]:
     """The given results files, and those in the given folders at any depth; each once.
 
     Raises ConfigError for a path that does not exist, and for a folder without results files.
@@ -57,7 +57,9 @@ def results_files(paths: Sequence[Path]) -> list[Path]:
         if not path.exists():
             raise ConfigError(f"results {path} do not exist: give the --output_path of lm_eval")
         below = (
-            [path] if path.is_file() else [file for file in sorted(path.rglob("*.json")) if DATED.fullmatch(file.stem)]
+            [path]
+            if path.is_file()
+            else [file for file in sorted(path.rglob("*.json")) if DATED_NAME_PATTERN.fullmatch(file.stem)]
         )
         if not below:
             raise ConfigError(f"folder {path} has no results_DATE.json: give the --output_path of lm_eval")
@@ -65,29 +67,33 @@ def results_files(paths: Sequence[Path]) -> list[Path]:
     return list(found)
 
 
-def read_results(file: Path) -> Results:
+def read_results(file: Path) -> HarnessResults:
     """Read a results file and find the samples files beside it; ConfigError if it is malformed."""
-    if file.stat().st_size > LARGEST:
-        raise ConfigError(f"results {file} are larger than {LARGEST >> 20} MiB: give the harness's results_DATE.json")
+    if file.stat().st_size > MAX_FILE_BYTES:
+        raise ConfigError(
+            f"results {file} are larger than {MAX_FILE_BYTES >> 20} MiB: give the harness's results_DATE.json"
+        )
     content = parse_object(file.read_bytes(), f"results {file}", "log it again")
     if not isinstance(content.get("results"), Mapping):
         raise ConfigError(f"results {file} have no results by task: give the harness's results_DATE.json")
-    dated = DATED.fullmatch(file.stem)
+    dated = DATED_NAME_PATTERN.fullmatch(file.stem)
     ending = f"_{dated[1]}" if dated else ""
     # Never open a path built from names in the file: they may lead anywhere.
     beside = {each.name: each for each in file.parent.glob("samples_*.jsonl")}
     names = {task: f"samples_{task}{ending}.jsonl" for task in content["results"]}
-    return Results(file=file, content=content, samples={t: beside[name] for t, name in names.items() if name in beside})
+    return HarnessResults(
+        file=file, content=content, samples={t: beside[name] for t, name in names.items() if name in beside}
+    )
 
 
-def tasks_of(results: Results) -> list[str]:
+def tasks_of(results: HarnessResults) -> list[str]:
     """Tasks of the results, without groups, which only aggregate tasks."""
     groups = {name for name, parts in results.section("group_subtasks").items() if parts} | {*results.section("groups")}
     return [task for task in results.section("results") if task not in groups]
 
 
 @dataclass(frozen=True, eq=False)
-class Line:
+class SamplesLine:
     """One line of a samples file."""
 
     place: str
@@ -96,16 +102,16 @@ class Line:
     hash: bytes
 
 
-def read_samples(file: Path) -> Iterator[Line]:
+def read_samples(file: Path) -> Iterator[SamplesLine]:
     """Lines of a samples file; ConfigError for a malformed one."""
     with file.open("rb") as stream:
         number = 0
         # Bounded: a file without line ends would be read into memory whole.
-        while line := stream.readline(LARGEST + 1):
+        while line := stream.readline(MAX_FILE_BYTES + 1):
             number += 1
             place = f"line {number} of {file}"
-            if len(line) > LARGEST:
-                raise ConfigError(f"{place} is larger than {LARGEST >> 20} MiB: log the samples again")
-            yield Line(place, parse_object(line, place, "log it again"), hashlib.sha256(line.rstrip()).digest())
+            if len(line) > MAX_FILE_BYTES:
+                raise ConfigError(f"{place} is larger than {MAX_FILE_BYTES >> 20} MiB: log the samples again")
+            yield SamplesLine(place, parse_object(line, place, "log it again"), hashlib.sha256(line.rstrip()).digest())
     if not number:
         raise ConfigError(f"samples {file} are empty: run lm_eval again with --log_samples")

@@ -7,26 +7,26 @@ from typing import Any
 
 import numpy as np
 
-from lexbench.core.method_key import BASELINE, MethodKey
+from lexbench.core.method_key import BASELINE_METHOD, MethodKey
 from lexbench.core.record import Record
-from lexbench.parts.lab.study.page.measured import Documents, Row, document_difference
+from lexbench.parts.lab.study.page.measured import Documents, MeasuredRow, document_difference
 from lexbench.stats.combine import Estimate
-from lexbench.stats.intervals import CONFIDENCE
+from lexbench.stats.intervals import CONFIDENCE_LEVEL
 from lexbench.stats.metrics import is_score
 
 CellPlace = tuple[str, str, MethodKey, int]
 """Model, task, method and length."""
-HEADLINES = ("nll", "accuracy", "resolution")
+HEADLINE_METRICS = ("nll", "accuracy", "resolution")
 """Metrics on the page, one for each task."""
 
 
-def named(entry: str, method: MethodKey) -> str:
+def name_with_method(entry: str, method: MethodKey) -> str:
     """An encoding under a method, as tables show it."""
-    return entry if method == BASELINE else f"{entry} + {method}"
+    return entry if method == BASELINE_METHOD else f"{entry} + {method}"
 
 
 @dataclass(frozen=True)
-class Point:
+class CurvePoint:
     """One length of a curve."""
 
     length: int
@@ -56,7 +56,7 @@ class Curve:
     """Label of the task."""
     metric: str
     protocol: str
-    points: Sequence[Point]
+    points: Sequence[CurvePoint]
     asked: str = ""
     """Number of questions that each model was asked, and the score of guessing, in words."""
     stated: Mapping[str, Any] = field(kw_only=True)
@@ -65,25 +65,27 @@ class Curve:
     @property
     def label(self) -> str:
         """`rope`, or `rope + bca`."""
-        return named(self.entry, self.method)
+        return name_with_method(self.entry, self.method)
 
     @property
     def task_name(self) -> str:
         """The task without its parameters: `last_segment` of `last_segment(targets=16)`."""
         return str(self.stated["name"])
 
-    def at(self, multiple: float) -> Point | None:
+    def at(self, multiple: float) -> CurvePoint | None:
         """The point at a multiple of the trained length."""
         return next((point for point in self.points if math.isclose(point.multiple, multiple)), None)
 
 
-def curves(rows: Sequence[Row], about: Mapping[str, Any], metrics: Sequence[str] = HEADLINES) -> list[Curve]:
+def build_curves(
+    rows: Sequence[MeasuredRow], about: Mapping[str, Any], metrics: Sequence[str] = HEADLINE_METRICS
+) -> list[Curve]:
     """All curves of these metrics, in the study's order of encodings; a curve joins the seeds of one entry."""
     models = {model["name"]: model for model in about["models"]}
     seeds = {name: model["seed"] for name, model in models.items()}
     order = {entry: place for place, entry in enumerate(dict.fromkeys(m["entry"] for m in about["models"]))}
-    refusals = {_cell(row): row.record.refused for row in rows if row.record.refused}
-    groups: dict[tuple[str, str, MethodKey, str], list[Row]] = {}
+    refusals = {_cell_place(row): row.record.refused for row in rows if row.record.refused}
+    groups: dict[tuple[str, str, MethodKey, str], list[MeasuredRow]] = {}
     shown = {row.record.task: row.record.metric for row in rows if row.record.metric in metrics}
     for row in rows:
         # A refused cell has no metric: it goes to the curve that other cells of its task have.
@@ -99,25 +101,27 @@ def curves(rows: Sequence[Row], about: Mapping[str, Any], metrics: Sequence[str]
             task=task,
             metric=metric,
             protocol=group[0].record.protocol,
-            points=[_point(each, refusals, seeds) for each in _by_length(group)],
-            asked=_asked([row.record for row in group]),
+            points=[_build_point(each, refusals, seeds) for each in _group_by_length(group)],
+            asked=_asked_note([row.record for row in group]),
             stated=group[0].task,
         )
         for (entry, task, method, metric), group in groups.items()
     ]
-    return sorted(made, key=lambda curve: (order[curve.entry], curve.task, curve.method != BASELINE, curve.method))
+    return sorted(
+        made, key=lambda curve: (order[curve.entry], curve.task, curve.method != BASELINE_METHOD, curve.method)
+    )
 
 
-def _cell(row: Row) -> CellPlace:
+def _cell_place(row: MeasuredRow) -> CellPlace:
     return row.record.model, row.record.task, row.record.method, row.record.length
 
 
-def _by_length(rows: Sequence[Row]) -> list[list[Row]]:
+def _group_by_length(rows: Sequence[MeasuredRow]) -> list[list[MeasuredRow]]:
     lengths = sorted({row.record.length for row in rows})
     return [[row for row in rows if row.record.length == length] for length in lengths]
 
 
-def _asked(records: Sequence[Record]) -> str:
+def _asked_note(records: Sequence[Record]) -> str:
     """`n = 48 in 45 documents; guessing has 0.028`; empty where nothing was scored."""
     known = [record for record in records if record.value is not None]
     if not known:
@@ -135,37 +139,39 @@ def _asked(records: Sequence[Record]) -> str:
     return f"n = {n}{f' in {clusters} documents' if clusters != n else ''}{guess}"
 
 
-def _point(rows: Sequence[Row], refusals: Mapping[CellPlace, str | None], numbers: Mapping[str, int]) -> Point:
+def _build_point(
+    rows: Sequence[MeasuredRow], refusals: Mapping[CellPlace, str | None], numbers: Mapping[str, int]
+) -> CurvePoint:
     """The point of one length from its seeds, whose `numbers` go by model; refused seeds do not count."""
     record = rows[0].record
     values = [(r.record.value, r.record.low, r.record.high) for r in rows if r.record.value is not None]
     changes = [(r.change, r.change_low, r.change_high) for r in rows if r.change is not None]
-    value = over_seeds(values)
+    value = mean_over_seeds(values)
     if value is not None:
         # Spread added in squares may lead beyond what a score or a likelihood can be.
         most = 1.0 if is_score(record.metric) else math.inf
         low, high = (None if end is None else min(most, max(0.0, end)) for end in (value.low, value.high))
         value = Estimate(value.value, low, high)
-    reasons = [refusals.get(_cell(row)) for row in rows]
-    return Point(
+    reasons = [refusals.get(_cell_place(row)) for row in rows]
+    return CurvePoint(
         length=record.length,
         multiple=record.multiple,
         value=value,
-        change=over_seeds(changes),
+        change=mean_over_seeds(changes),
         refused=next((reason for reason in reasons if reason), None),
         seeds={numbers[r.record.model]: r.record.value for r in rows if r.record.value is not None},
-        documents=_documents(rows),
-        floor=_floor([row.record for row in rows]),
+        documents=_shared_documents(rows),
+        floor=_mean_floor([row.record for row in rows]),
     )
 
 
-def _floor(records: Sequence[Record]) -> float | None:
+def _mean_floor(records: Sequence[Record]) -> float | None:
     floors = [record.bigram if record.metric == "nll" else record.chance for record in records]
     known = [floor for floor in floors if floor is not None]
     return math.fsum(known) / len(known) if known else None
 
 
-def _documents(rows: Sequence[Row]) -> dict[str, tuple[float, float]] | None:
+def _shared_documents(rows: Sequence[MeasuredRow]) -> dict[str, tuple[float, float]] | None:
     """Nats and targets by document, of documents that all seeds have."""
     known = [row.documents for row in rows if row.documents is not None]
     if not known:
@@ -174,7 +180,7 @@ def _documents(rows: Sequence[Row]) -> dict[str, tuple[float, float]] | None:
     return {name: (math.fsum(each[name][0] for each in known) / len(known), known[0][name][1]) for name in shared}
 
 
-def difference(left: Point, right: Point) -> Estimate | None:
+def likelihood_difference(left: CurvePoint, right: CurvePoint) -> Estimate | None:
     """Difference right - left of two likelihoods at one length, paired by document, and by seed where seeds are equal.
 
         difference -+ sqrt(e^2 + d^2)
@@ -193,13 +199,13 @@ def difference(left: Point, right: Point) -> Estimate | None:
     value, interval = found
     if interval is None:
         return Estimate(value)
-    spread = _spread(left.seeds, right.seeds)
+    spread = _seed_halfwidth(left.seeds, right.seeds)
     below, above = (math.hypot(spread, gap) for gap in (value - interval.low, interval.high - value))
     return Estimate(value, value - below, value + above)
 
 
-def _spread(left: Mapping[int, float], right: Mapping[int, float]) -> float:
-    """Part e of the interval of a difference, that of seeds (`difference`)."""
+def _seed_halfwidth(left: Mapping[int, float], right: Mapping[int, float]) -> float:
+    """Part e of the interval of a difference, that of seeds (`likelihood_difference`)."""
     from scipy.special import stdtrit
 
     sides = [list(left.values()), list(right.values())]
@@ -210,10 +216,10 @@ def _spread(left: Mapping[int, float], right: Mapping[int, float]) -> float:
         return 0.0
     variances = [float(np.var(each if len(each) > 1 else several[0], ddof=1)) / len(each) for each in sides]
     freedom = min(map(len, several)) - 1
-    return float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * math.sqrt(sum(variances))
+    return float(stdtrit(freedom, (1 + CONFIDENCE_LEVEL) / 2)) * math.sqrt(sum(variances))
 
 
-def over_seeds(values: Sequence[tuple[float | None, float | None, float | None]]) -> Estimate | None:
+def mean_over_seeds(values: Sequence[tuple[float | None, float | None, float | None]]) -> Estimate | None:
     """The mean of (value, low, high) over seeds with the same questions.
 
         mean -+ sqrt((t s / sqrt(S))^2 + d^2)
@@ -231,7 +237,7 @@ def over_seeds(values: Sequence[tuple[float | None, float | None, float | None]]
     mean, count = float(means.mean()), len(known)
     spread = 0.0
     if count > 1:
-        spread = float(stdtrit(count - 1, (1 + CONFIDENCE) / 2) * means.std(ddof=1)) / math.sqrt(count)
+        spread = float(stdtrit(count - 1, (1 + CONFIDENCE_LEVEL) / 2) * means.std(ddof=1)) / math.sqrt(count)
     lows = [value - low for value, low, _ in known if low is not None]
     highs = [high - value for value, _, high in known if high is not None]
     if not (lows and highs) and count < 2:
@@ -240,7 +246,7 @@ def over_seeds(values: Sequence[tuple[float | None, float | None, float | None]]
     return Estimate(mean, mean - below, mean + above)
 
 
-def unpaired(left: Estimate, right: Estimate) -> Estimate:
+def unpaired_difference(left: Estimate, right: Estimate) -> Estimate:
     """left - right, as if both had other questions: distances of ends add up in squares, wider than a paired one."""
     value = left.value - right.value
     below = math.hypot(left.value - left.ends[0], right.ends[1] - right.value)

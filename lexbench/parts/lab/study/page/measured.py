@@ -17,17 +17,17 @@ import pyarrow.parquet as pq
 
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import read_object, write_bytes
-from lexbench.core.method_key import MethodKey, key_from
+from lexbench.core.method_key import MethodKey, parse_label
 from lexbench.core.record import Record
-from lexbench.core.values import fits, fitting
-from lexbench.parts.lab.study.settings import Order, Prediction, predicted
+from lexbench.core.values import checked_field_values, has_type
+from lexbench.parts.lab.study.settings import PredictedOrder, Prediction, read_predictions
 from lexbench.stats import records
 from lexbench.stats.intervals import Interval, cluster_bootstrap, cluster_sums
-from lexbench.stats.pairs import Outcome, Paired, outcomes, paired
+from lexbench.stats.pairs import Outcome, PairedDifference, outcomes_of_samples, paired_difference
 from lexbench.store.cell_rows import read_key
-from lexbench.store.format import Finished
+from lexbench.store.format import FinishedCell
 
-ROWS, ABOUT = "measured.parquet", "models.json"
+ROWS_FILE_NAME, MODELS_FILE_NAME = "measured.parquet", "models.json"
 STATED_TASK = "stated_task"
 """Column of a task's name and parameters, as JSON."""
 
@@ -37,7 +37,7 @@ Documents = Mapping[str, Sequence[float]]
 
 
 @dataclass(frozen=True)
-class Row:
+class MeasuredRow:
     """One metric of one cell."""
 
     record: Record
@@ -53,11 +53,11 @@ class Row:
     """For likelihoods."""
 
 
-PAIRED = ("nll", "resolution")
+METRICS_WITH_CHANGE = ("nll", "resolution")
 """Metrics with a change from the trained length."""
 
 
-def measured(folders: Iterable[Path], revisions: Mapping[str, str] | None = None) -> list[Row]:
+def measured_rows(folders: Iterable[Path], revisions: Mapping[str, str] | None = None) -> list[MeasuredRow]:
     """All metrics of run folders, sorted by model, task, method and length; without parts.
 
     Args:
@@ -67,19 +67,19 @@ def measured(folders: Iterable[Path], revisions: Mapping[str, str] | None = None
 
     Raises ConfigError if a folder holds two cells of the same model, task, method, length and seed.
     """
-    found: list[Row] = []
+    found: list[MeasuredRow] = []
     for folder in folders:
-        cells = list(_current(records.load([folder]).finished, revisions or {}))
-        _check(cells, folder)
-        bases = {_curve(each): each for each in cells if each.cell.length == each.cell.trained_length}
+        cells = list(_current_cells(records.load_cells([folder]).finished, revisions or {}))
+        _refuse_duplicate_cells(cells, folder)
+        bases = {_curve_key(each): each for each in cells if each.cell.length == each.cell.trained_length}
         for each in cells:
-            base = bases.get(_curve(each))
-            rows = (_row(record, each, base) for record in records.records_of(each))
+            base = bases.get(_curve_key(each))
+            rows = (_build_row(record, each, base) for record in records.records_of(each))
             found += [row for row in rows if row.record.part is None]
-    return sorted(found, key=lambda row: _order(row.record))
+    return sorted(found, key=lambda row: _record_sort_key(row.record))
 
 
-def check_protocols(rows: Iterable[Row], page: Path) -> None:
+def check_protocols(rows: Iterable[MeasuredRow], page: Path) -> None:
     """ConfigError for a task with two protocols, such as two versions of `resolution`: a page shows one protocol."""
     known: dict[str, Record] = {}
     for record in (row.record for row in rows if row.record.refused is None):
@@ -91,20 +91,20 @@ def check_protocols(rows: Iterable[Row], page: Path) -> None:
             )
 
 
-def _current(cells: Iterable[Finished], revisions: Mapping[str, str]) -> Iterator[Finished]:
+def _current_cells(cells: Iterable[FinishedCell], revisions: Mapping[str, str]) -> Iterator[FinishedCell]:
     for each in cells:
         revision = each.cell.identity["model"]["revision"]
         if revisions.get(each.cell.model, revision) == revision:
             yield each
 
 
-def _check(cells: Iterable[Finished], folder: Path) -> None:
+def _refuse_duplicate_cells(cells: Iterable[FinishedCell], folder: Path) -> None:
     """ConfigError for two cells of one curve and length: they differ in corpus, dtype or the like, not in the seed."""
-    known: dict[tuple[object, ...], Finished] = {}
+    known: dict[tuple[object, ...], FinishedCell] = {}
     for each in cells:
-        other = known.setdefault((*_curve(each), each.cell.length), each)
+        other = known.setdefault((*_curve_key(each), each.cell.length), each)
         if other is not each:
-            one, two = _plain(other.cell.identity), _plain(each.cell.identity)
+            one, two = _dotted_identity(other.cell.identity), _dotted_identity(each.cell.identity)
             odd = [key for key in sorted(one.keys() | two.keys()) if one.get(key) != two.get(key)]
             differ = ", ".join(f"{key} {one.get(key)} and {two.get(key)}" for key in odd[:3])
             raise ConfigError(
@@ -113,37 +113,37 @@ def _check(cells: Iterable[Finished], folder: Path) -> None:
             )
 
 
-def _plain(identity: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+def _dotted_identity(identity: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     """The identity with dotted keys, such as `backend.dtype`."""
     found: dict[str, Any] = {}
     for key, value in identity.items():
-        found |= _plain(value, f"{above}{key}.") if isinstance(value, Mapping) else {f"{above}{key}": value}
+        found |= _dotted_identity(value, f"{above}{key}.") if isinstance(value, Mapping) else {f"{above}{key}": value}
     return found
 
 
-def _curve(finished: Finished) -> tuple[str, MethodKey, str, int]:
+def _curve_key(finished: FinishedCell) -> tuple[str, MethodKey, str, int]:
     cell = finished.cell
     return cell.model, cell.method, cell.task, cell.seed
 
 
-def _order(record: Record) -> tuple[str, str, MethodKey, int, str]:
+def _record_sort_key(record: Record) -> tuple[str, str, MethodKey, int, str]:
     return record.model, record.task, record.method, record.length, record.metric or ""
 
 
-def _row(record: Record, finished: Finished, base: Finished | None) -> Row:
+def _build_row(record: Record, finished: FinishedCell, base: FinishedCell | None) -> MeasuredRow:
     stated = finished.cell.identity.get("task")
     task = stated if isinstance(stated, Mapping) else {"name": finished.cell.task_name}
-    if record.metric not in PAIRED:
-        return Row(record, task)
-    own = outcomes(finished.samples, record.metric)
-    before = outcomes(base.samples, record.metric) if base else []
-    found = paired(before, own, record.metric) if base else Paired()
-    documents = _documents(own) if record.metric == "nll" else None
+    if record.metric not in METRICS_WITH_CHANGE:
+        return MeasuredRow(record, task)
+    own = outcomes_of_samples(finished.samples, record.metric)
+    before = outcomes_of_samples(base.samples, record.metric) if base else []
+    found = paired_difference(before, own, record.metric) if base else PairedDifference()
+    documents = _nats_by_document(own) if record.metric == "nll" else None
     change, interval = found.difference, found.interval
-    if documents is not None and found.unlike is not None:  # windows of other lengths, over the same tokens
-        change, interval = document_difference(_documents(before), documents, exact=True) or (None, None)
+    if documents is not None and found.first_mismatch is not None:  # windows of other lengths, over the same tokens
+        change, interval = document_difference(_nats_by_document(before), documents, exact=True) or (None, None)
     low, high = (interval.low, interval.high) if interval else (None, None)
-    return Row(record, task, change, low, high, documents)
+    return MeasuredRow(record, task, change, low, high, documents)
 
 
 def document_difference(left: Documents, right: Documents, exact: bool = False) -> tuple[float, Interval | None] | None:
@@ -159,7 +159,7 @@ def document_difference(left: Documents, right: Documents, exact: bool = False) 
     return math.fsum(gaps) / math.fsum(targets), cluster_bootstrap(gaps, targets, shared)
 
 
-def _documents(found: Sequence[Outcome]) -> dict[str, tuple[float, float]]:
+def _nats_by_document(found: Sequence[Outcome]) -> dict[str, tuple[float, float]]:
     """By document: sum of nats over all targets, and number of targets."""
     known = [(each.amount, each.units, each.cluster) for each in found if each.amount is not None]
     nats, targets, clusters = zip(*known, strict=True) if known else ((), (), ())
@@ -167,9 +167,9 @@ def _documents(found: Sequence[Outcome]) -> dict[str, tuple[float, float]]:
     return {name: (float(nats), float(targets)) for name, (nats, targets) in zip(names, sums, strict=True)}
 
 
-def keep(rows: Sequence[Row], folder: Path) -> None:
+def write_rows(rows: Sequence[MeasuredRow], folder: Path) -> None:
     """Write the rows into the folder's file."""
-    own = [field.name for field in fields(Row) if field.name not in ("record", "task", "documents")]
+    own = [field.name for field in fields(MeasuredRow) if field.name not in ("record", "task", "documents")]
     plain = [
         {
             **row.record.as_row(),
@@ -182,46 +182,48 @@ def keep(rows: Sequence[Row], folder: Path) -> None:
     stream = io.BytesIO()
     # Few texts repeat, and no number: without a dictionary the file is a quarter smaller.
     pq.write_table(pa.Table.from_pylist(plain), stream, compression="zstd", compression_level=19, use_dictionary=False)
-    write_bytes(folder / ROWS, stream.getvalue())
+    write_bytes(folder / ROWS_FILE_NAME, stream.getvalue())
 
 
-def load(folder: Path) -> tuple[list[Row], Mapping[str, Any]]:
+def read_page_data(folder: Path) -> tuple[list[MeasuredRow], Mapping[str, Any]]:
     """Rows and facts of the models; ConfigError if a file is missing or malformed."""
-    for name in (ROWS, ABOUT):
+    for name in (ROWS_FILE_NAME, MODELS_FILE_NAME):
         if not (folder / name).is_file():
             raise ConfigError(f"folder {folder} has no {name}: give a page folder of `lexbench study`")
     try:
         # One thread, as in `lexbench.store.format`: Arrow's own may abort the process at its end.
-        with pq.ParquetFile(folder / ROWS, pre_buffer=False) as stored:
+        with pq.ParquetFile(folder / ROWS_FILE_NAME, pre_buffer=False) as stored:
             plain = stored.read(use_threads=False).to_pylist()
         rows = [_row_of(each) for each in plain]
     except (pa.ArrowException, OSError, KeyError, ValueError, RecursionError) as error:
         said = " ".join(str(error).split())[:80]
-        raise ConfigError(f"{folder / ROWS} cannot be read ({said}): run the study again") from error
-    about = read_object(folder / ABOUT, "run the study again")
-    listed = about.get("models") if fits(about.get("models"), OF_STUDIES["models"]) else ()
-    for values, kinds in ((about, OF_STUDIES), *((model, OF_MODELS) for model in listed or ())):
+        raise ConfigError(f"{folder / ROWS_FILE_NAME} cannot be read ({said}): run the study again") from error
+    about = read_object(folder / MODELS_FILE_NAME, "run the study again")
+    listed = about.get("models") if has_type(about.get("models"), STUDY_FACT_TYPES["models"]) else ()
+    for values, kinds in ((about, STUDY_FACT_TYPES), *((model, MODEL_FACT_TYPES) for model in listed or ())):
         for name, kind in kinds.items():
-            if not fits(values.get(name), kind):
-                raise ConfigError(f"{folder / ABOUT} lacks {name} of the study or of a model: run the study again")
+            if not has_type(values.get(name), kind):
+                raise ConfigError(
+                    f"{folder / MODELS_FILE_NAME} lacks {name} of the study or of a model: run the study again"
+                )
     try:
         own: dict[str, list[Any]] = {
-            name: predicted(kind, about.get(f"{name}s"), name) for name, kind in STATED.items()
+            name: read_predictions(kind, about.get(f"{name}s"), name) for name, kind in CLASS_OF_STATEMENT.items()
         }
     except ValueError as error:
-        raise ConfigError(f"{folder / ABOUT}: {error}") from error
+        raise ConfigError(f"{folder / MODELS_FILE_NAME}: {error}") from error
     return rows, {**about, **{f"{name}s": each for name, each in own.items()}}
 
 
-STATED: Mapping[str, type] = {"prediction": Prediction, "order": Order}
-OF_STUDIES: Mapping[str, Any] = {
+CLASS_OF_STATEMENT: Mapping[str, type] = {"prediction": Prediction, "order": PredictedOrder}
+STUDY_FACT_TYPES: Mapping[str, Any] = {
     "study": str,
     "recipe": str,
     "trained_length": int,
     "models": Sequence[Mapping[str, Any]],
     "published": Sequence[Mapping[str, Any]],
 }
-OF_MODELS: Mapping[str, Any] = {
+MODEL_FACT_TYPES: Mapping[str, Any] = {
     **dict.fromkeys(("name", "entry", "family"), str),
     "seed": int,
     **dict.fromkeys(("start", "failed", "device"), str | None),
@@ -233,29 +235,29 @@ OF_MODELS: Mapping[str, Any] = {
 def _task_of(plain: Mapping[str, Any]) -> Mapping[str, Any]:
     """The task of a row; files of earlier versions hold its label alone."""
     if plain.get(STATED_TASK) is None:
-        key = key_from(str(plain["task"]))
+        key = parse_label(str(plain["task"]))
         return {"name": key.bare, **dict(key.parts[-1][1])}
     task: Mapping[str, Any] = json.loads(plain[STATED_TASK])
-    if not fits(task, Mapping[str, Any]) or not isinstance(task.get("name"), str):
+    if not has_type(task, Mapping[str, Any]) or not isinstance(task.get("name"), str):
         raise ConfigError("a record has a task without a name")
     return task
 
 
-def _row_of(plain: Mapping[str, Any]) -> Row:
+def _row_of(plain: Mapping[str, Any]) -> MeasuredRow:
     """A row from its columns; ConfigError for a value of another type."""
     names = {field.name for field in fields(Record)}
     known = {key: value for key, value in plain.items() if key in names}
     known["method"] = read_key(str(plain["method"]), None, None)
-    record = Record(**fitting(Record, known, "a record"))
+    record = Record(**checked_field_values(Record, known, "a record"))
     documents = None if plain["documents"] is None else json.loads(plain["documents"])
     change, low, high = (plain[name] for name in ("change", "change_low", "change_high"))
-    if not fits(documents, Mapping[str, Sequence[float]] | None) or not fits(
+    if not has_type(documents, Mapping[str, Sequence[float]] | None) or not has_type(
         [change, low, high], Sequence[float | None]
     ):
         raise ConfigError("a record has a wrong change or wrong documents")
     if documents and any(len(pair) != 2 for pair in documents.values()):
         raise ConfigError("a document must have nats and targets")
-    return Row(
+    return MeasuredRow(
         record,
         _task_of(plain),
         change,

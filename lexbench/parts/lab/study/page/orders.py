@@ -7,46 +7,47 @@ from pathlib import Path
 from typing import Any
 
 from lexbench.parts.lab.study.page import plots, tables
-from lexbench.parts.lab.study.page.curves import Curve, Point, curves, unpaired
-from lexbench.parts.lab.study.page.measured import Row
-from lexbench.parts.lab.study.settings import Order
-from lexbench.report.formats import columns
+from lexbench.parts.lab.study.page.curves import Curve, CurvePoint, build_curves, unpaired_difference
+from lexbench.parts.lab.study.page.measured import MeasuredRow
+from lexbench.parts.lab.study.settings import PredictedOrder
+from lexbench.report.formats import markdown_columns
 from lexbench.stats.combine import Estimate
 from lexbench.stats.floors import OutcomesStanding, at_floor
-from lexbench.stats.metrics import label
-from lexbench.stats.wording import several
+from lexbench.stats.metrics import metric_label
+from lexbench.stats.wording import count_with_noun
 
-LEARNT = 0.9
+MIN_LEARNT_ACCURACY = 0.9
 """Accuracy at the trained length from which on a task counts as learnt."""
-DECIDES = {"sort": "exact"}
+DECIDING_METRIC_OF_TASK = {"sort": "exact"}
 """Metric that decides where a guess without the algorithm has a high accuracy; else accuracy."""
-GUESSES = {"sort": "Naming the digit before", "mqar": "Crossing out the values seen"}
+GUESS_OF_TASK = {"sort": "Naming the digit before", "mqar": "Crossing out the values seen"}
 """Guesses that need no algorithm and are better than chance."""
-VERDICTS = ("no", "uncertain", "yes", "both at chance", "nothing follows")
+VERDICTS_IN_ORDER = ("no", "uncertain", "yes", "both at chance", "nothing follows")
 """In the order of the page: what contradicts comes first."""
-HEAD = """\
+PAGE_INTRODUCTION = """\
 One small decoder is trained for each encoding, on all tasks together. Everything else is the same: initial weights,
 rows and their order, number of steps. It is asked strings up to ten times as long as the longest that it learnt from.
 What was predicted was stated before (`PREREGISTRATION.md`). `lexbench study {study}` makes this page from
 `measured.parquet` and `models.json`, and the numbers of its figure in `plots/`. A repository may keep the figure alone.
 """
-RULE = f"""\
-A task counts for an encoding that has an accuracy of at least {LEARNT:g} at the trained length; of what it has not
+VERDICT_RULE_TEXT = f"""\
+A task counts for an encoding that has an accuracy of at least {MIN_LEARNT_ACCURACY:g} at the trained length; \
+of what it has not
 learnt, nothing follows. A prediction compares means over the tasks that both encodings have learnt: accuracy, and for
 `sort` `exact`, the share of strings that are right as a whole. Difference: the higher one as predicted minus the lower
 one. *yes* or *no* where its interval is above or below 0. *both at chance* where no accuracy of either side is above
 chance, as its interval reaches it (of `exact`: reaches 0): that says nothing about their order.
 """
-WHOLE = """\
+WHOLE_STRINGS_TEXT = """\
 Whole strings, all of their symbols right, each behind the right ones: the highest share of any encoding beyond the
 trained length.
 """
-CHANGED = """\
+CHANGED_VERDICTS_TEXT = """\
 Not stated before. `exact` decides little where hardly a whole string is right. With accuracy in its place, these
 verdicts change, to what stands here. Below a guess ({guess})
 an accuracy tells how a model goes wrong, and not how far its algorithm reaches.
 """
-LIMITS = """\
+LIMITS_TEXT = """\
 Accuracy is per symbol, with the right symbols before it given; in the papers whole answers are generated, which is
 harder, so orders are compared and values are not. One seed: intervals cover questions, and not another training. Tasks
 trained alone, larger models or more steps may give another order.
@@ -54,7 +55,7 @@ trained alone, larger models or more steps may give another order.
 
 
 @dataclass(frozen=True)
-class Comparison:
+class OrderComparison:
     """A predicted order at one multiple of the trained length, and what was measured."""
 
     higher: str
@@ -79,22 +80,25 @@ class Comparison:
         return "yes" if low > 0 else "no" if high < 0 else "uncertain"
 
 
-def lines(rows: Sequence[Row], about: Mapping[str, Any], stated: Sequence[Order], folder: Path) -> list[str]:
+def page_lines(
+    rows: Sequence[MeasuredRow], about: Mapping[str, Any], stated: Sequence[PredictedOrder], folder: Path
+) -> list[str]:
     """All sections behind the facts of the models; writes the plot."""
-    found = curves(rows, about, ("accuracy", "exact"))
+    found = build_curves(rows, about, ("accuracy", "exact"))
     chances = {row.record.task: row.record.chance for row in rows if row.record.chance is not None}
     tasks = list(dict.fromkeys(curve.task for curve in found))
-    made = list(comparisons(found, stated, chances))
+    made = list(compare_orders(found, stated, chances))
     plain = [curve for curve in found if curve.metric == "accuracy"]
-    other = comparisons(plain, stated, chances)
+    other = compare_orders(plain, stated, chances)
     changed = [new for old, new in zip(made, other, strict=True) if new.verdict != old.verdict]
-    counts = ", ".join(f"{sum(each.verdict == said for each in made)} {said}" for said in VERDICTS)
+    counts = ", ".join(f"{sum(each.verdict == said for each in made)} {said}" for said in VERDICTS_IN_ORDER)
     shown = [
         replace(
             curve,
             family=curve.task,
             points=[
-                replace(point, floor=guess(curve.task, point.length) or chances[curve.task]) for point in curve.points
+                replace(point, floor=guess_accuracy(curve.task, point.length) or chances[curve.task])
+                for point in curve.points
             ],
         )
         for curve in plain
@@ -102,28 +106,43 @@ def lines(rows: Sequence[Row], about: Mapping[str, Any], stated: Sequence[Order]
     guesses = {curve.task: [(point.multiple, point.floor) for point in curve.points] for curve in shown}
     guessed = "; ".join(
         f"{task}: {', '.join(f'{value:.2f} at {at:g}x' for at, value in guesses[task])}"
-        for task in DECIDES
+        for task in DECIDING_METRIC_OF_TASK
         if task in guesses
     )
     title = f"accuracy, trained at {about['trained_length']} tokens"
-    plots.small_multiples(shown, about["trained_length"], folder / "plots" / "accuracy", title)
+    plots.plot_small_multiples(shown, about["trained_length"], folder / "plots" / "accuracy", title)
     return [
-        *("## Predictions", "", RULE, *whole(found), f"{several(len(made), 'comparison')}: {counts}.", ""),
-        *(*verdicts(made), ""),
         *(
-            ("### By accuracy in all tasks", "", CHANGED.format(guess=guessed), *verdicts(changed), "")
+            "## Predictions",
+            "",
+            VERDICT_RULE_TEXT,
+            *whole_string_lines(found),
+            f"{count_with_noun(len(made), 'comparison')}: {counts}.",
+            "",
+        ),
+        *(*verdict_lines(made), ""),
+        *(
+            (
+                "### By accuracy in all tasks",
+                "",
+                CHANGED_VERDICTS_TEXT.format(guess=guessed),
+                *verdict_lines(changed),
+                "",
+            )
             if changed
             else ()
         ),
         *("## What was learnt", "", "Accuracy at the trained length; in brackets what was not learnt.", ""),
-        *_learnt(found, tasks),
+        *_learnt_table(found, tasks),
         *("", "## How far it reaches", "", "![accuracy over length, by task](plots/accuracy.svg)", ""),
-        *(line for task in tasks for line in _task(found, task, chances[task])),
-        *("## Limits", "", LIMITS),
+        *(line for task in tasks for line in _task_section(found, task, chances[task])),
+        *("## Limits", "", LIMITS_TEXT),
     ]
 
 
-def comparisons(found: Sequence[Curve], orders: Sequence[Order], chances: Mapping[str, float]) -> Iterator[Comparison]:
+def compare_orders(
+    found: Sequence[Curve], orders: Sequence[PredictedOrder], chances: Mapping[str, float]
+) -> Iterator[OrderComparison]:
     """Every stated order of two encodings, or of a task and the other tasks of one encoding, at every multiple.
 
     A task's own deciding metric counts where `found` has it, else accuracy.
@@ -138,36 +157,36 @@ def comparisons(found: Sequence[Curve], orders: Sequence[Order], chances: Mappin
         for multiple in each.multiples:
             for lower in each.lower:
                 pair = str(each.higher), lower
-                own = [t for t in each.tasks or tasks if all(learnt(found, entry, t) for entry in pair)]
-                high, low = (_mean(found, [(entry, task) for task in own], multiple) for entry in pair)
+                own = [t for t in each.tasks or tasks if all(is_learnt(found, entry, t) for entry in pair)]
+                high, low = (_mean_of_cells(found, [(entry, task) for task in own], multiple) for entry in pair)
                 asked = [(entry, task) for entry in pair for task in own]
-                guessed = _at_chance(found, asked, multiple, chances)
-                yield Comparison(*pair, multiple, own, _minus(high, low), each.source, guessed)
+                guessed = _all_at_chance(found, asked, multiple, chances)
+                yield OrderComparison(*pair, multiple, own, _interval_difference(high, low), each.source, guessed)
             for entry in each.entries:
                 for other in (task for task in tasks if task != each.task):
                     both = [(entry, str(each.task)), (entry, other)]
-                    known = all(learnt(found, *cell) for cell in both)
-                    high, low = (_mean(found, [cell], multiple) if known else None for cell in both)
-                    difference, own = _minus(high, low), [task for _, task in both]
+                    known = all(is_learnt(found, *cell) for cell in both)
+                    high, low = (_mean_of_cells(found, [cell], multiple) if known else None for cell in both)
+                    difference, own = _interval_difference(high, low), [task for _, task in both]
                     names = f"{each.task} under {entry}", f"{other} under {entry}"
-                    guessed = _at_chance(found, both, multiple, chances)
-                    yield Comparison(*names, multiple, own if difference else [], difference, each.source, guessed)
+                    guessed = _all_at_chance(found, both, multiple, chances)
+                    yield OrderComparison(*names, multiple, own if difference else [], difference, each.source, guessed)
 
 
-def whole(found: Sequence[Curve]) -> list[str]:
+def whole_string_lines(found: Sequence[Curve]) -> list[str]:
     """Lines with the highest share of whole strings beyond the trained length, by task; else nothing."""
     said = []
     for task in dict.fromkeys(curve.task for curve in found):
         best: dict[float, float] = {}
-        for point in (point for curve in _exact(found, task) for point in curve.points):
+        for point in (point for curve in _whole_string_curves(found, task) for point in curve.points):
             if point.multiple > 1 and point.value:
                 best[point.multiple] = max(best.get(point.multiple, 0.0), point.value.value)
         shares = ", ".join(f"{share:.2f} at {multiple:g}x" for multiple, share in sorted(best.items()))
         said += [f"- {task}: {shares}"] if shares else []
-    return [WHOLE, *said, ""] if said else []
+    return [WHOLE_STRINGS_TEXT, *said, ""] if said else []
 
 
-def _exact(found: Sequence[Curve], task: str) -> list[Curve]:
+def _whole_string_curves(found: Sequence[Curve], task: str) -> list[Curve]:
     """Curves of whole strings; none where one symbol is asked, as `accuracy` says the same."""
     own = {
         metric: [curve for curve in found if (curve.task, curve.metric) == (task, metric)]
@@ -177,32 +196,32 @@ def _exact(found: Sequence[Curve], task: str) -> list[Curve]:
     return own["exact"] if values[0] != values[1] else []
 
 
-def learnt(found: Sequence[Curve], entry: str, task: str) -> bool:
+def is_learnt(found: Sequence[Curve], entry: str, task: str) -> bool:
     """Whether the encoding has learnt the task."""
-    point = _point(found, entry, task, "accuracy", 1.0)
-    return point is not None and point.value is not None and point.value.value >= LEARNT
+    point = _find_point(found, entry, task, "accuracy", 1.0)
+    return point is not None and point.value is not None and point.value.value >= MIN_LEARNT_ACCURACY
 
 
-def _point(found: Sequence[Curve], entry: str, task: str, metric: str, multiple: float) -> Point | None:
+def _find_point(found: Sequence[Curve], entry: str, task: str, metric: str, multiple: float) -> CurvePoint | None:
     own = (curve for curve in found if (curve.entry, curve.task, curve.metric) == (entry, task, metric))
     curve = next(own, None)
     return curve.at(multiple) if curve else None
 
 
-def _deciding(found: Sequence[Curve], entry: str, task: str, multiple: float) -> tuple[str, Point | None]:
+def _deciding_point(found: Sequence[Curve], entry: str, task: str, multiple: float) -> tuple[str, CurvePoint | None]:
     """The metric that decides, and its point."""
-    for metric in (DECIDES.get(task, "accuracy"), "accuracy"):
-        if point := _point(found, entry, task, metric, multiple):
+    for metric in (DECIDING_METRIC_OF_TASK.get(task, "accuracy"), "accuracy"):
+        if point := _find_point(found, entry, task, metric, multiple):
             return metric, point
     return "accuracy", None
 
 
-def _at_chance(
+def _all_at_chance(
     found: Sequence[Curve], cells: Sequence[tuple[str, str]], multiple: float, chances: Mapping[str, float]
 ) -> bool:
     """Whether no (encoding, task) is above chance."""
     for entry, task in cells:
-        metric, point = _deciding(found, entry, task, multiple)
+        metric, point = _deciding_point(found, entry, task, multiple)
         if point is not None and point.value is not None:
             chance = chances[task] if metric == "accuracy" else None
             low, high = point.value.ends
@@ -214,9 +233,9 @@ def _at_chance(
     return True
 
 
-def _mean(found: Sequence[Curve], cells: Sequence[tuple[str, str]], multiple: float) -> Estimate | None:
+def _mean_of_cells(found: Sequence[Curve], cells: Sequence[tuple[str, str]], multiple: float) -> Estimate | None:
     """The mean over (encoding, task); their questions are independent, so distances of ends add up in squares."""
-    points = [_deciding(found, *cell, multiple)[1] for cell in cells]
+    points = [_deciding_point(found, *cell, multiple)[1] for cell in cells]
     values = [point.value for point in points if point and point.value]
     if not values or len(values) < len(cells):
         return None
@@ -226,14 +245,14 @@ def _mean(found: Sequence[Curve], cells: Sequence[tuple[str, str]], multiple: fl
     return Estimate(mean, mean - below, mean + above)
 
 
-def _minus(high: Estimate | None, low: Estimate | None) -> Estimate | None:
+def _interval_difference(high: Estimate | None, low: Estimate | None) -> Estimate | None:
     """The difference; None without an interval on both sides."""
     if high is None or low is None or None in (high.low, high.high, low.low, low.high):
         return None
-    return unpaired(high, low)
+    return unpaired_difference(high, low)
 
 
-def guess(task: str, length: int) -> float | None:
+def guess_accuracy(task: str, length: int) -> float | None:
     """Accuracy of the best guess known without the algorithm; None: chance.
 
     sort    the digit before: of n sorted digits n - (different digits) repeat it, 1 - 10 (1 - 0.9^n) / n
@@ -245,25 +264,25 @@ def guess(task: str, length: int) -> float | None:
     return math.fsum(1 / left for left in range(1, 9)) / 8 if task == "mqar" else None
 
 
-def verdicts(made: Sequence[Comparison]) -> list[str]:
+def verdict_lines(made: Sequence[OrderComparison]) -> list[str]:
     """Lines of a table of the predictions that can be judged, then of a list of the others."""
     rows = [
         [
             f"{each.higher} above {each.lower}",
             f"{each.multiple:g}x",
             ", ".join(each.tasks),
-            tables.signed(each.difference),
+            tables.format_change(each.difference),
             f"**{each.verdict}**" if each.verdict == "no" else each.verdict,
             each.source,
         ]
-        for each in sorted(made, key=lambda each: VERDICTS.index(each.verdict))
+        for each in sorted(made, key=lambda each: VERDICTS_IN_ORDER.index(each.verdict))
         if each.difference is not None
     ]
     silent: dict[str, list[str]] = {}
     for each in made:
         if each.difference is None:
             silent.setdefault(f"{each.higher} above {each.lower} ({each.source})", []).append(f"{each.multiple:g}x")
-    judged = columns(["predicted", "at", "tasks", "difference", "holds", "source"], rows) if rows else []
+    judged = markdown_columns(["predicted", "at", "tasks", "difference", "holds", "source"], rows) if rows else []
     if not silent:
         return judged
     between = [""] if judged else []
@@ -277,25 +296,25 @@ def verdicts(made: Sequence[Comparison]) -> list[str]:
     ]
 
 
-def _learnt(found: Sequence[Curve], tasks: Sequence[str]) -> list[str]:
+def _learnt_table(found: Sequence[Curve], tasks: Sequence[str]) -> list[str]:
     rows = []
     for entry in dict.fromkeys(curve.entry for curve in found):
         row = [entry]
         for task in tasks:
-            point = _point(found, entry, task, "accuracy", 1.0)
-            said = tables.number(point.value, "accuracy") if point else ""
-            row.append(said if learnt(found, entry, task) else f"({said})")
+            point = _find_point(found, entry, task, "accuracy", 1.0)
+            said = tables.format_value(point.value, "accuracy") if point else ""
+            row.append(said if is_learnt(found, entry, task) else f"({said})")
         rows.append(row)
-    return columns(["encoding", *tasks], rows)
+    return markdown_columns(["encoding", *tasks], rows)
 
 
-def _task(found: Sequence[Curve], task: str, chance: float) -> Iterator[str]:
+def _task_section(found: Sequence[Curve], task: str, chance: float) -> Iterator[str]:
     own = [curve for curve in found if curve.task == task]
     yield from (f"### {task}", "", f"Protocol: {own[0].protocol}.", "")
     lengths = sorted({point.length for curve in own for point in curve.points})
-    guesses = [(guess(task, length), length) for length in lengths]
+    guesses = [(guess_accuracy(task, length), length) for length in lengths]
     said = ", ".join(f"{value:.2f} at {length} tokens" for value, length in guesses if value is not None)
-    yield from (f"Chance: {chance:.3f}." + (f" {GUESSES[task]}: {said}." if said else ""), "")
-    for some in ([curve for curve in own if curve.metric == "accuracy"], _exact(found, task)):
+    yield from (f"Chance: {chance:.3f}." + (f" {GUESS_OF_TASK[task]}: {said}." if said else ""), "")
+    for some in ([curve for curve in own if curve.metric == "accuracy"], _whole_string_curves(found, task)):
         if some:
-            yield from (f"{label(some[0].metric)}:", "", *tables.by_length(some), "")
+            yield from (f"{metric_label(some[0].metric)}:", "", *tables.length_table(some), "")

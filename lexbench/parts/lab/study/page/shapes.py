@@ -6,24 +6,28 @@ from dataclasses import dataclass
 from statistics import linear_regression
 
 from lexbench.parts.lab.study.page.curves import Curve
-from lexbench.parts.lab.study.settings import SHAPES
+from lexbench.parts.lab.study.settings import SHAPE_NAMES
 from lexbench.stats.combine import Estimate
 
-SLIGHT = 0.05
+MAX_FLAT_CHANGE_NATS = 0.05
 """Nats per token, 5 % of perplexity: smaller changes count as flat."""
-GREAT = math.log(2)
+MIN_EXPLODING_CHANGE_NATS = math.log(2)
 """Nats per token, twice the perplexity: larger changes explode."""
-RULE = """\
+SHAPE_RULE_TEXT = """\
 Shape up to a stated multiple of the trained length. The change is NLL at a length minus NLL at the trained length, on
 the same targets, in nats per token. If the largest change beyond the trained length exceeds {slight}, it decides the
 shape, else the change at the longest length. Above ln {times} = {great}, {times} times the perplexity, the curve
 *explodes*; above {slight} it *rises slowly*; below -{slight} it *falls*; else it is *flat*. If the interval of that
 change, over seeds and documents, covers another shape, both are named.
-""".format(slight=f"{SLIGHT:g}", great=f"{GREAT:.2f}", times=f"{math.exp(GREAT):g}")
+""".format(
+    slight=f"{MAX_FLAT_CHANGE_NATS:g}",
+    great=f"{MIN_EXPLODING_CHANGE_NATS:.2f}",
+    times=f"{math.exp(MIN_EXPLODING_CHANGE_NATS):g}",
+)
 
 
 @dataclass(frozen=True)
-class Shape:
+class CurveShape:
     """Shape of one curve."""
 
     change: Estimate
@@ -38,7 +42,7 @@ class Shape:
     @property
     def name(self) -> str:
         """The shape of the change itself."""
-        return of_change(self.change.value)
+        return shape_name_of_change(self.change.value)
 
     @property
     def text(self) -> str:
@@ -52,37 +56,37 @@ class Shape:
 
     def allows(self, name: str) -> bool:
         """Whether the interval covers this shape."""
-        return SHAPES.index(self.low) <= SHAPES.index(name) <= SHAPES.index(self.high)
+        return SHAPE_NAMES.index(self.low) <= SHAPE_NAMES.index(name) <= SHAPE_NAMES.index(self.high)
 
 
-def of_change(change: float) -> str:
+def shape_name_of_change(change: float) -> str:
     """The shape of one change in nats per token."""
-    if change > GREAT:
+    if change > MIN_EXPLODING_CHANGE_NATS:
         return "explodes"
-    if change > SLIGHT:
+    if change > MAX_FLAT_CHANGE_NATS:
         return "rises slowly"
-    return "falls" if change < -SLIGHT else "flat"
+    return "falls" if change < -MAX_FLAT_CHANGE_NATS else "flat"
 
 
-def shape(changes: Mapping[float, Estimate]) -> Shape | None:
+def shape_of_changes(changes: Mapping[float, Estimate]) -> CurveShape | None:
     """Shape by the rule, from changes by multiple of the trained length; None without one beyond it."""
     beyond = {multiple: change for multiple, change in changes.items() if multiple > 1}
     if not beyond:
         return None
     worst = max(beyond, key=lambda multiple: beyond[multiple].value)
     # The worst change counts, not the last: a curve that explodes and comes back has exploded.
-    counts = worst if beyond[worst].value > SLIGHT else max(beyond)
+    counts = worst if beyond[worst].value > MAX_FLAT_CHANGE_NATS else max(beyond)
     change = beyond[counts]
-    return Shape(change, counts, *map(of_change, change.ends))
+    return CurveShape(change, counts, *map(shape_name_of_change, change.ends))
 
 
-def shape_of(curve: Curve, upto: float = math.inf) -> Shape | None:
+def shape_of_curve(curve: Curve, upto: float = math.inf) -> CurveShape | None:
     """Shape of a measured curve, up to a multiple of the trained length."""
     known = {point.multiple: point.change for point in curve.points if point.change and point.multiple <= upto * 1.001}
-    return shape(known)
+    return shape_of_changes(known)
 
 
-def slope(curve: Curve) -> float | None:
+def slope_per_doubling(curve: Curve) -> float | None:
     """Nats per token per doubling of the length: least squares of the change over log2 of the multiple.
 
     From the trained length on, where the change is 0 by definition: a point like the others, as it is measured like

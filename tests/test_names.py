@@ -1,0 +1,98 @@
+"""Names say of what they are: each class name once, constants of several words, no function a lone participle."""
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+FILES = [*ROOT.glob("lexbench/**/*.py"), *ROOT.glob("tasks/*.py")]
+SHARED_CLASSES = {"Clex", "Hope", "PRope"}
+"""Each a method and an encoding, which have the name of their file and of the registry."""
+ONE_WORD_CONSTANTS = {
+    *("COMMAND", "PART"),  # looked up by this name
+    "F64",
+    *("BABILONG", "GRAPHWALKS", "HELMET", "INFINITEBENCH", "LVEVAL", "MRCR", "NOLIMA", "RULER"),
+    *("BLOOM", "DEEPSEEK3", "GPT4O", "LLAMA3", "QWEN2", "QWEN35", "TEKKEN"),
+}
+IRREGULAR_PARTICIPLES = {
+    *("begun", "built", "chosen", "done", "drawn", "dealt", "fallen", "fed", "felt", "found", "given", "gone", "grown"),
+    *(
+        "held",
+        "hidden",
+        "kept",
+        "known",
+        "left",
+        "led",
+        "lost",
+        "made",
+        "meant",
+        "met",
+        "said",
+        "seen",
+        "sent",
+        "shown",
+    ),
+    *("spelt", "spent", "spoken", "sworn", "taken", "told", "understood", "worn", "written"),
+}
+NO_PARTICIPLES = {"embed", "feed", "need", "seed", "speed", "embedding", "encoding", "heading", "padding", "string"}
+OLD_NAMES = {
+    ("lexbench/methods/resonance.py", "over"),
+    *(("lexbench/core/attention.py", "allowed"), ("lexbench/backends/hf/exact/layers.py", "allowed")),
+    *(
+        (f"lexbench/parts/lab/encodings/{file}.py", "scaling")
+        for file in ("base", "cosine", "key_norm", "qk_norm", "t5")
+    ),
+}
+"""Hooks that users' methods and encodings define, which keep their names."""
+
+
+def is_participle(name: str) -> bool:
+    """Whether a name is one participle alone, with or without a leading underscore."""
+    word = name.strip("_")
+    alone = re.fullmatch(r"[a-z]+(ed|ing)", word) or word in IRREGULAR_PARTICIPLES
+    return bool(alone) and word not in NO_PARTICIPLES
+
+
+def functions_of(tree: ast.AST) -> Iterator[ast.FunctionDef]:
+    """Functions and methods that no other function holds, without properties: those are nouns or states."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.ClassDef):
+            yield from functions_of(node)
+        elif isinstance(node, ast.FunctionDef) and not any("property" in ast.unparse(d) for d in node.decorator_list):
+            yield node
+
+
+def test_a_class_name_stands_once_in_the_tree() -> None:
+    found = defaultdict(list)
+    for file in FILES:
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ClassDef):
+                found[node.name].append(str(file.relative_to(ROOT)))
+    assert {name: files for name, files in found.items() if len(files) > 1 and name not in SHARED_CLASSES} == {}
+
+
+def test_a_constant_says_of_what_it_is() -> None:
+    found = []
+    for file in FILES:
+        for node in ast.parse(file.read_text()).body:
+            targets = node.targets if isinstance(node, ast.Assign) else []
+            targets = [node.target] if isinstance(node, ast.AnnAssign) else targets
+            names = [each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)]
+            found += [f"{file.name}:{name}" for name in names if re.fullmatch(r"[A-Z][A-Z0-9]+", name)]
+    assert [each for each in found if each.partition(":")[2] not in ONE_WORD_CONSTANTS] == []
+
+
+def test_no_function_is_a_lone_participle() -> None:
+    found = []
+    for file in FILES:
+        place = file.relative_to(ROOT).as_posix()
+        names = {each.name for each in functions_of(ast.parse(file.read_text())) if is_participle(each.name)}
+        found += [f"{place}:{name}" for name in sorted(names) if (place, name) not in OLD_NAMES]
+    assert found == []
+
+
+def test_participles_are_told_from_verbs_and_nouns() -> None:
+    assert all(map(is_participle, ("settled", "_asked", "said", "drawn", "scaling", "_held")))
+    assert not any(map(is_participle, ("read", "settle", "prompt_of", "embed", "seed", "is_settled", "kept_keys")))
