@@ -12,7 +12,7 @@ const entries = data.columns.id.map((id, place) => {
   return {
     id, at: place, model: named("model"), method: named("method"), task: named("task"), submission: data.submissions[own("submission")], folder: data.folders[own("submission")], length: own("length"), trained: own("trained"),
     metric: named("metric"), better: data.better[own("metric")], value: own("value"), low: own("low"), high: own("high"), place: own("place"), among: own("among"), n: own("n"), asked: own("asked"),
-    note: own("note") === null ? "" : data.notes[own("note")], ranked: own("note") === null && own("value") !== null, look: data.looks[own("method")], samples: own("samples"),
+    note: own("note") === null ? "" : data.notes[own("note")], ranked: own("note") === null && own("value") !== null, look: data.looks[own("method")], refused: own("refused"), samples: own("samples"),
   };
 });
 const chosen = { sort: "place", down: false, page: 0, ticked: [], sample: 0 };
@@ -50,7 +50,7 @@ function shown() {
 }
 
 const number = (value, scored) => (scored ? value.toFixed(2) : value.toFixed(3));
-const valueOf = (entry) => (entry.value !== null ? number(entry.value, scored(entry)) : entry.note.startsWith("refused: ") ? "refused" : "no value");
+const valueOf = (entry) => (entry.value !== null ? number(entry.value, scored(entry)) : entry.refused ? "refused" : "no value");
 const scored = (entry) => entry.metric === "accuracy" || (entry.better > 0 && !entry.metric.startsWith("resolution"));
 const spoken = (entry) => `${valueOf(entry)}${entry.low === null ? "" : ` [${number(entry.low, scored(entry))}, ${number(entry.high, scored(entry))}]`}`;
 

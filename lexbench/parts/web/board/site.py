@@ -110,6 +110,7 @@ def board_columns(audited: AuditedBoard) -> dict[str, Any]:
             "metric": place("metric", each.checked.record.metric or ""),
             "asked": place("asked", each.checked.key),
             "note": place("note", _entry_note(each)) if _entry_note(each) else None,
+            "refused": int(each.checked.record.refused is not None),
             "samples": each.checked.samples,
             "length": each.checked.record.length,
             "trained": each.checked.record.trained_length,
@@ -122,7 +123,21 @@ def board_columns(audited: AuditedBoard) -> dict[str, Any]:
     ]
     methods = list(dict.fromkeys(each.checked.record.method for each in entries))
     shapes = [data.method_look(each) for each in looks.looks_of_methods(methods).values()]
-    fields = ("id", "submission", *lists, "samples", "length", "trained", "n", "value", "low", "high", "place", "among")
+    fields = (
+        "id",
+        "submission",
+        *lists,
+        "refused",
+        "samples",
+        "length",
+        "trained",
+        "n",
+        "value",
+        "low",
+        "high",
+        "place",
+        "among",
+    )
     return {
         "columns": {field: [row[field] for row in rows] for field in fields},
         "names": {name: list(lists[name]) for name in ("model", "method", "task", "metric")},
