@@ -150,12 +150,29 @@ def test_published_rows_have_the_shapes_of_their_figures() -> None:
     assert rope.theirs is not None
     assert rope.theirs.name == "explodes"
     assert rope.theirs.change.value == pytest.approx(math.log(458.83 / 26.68))
-    assert rope.agrees == "no"  # ours rises by 0.4
+    assert rope.agrees == "other size"  # ours rises by 0.4
     xpos = found["lex-2", "PG22", 1024, "LEX(xPos+BCA)"]
     assert xpos.theirs is not None and xpos.theirs.name == "falls"  # ln(24.89 / 26.59) = -0.066
     assert xpos.agrees == "yes"
     assert found["survey-3", "WikiText-103", 512, "ALiBi"].logs.keys() == {1.0, 2.0}  # 1012 is printed
-    assert found["survey-3", "ArXiv", 512, "ALiBi"].agrees == "no"  # theirs is flat, ln(5.41 / 5.25) = 0.03; ours 0.1
+    assert found["survey-3", "ArXiv", 512, "ALiBi"].agrees == "other size"  # theirs ln(5.41 / 5.25) = 0.03
+
+
+def test_a_shape_contradicts_by_its_sign_alone() -> None:
+    published = {"published": [row for row in ROWS if row["printed"] in ("LEX(xPos+BCA)", "Roformer(RoPE)")]}
+
+    def verdict(entry: str, change: Estimate, method: str) -> str:
+        measured = replace(curve(entry, [3.0, 3.0, 3.0, 3.0], method))
+        points = [replace(point, change=change) if point.multiple > 1 else point for point in measured.points]
+        lines = beside.published_rows([replace(measured, points=points)], published, "last_segment")
+        return next(line.agrees for line in lines if (line.table, line.data) == ("lex-2", "PG22"))
+
+    # xPos with BCA falls by 0.066 in the paper, RoPE rises by 2.8.
+    assert verdict("xpos", Estimate(0.3, 0.1, 0.5), "bca") == "no"
+    assert verdict("xpos", Estimate(0.3, -0.1, 0.6), "bca") == "perhaps"
+    assert verdict("xpos", Estimate(0.03, 0.0, 0.04), "bca") == "other size"
+    assert verdict("rope", Estimate(0.3, 0.1, 0.4), "none") == "other size"
+    assert verdict("rope", Estimate(-0.3, -0.4, -0.1), "none") == "no"
 
 
 def test_orders_are_compared_pair_by_pair() -> None:
@@ -198,7 +215,7 @@ def test_rows_of_papers_beside_one_measurement_count_once() -> None:
     # ALiBi of LEX-2 (PG22, QMSum) and survey-3 (four rows) up to 8x and 2x; RoPE of LEX-2 alone
     assert compared.shape_verdicts().keys() == {("alibi", 8.0), ("alibi", 2.0), ("rope", 8.0)}
     assert compared.shape_verdicts()["alibi", 2.0] == "papers differ"  # flat; on WikiText-103, 512, theirs falls
-    assert compared.shape_verdicts()["alibi", 8.0] == "yes" and compared.shape_verdicts()["rope", 8.0] == "no"
+    assert compared.shape_verdicts()["alibi", 8.0] == "yes" and compared.shape_verdicts()["rope", 8.0] == "other size"
     assert compared.order_verdicts().keys() == {
         (frozenset(("alibi", "rope")), multiple) for multiple in (2.0, 4.0, 8.0)
     }

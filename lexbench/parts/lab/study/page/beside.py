@@ -44,13 +44,15 @@ class PublishedRow:
 
     @property
     def agrees(self) -> str:
-        """`yes`, `no`, or `perhaps`: our interval covers the published shape and another one."""
+        """`yes`; `perhaps`: our interval covers the published shape and another one; `other size`; `no`: our change has
+        the opposite sign, and its interval excludes 0."""
         theirs, ours = self.theirs, self.ours
         if theirs is None or ours is None:
             return ""
-        if not ours.allows(theirs.name):
-            return "no"
-        return "perhaps" if ours.open else "yes"
+        if ours.allows(theirs.name):
+            return "perhaps" if ours.open else "yes"
+        low, high = ours.change.ends
+        return "no" if (low > 0 > theirs.change.value) or (high < 0 < theirs.change.value) else "other size"
 
 
 def published_rows(curves: Sequence[Curve], about: Mapping[str, Any], task: str) -> list[PublishedRow]:

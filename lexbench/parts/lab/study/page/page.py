@@ -58,7 +58,17 @@ def write_page(folder: Path) -> Path:
 
 def _algorithms_page(rows: Sequence[MeasuredRow], about: Mapping[str, Any], folder: Path) -> list[str]:
     lines = ["# Algorithms under encodings trained alike", "", orders.PAGE_INTRODUCTION.format(study=about["study"])]
-    return [*lines, *_model_lines(about), *orders.page_lines(rows, about, about["orders"], folder)]
+    return [
+        *lines,
+        *_caveat_lines(about),
+        *_model_lines(about),
+        *orders.page_lines(rows, about, about["orders"], folder),
+    ]
+
+
+def _caveat_lines(about: Mapping[str, Any]) -> list[str]:
+    """Faults that were found after the trainings, as models.json states them."""
+    return [line for each in about.get("caveats", []) for line in (f"**{each}**", "")]
 
 
 def _encodings_page(rows: Sequence[MeasuredRow], about: Mapping[str, Any], folder: Path) -> list[str]:
@@ -67,6 +77,7 @@ def _encodings_page(rows: Sequence[MeasuredRow], about: Mapping[str, Any], folde
         "# Encodings, trained alike",
         "",
         PAGE_INTRODUCTION.format(study=about["study"]),
+        *_caveat_lines(about),
         *_model_lines(about),
         *_floors_section(about),
     ]
@@ -230,16 +241,18 @@ def _compare_with_published(found: Sequence[Curve], about: Mapping[str, Any]) ->
 def _contradictions_section(
     found: Sequence[Curve], about: Mapping[str, Any], compared: _PublishedComparison
 ) -> list[str]:
-    """Section: predictions that were stated before the runs, and published rows that ours contradict."""
+    """Section: predictions that were stated before the runs, and published rows that ours contradict in their sign."""
     stated: Sequence[Prediction] = about["predictions"]
     against = [line for line in compared.lines if line.agrees == "no"]
+    resized = [line for line in compared.lines if line.agrees == "other size"]
     turned = tables.contrary_pairs_table(compared.pairs)
     other = [each for each in compared.resolutions if each.agrees == "no"]
     accuracies = [each for each in compared.tokens if each.agrees == "no"]
     reversed_accuracies = tokens.contrary_pairs(tokens.token_accuracy_pairs(compared.tokens))
-    if not stated and not (against or turned or other or accuracies or reversed_accuracies):
+    if not stated and not (against or resized or turned or other or accuracies or reversed_accuracies):
         return []
-    lines = ["## What contradicts the papers", ""]
+    scale = f"by models trained on {about['trained_length']} tokens"
+    lines = ["## What differs from the papers", ""]
     lines += [SAME_TARGETS_TEXT] if compared.lines and compared.lines[0].curve.task_name == MAIN_TASK else []
     if stated:
         judged = predictions.judge_predictions(found, stated)
@@ -254,7 +267,14 @@ def _contradictions_section(
             *predictions.deciding_items(found, stated),
         ]
     for head, rows in (
-        ("Shapes that contradict published ones:", tables.published_shapes_table(against) if against else []),
+        (
+            f"Published shapes that ours contradict: the change has the opposite sign, {scale}:",
+            tables.published_shapes_table(against) if against else [],
+        ),
+        (
+            f"Same direction or an open one, other size, {scale}:",
+            tables.published_shapes_table(resized) if resized else [],
+        ),
         ("Pairs in the reverse order:", turned),
         ("Attention resolution that changes the other way:", tables.resolution_table(other) if other else []),
         ("Token accuracy that changes the other way:", tokens.token_accuracy_table(accuracies) if accuracies else []),
@@ -325,7 +345,7 @@ def _published_section(
     lines = ["## Comparison with published tables", "", PUBLISHED_TABLES_TEXT]
     if shaped := compared.shape_verdicts():
         rows = count_with_noun(sum(bool(line.agrees) for line in compared.lines), "row")
-        said = _count_verdicts([*shaped.values()], ("yes", "perhaps", "no", "papers differ"))
+        said = _count_verdicts([*shaped.values()], ("yes", "perhaps", "other size", "no", "papers differ"))
         lines += [f"Shapes agree, of {count_with_noun(len(shaped), 'measurement')} beside {rows}: {said}.", ""]
         lines += [*tables.published_shapes_table(compared.lines), ""]
     if ordered := compared.order_verdicts():

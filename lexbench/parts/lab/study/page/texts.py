@@ -46,7 +46,8 @@ paper.
 PUBLISHED_TABLES_TEXT = """\
 Published perplexities come from models hundreds of times larger, each with its paper's protocol (tables and sources:
 `results/published/README.md`), so only shape and order are compared. Their changes are logs of perplexity ratios,
-without intervals. *perhaps*: our interval covers their shape and another one.
+without intervals. *perhaps*: our interval covers their shape and another one. *no*: ours changes with the opposite
+sign, and its interval excludes 0. *other size*: another shape without that, as a threshold between shapes is crossed.
 """
 PUBLISHED_ORDERS_TEXT = """\
 For every two rows of one published table, at one length beyond the trained length: does the row with the lower
