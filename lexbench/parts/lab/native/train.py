@@ -20,6 +20,7 @@ from lexbench.core import registry
 from lexbench.core.console import Lines, must_hide_bar
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import write_text
+from lexbench.core.old_names import with_former_paths
 from lexbench.corpora import Corpus, hash_documents
 from lexbench.parts.lab.encodings.rope import Rope
 from lexbench.parts.lab.native import build, naming, start, vocabulary
@@ -212,7 +213,7 @@ def _training_key(stated: Mapping[str, Any]) -> str:
         if name not in PARAMETERS_WITHOUT_EFFECT and not (name in usual and usual[name] == value)
     }
     whole = json.dumps({**stated, "recipe": recipe, "start": start}, sort_keys=True)
-    return hashlib.sha256(whole.encode()).hexdigest()[:16]
+    return hashlib.sha256(with_former_paths(whole).encode()).hexdigest()[:16]
 
 
 def _training_tokenizer(prepared: PreparedTraining, out: Path, begun: bool) -> FastTokenizer:

@@ -11,6 +11,7 @@ from lexbench.checkpoints import checkpoint
 from lexbench.commands.hydra_value import hydra_value
 from lexbench.core import registry
 from lexbench.core.files import write_text
+from lexbench.core.old_names import with_former_paths
 from lexbench.parts.lab.study.settings import Study, StudyEntry, as_named_mapping
 from lexbench.runner.forecast import format_duration
 
@@ -62,7 +63,8 @@ class StudyStep:
     def _step_key(self) -> dict[str, Any]:
         weights = checkpoint.checkpoint_fingerprint(self.weights) if self.weights else None
         # As it will be read from the stamp: tuples become lists.
-        plain: dict[str, Any] = json.loads(json.dumps({"words": self.words, "facts": self.facts, "weights": weights}))
+        text = json.dumps({"words": self.words, "facts": self.facts, "weights": weights})
+        plain: dict[str, Any] = json.loads(with_former_paths(text))
         return plain
 
 

@@ -117,6 +117,13 @@ def test_a_parameter_that_older_folders_do_not_know_leaves_their_key(name: str) 
     )
 
 
+def test_a_folder_of_version_0_1_has_the_key_that_it_had() -> None:
+    stated = prepared(recipe()).training_facts([])
+    assert stated["encoding"]["_target_"] == "lexbench.parts.lab.encodings.rope.Rope"
+    older = {**stated, "encoding": {**stated["encoding"], "_target_": "lexbench.encodings.rope.Rope"}}
+    assert training._training_key(stated) == training._training_key(older)
+
+
 def test_a_damaged_checkpoint_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken_off(tmp_path, monkeypatch)
     file = tmp_path / "training.checkpoint"

@@ -1,6 +1,7 @@
 """The zoo: its yaml holds together, its plan repeats nothing, its processes fail and go on."""
 
 import functools
+import json
 import shutil
 import signal
 import subprocess
@@ -351,6 +352,16 @@ def step_of(folder: Path, label: str, **changed: Any) -> StudyStep:
         **changed,
     }
     return StudyStep(**values)
+
+
+def test_a_stamp_of_version_0_1_is_known(tmp_path: Path) -> None:
+    facts = {"recipe": {"_target_": "lexbench.parts.lab.native.recipe.Recipe", "steps": 3}}
+    step = step_of(tmp_path, "train a", words=["train"], stamp=tmp_path / "done.json", facts=facts)
+    older = {"recipe": {"_target_": "lexbench.native.recipe.Recipe", "steps": 3}}
+    (tmp_path / "done.json").write_text(
+        json.dumps({"key": {"words": ["train"], "facts": older, "weights": None}, "seconds": 2.5})
+    )
+    assert step.seconds_taken() == 2.5
 
 
 # the processes
