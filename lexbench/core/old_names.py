@@ -39,6 +39,15 @@ def present_path(path: str) -> str:
     return path
 
 
+def with_present_paths(value: Any) -> Any:
+    """JSON values with every moved path at its present place, in lists and objects too."""
+    if isinstance(value, dict):
+        return {name: with_present_paths(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [*map(with_present_paths, value)]
+    return present_path(value) if isinstance(value, str) else value
+
+
 def with_former_paths(text: str) -> str:
     """A JSON text with the laboratory's classes at their paths of version 0.1, whose folders hold hashes of them."""
     return text.replace('"lexbench.parts.lab.', '"lexbench.')

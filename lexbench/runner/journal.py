@@ -9,6 +9,7 @@ from typing import Any
 from lexbench.backends import Backend
 from lexbench.core.errors import ConfigError
 from lexbench.core.files import parse_object, read_bytes
+from lexbench.core.old_names import with_present_paths
 
 MAX_CHANGE_CHARACTERS = 60
 """Characters of a value that has changed, in an error."""
@@ -56,7 +57,7 @@ def resume_journal(file: Path, header: Mapping[str, Any]) -> list[dict[str, Any]
         return []
     place, remedy = f"a line of journal {file}", "remove it, or give another out="
     before, *rows = (parse_object(line, place, remedy) for line in whole.splitlines())
-    if changed := describe_changes(before, header):
+    if changed := describe_changes(with_present_paths(before), header):
         raise ConfigError(f"journal {file} has {changed}: give another out=, or remove it")
     # A killed process leaves at most one torn line, without its end. Appending to it would spoil the next row, too.
     os.truncate(file, len(whole))
