@@ -42,7 +42,7 @@ TASKS_IN_ORDER = (
     *("running_arithmetic", "sliding", "prefix", "resolution"),
 )
 """Order of tasks on the page; others follow."""
-TASKS_WITH_FIGURE = (MAIN_TASK, "copy", "passkey")
+TASKS_WITH_FIGURE = (MAIN_TASK,)
 """Tasks whose curves without a method are shown as a figure."""
 FINETUNED_FAMILY = "finetuned"
 """Family of the finetuned models."""
