@@ -23,6 +23,7 @@ from lexbench.parts.exchange.hub import dataset_files, model_card
 from lexbench.parts.exchange.hub.card_yaml import read_head, set_head_key
 from lexbench.parts.exchange.hub.dataset_files import configuration_names
 from lexbench.parts.exchange.share import share_card, share_files, share_samples
+from lexbench.stats.records import build_records
 from lexbench.store.format import FinishedCell
 from lexbench.store.store import Store
 from tests.report.fake_run import cell, fake_cells, finished, keep, likelihood_sample
@@ -81,7 +82,7 @@ def committed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]
 
 
 def rows_of(run: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (REFERENCE / run / "records.jsonl").read_text().splitlines()]
+    return [each.as_row() for each in build_records([REFERENCE / run])]
 
 
 def on(card: Path) -> list[EvalResult]:

@@ -35,7 +35,7 @@ def copied(
 ) -> Path:
     """A run folder with some of the committed cells."""
     (folder / "cells").mkdir(parents=True)
-    for row in map(json.loads, (REFERENCE / "records.jsonl").read_text().splitlines()):
+    for row in (each.as_row() for each in records.build_records([REFERENCE])):
         if row["task"] in tasks and row["method"] in methods and row["length"] >= 512:
             shutil.copy(REFERENCE / "cells" / f"{row['cell']}.parquet", folder / "cells")
     return folder
