@@ -504,7 +504,7 @@ class Keeping(Protocol):
 
     @property
     def looks(self) -> int | None:
-        """Last queries of the prompt that `held` looks at; None: all tokens are held, and it is not called."""
+        """Last queries of the prompt that `held_tokens` reads; None: it is not called, all tokens are held."""
 
     def kept_before(self, queries: Positions) -> Positions:
         """[n] number of first keys that each query sees as they are kept; at most those up to its own, and ascending.
@@ -513,10 +513,10 @@ class Keeping(Protocol):
         """
 
     def kept_keys_and_values(self, keys: "Tensor", values: "Tensor", layer: int) -> "tuple[Tensor, Tensor]":
-        """First keys and values of a layer, [B, KV, K, D] each, as the cache gives them back."""
+        """Keys and values [B, KV, K, D] of a text's first K tokens in one layer, as the cache gives them back."""
 
     def by_definition(self, keys: Floats, values: Floats) -> tuple[Floats, Floats]:
-        """The same as `kept` for keys and values [KV, K, D] in float64, group by group: for checks."""
+        """Check for `kept_keys_and_values`: the same of keys and values [KV, K, D], in float64, group by group."""
 
     def words(self) -> str:
         """The meaning of the cache for readers, in one line."""

@@ -27,7 +27,7 @@ class Method(Protocol):
     A modifier also has `over(attention, model, length) -> Attention`, which changes the attention of the methods before
     it. In a composition it is called instead of `attention`. A method that its paper fits to each text anew has
     `per_text = True`: a deployment pays on short texts what it pays here. A method of lexbench states its `family`, one
-    of `report.looks.FAMILIES`, which gives it a marker and a panel in figures.
+    of `report.looks.METHOD_FAMILIES`, which gives it a marker and a panel in figures.
     """
 
     def attention(self, model: Model, length: int) -> Attention:

@@ -4,7 +4,8 @@ A level is the value of a group of outcomes, a cell or a part of it: sum of amou
 share clusters (documents) vary together, so their common part cancels in a difference; others independently.
 A combination is sum of weight * level. Its 95 % interval is
 
-    likelihoods    the bootstrap-t of the combination over joint resamples of clusters (`intervals.reaches`)
+    likelihoods    the bootstrap-t of the combination over joint resamples of clusters
+                   (`intervals.interval_halfwidths`)
     scores         value -+ sqrt(sum_ij r_ij d_i d_j), d_i the distance from weight_i level_i to that end of its own
                    interval (Wilson's), r_ij the correlation of both over clusters
 

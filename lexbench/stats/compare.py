@@ -131,8 +131,8 @@ class TaskComparison:
     entries: list[LengthComparison]
     verdict: TaskVerdict
     smallest: float | None = None
-    """In the table's unit: the largest of what each comparison may miss as the first of all (`pairs.missable`), and of
-    the differences that are not significant."""
+    """Largest difference that may be missed, in the table's unit: of each comparison's `pairs.detectable_difference`, if
+    it is tested first of all, and of the differences that are not significant."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -9,8 +9,8 @@ with the position; one bin begins at the trained length.
 
 The level is the method's own at that length: a method that is worse everywhere does not collapse, so tables show both.
 Texts that become easier towards their end hide a collapse, and the reverse; methods of one table read the same texts.
-Intervals are those of clusters (`intervals.reaches`), here documents; that of the collapse position reaches from the
-2.5th to the 97.5th percentile over resampled documents, the level with them.
+Intervals are those of clusters (`intervals.interval_halfwidths`), here documents. The interval of the collapse position
+goes from its 2.5th to its 97.5th percentile over resampled documents; the level is resampled with them.
 """
 
 import itertools

@@ -175,7 +175,7 @@ class Store:
         return [parse_sample_line(line, file) for line in lines[1:]]
 
     def resume(self, cell: Cell, asked: Collection[int] | None = None) -> list[Sample]:
-        """Samples of an interrupted run, as `begun`; removes an incomplete last line.
+        """Samples of an interrupted run (`unfinished_samples`); an incomplete last line of their file is removed.
 
         ConfigError where one has an index that is not in `asked`, the indices of all questions.
         """

@@ -102,7 +102,7 @@ def make_people(
     name = next(spelled["names"])
     for teacher in spelled["names"]:
         drawn = {each: next(values) for each, values in facts.items()}
-        # An answer that also names another town of the same document is no answer: `strict_phrase` looks for these.
+        # An answer that also names another town of the same document is wrong: `strict_phrase_score` looks for these.
         alike = tuple(drawn[each] for each in QUESTION_KINDS if QUESTION_KINDS[each].noun == QUESTION_KINDS[kind].noun)
         yield name, Passage(PERSON_TEMPLATE.format(name=name, teacher=teacher, **drawn), drawn[kind], alike)
         name = teacher

@@ -68,14 +68,14 @@ class Compression:
         return seen // self.group * self.group if by_channel else seen
 
     def kept_keys_and_values(self, keys: "Tensor", values: "Tensor", layer: int) -> "tuple[Tensor, Tensor]":
-        """[B, KV, K, D] first keys and values of a layer as the cache gives them back."""
+        """Keys and values [B, KV, K, D] of a text's first K tokens in one layer, rounded as the cache holds them."""
         from lexbench.parts.kv import rounding
 
         form = self.rounding
         return rounding.round_numbers(keys, form, self.keys), rounding.round_numbers(values, form, self.values)
 
     def by_definition(self, keys: Floats, values: Floats) -> tuple[Floats, Floats]:
-        """The same as `kept` for keys and values [KV, K, D] of NumPy, in float64, each group by itself."""
+        """Check for `kept_keys_and_values`: the same in NumPy's float64, of [KV, K, D], group by group."""
         from lexbench.parts.kv import definition
 
         form = self.rounding

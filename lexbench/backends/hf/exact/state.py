@@ -198,7 +198,7 @@ class KeyValueState(TextState):
 
     @property
     def loop(self) -> Loop | None:
-        """Steps that are read from buffers of fixed size (`looping`)."""
+        """Decode steps over buffers of fixed size (`begin_loop`); None: no such step is running."""
         return self.step if isinstance(self.step, Loop) else None
 
     @contextmanager

@@ -43,7 +43,7 @@ class Compared:
     metric: str
     found: PairedDifference
     detectable: float
-    """The difference that may be missed, in the metric's own unit (`pairs.missable`)."""
+    """The difference that may be missed, in the metric's own unit (`pairs.detectable_difference`)."""
 
 
 def compare_command(a: Path, b: Path, columns: Sequence[str] = (), as_data: bool = False) -> str:
