@@ -41,7 +41,7 @@ class Sample:
     cluster: str
     """Document or haystack: examples of one cluster are not independent."""
     tokens: int
-    """Realised length in tokens: BOS, prompt and room for the answer."""
+    """Realised length in tokens: BOS, prompt and at most all new tokens."""
     truncated: bool = False
     failed: str | None = None
     """Why there is no answer. A failure has score 0; likelihoods and measures of attention leave it out and say so."""
@@ -65,7 +65,7 @@ class Sample:
     """The question as text; a long one is shortened to the parts that matter."""
     output: str | None = None
     hit_room: bool | None = None
-    """Whether the model wrote until its room ended."""
+    """Whether the model wrote as many tokens as it may, without stopping by itself."""
     depth: float | None = None
     """Realised depth of the needle, 0 (start) to 1 (end)."""
     facts: Mapping[str, Any] = field(default_factory=dict)

@@ -131,8 +131,8 @@ class TaskComparison:
     entries: list[LengthComparison]
     verdict: TaskVerdict
     smallest: float | None = None
-    """Largest difference that may be missed, in the table's unit: of each comparison's `pairs.detectable_difference`, if
-    it is tested first of all, and of the differences that are not significant."""
+    """Largest difference that may be missed, in the table's unit: of each comparison's `pairs.detectable_difference`,
+    tested first of all, and of the differences that are not significant."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

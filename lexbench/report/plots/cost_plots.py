@@ -56,16 +56,16 @@ class CostPoint:
 
     method: MethodKey
     seconds: float
-    """Per token of the cell's texts, prompt and room."""
+    """Seconds per token of the cell's texts, new tokens counted."""
     fast: float
-    """Lower end of its interval."""
+    """Lower end of the interval of `seconds`."""
     slow: float
     """Upper end."""
     value: float
     low: float | None
     high: float | None
     floor: float | None
-    """What guessing or counting reaches at this length."""
+    """Value of guessing, or of counting tokens, at this length."""
     front: bool = False
     """On the Pareto front: no other method is as fast and as good, and better in one of the two."""
 
