@@ -135,7 +135,7 @@ class Arithmetic(Task):
             raise ConfigError("arithmetic's ask=mark needs running text, got chat=true: set ask to write or choose")
 
     def protocol(self, tokenizer: Tokenizer) -> str:
-        """Which numbers, which results are shown, and how the answer is scored."""
+        """Protocol in words: numbers, results that the text shows, and scoring of the answer."""
         results = f"results modulo {self.numbers}" if self.wrap else f"results between 0 and {self.numbers - 1}"
         seen = "each one shown" if self.shown else "none shown"
         rule = "the rule and " if self.explained else ""
@@ -146,7 +146,7 @@ class Arithmetic(Task):
         )
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
-        """Sums that fill the length, and the room of a result."""
+        """Sizes of n sums that fill the length, and tokens to write for a result."""
         room, _ = self._space(self._pieces(tokenizer), tokenizer.frame(self.chat), self._header(tokenizer), length)
         return Outline(n, length, max_new_tokens=room if self.ask == "write" else 0)
 

@@ -225,13 +225,13 @@ class LongBench(Task):
         return has_chat(tokenizer)
 
     def _framing_note(self, tokenizer: Tokenizer) -> str:
-        """What stands around the prompt, for the protocol."""
+        """Words for the protocol: the frame around the prompt."""
         if self.wrapper is not None and self._facts.chat:
             return f"wrapper {json.dumps(self.wrapper)}"
         return "chat template" if self._uses_chat(tokenizer) else "no chat template"
 
     def _truncation_note(self) -> str:
-        """What happens to long prompts, for the protocol."""
+        """Words for the protocol: treatment of prompts that are too long."""
         if self.limit is None:
             return TRUNCATION_NOTES[self.truncation]
         return f"prompts of more than {self.limit} tokens without template lose their middle, decoded and encoded again"

@@ -86,7 +86,7 @@ class Riffle(Task):
         return replace(self, longest=self.longest or max(lengths))
 
     def protocol(self, tokenizer: Tokenizer) -> str:
-        """Streams, blocks, targets, context, averaging, BOS."""
+        """Protocol in words: streams, blocks, targets, context, averaging, BOS."""
         order = "in turns of random order" if self.riffled else "control, one document after another"
         return (
             f"riffle: {self.streams} documents in blocks of {self.block} tokens, {order}; targets: the last block of "
@@ -96,7 +96,7 @@ class Riffle(Task):
         )
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
-        """One text for each place."""
+        """Sizes of n texts of `length` tokens, one for each place of a group of documents."""
         self.for_lengths([length])._check(tokenizer, length)
         return Outline(n, length)
 
@@ -112,7 +112,7 @@ class Riffle(Task):
         return self.streams * (self.block + len(_markers(tokenizer, self.streams)[0]))
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
-        """One question per place."""
+        """Questions, one for each place of a group of documents."""
         task = self.for_lengths([length])
         task._check(tokenizer, length)
         texts = encoded_corpus(self.corpus, tokenizer)
