@@ -269,7 +269,7 @@ class Stairs:
             raise SlotError(f"stairs need counts and repeats of at least 1, got {self.steps}")
 
     def regions(self) -> Sequence[Region]:
-        """One region per entry and remainder of the query's position."""
+        """Regions, one for each entry of `steps` and each remainder of the query's position."""
         found: list[Region] = []
         begin = level = 0
         for number, (count, repeat) in enumerate(self.steps):
@@ -289,7 +289,7 @@ class Shift:
         _check_field_types(self)
 
     def regions(self) -> Sequence[Region]:
-        """One region."""
+        """One region, which holds all pairs of a query and a key."""
         line = PositionMap(offset=float(self.offset))
         return (Region(line, line, lambda i, j: np.ones((len(i), j.shape[1]), dtype=bool)),)
 
@@ -433,7 +433,7 @@ class HeadRatios:
     """
 
     ratios: tuple[float, ...]
-    """One per key head, ascending."""
+    """Ratios of the ranks, one for each key head, ascending."""
     threshold: float = 3.0
 
     def __post_init__(self) -> None:
