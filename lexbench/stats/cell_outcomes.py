@@ -27,12 +27,12 @@ class CellOutcomes:
     cell: Cell
     """With its identity, the attention replaced by a hash."""
     outcomes: Mapping[str, Sequence[Outcome]]
-    """By metric: nll, or every score and measure; empty where it is refused."""
+    """Outcomes by metric: nll, or every score and measure; empty where the cell is refused."""
     floors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """By metric: its floors by name (`stats.floors`); a baseline file holds none."""
+    """Floors by metric, then by name (`stats.floors`); a baseline file holds none."""
     refused: str | None = None
     failure: str | None = None
-    """Why the first sample failed that did."""
+    """Reason of the first failed sample."""
     again: bool = False
     """Deferred: refused for now, and measured by the next run."""
 

@@ -261,7 +261,7 @@ class SummaryNote:
 
 
 def plain_notes(*texts: str) -> tuple[SummaryNote, ...]:
-    """Notes that stand beside any entry alike."""
+    """Notes that may stand beside any entry."""
     return tuple(SummaryNote(SummaryNoteKind.PLAIN, text) for text in texts)
 
 
@@ -276,7 +276,7 @@ class Summary:
     """Row of the table."""
     name: str
     value: float | None
-    """None: not measurable, reason in `notes`; inf: never, or beyond every measured length."""
+    """Value in `unit`; None: not measurable, reason in `notes`; inf: never, or beyond every measured length."""
     low: float | None = None
     high: float | None = None
     interval: str | None = None

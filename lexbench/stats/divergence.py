@@ -23,7 +23,7 @@ class DivergenceLevel:
 
     value: float
     low: float | None
-    """None for one cluster."""
+    """Lower end of the interval, nats or a share; None for one cluster."""
     high: float | None
     n: int
 

@@ -82,7 +82,7 @@ def nll_drop(table: Table, samples: Mapping[str, Sequence[Sample]], before: Plac
 
 
 Targets = dict[tuple[str, str], tuple[NDArray[np.int64], Floats]]
-"""By cluster and document: places of its targets, ascending, and their NLL; NaN where the sample failed."""
+"""Places of the targets, ascending, and their NLL in nats, by cluster and document; NaN where the sample failed."""
 
 
 def _targets(samples: Sequence[Sample]) -> Targets:

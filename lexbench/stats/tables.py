@@ -32,14 +32,14 @@ Place = tuple[MethodKey, int]
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """One metric of cells that share everything but method and length."""
+    """Records of one metric, of cells that share everything but method and length."""
 
     name: str
     """Unique file name within a report."""
     setting: str
     """Hash of what the cells share."""
     metric: str | None
-    """None: nothing was scored."""
+    """Metric of the records; None: nothing was scored."""
     cell: Cell
     """One of the cells, for the fields that all share."""
     differs: str

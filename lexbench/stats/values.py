@@ -7,7 +7,7 @@ from lexbench.stats import metrics
 from lexbench.stats.wording import count_with_noun
 
 FAILED_SAMPLE_TREATMENTS = ("left out of the value", "counted as 0")
-"""Of failed samples: of likelihoods and measures, and of scores."""
+"""Treatment of failed samples: for likelihoods and measures, and for scores."""
 
 
 def format_share(count: int, of: int) -> str:
