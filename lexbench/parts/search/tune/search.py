@@ -31,7 +31,7 @@ MIN_NEEDLES_FOUND_SHARE, N_NEEDLES_TRIED = 0.5, 8
 MAX_FRESH_MULTIPLE = 4
 """Fresh questions at most, in units of `n`."""
 MAX_SHOWN_REASONS = 3
-"""Reasons that are said where no candidate can be measured."""
+"""Most reasons in the message that no candidate can be measured."""
 MAX_DUPLICATE_DRAWS = 20
 """Draws of old candidates in a row after which the space counts as exhausted."""
 

@@ -27,7 +27,7 @@ from lexbench.parts.serving.identify.pack import (
 )
 
 MAX_SLIP_SHARE = 0.25
-"""Share of the texts, and two at least, whose writing slips: near ties may slip once by rounding."""
+"""Share of texts with a slip (two at least) that is a fault; rounding may cause a single slip at a near tie."""
 
 
 def find_faults(pack: ReferencePack, backend: Backend, served: Nats, found: Identification) -> list[str]:
