@@ -40,7 +40,7 @@ METRIC_OF_PART = {
 
 
 def score(facts: Mapping[str, Any], text: str, scorer: str) -> float:
-    """What is asked of a part: ROUGE-L, the letter, or which of the short answers are written.
+    """Score in [0, 1], by part: ROUGE-L, the right letter, or the share of short answers that are written.
 
     `infbench_qa_eng`: ROUGE-L (F1, stemmed) to the nearest of the answers. official: of the whole answer or of the part
     behind "Answer:", whichever is better. repaired: of that part.
@@ -60,7 +60,7 @@ def score(facts: Mapping[str, Any], text: str, scorer: str) -> float:
 
 
 def answer_after_cue(text: str, cue: str = ANSWER_CUE) -> str:
-    """What follows the cue, to the end of its line; the first line where there is no cue."""
+    """Text behind the cue, to the end of its line; the first line where there is no cue."""
     found = re.search(rf"{re.escape(cue)}(.*)(\n|$)", text, re.IGNORECASE)
     said = (found[1] if found else text.split("\n")[0]).strip()
     return re.sub(f"^{re.escape(cue)}", "", said, flags=re.IGNORECASE).strip()

@@ -34,15 +34,17 @@ class ModelIndex:
     """Results of runs in the form of a model card."""
 
     models: list[dict[str, Any]]
-    """`name` and `results` of each model."""
+    """Mapping with `name` and `results` for each model, as in a card's `model-index`."""
     curves: int
+    """Number of curves with a value: a task of a model under a method, over the lengths."""
     values: int
+    """Number of values of all curves."""
     left_out: list[str]
     """Methods left out, because there would be too many values."""
     refused: int
-    """Refused cells of the methods shown."""
+    """Number of refused cells of the methods shown."""
     without_value: int
-    """Cells without a value for other reasons: all samples failed, or the perplexity overflows float64."""
+    """Number of cells without a value for other reasons: all samples failed, or the perplexity overflows float64."""
 
 
 @dataclass(frozen=True, eq=False)

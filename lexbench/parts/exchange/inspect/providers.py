@@ -81,11 +81,11 @@ class ServerReader:
         return ChatMessageUser(content=prompt_text(self.tokenizer, tokens), metadata={"prompt_token_ids": ids})
 
     def settings(self, room: int) -> dict[str, Any]:
-        """Greedy."""
+        """Settings to write at most `room` tokens greedily."""
         return {"max_tokens": room, "temperature": 0.0}
 
     def check(self, message: ChatMessageUser, output: ModelOutput) -> None:
-        """By the count."""
+        """ConfigError unless the server has read as many tokens as were sent."""
         sent = len((message.metadata or {})["prompt_token_ids"])
         read = output.usage.input_tokens if output.usage else "unknown"
         if read != sent:
@@ -126,11 +126,11 @@ class LocalReader:
         return message
 
     def settings(self, room: int) -> dict[str, Any]:
-        """Greedy by `do_sample`; transformers takes no temperature of 0."""
+        """Settings to write at most `room` tokens, greedily by `do_sample`: transformers takes no temperature of 0."""
         return {"max_tokens": room}
 
     def check(self, message: ChatMessageUser, output: ModelOutput) -> None:
-        """By the texts that were encoded."""
+        """ConfigError unless hf has encoded exactly the text of the prompt."""
         if message.text not in self._known.read:
             raise ConfigError("hf has read another text than the prompt: leave out --system-message")
 

@@ -48,7 +48,7 @@ class Cosine(EncodingWrapper):
 
     @property
     def attention(self) -> Attention:
-        """By position, queries are multiplied by ln(i + 1); a method that scales queries, too, is refused."""
+        """Slots of the inner encoding; `by_position` adds a factor ln(i + 1) of query i, which rules out a method's own."""
         own = Attention(query_scale=LogScale(self.seen, clip=False)) if self.by_position else Attention()
         return self.over.attention.merge_with(own)
 

@@ -75,7 +75,7 @@ class TokenVectors:
 
     @property
     def held(self) -> Tensor:
-        """[B, H, count, E]."""
+        """[B, H, count, E] vectors of the first `count` tokens."""
         return self.room[:, :, : self.count]
 
 

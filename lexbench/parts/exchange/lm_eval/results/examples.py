@@ -63,7 +63,7 @@ def _answer_tokens(settings: Any) -> int:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LoggedExample:
-    """One document of a task, with its answer and scores."""
+    """Document of a task, with its answer and scores."""
 
     index: int
     cluster: str

@@ -33,12 +33,12 @@ STATED_TASK = "stated_task"
 
 
 Documents = Mapping[str, Sequence[float]]
-"""By document: sum of nats over all targets, and number of targets."""
+"""Sum of nats over all targets, and number of targets, by document."""
 
 
 @dataclass(frozen=True)
 class MeasuredRow:
-    """One metric of one cell."""
+    """Record of one metric of one cell, with what the page of a study needs beside it."""
 
     record: Record
     task: Mapping[str, Any]
@@ -160,7 +160,7 @@ def document_difference(left: Documents, right: Documents, exact: bool = False) 
 
 
 def _nats_by_document(found: Sequence[Outcome]) -> dict[str, tuple[float, float]]:
-    """By document: sum of nats over all targets, and number of targets."""
+    """Sum of nats over all targets, and number of targets, by document."""
     known = [(each.amount, each.units, each.cluster) for each in found if each.amount is not None]
     nats, targets, clusters = zip(*known, strict=True) if known else ((), (), ())
     names, sums = dict.fromkeys(clusters), cluster_sums(nats, targets, clusters)

@@ -1,4 +1,4 @@
-"""The page of a study with orders stated before: what each encoding learnt, and how far what it learnt reaches."""
+"""Page of a study with predicted orders: tasks that each encoding learnt, and the lengths up to which it keeps them."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
