@@ -51,7 +51,7 @@ def linear_head(weight: Tensor, bias: Tensor | None = None) -> ToLogits:
 
 
 def token_nll(hidden: Tensor, head: ToLogits, targets: Tensor, chunk: int = 512) -> Tensor:
-    """-ln softmax(logits)[target] at every position.
+    """NLL of every target in nats: -ln softmax(logits)[target] at each position.
 
     Args:
         hidden: [P, T, W] states before the head, of P passes whose logits are `mix_passes`; usually one.

@@ -273,7 +273,7 @@ def _per_text(method: Any) -> bool:
 
 
 def method_configs(setting: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The configs of a setting `method` with its name: one, or those that `several` lists.
+    """Configs of the methods of a setting `method`, each with its name: one, or all that `several` lists.
 
     Each of these has the parameters that stand beside the list; ConfigError where it does not take one.
     """

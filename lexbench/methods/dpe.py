@@ -115,5 +115,5 @@ def _check_groups(groups: Any) -> tuple[int, ...] | str | None:
 
 
 def _of_bands(lines: Sequence[PositionMap]) -> PositionMap | Bands:
-    """One line where all bands have the same."""
+    """Map of positions of all bands: a single one where they have the same."""
     return lines[0] if len(set(lines)) == 1 else Bands(tuple(lines))

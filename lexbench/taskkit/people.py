@@ -44,12 +44,12 @@ ANSWER_VALUES = {
     "dates": sampling.Combined([DAY_NUMBERS, MONTH_NAMES, YEAR_NUMBERS], " "),
     "objects": sampling.Combined(OBJECT_WORD_LISTS, " "),
 }
-"""Names of people and towns, birthdays, keepsakes."""
+"""Values of answers by noun: names of people and towns, birthdays, keepsakes."""
 
 
 @dataclass(frozen=True)
 class QuestionKind:
-    """A kind of question, and which of ANSWER_VALUES answers it."""
+    """Kind of question, with the key of ANSWER_VALUES (`noun`) that holds its answers."""
 
     question: str
     noun: str

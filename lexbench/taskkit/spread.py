@@ -35,13 +35,13 @@ FIRST_NAMES = (
     *("Kate", "Laura", "Leo", "Linda", "Lucy", "Mark", "Martin", "Mary", "Max", "Mike", "Nick", "Nina"),
     *("Oliver", "Oscar", "Paul", "Peter", "Robert", "Rose", "Sam", "Sarah", "Simon", "Thomas", "Tom", "Victor"),
 )
-"""First names."""
+"""First names of people in the lines."""
 PLAIN_NOUNS = tuple(OBJECT_WORD_LISTS[-1])
 """Plain nouns."""
 ANSWER_MARGIN_TOKENS = 4
 """Tokens to write beyond those of the answer."""
 Words = Callable[[Sequence[str], int], list[str]]
-"""Draws so many different values of a list."""
+"""Function that draws so many different values of a list."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Puzzle:
 
     header: str
     lines: Sequence[str]
-    """In the order of the text; each begins with a blank."""
+    """Lines in the order of the text; each begins with a blank."""
     needed: frozenset[int]
     """Lines without which the answer is open; the control leaves them out."""
     ask: str

@@ -48,7 +48,7 @@ class Cosine(EncodingWrapper):
 
     @property
     def attention(self) -> Attention:
-        """Slots of the inner encoding; `by_position` adds a factor ln(i + 1) of query i, which rules out a method's own."""
+        """Slots of the inner encoding; `by_position` adds a factor ln(i + 1) of query i: no method may add one, too."""
         own = Attention(query_scale=LogScale(self.seen, clip=False)) if self.by_position else Attention()
         return self.over.attention.merge_with(own)
 
