@@ -35,7 +35,7 @@ SCORING_NOTES = {
     "choose": "the likeliest of the {numbers} results",
     "mark": "the likeliest of the {numbers} results at every place asked, given all right tokens before it",
 }
-"""How the answer is scored, by `ask`."""
+"""Words for the protocol: scoring of the answer, by `ask`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,7 +251,7 @@ class Arithmetic(Task):
         return 1 / self.numbers if self.wrap else (2 * self.numbers - 1) / self.numbers**2
 
     def _needed_numbers(self, results: Whole) -> int:
-        """How many numbers from the end of the text determine the result."""
+        """Count of numbers at the end of the text that determine the result."""
         if self.shown:
             return 2
         if self.wrap:

@@ -26,12 +26,12 @@ PROMPT_HEADER = "This numbered list has words that occur more often than others.
 QUESTION_TEMPLATE = "\nWhich {common} words occur most often in the list?"
 ANSWER_BEGINNING = " The words are"
 CANDIDATE_WORDS = sampling.PRONOUNCEABLE_WORDS
-"""Enough for a list of about four million tokens."""
+"""Words to draw from, enough for a list of about four million tokens."""
 LIST_ITEM_PATTERN = rf"(?:[{sampling.CONSONANT_LETTERS}][{sampling.VOWEL_LETTERS}]){{{len(CANDIDATE_WORDS.lists)}}}"
 ANSWER_MARGIN_TOKENS = 8
 """Tokens to write beyond those of the answer."""
 MAX_EXACTLY_SIZED_TOKENS = 10_000
-"""Up to here the least length is computed exactly; above, a lower bound refuses without making any list."""
+"""Tokens up to which the least length is computed exactly; above, a lower bound refuses without making a list."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -40,7 +40,7 @@ class FixedCodedText(FixedParts):
     """The parts of a sample that are the same at every length."""
 
     words: list[str]
-    """By rank, the three to name first, without the dots."""
+    """Words by rank, without the dots; the first three are the answer."""
     pieces: list[Tokens]
     """Tokens of the dots and of each word."""
 

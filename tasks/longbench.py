@@ -154,7 +154,7 @@ class LongBench(Task):
     def _choose_examples(
         self, tokenizer: Tokenizer, length: int, n: int, seed: int
     ) -> tuple[Sequence[Mapping[str, Any]], list[int], Frame]:
-        """All examples, the places of those that are asked, and what stands around a prompt."""
+        """All examples, the places of the chosen ones, and the frame around a prompt."""
         if isinstance(self.data, longbench.Missing):
             raise Refused(f"longbench's {self.dataset}: {self.data.reason}")
         frame = tokenizer.frame(self._uses_chat(tokenizer))

@@ -46,7 +46,7 @@ FACT_SLOTS = (
     "basket bell book bottle box clock coat cup door drum flag hat key lamp mirror pipe ring rope table vase",
     "barn bridge castle church farm forest garden hall harbor market mill park school shop tower valley",
 )
-"""Who, did, what, where; no word is in two slots."""
+"""Words of the four slots of a note: person, verb, object, place; no word is in two slots."""
 SLOT_WORD_LISTS = tuple(slot.lower().split() for slot in FACT_SLOTS)
 SLOT_WORDS = {word for choices in SLOT_WORD_LISTS for word in choices}
 LIST_ITEM_PATTERN = re.compile(r"\s*(?:[-*•–—]|\d+[.)])(.*)")

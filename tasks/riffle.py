@@ -227,7 +227,7 @@ def _markers(tokenizer: Tokenizer, count: int) -> list[Tokens]:
 
 
 def _mean_floors(texts: EncodedCorpus, spans: Sequence[tuple[int, int, int]]) -> dict[str, float]:
-    """Floors of all targets, spans of equal length: those that every document has."""
+    """Mean floors of all targets, by name, for floors that every document has; spans have equal length."""
     each = []
     for document, first, end in spans:
         ids = texts[document].ids

@@ -152,7 +152,7 @@ class Backend(Protocol):
 
 
 def capabilities(backend: Any) -> Capabilities:
-    """Abilities that a backend states, and those that the optional methods of a plug-in imply."""
+    """Abilities of a backend: stated, or implied by the optional methods of a plug-in."""
     adopt_old_hooks(type(backend), RENAMED_HOOKS_OF_BACKENDS)
     stated = getattr(backend, "capabilities", Capabilities())
 

@@ -175,7 +175,7 @@ def _without_positions(config: Any, kinds: Sequence[str]) -> list[int]:
 
 
 def _sinks(config: Any, kinds: Sequence[str]) -> str:
-    """In which layers learned sinks are."""
+    """Layers with learned sinks, in words; empty: none."""
     if config.model_type in SINK_MODEL_TYPES:
         return "all layers"
     if config.model_type not in SINKS_IN_WINDOWS:

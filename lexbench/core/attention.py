@@ -656,7 +656,7 @@ class Attention:
         return replace(self, **{name: getattr(other, name) for name in other.slots()})
 
     def without_cache(self) -> "Attention":
-        """The same Attention with keys and values kept as they are computed, in every layer and pass."""
+        """Copy without the slot `cache` in any layer and pass: keys and values are kept as they are computed."""
         if self.mixture is not None:
             return Attention(mixture=tuple(part.without_cache() for part in self.mixture))
         others = None if self.otherwise is None else self.otherwise.without_cache()

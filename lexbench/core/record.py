@@ -60,7 +60,7 @@ class Sample:
     words: int | None = None
     """Whitespace-separated words that begin inside the targets."""
     floors: Mapping[str, float] = field(default_factory=dict)
-    """Mean nats per target that counting alone reaches on the same targets: uniform, unigram, bigram."""
+    """Mean NLL of counting models on the same targets, in nats, by name: uniform, unigram, bigram."""
     prompt: str | None = None
     """The question as text; a long one is shortened to the parts that matter."""
     output: str | None = None

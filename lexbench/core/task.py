@@ -126,7 +126,7 @@ class Loglikelihood(Question):
     """UTF-8 bytes of the targets."""
     words: int
     floors: Mapping[str, float] = field(default_factory=dict)
-    """Mean nats per target that counting alone reaches, by name: uniform, unigram, bigram (`taskkit.floors`)."""
+    """Mean NLL of counting models on the targets, in nats, by name: uniform, unigram, bigram (`taskkit.floors`)."""
 
     def __post_init__(self) -> None:
         assert 1 <= self.first_target < len(self.tokens), f"start {self.first_target} of {len(self.tokens)} tokens"
@@ -391,7 +391,7 @@ class Task:
         return Outline(n, length)
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
-        """From a question and its answer to a sample."""
+        """Score the answer to a question; returns the sample."""
         raise NotImplementedError
 
     def rng(self, *place: int | str) -> np.random.Generator:

@@ -20,7 +20,7 @@ from lexbench.kernels.heads import Rotate
 from lexbench.kernels.spans import cut_into_spans, fold_blocks, max_span_queries, rotate_to_line, unfold_blocks
 
 Places = Callable[[Positions], Floats]
-"""From [n] positions of tokens to [n] positions to rotate to, or [n, bands]."""
+"""Function from [n] positions of tokens to [n] positions to rotate to, or [n, bands]."""
 
 
 def attend(

@@ -9,7 +9,7 @@ from lexbench.core.errors import ConfigError
 from lexbench.kernels.flash import HAS_MIXED_PRECISION_PRODUCTS
 
 ToLogits = Callable[[Tensor], Tensor]
-"""From [..., T, W] states to [..., T, V] logits."""
+"""Function from [..., T, W] states to [..., T, V] logits."""
 WEIGHT_BLOCK_NUMBERS = 1 << 20
 """Numbers of a weight in float32 at once."""
 

@@ -297,7 +297,7 @@ def method_configs(setting: Mapping[str, Any]) -> list[dict[str, Any]]:
 def method_entries(
     listed: Any, setting: str = "compose", example: str = "[yarn,{name:rerope,window:64}]"
 ) -> list[dict[str, Any]]:
-    """For each entry, the method's yaml, overridden by the entry's parameters, with the name.
+    """Configs of entries: of each the method's yaml, overridden by the entry's parameters, with the name.
 
     An entry that combines methods with parameters, `{compose: [...]}`, needs no name. Of another entry than these,
     ConfigError names the `setting`, with an `example`.

@@ -84,7 +84,7 @@ class Dpe:
         return PUBLISHED_BAND_GROUPS[self.groups] if isinstance(self.groups, str) else tuple(self.groups or ())
 
     def _fitting_group(self, model: Model, length: int) -> int:
-        """2 length / L rounded up; with a window, the next number that divides it."""
+        """Size of a group of positions: 2 length / L rounded up; with a window, the next number that divides it."""
         if length <= model.trained_length:
             return 1
         least = -(-2 * length // model.trained_length)

@@ -45,9 +45,9 @@ class Grid:
     title: str = ""
     above: Sequence[str] = ()
     remarks: Sequence[str] = ()
-    """Below the rows, before the notes of entries."""
+    """Lines below the rows, before the notes of entries."""
     below: Sequence[str] = ()
-    """After the notes."""
+    """Lines below the notes."""
 
     def entries_with_notes(self) -> tuple[list[list[tuple[GridEntry, str]]], list[str]]:
         """Each entry with the text behind its value: interval, counts, numbers of its notes; and the lines below."""

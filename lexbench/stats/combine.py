@@ -284,7 +284,7 @@ class Summary:
     unit: str
     notes: tuple[SummaryNote, ...]
     p: float | None = None
-    """For a difference to the baseline: two-sided, by sign flips, uncorrected."""
+    """p-value of a difference to the baseline: two-sided, by sign flips, uncorrected."""
     limit: int | None = None
     """The longest judged length, which inf exceeds."""
     floor: float | None = None

@@ -334,7 +334,7 @@ def _correct_by_holm(tasks: Sequence[TaskComparison]) -> list[TaskComparison]:
 
 
 def _verdicts(tasks: Sequence[TaskComparison]) -> list[TaskComparison]:
-    """With each task's verdict."""
+    """Tasks, each with its verdict."""
     comparisons = sum(entry.found is not None for task in tasks for entry in task.entries)
     made = []
     for task in tasks:

@@ -99,7 +99,7 @@ def at_floor(each: Standing) -> bool:
 
 
 def at_ceiling(each: Standing) -> bool:
-    """Whether a score's interval reaches 1."""
+    """Whether a score's interval contains 1."""
     if not metrics.is_score(each.metric) or each.value is None:
         return False
     return (each.value if each.high is None else each.high) >= 1

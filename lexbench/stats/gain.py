@@ -48,9 +48,9 @@ class Gain:
     refused: str | None
     """Why the cell has no samples."""
     gain: NllDrop | None
-    """From the shortest length to this one; None without pairs."""
+    """Drop of the NLL from the shortest length to this one; None without pairs."""
     step: NllDrop | None
-    """From the measured length before to this one."""
+    """Drop of the NLL from the measured length before to this one."""
 
 
 def context_gains(table: Table, samples: Mapping[str, Sequence[Sample]]) -> list[Gain]:

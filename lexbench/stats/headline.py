@@ -58,9 +58,9 @@ class Headline:
 
     table: Table
     inside: int
-    """T."""
+    """T: longest length within the trained one, in tokens."""
     longest: int
-    """L."""
+    """L: longest length beyond the trained one, in tokens."""
     needles: list[Table]
     """Tables of retrieval behind the mean."""
     unable: list[str]
@@ -71,11 +71,11 @@ class Headline:
     """Gain of the unmodified model from `half` to T; None: without `half`."""
     rows: list[HeadlineRow]
     sentences: list[str]
-    """On the gains, the control and the retrieval, as far as there is something to say; the first is on the gains."""
+    """Sentences on the gains (always the first), the control and the retrieval."""
 
     @property
     def sentence(self) -> str:
-        """All that the table says, in a line."""
+        """All sentences in a line."""
         return " ".join(self.sentences)
 
     @property

@@ -341,7 +341,7 @@ def smallest_significant_difference(error: float, clusters: int, level: float, s
 
 
 def min_differing_clusters(level: float) -> int:
-    """Clusters that must differ, all to one side, before `sign_flip_p` reaches a level: the least k of 2^(1 - k)."""
+    """Clusters that must differ, all to one side, before `sign_flip_p` is at most a level: the least k of 2^(1 - k)."""
     return 1 + math.ceil(-math.log2(level) - 1e-9)  # rounding makes no k more
 
 

@@ -200,7 +200,7 @@ def _sizes(sample: Sample) -> tuple[int | None, ...] | None:
 
 
 def _usual_sizes(cells: Sequence[FinishedCell]) -> dict[int, tuple[int | None, ...]]:
-    """By index the sizes that most answered samples of cells have; of as many for two the larger ones."""
+    """Sizes that most answered samples of cells have, by index; of two equally frequent sizes the larger."""
     if len({tuple(map(_sizes, each.samples)) for each in cells}) == 1:
         return {}  # nearly always: none differs
     found: dict[int, Counter[tuple[int | None, ...]]] = {}

@@ -70,7 +70,7 @@ class LimitKind(Enum):
     FLOOR = "floor"
     CEILING = "ceiling"
     UNSPOKEN = "unspoken"
-    """The model does not speak the text."""
+    """The model has not learned the text's language."""
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,7 @@ class VerdictStatus(Enum):
     NOT_COMPARABLE = "not comparable"
     NEW = "new"
     PROVEN = "proven"
-    """In place of held and improved, where a proof is asked."""
+    """Verdict in place of held and improved, where a proof is asked."""
     NOT_PROVEN = "not proven"
 
 
@@ -349,7 +349,7 @@ def _loss(verdict: Verdict) -> float:
 
 
 def _judge_by_proof(verdict: Verdict, silent: str | None) -> Verdict:
-    """A verdict of held or improved, judged by its proof; others stay. `silent`: the model does not speak a text."""
+    """Judge a verdict of held or improved by its proof; others stay. `silent`: why likelihoods prove nothing here."""
     if verdict.status not in (VerdictStatus.HELD, VerdictStatus.IMPROVED) or verdict.found is None:
         return verdict
     proof, blank = verdict.proof, replace(verdict, status=VerdictStatus.NOT_PROVEN, doubted=False)

@@ -45,7 +45,7 @@ from lexbench.store.packed import CellPack, FileState, cell_file_states, file_st
 from lexbench.store.records_file import RECORDS_FILE_NAME, rows_to_keep, sort_rows
 
 _derived: dict[Path, tuple[object, dict[str, FileState], FileState]] = {}
-"""For each records.jsonl that this process has written: the deriving function, the cells' files, its own state."""
+"""Deriving function, states of the cells' files and own state of each records.jsonl that this process has written."""
 MAX_CELLS_READ_SINGLY = 50
 """Largest number of cells that are read from their own files although there is a pack."""
 MAX_GROUP_DELAY_SECONDS = 1.0

@@ -25,7 +25,7 @@ class Item:
     """A question of the official data."""
 
     question: str
-    """In one line."""
+    """Text of the question, in one line."""
     references: tuple[str, ...]
     """Right answers, the usual one first."""
     gold: tuple[str, ...]

@@ -89,7 +89,7 @@ class Benchmark:
     examples: Callable[[BenchmarkRequest], Iterator[BenchmarkExample]]
     metric: str
     score: Callable[[Mapping[str, Any], str, str], float]
-    """From an example's facts, a written answer and the scorer to the score in [0, 1]."""
+    """Function from an example's facts, a written answer and the scorer to the score in [0, 1]."""
     scorers: Sequence[str] = ("official", "repaired")
     chat: bool = True
     """Whether the official form is a chat, where the model has one."""

@@ -22,7 +22,7 @@ N_WORKED_EXAMPLES, DRAW_SEED, N_EXAMPLES_OF_PART = 2, 42, 100
 """Worked examples; the seed of all draws; examples of a part."""
 SYSTEM_MESSAGE: Message = ("system", "You are a helpful assistant.")
 OMISSION_NOTE = " ... [the rest of the text is omitted]"
-"""Behind a book that is cut."""
+"""Text behind a book that is cut."""
 TEMPLATE_MARGIN_TOKENS = 16
 """Tokens of the template around a system message, and of joints."""
 INFINITEBENCH_FILE_OF_PART = {"infbench_qa_eng": "longbook_qa_eng", "infbench_choice_eng": "longbook_choice_eng"}
@@ -86,7 +86,7 @@ def _choice_score(facts: Mapping[str, Any], text: str, scorer: str) -> float:
 
 
 def _strip_citations(text: str) -> str:
-    """In one line, without citations such as [3]."""
+    """Text in one line, without citations such as [3]."""
     return re.sub(r"\[\d+", "", re.sub(r" \[\d+", "", re.sub(r"\n+", " ", text))).replace(" |", "").replace("]", "")
 
 

@@ -1,4 +1,4 @@
-"""How many questions a certificate takes, from a pilot: a short run against a baseline."""
+"""Number of questions that a certificate takes, from a pilot: a short run against a baseline."""
 
 import math
 from collections.abc import Sequence

@@ -96,7 +96,7 @@ def lengths_board(
     samples: Samples,
     asked: int,
 ) -> Board:
-    """A board over lengths, with the mean over those that all rows share; rows by that mean, best first.
+    """Board over lengths, with the mean over all lengths that the rows share; rows by that mean, best first.
 
     Args:
         title: of the board.

@@ -35,7 +35,7 @@ class PublishedNumber:
     """Printed in place of tokens: a range, a bucket of words, a mean over lengths."""
     metric: str
     value: str
-    """With the digits that are printed."""
+    """Value with all printed digits."""
     above: str
     """Lower limit, printed in place of a value."""
     note: str

@@ -67,7 +67,7 @@ class CostPoint:
     floor: float | None
     """Value of guessing, or of counting tokens, at this length."""
     front: bool = False
-    """On the Pareto front: no other method is as fast and as good, and better in one of the two."""
+    """Whether it is on the Pareto front: no other method is as fast and as good, and better in one of the two."""
 
 
 def plot_costs(

@@ -1,4 +1,4 @@
-"""From a network's last hidden states to its logits, whatever its code does to them: scale, cap, transform, bias."""
+"""Compute logits from a network's last hidden states, with all that its code does: scale, cap, transform, bias."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager

@@ -174,7 +174,7 @@ class AttentionInstaller:
                 raise self._refusal(used, f"{why}: its code does not follow its config.json")
 
     def _otherwise(self, kind: str | None, inv_freq: Floats, scale: float) -> str | None:
-        """In what the stock module's angles differ from these; None: in nothing."""
+        """Difference of the stock module's angles from these, in words; None: they are equal."""
         of = f" of {kind} layers" if kind else ""
         own = layers.rotary_frequencies(self._stock, kind).double().cpu().numpy()
         if len(own) != len(inv_freq):

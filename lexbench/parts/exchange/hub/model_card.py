@@ -166,7 +166,7 @@ def _interval_and_counts(record: Record) -> dict[str, Any]:
 
 
 def put_on_card(card: str, models: Sequence[dict[str, Any]]) -> str:
-    """A model card with these results instead of those that lexbench wrote before.
+    """Model card with these results in place of earlier ones of lexbench.
 
     Other keys of the head, results of others and the text stay. A model's results go to the entry with its name, or to
     a new one. Raises ConfigError if the card cannot be parsed by us or by huggingface_hub.

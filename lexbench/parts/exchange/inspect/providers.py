@@ -63,7 +63,7 @@ def reader_of(model: Model, provider: str, tokenizer: str | None) -> PromptReade
 
 
 class ServerReader:
-    """A server of completions, which takes tokens, and counts those that it has read.
+    """Reader by a server of completions, which takes tokens and counts the tokens that it has read.
 
     Args:
         model: of the evaluation.
@@ -92,7 +92,7 @@ class ServerReader:
             raise ConfigError(f"a prompt has {sent} tokens, the server has read {read}: use one that reads token ids")
 
     async def nll(self, tokens: Tokens, start: int) -> NDArray[np.float32]:
-        """From the log-probabilities of the prompt, which begin at its second token."""
+        """NLL of tokens[start:] in nats, from the prompt's log-probabilities, which begin at its second token."""
         message = self.message(tokens)
         output = await self._model.generate([message], config=GenerateConfig(prompt_logprobs=1, **self.settings(1)))
         self.check(message, output)

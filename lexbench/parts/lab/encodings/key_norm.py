@@ -32,7 +32,7 @@ class KeyNorm(EncodingWrapper):
 
     @property
     def attention(self) -> Attention:
-        """With log_n, the scale of queries; a method that scales them, too, is refused."""
+        """Scale of the queries, with log_n; a method that scales them, too, is refused."""
         return self.over.attention.merge_with(Attention(query_scale=self.scale))
 
     def prepare(self, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:

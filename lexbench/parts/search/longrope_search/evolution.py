@@ -35,7 +35,7 @@ class FactorCandidate:
 
 @dataclass(frozen=True, kw_only=True)
 class EvolutionSettings:
-    """How to search (LongRoPE, arXiv 2402.13753, section 3.2; LongRoPE2, arXiv 2502.20082, section 3).
+    """Settings of a search (LongRoPE, arXiv 2402.13753, section 3.2; LongRoPE2, arXiv 2502.20082, section 3).
 
     Args:
         rule: longrope (every pair free in [1, 1.25 s]), or longrope2 (pairs from the critical one on in [s, 2 s],

@@ -178,7 +178,7 @@ def mean_nll(backend: Backend, questions: Sequence[Loglikelihood], attention: At
 
 
 def _language_not_learned(loaded: Backend, model: Model, corpus: Corpus, n: int, seed: int) -> str | None:
-    """Say that the model does not speak n texts of its trained length; None: it does, or there are no questions."""
+    """Sentence that the model has not learned the language of n texts; None: it has, or there are no questions."""
     length = model.trained_length
     task: Task = registry.build_object(
         registry.read_named_config("task", "last_segment"), "task", corpus=corpus

@@ -114,7 +114,7 @@ class CandidateBench:
         return self._questions[key]
 
     def outcomes(self, candidate: Candidate, part: TaskAtLength, count: int) -> list[Outcome]:
-        """Outcomes of the first `count` questions of a part; measures those that are missing.
+        """Outcomes of the first `count` questions of a part; missing ones are measured.
 
         Raises Refused if the backend cannot answer, TimeBudgetSpent if some are missing and the time is spent.
         """

@@ -36,7 +36,7 @@ class PageData:
 
     @classmethod
     def of(cls, finished: Sequence[FinishedCell], highlight: Collection[str] = ()) -> "PageData":
-        """From finished cells; differences are those to the method `none`. `highlight` names methods to show always."""
+        """Build the page's data; differences are to the method `none`. `highlight` names methods to show always."""
         samples = {each.cell.id: each.samples for each in finished}
         every = build_tables(finished, highlight)
         compared = {table.name: differences.paired_differences(table, samples) for table in every}
@@ -204,7 +204,7 @@ def _value_data(table: Table, record: Record) -> dict[str, Any]:
 
 
 def round_for_charts(value: float | None) -> float | None:
-    """To the digits that charts need."""
+    """Round to the digits that charts need."""
     return None if value is None else float(f"{value:.{CHART_DIGITS}g}")
 
 

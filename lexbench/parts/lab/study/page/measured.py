@@ -44,13 +44,13 @@ class MeasuredRow:
     task: Mapping[str, Any]
     """Name and parameters of the task, as the identity of the cell states them."""
     change: float | None = None
-    """For likelihoods and resolution: the value minus that at the trained length, on the same questions; None if the
-    questions differ."""
+    """Change: the value minus that at the trained length on the same questions, for likelihoods and resolution; None if
+    the questions differ."""
     change_low: float | None = None
     """Lower end of the change's 95 % interval over documents."""
     change_high: float | None = None
     documents: Documents | None = None
-    """For likelihoods."""
+    """Nats and targets by document, for likelihoods."""
 
 
 METRICS_WITH_CHANGE = ("nll", "resolution")
