@@ -140,7 +140,7 @@ class LongBench(Task):
         return ", ".join(parts)
 
     def outline(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Outline:
-        """Prompts of the data's sizes, told by their characters, with the room; none is longer than fits."""
+        """Sizes of n prompts, estimated from their characters, and tokens to write; none is longer than fits."""
         examples, order, frame = self._choose_examples(tokenizer, length, n, seed)
         framed = len(frame.before) + len(frame.after) + len(tokenizer.encode(self._prompt_format()).ids) + self._room
         begin = examples[order[0]]["context"][:SAMPLED_CHARACTERS]

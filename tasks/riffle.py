@@ -36,7 +36,7 @@ from lexbench.taskkit.scoring import score_likelihood
 
 STORY_MARKER = "\n[{letter}] "
 Piece = tuple[int, Tokens, bool]
-"""Stream of a block, its tokens with the marker, and whether they hold targets."""
+"""Number of the stream of a block, the block's tokens with the marker, and whether they hold targets."""
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,9 @@ from lexbench.store import format
 from lexbench.store.format import DAMAGED_FILE_ERRORS, SAMPLE_COLUMNS, FinishedCell
 
 MIN_NEW_CELLS_TO_PACK = 500
-"""Pack if there are at least so many new cells."""
+"""Least number of new cells for which a pack is written."""
 MIN_NEW_CELL_SHARE = 0.1
-"""Rewrite the pack if new cells are at least this share of the packed ones, so that a sweep rewrites it rarely."""
+"""Least share of new cells, of the packed ones, for which the pack is rewritten: a sweep rewrites it rarely."""
 MAX_PACKED_FILE_BYTES = 1 << 16
 """Largest file to pack, in bytes; for larger files, opening them costs little compared with reading."""
 PACK_SCHEMA = pa.schema(

@@ -280,7 +280,7 @@ def _file_patterns(part: str, axis: str | None) -> Sequence[str]:
 
 
 def add_worked_examples(files: BenchmarkFiles, data: str, part: str) -> BenchmarkFiles:
-    """The questions with the file of worked examples of the same copy."""
+    """Add the part's file of worked examples, from the same copy; parts without such keep `files`."""
     folder = Path(data).expanduser()
     if part in RAG_FILE_PATTERNS:
         wanted, tops = RAG_FILE_PATTERNS[part][1], (folder, folder / "data")

@@ -29,7 +29,7 @@ INFINITEBENCH_FILE_OF_PART = {"infbench_qa_eng": "longbook_qa_eng", "infbench_ch
 """Files of InfiniteBench."""
 ALCE_FILE_OF_PART = {"alce_asqa": "asqa", "alce_qampari": "qampari"}
 N_PASSAGES_AT_128K = "700"
-"""Passages at 128k."""
+"""Number of passages in a prompt of 128k tokens, as in the names of files."""
 ANSWER_CUE = "Answer:"
 METRIC_OF_PART = {
     "infbench_qa_eng": "rouge_l",

@@ -73,7 +73,7 @@ class CostPoint:
 def plot_costs(
     table: Table, costs: Mapping[str, Cost], stem: Path, length: int | None = None, png: bool = True
 ) -> bool:
-    """The figure as stem.svg and stem.png (unless it is not wanted), its numbers as stem.csv.
+    """Draw the figure as stem.svg and stem.png (unless it is not wanted), its numbers as stem.csv.
 
     False, and none, where `why_no_figure` has a reason. `costs` are those of each cell id. length: None: the longest of
     those at which most methods have a value and timings.

@@ -55,7 +55,7 @@ LENGTH_AXIS_LABEL = "length: multiple of the trained length, tokens"
 
 
 def plot_over_length(table: Table, stem: Path, png: bool = True, found: Differences | None = None) -> None:
-    """The figure as stem.svg and stem.png (unless it is not wanted), its levels as stem.csv."""
+    """Draw the figure as stem.svg and stem.png (unless it is not wanted), its levels as stem.csv."""
     with mpl.rc_context(MATPLOTLIB_STYLE):
         save_figure(over_length_figure(table, found), stem, png)
     names = ("method", "length", "multiple", "metric", "value", "low", "high", "n", "refused")

@@ -78,7 +78,7 @@ CHARACTER_WIDTH_SHARE = 0.6
 
 
 def save_figure(figure: Figure, stem: Path, png: bool = False) -> None:
-    """The figure as stem.svg and, if asked for, as stem.png, without dates or random ids.
+    """Save a figure as stem.svg and, if asked for, as stem.png, without dates or random ids.
 
     Its layout is fixed from here on.
     """

@@ -341,7 +341,7 @@ class Reader:
     def prefill_batches(
         self, prompts: Sequence[Tokens], room: int, counted: int | None = None
     ) -> Iterator[tuple[Tensor, Sequence[TextState]]]:
-        """[passes, b, width] states of the last tokens of the next prompts, and what is kept of them.
+        """Yield [passes, b, width] states of the last tokens of the next prompts, and the state of each pass over them.
 
         Neighbours of about one length are read together, of one length where windows drop old keys. With prefix reuse,
         a prompt that shares enough with the one before it, or with the one behind it, is read alone, without what it

@@ -58,5 +58,5 @@ class Cosine(EncodingWrapper):
         return F.normalize(queries, dim=-1).to(queries.dtype), F.normalize(keys, dim=-1).to(keys.dtype)
 
     def scaling(self, head_dim: int) -> float:
-        """4 ln(n)."""
+        """Factor 4 ln(n) on the logits."""
         return 4 * math.log(self.seen)

@@ -41,5 +41,5 @@ class KeyNorm(EncodingWrapper):
         return queries, F.normalize(keys, dim=-1).to(keys.dtype)
 
     def scaling(self, head_dim: int) -> float:
-        """1."""
+        """Factor 1 on the logits."""
         return 1.0

@@ -84,7 +84,7 @@ class CellAgreement:
 
 @dataclass(frozen=True, kw_only=True)
 class ParityResult:
-    """Result of a comparison."""
+    """Differences of several backends to a reference, in nats per token, with the setup of all sides."""
 
     model: str
     protocols: Mapping[str, str]
