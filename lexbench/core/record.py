@@ -41,7 +41,7 @@ class Sample:
     cluster: str
     """Document or haystack: examples of one cluster are not independent."""
     tokens: int
-    """Realised length in tokens: BOS, prompt and at most all new tokens."""
+    """Realised length in tokens: BOS, prompt and the limit of new tokens."""
     truncated: bool = False
     failed: str | None = None
     """Why there is no answer. A failure has score 0; likelihoods and measures of attention leave it out and say so."""

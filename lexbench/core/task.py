@@ -53,7 +53,7 @@ class Generate(Question):
 
     @property
     def length(self) -> int:
-        """Tokens of the prompt, the thought and at most all new tokens."""
+        """Tokens of the prompt, with the limits of the thought and of new tokens."""
         return len(self.prompt) + self.thought + self.max_new_tokens
 
     def contains_stop_text(self, text: str) -> bool:

@@ -44,7 +44,7 @@ class LayerAttention:
     attention: Attention
     rotary: nn.Module | None
     kind: str | None = None
-    """Kind of layers by which the rotary module is called; None: the module has one kind."""
+    """Kind of layers whose frequencies it takes from the rotary module; None: the module has one kind."""
     turn: Turn | None = None
     """Rotation of queries and keys; None: the layer has none, or they arrive rotated."""
     view: Window | Segments | None = None

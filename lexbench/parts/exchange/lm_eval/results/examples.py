@@ -38,7 +38,7 @@ class RequestTokenCounter:
         self._tokenizer.no_padding()
 
     def longest_request_tokens(self, requests: Sequence[Request]) -> int:
-        """Tokens of the longest request: BOS if the model uses it, context, continuation or most new tokens."""
+        """Tokens of the longest request: BOS if the model uses it, context, continuation or limit of new tokens."""
         texts = [context + (more if isinstance(more, str) else "") for context, more in requests]
         encodings = self._tokenizer.encode_batch(texts, add_special_tokens=False)
         return max(
